@@ -26,7 +26,7 @@ class FakeReferee:
     """Steps of `step_ns` over the product of a stack's gains; starts take `start_s` together, a guard `guard_s`. `red`
     remedies spoil the numbers, `broken` ones never come up, `mortal` ones die in their first block. `phases`: bytes
     that a step holds one after the other, which `cuts` multiply, by remedy and phase. `batches`: times the 32 samples
-    of a step, by remedy; null where none are counted."""
+    of a step, by remedy; null where none are counted. `pairs`: that a comparison starts beside each other."""
 
     def __init__(
         self, gains: Mapping[str, float], *, seed: int = 0, bias: float = 0.0, draw: Draw = gauss,
@@ -34,7 +34,9 @@ class FakeReferee:
         guard_s: float = 20.0, red: Sequence[str] = (), broken: Sequence[str] = (), mortal: Sequence[str] = (),
         room: int = 4, objective: Objective = TIME, phases: Sequence[float] = (1 << 30,),
         cuts: Mapping[str, Mapping[int, float]] | None = None, batches: Mapping[str, float] | None = None,
+        pairs: int = 1,
     ) -> None:  # fmt: skip
+        self._pairs = pairs
         self.objective, self._phases, self._cuts, self._batches = objective, phases, cuts or {}, batches
         self.machine = NoisyMachine(seed, **(machine or {"noise": 0.01, "burst": 0.0}))
         self.gains, self._bias, self._draw, self._step_ns = gains, bias, draw, step_ns
@@ -101,6 +103,9 @@ class FakeReferee:
         self.machine.now += self._guard_s
         return Guarded("wrong" if set(stack) & set(self.red) else "equivalent")
 
+    def pairs(self) -> int:
+        return self._pairs
+
     def measure(self, plan: Plan, seconds: float) -> Measured:
         assert not self.alive, "arms of the race still held memory"
         self.measured.append(plan.candidate)
@@ -108,10 +113,11 @@ class FakeReferee:
         self.machine.now += self._start_s
         off = self._off(), self._off()
         rounds = Rounds((self.step(()), self.step(plan.candidate)), seed=self._seed, seconds=seconds, overrun=1.0,
-                        spent=self._start_s, clock=self.clock, objective=self.objective)  # fmt: skip
+                        spent=self._start_s, clock=self.clock, objective=self.objective,
+                        started=self._pairs)  # fmt: skip
         while (block := rounds.next()) is not None:
             if block.fresh:
-                self.machine.now += self._start_s
+                self.machine.now += self._start_s if len(rounds.logs) > self._pairs else 0.0
                 off = self._off(), self._off()
             stack = plan.candidate if block.arm else plan.baseline
             ns = self.machine.block(self.step(stack) * off[block.arm], block.steps)

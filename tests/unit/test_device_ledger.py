@@ -139,9 +139,25 @@ def test_idle_is_owned_once_by_data_sync_launch_and_host(tmp_path: Path) -> None
     assert found is not None
     causes = dict(found.idle_by_cause)
     assert causes == {
-        "stalled": 0, "data_wait": 40_000, "sync": 15_000, "allocator": 0, "launch": 15_000, "host": 5_000,
+        "stalled": 0, "data_wait": 40_000, "sync": 15_000, "communication": 0, "allocator": 0, "launch": 15_000,
+        "host": 5_000,
     }  # fmt: skip
     assert sum(causes.values()) == found.idle_ns
+
+
+def test_idle_in_a_wait_for_a_collective_that_a_thread_carries_is_communication(tmp_path: Path) -> None:
+    """Gloo's gradients of a device: an H200 of two ranks was called launch-bound while 11 of 18 ms were that."""
+    trace = read(
+        tmp_path, op("c10d::allreduce_", 0, 10), kernel("gemm", 10, 20), op("gloo:all_reduce", 10, 70),
+        op("aten::add_", 80, 10), kernel("add", 90, 10),
+    )  # fmt: skip
+    found, kept = device_ledger(trace, host(trace, 0, 100), places(), 1, "H200") or (None, None)
+    assert found is not None and kept is not None
+    causes = dict(found.idle_by_cause)
+    assert (causes["communication"], causes["launch"], causes["host"]) == (50_000, 20_000, 0)
+    told = {a.account: a.ns for a in device_accounts(found, 100_000)}
+    assert (told["communication"], told["dispatch"]) == (50_000, 20_000)
+    assert kept.covered(np.array([[10_000, 80_000]])) == 50_000  # the op of the wait has it, at its line
 
 
 def test_only_the_part_of_a_copy_that_nothing_covers_is_exposed(tmp_path: Path) -> None:

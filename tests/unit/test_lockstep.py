@@ -245,6 +245,42 @@ def test_a_program_too_short_for_a_round_is_started_within_it(tmp_path: Path) ->
     assert found.verdict == "equivalent" and all(blocks >= 8 for blocks in Counter(found.samples.round).values())
 
 
+@pytest.mark.parametrize("pairs", [1, 2, 3, 4])
+def test_processes_of_later_rounds_start_beside_the_first_where_there_is_room(pairs: int, tmp_path: Path) -> None:
+    """Of an H200 whose program needs 28 s to its first step three rounds took 162 s."""
+    living, begun = set[ShortArm](), list[int]()
+
+    class Watched(ShortArm):
+        def start(self, seconds: float = 0.0) -> None:
+            living.add(self)
+
+        def run(self, steps: int, expected_ns: float | None = None) -> Block:
+            begun.append(len(living))
+            return super().run(steps, expected_ns)
+
+        def end(self) -> None:
+            living.discard(self)
+
+    sides = [Side(lambda _, ns=ns: Watched(10**6, ns), tmp_path / str(ns), ()) for ns in (50_000_000, 25_000_000)]
+    found = measure(sides[0], sides[1], seed=1, seconds=600, pairs=pairs)
+    assert found.verdict == "faster" and set(found.samples.round) == {1, 2, 3}
+    assert begun[0] == 2 * pairs and begun[-1] == 2 * max(1, pairs - 2) and not living
+
+
+def test_a_process_that_does_not_come_up_ahead_is_started_in_its_round(tmp_path: Path) -> None:
+    made: list[ShortArm] = []
+
+    def arm(_: Path) -> ShortArm:
+        made.append(ShortArm(10**6, broken="no memory" if len(made) in (1, 2) else ""))
+        return made[-1]
+
+    side = Side(arm, tmp_path, ())
+    side.start()
+    side.start_ahead(), side.start_ahead()
+    side.end()
+    assert side.block(1).walls and len(made) == 4
+
+
 def test_how_many_arms_compute_at_once_is_a_matter_of_their_threads() -> None:
     def abreast(threads: int, cores: int) -> int:
         return Program(("python",), Path(), threads=threads).abreast(cores)

@@ -27,8 +27,13 @@ PLACES = Places(np.array([0]), np.array([1], np.int32), (NOWHERE, LINE))
 BEGIN, RETURN, GAP = 8, 8, 1.3  # us from a launch to its kernel, from work's end to a wait's return, between kernels
 Program = list[tuple[str, float]]
 """Of a step, in us: ("host", its work), ("launch", its kernel's length), ("wait", what fetching takes the host
-besides: of a number, or 0), ("data", a wait for a batch), ("mark", 0) and ("event", 0), a wait for the mark before the
-last one."""
+besides: of a number, or 0), ("data", a wait for a batch), ("ranks", one for a collective), ("mark", 0) and
+("event", 0), a wait for the mark before the last one."""
+
+
+WAITS = {
+    "data": ("user_annotation", "enumerate(DataLoader)#X.__next__"), "ranks": ("cpu_op", "gloo:all_reduce"),
+}  # fmt: skip
 
 
 def play(program: Program, steps: int, slower: float = 1.0, waits: bool = True) -> tuple[float, list[dict[str, Any]]]:
@@ -39,8 +44,8 @@ def play(program: Program, steps: int, slower: float = 1.0, waits: bool = True) 
         for kind, length in program:
             if kind == "host":
                 host += length * slower
-            elif kind == "data":
-                events.append(event("user_annotation", "enumerate(DataLoader)#X.__next__", host, length))
+            elif kind in ("data", "ranks"):
+                events.append(event(*WAITS[kind], host, length))
                 host += length
             elif kind == "launch":
                 number = len(events)
@@ -107,9 +112,11 @@ OF_THE_STEP_BEFORE = [*[("host", 40.0), ("launch", 10.0)] * 50, ("launch", 1500.
 FOR_NOTHING = [*[("host", 40.0), ("launch", 10.0)] * 100, ("wait", 0.0)]
 """The host is late anyway: a wait for one short kernel."""
 WITH_DATA = [("data", 2000.0), *[("host", 10.0), ("launch", 40.0)] * 50, ("wait", 0.0)]
+WITH_RANKS = [*[("host", 10.0), ("launch", 40.0)] * 50, ("ranks", 3000.0), ("launch", 40.0), ("wait", 0.0)]
+PROGRAMS = [PING_PONG, NUMBERS, AT_THE_END, OF_THE_STEP_BEFORE, FOR_NOTHING, WITH_DATA, WITH_RANKS]
 
 
-@pytest.mark.parametrize("program", [PING_PONG, NUMBERS, AT_THE_END, OF_THE_STEP_BEFORE, FOR_NOTHING, WITH_DATA])
+@pytest.mark.parametrize("program", PROGRAMS)
 @pytest.mark.parametrize("slower", [1.0, 2.0, 3.0])
 def test_waits_cost_what_the_step_is_shorter_without_them(program: Program, slower: float, tmp_path: Path) -> None:
     found, true, _ = told(tmp_path, program, slower)
@@ -122,7 +129,7 @@ def test_the_window_itself_would_not_show_it(tmp_path: Path) -> None:
     assert in_window < 0.5 * true and found > 0.9 * true
 
 
-@pytest.mark.parametrize("program", [PING_PONG, NUMBERS, AT_THE_END, OF_THE_STEP_BEFORE, FOR_NOTHING, WITH_DATA])
+@pytest.mark.parametrize("program", PROGRAMS)
 @pytest.mark.parametrize("slower", [1.0, 3.0])
 def test_lighter_kernels_make_the_step_shorter_as_far_as_the_host_is_not_late(
     program: Program, slower: float, tmp_path: Path

@@ -100,6 +100,19 @@ def test_three_rounds_are_made_to_fit() -> None:
     assert per_round(30.0, 1.0, 0.1, seconds=90.0, overrun=1.0) == 2
 
 
+@pytest.mark.parametrize("started", [1, 2, 3, 5])
+def test_what_the_first_start_started_for_later_rounds_is_not_paid_again(started: int) -> None:
+    """Starts of 40 s in 120, as of a device's program that takes so long to its first step: nobody may overrun them."""
+    clock = NoisyMachine(0, **QUIET)
+    clock.now += 40.0
+    plan = Rounds((2e7, 1e7), seed=1, spent=40.0, seconds=120.0, overrun=1.0, clock=lambda: clock.now, started=started)
+    while (block := plan.next()) is not None:
+        clock.now += 40.0 if block.fresh and len(plan.logs) > started else 0.0
+        plan.feed(clock.block(1e7 if block.arm else 2e7, block.steps))
+    assert (len(plan.logs), plan.result().verdict) == {1: (2, "inconclusive")}.get(started, (3, "faster"))
+    assert clock.now <= 120.0
+
+
 @pytest.mark.parametrize("start_s", [2.0, 6.0, 15.0])
 def test_starts_count_against_the_time(start_s: float) -> None:
     for seed in range(10):

@@ -95,5 +95,5 @@ def _of_the_work(work: DeviceWork | None, working: float) -> dict[str, float]:
     return found | {"uncounted": working - part * work.counted_ns}
 
 
-_IDLE = {"data_wait": "data_wait", "sync": "sync", "launch": "dispatch", "allocator": "dispatch", "host": "host",
-         "stalled": "stalled"}  # fmt: skip
+_IDLE = {"data_wait": "data_wait", "sync": "sync", "communication": "communication", "launch": "dispatch",
+         "allocator": "dispatch", "host": "host", "stalled": "stalled"}  # fmt: skip

@@ -12,6 +12,7 @@ from gobrrr.ledger.places import Place, Places
 from gobrrr.ledger.spans import after_watching, step_spans, usual, within
 from gobrrr.ledger.updates import with_open_updates
 from gobrrr.ledger.waits import with_waits
+from gobrrr.recording.categories import OF_THREADS
 from gobrrr.recording.run import Recording, Window
 from gobrrr.recording.trace import CPU_OP, USER_ANNOTATION, Kernels, Ops, Runtime, Trace, launch_rows
 from gobrrr.recording.tree import nest
@@ -78,6 +79,12 @@ class HostOps:
     def waits_for_data(self) -> npt.NDArray[np.bool_]:
         """Which rows are the loop's waits for a batch."""
         return np.array([name.startswith(DATA) for name in self.names], bool)[self.ops.name]
+
+    @property
+    def waits_for_ranks(self) -> npt.NDArray[np.bool_]:
+        """Which rows are waits for a collective that a thread of its own carries (waits.with_waits)."""
+        carried = np.array([name.startswith(OF_THREADS) for name in self.names], bool)[self.ops.name]
+        return np.logical_and(self.is_op, carried)
 
     @property
     def begin(self) -> int:

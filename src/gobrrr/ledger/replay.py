@@ -39,10 +39,10 @@ FASTEST, SLOWEST, ROUNDS = 0.02, 2.0, 24
 @dataclass(frozen=True)
 class Queue:
     """The window as the host's moments, in order. `work`: ns that the host worked until each, waits left out; `fixed`:
-    of which the profiler makes nothing longer, waits for data say. `fetching`: of the work, what a number is fetched
-    with. `service`: ns of device work that each launches. `call`: number of the waiting call whose wait each is, -1
-    where it is none; `until`: the moment whose work it waits for, which is not all that was launched where it waits for
-    an event. The last is the end."""
+    of which the profiler makes nothing longer, waits for data and for ranks say. `fetching`: of the work, what a number
+    is fetched with. `service`: ns of device work that each launches. `call`: number of the waiting call whose wait each
+    is, -1 where it is none; `until`: the moment whose work it waits for, which is not all that was launched where it
+    waits for an event. The last is the end."""
 
     work: list[float]
     fixed: list[float]
@@ -131,7 +131,8 @@ def _queue(trace: Trace, kernels: Kernels, host: HostOps, waits: Ints) -> Queue:
     ends = np.concatenate((kernels.start + kernels.dur, np.zeros(len(waits) + 1, np.int64)))[order]
     until = _awaited(np.where(given[order] > 0, ends, 0), kind[order], waits)
     moments = moments[order]
-    fetched, numbers = (stretches_of(host, chosen) for chosen in (host.waits_for_data, _fetches_a_number(host)))
+    waiting = host.waits_for_data | host.waits_for_ranks
+    fetched, numbers = (stretches_of(host, chosen) for chosen in (waiting, _fetches_a_number(host)))
     fixed, away = elapsed(moments, merged(fetched)), merged(np.concatenate((fetched, waits)))
     work = np.maximum(0, moments - begin - elapsed(moments, away))
     fetching = elapsed(moments, merged(np.concatenate((numbers, away)))) - elapsed(moments, away)

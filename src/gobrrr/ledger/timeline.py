@@ -33,8 +33,9 @@ POINTS = 400
 """Stretches of the step of which each says the most that memory held."""
 STEP = "ProfilerStep"
 DATA = "enumerate(DataLoader)"
-CAUSES = {"data_wait": "waits for data", "sync": "a synchronising call", "allocator": "the allocator",
-          "launch": "ops that launch", "host": "Python and native code", "stalled": "work was queued"}  # fmt: skip
+CAUSES = {"data_wait": "waits for data", "sync": "a synchronising call", "communication": "waits for other ranks",
+          "allocator": "the allocator", "launch": "ops that launch", "host": "Python and native code",
+          "stalled": "work was queued"}  # fmt: skip
 
 
 class Lane(NamedTuple):

@@ -62,6 +62,8 @@ COLLECTIVE_KERNEL = re.compile(
 """Only asked where the kernel's own metadata does not say that it is a collective's."""
 COLLECTIVE_OPS = ("c10d::", "gloo:", "nccl:", "mpi:", "record_param_comms")
 """How names of host events begin that are a collective, or its transport."""
+OF_THREADS = ("gloo:", "mpi:")
+"""Transports that carry a collective in host threads of their own; NCCL's are kernels."""
 
 
 def is_communication(name: str) -> bool:

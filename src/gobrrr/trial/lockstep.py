@@ -27,23 +27,27 @@ Progress = Callable[[int, int, Speedup | None], None]
 def measure(
     baseline: Side, candidate: Side, *, seed: int, seconds: float, progress: Progress | None = None,
     free_bytes: Callable[[], int] = lambda: int(psutil.virtual_memory().available),
-    rounds: Callable[..., Rounds] = Rounds, objective: Objective = TIME,
+    rounds: Callable[..., Rounds] = Rounds, objective: Objective = TIME, pairs: int = 1,
 ) -> Measured:  # fmt: skip
     """Compare two stacks in at most `seconds`, starts and warm-ups among them; three times that where no verdict fits
-    in. What goes wrong in an arm is a failed trial with its reason; only Ctrl-C comes through."""
+    in. What goes wrong in an arm is a failed trial with its reason; only Ctrl-C comes through. `pairs`: of processes
+    that there are cores and memory for at once; those of later rounds start beside the first and stand still."""
     sides = (baseline, candidate)
     began = time.monotonic()
-    pool = ThreadPoolExecutor(len(sides))  # an arm dies with the thread that started it (capture.parent)
+    pool = ThreadPoolExecutor(len(sides) * pairs)  # an arm dies with the thread that started it (capture.parent)
     try:
+        ahead = [pool.submit(side.start_ahead) for _ in range(pairs) for side in sides] if pairs > 1 else []
+        for started in ahead:
+            started.result()
         _made_ready(sides, pool)
         apart = free_bytes() < (ROOM - 1) * (baseline.resident() + candidate.resident())
         schedule = rounds((baseline.step_ns, candidate.step_ns), EDGE_NS, seed=seed, seconds=seconds, apart=apart,
-                          spent=time.monotonic() - began, objective=objective)  # fmt: skip
+                          spent=time.monotonic() - began, objective=objective, started=pairs)  # fmt: skip
         return _compared(sides, schedule, progress, apart, pool, objective)
     except ArmError as error:
         return Measured(verdict="failed", reason=error.reason)
     finally:
-        end(sides)
+        end(sides, Side.close)
         pool.shutdown()
 
 

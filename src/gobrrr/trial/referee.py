@@ -23,12 +23,13 @@ from gobrrr.trial.guarding import Guarding
 from gobrrr.trial.headspace import REPLAYED
 from gobrrr.trial.heat import Stack
 from gobrrr.trial.limits import AT_HOME, Limits
-from gobrrr.trial.lockstep import Progress
+from gobrrr.trial.lockstep import ROOM, Progress
 from gobrrr.trial.measured import Measured
 from gobrrr.trial.objective import TIME, Objective
 from gobrrr.trial.rounds import Rounds
 from gobrrr.trial.schedule import OVERRUN
 from gobrrr.trial.side import Side, clear
+from gobrrr.trial.statistics import FEWEST_ROUNDS
 
 TRIAL_SECONDS = 90.0
 HELD = 3.0
@@ -102,12 +103,19 @@ class LiveReferee:
         found = lockstep.measure(
             *sides, seed=self._seed + self._num, progress=self._progress,
             seconds=self._seconds if seconds is None else seconds, rounds=partial(Rounds, overrun=self._overrun),
-            objective=self._objective,
+            objective=self._objective, pairs=self.pairs(),
         )  # fmt: skip
         clear(folder)
         if found.verdict == "failed" and self.is_over():
             return Measured(verdict="inconclusive", reason=SPENT)
         return found
+
+    def pairs(self) -> int:
+        """Pairs of arms that may start beside each other: each starting arm leaves another core idle, and memory has
+        room for all."""
+        held = self._largest()
+        fitting = psutil.virtual_memory().available / (ROOM * held) if held else 0.0
+        return int(max(1, min(FEWEST_ROUNDS, self._cores // 4, fitting // 2, self.field.copies_left() // 2)))
 
     def start(self, stacks: Sequence[Stack], seconds: float) -> dict[Stack, str]:
         """Bring arms of a race up; the reasons of those that did not come. Beside the first ones, while most cores are
@@ -203,11 +211,15 @@ class LiveReferee:
 
     def at_once(self) -> int:
         """Watched runs that there are cores and memory for; one where it is not known what they hold."""
-        if not self._program.bytes:
+        if not (largest := self._largest()):
             return 1
-        largest = max(self._program.bytes, *(arm.peak_bytes for arm in self._all), 0)
         here = psutil.virtual_memory().available // (HELD * largest)
         return int(max(1, min(self._cores, here, self.field.copies_left() // WATCHED_COPIES)))
+
+    def _largest(self) -> int:
+        """Most bytes that an arm is known to hold of this machine's memory; 0 where that of none is."""
+        held = self._program.bytes
+        return max(held, *(arm.peak_bytes for arm in self._all), 0) if held else 0
 
     def arm(self, folder: Path, stack: Stack) -> Arm:
         """A new arm of the program, not started. Raises ArmError when the time is over."""

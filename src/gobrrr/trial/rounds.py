@@ -38,17 +38,19 @@ SLACK = 0.85
 
 class Rounds:
     """Decides block after block. `seconds` bounds the whole comparison, starts and warm-ups among it; `spent` is what
-    the first start of both arms took. `apart`: every block is a process of its own. `overrun`: times the seconds that
-    the fewest rounds may take; 1 for a bound that is kept."""
+    the first start of both arms took, in which the arms of so many rounds were `started`. `apart`: every block is a
+    process of its own. `overrun`: times the seconds that the fewest rounds may take; 1 for a bound that is kept."""
 
     def __init__(
         self, step_ns: tuple[float, float], edge_ns: float = 1e6, *, seed: int = 0, seconds: float = math.inf,
         spent: float = 0.0, level: float = LEVEL, effect: float = EFFECT, most: int = MOST_ROUNDS, apart: bool = False,
         overrun: float = OVERRUN, clock: Callable[[], float] = time.monotonic, objective: Objective = TIME,
+        started: int = 1,
     ) -> None:  # fmt: skip
         self._blocks = Quadruples(block_steps(min(step_ns), edge_ns), seed)
         self._seconds, self._level, self._effect, self._most = seconds, level, effect, most
         self._clock, self._apart, self._overrun, self._objective = clock, apart, overrun, objective
+        self._started, self._start_s = min(started, FEWEST_ROUNDS), 0.0
         self._began = self._round_began = clock() - spent
         self._blocks_s = 0.0
         self._round_s = 0.0
@@ -77,9 +79,9 @@ class Rounds:
             return
         self.logs[-1].append(log)
         if len(self.logs) == 1 and len(self.logs[0]) == PILOT and not self._apart:
-            start = self._clock() - self._round_began - self._blocks_s
-            scatter = statistics.scatter_of(self.logs[0])
-            self.quadruples = per_round(start, self._blocks_s / PILOT, scatter, self._seconds, self._overrun)
+            self._start_s = self._clock() - self._round_began - self._blocks_s
+            each, scatter = self._start_s / self._started, statistics.scatter_of(self.logs[0])
+            self.quadruples = per_round(each, self._blocks_s / PILOT, scatter, self._seconds, self._overrun)
         if len(self.logs[-1]) >= self.quadruples:
             self._round_done()
 
@@ -105,18 +107,25 @@ class Rounds:
                 return
         # The next round is taken to last as long as this one: the second start of a compiled arm finds its caches.
         limit = self._seconds * (self._overrun if num < FEWEST_ROUNDS else 1.0)
-        if now + self._round_s - self._began > limit:
+        if now + self._next_s(num) - self._began > limit:
             self._result = self._last_look() if num >= FEWEST_ROUNDS else self._cut()
             return
         self.logs.append([])
         self._fresh = True
+
+    def _next_s(self, num: int) -> float:
+        """What one more round takes: the first one paid the starts of so many, and who comes after those pays again."""
+        if self._started == 1:
+            return self._round_s
+        return self._round_s + self._start_s * ((num == self._started) - (num == 1))
 
     def _fix(self, num: int) -> None:
         """How many rounds there will be, and at which of them is looked, at which level."""
         error, _ = statistics.standard_error([np.asarray(each) for each in self.logs], self._objective.process_sd)
         wanted = statistics.rounds_for(self._effect, error, num, self._level)
         left = self._seconds - (self._clock() - self._began)
-        affordable = num + int(left / self._round_s) if math.isfinite(left) and self._round_s > 0 else self._most
+        each = self._next_s(self._started)
+        affordable = num + int(left / each) if math.isfinite(left) and each > 0 else self._most
         self.planned = max(FEWEST_ROUNDS, min(wanted, affordable, self._most))
         self._looks = looks(self.planned, FEWEST_ROUNDS, self._level, (0.0, *LOOKS))
 

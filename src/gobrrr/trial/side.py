@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 import statistics as figures
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
@@ -65,9 +66,11 @@ class Side:
         up: threads of OpenMP that wait for a core that another arm has make steps ten times as long. For the same
         reason arms that come up beside each other all make their first step before one of them warms up."""
         self._turn = turn
-        self._make, self._folder, self._remedies, self._late = make, folder, remedies, late
+        self._make, self._remedies, self._late = make, remedies, late
+        self._folders = (folder / str(number) for number in itertools.count(1))
         self._arm: Runner | None = None
-        self._starts = 0
+        self._ahead: list[Runner] = []
+        """Its next processes, which stand at their first step already."""
         self._cold = False
         self._enough = 0
         """Steps after which its first process was warm."""
@@ -93,14 +96,30 @@ class Side:
         """Up to its first step, where it stands still. Raises ArmError."""
         if self._arm is not None:
             return
-        self._starts += 1
         began = time.monotonic()
-        self._arm = self._make(self._folder / str(self._starts))
         self._made, self._cold = 1, True
-        self._arm.start()
-        self._took_hold([name for name in self._remedies if name not in self._late], "in its first step")
-        if self._starts == 1:
-            self.ready_seconds = time.monotonic() - began
+        if self._ahead:
+            self._arm = self._ahead.pop(0)
+            return
+        self._arm = self._make(next(self._folders))
+        self._at_first_step(self._arm)
+        self.ready_seconds = self.ready_seconds or time.monotonic() - began
+
+    def start_ahead(self) -> None:
+        """One more process, which stands at its first step until a later start takes it. What goes wrong in it is not
+        told: that start makes another."""
+        arm = self._make(next(self._folders))
+        try:
+            self._at_first_step(arm)
+        except ArmError:
+            arm.end()
+        else:
+            self._ahead.append(arm)
+
+    def _at_first_step(self, arm: Runner) -> None:
+        arm.start()
+        early = [name for name in self._remedies if name not in self._late]
+        require_hold(early, arm.applied, arm.declined, "in its first step")
 
     def warm(self) -> None:
         """From its first step until it is warm. Raises ArmError."""
@@ -115,17 +134,13 @@ class Side:
                 if error.over:
                     raise ArmError(TOO_SHORT) from None
                 raise
-        self._took_hold(self._remedies, "in this program")
+        require_hold(self._remedies, self._arm.applied, self._arm.declined, "in this program")
         self._cold = False
         if first:
             self.step_ns = figures.median(walls[warmup(walls) :] or walls)
             self.warm_seconds = self._arm.start_seconds + sum(walls[: warmup(walls)]) / 1e9
             self.ready_seconds += time.monotonic() - began
             self._enough = self._enough or max(LEAST_WARM, warmup(walls) + 1)
-
-    def _took_hold(self, names: Iterable[str], where: str) -> None:
-        assert self._arm is not None
-        require_hold(names, self._arm.applied, self._arm.declined, where)
 
     def _warm_up(self, arm: Runner) -> list[int]:
         """Steps until the last ones agree with each other; some programs never do, and are measured all the same."""
@@ -246,6 +261,12 @@ class Side:
             self._arm.end()
             self._peak, self._arm, self._warm = self.peak_bytes, None, None
 
+    def close(self) -> None:
+        """End its arm and all that were started ahead."""
+        self.end()
+        while self._ahead:
+            self._ahead.pop().end()
+
 
 def level(sides: Sequence[Side]) -> None:
     """Bring those that are alive to the same step of their program: where steps grow (a metric over all that was seen
@@ -256,10 +277,10 @@ def level(sides: Sequence[Side]) -> None:
             side.catch_up(behind)
 
 
-def end(sides: Sequence[Side]) -> None:
+def end(sides: Sequence[Side], how: Callable[[Side], None] = Side.end) -> None:
     """All at once: an interpreter with torch in it takes seconds to go."""
     with ThreadPoolExecutor(max(1, len(sides))) as pool:
-        for ended in [pool.submit(side.end) for side in sides]:
+        for ended in [pool.submit(how, side) for side in sides]:
             ended.result()
 
 

@@ -63,6 +63,9 @@ class Referee(Arms, Settled, Protocol):
     def measure(self, plan: Plan, seconds: float) -> Measured:
         """Baseline stack against candidate stack, in rounds of fresh processes, in so many seconds at most."""
 
+    def pairs(self) -> int:
+        """Pairs of processes that a comparison starts beside each other."""
+
     def guard(self, stack: Stack, milder: Stack = ()) -> Guarded:
         """The numbers of a stack against those of the untouched program. `milder`: what may be asked for next."""
 
@@ -208,8 +211,9 @@ class Tuning:
     def _proof(self, stack: Stack, margin: float = MARGIN) -> float:
         """Seconds that guard and confirmation of a stack are thought to take."""
         start, step_ns, slack = self._racing.pace(stack)
-        rounds = FEWEST_ROUNDS * (start + BLOCKS * slack * max(step_ns, EDGE_NS / EDGE_SHARE) / 1e9)
-        return margin * (rounds + self._check(stack))
+        starts = math.ceil(FEWEST_ROUNDS / self._referee.pairs()) * start
+        blocks = FEWEST_ROUNDS * BLOCKS * slack * max(step_ns, EDGE_NS / EDGE_SHARE) / 1e9
+        return margin * (starts + blocks + self._check(stack))
 
     def _check(self, stack: Stack) -> float:
         """Seconds that the guard is thought to take."""
