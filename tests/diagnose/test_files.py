@@ -116,7 +116,8 @@ def test_idle_goes_to_the_wait_the_launch_and_the_users_line(tmp_path: Path) -> 
     assert ledger.device is not None
     assert ledger.device.busy_ns == 200_000
     causes = {name: round(ns / 1000) for name, ns in ledger.device.idle_by_cause}
-    assert causes == {"stalled": 0, "data_wait": 300, "sync": 0, "allocator": 0, "launch": 20, "host": 480}
+    assert causes == {"stalled": 0, "data_wait": 300, "sync": 0, "communication": 0, "allocator": 0, "launch": 20,
+                      "host": 480}  # fmt: skip
     lines = {group.where[0].line: round(group.ns / 1000) for group in ledger.host if group.where}
     assert lines[12] == 250  # all of it while the device idles
     assert sum(account.ns for account in ledger.accounts) == pytest.approx(STEP * 1000)

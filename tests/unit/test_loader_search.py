@@ -76,6 +76,17 @@ def test_what_the_user_set_stays_where_nothing_is_shown_to_be_faster() -> None:
     assert search.best() is None, "one figure"
 
 
+def test_what_is_shown_is_kept_and_not_what_only_seems_to_be_faster_still() -> None:
+    """As of Lightning's pictures on a machine that others hold, where the fused optimizer was confirmed instead."""
+    search = LoaderSearch(Setting(1), NONE, 4, FREE)
+    seen = ((Setting(1), 0.13, -0.17), (Setting(2), 0.58, 0.05), (Setting(4), 0.58, -0.44), (Setting(3), 0.63, -0.18))
+    for setting, mean, low in seen:
+        search.feed(setting, Tried(mean, low))
+    assert search.best() == search.likely() == Setting(2)
+    search.feed(Setting(3, prefetch=4), Tried(0.8, 0.3))
+    assert search.best() == Setting(3, prefetch=4), "of what is shown the best"
+
+
 def test_one_worker_that_is_worse_than_none_hides_no_two_that_are_better() -> None:
     """Two are the model's neighbour, though not that of the program as it is."""
     search = LoaderSearch(Setting(1), NONE, 4, FREE)

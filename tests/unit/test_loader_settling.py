@@ -141,6 +141,21 @@ def test_the_race_looks_longer_at_what_leans_and_at_no_worse_setting_of_the_same
         assert found.receipt().kept == (MANY,) and referee.options[MANY] == {"workers": 2, "prefetch": 2}
 
 
+def test_what_leans_is_looked_at_before_what_a_finding_promises(tmp_path: Path) -> None:
+    """A remedy that is a candidate for the search's sake alone promises nothing; what was seen of it does."""
+    machine = {"noise": 0.25, "burst": 0.0}
+    of = {0: 40, 1: 39, 2: 29}
+    referee = Loaders(lambda workers, prefetch: of.get(workers, 30) + 5 * (prefetch - 2), machine=machine, room=1)
+    search = LoaderSearch(Setting(2), Setting(0), 2, 1e12)
+    others = [Candidate(name, Saving(0.0, 5 * MS, 15 * MS)) for name in ("other", "another")]
+    guests = [Candidate(MANY), Candidate(ONE)]
+    tuning = Tuning([*others, *guests], referee.step(()), referee, Journal(tmp_path / "journal.jsonl"), seconds=600,
+                    clock=referee.clock, family=Family(search, guests=(MANY, ONE)))  # fmt: skip
+    tuning.run()
+    assert all(trial.verdict == "inconclusive" for trial in tuning.results if trial.options)
+    assert next(trial.remedies for trial in tuning.results if not trial.options) == (MANY,)
+
+
 def test_the_users_setting_stays_where_none_is_faster(tmp_path: Path) -> None:
     """And the race looks at the remedies as without a search, at those that are there for it no more."""
     referee = Loaders(lambda workers, prefetch: 20 + workers)

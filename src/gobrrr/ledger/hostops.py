@@ -83,8 +83,9 @@ class HostOps:
     @property
     def waits_for_ranks(self) -> npt.NDArray[np.bool_]:
         """Which rows are waits for a collective that a thread of its own carries (waits.with_waits)."""
-        carried = np.array([name.startswith(OF_THREADS) for name in self.names], bool)[self.ops.name]
-        return np.logical_and(self.is_op, carried)
+        carried = np.array([name.startswith(OF_THREADS) for name in self.names], bool)
+        found: npt.NDArray[np.bool_] = self.is_op & carried[self.ops.name]
+        return found
 
     @property
     def begin(self) -> int:

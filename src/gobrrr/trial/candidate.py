@@ -48,6 +48,11 @@ class Candidate:
             self, predicted=Saving(*(min(ns, most_ns) for ns in (told.low_ns, told.expected_ns, told.ceiling_ns)))
         )
 
+    def expecting(self, ns: float) -> Candidate:
+        """The same where so much at least was seen to come of it."""
+        told = self.predicted
+        return replace(self, predicted=Saving(told.low_ns, max(told.expected_ns, ns), max(told.ceiling_ns, ns)))
+
     def too_little(self, step_ns: float) -> str:
         """Why it is not worth a look; empty where it is, or was asked for."""
         if self.named or self.predicted.ceiling_ns >= WORTH * step_ns:

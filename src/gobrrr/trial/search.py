@@ -10,6 +10,7 @@ Pure; knows no clock, and claims nothing: what it keeps is confirmed in processe
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -88,8 +89,15 @@ class Race:
 
     def limit(self, part: float) -> None:
         """No remedy that works on the step itself can save more than this part of it: the rest waits for a loader."""
-        self.candidates = [candidate.within(part * self.step_ns) for candidate in self.candidates]
-        self._by_name = {c.name: c for c in self.candidates}
+        self._make([candidate.within(part * self.step_ns) for candidate in self.candidates])
+
+    def expect(self, name: str, mean: float) -> None:
+        """What a search saw of a remedy, as a log ratio, is what the race expects of it."""
+        seen = (1 - math.exp(-mean)) * self.step_ns
+        self._make([each.expecting(seen) if each.name == name else each for each in self.candidates])
+
+    def _make(self, candidates: Sequence[Candidate]) -> None:
+        self.candidates, self._by_name = candidates, {c.name: c for c in candidates}
 
     def next(self, places: int, fits: Callable[[Stack], bool] = lambda _: True) -> Heat | None:
         """The next heat of so many arms beside the reference, of stacks that fit into the time; None where nothing is

@@ -114,8 +114,10 @@ class LoaderSearch:
         return found is not None and self.tried[found].mean >= self.enough
 
     def likely(self) -> Setting | None:
-        """The same where nothing is shown yet, by what was seen so far."""
-        found = self._front()
+        """The same where nothing is shown yet, by what was seen so far. What is shown comes before what only seems to
+        be faster still: two workers of 1.79 (1.05 to 3.06) were lost to three of 1.88 (0.84 to 4.23)."""
+        fitting = self._fitting()
+        found = self._front({each: mean for each, mean in fitting.items() if self.tried[each].low > 0} or fitting)
         return found if found != self.now and self.tried[found].mean > ALIKE else None
 
     def needs(self, setting: Setting) -> float:
@@ -128,9 +130,10 @@ class LoaderSearch:
             return False
         return True
 
-    def _front(self, among: dict[Setting, float] | None = None) -> Setting:
-        """Of what has room and is as good as the best of it, within ALIKE, the fewest workers, then the least else."""
-        fitting = {self.now: 0.0} | (self._fitting() if among is None else among)
+    def _front(self, among: dict[Setting, float]) -> Setting:
+        """Of those and what the user set, as good as the best of them within ALIKE, the fewest workers, then the least
+        else."""
+        fitting = {self.now: 0.0} | among
         enough = max(fitting.values()) - ALIKE
         return min(each for each, mean in fitting.items() if mean >= enough)
 

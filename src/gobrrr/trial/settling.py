@@ -235,7 +235,9 @@ class Settling:
         self._referee.give({**self._before, **self._family.options(found)})
         shown = self._search.best() is not None
         if shown or len(stack) > 1:
-            self._race.settle((), stack, self._results[found].verdict, mean, mean)  # else the race looks longer
+            self._race.settle((), stack, self._results[found].verdict, mean, mean)
+        else:  # the race looks longer, and there first
+            self._race.expect(stack[0], mean)
         told += f": {found} {self._praised(shown)}"
         for name in {*self._settled_by(shown)} - set(stack):
             self._race.withdraw(name)

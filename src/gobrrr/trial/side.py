@@ -8,7 +8,7 @@ import statistics as figures
 import time
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Protocol
 
@@ -109,12 +109,13 @@ class Side:
         """One more process, which stands at its first step until a later start takes it. What goes wrong in it is not
         told: that start makes another."""
         arm = self._make(next(self._folders))
+        self._ahead.append(arm)  # who ends them all does not wait until it is up
         try:
             self._at_first_step(arm)
         except ArmError:
             arm.end()
-        else:
-            self._ahead.append(arm)
+            with suppress(ValueError):
+                self._ahead.remove(arm)
 
     def _at_first_step(self, arm: Runner) -> None:
         arm.start()
