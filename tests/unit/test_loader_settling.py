@@ -143,9 +143,9 @@ def test_the_race_looks_longer_at_what_leans_and_at_no_worse_setting_of_the_same
 
 def test_what_leans_is_looked_at_before_what_a_finding_promises(tmp_path: Path) -> None:
     """A remedy that is a candidate for the search's sake alone promises nothing; what was seen of it does."""
-    machine = {"noise": 0.25, "burst": 0.0}
-    of = {0: 40, 1: 39, 2: 29}
-    referee = Loaders(lambda workers, prefetch: of.get(workers, 30) + 5 * (prefetch - 2), machine=machine, room=1)
+    machine = {"noise": 0.35, "burst": 0.0}
+    of = {0: 40, 1: 39, 2: 30}
+    referee = Loaders(lambda workers, prefetch: of.get(workers, 33) + 5 * (prefetch - 2), machine=machine, room=1)
     search = LoaderSearch(Setting(2), Setting(0), 2, 1e12)
     others = [Candidate(name, Saving(0.0, 5 * MS, 15 * MS)) for name in ("other", "another")]
     guests = [Candidate(MANY), Candidate(ONE)]
