@@ -452,3 +452,6 @@ def test_a_rank_that_tells_of_no_collectives_has_them_as_recorded() -> None:
     calls = Calls(ns=10.0, bare_ns=4.0)
     told = _told(RankSummary(source="a", calls=calls, communication_ns=5.0, exposed_communication_ns=3.0))
     assert (told.per_step, told.bare_per_step) == (0.5, 0.75)
+    waits = {"exposed_communication_ns": 9.0, "waited_ns": 6.0}
+    told = _told(RankSummary(source="a", calls=calls, communication_ns=5.0, **waits))
+    assert (told.per_step, told.bare_per_step) == (0.5, 0.75), "what a thread of the host carries is no kernel"

@@ -114,7 +114,7 @@ class FakeReferee:
         off = self._off(), self._off()
         rounds = Rounds((self.step(()), self.step(plan.candidate)), seed=self._seed, seconds=seconds, overrun=1.0,
                         spent=self._start_s, clock=self.clock, objective=self.objective,
-                        started=self._pairs)  # fmt: skip
+                        started=self._pairs, ahead_s=self._start_s)  # fmt: skip
         while (block := rounds.next()) is not None:
             if block.fresh:
                 self.machine.now += self._start_s if len(rounds.logs) > self._pairs else 0.0

@@ -160,6 +160,18 @@ def test_idle_in_a_wait_for_a_collective_that_a_thread_carries_is_communication(
     assert kept.covered(np.array([[10_000, 80_000]])) == 50_000  # the op of the wait has it, at its line
 
 
+def test_a_synchronisation_of_the_thread_that_carries_a_collective_is_part_of_that_wait(tmp_path: Path) -> None:
+    """Gloo waits for the gradients on its own stream before it sends them: the host never called it."""
+    its_own = call("cudaStreamSynchronize", 12, 18) | {"tid": 2}
+    trace = read(
+        tmp_path, kernel("gemm", 0, 30), op("gloo:all_reduce", 10, 70), its_own, op("aten::add_", 80, 10),
+        kernel("add", 90, 10),
+    )  # fmt: skip
+    found, _ = device_ledger(trace, host(trace, 0, 100), places(), 1, "H200") or (None, None)
+    assert found is not None and [idle for _, _, idle, _ in found.syncs] == [0]
+    assert dict(found.idle_by_cause)["communication"] == 50_000 and dict(found.idle_by_cause)["sync"] == 0
+
+
 def test_only_the_part_of_a_copy_that_nothing_covers_is_exposed(tmp_path: Path) -> None:
     name = "Memcpy HtoD (Pageable -> Device)"
     trace = read(

@@ -491,13 +491,16 @@ def test_as_much_is_watched_ahead_as_arms_leave_room_for(
 @pytest.mark.parametrize(
     ("copies", "cores", "free", "known", "pairs"),
     [(0, 16, 99, 1, 3), (0, 8, 99, 1, 2), (0, 4, 99, 1, 1), (0, 2, 99, 1, 1), (0, 16, 7.6, 1, 3), (0, 16, 7.4, 1, 2),
-     (0, 16, 1, 1, 1), (0, 16, 99, 0, 1), (6, 16, 99, 1, 3), (5, 16, 99, 1, 2), (2, 16, 99, 1, 1)],
+     (0, 16, 1, 1, 1), (0, 16, 99, 0, 1), (6, 16, 99, 1, 3), (5, 16, 99, 1, 2), (2, 16, 99, 1, 1), (0, 16, 99, 5, 1),
+     (0, 16, 99, 8, 1), (0, 16, 99, 4, 2), (6, 16, 99, 16, 3)],
 )  # fmt: skip
 def test_pairs_start_beside_each_other_as_cores_memory_and_the_device_allow(
     copies: int, cores: int, free: float, known: int, pairs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`free` in times what the program holds, `known` whether that is."""
-    referee = LiveReferee(Program(("python", "train.py"), tmp_path, 1e8, bytes=known << 20, copies=copies), tmp_path)
+    """`free` in times what the program holds, `known` its threads, 0 where nothing is known of it: on a CPU the first
+    steps of six that compute with all cores would take them from each other."""
+    program = Program(("python", "train.py"), tmp_path, 1e8, bytes=bool(known) << 20, copies=copies, threads=known)
+    referee = LiveReferee(program, tmp_path)
     referee._cores = cores
     memory = type("Memory", (), {"available": int(free * (1 << 20))})
     monkeypatch.setattr("gobrrr.trial.referee.psutil.virtual_memory", lambda: memory)

@@ -85,6 +85,12 @@ def test_what_is_shown_is_kept_and_not_what_only_seems_to_be_faster_still() -> N
     assert search.best() == search.likely() == Setting(2)
     search.feed(Setting(3, prefetch=4), Tried(0.8, 0.3))
     assert search.best() == Setting(3, prefetch=4), "of what is shown the best"
+    search = LoaderSearch(Setting(2), NONE, 4, FREE)
+    search.feed(Setting(1), Tried(0.015, 0.002))
+    search.feed(Setting(2), Tried(0.5, -0.05))
+    assert search.likely() == Setting(2), "what is as good as nothing hides none that leans far"
+    search.feed(Setting(1), Tried(0.1, 0.05))
+    assert search.likely() == Setting(2) and search.best() is None, "nor what is shown to be a fifth of it"
 
 
 def test_one_worker_that_is_worse_than_none_hides_no_two_that_are_better() -> None:

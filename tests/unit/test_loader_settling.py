@@ -147,13 +147,15 @@ def test_what_leans_is_looked_at_before_what_a_finding_promises(tmp_path: Path) 
     of = {0: 40, 1: 39, 2: 30}
     referee = Loaders(lambda workers, prefetch: of.get(workers, 33) + 5 * (prefetch - 2), machine=machine, room=1)
     search = LoaderSearch(Setting(2), Setting(0), 2, 1e12)
-    others = [Candidate(name, Saving(0.0, 5 * MS, 15 * MS)) for name in ("other", "another")]
+    others = [Candidate(name, Saving(0.0, 5 * MS, 15 * MS), cause="BRR1") for name in ("other", "another")]
     guests = [Candidate(MANY), Candidate(ONE)]
     tuning = Tuning([*others, *guests], referee.step(()), referee, Journal(tmp_path / "journal.jsonl"), seconds=600,
                     clock=referee.clock, family=Family(search, guests=(MANY, ONE)))  # fmt: skip
     tuning.run()
     assert all(trial.verdict == "inconclusive" for trial in tuning.results if trial.options)
-    assert next(trial.remedies for trial in tuning.results if not trial.options) == (MANY,)
+    looked = next(trial for trial in tuning.results if not trial.options)
+    assert looked.remedies == (MANY,) and looked.predicted == Saving(0.0, 0.0, 0.0), "nobody predicted it"
+    assert not any(note.startswith(f"{MANY} was not tried") for note in tuning.receipt().notes)
 
 
 def test_the_users_setting_stays_where_none_is_faster(tmp_path: Path) -> None:

@@ -267,6 +267,25 @@ def test_processes_of_later_rounds_start_beside_the_first_where_there_is_room(pa
     assert begun[0] == 2 * pairs and begun[-1] == 2 * max(1, pairs - 2) and not living
 
 
+def test_where_those_that_stand_take_the_memory_of_two_they_are_ended_first(tmp_path: Path) -> None:
+    living, most = set[ShortArm](), [0]
+
+    class Large(ShortArm):
+        def start(self, seconds: float = 0.0) -> None:
+            living.add(self)
+            most[0] = max(most[0], len(living))
+
+        def end(self) -> None:
+            living.discard(self)
+
+        def resident(self) -> int:
+            return 10
+
+    sides = [Side(lambda _, ns=ns: Large(10**6, ns), tmp_path / str(ns), ()) for ns in (50_000_000, 25_000_000)]
+    found = measure(sides[0], sides[1], seed=1, seconds=600, pairs=3, free_bytes=lambda: 40 - 10 * len(living))
+    assert most == [6] and found.verdict == "faster" and not found.reason, "not one arm at a time"
+
+
 def test_a_process_that_does_not_come_up_ahead_is_started_in_its_round(tmp_path: Path) -> None:
     made: list[ShortArm] = []
 

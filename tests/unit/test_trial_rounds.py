@@ -105,12 +105,38 @@ def test_what_the_first_start_started_for_later_rounds_is_not_paid_again(started
     """Starts of 40 s in 120, as of a device's program that takes so long to its first step: nobody may overrun them."""
     clock = NoisyMachine(0, **QUIET)
     clock.now += 40.0
-    plan = Rounds((2e7, 1e7), seed=1, spent=40.0, seconds=120.0, overrun=1.0, clock=lambda: clock.now, started=started)
+    plan = Rounds((2e7, 1e7), seed=1, spent=40.0, seconds=120.0, overrun=1.0, clock=lambda: clock.now, started=started,
+                  ahead_s=36.0)  # fmt: skip
     while (block := plan.next()) is not None:
-        clock.now += 40.0 if block.fresh and len(plan.logs) > started else 0.0
+        clock.now += (40.0 if len(plan.logs) > started else 4.0) if block.fresh else 0.0  # 4 to warm up
         plan.feed(clock.block(1e7 if block.arm else 2e7, block.steps))
     assert (len(plan.logs), plan.result().verdict) == {1: (2, "inconclusive")}.get(started, (3, "faster"))
     assert clock.now <= 120.0
+
+
+@pytest.mark.parametrize(("started", "seconds"), [(1, 260.0), (2, 190.0), (3, 110.0)])
+def test_rounds_whose_blocks_are_long_are_made_to_fit_beside_the_starts_they_pay(started: int, seconds: float) -> None:
+    """Quadruples of 1.5 s that scatter, starts of 80: as many of them as leave room for a third round."""
+    clock = NoisyMachine(0, noise=0.1, burst=0.0)
+    clock.now += 80.0
+    plan = Rounds((2.5e8, 2e8), seed=1, spent=80.0, seconds=seconds, overrun=1.0, clock=lambda: clock.now,
+                  started=started, ahead_s=80.0)  # fmt: skip
+    while (block := plan.next()) is not None:
+        clock.now += 80.0 if block.fresh and len(plan.logs) > started else 0.0
+        plan.feed(clock.block(2e8 if block.arm else 2.5e8, block.steps))
+    assert len(plan.logs) >= FEWEST_ROUNDS and clock.now <= seconds
+
+
+def test_what_would_settle_it_counts_the_starts_that_are_still_to_be_paid() -> None:
+    clock = NoisyMachine(0, noise=0.3, burst=0.0)
+    clock.now += 60.0
+    plan = Rounds((2e7, 2e7), seed=1, spent=60.0, seconds=100.0, overrun=1.0, clock=lambda: clock.now, started=3,
+                  ahead_s=60.0, most=3)  # fmt: skip
+    while (block := plan.next()) is not None:
+        plan.feed(clock.block(2e7, block.steps))
+    needed = plan.result().needed
+    assert needed is not None and needed > 5
+    assert float(plan.wants().split("about ")[1].split()[0]) >= (needed - 3) * 1.0
 
 
 @pytest.mark.parametrize("start_s", [2.0, 6.0, 15.0])

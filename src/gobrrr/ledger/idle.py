@@ -122,8 +122,8 @@ def named(trace: Trace, column: npt.NDArray[np.int32], pattern: re.Pattern[str])
 def idle_causes(
     trace: Trace, idle: Idle, stalled: Ints, host: HostOps, places: Places, total: int
 ) -> tuple[tuple[tuple[str, float], ...], tuple[Sync, ...], Idle, float]:
-    """Idle ns per step by cause, each nanosecond once, the first of these that holds: stalled, data, sync,
-    communication (the host waits for a thread that carries a collective), allocator, launch (the host is inside a torch
+    """Idle ns per step by cause, each nanosecond once, the first of these that holds: stalled, data, communication
+    (the host waits for a thread that carries a collective), sync, allocator, launch (the host is inside a torch
     op), host (the rest); the synchronising calls; and the idle in which ops and Python kept the device waiting, those
     in a wait for data or for ranks among them; and of the host's what lies in stretches longer than HOLE, per step."""
     steps, unstalled = host.num_steps, idle.without(stalled)
@@ -156,12 +156,13 @@ def _causes(
     trace: Trace, idle: Idle, stalled: Ints, host: HostOps, places: Places
 ) -> tuple[dict[str, Ints], tuple[Sync, ...]]:
     """When each may be blamed, the first that holds; and the synchronising calls."""
-    waiting = stretches_of(host, host.waits_for_data)
-    syncs, stretches = _syncs(trace, idle.without(stalled), waiting, host, places)
+    waiting, ranks = stretches_of(host, host.waits_for_data), stretches_of(host, host.waits_for_ranks)
+    elsewhere = np.concatenate((waiting, ranks))
+    syncs, stretches = _syncs(trace, idle.without(stalled), elsewhere, host, places)
     calls = trace.runtime.take(named(trace, trace.runtime.name, ALLOCATOR))
     allocating = np.stack((calls.start, calls.start + calls.dur), axis=1)
-    ranks, launching = stretches_of(host, host.waits_for_ranks), stretches_of(host, host.is_op)
-    causes = {"stalled": stalled, "data_wait": waiting, "sync": stretches, "communication": ranks,
+    launching = stretches_of(host, host.is_op)
+    causes = {"stalled": stalled, "data_wait": waiting, "communication": ranks, "sync": stretches,
               "allocator": allocating, "launch": launching}  # fmt: skip
     return causes, syncs
 

@@ -38,6 +38,8 @@ class RankSummary(msgspec.Struct, frozen=True, kw_only=True):
     step_ns: float = 0.0
     busy_ns: float = 0.0
     exposed_communication_ns: float = 0.0
+    waited_ns: float = 0.0
+    """Of the exposed, that of collectives which threads of the host carry, as gloo's: no kernels."""
     communication_ns: float = 0.0
     accounts: tuple[tuple[str, float], ...] = ()
     verdict: str = ""
@@ -90,10 +92,12 @@ def summary(
     """Of one rank's ledger."""
     device = ledger.device
     communication = sum(ns for _, _, ns, kind in device.kernels if kind == "communication") if device else 0.0
-    shown = device.exposed_communication_ns if device else ledger.account("communication")
+    waited = dict(device.idle_by_cause).get("communication", 0.0) if device else 0.0
+    shown = device.exposed_communication_ns + waited if device else ledger.account("communication")
     return RankSummary(
         source=source, rank=rank, world_size=world_size, num_steps=ledger.step.count, step_ns=ledger.wall,
-        busy_ns=device.busy_ns if device else 0.0, exposed_communication_ns=shown, communication_ns=communication,
+        busy_ns=device.busy_ns if device else 0.0, exposed_communication_ns=shown, waited_ns=waited,
+        communication_ns=communication,
         accounts=_accounts(ledger), device=device.name if device else "", calls=calls,
         within_a_host=device.within_a_host if device else False, span=span,
     )  # fmt: skip
@@ -161,7 +165,8 @@ def _told(rank: RankSummary) -> Told:
     calls = rank.calls or Calls()
     return Told(
         rank.rank, rank.source, calls, rank.communication_ns / calls.ns if calls.ns else 1.0,
-        rank.exposed_communication_ns / calls.bare_ns if calls.bare_ns else 1.0, rank.device, rank.within_a_host,
+        (rank.exposed_communication_ns - rank.waited_ns) / calls.bare_ns if calls.bare_ns else 1.0, rank.device,
+        rank.within_a_host,
     )  # fmt: skip
 
 
@@ -203,7 +208,7 @@ def _unclear(read: Sequence[RankSummary], world: int, doubled: Sequence[int]) ->
     if numbers and len(numbers) < len(read):
         other = next(r.source for r in read if r.rank is None)
         return f"{len(read) - len(numbers)} of {len(read)} files do not say which rank they are ({other})"
-    if not numbers and not any(r.communication_ns for r in read):
+    if not numbers and not any(r.communication_ns + r.waited_ns for r in read):
         return (
             "the files do not say that they are ranks, and none of them communicates; give one at a time, or hold two "
             "against each other: gobrrr compare A B"

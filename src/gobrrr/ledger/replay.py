@@ -133,7 +133,8 @@ def _queue(trace: Trace, kernels: Kernels, host: HostOps, waits: Ints) -> Queue:
     moments = moments[order]
     waiting = host.waits_for_data | host.waits_for_ranks
     fetched, numbers = (stretches_of(host, chosen) for chosen in (waiting, _fetches_a_number(host)))
-    fixed, away = elapsed(moments, merged(fetched)), merged(np.concatenate((fetched, waits)))
+    away = merged(np.concatenate((fetched, waits)))
+    fixed = elapsed(moments, away) - elapsed(moments, merged(waits))  # who carries a sum may wait for the device in it
     work = np.maximum(0, moments - begin - elapsed(moments, away))
     fetching = elapsed(moments, merged(np.concatenate((numbers, away)))) - elapsed(moments, away)
     work, fixed, fetching, given = (column.astype(float).tolist() for column in (work, fixed, fetching, given[order]))

@@ -38,6 +38,13 @@ class Candidate:
     """Code of the finding that calls for it; of a staple that none calls for, nothing."""
     reorders: bool = False
     """Samples or draws may come in another order with it: its guard takes a run more."""
+    seen_ns: float = 0.0
+    """That a search before the race saw come of it, though it was not shown."""
+
+    @property
+    def hope(self) -> tuple[float, float]:
+        """ns that it is expected to bring, and that it may, by what was predicted and by what was seen."""
+        return max(self.predicted.expected_ns, self.seen_ns), max(self.predicted.ceiling_ns, self.seen_ns)
 
     def within(self, most_ns: float) -> Candidate:
         """The same where no more than this is the step's own."""
@@ -48,14 +55,9 @@ class Candidate:
             self, predicted=Saving(*(min(ns, most_ns) for ns in (told.low_ns, told.expected_ns, told.ceiling_ns)))
         )
 
-    def expecting(self, ns: float) -> Candidate:
-        """The same where so much at least was seen to come of it."""
-        told = self.predicted
-        return replace(self, predicted=Saving(told.low_ns, max(told.expected_ns, ns), max(told.ceiling_ns, ns)))
-
     def too_little(self, step_ns: float) -> str:
         """Why it is not worth a look; empty where it is, or was asked for."""
-        if self.named or self.predicted.ceiling_ns >= WORTH * step_ns:
+        if self.named or self.hope[1] >= WORTH * step_ns:
             return ""
         gain = f"{100 * self.predicted.ceiling_ns / step_ns:.1f} % of the step"
         return f"rehearsed here, it brings at most {gain}" if self.rehearsed else f"at most {gain} is there to gain"

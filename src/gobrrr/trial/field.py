@@ -63,6 +63,10 @@ class Field:
         fitting = max(1, min(self._most, fitting if self._sides or not largest else fitting - 1))  # of the reference
         return min(fitting, self.copies_left(0 if self._sides else 1))
 
+    def resident(self) -> int:
+        """Bytes that those that are alive hold."""
+        return sum(side.resident() for side in self._sides.values())
+
     def copies_left(self, more: int = 0) -> int:
         """Arms that a device has room for beside those that are alive and so many more; without one no limit."""
         return max(0, self._copies - len(self._sides) - more) if self._copies else sys.maxsize

@@ -36,19 +36,30 @@ def measure(
     began = time.monotonic()
     pool = ThreadPoolExecutor(len(sides) * pairs)  # an arm dies with the thread that started it (capture.parent)
     try:
-        ahead = [pool.submit(side.start_ahead) for _ in range(pairs) for side in sides] if pairs > 1 else []
-        for started in ahead:
-            started.result()
+        ahead_s = _started_ahead(sides, pool, pairs) if pairs > 1 else 0.0
         _made_ready(sides, pool)
-        apart = free_bytes() < (ROOM - 1) * (baseline.resident() + candidate.resident())
+        least = (ROOM - 1) * (baseline.resident() + candidate.resident())
+        if (apart := free_bytes() < least) and any(side.ahead for side in sides):
+            end(sides, Side.end_ahead)
+            apart = free_bytes() < least
+        started = 1 + min(side.ahead for side in sides)
         schedule = rounds((baseline.step_ns, candidate.step_ns), EDGE_NS, seed=seed, seconds=seconds, apart=apart,
-                          spent=time.monotonic() - began, objective=objective, started=pairs)  # fmt: skip
+                          spent=time.monotonic() - began, objective=objective, started=started,
+                          ahead_s=ahead_s)  # fmt: skip
         return _compared(sides, schedule, progress, apart, pool, objective)
     except ArmError as error:
         return Measured(verdict="failed", reason=error.reason)
     finally:
         end(sides, Side.close)
         pool.shutdown()
+
+
+def _started_ahead(sides: tuple[Side, Side], pool: ThreadPoolExecutor, pairs: int) -> float:
+    """Of both, the first process and those of later rounds; the seconds that it took."""
+    began = time.monotonic()
+    for started in [pool.submit(side.start_ahead) for _ in range(pairs) for side in sides]:
+        started.result()
+    return time.monotonic() - began
 
 
 def _made_ready(sides: tuple[Side, Side], pool: ThreadPoolExecutor) -> None:

@@ -38,19 +38,20 @@ SLACK = 0.85
 
 class Rounds:
     """Decides block after block. `seconds` bounds the whole comparison, starts and warm-ups among it; `spent` is what
-    the first start of both arms took, in which the arms of so many rounds were `started`. `apart`: every block is a
-    process of its own. `overrun`: times the seconds that the fewest rounds may take; 1 for a bound that is kept."""
+    the first start of both arms took, `ahead_s` of it the first steps of the arms of so many rounds, which were
+    `started` beside each other. `apart`: every block is a process of its own. `overrun`: times the seconds that the
+    fewest rounds may take; 1 for a bound that is kept."""
 
     def __init__(
         self, step_ns: tuple[float, float], edge_ns: float = 1e6, *, seed: int = 0, seconds: float = math.inf,
         spent: float = 0.0, level: float = LEVEL, effect: float = EFFECT, most: int = MOST_ROUNDS, apart: bool = False,
         overrun: float = OVERRUN, clock: Callable[[], float] = time.monotonic, objective: Objective = TIME,
-        started: int = 1,
+        started: int = 1, ahead_s: float = 0.0,
     ) -> None:  # fmt: skip
         self._blocks = Quadruples(block_steps(min(step_ns), edge_ns), seed)
         self._seconds, self._level, self._effect, self._most = seconds, level, effect, most
         self._clock, self._apart, self._overrun, self._objective = clock, apart, overrun, objective
-        self._started, self._start_s = min(started, FEWEST_ROUNDS), 0.0
+        self._started, self._ahead_s = started, ahead_s if started > 1 else 0.0
         self._began = self._round_began = clock() - spent
         self._blocks_s = 0.0
         self._round_s = 0.0
@@ -79,9 +80,10 @@ class Rounds:
             return
         self.logs[-1].append(log)
         if len(self.logs) == 1 and len(self.logs[0]) == PILOT and not self._apart:
-            self._start_s = self._clock() - self._round_began - self._blocks_s
-            each, scatter = self._start_s / self._started, statistics.scatter_of(self.logs[0])
-            self.quadruples = per_round(each, self._blocks_s / PILOT, scatter, self._seconds, self._overrun)
+            start = self._clock() - self._round_began - self._blocks_s
+            start -= self._ahead_s * (1 - math.ceil(FEWEST_ROUNDS / self._started) / FEWEST_ROUNDS)
+            scatter = statistics.scatter_of(self.logs[0])
+            self.quadruples = per_round(start, self._blocks_s / PILOT, scatter, self._seconds, self._overrun)
         if len(self.logs[-1]) >= self.quadruples:
             self._round_done()
 
@@ -107,24 +109,27 @@ class Rounds:
                 return
         # The next round is taken to last as long as this one: the second start of a compiled arm finds its caches.
         limit = self._seconds * (self._overrun if num < FEWEST_ROUNDS else 1.0)
-        if now + self._next_s(num) - self._began > limit:
+        if now + self._lasts(num + 1) - self._began > limit:
             self._result = self._last_look() if num >= FEWEST_ROUNDS else self._cut()
             return
         self.logs.append([])
         self._fresh = True
 
-    def _next_s(self, num: int) -> float:
-        """What one more round takes: the first one paid the starts of so many, and who comes after those pays again."""
-        if self._started == 1:
-            return self._round_s
-        return self._round_s + self._start_s * ((num == self._started) - (num == 1))
+    def _lasts(self, num: int) -> float:
+        """Seconds of a round, by the last one: the first pays for all that were started with it, later ones for
+        theirs."""
+        return self._round_s + self._ahead_s * (self._pays(num) - self._pays(len(self.logs)))
+
+    def _pays(self, num: int) -> bool:
+        """Whether arms come up in it."""
+        return num == 1 or num > self._started
 
     def _fix(self, num: int) -> None:
         """How many rounds there will be, and at which of them is looked, at which level."""
         error, _ = statistics.standard_error([np.asarray(each) for each in self.logs], self._objective.process_sd)
         wanted = statistics.rounds_for(self._effect, error, num, self._level)
         left = self._seconds - (self._clock() - self._began)
-        each = self._next_s(self._started)
+        each = self._lasts(self._started + 1)
         affordable = num + int(left / each) if math.isfinite(left) and each > 0 else self._most
         self.planned = max(FEWEST_ROUNDS, min(wanted, affordable, self._most))
         self._looks = looks(self.planned, FEWEST_ROUNDS, self._level, (0.0, *LOOKS))
@@ -154,7 +159,8 @@ class Rounds:
         needed = self.result().needed
         if needed is None:
             return ""
-        settles = f"would settle it, about {max(0.1, needed * self._round_s / 60):.1f} min for this trial"
+        seconds = sum(map(self._lasts, range(1, needed + 1)))
+        settles = f"would settle it, about {max(0.1, seconds / 60):.1f} min for this trial"
         if (num := self.result().num) < FEWEST_ROUNDS:
             return f"time for {num} of the {FEWEST_ROUNDS} starts of each arm that a verdict takes; {needed} {settles}"
         return f"{needed} starts of each arm {settles}"

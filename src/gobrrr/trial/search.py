@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 from gobrrr.trial import openers
@@ -94,7 +94,8 @@ class Race:
     def expect(self, name: str, mean: float) -> None:
         """What a search saw of a remedy, as a log ratio, is what the race expects of it."""
         seen = (1 - math.exp(-mean)) * self.step_ns
-        self._make([each.expecting(seen) if each.name == name else each for each in self.candidates])
+        self._make([replace(each, seen_ns=seen) if each.name == name else each for each in self.candidates])
+        self.skipped.pop(name, None)
 
     def _make(self, candidates: Sequence[Candidate]) -> None:
         self.candidates, self._by_name = candidates, {c.name: c for c in candidates}
@@ -406,9 +407,7 @@ class Race:
         return found
 
     def _ranked(self) -> list[Candidate]:
-        return sorted(
-            self.candidates, key=lambda c: (-c.predicted.expected_ns, c.choice, -c.predicted.ceiling_ns, c.name)
-        )
+        return sorted(self.candidates, key=lambda c: (-c.hope[0], c.choice, -c.hope[1], c.name))
 
     def left(self) -> tuple[str, ...]:
         """All that was neither looked at nor skipped; what promises most comes first."""

@@ -115,9 +115,12 @@ class LoaderSearch:
 
     def likely(self) -> Setting | None:
         """The same where nothing is shown yet, by what was seen so far. What is shown comes before what only seems to
-        be faster still: two workers of 1.79 (1.05 to 3.06) were lost to three of 1.88 (0.84 to 4.23)."""
+        be faster still: two workers of 1.79 (1.05 to 3.06) were lost to three of 1.88 (0.84 to 4.23); unless that is
+        more than twice as much."""
         fitting = self._fitting()
-        found = self._front({each: mean for each, mean in fitting.items() if self.tried[each].low > 0} or fitting)
+        least = max(ALIKE, max(fitting.values(), default=0.0) / 2)
+        shown = {each: mean for each, mean in fitting.items() if self.tried[each].low > 0 and mean > least}
+        found = self._front(shown or fitting)
         return found if found != self.now and self.tried[found].mean > ALIKE else None
 
     def needs(self, setting: Setting) -> float:

@@ -236,7 +236,7 @@ class Settling:
         shown = self._search.best() is not None
         if shown or len(stack) > 1:
             self._race.settle((), stack, self._results[found].verdict, mean, mean)
-        else:  # the race looks longer, and there first
+        else:  # the race looks longer, and as early as at what a finding promises as much of
             self._race.expect(stack[0], mean)
         told += f": {found} {self._praised(shown)}"
         for name in {*self._settled_by(shown)} - set(stack):

@@ -66,8 +66,8 @@ class Side:
         up: threads of OpenMP that wait for a core that another arm has make steps ten times as long. For the same
         reason arms that come up beside each other all make their first step before one of them warms up."""
         self._turn = turn
-        self._make, self._remedies, self._late = make, remedies, late
-        self._folders = (folder / str(number) for number in itertools.count(1))
+        self._make, self._folder, self._remedies, self._late = make, folder, remedies, late
+        self._numbers = itertools.count(1)  # whose next() no thread can interrupt
         self._arm: Runner | None = None
         self._ahead: list[Runner] = []
         """Its next processes, which stand at their first step already."""
@@ -101,14 +101,14 @@ class Side:
         if self._ahead:
             self._arm = self._ahead.pop(0)
             return
-        self._arm = self._make(next(self._folders))
+        self._arm = self._make(self._folder / str(next(self._numbers)))
         self._at_first_step(self._arm)
         self.ready_seconds = self.ready_seconds or time.monotonic() - began
 
     def start_ahead(self) -> None:
         """One more process, which stands at its first step until a later start takes it. What goes wrong in it is not
         told: that start makes another."""
-        arm = self._make(next(self._folders))
+        arm = self._make(self._folder / str(next(self._numbers)))
         self._ahead.append(arm)  # who ends them all does not wait until it is up
         try:
             self._at_first_step(arm)
@@ -116,6 +116,11 @@ class Side:
             arm.end()
             with suppress(ValueError):
                 self._ahead.remove(arm)
+
+    @property
+    def ahead(self) -> int:
+        """Processes that later starts will take."""
+        return len(self._ahead)
 
     def _at_first_step(self, arm: Runner) -> None:
         arm.start()
@@ -262,11 +267,15 @@ class Side:
             self._arm.end()
             self._peak, self._arm, self._warm = self.peak_bytes, None, None
 
+    def end_ahead(self) -> None:
+        """End all that were started ahead."""
+        while self._ahead:
+            self._ahead.pop().end()
+
     def close(self) -> None:
         """End its arm and all that were started ahead."""
         self.end()
-        while self._ahead:
-            self._ahead.pop().end()
+        self.end_ahead()
 
 
 def level(sides: Sequence[Side]) -> None:

@@ -182,6 +182,7 @@ class Tuning:
             if self._settling is not None:
                 until = self._began + settling.share(self._headspace) * self._seconds
                 self._settled = self._settling.run(until, self._headspace)
+                self._open = self.race.open()
             self._heats()
             while not self._confirm(self._affordable(self.race.best())) and self.race.again():
                 self._heats()
