@@ -29,7 +29,8 @@ from tests.unit.race_clock import MS, FakeReferee
 
 MANY, ONE = "loader_workers", "one_worker"
 GB = 1e9
-CLASH = {MANY: frozenset({ONE}), ONE: frozenset({MANY})}
+KEEPER = "computed_once"
+CLASH = {MANY: frozenset({ONE}), ONE: frozenset({MANY}), KEEPER: frozenset({MANY})}
 
 
 class Loaders(FakeReferee):
@@ -156,6 +157,14 @@ def test_what_leans_is_looked_at_before_what_a_finding_promises(tmp_path: Path) 
     looked = next(trial for trial in tuning.results if not trial.options)
     assert looked.remedies == (MANY,) and looked.predicted == Saving(0.0, 0.0, 0.0), "nobody predicted it"
     assert not any(note.startswith(f"{MANY} was not tried") for note in tuning.receipt().notes)
+
+
+def test_what_the_search_tried_is_not_told_as_not_tried(tmp_path: Path) -> None:
+    """MONAI's volumes: computed_once failed in the search, and "was not tried: it conflicts with loader_workers"."""
+    referee = Loaders(lambda workers, prefetch: {0: 40, 1: 30}.get(workers, 20), broken=(KEEPER,))
+    receipt = tuned(referee, tmp_path, MANY, KEEPER, keepers=(KEEPER,)).receipt()
+    assert receipt.kept == (MANY,) and receipt.trials[0].remedies == (KEEPER,) and receipt.trials[0].verdict == "failed"
+    assert not any(note.startswith(f"{KEEPER} was not tried") for note in receipt.notes)
 
 
 def test_the_users_setting_stays_where_none_is_faster(tmp_path: Path) -> None:

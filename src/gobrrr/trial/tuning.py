@@ -368,8 +368,10 @@ class Tuning:
             yield (f"the race took {self._raced:.0f} s, and checking and confirming is thought to take {proof:.0f}: "
                    f"{math.ceil(enough / 60)} minutes after the diagnosis would do")  # fmt: skip
         reasons = {**dict.fromkeys(self._left_open(), "the time was spent before"), **self.race.skipped}
+        tried = {result.remedies for result in self.results}  # the search of loaders is none of the race's
         for name, why in reasons.items():
-            yield f"{name} was not tried: {why}"
+            if (name,) not in tried:
+                yield f"{name} was not tried: {why}"
 
     def _left_open(self) -> tuple[str, ...]:
         """Remedies that there was no time for, not as a setting of a loader either; with those of a pair that was not
