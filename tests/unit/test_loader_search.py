@@ -77,7 +77,7 @@ def test_what_the_user_set_stays_where_nothing_is_shown_to_be_faster() -> None:
 
 
 def test_what_is_shown_is_kept_and_not_what_only_seems_to_be_faster_still() -> None:
-    """As of Lightning's pictures on a machine that others hold, where the fused optimizer was confirmed instead."""
+    """As of Lightning's pictures on a noisy machine, where the fused optimizer was confirmed instead."""
     search = LoaderSearch(Setting(1), NONE, 4, FREE)
     seen = ((Setting(1), 0.13, -0.17), (Setting(2), 0.58, 0.05), (Setting(4), 0.58, -0.44), (Setting(3), 0.63, -0.18))
     for setting, mean, low in seen:
