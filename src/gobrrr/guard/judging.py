@@ -19,14 +19,15 @@ LOOKED = 2
 def judge(
     baseline: Observation, candidate: Observation, *, again: Observation | None, reference: Observation | None = None,
     naive: Observation | None = None, is_naive: bool = False, seeds: Sequence[Observation] = (), precision: str = "",
-    order_may_change: bool = False, near: Near | None = None,
+    order_may_change: bool = False, near: Near | None = None, regroups: bool = False,
 ) -> Guarded:  # fmt: skip
     """What a candidate did to the numbers.
 
     again: the baseline once more, the noise floor. reference: the same program in float64. naive: the program with
     nothing but the candidate's lower `precision` (bfloat16, float16 or tf32); is_naive: the candidate is that. seeds:
     the baseline from other seeds.
-    order_may_change: other draws or another order of samples are what was asked for. near: by how much pixels may
+    order_may_change: other draws or another order of samples are what was asked for; regroups: samples of like length
+    in one batch. near: by how much pixels may
     differ, where the user has consented to that; baseline and candidate were then watched with their pixels.
 
     Where the baseline's training diverges nothing is called wrong: another rounding, or another order, ends elsewhere.
@@ -37,7 +38,7 @@ def judge(
     found = list(_diverges(sane, baseline, candidate))
     baseline, candidate = _up_to(sane, baseline), _up_to(sane, candidate)
     runs = closeness.Runs(baseline, candidate, again, reference, naive, precision, is_naive)
-    found += _checks(runs, seeds, order_may_change, near, evidence)
+    found += _checks(runs, seeds, order_may_change, near, evidence, regroups)
     verdict = worst(found, evidence)
     if (baseline.transformed or candidate.transformed) and verdict.verdict != "exact":
         return Guarded("unverified", (BIT_BY_BIT, *verdict.reasons), evidence=evidence)
@@ -63,11 +64,11 @@ def _up_to(num: int, run: Observation) -> Observation:
 
 def _checks(
     runs: closeness.Runs, seeds: Sequence[Observation], order_may_change: bool, near: Near | None,
-    evidence: dict[str, float | None],
+    evidence: dict[str, float | None], regroups: bool,
 ) -> Iterator[Check]:  # fmt: skip
     baseline, candidate = runs.baseline, runs.candidate
     yield from _seen_enough(runs)
-    yield from structure.checks(baseline, candidate, order_may_change, near is not None)
+    yield from structure.checks(baseline, candidate, order_may_change, near is not None, regroups)
     yield from sidedoors.checks(baseline, candidate, runs.again, order_may_change, runs.precision, near)
     if near is not None:
         yield from pictures.checks(baseline, candidate, near, evidence)

@@ -16,13 +16,14 @@ ROUNDING = 1e-5
 
 
 def checks(
-    baseline: Observation, candidate: Observation, order_may_change: bool = False, pixels_may_change: bool = False
-) -> Iterator[Check]:
+    baseline: Observation, candidate: Observation, order_may_change: bool = False, pixels_may_change: bool = False,
+    regroups: bool = False,
+) -> Iterator[Check]:  # fmt: skip
     """One check per question; those that find nothing wrong say exact. Where pixels may change, what else of the data
-    may not is another's question (pictures.py)."""
+    may not is another's question (pictures.py). `regroups`: samples of like length come together by intent."""
     yield _same_length(baseline, candidate)
     yield _parameters(baseline, candidate)
-    yield _data(baseline, candidate, order_may_change, pixels_may_change)
+    yield _data(baseline, candidate, order_may_change, pixels_may_change, regroups)
     yield _inputs_untouched(baseline, candidate)
     yield _modes(baseline, candidate)
     yield _hyperparameters(baseline, candidate)
@@ -68,7 +69,9 @@ def _parameters(baseline: Observation, candidate: Observation) -> Check:
     return Check(name, "exact")
 
 
-def _data(baseline: Observation, candidate: Observation, order_may_change: bool, pixels_may_change: bool) -> Check:
+def _data(
+    baseline: Observation, candidate: Observation, order_may_change: bool, pixels_may_change: bool, regroups: bool
+) -> Check:
     name = "data"
     for number, (b, c) in enumerate(_pairs(baseline, candidate)):
         if len(b.calls) != len(c.calls):
@@ -81,7 +84,7 @@ def _data(baseline: Observation, candidate: Observation, order_may_change: bool,
     if same_data(baseline, candidate):
         return Check(name, "exact")
     repeats = _repeats(candidate) - _repeats(baseline)
-    if repeats > 0 and not (order_may_change and _each_once(baseline, candidate)):
+    if repeats > 0 and not (regroups and _each_once(baseline, candidate)):
         return _wrong(name, f"{repeats} samples came more often than in the baseline")
     if pixels_may_change:
         return Check(name, "bounded")
@@ -114,7 +117,8 @@ def _repeats(observation: Observation) -> int:
 
 def _each_once(baseline: Observation, candidate: Observation) -> bool:
     """Whether whole epochs of both have the same indices, each once, from as many workers: what looks the same then is
-    in the data twice, and batches of like length bring it together. Other workers may repeat each other's draws."""
+    in the data twice, and batches of like length bring it together. Other workers may repeat each other's draws. It is
+    the sampler's word: what is done to its batches afterwards no epoch shows."""
     epochs = [*zip(baseline.epochs, candidate.epochs, strict=False)]
     same = all(b.indices and b.indices == c.indices and c.num == c.unique and b.workers == c.workers for b, c in epochs)
     return bool(epochs) and len(baseline.epochs) == len(candidate.epochs) and same

@@ -36,6 +36,7 @@ class Bucketing(Remedy):
     name = "bucketing"
     title = "puts sequences of like length into one batch"
     safety = "order"
+    regroups = True
     place = "loader"
     serves = "training"
     saves_memory = True

@@ -95,6 +95,9 @@ class Remedy:
     """It may lower the peak of a step's memory: tried whatever the findings say where that is the objective."""
     judged_without_dropout: ClassVar[bool] = False
     """It gives the model the same data and makes dropout draw other masks: what counts is what comes without any."""
+    regroups: ClassVar[bool] = False
+    """It brings samples of like length together: those that are in the data twice too, which a look at some batches
+    sees more often then."""
     leaves_padding: ClassVar[bool] = False
     """What the model gives at padding, by its own mask, is another: of outputs real tokens are compared, of all else
     (losses, gradients, updates) everything as ever."""

@@ -192,6 +192,7 @@ class Guarding:
             candidate,
             reference=self._tried(true) if true is not None else None,
             order_may_change=draws_otherwise(stack),
+            regroups=any(registry.remedy(name).regroups for name in stack),
         )
         wanted = self._naive(changed)
         naive = next(map(self._tried, wanted), None) if true is not None else None
