@@ -27,8 +27,8 @@ def judge(
     nothing but the candidate's lower `precision` (bfloat16, float16 or tf32); is_naive: the candidate is that. seeds:
     the baseline from other seeds.
     order_may_change: other draws or another order of samples are what was asked for; regroups: samples of like length
-    in one batch. near: by how much pixels may
-    differ, where the user has consented to that; baseline and candidate were then watched with their pixels.
+    in one batch. near: by how much pixels may differ, where the user has consented to that; baseline and candidate were
+    then watched with their pixels.
 
     Where the baseline's training diverges nothing is called wrong: another rounding, or another order, ends elsewhere.
     """

@@ -78,14 +78,17 @@ class HostOps:
     @property
     def waits_for_data(self) -> npt.NDArray[np.bool_]:
         """Which rows are the loop's waits for a batch."""
-        return np.array([name.startswith(DATA) for name in self.names], bool)[self.ops.name]
+        return self._begin_with(DATA)
 
     @property
     def waits_for_ranks(self) -> npt.NDArray[np.bool_]:
         """Which rows are waits for a collective that a thread of its own carries (waits.with_waits)."""
-        carried = np.array([name.startswith(OF_THREADS) for name in self.names], bool)
-        found: npt.NDArray[np.bool_] = self.is_op & carried[self.ops.name]
+        found: npt.NDArray[np.bool_] = self.is_op & self._begin_with(OF_THREADS)
         return found
+
+    def _begin_with(self, prefix: str | tuple[str, ...]) -> npt.NDArray[np.bool_]:
+        """Whose names do; each name is looked at once."""
+        return np.array([name.startswith(prefix) for name in self.names], bool)[self.ops.name]
 
     @property
     def begin(self) -> int:

@@ -60,10 +60,10 @@ COLLECTIVE_KERNEL = re.compile(
     r"(?i)[nrh]ccl|msccl|oneccl|nvshmem|rocshmem|cross_device_reduce|all_?reduce|all_?gather_?kernel"
 )
 """Only asked where the kernel's own metadata does not say that it is a collective's."""
-COLLECTIVE_OPS = ("c10d::", "gloo:", "nccl:", "mpi:", "record_param_comms")
-"""How names of host events begin that are a collective, or its transport."""
 OF_THREADS = ("gloo:", "mpi:")
-"""Transports that carry a collective in host threads of their own; NCCL's are kernels."""
+"""How host events are named that carry a collective in threads of the host; NCCL's are kernels."""
+COLLECTIVE_OPS = ("c10d::", "nccl:", "record_param_comms", *OF_THREADS)
+"""How names of host events begin that are a collective, or its transport."""
 
 
 def is_communication(name: str) -> bool:

@@ -48,6 +48,9 @@ class Field:
         # An arm dies with the thread that started it (capture.parent): the threads live as long as the field.
         self._pool = ThreadPoolExecutor(max(1, cores))
 
+    def __len__(self) -> int:
+        return len(self._sides)
+
     def __contains__(self, stack: Stack) -> bool:
         return stack in self._sides
 
@@ -62,10 +65,6 @@ class Field:
         fitting = int(self._free() / (ROOM * largest)) if largest else 1  # of what nobody knows one by one
         fitting = max(1, min(self._most, fitting if self._sides or not largest else fitting - 1))  # of the reference
         return min(fitting, self.copies_left(0 if self._sides else 1))
-
-    def resident(self) -> int:
-        """Bytes that those that are alive hold."""
-        return sum(side.resident() for side in self._sides.values())
 
     def copies_left(self, more: int = 0) -> int:
         """Arms that a device has room for beside those that are alive and so many more; without one no limit."""

@@ -113,10 +113,12 @@ class LiveReferee:
     def pairs(self) -> int:
         """Pairs of arms that may start beside each other once those of the race are gone: each that starts leaves
         another core idle, their first steps go abreast, and memory has room for all."""
-        held = self._largest()
-        fitting = (psutil.virtual_memory().available + self.field.resident()) / (ROOM * held) if held else 0.0
         abreast = self._program.copies or self._program.abreast(self._cores)
-        return int(max(1, min(FEWEST_ROUNDS, self._cores // 4, fitting // 2, abreast // 2)))
+        most = min(FEWEST_ROUNDS, self._cores // 4, abreast // 2)
+        if most < 2 or not (held := self._largest()):  # asked before each sweep: memory only where it decides
+            return 1
+        fitting = psutil.virtual_memory().available / (ROOM * held) + len(self.field)
+        return int(max(1, min(most, fitting // 2)))
 
     def start(self, stacks: Sequence[Stack], seconds: float) -> dict[Stack, str]:
         """Bring arms of a race up; the reasons of those that did not come. Beside the first ones, while most cores are

@@ -76,7 +76,7 @@ class Race:
     """Of the last heat: arms that there was room for."""
 
     def __post_init__(self) -> None:
-        self._by_name: Mapping[str, Candidate] = {c.name: c for c in self.candidates}
+        self._make(self.candidates)
         self._leans = max(LEANS, self.objective.worth)
 
     def candidate(self, name: str) -> Candidate:
@@ -98,7 +98,8 @@ class Race:
         self.skipped.pop(name, None)
 
     def _make(self, candidates: Sequence[Candidate]) -> None:
-        self.candidates, self._by_name = candidates, {c.name: c for c in candidates}
+        self.candidates = candidates
+        self._by_name: Mapping[str, Candidate] = {c.name: c for c in candidates}
 
     def next(self, places: int, fits: Callable[[Stack], bool] = lambda _: True) -> Heat | None:
         """The next heat of so many arms beside the reference, of stacks that fit into the time; None where nothing is
