@@ -10,6 +10,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from gobrrr.capture.sampler import Sampler
 from gobrrr.capture.workers import WorkerSampling
 
@@ -95,6 +97,24 @@ def test_who_waits_for_all_threads_does_not_wait_for_ours(tmp_path: Path) -> Non
         sampler.stop()
         workers.close()
     assert not sampler._runner.alive
+
+
+def test_no_descriptor_comes_or_goes_while_the_program_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A daemon that closed all it did not know, and took each free number by dup2, met one that our thread opened."""
+    asked: list[int] = []
+
+    def noted(call: Callable[..., object]) -> Callable[..., object]:
+        def noting(*args: object, **kwargs: object) -> object:
+            asked.append(threading.get_ident())
+            return call(*args, **kwargs)
+
+        return noting
+
+    for name in ("open", "close"):
+        monkeypatch.setattr(os, name, noted(getattr(os, name)))
+    sampler = sampled(in_python, 0.05)
+    assert sampler.t and not sampler.error
+    assert len(asked) >= 2 and set(asked) == {threading.get_ident()}
 
 
 def test_a_thread_that_has_ended_is_sampled_without_a_crash() -> None:

@@ -51,10 +51,13 @@ class Sampler:
         self._native = _native(thread)
         self._clock = cpu_clock(self._native)
         self._switch: tuple[float, float] | None = None  # the program's, and ours
+        self._calls: ThreadCalls | None = None
         self._runner = Unlisted(self._run)
 
     def start(self) -> None:
-        """Begin to sample."""
+        """Begin to sample. Descriptors come and go in the thread that asks for it: one that appeared between two calls
+        of the program would be a number that it finds taken (EBUSY of its dup2), or that it has made its own."""
+        self._calls = ThreadCalls(self._native)
         before = sys.getswitchinterval()
         sys.setswitchinterval(min(SWITCH, before))
         self._switch = (before, sys.getswitchinterval())
@@ -68,17 +71,15 @@ class Sampler:
                 sys.setswitchinterval(before)
             self._switch = None
         self._runner.stop()
+        if self._calls is not None:
+            self._calls.close()
 
     def _run(self) -> None:
-        calls: ThreadCalls | None = None
         try:
-            calls = ThreadCalls(self._native)
-            self._sample(calls)
+            assert self._calls is not None
+            self._sample(self._calls)
         except BaseException as error:  # the interpreter would print it among the program's own words
             self.error = repr(error)
-        finally:
-            if calls is not None:
-                calls.close()
 
     def _sample(self, calls: ThreadCalls) -> None:
         while not self._runner.over(self.interval):
