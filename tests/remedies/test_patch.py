@@ -225,6 +225,22 @@ def test_a_statement_goes_behind_the_imports_once() -> None:
     assert patched("import os\n", [edit]) == "import os\n"
 
 
+WHERE = """
+x = torch.empty(1 << 22)
+heap = next(line for line in open("/proc/self/maps") if "[heap]" in line).split(" ")[0].split("-")
+print(int(heap[0], 16) <= x.data_ptr() < int(heap[1], 16))
+"""
+
+
+@pytest.mark.skipif(registry.remedy("malloc_thresholds").probe() != "", reason="not glibc")
+def test_large_blocks_come_from_the_heap_where_that_is_written_down(tmp_path: Path) -> None:
+    edit = registry.remedy("malloc_thresholds").edit
+    assert edit is not None
+    once = patched(f"import torch\n{WHERE}", [edit])
+    assert patched(once, [edit]) == once
+    assert printed(f"import torch\n{WHERE}", tmp_path) == "False\n" and printed(once, tmp_path) == "True\n"
+
+
 def test_a_statement_takes_a_line_of_its_own() -> None:
     edit = AddStatement("torch.f()  # why")
     assert patched("import torch  # noqa\nx = 1", [edit]) == "import torch  # noqa\n\ntorch.f()  # why\nx = 1"
@@ -337,7 +353,16 @@ def printed(code: str, folder: Path) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "name", ["bf16_autocast", "channels_last", "compile", "fused_optimizer", "gc_freeze", "intraop_threads"]
+    "name",
+    [
+        "bf16_autocast",
+        "channels_last",
+        "compile",
+        "fused_optimizer",
+        "gc_freeze",
+        "intraop_threads",
+        "malloc_thresholds",
+    ],
 )
 def test_a_program_that_was_patched_computes_what_the_remedy_does(name: str, tmp_path: Path) -> None:
     copy = tmp_path / "copy"

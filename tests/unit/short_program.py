@@ -39,6 +39,10 @@ class ShortArm:
     def end(self) -> None:
         """At once."""
 
+    def alive(self) -> bool:
+        """Always."""
+        return True
+
     def resident(self) -> int:
         """Nothing."""
         return 0

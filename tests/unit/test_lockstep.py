@@ -300,6 +300,35 @@ def test_a_process_that_does_not_come_up_ahead_is_started_in_its_round(tmp_path:
     assert side.block(1).walls and len(made) == 4
 
 
+def test_a_process_that_dies_while_it_stands_ahead_is_not_taken(tmp_path: Path) -> None:
+    made: list[ShortArm] = []
+
+    class Killed(ShortArm):
+        ended = False
+
+        def alive(self) -> bool:
+            return self is not made[1]
+
+        def run(self, steps: int, expected_ns: float | None = None) -> Block:
+            if self is made[1]:
+                raise ArmError("it died (SIGKILL)")
+            return super().run(steps, expected_ns)
+
+        def end(self) -> None:
+            self.ended = True
+
+    def arm(_: Path) -> ShortArm:
+        made.append(Killed(10**6))
+        return made[-1]
+
+    side = Side(arm, tmp_path, ())
+    side.start()
+    side.start_ahead(), side.start_ahead()
+    side.end()
+    assert side.block(1).walls and len(made) == 3
+    assert isinstance(made[1], Killed) and made[1].ended
+
+
 def test_how_many_arms_compute_at_once_is_a_matter_of_their_threads() -> None:
     def abreast(threads: int, cores: int) -> int:
         return Program(("python",), Path(), threads=threads).abreast(cores)

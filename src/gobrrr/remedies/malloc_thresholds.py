@@ -6,7 +6,7 @@ import ctypes
 import sys
 from typing import TYPE_CHECKING
 
-from gobrrr.remedies.model import Remedy
+from gobrrr.remedies.model import AddStatement, Remedy
 
 if TYPE_CHECKING:
     from gobrrr.remedies.seams import Seams
@@ -16,6 +16,13 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
 LARGE = 1 << 30
 DEFAULT = 128 << 10
 """Both thresholds' default (mallopt(3)); setting either switches their own growth off, which cannot be undone."""
+SOURCE = f"""\
+import ctypes
+import sys
+
+if sys.platform == "linux":  # glibc: what is freed stays in the process, blocks below 1 GiB come from its heap
+    ctypes.CDLL("libc.so.6").mallopt({M_TRIM_THRESHOLD}, {LARGE})  # M_TRIM_THRESHOLD
+    ctypes.CDLL("libc.so.6").mallopt({M_MMAP_THRESHOLD}, {LARGE})  # M_MMAP_THRESHOLD"""
 
 
 class MallocThresholds(Remedy):
@@ -26,6 +33,7 @@ class MallocThresholds(Remedy):
     place = "flags"
     codes = ("BRR202",)
     by_hand = "MALLOC_MMAP_THRESHOLD_=1073741824 MALLOC_TRIM_THRESHOLD_=1073741824 python train.py"
+    edit = AddStatement(SOURCE)
 
     def probe(self) -> str:
         if sys.platform != "linux" or not hasattr(ctypes.CDLL(None), "gnu_get_libc_version"):

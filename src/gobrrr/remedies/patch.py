@@ -78,7 +78,7 @@ def _changes(tree: ast.Module, edit: Edit, text: _Text, names: Names) -> list[Ch
         return [change for call in calls if (change := _off(call, text)) is not None]
     if isinstance(edit, BeforeTraining):
         return _before_training(tree, edit, text)
-    there = _calls(tree, [_name_of(edit.code)])  # such a call comes later, and would win
+    there = _calls(tree, [_called(edit.code)])  # such a call comes later, and would win
     return [] if there else _statement(tree, edit, text)
 
 
@@ -193,9 +193,13 @@ def _off(call: ast.Call, text: _Text) -> Change | None:
     return text.at(first.lineno, first.col_offset), text.end(first), "False"
 
 
-def _name_of(code: str) -> str:
-    """Of the function that a statement calls."""
-    return code.partition("(")[0].rpartition(".")[2]
+def _called(code: str) -> str:
+    """The function that the last of these statements calls; of what is no Python nothing."""
+    try:
+        statements = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Expr)]
+    except SyntaxError:
+        return ""
+    return next((_last_name(node.value.func) for node in statements[::-1] if isinstance(node.value, ast.Call)), "")
 
 
 def _imports(tree: ast.Module, above: int | None = None) -> list[ast.Import | ast.ImportFrom]:

@@ -231,6 +231,10 @@ class Arm:
         self._members()  # what it has started since it was last looked at
         self._signal(signal.SIGKILL)
 
+    def alive(self) -> bool:
+        """Whether its program still runs, or stands still."""
+        return self._process is not None and self._process.poll() is None
+
     def resident(self) -> int:
         """Bytes that the family holds now."""
         total = 0

@@ -44,6 +44,8 @@ class Runner(Protocol):
 
     def end(self) -> None: ...
 
+    def alive(self) -> bool: ...
+
     def resident(self) -> int: ...
 
     def held(self) -> int: ...
@@ -98,9 +100,12 @@ class Side:
             return
         began = time.monotonic()
         self._made, self._cold = 1, True
-        if self._ahead:
-            self._arm = self._ahead.pop(0)
-            return
+        while self._ahead:
+            arm = self._ahead.pop(0)
+            if arm.alive():
+                self._arm = arm
+                return
+            arm.end()  # killed where it stood, for want of memory say
         self._arm = self._make(self._folder / str(next(self._numbers)))
         self._at_first_step(self._arm)
         self.ready_seconds = self.ready_seconds or time.monotonic() - began
