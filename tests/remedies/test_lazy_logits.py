@@ -64,7 +64,7 @@ def test_loss_and_gradients_are_torchs_own(path: str, reduction: str, monkeypatc
     monkeypatch.setattr(lazylogits, "FEWEST_ROWS", 5)
     plain, _ = loss_and_gradients(path, lazy=False, reduction=reduction)
     found, uses = loss_and_gradients(path, lazy=True, reduction=reduction)
-    assert uses == (path not in ("materialised", "log_softmax before"))
+    assert uses == (path != "materialised")
     for a, b in zip(plain, found, strict=True):
         # "one sample" goes through float32 on the plain side only
         torch.testing.assert_close(
@@ -250,9 +250,74 @@ def part_of_it_differentiated(logits: Any, given: Any) -> torch.Tensor:
     return trained(first.square().sum())
 
 
+def nll(logits: Any, _: Any) -> torch.Tensor:
+    return trained(F.nll_loss(F.log_softmax(logits, dim=1), TARGET, ignore_index=4))
+
+
+def nll_of_modules(logits: Any, _: Any) -> torch.Tensor:
+    return trained(nn.NLLLoss(reduction="sum")(nn.LogSoftmax(-1)(logits.view(2, 3, 5)).view(-1, 5), TARGET))
+
+
+def nll_of_a_method_beside_entropy(logits: Any, _: Any) -> torch.Tensor:
+    found = logits.view(2, 3, 5).log_softmax(2)
+    return trained(F.nll_loss(found.reshape(-1, 5), TARGET) + (found.exp() * found).sum() + found[0, 1:].mean())
+
+
+def nll_of_what_no_log_softmax_made(logits: Any, _: Any) -> torch.Tensor:
+    return trained(F.nll_loss(logits, TARGET))
+
+
+def nll_over_rows(logits: Any, _: Any) -> torch.Tensor:
+    return trained(F.nll_loss(torch.log_softmax(logits, 0), TARGET))
+
+
+def nll_in_another_dtype(logits: Any, _: Any) -> torch.Tensor:
+    return trained(F.nll_loss(F.log_softmax(logits, -1, dtype=torch.float32), TARGET).double())
+
+
+def nll_of_a_cast(logits: Any, _: Any) -> torch.Tensor:
+    return trained(F.nll_loss(F.log_softmax(logits, -1).float(), TARGET).double())
+
+
+def nll_of_what_has_no_graph(logits: Any, _: Any) -> torch.Tensor:
+    with torch.no_grad():
+        found = F.log_softmax(logits, -1)
+    return trained(F.nll_loss(found, TARGET) + logits.square().mean())
+
+
+def nll_of_what_was_hooked(logits: Any, _: Any) -> torch.Tensor:
+    found = F.log_softmax(logits, -1)
+    found.register_hook(lambda grad: 2 * grad)
+    return trained(F.nll_loss(found, TARGET))
+
+
+def nll_of_what_was_made_before_a_change(logits: Any, _: Any) -> torch.Tensor:
+    found, weighted = F.log_softmax(logits, -1), F.log_softmax(logits, -1)
+    with torch.no_grad():
+        logits.mul_(2.0)
+    return trained(F.nll_loss(found, TARGET) + weighted.square().mean())
+
+
+def log_softmax_twice(logits: Any, _: Any) -> torch.Tensor:
+    return trained(F.nll_loss(F.log_softmax(F.log_softmax(logits, -1), -1), TARGET))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_log_probabilities_have_the_dtype_that_they_would_have(dtype: torch.dtype) -> None:
+    hidden, weight, bias = (t.detach().to(dtype).requires_grad_() for t in given())
+    with torch.autocast("cpu", torch.bfloat16):
+        lazy = F.log_softmax(LazyLogits.of(hidden, weight, bias, lambda: None), -1)  # type: ignore[arg-type]
+        real = F.log_softmax(F.linear(hidden, weight, bias).to(dtype), -1)
+    assert isinstance(lazy, LazyLogits) and lazy.dtype == real.dtype
+    torch.testing.assert_close(lazy * 1.0, real, rtol=2e-2, atol=2e-2)
+
+
 @pytest.mark.parametrize(
     ("use", "chunks"),
     [
+        (nll, 1), (nll_of_modules, 1), (nll_of_a_method_beside_entropy, 1), (nll_of_what_no_log_softmax_made, 0),
+        (nll_over_rows, 0), (nll_in_another_dtype, 0), (nll_of_a_cast, 0), (nll_of_what_has_no_graph, 0),
+        (nll_of_what_was_hooked, 0), (nll_of_what_was_made_before_a_change, 1), (log_softmax_twice, 0),
         (hooked, 0), (hooked_after_it_was_reshaped, 0), (retained, 0), (scaled, 0), (banned, 0),
         (banned_through_a_view, 0), (zeroed_in_part, 0), (banned_in_what_was_reshaped, 0),
         (scaled_after_it_was_reshaped_and_read, 0), (scaled_after_it_was_copied, 1),

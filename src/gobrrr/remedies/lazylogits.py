@@ -1,7 +1,8 @@
 """Logits that are not computed until somebody needs them whole; their cross-entropy never does.
 
 `LazyLogits` stands for hidden @ weight.T + bias. Slices and reshapes that leave the last dimension alone are done to
-`hidden`; F.cross_entropy goes through them chunk by chunk; any other op gets the real tensor. Once that was changed in
+`hidden`; F.cross_entropy goes through them chunk by chunk, and so does F.nll_loss of their log_softmax; any other op
+gets the real tensor. Once that was changed in
 place, has a hook or retains its gradient, it is the only one, and what was made of it is made of that. A loss that went
 through chunks has no gradient for them: torch.autograd.grad(loss, logits) is refused by torch. A step of an optimizer
 changes the weights of logits that may be asked for later: those weights are copied before.
@@ -96,6 +97,8 @@ class LazyLogits(torch.Tensor):
     hidden: torch.Tensor
     head: Head
     product_dtype: torch.dtype
+    normalised: bool
+    """These are log-probabilities: the log_softmax of logits over their classes."""
     chunks: Chunks
     used: Callable[[], None]
     _whole: torch.Tensor | None
@@ -120,7 +123,7 @@ class LazyLogits(torch.Tensor):
         shape = (*hidden.shape[:-1], head.num_classes)
         made: Any = torch.Tensor._make_wrapper_subclass(LazyLogits, shape, dtype=dtype, device=hidden.device)
         made.hidden, made.head, made.used, made._whole = hidden, head, used, None
-        made._made, made._version_made = None, 0
+        made._made, made._version_made, made.normalised = None, 0, False
         made.product_dtype, made.chunks = product_dtype, chunks
         found: LazyLogits = made
         return found
@@ -153,7 +156,7 @@ class LazyLogits(torch.Tensor):
         weight, bias = self.head.weights()
         bias = None if bias is None else bias.to(self.product_dtype)
         product = F.linear(self.hidden.to(self.product_dtype), weight.to(self.product_dtype), bias)
-        return product.to(self.dtype)
+        return _log_probabilities(product, self.dtype) if self.normalised else product.to(self.dtype)
 
     @property
     def changed(self) -> bool:
@@ -176,7 +179,9 @@ class LazyLogits(torch.Tensor):
 
     def with_hidden(self, hidden: torch.Tensor, dtype: torch.dtype | None = None) -> LazyLogits:
         """The same of other rows."""
-        return LazyLogits._over(hidden, self.head, self.used, dtype or self.dtype, self.product_dtype, self.chunks)
+        made = LazyLogits._over(hidden, self.head, self.used, dtype or self.dtype, self.product_dtype, self.chunks)
+        made.normalised = self.normalised
+        return made
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -187,8 +192,8 @@ class LazyLogits(torch.Tensor):
         if handler is not None and isinstance(args[0], LazyLogits) and not args[0].touched:
             done = handler(*args, **kwargs)
             if isinstance(done, LazyLogits) and done is not args[0]:
-                copies = done.dtype != args[0].dtype
-                done._made = Made(args[0], lambda whole: func(whole, *args[1:], **kwargs), copies)
+                copies = done.dtype != args[0].dtype or done.normalised != args[0].normalised
+                done._made = done._made or Made(args[0], lambda whole: func(whole, *args[1:], **kwargs), copies)
             if done is not None:
                 return done
         with torch._C.DisableTorchFunctionSubclass():
@@ -247,12 +252,39 @@ def _same(logits: LazyLogits, *args: Any, **kwargs: Any) -> LazyLogits | None:
 
 
 def _float(logits: LazyLogits, *args: Any, **kwargs: Any) -> LazyLogits | None:
-    return None if args or kwargs else logits.with_hidden(logits.hidden, torch.float32)
+    return None if args or kwargs else _cast(logits, torch.float32)
 
 
 def _cast(logits: LazyLogits, *args: Any, **kwargs: Any) -> LazyLogits | None:
     to = args[0] if len(args) == 1 and not kwargs else kwargs.get("dtype") if not args and len(kwargs) == 1 else None
-    return logits.with_hidden(logits.hidden, to) if isinstance(to, torch.dtype) and to.is_floating_point else None
+    if not isinstance(to, torch.dtype) or not to.is_floating_point or (logits.normalised and to != logits.dtype):
+        return None
+    return logits.with_hidden(logits.hidden, to)
+
+
+def _log_softmax(
+    logits: LazyLogits, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None
+) -> LazyLogits | None:
+    if logits.normalised or dtype is not None or dim not in (-1, logits.dim() - 1) or not torch.is_grad_enabled():
+        return None
+    with torch._C.DisableTorchFunctionSubclass(), torch.no_grad():  # autocast may widen it
+        wide = torch.empty((1, 1), dtype=logits.dtype, device=logits.device).log_softmax(-1).dtype
+    made = logits.with_hidden(logits.hidden, wide)
+    made.normalised, made._made = True, Made(logits, lambda whole: _log_probabilities(whole, wide), copies=True)
+    return made
+
+
+def _log_probabilities(logits: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    return logits.to(dtype).log_softmax(-1)
+
+
+def _nll_loss(
+    logits: LazyLogits, target: Any, weight: Any = None, size_average: Any = None, ignore_index: int = -100,
+    reduce: Any = None, reduction: str = "mean",
+) -> torch.Tensor | None:  # fmt: skip
+    if not logits.normalised:
+        return None
+    return _cross_entropy(logits, target, weight, size_average, ignore_index, reduce, reduction)
 
 
 def _needs_gradient(logits: LazyLogits) -> bool:
@@ -363,4 +395,5 @@ _HANDLERS: dict[Any, Callable[..., Any]] = {
     _T.view: _reshaped, _T.reshape: _reshaped, torch.reshape: _reshaped, _T.flatten: _flattened,
     torch.flatten: _flattened, _T.__getitem__: _indexed, _T.contiguous: _same, _T.float: _float, _T.to: _cast,
     _T.type: _cast, _T.requires_grad.__get__: _needs_gradient, F.cross_entropy: _cross_entropy,
+    F.log_softmax: _log_softmax, torch.log_softmax: _log_softmax, _T.log_softmax: _log_softmax, F.nll_loss: _nll_loss,
 }  # fmt: skip
