@@ -202,6 +202,57 @@ def test_what_turns_out_not_to_be_the_same_is_fetched_row_by_row() -> None:
     assert not said and torch.equal(found[1][0], X[8:16]) and tuple(found[1][1]) == ("cat",) * 8
 
 
+class Twice(Pairs):
+    def __getitem__(self, i: Any) -> Any:
+        row = self.x[i]
+        return row, row
+
+
+@pytest.mark.parametrize("x", [X, X.numpy()])
+def test_what_a_sample_holds_twice_is_two_tensors(x: Any) -> None:
+    with applied() as said:
+        for given, target in DataLoader(Twice(x), 10):
+            assert torch.equal(given, target)
+            given.add_(1)
+            assert torch.equal(given, target + 1)
+    assert said
+
+
+def another_class(data: Any) -> None:
+    data.__class__ = Scaled
+
+
+def another_method(data: Any) -> None:
+    type(data).__getitem__ = Scaled.__getitem__  # type: ignore[method-assign]
+
+
+def another_column(data: Any) -> None:
+    data.x = list(data.x)
+
+
+def a_longer_column(data: Any) -> None:
+    data.x = data.x + 7
+
+
+@pytest.mark.parametrize(
+    ("change", "stays"),
+    [(another_class, False), (another_method, False), (another_column, False), (a_longer_column, True)],
+)
+def test_a_data_set_that_becomes_another_is_asked_anew(change: Any, stays: bool) -> None:
+    def both() -> list[Any]:
+        data = type("Own", (Pairs,), {"__getitem__": Pairs.__getitem__})()
+        loader = DataLoader(data, 10)
+        found = list(loader)
+        change(data)
+        return [each for batch in (*found, *loader) for each in batch]
+
+    plain, why = both(), list[str]()
+    with applied(why=why) as said:
+        found = both()
+    assert said and bool(why) != stays
+    assert all(torch.equal(ours, theirs) for ours, theirs in zip(found, plain, strict=True))
+
+
 class Stream(IterableDataset):
     def __iter__(self) -> Any:
         return iter(X)

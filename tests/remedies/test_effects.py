@@ -8,6 +8,8 @@ import functools
 import gc
 import os
 import pickle
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -524,6 +526,40 @@ def test_a_model_that_has_its_channels_last_already_keeps_them() -> None:
     assert not said and model[0].weight.is_contiguous(memory_format=torch.channels_last)
 
 
+@pytest.mark.parametrize("asks", [False, True])
+def test_what_a_forward_writes_into_an_image_is_in_the_programs(asks: bool) -> None:
+    class Masks(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = nn.Conv2d(3, 4, 3)
+
+        def forward(self, x: torch.Tensor, other: torch.Tensor | None = None) -> torch.Tensor:
+            x.mul_(self.body.bias[:3].view(3, 1, 1).round() + 2 if asks else 3)
+            return self.body(x)
+
+    def run() -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        model, x, other = Masks(), torch.rand(2, 3, 8, 8), torch.rand(2, 3, 8, 8)
+        before = other.clone()
+        found = model(x, other=other)
+        (found.square().mean() + x.mean()).backward()
+        assert torch.equal(other, before)
+        return [found.detach(), x.detach(), *(p.grad for p in model.parameters() if p.grad is not None)]
+
+    def served() -> torch.Tensor:
+        torch.manual_seed(0)
+        model, x = Masks(), torch.rand(2, 3, 8, 8)
+        with torch.inference_mode():
+            model(x)
+        return x
+
+    plain, after = run(), served()
+    with applied("channels_last") as said:
+        torch.testing.assert_close(run(), plain)
+        assert torch.equal(served(), after)
+    assert said
+
+
 def gradient_of(parameter: Any) -> Any:
     """As the optimizer finds it."""
     return torch._C.TensorBase.grad.__get__(parameter)  # type: ignore[attr-defined]
@@ -557,6 +593,23 @@ def test_embeddings_are_dense_again_for_an_optimizer_that_computes_otherwise(kin
                 optimizer = getattr(torch.optim, kind)(model.parameters(), lr=0.1, weight_decay=0.1)
             step(model, optimizer, torch.tensor([1, 2, 2]))
         assert not model[0].weight.grad.is_sparse
+        return model[0].weight.detach()
+
+    plain = trained()
+    with applied("sparse_gradient") as said:
+        torch.testing.assert_close(trained(), plain)
+    assert said
+
+
+def test_embeddings_are_dense_again_once_their_optimizer_computes_otherwise() -> None:
+    def trained() -> torch.Tensor:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Embedding(20, 4), nn.Linear(4, 2))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for number in range(8):
+            if number == 4:
+                optimizer.param_groups[0]["weight_decay"] = 0.1
+            step(model, optimizer, torch.tensor([1, 2, 2]))
         return model[0].weight.detach()
 
     plain = trained()
@@ -642,6 +695,42 @@ def test_the_collector_leaves_alone_what_stays() -> None:
         nn.Linear(1, 1)(torch.ones(1))
         assert gc.get_freeze_count() > before[1] and gc.get_threshold()[0] > before[0][0]
     assert (gc.get_threshold(), gc.get_freeze_count()) == before
+
+
+MEETS = """
+import gc, sys
+from torch import nn
+import torch
+from tests.remedies.test_effects import applied
+
+class Meter:
+    def __init__(self, name):
+        self.name, self.me = name, self
+
+    def __del__(self):
+        print(self.name)
+
+first, last = Meter("first"), Meter("last")
+held = applied("gc_freeze")
+if sys.argv[1:]:
+    held.__enter__()
+nn.Linear(1, 1)(torch.ones(1))
+first = None
+gc.collect()
+print("end", gc.get_freeze_count())
+"""
+
+
+def test_finalizers_speak_where_the_program_collects_and_in_its_end() -> None:
+    """Of what was there before: frozen, it was out of the reach of both."""
+
+    def printed(*words: str) -> str:
+        done = subprocess.run([sys.executable, "-c", MEETS, *words], capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    plain = printed()
+    assert plain.split() == ["first", "end", "0", "last"] and printed("frozen") == plain
 
 
 def test_deterministic_mode_goes_off_and_comes_back() -> None:

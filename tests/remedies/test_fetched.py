@@ -4,6 +4,7 @@ ordinary ones that they may."""
 from __future__ import annotations
 
 import functools
+import heapq
 import io
 import itertools
 import multiprocessing
@@ -17,7 +18,7 @@ import zipfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -86,6 +87,65 @@ class Seldom(Rows):
         if index > 1000:
             self.level = 1
         return super().__getitem__(index)
+
+
+class AddsAt(Rows):
+    counts = np.zeros(16)
+
+    def __getitem__(self, index: int) -> Any:
+        if index > 1000:
+            np.add.at(self.counts, index, 1)
+        return super().__getitem__(index)
+
+
+class GivesOut(Rows):
+    counts = np.zeros(16)
+
+    def __getitem__(self, index: int) -> Any:
+        if index > 1000:
+            np.add(self.counts, 1, out=self.counts)
+        return super().__getitem__(index)
+
+
+class Pushes(Rows):
+    heap: ClassVar[list[int]] = [3, 4]
+
+    def __getitem__(self, index: int) -> Any:
+        if index > 1000:
+            heapq.heappush(self.heap, index)
+        return super().__getitem__(index)
+
+
+class AddsInPlace(Rows):
+    sums = torch.zeros(16)
+
+    def __getitem__(self, index: int) -> Any:
+        if index > 1000:
+            total = self.sums.index_add_(0, torch.tensor([1]), torch.ones(1)).sum()
+            return total
+        return super().__getitem__(index)
+
+
+class Shuffles(Rows):
+    order: ClassVar[list[int]] = [1, 2]
+
+    def __getitem__(self, index: int) -> Any:
+        if index > 1000:
+            random.shuffle(self.order)
+        return super().__getitem__(index)
+
+
+class WritesIntoItsOwn(Rows):
+    """Nothing that is there after the sample."""
+
+    def __getitem__(self, index: int) -> Any:
+        row, counts, heap = super().__getitem__(index).clone(), np.zeros(4), [3]
+        if index > 1000:
+            np.add.at(counts, 1, 1)
+            np.add(counts, 1, out=counts)
+            heapq.heappush(heap, 1)
+            row.add_(1.0)
+        return row
 
 
 class Batches(Counting):
@@ -182,6 +242,11 @@ CHANGING: dict[str, Callable[[], tuple[Any, ...]]] = {
     "a global": lambda: (CountingElsewhere(),),
     "a list": lambda: (Recording(),),
     "seldom": lambda: (Seldom(),),
+    "seldom, by a ufunc's at": lambda: (AddsAt(),),
+    "seldom, as out": lambda: (GivesOut(),),
+    "seldom, onto a heap": lambda: (Pushes(),),
+    "seldom, a tensor in place": lambda: (AddsInPlace(),),
+    "seldom, an order": lambda: (Shuffles(),),
     "whole batches": lambda: (Batches(),),
     "a transform": lambda: (Transformed(Jitter()),),
     "a transform in a partial": lambda: (Transformed(functools.partial(Jitter())),),

@@ -23,6 +23,11 @@ X = torch.linspace(-1, 1, 48).view(6, 8)
 applied = functools.partial(test_effects.applied, "no_grad_evaluation")
 
 
+def has_graph() -> bool:
+    """Not asked by the forward itself, which would be left alone."""
+    return torch.is_grad_enabled()
+
+
 class Model(nn.Module):
     """Notes whether its forwards build a graph; its weights are tied."""
 
@@ -34,7 +39,7 @@ class Model(nn.Module):
         self.nested, self.graphs = nested, [False][:0]
 
     def forward(self, x: torch.Tensor) -> Any:
-        self.graphs.append(torch.is_grad_enabled())
+        self.graphs.append(has_graph())
         out = self.down(self.drop(torch.tanh(self.up(x)))).view(-1, 4)
         return {"logits": [out, out], "labels": out.argmax(1)} if self.nested else out
 
@@ -291,7 +296,50 @@ class Gives(Model):
         return super().forward(x).as_subclass(Tagged)
 
 
-@pytest.mark.parametrize("kind", [Gives, Stores, Draws, Moves, Elsewhere, Hides])
+class Asks(Model):
+    """Computes something else without a graph."""
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return super().forward(self.scaled(x))
+
+    def scaled(self, x: torch.Tensor) -> torch.Tensor:
+        return x if torch.is_grad_enabled() else 2 * x
+
+
+class AsksItsWeights(Model):
+    def forward(self, x: torch.Tensor) -> Any:
+        return super().forward(x if self.up.weight.mul(1.0).requires_grad else 2 * x)
+
+
+class Encodes(nn.Module):
+    """torch's own layers take another way where nothing asks for a gradient, with zeros at padding."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+        self.body = nn.TransformerEncoder(layer, 2)
+
+    def forward(self, x: torch.Tensor, mask: torch.Tensor | None = None) -> Any:
+        return self.body(x, src_key_padding_mask=mask).mean(1)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_padding_is_computed_as_it_is_with_a_graph() -> None:
+    model, x, fast = Encodes().eval(), torch.randn(4, 6, 8), torch.backends.mha.get_fastpath_enabled()
+    mask = torch.arange(6) >= torch.tensor([[6], [3], [1], [5]])
+    plain = model(x, mask)
+    with torch.no_grad():
+        assert not torch.allclose(model(x, mask), plain), "torch has no other way any more, and this is no test"
+    with applied() as said:
+        for _ in range(6):
+            model(x)
+            found = model(x, mask)
+    assert said and torch.equal(found, plain)
+    assert torch.backends.mha.get_fastpath_enabled() == fast
+
+
+@pytest.mark.parametrize("kind", [Asks, AsksItsWeights, Gives, Stores, Draws, Moves, Elsewhere, Hides])
 def test_a_forward_that_could_not_be_made_again_is_left_alone(kind: type[Model]) -> None:
     with applied() as said:
         model = kind()

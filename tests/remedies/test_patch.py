@@ -225,6 +225,37 @@ def test_a_statement_goes_behind_the_imports_once() -> None:
     assert patched("import os\n", [edit]) == "import os\n"
 
 
+SAVES = """import torch
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = torch.nn.Linear(8, 8)
+
+    def forward(self, x):
+        return self.body(x)
+
+
+torch.manual_seed(0)
+net, other, x = Net(), Net(), torch.randn(4, 8)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+plain = torch.nn.functional.linear(x, net.body.weight, net.body.bias)
+torch.save(net, "net.pt")
+with torch.serialization.safe_globals([Net, torch.nn.Linear, set]):
+    again = torch.load("net.pt", weights_only=True)
+print(torch.equal(net(x), plain), torch.equal(again(x), net(x)), net(x).dtype)
+print(torch.equal(other(x), torch.nn.functional.linear(x, other.body.weight, other.body.bias)))
+"""
+
+
+def test_a_model_that_is_saved_whole_is_loaded_as_before(tmp_path: Path) -> None:
+    edit = registry.remedy("bf16_autocast").edit
+    assert edit is not None
+    assert printed(SAVES, tmp_path) == "True True torch.float32\nTrue\n"
+    assert printed(patched(SAVES, [edit]), tmp_path) == "False True torch.float32\nTrue\n"
+
+
 WHERE = """
 x = torch.empty(1 << 22)
 heap = next(line for line in open("/proc/self/maps") if "[heap]" in line).split(" ")[0].split("-")

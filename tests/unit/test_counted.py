@@ -49,6 +49,26 @@ def untraced() -> Any:
     sys.settrace(before)
 
 
+class Lowered(torch.nn.Module):
+    """Autocast begins inside of it."""
+
+    def __init__(self, inner: bool) -> None:
+        super().__init__()
+        self.inner, self.body = inner, torch.nn.Linear(8, 16)
+
+    def forward(self, x: Any) -> Any:
+        with torch.autocast("cpu", torch.bfloat16, enabled=self.inner):
+            return self.body(x)
+
+
+@pytest.mark.usefixtures("untraced")
+@pytest.mark.parametrize(("inner", "outer"), [(True, False), (False, True), (False, False)])
+def test_autocast_is_seen_wherever_it_begins(inner: bool, outer: bool) -> None:
+    with torch.autocast("cpu", torch.bfloat16, enabled=outer):
+        found = called(Lowered(inner), torch.ones(4, 8)).switches
+    assert found["autocast"] == ("bfloat16" if inner or outer else None) and found["grad_enabled"]
+
+
 @pytest.mark.usefixtures("untraced")
 @pytest.mark.parametrize(
     ("net", "turned"),

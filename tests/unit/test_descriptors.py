@@ -5,6 +5,8 @@ from __future__ import annotations
 import fcntl
 import os
 import select
+import subprocess
+import sys
 import threading
 from array import array
 from pathlib import Path
@@ -30,6 +32,16 @@ def test_it_lies_high_and_is_not_handed_on(tmp_path: Path) -> None:
     os.close(again)
     assert again == lowest, "the program's next file has the number of a plain run"
     os.close(fd)
+
+
+@pytest.mark.parametrize(("limit", "least"), [(40, 20), (200, 136), (1024, 960)])
+def test_under_a_low_limit_it_lies_as_high_as_there_is_room(limit: int, least: int, tmp_path: Path) -> None:
+    code = (
+        "import os, resource, sys; from gobrrr.capture.descriptors import NEW, Held; "
+        f"resource.setrlimit(resource.RLIMIT_NOFILE, ({limit}, {limit})); print(Held(os.open(sys.argv[1], NEW)).fd)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, tmp_path / "f"], capture_output=True, text=True)
+    assert int(done.stdout) == least, done.stderr
 
 
 def test_a_number_that_stands_for_another_file_is_nobodys(tmp_path: Path) -> None:

@@ -198,8 +198,14 @@ class TestFindings:
         )
 
     def test_a_loser_is_not_recommended(self) -> None:
-        kept, _ = judged([finding("a", "b")], known(a=-12 * MS, b=30 * MS), self.ledger)
-        assert kept[0].remedies == ("b",)
+        """And what is advised is what wins: the rule's own advice is that of its first remedy."""
+        names = ("bf16_autocast", "matmul_precision")
+        kept, _ = judged([finding(*names)], known(bf16_autocast=-12 * MS, matmul_precision=30 * MS), self.ledger)
+        assert kept[0].remedies == names[1:]
+        lost = "bf16_autocast would cost 12.0 ms per step, as rehearsed here."
+        assert kept[0].advice == f'torch.set_float32_matmul_precision("medium"); {lost}'
+        kept, _ = judged([finding(*names)], known(bf16_autocast=12 * MS, matmul_precision=30 * MS), self.ledger)
+        assert kept[0].advice == finding(*names).advice
 
     def test_where_all_lose_it_is_no_finding_and_said_why(self) -> None:
         kept, dropped = judged([finding("a")], known(a=-18 * MS), self.ledger)

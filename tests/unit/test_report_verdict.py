@@ -174,10 +174,10 @@ def test_a_data_finding_that_is_not_the_wait_is_named() -> None:
 @pytest.mark.parametrize(
     ("workers", "signals", "said"),
     [
-        (0, (), ", more than the wait, for the rest of the step finds its caches cold."),
-        (2, (), ", more than the wait, for workers take cores from the rest of the step, or the rest of the step"),
-        (2, ("device",), ", more than the wait."), (0, ("offline",), ", more than the wait."),
-        (None, (), ", more than the wait."),
+        (0, (), " (more than the wait: the rest of the step finds its caches cold) could come back"),
+        (2, (), " (more than the wait: workers take cores from the rest of the step, or the rest of the step"),
+        (2, ("device",), " (more than the wait) could"), (0, ("offline",), " (more than the wait) could"),
+        (None, (), " (more than the wait) could"),
     ],
 )  # fmt: skip
 def test_why_more_than_a_wait_comes_back_is_told_where_the_host_does_the_step(

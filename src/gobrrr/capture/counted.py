@@ -40,7 +40,8 @@ class Counted:
         self.inputs: list[dict[str, Any]] = []
         self.denormals: list[dict[str, Any]] = []
         self.roots: dict[int, dict[str, Any]] = {}
-        self.switches: dict[str, Any] = {}
+        self._switches: dict[str, Any] = {}
+        self._autocast: str | None = None
         self._calls_at: dict[tuple[Any, ...], int] = {}
         self._size_at: dict[tuple[Any, ...], int] = {}
         self._given: dict[tuple[int, ...], _Given] = {}
@@ -49,10 +50,19 @@ class Counted:
         self._looked = 0
         self.error = ""
 
+    @property
+    def switches(self) -> dict[str, Any]:
+        """torch's, as they were where a module was called last; of autocast, whether any call had it."""
+        return {**self._switches, "autocast": self._autocast} if self._switches else {}
+
     def module(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], depth: int, frame: FrameType) -> None:
         """A module is called; of those the program calls itself (depth 0) the inputs are looked at. What a backward
-        calls is no call of the program's: checkpointing runs there again what it has not kept."""
-        if depth or is_transformed() or in_backward():
+        calls is no call of the program's: checkpointing runs there again what it has not kept. Autocast may begin
+        inside of a forward."""
+        if is_transformed() or in_backward():
+            return
+        self._autocast = self._autocast or _autocast()
+        if depth:
             return
         try:
             with unseen():
@@ -66,10 +76,9 @@ class Counted:
         number = self._number(module)
         seen = self.roots.setdefault(number, {"calls": 0, "repeated": 0, "span": span})
         seen["calls"] += 1
-        self.switches = {
+        self._switches = {
             "grad_enabled": torch.is_grad_enabled(),
             "anomaly": torch.is_anomaly_enabled(),
-            "autocast": _autocast(),
         }
         seen["grad_enabled"] = torch.is_grad_enabled()
         repeats = self._repeats(number, module, tensors)

@@ -61,7 +61,7 @@ def _raised(fd: int) -> int:
 
     try:
         limit = os.sysconf("SC_OPEN_MAX")
-        high = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, HIGH if limit < 0 else max(64, min(HIGH, limit - 64)))
+        high = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, HIGH if limit < 0 else min(HIGH, max(limit - 64, limit // 2)))
     except (OSError, ValueError, OverflowError):
         return fd
     os.close(fd)

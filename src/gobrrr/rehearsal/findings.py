@@ -13,6 +13,7 @@ from gobrrr.rehearsal.outcome import outcome, promised, unlike
 from gobrrr.rehearsal.perform import OF_A_FINDING, SECONDS, perform, remedies
 from gobrrr.rehearsal.scenes import MAKERS, scene
 from gobrrr.rehearsal.script import Played, Scene, Script
+from gobrrr.remedies.registry import remedy
 from gobrrr.rules import Skipped
 from gobrrr.rules.evidence import worth_telling
 from gobrrr.rules.model import Finding, Rehearsed, off_the_step, severity, whole
@@ -107,8 +108,18 @@ def _judged(finding: Finding, here: tuple[Rehearsed, ...], ledger: Ledger, faile
     saving = replace(saving, low_ns=low, expected_ns=expected)
     level = severity(saving.expected_ns, whole(ledger, finding.rare))
     return replace(
-        finding, saving=saving, severity=level, remedies=left, rehearsed=here, basis="rehearsed", confidence="measured"
-    )
+        finding, saving=saving, severity=level, remedies=left, rehearsed=here, basis="rehearsed", confidence="measured",
+        advice=_advice(finding, best, here),
+    )  # fmt: skip
+
+
+def _advice(finding: Finding, best: Rehearsed, here: tuple[Rehearsed, ...]) -> str:
+    """The rule's own is that of its first remedy: where this one loses it is that of the best."""
+    lost = next((r for r in here if r.remedy == finding.remedies[0] and r.saving.expected_ns <= 0), None)
+    by_hand = remedy(best.remedy).by_hand if lost is not None else ""
+    if lost is None or not by_hand or "\n" in by_hand:
+        return finding.advice
+    return f"{by_hand.partition('  #')[0]}; {_loss(lost)}, as rehearsed here."
 
 
 def _off_the_step(of: Rehearsed, ns: float, ledger: Ledger) -> float:

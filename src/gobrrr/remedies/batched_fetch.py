@@ -7,6 +7,7 @@ import functools
 import inspect
 import textwrap
 from collections.abc import Sequence
+from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from gobrrr.remedies.model import Remedy
@@ -23,7 +24,8 @@ PLAIN = (ast.Name, ast.Attribute, ast.Subscript, ast.Tuple, ast.Dict, ast.Load, 
 class BatchedFetch(Remedy):
     """For DataLoaders with torch's own collate function whose data set only indexes tensors or arrays: TensorDataset,
     skorch's, or a class of which __getitem__ is nothing else (`return self.x[i], self.y[i]`); in a Subset too. The
-    first batch of each loader is made both ways: where they are not equal bit for bit the loader stays as it is."""
+    first batch of each loader is made both ways: where they are not equal bit for bit the loader stays as it is. Each
+    batch asks anew what the data set is: a program may give it other columns, or another class."""
 
     name = "batched_fetch"
     title = "takes all rows of a batch from memory at once"
@@ -95,15 +97,28 @@ class Rows(Sequence[Any]):
         return self._data[self._indices[place]]
 
     def whole(self) -> Any:
-        """All at once, as a batch: by an array of indices, which is three to ten times as fast as a list of them."""
+        """All at once, as a batch: by an array of indices, which is three to ten times as fast as a list of them. What
+        is given out twice is stacked twice, and has memory of its own each time."""
         import numpy as np
+        import torch
+        from torch.utils._pytree import tree_map
         from torch.utils.data import Subset, default_convert
 
         data: Any = self._data
         indices = list(self._indices)
         while type(data) is Subset:
             data, indices = data.dataset, [data.indices[each] for each in indices]
-        return default_convert(data[np.asarray(indices)])  # type: ignore[no-untyped-call]
+        met = set[int]()
+
+        def apart(leaf: Any) -> Any:
+            if not isinstance(leaf, torch.Tensor):
+                return leaf
+            place = leaf.untyped_storage().data_ptr()
+            known = place in met
+            met.add(place)
+            return leaf.clone() if known else leaf
+
+        return tree_map(apart, default_convert(data[np.asarray(indices)]))  # type: ignore[no-untyped-call]
 
 
 class Collate(CollateFunction):
@@ -120,6 +135,9 @@ class Collate(CollateFunction):
 
         if not isinstance(samples, Rows):
             return default_collate(samples)
+        if self._same and not takes_many(self.data):
+            self._same = False
+            self.decline("its data set has become another")
         if self._same:
             return samples.whole()
         batch = default_collate(list(samples))
@@ -154,8 +172,14 @@ def takes_many(data: Any) -> bool:
 def indexed(method: Any) -> tuple[str, ...]:
     """Attributes that a __getitem__ indexes with what it is given, where it does nothing else; else none. What runs is
     read: a decorator's own function, not what that says it wraps."""
+    code = getattr(method, "__code__", None)
+    return _indexed(code) if code is not None else ()
+
+
+@functools.lru_cache(maxsize=64)
+def _indexed(code: CodeType) -> tuple[str, ...]:
     try:
-        (function,) = ast.parse(textwrap.dedent(inspect.getsource(method.__code__))).body
+        (function,) = ast.parse(textwrap.dedent(inspect.getsource(code))).body
         if not isinstance(function, ast.FunctionDef) or function.decorator_list:
             return ()
         me, index = (each.arg for each in function.args.args)

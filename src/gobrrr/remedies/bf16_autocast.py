@@ -17,19 +17,25 @@ from torch.utils._pytree import tree_map
 
 
 def in_bfloat16(model):
-    \"\"\"Matrix products in bfloat16, results in float32; a copy of the model computes with its own weights.\"\"\"
-    plain = isinstance(type(model).forward, types.FunctionType) and "forward" not in vars(model)
-    forward = type(model).forward if plain else lambda self, *args, **kwargs: before(*args, **kwargs)
-    before = model.forward
+    \"\"\"Matrix products in bfloat16, results in float32, of this model, its copies, and one that is saved whole.\"\"\"
+    kind, before = type(model), model.forward
+    plain = isinstance(kind.forward, types.FunctionType) and "forward" not in vars(model)
+    forward = kind.forward if plain else lambda self, *args, **kwargs: before(*args, **kwargs)
 
     @functools.wraps(forward)
     def lowered(self, *args, **kwargs):
+        if not getattr(self, "computes_in_bfloat16", False):
+            return forward(self, *args, **kwargs)
         with torch.autocast("cuda" if torch.cuda.is_available() else "cpu", torch.bfloat16):
             result = forward(self, *args, **kwargs)
         return tree_map(lambda x: x.float() if getattr(x, "dtype", None) == torch.bfloat16 else x, result)
 
     lowered.__name__ = "forward"
-    model.forward = types.MethodType(lowered, model)"""
+    model.computes_in_bfloat16 = True
+    if plain and not kind.__module__.startswith("torch."):  # a method of its own would be saved with it
+        kind.forward = lowered
+    else:
+        model.forward = types.MethodType(lowered, model)"""
 """As autocast_forward does it, for the user's own file."""
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from gobrrr.remedies.changed import mark
 from gobrrr.remedies.forwards import replaced
 from gobrrr.remedies.model import BeforeTraining, Remedy
 
@@ -21,7 +22,7 @@ def in_plain_layout(module, given, output):
 
 class ChannelsLast(Remedy):
     """Weights of 2-d convolutions and four-dimensional inputs in torch.channels_last. Outputs are given out as they
-    would be without."""
+    would be without, and what the forward writes into an input is in the program's own."""
 
     name = "channels_last"
     title = "lays images and convolution weights out with channels last"
@@ -39,6 +40,7 @@ class ChannelsLast(Remedy):
 
     def apply(self, seams: Seams) -> None:
         import torch
+        from torch.compiler import is_compiling
         from torch.utils._pytree import tree_leaves, tree_map
 
         def is_image(value: Any) -> bool:
@@ -54,8 +56,15 @@ class ChannelsLast(Remedy):
             return value.contiguous() if is_last else value
 
         def laid_out(_: Any, forward: Any, *args: Any, **kwargs: Any) -> Any:
-            found = forward(*tree_map(last, args), **tree_map(last, kwargs))
-            has_own = any(is_image(each) and not each.is_contiguous() for each in tree_leaves((args, kwargs)))
+            given = tree_map(last, (args, kwargs))
+            before, after = tree_leaves((args, kwargs)), tree_leaves(given)
+            copies = [(a, b, mark(b)) for a, b in zip(before, after, strict=True) if a is not b and not is_compiling()]
+            found = forward(*given[0], **given[1])
+            for image, copy, was in copies:
+                uncounted = copy.is_inference() and not torch.equal(copy, image)
+                if uncounted or mark(copy) != was:  # the forward has written into it
+                    image.copy_(copy)
+            has_own = any(is_image(each) and not each.is_contiguous() for each in before)
             return found if has_own else tree_map(plain, found)
 
         def lay_out(module: Any) -> None:

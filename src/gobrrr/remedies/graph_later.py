@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import contextlib
+import functools
+import inspect
+from collections.abc import Callable, Iterable, Iterator
+from types import FunctionType
 from typing import Any, NamedTuple
 
 import torch
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_leaves, tree_unflatten
 
+from gobrrr.data.names import named
 from gobrrr.remedies.changed import counts
 
 PLAIN = (type(None), bool, int, float, str, torch.dtype, torch.device)
 """What may stand beside tensors in a call: of all else nobody knows which tensors it holds."""
+
+
+ASKING = frozenset({"is_grad_enabled", "requires_grad", "grad_fn", "is_leaf", "is_inference"})
+"""Names by which code asks whether a graph is made."""
 
 
 class Insides(NamedTuple):
@@ -29,10 +38,33 @@ class Insides(NamedTuple):
         trains = any(module.training for module in self.modules)
         return not trains and not are_hooked(self.modules) and not any(t._backward_hooks for t in self.asking)
 
+    @property
+    def ask_for_a_graph(self) -> bool:
+        """A forward of the program's own, or what of its class it names, asks whether there is one, and may compute
+        something else without."""
+        return any(_asks_for_a_graph(type(module)) for module in self.modules)  # type: ignore[arg-type]
+
     def keep_a_graph(self) -> bool:
         """Whether a module has put away a tensor that a backward may go through."""
         kept = (value for module in self.modules for value in vars(module).values())
         return any(isinstance(leaf, torch.Tensor) and leaf.grad_fn is not None for leaf in tree_leaves(list(kept)))
+
+
+@functools.cache
+def _asks_for_a_graph(kind: Any) -> bool:
+    if kind.__module__.startswith("torch."):
+        return False
+    waiting, met = ["forward"], set[str]()
+    while waiting:
+        name = waiting.pop()
+        found = inspect.getattr_static(kind, name, None) if name not in met else None
+        met.add(name)
+        if isinstance(found, FunctionType) and not found.__module__.startswith("torch."):
+            names = named(found.__code__)
+            if not ASKING.isdisjoint(names):
+                return True
+            waiting += names
+    return False
 
 
 def are_hooked(modules: Iterable[Any]) -> bool:
@@ -142,12 +174,25 @@ def without_graph(call: Call) -> Any:
     return call.result(dict(zip(found, tied, strict=True)))
 
 
+@contextlib.contextmanager
+def _as_with_a_graph() -> Iterator[None]:
+    """torch's transformer layers compute in another way where no gradient is asked for, with zeros at padding."""
+    mha = torch.backends.mha
+    before = mha.get_fastpath_enabled()
+    mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        mha.set_fastpath_enabled(before)
+
+
 class _Later(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, call: Call, found: dict[int, Any], *asking: Any) -> Any:
         ctx.call, ctx.versions = call, call.versions()
         ctx.set_materialize_grads(False)
-        found.update((id(output), output) for output in call.run())
+        with _as_with_a_graph():
+            found.update((id(output), output) for output in call.run())
         return tuple(output.detach() for output in found.values())  # no views, which could not be written to
 
     @staticmethod

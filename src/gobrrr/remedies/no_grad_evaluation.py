@@ -118,7 +118,8 @@ class _Seen:
         if not any(each.grad_fn is not None for each in outputs):
             return call.result()
         ends_here = all(each.grad_fn is not None for each in outputs) and leaves_of(outputs) <= asking
-        if not ends_here or not call.knows_outputs() or call.inside.keep_a_graph() or call.state() != before:
+        asks = call.inside.keep_a_graph() or call.inside.ask_for_a_graph
+        if not ends_here or not call.knows_outputs() or asks or call.state() != before:
             self.left_alone = True
             return call.result()
         self._ways += [call.way] if call.way not in self._ways else []

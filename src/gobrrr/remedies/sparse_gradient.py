@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from gobrrr.capture.dynamo import called_from_compiled
 from gobrrr.remedies.groups import at_each_group, parameters_of
 from gobrrr.remedies.model import Remedy
 
@@ -43,6 +44,8 @@ class SparseGradient(Remedy):
                 embedding.sparse = True
                 switched.append(embedding)
                 seams.applied(self.name, f"{embedding.num_embeddings:,} rows")
+            if held:  # a schedule may give it weight decay later
+                seams.undo(optimizer.register_step_pre_hook(called_from_compiled(lambda of, *_: got(of))).remove)
 
         def put_back(held: set[int]) -> None:
             for embedding in [e for e in switched if id(e.weight) in held]:

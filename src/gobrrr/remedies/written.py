@@ -21,10 +21,19 @@ MOST = 200
 """Functions that are read."""
 METHODS = ("__getitem__", "__getitems__", "__iter__", "__next__", "__call__", "forward")
 STATEMENTS = frozenset(
-    {"append", "appendleft", "extend", "insert", "remove", "discard", "clear", "add", "update", "sort", "reverse"}
-)
+    {"append", "appendleft", "extend", "insert", "remove", "discard", "clear", "add", "update", "sort", "reverse",
+     "fill", "put", "itemset", "resize"}
+)  # fmt: skip
 """Methods that write; of a tensor some only give something, which a statement would throw away."""
 TAKERS = frozenset({"pop", "popleft", "popitem", "setdefault"})
+FIRST = frozenset(
+    {"setattr", "delattr", "at", "copyto", "place", "putmask", "fill_diagonal", "put_along_axis", "heappush", "heappop",
+     "heapify", "heapreplace", "heappushpop", "insort", "insort_left", "insort_right", "setitem", "delitem", "shuffle"}
+)  # fmt: skip
+"""Functions that write into what they are given first: Python's own, heapq's, bisect's, operator's, NumPy's (a ufunc's
+at), random's."""
+NO_WRITES = frozenset({"requires_grad_", "share_memory_"})
+"""Methods of tensors whose names end as those that write."""
 
 
 def written(things: Iterable[Any]) -> str:
@@ -126,7 +135,7 @@ class _Reader:
                 return True
         if isinstance(node, ast.Expr) and self._calls(node.value, STATEMENTS):
             return True
-        if self._calls(node, TAKERS) or self._sets(node):
+        if self._calls(node, TAKERS) or self._changes(node) or self._writes_into_given(node):
             return True
         return any(self._writes(each, once) for each in ast.iter_child_nodes(node))
 
@@ -146,12 +155,19 @@ class _Reader:
             return False
         return root != self._me or not isinstance(owner, ast.Name)
 
-    def _sets(self, node: ast.AST) -> bool:
-        """setattr and delattr."""
-        called = node.func if isinstance(node, ast.Call) else None
-        if not (isinstance(called, ast.Name) and called.id in ("setattr", "delattr") and isinstance(node, ast.Call)):
+    def _changes(self, node: ast.AST) -> bool:
+        """A tensor's own methods, which say that they write by an underscore in the end."""
+        name = node.func.attr if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else ""
+        writes = name.endswith("_") and not name.startswith("_") and not name.endswith("__")
+        return writes and name not in NO_WRITES and self._calls(node, frozenset({name}))
+
+    def _writes_into_given(self, node: ast.AST) -> bool:
+        """What a call is given first, by a function that writes there, or as `out`."""
+        if not isinstance(node, ast.Call):
             return False
-        return bool(node.args) and (root := _root(node.args[0])) is not None and root not in self._local
+        name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+        given = [each.value for each in node.keywords if each.arg == "out"] + (node.args[:1] if name in FIRST else [])
+        return any((root := _root(each)) is not None and root not in self._local for each in given)
 
     def _once(self, node: ast.If) -> frozenset[int]:
         """Attributes that the body gives a value, where it runs as long as one of them has none."""

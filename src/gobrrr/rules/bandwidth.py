@@ -156,7 +156,8 @@ def _judge_logits(
         expected=expected,
         ceiling=total(ops),  # where the loss uses few rows, most of the products go too
         message=f"Logits over {softmax.shapes[0][-1]:,} classes take {bytes_text(held)}, {copies} times over, and "
-        f"{duration(total(passes))} per step in passes over them",
+        f"{duration(total(passes))} per step in passes over them, {duration(total(ops) - total(passes))} in the "
+        "products of the head",
         advice="Compute head and loss in chunks of rows, or only for the rows that the loss uses.",
         where=softmax.where,
         evidence={

@@ -161,8 +161,9 @@ def _told(ledger: Ledger, top: Finding) -> str:
     if top.rare:
         return f"{named} adds {expected} to the average step of {_mean(ledger)}; {back}"
     if top.bound == "data" and top.code not in WASTED and wait >= saving.expected_ns:
-        rest = f", more than the wait{_also(ledger)}" if saving.ceiling_ns > wait else ""
-        return f"the loop waits {_part(ledger, wait)} of its {_step(ledger)} for the loader{place}; {back}{rest}"
+        rest = f" (more than the wait{_also(ledger)})" if saving.ceiling_ns > wait else ""
+        back = f"up to {ceiling}{rest} could come back, {expected} expected{surely}"
+        return f"the loop waits {_part(ledger, wait)} of its {_step(ledger)} for the loader{place}; {back}"
     if top.between:
         return f"{named} adds {ceiling} to each of the steps of {units.duration(ledger.wall)}, on average; {back}"
     if saving.expected_ns > ledger.wall:
@@ -179,7 +180,7 @@ def _also(ledger: Ledger) -> str:
     if loader is None or {"device", "offline"} & set(ledger.signals):
         return ""
     workers = "workers take cores from the rest of the step, or " if loader.num_workers else ""
-    return f", for {workers}the rest of the step finds its caches cold"
+    return f": {workers}the rest of the step finds its caches cold"
 
 
 def _accounts(top: Finding) -> str:
