@@ -7,12 +7,12 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from itertools import pairwise
+from types import FrameType
 
 import pytest
 
 from gobrrr.capture import stacklook
-from gobrrr.capture.stacklook import frames_of
+from gobrrr.capture.stacklook import Place, look
 
 PROGRAM = """
 import gc, threading, time
@@ -46,10 +46,22 @@ gc.disable()  # else torch's modules are torn down with a collection at every fi
 """
 
 
+def places_of(thread: int, most: int) -> list[Place]:
+    """Without values."""
+    return look(thread, most, frozenset(), "")[0]
+
+
 def test_finalizers_in_a_look_do_not_crash_the_program() -> None:
     """Python before 3.12 collects while a frame object is made: this program died in each of six runs."""
     ended = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=60)
     assert (ended.returncode, ended.stdout.split()) == (0, ["fine", "True", "5"]), ended.stderr
+
+
+def walked(frame: FrameType | None) -> Iterator[FrameType]:
+    """Outwards."""
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
 
 
 @pytest.fixture
@@ -58,7 +70,9 @@ def parked() -> Iterator[threading.Thread]:
     there, leave = threading.Event(), threading.Event()
 
     def inner() -> None:
+        mine = "a value"
         there.set()
+        assert mine
         leave.wait()
 
     def outer() -> None:
@@ -77,17 +91,28 @@ def test_it_sees_the_stack_and_leaves_the_collector_as_it_was(parked: threading.
     assert parked.ident is not None
     (gc.enable if enabled else gc.disable)()
     try:
-        found = frames_of(parked.ident, 100)
+        found = places_of(parked.ident, 100)
         assert gc.isenabled() == enabled
     finally:
         gc.enable()
-    names = [code.co_name for _, code, _ in found]
+    names = [code.co_name for code, _ in found]
     at = names.index("inner")
     assert names[at + 1] == "outer" and at > 0, "what it waits in comes first"
-    frames = [frame for frame, _, _ in found]
-    assert all(one.f_back is other for one, other in pairwise(frames)) and frames[-1].f_back is None
-    assert all(line == frame.f_lineno for frame, _, line in found)
-    assert [frame for frame, _, _ in frames_of(parked.ident, 2)] == frames[:2]
+    frames = list(walked(sys._current_frames()[parked.ident]))
+    assert [(frame.f_code, frame.f_lineno) for frame in frames] == found
+    assert places_of(parked.ident, 2) == found[:2]
+    assert look(parked.ident, 100, {frames[at].f_code}, "mine")[1] == ["a value"]
+    assert look(parked.ident, 100, {frames[at + 1].f_code}, "mine")[1] == [None]
+
+
+def test_no_frame_is_held_when_the_lock_can_go(parked: threading.Thread, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its locals would be, if its function returned meanwhile: a program counted five references to its optimizer."""
+    assert parked.ident is not None
+    (frame,) = (each for each in walked(sys._current_frames()[parked.ident]) if each.f_code.co_name == "inner")
+    held, enable, before = list[int](), gc.enable, sys.getrefcount(frame)
+    monkeypatch.setattr(gc, "enable", lambda: (enable(), held.append(sys.getrefcount(frame))))
+    found = look(parked.ident, 100, {frame.f_code}, "mine")
+    assert held == [before] and found[0]
 
 
 def test_nothing_is_collected_from_the_first_frame_to_the_last(
@@ -98,16 +123,16 @@ def test_nothing_is_collected_from_the_first_frame_to_the_last(
     monkeypatch.setattr(sys, "_current_frames", lambda: (enabled.append(gc.isenabled()), current())[1])
     monkeypatch.setattr(stacklook, "_place", lambda frame: (enabled.append(gc.isenabled()), place(frame))[1])
     assert parked.ident is not None
-    found = frames_of(parked.ident, 100)
+    found = places_of(parked.ident, 100)
     assert enabled == [False] * (1 + len(found)) and gc.isenabled()
 
 
 def test_of_a_thread_that_has_ended_there_is_nothing() -> None:
-    assert frames_of(1, 100) == [] and gc.isenabled()
+    assert places_of(1, 100) == [] and gc.isenabled()
 
 
 def test_a_look_that_fails_leaves_the_collector_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gobrrr.capture.stacklook._place", lambda frame: frame.nothing)
     with pytest.raises(AttributeError):
-        frames_of(threading.get_ident(), 100)
+        places_of(threading.get_ident(), 100)
     assert gc.isenabled()

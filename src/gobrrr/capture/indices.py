@@ -2,36 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from types import CodeType, FrameType
+from collections.abc import Iterable, Iterator
+from types import CodeType
+from typing import Any
 
 UNKNOWN = -1
-_NAME = "idx"
+NAME = "idx"
 """Of torch's loop over the indices of a batch."""
 
 
 class Fetching:
-    """Tells the index, UNKNOWN where no sample is being made or its index is no whole number."""
+    """Tells the index, UNKNOWN where no sample is being made or its index is no whole number. Looked at are frames of
+    torch's own functions alone: of the program's none would be the same afterwards."""
 
     def __init__(self) -> None:
         from torch.utils.data._utils.fetch import _MapDatasetFetcher
 
-        self._codes = frozenset(_loops(_MapDatasetFetcher.fetch.__code__))
+        self.codes = frozenset(_loops(_MapDatasetFetcher.fetch.__code__))
 
-    def index(self, frame: FrameType) -> int:
-        """The index of a frame of one of the fetcher's loops. Its locals are the fetcher's own: of the program's none
-        is kept by looking at them."""
-        if frame.f_code not in self._codes:
-            return UNKNOWN
-        found = frame.f_locals.get(_NAME)
-        whole = type(found) is int or (type(found).__module__ == "numpy" and hasattr(found, "__index__"))
-        index = int(found) if found is not None and whole else UNKNOWN
-        return index if 0 <= index < 1 << 62 else UNKNOWN
+    def index(self, found: Iterable[Any]) -> int:
+        """Of what stands under NAME in frames of `codes`, innermost first: of a loader that another one's samples are
+        made with, the inner one's."""
+        return next((index for each in found if (index := _whole(each)) != UNKNOWN), UNKNOWN)
+
+
+def _whole(found: Any) -> int:
+    whole = type(found) is int or (type(found).__module__ == "numpy" and hasattr(found, "__index__"))
+    index = int(found) if whole else UNKNOWN
+    return index if 0 <= index < 1 << 62 else UNKNOWN
 
 
 def _loops(code: CodeType) -> Iterator[CodeType]:
     """Code whose locals have the index: a comprehension of its own before Python 3.12, the function's after."""
-    if _NAME in (*code.co_varnames, *code.co_cellvars):
+    if NAME in (*code.co_varnames, *code.co_cellvars):
         yield code
     for inner in code.co_consts:
         if isinstance(inner, CodeType):

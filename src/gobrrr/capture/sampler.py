@@ -15,11 +15,10 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from types import CodeType, FrameType
 from typing import Any
 
-from gobrrr.capture.indices import UNKNOWN, Fetching
-from gobrrr.capture.stacklook import frames_of
+from gobrrr.capture.indices import NAME, Fetching
+from gobrrr.capture.stacklook import Place, look
 from gobrrr.capture.threadcalls import ThreadCalls
 from gobrrr.capture.unlisted import Unlisted
 
@@ -44,7 +43,7 @@ class Sampler:
         self.held: list[int] = []
         self.wrote: list[int] = []
         self.index: list[int] = []
-        self._fetching, self._index = Fetching(), UNKNOWN
+        self._fetching = Fetching()
         self.cost_ns = 0
         self.error = ""
         self._is_user = is_user
@@ -86,16 +85,16 @@ class Sampler:
             began = time.thread_time_ns()
             kind = calls.kind()  # lets go of the interpreter for a moment: before the stack is read
             wrote = calls.written()
-            frames = frames_of(self.thread, MAX_DEPTH)
-            if not frames:
+            places, indices = look(self.thread, MAX_DEPTH, self._fetching.codes, NAME)
+            if not places:
                 return
             self.t.append(time.perf_counter_ns())
             self.cpu.append(self._worked())
             self.held.append(kind)
             self.wrote.append(wrote)
-            self.stack.append(self._intern(frames))
-            self.index.append(self._index)
-            del frames
+            self.stack.append(self._intern(places))
+            self.index.append(self._fetching.index(indices))
+            del indices
             self.cost_ns += time.thread_time_ns() - began
 
     def _worked(self) -> int:
@@ -105,15 +104,12 @@ class Sampler:
         except OSError:
             return -1
 
-    def _intern(self, frames: Sequence[tuple[FrameType, CodeType, int | None]]) -> int:
+    def _intern(self, places: Sequence[Place]) -> int:
         """Number of the stack, innermost first: user frames all, library frames up to a bound."""
         found: list[int] = []
-        self._index = UNKNOWN
-        for depth, (frame, code, line) in enumerate(frames):
+        for depth, (code, line) in enumerate(places):
             if depth < MAX_LIBRARY_FRAMES or self._is_user(code.co_filename):
                 found.append(self._frame_number(code, line or code.co_firstlineno))
-            if self._index == UNKNOWN:  # of a loader that another one's samples are made with, the inner one's
-                self._index = self._fetching.index(frame)
         return self.stacks.setdefault(tuple(found), len(self.stacks))
 
     def _frame_number(self, code: Any, line: int) -> int:

@@ -4,6 +4,9 @@ To follow `f_back` makes frame objects, and to make one may set off a garbage co
 run then, and while they do the lock may be given away: the other thread returns from the very frame that an object is
 being made for, which from then on points into memory that is something else's. Collections are off during the look, and
 nothing sees it: from the first call to the last all is C, between which the lock is not given away.
+
+Nor is a frame held when it is: one whose function has returned would keep all of its locals, and a program that counts
+references to its objects would find ours among them.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from __future__ import annotations
 import gc
 import sys
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from itertools import accumulate, chain, compress, islice, repeat, takewhile
 from operator import attrgetter, methodcaller
 from types import CodeType, FrameType
@@ -19,13 +22,17 @@ from typing import Any
 
 _call = methodcaller("__call__")
 _place = attrgetter("f_code", "f_lineno")
+Place = tuple[CodeType, int | None]
 
 
-def frames_of(thread: int, most: int) -> list[tuple[FrameType, CodeType, int | None]]:
-    """Frames of a thread, innermost first, `most` at most, with the line that each was at; none where it has ended."""
+def look(thread: int, most: int, codes: Set[CodeType], name: str) -> tuple[list[Place], list[Any]]:
+    """What a thread runs, innermost first, `most` frames at most, with the line that each was at; nothing where it has
+    ended. Beside it the local variable of a name in those frames that run one of `codes`, None where it has none."""
     enabled: list[bool] = []
     frames: list[FrameType] = []
-    places: list[tuple[CodeType, int | None]] = []
+    places: list[Place] = []
+    values: list[Any] = []
+    those = compress(frames, map(codes.__contains__, map(attrgetter("f_code"), frames)))
     innermost: Iterator[Any] = map(methodcaller("get", thread), map(_call, (sys._current_frames,)))
     outwards = accumulate(chain(innermost, repeat("f_back")), getattr)
     steps: Iterator[object] = chain(
@@ -33,6 +40,8 @@ def frames_of(thread: int, most: int) -> list[tuple[FrameType, CodeType, int | N
         map(_call, (gc.disable,)),
         map(frames.extend, (islice(takewhile(bool, outwards), most),)),
         map(places.extend, (map(_place, frames),)),
+        map(values.extend, (map(methodcaller("get", name), map(attrgetter("f_locals"), those)),)),
+        map(_call, (frames.clear,)),
         map(_call, compress((gc.enable,), enabled)),
     )
     try:
@@ -41,4 +50,4 @@ def frames_of(thread: int, most: int) -> list[tuple[FrameType, CodeType, int | N
         if any(enabled):
             gc.enable()
         raise
-    return [(frame, code, line) for frame, (code, line) in zip(frames, places, strict=True)]
+    return places, values
