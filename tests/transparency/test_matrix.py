@@ -16,9 +16,7 @@ QUICK = (
     "hooked",
     "workers",
     "evaluated",
-    "instrumented",
     "transforms",
-    "functional",
     "attribution",
     "stale",
     "frameless",
@@ -30,7 +28,7 @@ QUICK = (
     "scripted",
     "fused",
 )
-SLOW = ("transformed", "accumulation", "gan", "inference", "compiled")
+SLOW = ("transformed", "accumulation", "gan", "inference", "compiled", "instrumented", "functional")
 WINDOWS = {"profile", "sample", "count"}
 # They profile themselves again and again: each time the sampled window, the longest, makes way.
 MAKE_WAY = {"instrumented", "profilers"}
