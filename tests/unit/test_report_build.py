@@ -130,7 +130,10 @@ FUSED, PLAIN = (OptimizerFacts(0, "AdamW", fused=fused, supports_fused=True) for
 def test_whether_an_optimizer_leaves_its_fused_kernel_unused(
     optimizers: tuple[OptimizerFacts, ...], fusable: bool | None
 ) -> None:
-    assert build(replace(samples.starved_ledger(), facts=Facts(optimizers=optimizers)), None, []).fusable is fusable
+    ledger = replace(samples.starved_ledger(), facts=Facts(optimizers=optimizers), signals=frozenset({"ops"}))
+    assert build(ledger, None, []).fusable is fusable
+    watched = replace(ledger, signals=frozenset({"ops", "facts"}))
+    assert build(watched, None, []).fusable is (fusable or False), "weights that the program changes by hand"
 
 
 @pytest.mark.parametrize(("modules", "compiled"), [

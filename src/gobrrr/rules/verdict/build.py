@@ -94,9 +94,11 @@ def build(
 
 
 def _fusable(ledger: Ledger) -> bool | None:
-    """Whether an optimizer could be fused and is not; None where there is none."""
+    """Whether an optimizer could be fused and is not: none could where a watched program has none of torch's. None where
+    nobody watched."""
     optimizers = ledger.facts.optimizers
-    return any(o.supports_fused and not o.fused for o in optimizers) if optimizers else None
+    watched = "facts" in ledger.signals and "offline" not in ledger.signals
+    return any(o.supports_fused and not o.fused for o in optimizers) if optimizers or watched else None
 
 
 def rank_findings(findings: Sequence[Finding], ledger: Ledger) -> tuple[Finding, ...]:

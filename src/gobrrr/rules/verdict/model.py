@@ -207,7 +207,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     world_size: int | None = None
     threads: int = 1
     fusable: bool | None = None
-    """An optimizer has a fused kernel that it does not use; null where none was seen."""
+    """An optimizer of torch's has a fused kernel that it does not use; null where nobody watched."""
     compiled: bool = False
     """Of the modules that the program calls, all with parameters are compiled by itself."""
     machine: str = ""
