@@ -94,8 +94,8 @@ def build(
 
 
 def _fusable(ledger: Ledger) -> bool | None:
-    """Whether an optimizer could be fused and is not: none could where a watched program has none of torch's. None where
-    nobody watched."""
+    """Whether an optimizer could be fused and is not: none could where a watched program has none of torch's; None
+    where nobody watched."""
     optimizers = ledger.facts.optimizers
     watched = "facts" in ledger.signals and "offline" not in ledger.signals
     return any(o.supports_fused and not o.fused for o in optimizers) if optimizers or watched else None
