@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from gobrrr.capture.unseen import is_transformed
 from gobrrr.remedies.changed import mark
 from gobrrr.remedies.forwards import replaced
 from gobrrr.remedies.model import BeforeTraining, Remedy
@@ -57,13 +58,15 @@ class ChannelsLast(Remedy):
 
         def laid_out(_: Any, forward: Any, *args: Any, **kwargs: Any) -> Any:
             given = tree_map(last, (args, kwargs))
+            follows = not is_compiling() and not is_transformed()
             before, after = tree_leaves((args, kwargs)), tree_leaves(given)
-            copies = [(a, b, mark(b)) for a, b in zip(before, after, strict=True) if a is not b and not is_compiling()]
+            copies = [(a, b, mark(b)) for a, b in zip(before, after, strict=True) if a is not b and follows]
             found = forward(*given[0], **given[1])
             for image, copy, was in copies:
                 uncounted = copy.is_inference() and not torch.equal(copy, image)
                 if uncounted or mark(copy) != was:  # the forward has written into it
-                    image.copy_(copy)
+                    with torch.set_grad_enabled(torch.is_grad_enabled() and not image.is_leaf):
+                        image.copy_(copy)
             has_own = any(is_image(each) and not each.is_contiguous() for each in before)
             return found if has_own else tree_map(plain, found)
 

@@ -31,11 +31,12 @@ class GcFreeze(Remedy):
     )
 
     def apply(self, seams: Seams) -> None:
-        before = gc.get_threshold()
+        before, done = gc.get_threshold(), list[bool]()
 
         def freeze(module: Any) -> None:
-            if gc.get_freeze_count():
+            if gc.get_freeze_count() or done:
                 return
+            done.append(True)
             gc.collect()
             gc.freeze()
             gc.set_threshold(100_000, 50, 100)
