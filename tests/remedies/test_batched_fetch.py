@@ -226,6 +226,19 @@ def another_method(data: Any) -> None:
     type(data).__getitem__ = Scaled.__getitem__  # type: ignore[method-assign]
 
 
+def one_that_draws(data: Any) -> None:
+    data.__class__ = Noisy
+
+
+class Many(Pairs):
+    def __getitems__(self, indices: list[int]) -> Any:
+        return [(-self.x[i], self.y[i]) for i in indices]
+
+
+def one_that_gives_many(data: Any) -> None:
+    data.__class__ = Many
+
+
 def another_column(data: Any) -> None:
     data.x = list(data.x)
 
@@ -236,20 +249,29 @@ def a_longer_column(data: Any) -> None:
 
 @pytest.mark.parametrize(
     ("change", "stays"),
-    [(another_class, False), (another_method, False), (another_column, False), (a_longer_column, True)],
+    [
+        (another_class, False),
+        (another_method, False),
+        (another_column, False),
+        (a_longer_column, True),
+        (one_that_draws, False),
+        (one_that_gives_many, False),
+    ],
 )
-def test_a_data_set_that_becomes_another_is_asked_anew(change: Any, stays: bool) -> None:
+@pytest.mark.parametrize("first", [True, False])
+def test_a_data_set_that_becomes_another_is_asked_anew(change: Any, stays: bool, first: bool) -> None:
     def both() -> list[Any]:
+        torch.manual_seed(0)
         data = type("Own", (Pairs,), {"__getitem__": Pairs.__getitem__})()
         loader = DataLoader(data, 10)
-        found = list(loader)
+        found = list(loader) if first else []
         change(data)
         return [each for batch in (*found, *loader) for each in batch]
 
     plain, why = both(), list[str]()
     with applied(why=why) as said:
         found = both()
-    assert said and bool(why) != stays
+    assert bool(said) == (first or stays) and bool(why) != stays
     assert all(torch.equal(ours, theirs) for ours, theirs in zip(found, plain, strict=True))
 
 

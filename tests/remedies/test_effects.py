@@ -534,7 +534,7 @@ def test_what_a_forward_writes_into_an_image_is_in_the_programs(asks: bool) -> N
             self.body = nn.Conv2d(3, 4, 3)
 
         def forward(self, x: torch.Tensor, other: torch.Tensor | None = None) -> torch.Tensor:
-            x.mul_(self.body.bias[:3].view(3, 1, 1).round() + 2 if asks else 3)
+            x.mul_(self.body.bias[:3].view(3, 1, 1) + 2 if asks else 3)
             return self.body(x)
 
     def run() -> list[torch.Tensor]:
@@ -553,10 +553,56 @@ def test_what_a_forward_writes_into_an_image_is_in_the_programs(asks: bool) -> N
             model(x)
         return x
 
-    plain, after = run(), served()
+    def attacked() -> list[torch.Tensor]:
+        class Clamps(Masks):
+            def forward(self, x: torch.Tensor, other: torch.Tensor | None = None) -> torch.Tensor:
+                with torch.no_grad():
+                    x.clamp_(0.2, 0.4)
+                return self.body(x)
+
+        torch.manual_seed(0)
+        model, x = Clamps(), torch.rand(2, 3, 8, 8, requires_grad=True)
+        model(x).square().mean().backward()
+        assert x.grad is not None
+        return [x.detach(), x.grad]
+
+    def functional(met: bool) -> torch.Tensor:
+        torch.manual_seed(0)
+        model, x = nn.Conv2d(3, 4, 3), torch.rand(2, 3, 8, 8)
+        if met:
+            model(x)
+        given: torch.Tensor = torch.func.grad(lambda x: model(x).square().mean())(x)
+        return given
+
+    plain, after, clamped, given = run(), served(), attacked(), functional(True)
     with applied("channels_last") as said:
         torch.testing.assert_close(run(), plain)
         assert torch.equal(served(), after)
+        torch.testing.assert_close(attacked(), clamped)
+        torch.testing.assert_close(functional(True), given)
+        torch.testing.assert_close(functional(False), given)
+    assert said
+
+
+def test_a_forward_that_writes_into_an_image_is_compiled_with_its_channels_last() -> None:
+    class Masks(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = nn.Conv2d(3, 4, 3)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x.mul_(3)
+            return self.body(x)
+
+    def run() -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        model, x = Masks(), torch.rand(2, 3, 8, 8)
+        model.compile(backend="eager", fullgraph=True)
+        return [model(x).detach(), x]
+
+    plain = run()
+    with applied("channels_last") as said:
+        torch.testing.assert_close(run(), plain)
     assert said
 
 
@@ -698,7 +744,7 @@ def test_the_collector_leaves_alone_what_stays() -> None:
 
 
 MEETS = """
-import gc, sys
+import ctypes, gc, sys
 from torch import nn
 import torch
 from tests.remedies.test_effects import applied
@@ -712,25 +758,46 @@ class Meter:
 
 first, last = Meter("first"), Meter("last")
 held = applied("gc_freeze")
-if sys.argv[1:]:
+ctypes.pythonapi.Py_IncRef(ctypes.py_object(held))  # it never leaves
+if sys.argv[2:]:
     held.__enter__()
 nn.Linear(1, 1)(torch.ones(1))
 first = None
-gc.collect()
-print("end", gc.get_freeze_count())
+for _ in range(3):
+    nn.Linear(1, 1)(torch.ones(1))
+    if sys.argv[1] == "collects":
+        gc.collect()
+        gc.collect(0)
+print("end", gc.collect.__name__, hasattr(getattr(gc.collect, "__wrapped__", None), "__wrapped__"))
 """
 
 
-def test_finalizers_speak_where_the_program_collects_and_in_its_end() -> None:
+@pytest.mark.parametrize("collects", ["collects", "does not"])
+def test_finalizers_speak_where_the_program_collects_and_in_its_end(collects: str) -> None:
     """Of what was there before: frozen, it was out of the reach of both."""
 
     def printed(*words: str) -> str:
-        done = subprocess.run([sys.executable, "-c", MEETS, *words], capture_output=True, text=True)
+        done = subprocess.run([sys.executable, "-c", MEETS, collects, *words], capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
     plain = printed()
-    assert plain.split() == ["first", "end", "0", "last"] and printed("frozen") == plain
+    said = ["end", "collect", "False"]
+    assert plain.split() == (["first", *said, "last"] if collects == "collects" else [*said, *plain.split()[3:]])
+    assert set(plain.split()[-2:]) > {"last"} and printed("frozen") == plain
+
+
+def test_what_the_program_freezes_itself_stays_frozen() -> None:
+    with applied("gc_freeze"):
+        nn.Linear(1, 1)(torch.ones(1))
+        assert gc.get_freeze_count() > 0 and gc.collect(1) >= 0 and gc.get_freeze_count() > 0
+        gc.collect()
+        assert gc.get_freeze_count() == 0
+        gc.freeze()
+        gc.collect()
+        assert gc.get_freeze_count() > 0
+    assert gc.get_freeze_count() > 0
+    gc.unfreeze()
 
 
 def test_deterministic_mode_goes_off_and_comes_back() -> None:

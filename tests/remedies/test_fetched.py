@@ -135,6 +135,47 @@ class Shuffles(Rows):
         return super().__getitem__(index)
 
 
+class FillsByAFunction(Rows):
+    sums = torch.zeros(16)
+
+    def __getitem__(self, index: int) -> Any:
+        if index > 1000:
+            torch.nn.init.normal_(self.sums)
+        return super().__getitem__(index)
+
+
+class CopiesTo(Rows):
+    counts = np.zeros(16)
+
+    def __getitem__(self, index: int) -> Any:
+        if index > 1000:
+            np.copyto(dst=self.counts, src=np.ones(16))
+        return super().__getitem__(index)
+
+
+class GivesTwoOut(Rows):
+    counts = np.zeros(16)
+
+    def __getitem__(self, index: int) -> Any:
+        if index > 1000:
+            np.modf(np.ones(16), out=(np.zeros(16), self.counts))
+        return super().__getitem__(index)
+
+
+class ReadsAt(Rows):
+    """Methods of its own that are called as functions that write."""
+
+    offset = 3
+
+    def at(self, offset: int) -> int:
+        return offset
+
+    def __getitem__(self, index: int) -> Any:
+        if index > 1000:
+            self.at(self.offset)
+        return super().__getitem__(index)
+
+
 class WritesIntoItsOwn(Rows):
     """Nothing that is there after the sample."""
 
@@ -247,6 +288,9 @@ CHANGING: dict[str, Callable[[], tuple[Any, ...]]] = {
     "seldom, onto a heap": lambda: (Pushes(),),
     "seldom, a tensor in place": lambda: (AddsInPlace(),),
     "seldom, an order": lambda: (Shuffles(),),
+    "seldom, by a function in place": lambda: (FillsByAFunction(),),
+    "seldom, a destination": lambda: (CopiesTo(),),
+    "seldom, one of two outputs": lambda: (GivesTwoOut(),),
     "whole batches": lambda: (Batches(),),
     "a transform": lambda: (Transformed(Jitter()),),
     "a transform in a partial": lambda: (Transformed(functools.partial(Jitter())),),
@@ -525,6 +569,8 @@ ORDINARY: dict[str, Callable[[Path], Any]] = {
     "tensors": lambda path: TensorDataset(torch.zeros(16, 2)),
     "a list of tuples": lambda path: [(torch.zeros(2), each) for each in range(16)],
     "a class": lambda path: Rows(),
+    "one that writes into its own": lambda path: WritesIntoItsOwn(),
+    "one with methods that are called so": lambda path: ReadsAt(),
     "a class with many samples": lambda path: Rows([(torch.zeros(1), str(each)) for each in range(20_000)]),
     "two of them": lambda path: ConcatDataset([Rows(), Rows()]),
     "a part": lambda path: Subset(Rows(), range(14)),

@@ -275,6 +275,16 @@ def nll_in_another_dtype(logits: Any, _: Any) -> torch.Tensor:
     return trained(F.nll_loss(F.log_softmax(logits, -1, dtype=torch.float32), TARGET).double())
 
 
+def nll_by_keywords(logits: Any, _: Any) -> torch.Tensor:
+    return trained(F.nll_loss(torch.log_softmax(input=logits, dim=-1), TARGET))
+
+
+def nll_in_a_dtype_by_position(logits: Any, _: Any) -> torch.Tensor:
+    found, again = torch.log_softmax(logits, -1, torch.float32), logits.log_softmax(-1, torch.float32)
+    assert found.dtype == again.dtype == torch.float32
+    return trained(F.nll_loss(found + again, TARGET).double())
+
+
 def nll_of_a_cast(logits: Any, _: Any) -> torch.Tensor:
     return trained(F.nll_loss(F.log_softmax(logits, -1).float(), TARGET).double())
 
@@ -317,6 +327,7 @@ def test_log_probabilities_have_the_dtype_that_they_would_have(dtype: torch.dtyp
     [
         (nll, 1), (nll_of_modules, 1), (nll_of_a_method_beside_entropy, 1), (nll_of_what_no_log_softmax_made, 0),
         (nll_over_rows, 0), (nll_in_another_dtype, 0), (nll_of_a_cast, 0), (nll_of_what_has_no_graph, 0),
+            (nll_by_keywords, 0), (nll_in_a_dtype_by_position, 0),
         (nll_of_what_was_hooked, 0), (nll_of_what_was_made_before_a_change, 1), (log_softmax_twice, 0),
         (hooked, 0), (hooked_after_it_was_reshaped, 0), (retained, 0), (scaled, 0), (banned, 0),
         (banned_through_a_view, 0), (zeroed_in_part, 0), (banned_in_what_was_reshaped, 0),

@@ -23,9 +23,8 @@ X = torch.linspace(-1, 1, 48).view(6, 8)
 applied = functools.partial(test_effects.applied, "no_grad_evaluation")
 
 
-def has_graph() -> bool:
-    """Not asked by the forward itself, which would be left alone."""
-    return torch.is_grad_enabled()
+has_graph = torch._C.is_grad_enabled  # type: ignore[attr-defined]
+"""Under a name that is not read: a forward that asks is left alone."""
 
 
 class Model(nn.Module):
@@ -339,7 +338,62 @@ def test_padding_is_computed_as_it_is_with_a_graph() -> None:
     assert torch.backends.mha.get_fastpath_enabled() == fast
 
 
-@pytest.mark.parametrize("kind", [Asks, AsksItsWeights, Gives, Stores, Draws, Moves, Elsewhere, Hides])
+def asks_elsewhere(x: torch.Tensor) -> torch.Tensor:
+    return x if torch.is_grad_enabled() else 2 * x
+
+
+class AsksByAFunction(Model):
+    def forward(self, x: torch.Tensor) -> Any:
+        return super().forward(asks_elsewhere(x))
+
+
+def wrapped(forward: Any) -> Any:
+    @functools.wraps(forward)
+    def called(self: Any, *given: Any) -> Any:
+        return forward(self, *given)
+
+    return called
+
+
+class AsksBeneathAWrapper(Model):
+    @wrapped
+    def forward(self, x: torch.Tensor) -> Any:
+        return super().forward(x if torch.is_grad_enabled() else 2 * x)
+
+
+class AsksByAProperty(Model):
+    @property
+    def factor(self) -> int:
+        return 1 if torch.is_grad_enabled() else 2
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return super().forward(self.factor * x)
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_a_frozen_body_goes_its_own_way_as_ever() -> None:
+    """torch's layers of which no weight asks take the other way with gradients on, too."""
+    x, mask = torch.randn(4, 6, 8), torch.arange(6) >= torch.tensor([[6], [3], [1], [5]])
+
+    class Probes(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = Encodes().requires_grad_(False)
+            self.head = nn.Linear(8, 2)
+
+        def forward(self, x: torch.Tensor, mask: torch.Tensor) -> Any:
+            return self.head(self.body(x, mask))
+
+    model = Probes().eval()
+    plain = model(x, mask)
+    with applied():
+        assert all(torch.equal(model(x, mask), plain) for _ in range(6))
+
+
+ASKING = [Asks, AsksItsWeights, AsksByAFunction, AsksBeneathAWrapper, AsksByAProperty]
+
+
+@pytest.mark.parametrize("kind", [*ASKING, Gives, Stores, Draws, Moves, Elsewhere, Hides])
 def test_a_forward_that_could_not_be_made_again_is_left_alone(kind: type[Model]) -> None:
     with applied() as said:
         model = kind()

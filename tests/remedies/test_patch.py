@@ -225,6 +225,36 @@ def test_a_statement_goes_behind_the_imports_once() -> None:
     assert patched("import os\n", [edit]) == "import os\n"
 
 
+@pytest.mark.parametrize(
+    ("name", "called"),
+    [("matmul_precision", "set_float32_matmul_precision"), ("intraop_threads", "set_num_threads"),
+     ("unchecked_distributions", "set_default_validate_args"), ("flush_denormal", "set_flush_denormal"),
+     ("packed_masks", "impl"), ("malloc_thresholds", "mallopt")],
+)  # fmt: skip
+def test_a_statement_is_left_out_where_its_own_call_is_there_alone(name: str, called: str) -> None:
+    """A script that copies weights into an average had no patch for its masks."""
+    edit = registry.remedy(name).edit
+    assert edit is not None
+    source = "import torch\nf(1)(2)\np.copy_(q); a.get_kernel(1); ctypes.CDLL(None)\n"
+    assert called in patched(source, [edit])
+    there = f"{source}x.{called}(1)\n"
+    assert patched(there, [edit]) == there
+
+
+def test_models_of_one_class_are_lowered_by_one_wrapper() -> None:
+    edit = registry.remedy("bf16_autocast").edit
+    source = SAVES.partition("torch.save")[0]
+    names: dict[str, Any] = {"__name__": "__main__"}
+    exec(patched(source, [edit]), names) if edit is not None else None
+    forward = names["Net"].forward
+    names["in_bfloat16"](names["other"])
+    assert names["Net"].forward is forward
+    x, other = names["x"], names["other"]
+    assert not names["torch"].equal(
+        other(x), names["torch"].nn.functional.linear(x, other.body.weight, other.body.bias)
+    )
+
+
 SAVES = """import torch
 
 

@@ -70,6 +70,23 @@ def test_autocast_is_seen_wherever_it_begins(inner: bool, outer: bool) -> None:
 
 
 @pytest.mark.usefixtures("untraced")
+@pytest.mark.parametrize("last", [True, False])
+def test_autocast_is_that_of_the_last_module_that_the_program_called(last: bool) -> None:
+    """A teacher's says nothing of a student that casts by hand."""
+    plain, lowered = torch.nn.Linear(8, 8), Lowered(True)
+    both = [plain, lowered] if last else [lowered, plain]
+    counted = Counted(True)
+    log = LineLog(Users(), module_names(both), counted.module)
+    assert log.start(sys._getframe())
+    try:
+        for net in both:
+            net(torch.ones(4, 8))
+    finally:
+        log.stop(sys._getframe())
+    assert counted.switches["autocast"] == ("bfloat16" if last else None)
+
+
+@pytest.mark.usefixtures("untraced")
 @pytest.mark.parametrize(
     ("net", "turned"),
     [

@@ -212,8 +212,13 @@ class TestFindings:
         assert not kept and dropped == [("BRR102", "rehearsed here: a would cost 18.0 ms per step")]
 
     def test_what_was_not_rehearsed_stays_estimated_and_promises_nothing(self) -> None:
-        kept, _ = judged([finding("a", "b")], known(a=-MS), self.ledger)
-        assert kept[0].remedies == ("b",) and kept[0].basis == "estimated" and kept[0].saving.low_ns == 0
+        names = ("compile", "bf16_autocast")
+        kept, _ = judged([finding(*names)], known(compile=-MS), self.ledger)
+        assert kept[0].advice == (
+            "bf16_autocast computes matrix products in bfloat16 (twice as fast or more where the chip has units for "
+            "it); compile would cost 1.00 ms per step, as rehearsed here."
+        )
+        assert kept[0].remedies == names[1:] and kept[0].basis == "estimated" and kept[0].saving.low_ns == 0
 
     @pytest.mark.parametrize(("remedy", "expected"), [
         ("channels_last", 12), ("bf16_autocast", 12), ("float16_autocast", 12), ("matmul_precision", 12),

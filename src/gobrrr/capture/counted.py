@@ -40,8 +40,7 @@ class Counted:
         self.inputs: list[dict[str, Any]] = []
         self.denormals: list[dict[str, Any]] = []
         self.roots: dict[int, dict[str, Any]] = {}
-        self._switches: dict[str, Any] = {}
-        self._autocast: str | None = None
+        self.switches: dict[str, Any] = {}
         self._calls_at: dict[tuple[Any, ...], int] = {}
         self._size_at: dict[tuple[Any, ...], int] = {}
         self._given: dict[tuple[int, ...], _Given] = {}
@@ -50,21 +49,16 @@ class Counted:
         self._looked = 0
         self.error = ""
 
-    @property
-    def switches(self) -> dict[str, Any]:
-        """torch's, as they were where a module was called last; of autocast, whether any call had it."""
-        return {**self._switches, "autocast": self._autocast} if self._switches else {}
-
     def module(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], depth: int, frame: FrameType) -> None:
         """A module is called; of those the program calls itself (depth 0) the inputs are looked at. What a backward
         calls is no call of the program's: checkpointing runs there again what it has not kept. Autocast may begin
         inside of a forward."""
         if is_transformed() or in_backward():
             return
-        self._autocast = self._autocast or _autocast()
-        if depth:
-            return
         try:
+            if depth:
+                self.switches["autocast"] = self.switches.get("autocast") or _autocast()
+                return
             with unseen():
                 self._root(module, list(tensors_in((args, kwargs))), user_line(frame))
         except Exception as error:
@@ -76,9 +70,10 @@ class Counted:
         number = self._number(module)
         seen = self.roots.setdefault(number, {"calls": 0, "repeated": 0, "span": span})
         seen["calls"] += 1
-        self._switches = {
+        self.switches = {
             "grad_enabled": torch.is_grad_enabled(),
             "anomaly": torch.is_anomaly_enabled(),
+            "autocast": _autocast(),
         }
         seen["grad_enabled"] = torch.is_grad_enabled()
         repeats = self._repeats(number, module, tensors)

@@ -32,13 +32,14 @@ def look(thread: int, most: int, codes: Set[CodeType], name: str) -> tuple[list[
     frames: list[FrameType] = []
     places: list[Place] = []
     values: list[Any] = []
-    those = compress(frames, map(codes.__contains__, map(attrgetter("f_code"), frames)))
+    wanted = set(map(id, codes))  # a code object is hashed by all that is in it
+    those = compress(frames, map(wanted.__contains__, map(id, map(attrgetter("f_code"), frames))))
     innermost: Iterator[Any] = map(methodcaller("get", thread), map(_call, (sys._current_frames,)))
-    outwards = accumulate(chain(innermost, repeat("f_back")), getattr)
     steps: Iterator[object] = chain(
         map(enabled.append, map(_call, (gc.isenabled,))),
         map(_call, (gc.disable,)),
-        map(frames.extend, (islice(takewhile(bool, outwards), most),)),
+        # Under no name: the accumulation holds the last frame until it goes, which is with the next step.
+        map(frames.extend, (islice(takewhile(bool, accumulate(chain(innermost, repeat("f_back")), getattr)), most),)),
         map(places.extend, (map(_place, frames),)),
         map(values.extend, (map(methodcaller("get", name), map(attrgetter("f_locals"), those)),)),
         map(_call, (frames.clear,)),

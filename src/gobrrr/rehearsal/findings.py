@@ -96,11 +96,11 @@ def _judged(finding: Finding, here: tuple[Rehearsed, ...], ledger: Ledger, faile
         if not left and not finding.cost_bytes:
             return None
         saving = replace(finding.saving, low_ns=0.0)  # others may help; the first choice does not
-        return replace(finding, remedies=left, rehearsed=here, saving=saving)
+        return replace(finding, remedies=left, rehearsed=here, saving=saving, advice=_advice(finding, left[:1], here))
     unknown = any(name in failed for name in left[: left.index(best.remedy)])
     if unknown and _off_the_step(best, best.saving.expected_ns, ledger) < finding.saving.expected_ns:
         saving = replace(finding.saving, low_ns=min(finding.saving.low_ns, best.saving.low_ns))
-        return replace(finding, remedies=left, rehearsed=here, saving=saving)
+        return replace(finding, remedies=left, rehearsed=here, saving=saving, advice=_advice(finding, left[:1], here))
     if not worth_telling(ledger, best.saving.ceiling_ns) and not finding.cost_bytes:
         return None
     saving = promised(best, ledger.wall)
@@ -109,17 +109,19 @@ def _judged(finding: Finding, here: tuple[Rehearsed, ...], ledger: Ledger, faile
     level = severity(saving.expected_ns, whole(ledger, finding.rare))
     return replace(
         finding, saving=saving, severity=level, remedies=left, rehearsed=here, basis="rehearsed", confidence="measured",
-        advice=_advice(finding, best, here),
+        advice=_advice(finding, (best.remedy,), here),
     )  # fmt: skip
 
 
-def _advice(finding: Finding, best: Rehearsed, here: tuple[Rehearsed, ...]) -> str:
-    """The rule's own is that of its first remedy: where this one loses it is that of the best."""
+def _advice(finding: Finding, instead: tuple[str, ...], here: tuple[Rehearsed, ...]) -> str:
+    """The rule's own is that of its first remedy: where this one loses it is that of the best that is left, if any."""
     lost = next((r for r in here if r.remedy == finding.remedies[0] and r.saving.expected_ns <= 0), None)
-    by_hand = remedy(best.remedy).by_hand if lost is not None else ""
-    if lost is None or not by_hand or "\n" in by_hand:
+    if lost is None or not instead:
         return finding.advice
-    return f"{by_hand.partition('  #')[0]}; {_loss(lost)}, as rehearsed here."
+    best = remedy(instead[0])
+    by_hand = best.by_hand.partition("  #")[0]
+    is_line = by_hand and "\n" not in by_hand and not by_hand.endswith(":")
+    return f"{by_hand if is_line else f'{best.name} {best.title}'}; {_loss(lost)}, as rehearsed here."
 
 
 def _off_the_step(of: Rehearsed, ns: float, ledger: Ledger) -> float:

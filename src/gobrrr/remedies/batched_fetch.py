@@ -51,7 +51,7 @@ class BatchedFetch(Remedy):
         def fetch(fetcher: Any, indices: Any) -> Any:
             collate, data = fetcher.collate_fn, fetcher.dataset
             ours = isinstance(collate, Collate) and collate.data is data and fetcher.auto_collation
-            return collate(Rows(data, indices)) if ours else plain(fetcher, indices)
+            return collate(Rows(data, indices)) if ours and collate.may_take_many() else plain(fetcher, indices)
 
         def change(given: dict[str, Any]) -> dict[str, Any]:
             of_another = isinstance(given.get("collate_fn"), Collate)  # loader, of whose data set it knows
@@ -130,14 +130,18 @@ class Collate(CollateFunction):
         super().__init__(told, declined)
         self.data = data
 
+    def may_take_many(self) -> bool:
+        """Whether the data set is still one of which rows can be taken whole, and they were the same so far."""
+        if self._same is not False and not takes_many(self.data):
+            self._same = False
+            self.decline("its data set has become another")
+        return self._same is not False
+
     def __call__(self, samples: Any) -> Any:
         from torch.utils.data import default_collate
 
         if not isinstance(samples, Rows):
             return default_collate(samples)
-        if self._same and not takes_many(self.data):
-            self._same = False
-            self.decline("its data set has become another")
         if self._same:
             return samples.whole()
         batch = default_collate(list(samples))

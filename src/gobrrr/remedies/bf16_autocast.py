@@ -17,9 +17,12 @@ from torch.utils._pytree import tree_map
 
 
 def in_bfloat16(model):
-    \"\"\"Matrix products in bfloat16, results in float32, of this model, its copies, and one that is saved whole.\"\"\"
+    \"\"\"Matrix products in bfloat16, results in float32, of this model, its copies, and one saved whole.\"\"\"
     kind, before = type(model), model.forward
     plain = isinstance(kind.forward, types.FunctionType) and "forward" not in vars(model)
+    model.computes_in_bfloat16 = True
+    if plain and hasattr(kind.forward, "lowers"):  # of another model of this class
+        return
     forward = kind.forward if plain else lambda self, *args, **kwargs: before(*args, **kwargs)
 
     @functools.wraps(forward)
@@ -31,9 +34,8 @@ def in_bfloat16(model):
         return tree_map(lambda x: x.float() if getattr(x, "dtype", None) == torch.bfloat16 else x, result)
 
     lowered.__name__ = "forward"
-    model.computes_in_bfloat16 = True
     if plain and not kind.__module__.startswith("torch."):  # a method of its own would be saved with it
-        kind.forward = lowered
+        kind.forward, lowered.lowers = lowered, True
     else:
         model.forward = types.MethodType(lowered, model)"""
 """As autocast_forward does it, for the user's own file."""

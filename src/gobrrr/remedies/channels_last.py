@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gobrrr.capture.unseen import is_transformed
-from gobrrr.remedies.changed import mark
+from gobrrr.capture.unseen import is_functional
 from gobrrr.remedies.forwards import replaced
 from gobrrr.remedies.model import BeforeTraining, Remedy
 
@@ -41,16 +40,19 @@ class ChannelsLast(Remedy):
 
     def apply(self, seams: Seams) -> None:
         import torch
-        from torch.compiler import is_compiling
         from torch.utils._pytree import tree_leaves, tree_map
 
         def is_image(value: Any) -> bool:
             return isinstance(value, torch.Tensor) and value.dim() == 4 and value.layout == torch.strided
 
         def last(value: Any) -> Any:
-            if is_image(value) and value.is_floating_point():
+            # Compiled code lays images out by the weights; a copy that it writes into could not be told there.
+            if torch.compiler.is_compiling() or not is_image(value) or not value.is_floating_point():
+                return value
+            if not torch.is_inference_mode_enabled():
                 return value.contiguous(memory_format=torch.channels_last)
-            return value
+            with torch.inference_mode(False), torch.no_grad():  # what is made in inference mode counts no writes
+                return value.contiguous(memory_format=torch.channels_last)
 
         def plain(value: Any) -> Any:
             is_last = is_image(value) and value.is_contiguous(memory_format=torch.channels_last)
@@ -58,14 +60,14 @@ class ChannelsLast(Remedy):
 
         def laid_out(_: Any, forward: Any, *args: Any, **kwargs: Any) -> Any:
             given = tree_map(last, (args, kwargs))
-            follows = not is_compiling() and not is_transformed()
             before, after = tree_leaves((args, kwargs)), tree_leaves(given)
-            copies = [(a, b, mark(b)) for a, b in zip(before, after, strict=True) if a is not b and follows]
+            copies = [(a, b, b._version) for a, b in zip(before, after, strict=True) if a is not b]
             found = forward(*given[0], **given[1])
             for image, copy, was in copies:
-                uncounted = copy.is_inference() and not torch.equal(copy, image)
-                if uncounted or mark(copy) != was:  # the forward has written into it
-                    with torch.set_grad_enabled(torch.is_grad_enabled() and not image.is_leaf):
+                if copy._version != was:  # the forward has written into it: into a leaf that asks, without a graph
+                    with torch.set_grad_enabled(
+                        torch.is_grad_enabled() and not (image.is_leaf and image.requires_grad)
+                    ):
                         image.copy_(copy)
             has_own = any(is_image(each) and not each.is_contiguous() for each in before)
             return found if has_own else tree_map(plain, found)
@@ -73,6 +75,9 @@ class ChannelsLast(Remedy):
         def lay_out(module: Any) -> None:
             weights = [m.weight for m in module.modules() if isinstance(m, torch.nn.Conv2d)]
             if not weights or not all(weight.is_contiguous() for weight in weights):  # or has a layout of its own
+                return
+            if is_functional():  # weights that are laid out in there crash torch's convolution
+                seams.declined(self.name, "the model is called inside of a transform of torch.func")
                 return
             module.to(memory_format=torch.channels_last)
             seams.undo(lambda: module.to(memory_format=torch.contiguous_format))

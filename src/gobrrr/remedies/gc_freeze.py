@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import functools
 import gc
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from gobrrr.remedies.model import BeforeTraining, Remedy
@@ -31,29 +32,39 @@ class GcFreeze(Remedy):
     )
 
     def apply(self, seams: Seams) -> None:
-        before, done = gc.get_threshold(), list[bool]()
+        before, frozen, done = gc.get_threshold(), list[bool](), list[bool]()
+
+        def thaw() -> None:
+            if frozen:  # else what is frozen now is the program's own
+                frozen.clear()
+                gc.unfreeze()
 
         def freeze(module: Any) -> None:
-            if gc.get_freeze_count() or done:
+            if done or gc.get_freeze_count():
                 return
-            done.append(True)
             gc.collect()
             gc.freeze()
             gc.set_threshold(100_000, 50, 100)
-            seams.undo(gc.unfreeze)
-            atexit.register(gc.unfreeze)
-            seams.replace(gc, "collect", _of_all(gc.collect))
+            done.append(True)
+            frozen.append(True)
+            atexit.register(thaw)
+            seams.undo(lambda: atexit.unregister(thaw))
+            seams.undo(thaw)
             seams.undo(lambda: gc.set_threshold(*before))
+            seams.replace(gc, "collect", _thawing(gc.collect, thaw))
             seams.applied(self.name, f"{gc.get_freeze_count():,} objects")
 
         seams.at_model(freeze)
 
 
-def _of_all(collect: Any) -> Any:
+def _thawing(collect: Callable[..., int], thaw: Callable[[], None]) -> Callable[..., int]:
+    """Before a full collection; one of young objects alone would not have looked at what stays."""
+
     @functools.wraps(collect)
-    def collected(*args: Any, **kwargs: Any) -> Any:
-        gc.unfreeze()
-        return collect(*args, **kwargs)
+    def collected(generation: int = 2) -> int:
+        if generation == 2:
+            thaw()
+        return collect(generation)
 
     return collected
 

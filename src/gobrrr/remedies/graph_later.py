@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import functools
 import inspect
+import threading
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from types import FunctionType
 from typing import Any, NamedTuple
@@ -21,6 +21,10 @@ PLAIN = (type(None), bool, int, float, str, torch.dtype, torch.device)
 
 ASKING = frozenset({"is_grad_enabled", "requires_grad", "grad_fn", "is_leaf", "is_inference"})
 """Names by which code asks whether a graph is made."""
+FAST = (torch.nn.TransformerEncoderLayer, torch.nn.MultiheadAttention)
+MOST_READ = 200
+"""Functions that are read of one class."""
+_ASKS: weakref.WeakKeyDictionary[type, bool] = weakref.WeakKeyDictionary()
 
 
 class Insides(NamedTuple):
@@ -40,9 +44,11 @@ class Insides(NamedTuple):
 
     @property
     def ask_for_a_graph(self) -> bool:
-        """A forward of the program's own, or what of its class it names, asks whether there is one, and may compute
-        something else without."""
-        return any(_asks_for_a_graph(type(module)) for module in self.modules)  # type: ignore[arg-type]
+        """The code of a forward, or what it names, asks whether there is one, and may compute something else without.
+        torch's transformer layers do so too, each by its own tensors: one of which some ask goes the usual way, as it
+        does here (`_SlowPath`), one of which none asks does not."""
+        frozen = (m for m in self.modules if isinstance(m, FAST) and not any(p.requires_grad for p in m.parameters()))
+        return any(True for _ in frozen) or any(_asks_for_a_graph(type(module)) for module in self.modules)
 
     def keep_a_graph(self) -> bool:
         """Whether a module has put away a tensor that a backward may go through."""
@@ -50,21 +56,27 @@ class Insides(NamedTuple):
         return any(isinstance(leaf, torch.Tensor) and leaf.grad_fn is not None for leaf in tree_leaves(list(kept)))
 
 
-@functools.cache
-def _asks_for_a_graph(kind: Any) -> bool:
-    if kind.__module__.startswith("torch."):
-        return False
-    waiting, met = ["forward"], set[str]()
-    while waiting:
-        name = waiting.pop()
-        found = inspect.getattr_static(kind, name, None) if name not in met else None
-        met.add(name)
-        if isinstance(found, FunctionType) and not found.__module__.startswith("torch."):
-            names = named(found.__code__)
-            if not ASKING.isdisjoint(names):
-                return True
-            waiting += names
-    return False
+def _asks_for_a_graph(kind: type) -> bool:
+    if kind not in _ASKS:
+        _ASKS[kind] = any(not ASKING.isdisjoint(named(each.__code__)) for each in _run_by(kind))
+    return _ASKS[kind]
+
+
+def _run_by(kind: type) -> Iterator[FunctionType]:
+    """The forward of a class, and what it names: methods, properties, functions of its module, what one wraps. torch's
+    are left out, and gobrrr's own."""
+    waiting, met = [inspect.getattr_static(kind, "forward", None)], set[FunctionType]()
+    while waiting and len(met) < MOST_READ:
+        found = waiting.pop()
+        found = found.fget if isinstance(found, property) else getattr(found, "__func__", found)
+        module = str(getattr(found, "__module__", None)).partition(".")[0]
+        if not isinstance(found, FunctionType) or found in met or module in ("torch", "gobrrr"):
+            continue
+        met.add(found)
+        yield found
+        waiting.append(getattr(found, "__wrapped__", None))
+        for name in named(found.__code__):
+            waiting += [inspect.getattr_static(kind, name, None), found.__globals__.get(name)]
 
 
 def are_hooked(modules: Iterable[Any]) -> bool:
@@ -174,16 +186,28 @@ def without_graph(call: Call) -> Any:
     return call.result(dict(zip(found, tied, strict=True)))
 
 
-@contextlib.contextmanager
-def _as_with_a_graph() -> Iterator[None]:
-    """torch's transformer layers compute in another way where no gradient is asked for, with zeros at padding."""
-    mha = torch.backends.mha
-    before = mha.get_fastpath_enabled()
-    mha.set_fastpath_enabled(False)
-    try:
-        yield
-    finally:
-        mha.set_fastpath_enabled(before)
+class _SlowPath:
+    """torch's transformer layers compute in another way where no gradient is asked for, with zeros at padding. While
+    any thread is in here they do not; the switch is the process's, and the last to leave puts it back."""
+
+    def __init__(self) -> None:
+        self._lock, self._inside, self._before = threading.Lock(), 0, True
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if not self._inside:
+                self._before = torch.backends.mha.get_fastpath_enabled()
+                torch.backends.mha.set_fastpath_enabled(False)
+            self._inside += 1
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._inside -= 1
+            if not self._inside:
+                torch.backends.mha.set_fastpath_enabled(self._before)
+
+
+_AS_WITH_A_GRAPH = _SlowPath()
 
 
 class _Later(torch.autograd.Function):
@@ -191,7 +215,7 @@ class _Later(torch.autograd.Function):
     def forward(ctx: Any, call: Call, found: dict[int, Any], *asking: Any) -> Any:
         ctx.call, ctx.versions = call, call.versions()
         ctx.set_materialize_grads(False)
-        with _as_with_a_graph():
+        with _AS_WITH_A_GRAPH:
             found.update((id(output), output) for output in call.run())
         return tuple(output.detach() for output in found.values())  # no views, which could not be written to
 

@@ -189,7 +189,7 @@ class LazyLogits(torch.Tensor):
         if func in _METADATA:
             return super().__torch_function__(func, types, args, kwargs)  # type: ignore[no-untyped-call]
         handler = _HANDLERS.get(func)
-        if handler is not None and isinstance(args[0], LazyLogits) and not args[0].touched:
+        if handler is not None and args and isinstance(args[0], LazyLogits) and not args[0].touched:
             done = handler(*args, **kwargs)
             if isinstance(done, LazyLogits) and done is not args[0]:
                 copies = done.dtype != args[0].dtype or done.normalised != args[0].normalised
@@ -262,9 +262,13 @@ def _cast(logits: LazyLogits, *args: Any, **kwargs: Any) -> LazyLogits | None:
     return logits.with_hidden(logits.hidden, to)
 
 
-def _log_softmax(
+def _log_softmax_of_functional(
     logits: LazyLogits, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None
 ) -> LazyLogits | None:
+    return _log_softmax(logits, dim, dtype)
+
+
+def _log_softmax(logits: LazyLogits, dim: int | None = None, dtype: Any = None) -> LazyLogits | None:
     if logits.normalised or dtype is not None or dim not in (-1, logits.dim() - 1) or not torch.is_grad_enabled():
         return None
     with torch._C.DisableTorchFunctionSubclass(), torch.no_grad():  # autocast may widen it
@@ -395,5 +399,6 @@ _HANDLERS: dict[Any, Callable[..., Any]] = {
     _T.view: _reshaped, _T.reshape: _reshaped, torch.reshape: _reshaped, _T.flatten: _flattened,
     torch.flatten: _flattened, _T.__getitem__: _indexed, _T.contiguous: _same, _T.float: _float, _T.to: _cast,
     _T.type: _cast, _T.requires_grad.__get__: _needs_gradient, F.cross_entropy: _cross_entropy,
-    F.log_softmax: _log_softmax, torch.log_softmax: _log_softmax, _T.log_softmax: _log_softmax, F.nll_loss: _nll_loss,
+    F.log_softmax: _log_softmax_of_functional, torch.log_softmax: _log_softmax, _T.log_softmax: _log_softmax,
+    F.nll_loss: _nll_loss,
 }  # fmt: skip

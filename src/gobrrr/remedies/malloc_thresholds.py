@@ -20,9 +20,10 @@ SOURCE = f"""\
 import ctypes
 import sys
 
-if sys.platform == "linux":  # glibc: what is freed stays in the process, blocks below 1 GiB come from its heap
-    ctypes.CDLL("libc.so.6").mallopt({M_TRIM_THRESHOLD}, {LARGE})  # M_TRIM_THRESHOLD
-    ctypes.CDLL("libc.so.6").mallopt({M_MMAP_THRESHOLD}, {LARGE})  # M_MMAP_THRESHOLD"""
+if sys.platform == "linux" and hasattr(ctypes.CDLL(None), "gnu_get_libc_version"):
+    # Blocks below 1 GiB come from the heap (M_MMAP_THRESHOLD), which keeps what is freed (M_TRIM_THRESHOLD).
+    if ctypes.CDLL(None).mallopt({M_MMAP_THRESHOLD}, {LARGE}):
+        ctypes.CDLL(None).mallopt({M_TRIM_THRESHOLD}, {LARGE})"""
 
 
 class MallocThresholds(Remedy):

@@ -78,7 +78,7 @@ def _changes(tree: ast.Module, edit: Edit, text: _Text, names: Names) -> list[Ch
         return [change for call in calls if (change := _off(call, text)) is not None]
     if isinstance(edit, BeforeTraining):
         return _before_training(tree, edit, text)
-    there = _calls(tree, [_called(edit.code)])  # such a call comes later, and would win
+    there = (name := _called(edit.code)) and _calls(tree, [name])  # such a call comes later, and would win
     return [] if there else _statement(tree, edit, text)
 
 
@@ -194,12 +194,14 @@ def _off(call: ast.Call, text: _Text) -> Change | None:
 
 
 def _called(code: str) -> str:
-    """The function that the last of these statements calls; of what is no Python nothing."""
+    """The function that the last of these statements calls; nothing where it calls none, or is no Python."""
     try:
-        statements = [node for node in ast.walk(ast.parse(code)) if isinstance(node, ast.Expr)]
+        last = ast.parse(code).body[-1]
     except SyntaxError:
         return ""
-    return next((_last_name(node.value.func) for node in statements[::-1] if isinstance(node.value, ast.Call)), "")
+    while isinstance(last, ast.If):
+        last = last.body[-1]
+    return _last_name(last.value.func) if isinstance(last, ast.Expr) and isinstance(last.value, ast.Call) else ""
 
 
 def _imports(tree: ast.Module, above: int | None = None) -> list[ast.Import | ast.ImportFrom]:
@@ -287,7 +289,9 @@ def _helper(tree: ast.Module, code: str, bare: bool, text: _Text, above: int) ->
     """What the statements need, behind the imports that are above them, unless it is there; None where it can't be put
     there. A script that is `bare` may do without torch's import, as a trainer's does."""
     imports = _imports(tree, above)
-    if not code or code.removeprefix("import ") in _modules(imports):
+    there = {f"import {module}" for module in _modules(imports)}
+    code = "\n".join(line for line in code.splitlines() if line not in there)
+    if not code:
         return []
     found = _statement(tree, AddStatement(code), text, above)
     at = _behind(imports, tree, text)

@@ -40,11 +40,12 @@ class SparseGradient(Remedy):
 
         def switch(optimizer: Any) -> None:
             held = _parameters(optimizer) - dense if _computes_the_same(optimizer) else set()
-            for embedding in (e for e in embeddings if id(e.weight) in held and not e.sparse):
+            found = [e for e in embeddings if id(e.weight) in held and not e.sparse]
+            for embedding in found:
                 embedding.sparse = True
                 switched.append(embedding)
                 seams.applied(self.name, f"{embedding.num_embeddings:,} rows")
-            if held:  # a schedule may give it weight decay later
+            if found:  # a schedule may give it weight decay later
                 seams.undo(optimizer.register_step_pre_hook(called_from_compiled(lambda of, *_: got(of))).remove)
 
         def put_back(held: set[int]) -> None:

@@ -28,10 +28,12 @@ STATEMENTS = frozenset(
 TAKERS = frozenset({"pop", "popleft", "popitem", "setdefault"})
 FIRST = frozenset(
     {"setattr", "delattr", "at", "copyto", "place", "putmask", "fill_diagonal", "put_along_axis", "heappush", "heappop",
-     "heapify", "heapreplace", "heappushpop", "insort", "insort_left", "insort_right", "setitem", "delitem", "shuffle"}
+     "heapify", "heapreplace", "heappushpop", "insort", "insort_left", "insort_right", "setitem", "delitem"}
 )  # fmt: skip
 """Functions that write into what they are given first: Python's own, heapq's, bisect's, operator's, NumPy's (a ufunc's
-at), random's."""
+at). A method so called of what the data set holds is its own."""
+RANDOM = frozenset({"shuffle"})
+"""The same of generators, which a data set may hold."""
 NO_WRITES = frozenset({"requires_grad_", "share_memory_"})
 """Methods of tensors whose names end as those that write."""
 
@@ -158,15 +160,17 @@ class _Reader:
     def _changes(self, node: ast.AST) -> bool:
         """A tensor's own methods, which say that they write by an underscore in the end."""
         name = node.func.attr if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else ""
-        writes = name.endswith("_") and not name.startswith("_") and not name.endswith("__")
-        return writes and name not in NO_WRITES and self._calls(node, frozenset({name}))
+        return _ends_as_writing(name) and self._calls(node, frozenset({name}))
 
     def _writes_into_given(self, node: ast.AST) -> bool:
         """What a call is given first, by a function that writes there, or as `out`."""
         if not isinstance(node, ast.Call):
             return False
         name = getattr(node.func, "attr", getattr(node.func, "id", ""))
-        given = [each.value for each in node.keywords if each.arg == "out"] + (node.args[:1] if name in FIRST else [])
+        own = _root(node.func) == self._me and name not in RANDOM
+        given = [each.value for each in node.keywords if each.arg in ("out", "dst")]
+        given += node.args[:1] if not own and (name in FIRST | RANDOM or _ends_as_writing(name)) else []
+        given = [part for each in given for part in (each.elts if isinstance(each, ast.Tuple) else [each])]
         return any((root := _root(each)) is not None and root not in self._local for each in given)
 
     def _once(self, node: ast.If) -> frozenset[int]:
@@ -194,6 +198,11 @@ class _Reader:
             return asked.attr
         words = asked.args if isinstance(asked, ast.Call) and ast.unparse(asked.func) == "hasattr" else []
         return str(words[1].value) if len(words) == 2 and isinstance(words[1], ast.Constant) else ""
+
+
+def _ends_as_writing(name: str) -> bool:
+    """As torch's functions and methods that write do."""
+    return name.endswith("_") and not name.startswith("_") and not name.endswith("__") and name not in NO_WRITES
 
 
 def _is_stored(node: ast.Attribute | ast.Subscript | ast.Name) -> bool:

@@ -143,6 +143,8 @@ def _judge_logits(
     copies = 3 if training else 2  # logits, log-probabilities, and their gradient
     ops = [op for op in ledger.ops if op.phase in MODEL and _holds(op, elements)]
     passes = [op for op in ops if factors(op) is None]
+    products = total(ops) - total(passes)
+    head = f", {duration(products)} in the products of the head" if products > 0 else ""
     spare = sum(max(0.0, op.ns - op.floor_ns) for op in ops)
     fresh = (copies + training) * held / PAGE * machine.fresh_page.median * max(calls, 1.0)
     # Chunks whose logits stay in the cache spare the pages and most of the traffic; the products stay.
@@ -156,14 +158,13 @@ def _judge_logits(
         expected=expected,
         ceiling=total(ops),  # where the loss uses few rows, most of the products go too
         message=f"Logits over {softmax.shapes[0][-1]:,} classes take {bytes_text(held)}, {copies} times over, and "
-        f"{duration(total(passes))} per step in passes over them, {duration(total(ops) - total(passes))} in the "
-        "products of the head",
+        f"{duration(total(passes))} per step in passes over them{head}",
         advice="Compute head and loss in chunks of rows, or only for the rows that the loss uses.",
         where=softmax.where,
         evidence={
             "logits": size(held),
             "passes": time(total(passes)),
-            "head_products": time(total(ops) - total(passes)),
+            "head_products": time(products),
         },
         cost_bytes=copies * held,
     )
