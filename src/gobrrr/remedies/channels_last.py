@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from gobrrr.capture.unseen import is_functional
@@ -58,17 +59,19 @@ class ChannelsLast(Remedy):
             is_last = is_image(value) and value.is_contiguous(memory_format=torch.channels_last)
             return value.contiguous() if is_last else value
 
+        def write_back(image: Any, copy: Any) -> None:
+            """What the forward has written: into a leaf that asks for a gradient it can only have been without one."""
+            with torch.no_grad() if image.is_leaf and image.requires_grad else nullcontext():
+                image.copy_(copy)
+
         def laid_out(_: Any, forward: Any, *args: Any, **kwargs: Any) -> Any:
             given = tree_map(last, (args, kwargs))
             before, after = tree_leaves((args, kwargs)), tree_leaves(given)
             copies = [(a, b, b._version) for a, b in zip(before, after, strict=True) if a is not b]
             found = forward(*given[0], **given[1])
             for image, copy, was in copies:
-                if copy._version != was:  # the forward has written into it: into a leaf that asks, without a graph
-                    with torch.set_grad_enabled(
-                        torch.is_grad_enabled() and not (image.is_leaf and image.requires_grad)
-                    ):
-                        image.copy_(copy)
+                if copy._version != was:
+                    write_back(image, copy)
             has_own = any(is_image(each) and not each.is_contiguous() for each in before)
             return found if has_own else tree_map(plain, found)
 

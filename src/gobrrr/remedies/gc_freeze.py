@@ -32,20 +32,19 @@ class GcFreeze(Remedy):
     )
 
     def apply(self, seams: Seams) -> None:
-        before, frozen, done = gc.get_threshold(), list[bool](), list[bool]()
+        before, frozen = gc.get_threshold(), list[bool]()  # whether it still is; nothing before the first forward
 
         def thaw() -> None:
-            if frozen:  # else what is frozen now is the program's own
-                frozen.clear()
+            if frozen[0]:  # else what is frozen now is the program's own
+                frozen[0] = False
                 gc.unfreeze()
 
         def freeze(module: Any) -> None:
-            if done or gc.get_freeze_count():
+            if frozen or gc.get_freeze_count():
                 return
             gc.collect()
             gc.freeze()
             gc.set_threshold(100_000, 50, 100)
-            done.append(True)
             frozen.append(True)
             atexit.register(thaw)
             seams.undo(lambda: atexit.unregister(thaw))

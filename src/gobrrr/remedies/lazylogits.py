@@ -2,10 +2,10 @@
 
 `LazyLogits` stands for hidden @ weight.T + bias. Slices and reshapes that leave the last dimension alone are done to
 `hidden`; F.cross_entropy goes through them chunk by chunk, and so does F.nll_loss of their log_softmax; any other op
-gets the real tensor. Once that was changed in
-place, has a hook or retains its gradient, it is the only one, and what was made of it is made of that. A loss that went
-through chunks has no gradient for them: torch.autograd.grad(loss, logits) is refused by torch. A step of an optimizer
-changes the weights of logits that may be asked for later: those weights are copied before.
+gets the real tensor. Once that was changed in place, has a hook or retains its gradient, it is the only one, and what
+was made of it is made of that. A loss that went through chunks has no gradient for them: torch.autograd.grad(loss,
+logits) is refused by torch. A step of an optimizer changes the weights of logits that may be asked for later: those
+weights are copied before.
 """
 
 from __future__ import annotations
