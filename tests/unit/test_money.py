@@ -15,6 +15,7 @@ from gobrrr.cli import price
 from gobrrr.cli.main import main
 from gobrrr.errors import GobrrrError
 from gobrrr.ledger.model import StepStats
+from gobrrr.ledger.comparison import side
 from gobrrr.ledger.throughput import percentile, samples_per_step, steps_per_epoch
 from gobrrr.recording.facts import Facts, LoaderFacts
 from gobrrr.report.json import from_json, to_json
@@ -59,6 +60,20 @@ def test_what_lies_in_slow_steps_is_its_part_of_the_mean_one() -> None:
     rare = tuple(replace(each, rare=True) for each in report.findings)
     money = priced(replace(report, step=replace(report.step, outlier_ns=36 * MS), findings=rare), 3.0).money
     assert money is not None and money.wastes[0].expected == pytest.approx(0.75)
+
+
+def test_rates_and_epochs_have_their_slow_steps_too() -> None:
+    """Every tenth step evaluates: 36 ms in the median, 72 on average, and an epoch of 1000 takes 72 s."""
+    step = samples.step(36.0, outlier_ns=36 * MS, mean_ns=72 * MS)
+    ledger = samples.starved_ledger(
+        step=step, accounts=samples.accounts(36.0), samples_per_step=32.0, steps_per_epoch=1000
+    )
+    report = priced(build(ledger, None, []), 3.0)
+    money = report.money
+    assert report.step.samples_per_s == pytest.approx(32 / 0.072)
+    assert money is not None and money.step == pytest.approx(3.0 / 100_000)
+    assert money.epoch == pytest.approx(0.06) and money.million_samples == pytest.approx(3.0 * 1e6 / 1_600_000)
+    assert side(ledger, "", (), "").samples_per_s == pytest.approx(32 / 0.072)
 
 
 def test_what_is_not_known_is_not_priced() -> None:

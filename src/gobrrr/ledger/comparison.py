@@ -102,7 +102,7 @@ def side(ledger: Ledger, source: str, codes: Sequence[str], verdict: str, unreli
     samples, tokens = ledger.samples_per_step, ledger.sequences.tokens_per_s if ledger.sequences else None
     return Side(
         p95_ns=ledger.step.p95_ns, p99_ns=ledger.step.p99_ns, tokens_per_s=tokens,
-        samples_per_s=1e9 * samples / ledger.wall if samples and ledger.wall else None,
+        samples_per_s=1e9 * samples / ledger.step.average_ns if samples and ledger.wall else None,
         source=source, step_ns=ledger.wall, num_steps=ledger.step.plain_count,
         averaged=ledger.step.averaged, device=device.name if device else "",
         busy_ns=min(device.busy_ns, ledger.wall) if device else None,

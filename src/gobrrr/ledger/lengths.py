@@ -36,7 +36,7 @@ def sequences(facts: Facts, step: StepStats, ops: Sequence[OpGroup] = ()) -> Seq
         real_share=found.tokens / found.cells,
         longest_share=found.tokens / found.to_longest,
         tokens_per_step=tokens,
-        tokens_per_s=1e9 * tokens / step.plain_wall_ns if step.plain_wall_ns else None,
+        tokens_per_s=1e9 * tokens / step.average_ns if step.plain_wall_ns else None,
         lengths=found.lengths,
         several=found.several,
         masked=found.source == "mask",

@@ -213,6 +213,11 @@ class StepStats(msgspec.Struct, frozen=True):
     epoch_wall_ns: float = 0.0
     """Their median."""
 
+    @property
+    def average_ns(self) -> float:
+        """With what rare slow steps add: whoever waits for an epoch waits for them too, so rates are of it."""
+        return self.plain_wall_ns + self.outlier_ns
+
 
 class OtherLoop(msgspec.Struct, frozen=True):
     """A loop that was seen and not diagnosed, with its share of the watched time."""
@@ -311,6 +316,7 @@ class Sequences(msgspec.Struct, frozen=True):
     """The same, were each batch padded to its longest row."""
     tokens_per_step: float
     tokens_per_s: float | None = None
+    """Slow steps with it."""
     """Real ones."""
     lengths: tuple[tuple[int, int], ...] = ()
     """(tokens, sequences that have so many)."""

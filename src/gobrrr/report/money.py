@@ -25,12 +25,13 @@ def priced(report: Report, per_hour: float | None) -> Report:
     if per_hour is None or wall <= 0:
         return report
     step, samples = of_time(wall, per_hour), report.step.samples
+    average = of_time(report.step.whole_ns(rare=True), per_hour)  # an epoch has its slow steps too
     tokens = report.tokens.per_s if report.tokens else None
     money = Money(
         per_hour=per_hour,
         step=step,
-        epoch=step * report.step.epoch_steps if report.step.epoch_steps else None,
-        million_samples=MILLION * step / samples if samples else None,
+        epoch=average * report.step.epoch_steps if report.step.epoch_steps else None,
+        million_samples=MILLION * average / samples if samples else None,
         million_tokens=MILLION * of_time(1e9 / tokens, per_hour) if tokens else None,
         wastes=tuple(_wastes(report, per_hour)),
     )

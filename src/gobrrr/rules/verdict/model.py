@@ -42,6 +42,7 @@ class Step(msgspec.Struct, frozen=True):
     samples: float | None = None
     """Of one step; null where no loader says how many."""
     samples_per_s: float | None = None
+    """Its slow steps with it."""
     epoch_steps: float | None = None
     """Steps of one epoch; null where the data set has no length."""
     outlier_ns: int = 0
