@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import pytest
@@ -16,8 +17,9 @@ from torch.nn import functional as F
 from gobrrr.errors import GobrrrError
 from gobrrr.guard.rows import tensors_of
 from gobrrr.guard.witness import Witness
-from gobrrr.remedies import lazylogits
-from gobrrr.remedies.lazylogits import LazyLogits
+from gobrrr.remedies import chunks as chunked
+from gobrrr.remedies.chunks import Chunks
+from gobrrr.remedies.lazylogits import LazyLogits, keep_heads
 from tests.remedies.test_effects import applied
 
 ROWS, WIDTH, CLASSES = 6, 5, 11
@@ -47,10 +49,12 @@ PATHS = {
 }
 
 
-def loss_and_gradients(path: str, lazy: bool, **kwargs: Any) -> tuple[list[torch.Tensor], int]:
+def loss_and_gradients(path: str, chunks: Chunks | None = None, **kwargs: Any) -> tuple[list[torch.Tensor], int]:
+    """With chunks of lazy logits, without of plain ones."""
     hidden, weight, bias = given()
     uses: list[int] = []
-    logits = LazyLogits.of(hidden, weight, bias, lambda: uses.append(1)) if lazy else F.linear(hidden, weight, bias)
+    lazy = partial(LazyLogits.of, used=lambda: uses.append(1), chunks=chunks) if chunks else F.linear
+    logits = lazy(hidden, weight, bias)
     of_logits, of_target = PATHS[path]
     loss = F.cross_entropy(of_logits(logits), of_target(target()), **kwargs)
     (3 * loss).backward()
@@ -60,10 +64,9 @@ def loss_and_gradients(path: str, lazy: bool, **kwargs: Any) -> tuple[list[torch
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 @pytest.mark.parametrize("path", PATHS)
 def test_loss_and_gradients_are_torchs_own(path: str, reduction: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lazylogits, "CHUNK_ELEMENTS", 0)
-    monkeypatch.setattr(lazylogits, "FEWEST_ROWS", 5)
-    plain, _ = loss_and_gradients(path, lazy=False, reduction=reduction)
-    found, uses = loss_and_gradients(path, lazy=True, reduction=reduction)
+    monkeypatch.setattr(chunked, "FEWEST_ROWS", 5)  # ten or twelve rows make three chunks
+    plain, _ = loss_and_gradients(path, reduction=reduction)
+    found, uses = loss_and_gradients(path, Chunks(1), reduction=reduction)
     assert uses == (path != "materialised")
     for a, b in zip(plain, found, strict=True):
         # "one sample" goes through float32 on the plain side only
@@ -76,23 +79,23 @@ def test_loss_and_gradients_are_torchs_own(path: str, reduction: str, monkeypatc
 @pytest.mark.parametrize("multiple", [1, 4, 11, 64])
 @pytest.mark.parametrize("elements", [0, 30])
 def test_padded_classes_change_neither_loss_nor_gradients(multiple: int, elements: int, dtype: torch.dtype) -> None:
-    def run(chunks: lazylogits.Chunks | None) -> list[torch.Tensor]:
+    def run(chunks: Chunks | None) -> list[torch.Tensor]:
         hidden, weight, bias = given(dtype)
         found = F.linear(hidden, weight, bias)
         logits = found if chunks is None else LazyLogits.of(hidden, weight, bias, lambda: None, chunks=chunks)
         (3 * F.cross_entropy(logits.flatten(0, 1), target().flatten())).backward()
         return [hidden.grad, weight.grad, bias.grad]
 
-    for a, b in zip(run(None), run(lazylogits.Chunks(elements, multiple)), strict=True):
+    for a, b in zip(run(None), run(Chunks(elements, multiple)), strict=True):
         torch.testing.assert_close(b, a, rtol=1e-9 if dtype == torch.float64 else 1e-4, atol=1e-6)
         assert b.shape == a.shape
 
 
 def test_logits_are_cut_and_padded_as_asked() -> None:
-    assert lazylogits.Chunks(0).rows(50257, 700) == 700 and lazylogits.Chunks(0).rows(50257, 0) == 1
-    assert lazylogits.Chunks(1 << 23).rows(50257, 10_000) == 166
+    assert Chunks(0).rows(50257, 700) == 700 and Chunks(0).rows(50257, 0) == 1
+    assert Chunks(1 << 23).rows(50257, 10_000) == 166
     _hidden, weight, bias = given()
-    wide, offset = lazylogits._padded(weight, bias, torch.float64, 64)
+    wide, offset = chunked.padded(weight, bias, torch.float64, 64)
     assert wide.shape == (64, WIDTH) and offset.shape == (64,) and not wide[CLASSES:].any()
 
 
@@ -424,7 +427,7 @@ def test_logits_of_a_head_that_nobody_kept_are_refused() -> None:
     read.argmax(-1)
     with torch.no_grad():
         weight.mul_(2.0)
-    lazylogits.keep_heads()  # an update that comes too late
+    keep_heads()  # an update that comes too late
     first = F.cross_entropy(F.linear(*given()).flatten(0, 1), target().flatten())
     torch.testing.assert_close(F.cross_entropy(read, target().flatten()), first)
     for use in (lambda: late.argmax(-1), lambda: F.cross_entropy(late, target().flatten())):

@@ -14,8 +14,8 @@ from gobrrr import units
 from gobrrr.cli import price
 from gobrrr.cli.main import main
 from gobrrr.errors import GobrrrError
-from gobrrr.ledger.model import StepStats
 from gobrrr.ledger.comparison import side
+from gobrrr.ledger.model import StepStats
 from gobrrr.ledger.throughput import percentile, samples_per_step, steps_per_epoch
 from gobrrr.recording.facts import Facts, LoaderFacts
 from gobrrr.report.json import from_json, to_json

@@ -19,7 +19,8 @@ def make_lazy(seams: Seams, name: str, multiple: int = 1, whole: bool = False) -
     `whole`: their cross-entropy in one chunk."""
     import torch
 
-    from gobrrr.remedies.lazylogits import CHUNK_ELEMENTS, Chunks, LazyLogits, keep_heads
+    from gobrrr.remedies.chunks import CHUNK_ELEMENTS, Chunks
+    from gobrrr.remedies.lazylogits import LazyLogits, keep_heads
 
     def used() -> None:
         seams.applied(name)

@@ -10,7 +10,6 @@ weights are copied before.
 
 from __future__ import annotations
 
-import math
 import weakref
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -20,23 +19,9 @@ from torch.nn import functional as F
 from torch.utils._pytree import tree_map
 
 from gobrrr.errors import GobrrrError
+from gobrrr.remedies import chunks
 from gobrrr.remedies.changed import mark
-
-CHUNK_ELEMENTS = 1 << 23
-"""Logits of one chunk, 32 MiB in float32. Chunks of 256 of 50257 took 1479 ms and 248 MB, all at once 1633 and
-589, chunks of 128 1690 ms (1024 tokens x 768, two cores)."""
-FEWEST_ROWS = 64
-
-
-class Chunks(NamedTuple):
-    """How a cross-entropy is cut: logits per chunk (0: all at once), classes padded up to a multiple."""
-
-    elements: int = CHUNK_ELEMENTS
-    multiple: int = 1
-
-    def rows(self, num_classes: int, num_rows: int) -> int:
-        """Rows of one chunk."""
-        return max(FEWEST_ROWS, self.elements // num_classes) if self.elements else max(1, num_rows)
+from gobrrr.remedies.chunks import Chunks
 
 
 class Head:
@@ -112,8 +97,8 @@ class LazyLogits(torch.Tensor):
     ) -> LazyLogits:  # fmt: skip
         """hidden (..., D), weight (V, D), bias (V) or None; `dtype` of the logits, `product_dtype` of the product."""
         product_dtype = product_dtype or hidden.dtype
-        chunks = chunks or Chunks(CHUNK_ELEMENTS)
-        return LazyLogits._over(hidden, Head(hidden, weight, bias), used, dtype or product_dtype, product_dtype, chunks)
+        head, chunks = Head(hidden, weight, bias), chunks or Chunks()
+        return LazyLogits._over(hidden, head, used, dtype or product_dtype, product_dtype, chunks)
 
     @staticmethod
     def _over(
@@ -306,88 +291,12 @@ def _cross_entropy(
     if reduction not in ("mean", "sum") or not logits.head.is_as_it_was:
         return None
     logits.used()
+    head = (logits.hidden, *logits.head.weights())
     with torch._C.DisableTorchFunctionSubclass():
-        found: torch.Tensor = _Chunked.apply(  # type: ignore[no-untyped-call]
-            logits.hidden,
-            *logits.head.weights(),
-            target,
-            ignore_index,
-            reduction == "mean",
-            logits.product_dtype,
-            logits.chunks,
+        found = chunks.cross_entropy(
+            *head, target, ignore_index, reduction == "mean", logits.product_dtype, logits.chunks
         )
     return found.to(logits.dtype)
-
-
-class _Chunked(torch.autograd.Function):
-    """Cross-entropy of a linear layer's outputs; gradients are made in forward, while a chunk's logits are there."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, hidden: Any, weight: Any, bias: Any, target: Any, ignored: int, mean: bool, dtype: torch.dtype,
-        chunks: Chunks,
-    ) -> torch.Tensor:  # fmt: skip
-        valid = target != ignored
-        num = float(valid.sum())
-        scale = (1.0 / num if num else math.nan) if mean else 1.0  # torch's own is NaN there too
-        total = torch.zeros((), dtype=torch.float64, device=hidden.device)
-        wide, offset = _padded(weight, bias, dtype, chunks.multiple)
-        rows, num_classes = chunks.rows(weight.shape[0], len(target)), weight.shape[0]
-        d_hidden = torch.empty_like(hidden)
-        d_wide = torch.zeros(wide.shape, dtype=weight.dtype, device=weight.device)
-        d_bias = None if bias is None else torch.zeros_like(bias)
-        for begin in range(0, len(target), rows):
-            part = slice(begin, begin + rows)
-            chunk, right = hidden[part].to(dtype), valid[part]
-            logits = F.linear(chunk, wide, offset).to(_sum_dtype(hidden))
-            logits[:, num_classes:] = -math.inf
-            index = torch.where(right, target[part], 0).unsqueeze(1)
-            norm = torch.logsumexp(logits, 1, keepdim=True)
-            total += ((norm - logits.gather(1, index)).squeeze(1) * right).sum(dtype=torch.float64)
-            slope = logits.sub_(norm).exp_()
-            slope.scatter_add_(1, index, torch.full_like(index, -1, dtype=slope.dtype))
-            slope = slope.mul_((right.to(slope.dtype) * scale).unsqueeze(1)).to(dtype)
-            d_hidden[part] = (slope @ wide).to(hidden.dtype)
-            d_wide.addmm_(slope.T.to(weight.dtype), chunk.to(weight.dtype))
-            if d_bias is not None:
-                d_bias += slope.sum(0)[:num_classes].to(d_bias.dtype)
-        ctx.ignored, ctx.mean, ctx.dtype = ignored, mean, dtype
-        ctx.save_for_backward(d_hidden, d_wide[:num_classes], d_bias, hidden, weight, bias, target)
-        return (total * scale).to(_sum_dtype(hidden))
-
-    @staticmethod
-    def backward(ctx: Any, *outer: Any) -> Any:
-        d_hidden, d_weight, d_bias, *given, target = ctx.saved_tensors
-        grad = outer[0]
-        if torch.is_grad_enabled():  # create_graph: gradients that were made in forward know nothing of their own
-            found = _once_more(ctx, target, *given)
-            wanted = [each for each in given if each is not None and each.requires_grad]
-            made = iter(torch.autograd.grad(found, wanted, grad, create_graph=True))
-            return *(next(made) if each is not None and each.requires_grad else None for each in given), *[None] * 5
-        bias = d_bias * grad if d_bias is not None else None
-        return d_hidden * grad, d_weight * grad, bias, None, None, None, None, None
-
-
-def _once_more(ctx: Any, target: Any, hidden: Any, weight: Any, bias: Any) -> torch.Tensor:
-    """The loss, whole, with a graph."""
-    logits = F.linear(hidden.to(ctx.dtype), weight.to(ctx.dtype), None if bias is None else bias.to(ctx.dtype))
-    return F.cross_entropy(
-        logits.to(_sum_dtype(hidden)), target, ignore_index=ctx.ignored, reduction="mean" if ctx.mean else "sum"
-    )
-
-
-def _padded(weight: Any, bias: Any, dtype: torch.dtype, multiple: int) -> tuple[Any, Any]:
-    """Weight and bias in a dtype, with rows of zeros up to a multiple of classes."""
-    added = -weight.shape[0] % multiple
-    wide, offset = weight.to(dtype), None if bias is None else bias.to(dtype)
-    if not added:
-        return wide, offset
-    return F.pad(wide, (0, 0, 0, added)), None if offset is None else F.pad(offset, (0, added))
-
-
-def _sum_dtype(hidden: torch.Tensor) -> torch.dtype:
-    """Float32 at least: sums over a vocabulary are no business of half precision."""
-    return torch.float64 if hidden.dtype == torch.float64 else torch.float32
 
 
 _T: Any = torch.Tensor

@@ -171,7 +171,9 @@ def _step(ledger: Ledger) -> Step:
         p95_ns=None if step.p95_ns is None else ns(step.p95_ns),
         p99_ns=None if step.p99_ns is None else ns(step.p99_ns),
         samples=ledger.samples_per_step,
-        samples_per_s=1e9 * ledger.samples_per_step / step.average_ns if ledger.samples_per_step and ledger.wall else None,
+        samples_per_s=1e9 * ledger.samples_per_step / step.average_ns
+        if ledger.samples_per_step and ledger.wall
+        else None,
         epoch_steps=ledger.steps_per_epoch,
         outlier_ns=ns(step.outlier_ns),
         holds=_holds(ledger),
