@@ -519,6 +519,37 @@ def test_images_and_weights_have_their_channels_last() -> None:
     assert model[0].weight.is_contiguous() and torch.equal(model(x), expected)
 
 
+@pytest.mark.parametrize(
+    "image",
+    [
+        lambda x: x[:, :, :6, 1:7],  # a crop
+        lambda x: x[:, :1, :, :].expand(-1, 3, -1, -1),  # a mask for all channels
+        lambda x: x[0],  # one sample
+        lambda x: x[:, :, :1, :1].repeat(1, 1, 4, 4),
+    ],
+)
+def test_outputs_lie_as_without_it_however_the_image_does(image: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    """And what the forward gives out is what it made: a part of an image is no image of its own."""
+
+    class Halves(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = nn.Conv2d(3, 8, 3)
+
+        def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
+            found = self.body(x)
+            return [found, found.narrow(-3, 0, 4)]
+
+    torch.manual_seed(0)
+    model, x = Halves(), torch.rand(2, 3, 8, 8)
+    plain = model(image(x))
+    with applied("channels_last"):
+        found = model(image(x))
+        assert [each.flatten(-3).shape for each in found] == [each.view(*each.shape[:-3], -1).shape for each in found]
+        assert [each.is_contiguous() for each in found][0]
+    torch.testing.assert_close(found, plain)
+
+
 def test_a_model_that_has_its_channels_last_already_keeps_them() -> None:
     model = nn.Sequential(nn.Conv2d(3, 8, 3)).to(memory_format=torch.channels_last)
     with applied("channels_last") as said:
@@ -574,8 +605,33 @@ def test_what_a_forward_writes_into_an_image_is_in_the_programs(asks: bool) -> N
         given: torch.Tensor = torch.func.grad(lambda x: model(x).square().mean())(x)
         return given
 
+    def raising() -> torch.Tensor:
+        class Refuses(Masks):
+            def forward(self, x: torch.Tensor, other: torch.Tensor | None = None) -> torch.Tensor:
+                super().forward(x)
+                raise ValueError
+
+        torch.manual_seed(0)
+        x = torch.rand(2, 3, 8, 8)
+        with torch.no_grad(), pytest.raises(ValueError):
+            Refuses()(x)
+        return x
+
+    def twice() -> torch.Tensor:
+        class Sums(Masks):
+            def forward(self, x: torch.Tensor, other: torch.Tensor | None = None) -> torch.Tensor:
+                x.mul_(3)
+                return self.body(x + other)
+
+        torch.manual_seed(0)
+        model, x = Sums(), torch.rand(2, 3, 8, 8)
+        return model(x, x[:, :1]).detach()
+
     plain, after, clamped, given = run(), served(), attacked(), functional(True)
+    refused, summed = raising(), twice()
     with applied("channels_last") as said:
+        torch.testing.assert_close(raising(), refused)
+        torch.testing.assert_close(twice(), summed)
         torch.testing.assert_close(run(), plain)
         assert torch.equal(served(), after)
         torch.testing.assert_close(attacked(), clamped)

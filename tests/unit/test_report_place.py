@@ -17,6 +17,7 @@ from gobrrr.rules.verdict.place import MAX_SOURCE_BYTES, reader, short, shown
     [
         (Span("/a/b/train.py", 41, "main"), "train.py:41 in main"),
         (Span("train.py", 41, "<module>"), "train.py:41"),
+        (Span("train.py", 44, "main.<locals>.closure"), "train.py:44 in main.closure"),
         (Span("/a/pkg/__init__.py", 3), "pkg/__init__.py:3"),
         (Span(r"C:\Users\a b\train.py", 41, "main"), "train.py:41 in main"),
         (Span(r"pkg\__init__.py", 3), "pkg/__init__.py:3"),

@@ -27,10 +27,12 @@ Source = Callable[[str, int], str]
 
 
 def short(span: Span) -> str:
-    """'train.py:41 in main': the file's own name, with its folder where the name alone says nothing."""
+    """'train.py:41 in main', 'train.py:44 in main.closure': the file's own name, with its folder where the name alone
+    says nothing."""
     path = (PureWindowsPath if WINDOWS.match(span.file) else PurePath)(_file(span.file))
     name = "/".join(path.parts[-2:]) if path.name.startswith("__") else path.name
-    inside = f" in {span.function}" if span.function and span.function != "<module>" else ""
+    function = span.function.replace("<locals>.", "")
+    inside = f" in {function}" if function and function != "<module>" else ""
     return f"{name or span.file}:{span.line}{inside}"
 
 
