@@ -202,6 +202,13 @@ def test_what_turns_out_not_to_be_the_same_is_fetched_row_by_row() -> None:
     assert not said and torch.equal(found[1][0], X[8:16]) and tuple(found[1][1]) == ("cat",) * 8
 
 
+def test_missing_values_are_the_same_as_themselves() -> None:
+    x = torch.tensor([[1.0, float("nan")], [-0.0, 2.0]])
+    with applied() as said:
+        (found,) = DataLoader(TensorDataset(x), batch_size=2)
+    assert said and torch.equal(found[0].view(torch.int32), x.view(torch.int32))
+
+
 class Twice(Pairs):
     def __getitem__(self, i: Any) -> Any:
         row = self.x[i]

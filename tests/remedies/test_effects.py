@@ -546,7 +546,7 @@ def test_outputs_lie_as_without_it_however_the_image_does(image: Callable[[torch
     with applied("channels_last"):
         found = model(image(x))
         assert [each.flatten(-3).shape for each in found] == [each.view(*each.shape[:-3], -1).shape for each in found]
-        assert [each.is_contiguous() for each in found][0]
+        assert found[0].is_contiguous()
     torch.testing.assert_close(found, plain)
 
 
@@ -682,6 +682,32 @@ def test_embeddings_hand_on_sparse_gradients_where_the_update_is_the_same() -> N
     torch.testing.assert_close(found[0], plain)
     assert found[1] == {"sparse_gradient": "20 rows"}
     assert trained(True, momentum=0.9)[1] == {}
+
+
+@pytest.mark.parametrize("kinds", [{}, {"optimizer": torch.optim.Adagrad}, {"often": True}, {"fused": True},
+                                   {"hook": True}])  # fmt: skip
+def test_embeddings_stay_dense_where_sparse_rows_are_refused(kinds: dict[str, Any]) -> None:
+    def clamp(gradient: torch.Tensor) -> torch.Tensor:
+        return gradient.clamp(-0.01, 0.01)
+
+    def trained(
+        optimizer: Any = torch.optim.SGD, hook: bool = False, often: bool = False, **fields: Any
+    ) -> tuple[torch.Tensor, list[torch.Tensor]]:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Embedding(20, 4, scale_grad_by_freq=often), nn.Linear(4, 2))
+        used, asked = optimizer(model.parameters(), lr=0.1, **fields), []
+        for number in range(5):
+            if number == (0 if hook else 3):
+                model[0].weight.register_hook(clamp)
+            step(model, used, torch.tensor([1, 2, 2]))
+            loss = model(torch.tensor([3])).square().sum()
+            asked += [each.max() for each in torch.autograd.grad(loss, [model[1].weight, model[0].weight])]
+        return model[0].weight.detach(), asked
+
+    plain, register = trained(**kinds), torch.Tensor.register_hook
+    with applied("sparse_gradient") as said:
+        torch.testing.assert_close(trained(**kinds), plain)
+    assert bool(said) == (kinds.keys() <= {"optimizer"}) and torch.Tensor.register_hook is register
 
 
 @pytest.mark.parametrize("kind", ["AdamW", "SGD"])
@@ -841,6 +867,23 @@ def test_finalizers_speak_where_the_program_collects_and_in_its_end(collects: st
     said = ["end", "collect", "False"]
     assert plain.split() == (["first", *said, "last"] if collects == "collects" else [*said, *plain.split()[3:]])
     assert set(plain.split()[-2:]) > {"last"} and printed("frozen") == plain
+
+
+def test_who_took_collect_by_name_thaws_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    here: Any = sys.modules[__name__]
+    monkeypatch.setattr(here, "by_name", gc.collect, raising=False)
+    with applied("gc_freeze"):
+        nn.Linear(1, 1)(torch.ones(1))
+        assert gc.get_freeze_count() > 0
+        here.by_name()
+        assert gc.get_freeze_count() == 0
+    assert here.by_name is gc.collect
+
+
+def test_a_model_in_half_precision_gives_what_it_gave() -> None:
+    model, x = nn.Linear(4, 4).bfloat16(), torch.ones(2, 4, dtype=torch.bfloat16)
+    with applied("bf16_autocast") as said:
+        assert model(x).dtype == torch.bfloat16 and not said
 
 
 def test_what_the_program_freezes_itself_stays_frozen() -> None:

@@ -555,6 +555,17 @@ def scale(row: Any, by: float) -> Any:
     return row * by + random.random() + torch.rand(1) + np.random.rand()
 
 
+class Standardises(Rows):
+    """Reads what it holds, and writes into a copy."""
+
+    mean = torch.zeros(1)
+
+    def __getitem__(self, index: int) -> Any:
+        row = torch.full((1,), float(index)).sub_(self.mean)
+        row.mul_(self.mean + 1)
+        return row
+
+
 class Compose:
     def __init__(self, *transforms: Any) -> None:
         self.transforms = transforms
@@ -570,6 +581,7 @@ ORDINARY: dict[str, Callable[[Path], Any]] = {
     "a list of tuples": lambda path: [(torch.zeros(2), each) for each in range(16)],
     "a class": lambda path: Rows(),
     "one that writes into its own": lambda path: WritesIntoItsOwn(),
+    "one that writes what it holds into its own": lambda path: Standardises(),
     "one with methods that are called so": lambda path: ReadsAt(),
     "a class with many samples": lambda path: Rows([(torch.zeros(1), str(each)) for each in range(20_000)]),
     "two of them": lambda path: ConcatDataset([Rows(), Rows()]),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
 from typing import Any
@@ -97,6 +98,26 @@ def test_logits_are_cut_and_padded_as_asked() -> None:
     _hidden, weight, bias = given()
     wide, offset = chunked.padded(weight, bias, torch.float64, 64)
     assert wide.shape == (64, WIDTH) and offset.shape == (64,) and not wide[CLASSES:].any()
+
+
+@pytest.mark.parametrize(
+    "flat",
+    [lambda x: x.reshape(shape=(-1, CLASSES)), lambda x: x.view(size=(-1, CLASSES)),
+     lambda x: torch.reshape(x, shape=(-1, CLASSES)), lambda x: x.log_softmax(axis=-1).flatten(0, 1)],
+)  # fmt: skip
+def test_arguments_have_torchs_other_names_too(flat: Callable[[Any], Any]) -> None:
+    hidden, weight, bias = given()
+    found = F.cross_entropy(flat(LazyLogits.of(hidden, weight, bias, lambda: None)), target().flatten())
+    torch.testing.assert_close(found, F.cross_entropy(flat(F.linear(hidden, weight, bias)), target().flatten()))
+
+
+@pytest.mark.parametrize("num", [1, ROWS])
+def test_targets_of_other_rows_are_refused_as_ever(num: int) -> None:
+    """A target of one chunk's rows was taken for that of the first chunk."""
+    hidden, weight, bias = given()
+    logits = LazyLogits.of(hidden, weight, bias, lambda: None, chunks=Chunks(1)).flatten(0, 1)
+    with pytest.raises(ValueError, match="batch_size"):
+        F.cross_entropy(logits, target().flatten()[:num])
 
 
 @pytest.mark.parametrize(

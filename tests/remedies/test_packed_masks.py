@@ -182,17 +182,19 @@ def test_a_program_that_was_patched_draws_what_the_remedy_draws(tmp_path: Path) 
     assert found == printed("-c", UNDER) and found != printed("train.py")
 
 
-def test_a_forked_child_draws_as_torch_does() -> None:
+@pytest.mark.parametrize("way", ["remedy", "patch"])
+def test_a_forked_child_draws_as_torch_does(way: str) -> None:
     """Ours are ops of several threads, whose pool a fork leaves behind: torch draws in one, and did not hang."""
     code = """
 import os, torch
-from gobrrr.remedies.seams import Seams
-Seams(lambda *said: None, print).install(["packed_masks"])
+{begin}
 torch.nn.functional.dropout(torch.ones(1 << 18), 0.5).add_(1)
 if not (child := os.fork()):
     torch.empty(1 << 18).bernoulli_(0.5)
     os._exit(7)
 print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
+    begin = {"remedy": UNDER.rpartition("runpy.")[0].replace("import runpy", ""), "patch": REMEDY.by_hand}[way]
+    code = code.replace("{begin}", begin)
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
     assert done.stdout.split()[-1:] == ["7"], done.stderr

@@ -29,7 +29,8 @@ def in_bfloat16(model):
     def lowered(self, *args, **kwargs):
         if not getattr(self, "computes_in_bfloat16", False):
             return forward(self, *args, **kwargs)
-        with torch.autocast("cuda" if torch.cuda.is_available() else "cpu", torch.bfloat16):
+        device = next((p.device.type for p in self.parameters()), "cpu")
+        with torch.autocast(device, torch.bfloat16):
             result = forward(self, *args, **kwargs)
         return tree_map(lambda x: x.float() if getattr(x, "dtype", None) == torch.bfloat16 else x, result)
 
@@ -39,6 +40,8 @@ def in_bfloat16(model):
     else:
         model.forward = types.MethodType(lowered, model)"""
 """As autocast_forward does it, for the user's own file."""
+
+FLOAT_BYTES = 4
 
 
 class Bf16Autocast(Remedy):
@@ -64,9 +67,14 @@ class Bf16Autocast(Remedy):
 
     def apply(self, seams: Seams) -> None:
         def wrap(module: Any) -> None:
-            if any(True for _ in module.parameters()):  # a loss's module stays as it is
-                autocast_forward(module, seams, "bfloat16")
-                seams.applied(self.name, type(module).__name__)
+            sizes = {p.dtype.itemsize for p in module.parameters() if p.is_floating_point()}
+            if not sizes:  # a loss's module stays as it is
+                return
+            if min(sizes) < FLOAT_BYTES:  # what comes after it takes what it gives
+                seams.declined(self.name, "part of the model is in half precision already")
+                return
+            autocast_forward(module, seams, "bfloat16")
+            seams.applied(self.name, type(module).__name__)
 
         seams.at_model(wrap)
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import atexit
 import functools
 import gc
+import sys
+import types
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -39,8 +41,11 @@ class GcFreeze(Remedy):
                 frozen[0] = False
                 gc.unfreeze()
 
-        def freeze(module: Any) -> None:
-            if frozen or gc.get_freeze_count():
+        def freeze(model: Any) -> None:
+            if frozen:
+                return
+            if gc.get_freeze_count():
+                seams.declined(self.name, "the program has frozen its objects itself")
                 return
             gc.collect()
             gc.freeze()
@@ -50,10 +55,19 @@ class GcFreeze(Remedy):
             seams.undo(lambda: atexit.unregister(thaw))
             seams.undo(thaw)
             seams.undo(lambda: gc.set_threshold(*before))
-            seams.replace(gc, "collect", _thawing(gc.collect, thaw))
+            collect = _thawing(gc.collect, thaw)
+            for module, name in _holders(gc.collect):
+                seams.replace(module, name, collect)
             seams.applied(self.name, f"{gc.get_freeze_count():,} objects")
 
         seams.at_model(freeze)
+
+
+def _holders(collect: Any) -> list[tuple[Any, str]]:
+    """gc itself, and who has taken it by name: `from gc import collect`."""
+    modules: list[Any] = list(sys.modules.values())  # whoever is a module by more than its name
+    known = [each for each in modules if isinstance(each, types.ModuleType)]
+    return [(each, name) for each in known for name, held in list(vars(each).items()) if held is collect]
 
 
 def _thawing(collect: Callable[..., int], thaw: Callable[[], None]) -> Callable[..., int]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from inspect import signature
 from typing import Any, NamedTuple
 
 import torch
@@ -175,7 +176,7 @@ class LazyLogits(torch.Tensor):
             return super().__torch_function__(func, types, args, kwargs)  # type: ignore[no-untyped-call]
         handler = _HANDLERS.get(func)
         if handler is not None and args and isinstance(args[0], LazyLogits) and not args[0].touched:
-            done = handler(*args, **kwargs)
+            done = handler(*args, **kwargs) if _takes(handler, args, kwargs) else None
             if isinstance(done, LazyLogits) and done is not args[0]:
                 copies = done.dtype != args[0].dtype or done.normalised != args[0].normalised
                 done._made = done._made or Made(args[0], lambda whole: func(whole, *args[1:], **kwargs), copies)
@@ -189,6 +190,15 @@ class LazyLogits(torch.Tensor):
         cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         return func(*tree_map(_real, args), **tree_map(_real, kwargs or {}))
+
+
+def _takes(handler: Callable[..., Any], args: Any, kwargs: Any) -> bool:
+    """torch has other names for some arguments: reshape(shape=...), log_softmax(axis=-1)."""
+    try:
+        signature(handler).bind(*args, **kwargs)
+    except TypeError:
+        return False
+    return True
 
 
 def _real(value: Any) -> Any:
@@ -288,7 +298,7 @@ def _cross_entropy(
         return None
     if weight is not None or size_average is not None or reduce is not None or label_smoothing:
         return None
-    if reduction not in ("mean", "sum") or not logits.head.is_as_it_was:
+    if reduction not in ("mean", "sum") or not logits.head.is_as_it_was or len(target) != len(logits):
         return None
     logits.used()
     head = (logits.hidden, *logits.head.weights())

@@ -55,6 +55,8 @@ class MallocThresholds(Remedy):
         if set_to(LARGE):
             seams.undo(lambda: set_to(DEFAULT))
             seams.applied(self.name, "1 GiB")
+        else:  # before 2.35 no more than 32 MiB
+            seams.declined(self.name, "this glibc takes no threshold of 1 GiB")
 
 
 REMEDY = MallocThresholds()

@@ -15,12 +15,14 @@ if TYPE_CHECKING:
 
 OP = "bernoulli_.float"
 SOURCE = f"""\
-_drawn_by_torch = torch.library.get_kernel("aten::{OP}", "CPU")
+import os
+
+_drawn_by_torch, _process = torch.library.get_kernel("aten::{OP}", "CPU"), os.getpid()
 
 
 def _packed(keys, noise, p=0.5, *, generator=None):  # a dropout mask: four elements from each random number
     flat = noise.is_contiguous() and noise.is_floating_point()
-    if noise.numel() < {LEAST} or not flat or not {RARE} <= p <= {1 - RARE}:
+    if noise.numel() < {LEAST} or not flat or not {RARE} <= p <= {1 - RARE} or os.getpid() != _process:
         return _drawn_by_torch.call_boxed(keys, noise, p, generator=generator)
     numbers = torch.empty(-(-noise.numel() // 4), dtype=torch.int64, device="cpu")
     bits = numbers.random_(-(2**63), None, generator=generator).view(torch.int16)[: noise.numel()]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -40,7 +41,7 @@ class SparseGradient(Remedy):
 
         def switch(optimizer: Any) -> None:
             held = _parameters(optimizer) - dense if _computes_the_same(optimizer) else set()
-            found = [e for e in embeddings if id(e.weight) in held and not e.sparse]
+            found = [e for e in embeddings if id(e.weight) in held and not e.sparse and _may_be_sparse(e)]
             for embedding in found:
                 embedding.sparse = True
                 switched.append(embedding)
@@ -60,6 +61,13 @@ class SparseGradient(Remedy):
                 dense.update(_parameters(optimizer))
                 put_back(dense)
 
+        def hooked(tensor: Any, hook: Any) -> Any:
+            put_back({id(tensor)})  # a hook may do what cannot be done to a sparse one
+            dense.add(id(tensor))
+            return register(tensor, hook)
+
+        register: Any = torch.Tensor.register_hook
+        seams.replace(torch.Tensor, "register_hook", hooked)
         _dense_for_readers(switched, seams)
         seams.undo(lambda: put_back({id(embedding.weight) for embedding in switched}))
         at_each_group(seams, got)
@@ -85,7 +93,18 @@ def _dense_for_readers(switched: Sequence[Any], seams: Seams) -> None:
         plain.__set__(tensor, found.to_dense())
         return get(tensor)
 
+    ask = torch.autograd.grad
+
+    @functools.wraps(ask)
+    def asked(*args: Any, **kwargs: Any) -> Any:
+        inputs = kwargs.get("inputs", args[1] if len(args) > 1 else ())
+        inputs = (inputs,) if isinstance(inputs, torch.Tensor) else tuple(inputs)
+        ours = [any(each.weight is tensor for each in switched) for tensor in inputs]
+        found = ask(*args, **kwargs)
+        return tuple(g.to_dense() if our and g is not None else g for our, g in zip(ours, found, strict=True))
+
     seams.replace(torch.Tensor, "grad", property(read, plain.__set__, plain.__delete__, plain.__doc__))
+    seams.replace(torch.autograd, "grad", asked)
 
 
 def _parameters(optimizer: Any) -> set[int]:
@@ -98,7 +117,13 @@ def _computes_the_same(optimizer: Any) -> bool:
 
     if type(optimizer) not in (torch.optim.SGD, torch.optim.Adagrad):
         return False
-    return not any(group.get("momentum") or group.get("weight_decay") for group in optimizer.param_groups)
+    groups = optimizer.param_groups
+    return not any(group.get("momentum") or group.get("weight_decay") or group.get("fused") for group in groups)
+
+
+def _may_be_sparse(embedding: Any) -> bool:
+    """torch's backward scales no sparse rows by how often they come, and a hook may want a dense gradient."""
+    return not embedding.scale_grad_by_freq and not embedding.weight._backward_hooks
 
 
 REMEDY = SparseGradient()

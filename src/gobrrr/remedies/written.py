@@ -106,6 +106,8 @@ class _Reader:
         self._globals = function.__globals__
         self._local = {*code.co_varnames, *code.co_cellvars} - {self._me}
         self._local |= {each.id for each in ast.walk(tree) if isinstance(each, ast.Name) and _is_stored(each)}
+        imports = [each for each in ast.walk(tree) if isinstance(each, ast.Import | ast.ImportFrom)]
+        self._imported = {(name.asname or name.name).partition(".")[0] for each in imports for name in each.names}
         outer = [each for each in ast.walk(tree) if isinstance(each, ast.Global | ast.Nonlocal)]
         self._outer = {name for each in outer for name in each.names}
         self._local -= self._outer
@@ -169,9 +171,16 @@ class _Reader:
         name = getattr(node.func, "attr", getattr(node.func, "id", ""))
         own = _root(node.func) == self._me and name not in RANDOM
         given = [each.value for each in node.keywords if each.arg in ("out", "dst")]
-        given += node.args[:1] if not own and (name in FIRST | RANDOM or _ends_as_writing(name)) else []
+        writes = name in FIRST | RANDOM or (_ends_as_writing(name) and self._is_function(node.func))
+        given += node.args[:1] if not own and writes else []
         given = [part for each in given for part in (each.elts if isinstance(each, ast.Tuple) else [each])]
         return any((root := _root(each)) is not None and root not in self._local for each in given)
+
+    def _is_function(self, function: ast.AST) -> bool:
+        """No method: x.sub_(self.mean) reads what it is given, torch.relu_(self.x) writes there."""
+        root = _root(function)
+        by_name = isinstance(function, ast.Name) and root not in self._local
+        return by_name or root in self._imported or isinstance(self._globals.get(root or ""), types.ModuleType)
 
     def _once(self, node: ast.If) -> frozenset[int]:
         """Attributes that the body gives a value, where it runs as long as one of them has none."""
