@@ -11,7 +11,7 @@ import pytest
 from gobrrr.cli.main import main
 from gobrrr.errors import TorchMissing
 from gobrrr.machine import store
-from gobrrr.machine.insights import insights, medium_is_fp32, ratio
+from gobrrr.machine.insights import insights, ratio
 from gobrrr.machine.model import Machine, Measured
 from gobrrr.machine.render import figure_text, show, text
 from tests.unit.machine_samples import DEVICE, figure, machine, products
@@ -93,7 +93,7 @@ class TestInsights:
 
     def test_medium_precision_that_is_bf16_in_truth(self) -> None:
         assert "2.1x as fast as fp32, at a lower accuracy" in self.said(fp32_medium_error=2.9e-3)
-        assert not medium_is_fp32(machine(fp32_medium_error=2.9e-3))
+        assert not machine(fp32_medium_error=2.9e-3).medium_is_fp32
 
     def test_fp16_without_hardware(self) -> None:
         assert "fp16: 340x slower than fp32." in self.said()

@@ -53,6 +53,8 @@ class Prices:
     ) -> None:
         self._machine, self._threads, self._tf32 = machine, threads, tf32
         self._fp32 = "fp32" if matmul_precision in (None, "highest") else "fp32_medium"
+        in_bf16 = machine.fp32_medium_error > 0 and not machine.medium_is_fp32
+        self._fp32_convolved = "fp32" if in_bf16 else self._fp32  # what is set for products leaves them alone
         self.priced = True
 
     @classmethod
@@ -65,7 +67,8 @@ class Prices:
     def floor(self, work: Work, dtypes: tuple[str, ...], name: str = "") -> tuple[float, str]:
         """Nanoseconds that the work of an op takes at least, and which ceiling says so: compute or bandwidth."""
         by_bytes = 1e9 * work.bytes / self._machine.byte_rate(work.bytes, self._threads)
-        rate = self.flop_rate(in_tf32(name, dtype_of(dtypes), self._tf32)) if work.kind in BY_FLOPS else None
+        dtype, convolved = in_tf32(name, dtype_of(dtypes), self._tf32), work.kind == "convolution"
+        rate = self.flop_rate(dtype, convolved) if work.kind in BY_FLOPS else None
         by_flops = 1e9 * work.flops / rate if rate else 0.0
         return max(by_bytes, by_flops), "compute" if by_flops > by_bytes else "bandwidth"
 
@@ -77,9 +80,10 @@ class Prices:
         """What work of that bound is held against: FLOP/s where it is compute, else bytes/s of memory."""
         return (self.flop_rate(dtype) or 0.0) if bound == "compute" else self.memory_rate()
 
-    def flop_rate(self, dtype: str) -> float | None:
+    def flop_rate(self, dtype: str, convolved: bool = False) -> float | None:
         """Ceiling for a dtype, FLOP/s; without units for it, that of the dtype that it is computed in."""
-        ways = (self._fp32 if dtype == "fp32" else dtype, *(("bf16",) if dtype == "fp8" else ()), "fp32")
+        fp32 = self._fp32_convolved if convolved else self._fp32
+        ways = (fp32 if dtype == "fp32" else dtype, *(("bf16",) if dtype == "fp8" else ()), "fp32")
         return next((rate for way in ways if (rate := self._machine.flop_rate(way, self._threads))), None)
 
 

@@ -8,9 +8,6 @@ from gobrrr.machine.peaks import peak_of
 
 WORTH_SAYING = 1.1
 """Ratios nearer to 1 than this drown in the spread of a quiet machine (5 to 14 %)."""
-SAME_ACCURACY = 10.0
-"""Medium precision is fp32 work where its error is at most this many times the default's: a changed order of
-summation gives 2 to 3 times, real bf16 inputs give 10,000 times, so the line between them may lie anywhere."""
 
 
 def insights(machine: Machine) -> tuple[str, ...]:
@@ -24,11 +21,6 @@ def insights(machine: Machine) -> tuple[str, ...]:
         _device(machine),
     )
     return tuple(text for text in found if text)
-
-
-def medium_is_fp32(machine: Machine) -> bool:
-    """Whether a product under set_float32_matmul_precision("medium") is as accurate here as fp32's own."""
-    return 0 < machine.fp32_medium_error <= SAME_ACCURACY * machine.fp32_error
 
 
 def ratio(machine: Machine, dtype: str, to: str = "fp32") -> float | None:
@@ -66,7 +58,7 @@ def _dtype(machine: Machine, dtype: str) -> str:
 
 def _accuracy(machine: Machine) -> str:
     errors = f"{machine.fp32_medium_error:.1e} against {machine.fp32_error:.1e}"
-    return f", {'the same accuracy' if medium_is_fp32(machine) else 'at a lower accuracy'} (relative error {errors})"
+    return f", {'the same accuracy' if machine.medium_is_fp32 else 'at a lower accuracy'} (relative error {errors})"
 
 
 def _ridge(machine: Machine) -> str:

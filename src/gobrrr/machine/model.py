@@ -7,6 +7,11 @@ import msgspec
 SCHEMA = "gobrrr.machine/1"
 
 
+SAME_ACCURACY = 10.0
+"""Medium precision is fp32 work where its error is at most this many times the default's: a changed order of
+summation gives 2 to 3 times, real bf16 inputs give 10,000 times, so the line between them may lie anywhere."""
+
+
 class Measured(msgspec.Struct, frozen=True):
     """One measured figure: the median of `count` samples, with the low and the high quartile, all in `unit`."""
 
@@ -83,6 +88,11 @@ class Machine(msgspec.Struct, frozen=True):
     """Cores that were busy just before it was measured; null where the system does not tell."""
     repeats: int = 0
     """How often doubtful figures were measured again."""
+
+    @property
+    def medium_is_fp32(self) -> bool:
+        """Whether a product under set_float32_matmul_precision("medium") is as accurate here as fp32's own."""
+        return 0 < self.fp32_medium_error <= SAME_ACCURACY * self.fp32_error
 
     def flop_rate(self, dtype: str, threads: int) -> float | None:
         """Ceiling in FLOP/s at `threads` intra-op threads, interpolated between 1 and all; None if not measured."""
