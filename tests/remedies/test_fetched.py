@@ -566,6 +566,26 @@ class Standardises(Rows):
         return row
 
 
+class CountingBeneath(Rows):
+    count = 0
+
+    def __getitem__(self, index: int) -> Any:
+        self.count += 1
+        return super().__getitem__(index)
+
+
+class HidesWhatCounts(CountingBeneath):
+    """What is beneath is never called."""
+
+    def __getitem__(self, index: int) -> Any:
+        return torch.zeros(1)
+
+
+class CallsWhatCounts(CountingBeneath):
+    def __getitem__(self, index: int) -> Any:
+        return super().__getitem__(index) + 1 if index > 1000 else torch.zeros(1)
+
+
 class Compose:
     def __init__(self, *transforms: Any) -> None:
         self.transforms = transforms
@@ -582,6 +602,7 @@ ORDINARY: dict[str, Callable[[Path], Any]] = {
     "a class": lambda path: Rows(),
     "one that writes into its own": lambda path: WritesIntoItsOwn(),
     "one that writes what it holds into its own": lambda path: Standardises(),
+    "one that hides a method": lambda path: HidesWhatCounts(),
     "one with methods that are called so": lambda path: ReadsAt(),
     "a class with many samples": lambda path: Rows([(torch.zeros(1), str(each)) for each in range(20_000)]),
     "two of them": lambda path: ConcatDataset([Rows(), Rows()]),
@@ -591,6 +612,11 @@ ORDINARY: dict[str, Callable[[Path], Any]] = {
     "pandas": pandas_rows,
     "Hugging Face": hugging_face,
 }
+
+
+def test_a_method_that_is_reached_by_super_is_read() -> None:
+    loader, why, _ = made("one_worker", CallsWhatCounts())
+    assert not loader.num_workers and "CountingBeneath.__getitem__" in why
 
 
 @pytest.mark.parametrize("what", ORDINARY)

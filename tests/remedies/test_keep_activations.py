@@ -12,6 +12,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+import numpy as np  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.utils import checkpoint as checkpointing  # noqa: E402
 
@@ -215,6 +216,7 @@ class Averaged(nn.Module):
         self.before, self.after = nn.Linear(8, 8), nn.Linear(8, 8)
         self.register_buffer("centre", torch.zeros(8))
         self.seen, self.losses, self.calls, self.how, self.since = torch.zeros(8), [], 0, how, [since]
+        self.counts = {"calls": [0]}
 
     def forward(self, x: torch.Tensor) -> Any:
         if self.how == "last":
@@ -235,13 +237,16 @@ class Averaged(nn.Module):
             self.centre.data.lerp_(x.mean(0), 0.1)
         elif self.how == "new":
             self.centre = self.centre.lerp(x.mean(0), 0.1)
+        elif self.how == "dict":
+            self.counts["calls"][0] += 1
         elif self.how == "random":
             self.drawn = None if random.random() < 2 else x
         else:
             self.centre.lerp_(x.mean(0), 0.1)
 
     def state(self) -> list[Any]:
-        return [*self.parameters(), self.centre, self.seen, torch.tensor([self.calls, len(self.losses)])]
+        counted = [self.calls, len(self.losses), *self.counts["calls"]]
+        return [*self.parameters(), self.centre, self.seen, torch.tensor(counted)]
 
 
 def averaged(model: Averaged, reentrant: bool, steps: int = 3) -> list[Any]:
@@ -256,7 +261,7 @@ def averaged(model: Averaged, reentrant: bool, steps: int = 3) -> list[Any]:
     return [*model.state(), torch.tensor(random.random())]
 
 
-HOW = ["first", "last", "counter", "list", "attribute", "data", "new", "random"]
+HOW = ["first", "last", "counter", "list", "dict", "attribute", "data", "new", "random"]
 
 
 @pytest.mark.parametrize("how", HOW)
@@ -272,6 +277,54 @@ def test_what_moves_in_each_forward_goes_on_doing_so_as_often(how: str, reentran
 def test_an_average_that_begins_to_move_later_takes_the_remedy_away() -> None:
     with applied() as said, pytest.raises(GobrrrError, match="begun to change"):
         averaged(Averaged("first", since=2), True, 4)
+    assert said
+
+
+class Noisy(nn.Module):
+    """Noise begins after some steps, from a stream of the program's; a dropout draws from torch's beside."""
+
+    def __init__(self, stream: Any, draw: Callable[[Any], float]) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.inner, self.stream, self.draw, self.is_on = nn.Linear(8, 8), stream, draw, False
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = nn.functional.dropout(x, 0.5)
+        return self.inner(x * (1 + self.draw(self.stream)) if self.is_on else x).tanh()
+
+
+NOISE: dict[str, tuple[Callable[[], Any], Callable[[Any], float]]] = {
+    "Python's": (lambda: None, lambda _: random.random()),
+    "NumPy's": (lambda: None, lambda _: np.random.rand()),
+    "one of torch": (lambda: torch.Generator().manual_seed(1), lambda own: torch.rand(1, generator=own).item()),
+    "one of Python": (lambda: random.Random(1), lambda own: own.random()),
+    "one of NumPy": (lambda: np.random.default_rng(1), lambda own: own.random()),
+    "an old one of NumPy": (lambda: np.random.RandomState(1), lambda own: own.rand()),
+}
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+@pytest.mark.parametrize("stream", NOISE)
+def test_what_begins_to_draw_later_draws_as_often(stream: str, reentrant: bool) -> None:
+    def trained() -> list[Any]:
+        made, draw = NOISE[stream]
+        random.seed(0)
+        np.random.seed(0)
+        model = Noisy(made(), draw)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        for number in range(6):
+            model.is_on = number > 2
+            x = torch.linspace(0, 1 + number, 32).view(4, 8).requires_grad_()
+            optimizer.zero_grad()
+            checkpointing.checkpoint(model, x, use_reentrant=reentrant).square().sum().backward()
+            optimizer.step()
+        left = [random.random(), np.random.rand(), torch.rand(1).item(), draw(model.stream)]
+        return [*model.parameters(), torch.tensor(left)]
+
+    expected = trained()
+    with applied() as said:
+        found = trained()
+    assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
     assert said
 
 

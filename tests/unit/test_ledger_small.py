@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from gobrrr.ledger.counterparts import counterparts
 from gobrrr.ledger.hostops import HostOps, _updates
@@ -115,8 +116,11 @@ def test_work_takes_at_least_what_the_tighter_ceiling_says() -> None:
         3e11,
         3e11,
     ]
-    for error, nanoseconds in ((5.7e-7, 1e8 / 3e11 * 1e9), (2.9e-3, 1e6)):  # bfloat16 under "medium" is no convolution's
-        convolved = Prices(msgspec.structs.replace(medium, fp32_medium_error=error), 1, "medium")
+    for error, nanoseconds in (
+        (5.7e-7, 1e8 / 3e11 * 1e9),
+        (2.9e-3, 1e6),
+    ):  # bfloat16 under "medium" is no convolution's
+        convolved = Prices(replace(medium, fp32_medium_error=error), 1, "medium")
         assert convolved.floor(Work(1e8, 0, "convolution"), ("float",)) == (pytest.approx(nanoseconds), "compute")
     assert Prices(machine(bf16=400.0), 1, None).flop_rate("fp8") == 4e11 and prices.flop_rate("int8") == 1e11
     assert (

@@ -16,7 +16,7 @@ HELPER = """from torch.utils._pytree import tree_map
 
 def in_plain_layout(module, given, output):
     \"\"\"What is made with channels last is given out as it would be without.\"\"\"
-    return tree_map(lambda x: x.contiguous() if isinstance(x, torch.Tensor) and x.dim() == 4 else x, output)"""
+    return tree_map(lambda x: x.contiguous() if isinstance(x, torch.Tensor) else x, output)"""
 """As the remedy does it, for the user's own file."""
 
 
@@ -31,7 +31,7 @@ class ChannelsLast(Remedy):
     codes = ("BRR204",)
     by_hand = "model = model.to(memory_format=torch.channels_last)"
     unseen = (
-        "weights of convolutions, their gradients and what hooks are given inside of the model lie in another order: "
+        "weights of convolutions, their gradients and what layers inside of the model are given lie in another order: "
         ".view() of them may be an error, .reshape() is none"
     )
     edit = BeforeTraining(
@@ -42,16 +42,32 @@ class ChannelsLast(Remedy):
         import torch
         from torch.utils._pytree import tree_leaves, tree_map
 
-        def is_last(value: Any) -> bool:
-            """Channels lie innermost, in a part of an image as well."""
-            if not isinstance(value, torch.Tensor) or value.layout != torch.strided or value.dim() not in (3, 4):
-                return False
-            return 0 < value.stride(-3) < value.stride(-1)
+        def is_image(value: Any) -> bool:
+            """Of the program's own with channels last, or a part of one."""
+            is_tensor = isinstance(value, torch.Tensor) and value.layout == torch.strided
+            return is_tensor and value.dim() == 4 and 0 < value.stride(1) < value.stride(3)
 
-        def laid_out(_: Any, forward: Any, *args: Any, **kwargs: Any) -> Any:
-            has_own = any(map(is_last, tree_leaves((args, kwargs))))  # before the forward writes into them
+        def is_scattered(value: Any) -> bool:
+            is_tensor = isinstance(value, torch.Tensor) and value.layout == torch.strided
+            return is_tensor and not value.is_contiguous() and 0 not in value.stride()
+
+        def laid_out(module: Any, forward: Any, *args: Any, **kwargs: Any) -> Any:
+            given = tree_leaves((args, kwargs))
+            has_own = any(map(is_image, given))  # before the forward writes into them
             found = forward(*args, **kwargs)
-            return found if has_own else tree_map(lambda each: each.contiguous() if is_last(each) else each, found)
+            if has_own or not any(map(is_scattered, tree_leaves(found))):
+                return found
+            unseen = torch.compiler.is_compiling() or is_functional()
+            held = set() if unseen else set(map(memory, [*given, *module.buffers()]))
+            return tree_map(lambda each: plain(each, held), found)
+
+        def plain(value: Any, held: set[int]) -> Any:
+            """As it would lie without: what is written into a part of the program's own tensors must reach them."""
+            return value.contiguous() if is_scattered(value) and (not held or memory(value) not in held) else value
+
+        def memory(value: Any) -> int:
+            is_tensor = isinstance(value, torch.Tensor) and value.layout == torch.strided
+            return int(value.untyped_storage().data_ptr()) if is_tensor else 0
 
         def lay_out(module: Any) -> None:
             weights = [m.weight for m in module.modules() if isinstance(m, torch.nn.Conv2d)]

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import atexit
-import functools
 import gc
-import sys
-import types
-from collections.abc import Callable
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from gobrrr.remedies.model import BeforeTraining, Remedy
 
 if TYPE_CHECKING:
     from gobrrr.remedies.seams import Seams
+
+WHOLE = {"generation": 2}
+"""Of a full collection, as gc.callbacks has it."""
 
 
 class GcFreeze(Remedy):
@@ -34,15 +34,18 @@ class GcFreeze(Remedy):
     )
 
     def apply(self, seams: Seams) -> None:
-        before, frozen = gc.get_threshold(), list[bool]()  # whether it still is; nothing before the first forward
+        before, frozen = gc.get_threshold(), False
 
-        def thaw() -> None:
-            if frozen[0]:  # else what is frozen now is the program's own
-                frozen[0] = False
+        def thaw(phase: str = "start", info: Mapping[str, int] = WHOLE) -> None:
+            """Before a full collection: one of young objects alone would not have looked at what stays."""
+            nonlocal frozen
+            if frozen and phase == "start" and info["generation"] == WHOLE["generation"]:
+                frozen = False  # what is frozen from now on is the program's own
                 gc.unfreeze()
 
         def freeze(model: Any) -> None:
-            if frozen:
+            nonlocal frozen
+            if thaw in gc.callbacks:
                 return
             if gc.get_freeze_count():
                 seams.declined(self.name, "the program has frozen its objects itself")
@@ -50,36 +53,16 @@ class GcFreeze(Remedy):
             gc.collect()
             gc.freeze()
             gc.set_threshold(100_000, 50, 100)
-            frozen.append(True)
-            atexit.register(thaw)
+            frozen = True
+            gc.callbacks.append(thaw)
+            atexit.register(thaw)  # no callback is called in the interpreter's end
             seams.undo(lambda: atexit.unregister(thaw))
+            seams.undo(lambda: gc.callbacks.remove(thaw))
             seams.undo(thaw)
             seams.undo(lambda: gc.set_threshold(*before))
-            collect = _thawing(gc.collect, thaw)
-            for module, name in _holders(gc.collect):
-                seams.replace(module, name, collect)
             seams.applied(self.name, f"{gc.get_freeze_count():,} objects")
 
         seams.at_model(freeze)
-
-
-def _holders(collect: Any) -> list[tuple[Any, str]]:
-    """gc itself, and who has taken it by name: `from gc import collect`."""
-    modules: list[Any] = list(sys.modules.values())  # whoever is a module by more than its name
-    known = [each for each in modules if isinstance(each, types.ModuleType)]
-    return [(each, name) for each in known for name, held in list(vars(each).items()) if held is collect]
-
-
-def _thawing(collect: Callable[..., int], thaw: Callable[[], None]) -> Callable[..., int]:
-    """Before a full collection; one of young objects alone would not have looked at what stays."""
-
-    @functools.wraps(collect)
-    def collected(generation: int = 2) -> int:
-        if generation == 2:
-            thaw()
-        return collect(generation)
-
-    return collected
 
 
 REMEDY = GcFreeze()

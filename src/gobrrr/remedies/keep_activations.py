@@ -85,8 +85,12 @@ class KeepActivations(Remedy):
                 seams.applied(self.name, "in torch.utils.checkpoint")
             before = Glance(things)
             result = function(*args, **{name: given for name, given in kwargs.items() if name not in OPTIONS})
-            if way.has_new(before.moved(Glance(things))):
+            after = Glance(things)
+            if way.has_new(before.moved(after)):
                 seams.give_up(GobrrrError(f"{self.name}: {MOVES_LATER}", f"gobrrr tune --without {self.name}"))
+            if before.put_back_drawn(after):  # by a function that draws from now on
+                way.moves_again()
+                return plain(function, *args, **kwargs)
             return result
 
         def undo() -> None:
@@ -179,7 +183,12 @@ class _Way:
 
     def _is_computed_again(self, is_still: bool) -> None:
         self._came = True
-        if not is_still and not self.moves:
+        if not is_still:
+            self.moves_again()
+
+    def moves_again(self) -> None:
+        """Computing it again changes something."""
+        if not self.moves:
             self.moves = True
             self._declined("what a checkpointed function holds changes whenever it is computed again")
 

@@ -10,6 +10,7 @@ weights are copied before.
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Callable
 from inspect import signature
@@ -210,16 +211,9 @@ def _reshaped(logits: LazyLogits, *shape: Any) -> LazyLogits | None:
     if not wanted or isinstance(wanted[0], torch.dtype) or wanted[-1] not in (logits.shape[-1], -1):
         return None
     rows = wanted[:-1]
-    if wanted[-1] == -1 and (-1 in rows or _product(rows) * logits.shape[-1] != logits.numel()):
+    if wanted[-1] == -1 and (-1 in rows or math.prod(rows) * logits.shape[-1] != logits.numel()):
         return None
     return logits.with_hidden(logits.hidden.reshape(*rows, logits.hidden.shape[-1]))
-
-
-def _product(sizes: Any) -> int:
-    found = 1
-    for size in sizes:
-        found *= size
-    return found
 
 
 def _flattened(logits: LazyLogits, start_dim: int = 0, end_dim: int = -1) -> LazyLogits | None:

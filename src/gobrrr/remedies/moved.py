@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import inspect
+import pickle
 import random
 import sys
 from collections import deque
@@ -93,7 +94,7 @@ class _Held(NamedTuple):
 
 class Glance:
     """A quick look, before and after each call: tensors by torch's count of writes, plain values by what they are,
-    containers by their length, all else by which it is."""
+    containers by the same of their entries, generators by their state, all else by which it is."""
 
     def __init__(self, things: list[Any]) -> None:
         held: list[Any] = []
@@ -106,19 +107,47 @@ class Glance:
             else:
                 held += (value for _, value in _parts(thing))
         self._held, self._counts = held, [_count(value) for value in held]
+        self._drawn, self._torchs = _drawn(), _Torchs()
+
+    def put_back_drawn(self, later: Glance) -> bool:
+        """Random numbers that Python, NumPy or a generator have drawn until a later look are drawn no more, and torch's
+        with them; whether there were any."""
+        pairs = zip(self._held, self._counts, later._counts, strict=False)
+        streams = [(each, m) for each, m, n in pairs if _is_stream(each) and m != n]
+        for each, before in streams:
+            _set_back(each, before)
+        drawn = self._drawn != later._drawn
+        if drawn:
+            _put_back(*self._drawn)
+        if drawn or streams:
+            self._torchs.put_back()
+        return drawn or bool(streams)
 
     def moved(self, later: Glance) -> set[int]:
-        """The places where a later one found something else; -1 where there are more or fewer."""
+        """The places where a later one found something else, but for streams of random numbers; -1 where there are more
+        or fewer."""
         if len(self._held) != len(later._held):
             return {-1}
         pairs = zip(self._held, later._held, self._counts, later._counts, strict=True)
-        return {at for at, (a, b, m, n) in enumerate(pairs) if m != n or not (a is b or _is_same(a, b))}
+        return {
+            at
+            for at, (a, b, m, n) in enumerate(pairs)
+            if not (a is b and _is_stream(a)) and (m != n or not (a is b or _is_same(a, b)))
+        }
 
 
-def _count(value: Any) -> int:
-    if isinstance(value, CONTAINERS):
+def _count(value: Any, deep: int = 2) -> Any:
+    """What changes of a value that stays the same one."""
+    if isinstance(value, torch.Tensor):
+        return value._version if counts(value) else 0
+    if _is_stream(value):
+        return _state(value)
+    if not isinstance(value, CONTAINERS):
+        return 0
+    if not deep or len(value) > LONG:
         return len(value)
-    return value._version if isinstance(value, torch.Tensor) and counts(value) else 0
+    entries = value.values() if isinstance(value, dict) else value
+    return tuple(repr(each) if isinstance(each, PLAIN) else (id(each), _count(each, deep - 1)) for each in entries)
 
 
 def _is_same(one: Any, other: Any) -> bool:
@@ -171,9 +200,9 @@ def _held(value: Any) -> _Held:
         if type(value) not in _SIMPLE or value.layout is not torch.strided or value.is_meta:
             return _Held(value, (id(value), value._version if counts(value) else None))
         return _Held(value, mark(value), None if value.requires_grad else value.detach().clone())
-    if isinstance(value, torch.Generator):
-        return _Held(value, bytes(value.get_state().numpy()))
-    return _Held(value, (id(value), len(value)) if isinstance(value, CONTAINERS) else id(value))
+    if _is_stream(value):
+        return _Held(value, _state(value))
+    return _Held(value, (id(value), _count(value)) if isinstance(value, CONTAINERS) else id(value))
 
 
 def _within(strangers: list[Any]) -> list[CopiedState] | None:
@@ -184,6 +213,60 @@ def _within(strangers: list[Any]) -> list[CopiedState] | None:
         return None
 
 
-def _drawn() -> Any:
+def _is_stream(value: Any) -> bool:
+    """A generator of random numbers of torch's, Python's or NumPy's."""
+    kind = type(value)
+    if kind is torch.Generator or kind is random.Random:
+        return True
+    return kind.__module__.startswith("numpy.random") and hasattr(value, "standard_normal")
+
+
+def _state(stream: Any) -> bytes:
+    if type(stream) is torch.Generator:
+        return bytes(stream.get_state().numpy())
+    if type(stream) is random.Random:
+        return pickle.dumps(stream.getstate())
+    return pickle.dumps(stream.bit_generator.state if hasattr(stream, "bit_generator") else stream.get_state())
+
+
+def _set_back(stream: Any, state: bytes) -> None:
+    if type(stream) is torch.Generator:
+        stream.set_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))
+    elif type(stream) is random.Random:
+        stream.setstate(pickle.loads(state))
+    elif hasattr(stream, "bit_generator"):
+        stream.bit_generator.state = pickle.loads(state)
+    else:
+        stream.set_state(pickle.loads(state))
+
+
+class _Torchs:
+    """Where torch's own streams are: dropout draws from them, and checkpointing lets it draw the same again."""
+
+    def __init__(self) -> None:
+        self._cpu = torch.get_rng_state()
+        in_use = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+        self._cuda = torch.cuda.get_rng_state_all() if in_use else []
+
+    def put_back(self) -> None:
+        torch.set_rng_state(self._cpu)
+        if self._cuda:
+            torch.cuda.set_rng_state_all(self._cuda)
+
+
+def _drawn() -> tuple[Any, Any]:
+    """Where the streams of Python and of NumPy are, in a form that can be compared."""
     numpy = sys.modules.get("numpy")
-    return random.getstate(), None if numpy is None else repr(numpy.random.get_state(legacy=False)["state"])
+    if numpy is None:
+        return random.getstate(), None
+    name, keys, *rest = numpy.random.get_state()
+    return random.getstate(), (name, keys.tobytes(), *rest)
+
+
+def _put_back(python: Any, numpys: Any) -> None:
+    random.setstate(python)
+    if numpys is not None:
+        import numpy as np
+
+        name, keys, *rest = numpys
+        np.random.set_state((name, np.frombuffer(keys, np.uint32), *rest))

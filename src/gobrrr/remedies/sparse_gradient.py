@@ -61,12 +61,15 @@ class SparseGradient(Remedy):
                 dense.update(_parameters(optimizer))
                 put_back(dense)
 
+        register: Any = torch.Tensor.register_hook
+
+        @functools.wraps(register)
         def hooked(tensor: Any, hook: Any) -> Any:
-            put_back({id(tensor)})  # a hook may do what cannot be done to a sparse one
-            dense.add(id(tensor))
+            if any(embedding.weight is tensor for embedding in embeddings):
+                put_back({id(tensor)})  # a hook may do what cannot be done to a sparse one
+                dense.add(id(tensor))
             return register(tensor, hook)
 
-        register: Any = torch.Tensor.register_hook
         seams.replace(torch.Tensor, "register_hook", hooked)
         _dense_for_readers(switched, seams)
         seams.undo(lambda: put_back({id(embedding.weight) for embedding in switched}))
@@ -96,11 +99,11 @@ def _dense_for_readers(switched: Sequence[Any], seams: Seams) -> None:
     ask = torch.autograd.grad
 
     @functools.wraps(ask)
-    def asked(*args: Any, **kwargs: Any) -> Any:
-        inputs = kwargs.get("inputs", args[1] if len(args) > 1 else ())
-        inputs = (inputs,) if isinstance(inputs, torch.Tensor) else tuple(inputs)
-        ours = [any(each.weight is tensor for each in switched) for tensor in inputs]
-        found = ask(*args, **kwargs)
+    def asked(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        is_one = isinstance(inputs, (torch.Tensor, torch.autograd.graph.GradientEdge))
+        of = (inputs,) if is_one else tuple(inputs)
+        ours = [any(each.weight is tensor for each in switched) for tensor in of]
+        found = ask(outputs, of, *args, **kwargs)
         return tuple(g.to_dense() if our and g is not None else g for our, g in zip(ours, found, strict=True))
 
     seams.replace(torch.Tensor, "grad", property(read, plain.__set__, plain.__delete__, plain.__doc__))

@@ -71,8 +71,10 @@ def _methods(kind: type) -> Iterator[tuple[types.FunctionType, str]]:
             value = value.fget if isinstance(value, property) else value
             if isinstance(value, types.FunctionType):
                 yield value, missing
-                guarded = _guarded(value)
-                waiting += [(one, guarded.get(one, "")) for one in named(value.__code__)]
+                guarded, names = _guarded(value), named(value.__code__)
+                waiting += [(one, guarded.get(one, "")) for one in names]
+                if not {"super", *(base.__name__ for base in kind.__mro__[1:])}.intersection(names):
+                    break  # it hides those of the bases
 
 
 def _guarded(function: types.FunctionType) -> dict[str, str]:

@@ -1,4 +1,5 @@
-"""The Report noun (JSON schema gobrrr.report/1): what all renderers show. Built by report.build, never changed."""
+"""The Report noun (JSON schema gobrrr.report/1): what all renderers show. Built by
+rules.verdict.build, never changed."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def short(span: Span) -> str:
 
 
 def shown(span: Span, root: str) -> str:
-    """'src/train.py:41 main': relative to `root` where the file lies below it."""
+    """'src/train.py:41': relative to `root` where the file lies below it."""
     path = PurePath(_file(span.file))
     inside = path.relative_to(root) if root and path.is_relative_to(root) else path
     return f"{inside}:{span.line}"

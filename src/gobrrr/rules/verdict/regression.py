@@ -123,8 +123,10 @@ def unlike(now: Report, before: Report) -> str:
         step = each.step
         if each.verdict.bound == "unreliable":
             return f"{name} is unreliable itself: {each.verdict.sentence.rstrip('.')}"
-        if step.plain_count < FEWEST or not 0 < step.low_ns <= step.plain_wall_ns <= step.high_ns:
+        if step.plain_count < FEWEST:
             return f"{name} has {step.plain_count} plain steps, too few to tell from noise ({FEWEST} at least)"
+        if not 0 < step.low_ns <= step.plain_wall_ns <= step.high_ns:
+            return f"{name} has no interval of its step"
     doubt = _crowded(before)
     if doubt is not None and doubt.severity != "note":
         return f"when the baseline was recorded {doubt.message.rstrip('.')}; record it again"

@@ -184,7 +184,7 @@ def _also(ledger: Ledger) -> str:
 
 
 def _accounts(top: Finding) -> str:
-    """'most of it dispatch 45 % and host 22 %': in which accounts the time of a finding lies."""
+    """'of that dispatch 45 % and host 22 %': in which accounts the time of a finding lies."""
     named = [f"{name.replace('_', ' ')} {100 * ns / top.holds_ns:.0f} %" for name, ns in top.lies[:2]]
     return f"of that {' and '.join(named)}"
 
