@@ -21,7 +21,7 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset
 
 from gobrrr import guard
 from gobrrr.capture.patches import Patches
-from gobrrr.guard import randomness, sidedoors
+from gobrrr.guard import dropout, randomness, sidedoors
 from gobrrr.guard.copies import copies
 from gobrrr.guard.dropout import same_masks_in_any_layout
 from gobrrr.guard.effects import printed
@@ -228,6 +228,29 @@ def test_dropout_draws_one_mask_in_any_layout() -> None:
     finally:
         patches.take_out()
     assert torch.nn.functional.dropout is plain
+
+
+@pytest.mark.parametrize("kind", [torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN])
+@pytest.mark.parametrize("packed", [True, False])
+def test_without_dropout_there_is_none_between_recurrent_layers(kind: Any, packed: bool) -> None:
+    """A remedy that draws other masks was refused on every LSTM with some."""
+    torch.manual_seed(0)
+    model = kind(4, 8, num_layers=2, dropout=0.5)
+    x: Any = torch.rand(5, 3, 4)
+    x = torch.nn.utils.rnn.pack_padded_sequence(x, torch.tensor([5, 4, 2])) if packed else x
+    patches = Patches()
+    dropout.none(patches)
+    try:
+        found = model(x)[0]
+    finally:
+        patches.take_out()
+    assert not torch.equal(_data(model(x)[0]), _data(model(x)[0]))
+    model.eval()
+    assert torch.equal(_data(found), _data(model(x)[0]))
+
+
+def _data(output: Any) -> Any:
+    return output.data if isinstance(output, torch.nn.utils.rnn.PackedSequence) else output
 
 
 def test_an_order_remedy_with_wrong_gradients_is_not_green() -> None:

@@ -514,7 +514,7 @@ def test_a_trainers_model_is_changed_before_the_trainer_gets_it(trainer: str) ->
     after = patched(source, edits)
     lines = after.splitlines()
     at = lines.index(trainer)
-    assert {"model.compile()", "in_bfloat16(model)"} <= set(lines[at - 4 : at])
+    assert {"model.compile()", "in_bfloat16(model)"} <= set(lines[at - 5 : at])
     assert "import torch" in lines[: lines.index("def in_bfloat16(model):")] and patched(after, edits) == after
     ast.parse(after)
 

@@ -164,18 +164,38 @@ def test_anomaly_mode_stays_off_each_time_and_ends_as_the_program_ended_it() -> 
     assert "NaN" in registry.remedy("anomaly_off").unseen
 
 
+SWITCH = "Distribution.set_default_validate_args"
+
+
 def test_distributions_are_unchecked_also_where_a_library_checks_them_again_and_checked_after() -> None:
     from torch.distributions import Distribution, Normal
 
     Distribution.set_default_validate_args(True)  # dynamo switches it off for good
     seams = Seams()
     seams.install(["unchecked_distributions"])
-    Distribution.set_default_validate_args(True)  # as pyro does when it is imported
+    as_a_library = compile(f"{SWITCH}(True)", "/usr/lib/python3/site-packages/pyro/__init__.py", "exec")
+    exec(as_a_library, {"Distribution": Distribution})  # as pyro does when it is imported
     train(1)
     assert Normal(torch.zeros(1), -torch.ones(1)).scale.item() == -1
     seams.remove()
     with pytest.raises(ValueError):
         Normal(torch.zeros(1), -torch.ones(1))
+
+
+def test_distributions_are_checked_where_the_program_itself_asks_for_it() -> None:
+    from torch.distributions import Distribution, Normal
+
+    why: list[str] = []
+    seams, plain = Seams(declined=lambda name, reason: why.append(reason)), Distribution.set_default_validate_args
+    seams.install(["unchecked_distributions"])
+    try:
+        exec(compile(f"{SWITCH}(True)", "/home/me/train.py", "exec"), {"Distribution": Distribution})
+        train(1)
+        with pytest.raises(ValueError):
+            Normal(torch.zeros(1), -torch.ones(1))
+    finally:
+        seams.remove()
+    assert "itself" in why[0] and Distribution.set_default_validate_args is plain
 
 
 def test_conflicts_and_unknown_names_are_loud_and_leave_nothing_behind() -> None:

@@ -3,6 +3,7 @@
 # ruff: noqa: E501  (a case is a line)
 from __future__ import annotations
 
+import dataclasses
 import math
 import random
 from collections.abc import Iterable
@@ -19,7 +20,7 @@ from gobrrr.ledger.intervals import _coverage, mean_interval, median_interval
 from gobrrr.ledger.launchers import innermost
 from gobrrr.ledger.spans import UNUSUAL, after_watching, alike, distinct, elapsed, within
 from gobrrr.ledger.throughput import percentile
-from gobrrr.recording.trace import COMMUNICATION, KERNEL, MEMCPY, MEMSET, Collective, Kernels, Ops, Runtime
+from gobrrr.recording.trace import COMMUNICATION, KERNEL, MEMCPY, MEMSET, Collective, Kernels, Ops, Runtime, lanes
 
 Spans = list[tuple[int, int]]
 ROUNDS = range(60)
@@ -134,6 +135,16 @@ def kernels(*rows: tuple[int, int, int, int]) -> Kernels:
         fill,
         (zero - 1).astype(np.int32),
     )
+
+
+def test_streams_of_two_devices_are_two_and_there_are_no_more_lanes_than_streams() -> None:
+    """A file of 200 KB named a device and a stream for each of its events, and took a GB of memory for it."""
+    found = dataclasses.replace(kernels(*[(0, 1, n, KERNEL) for n in range(50)]), device=np.arange(50))
+    assert sorted(lanes(found).tolist()) == list(range(50))
+    found = dataclasses.replace(
+        kernels((0, 1, 7, KERNEL), (1, 1, 7, KERNEL), (2, 1, 7, KERNEL)), device=np.array([0, 1, 0])
+    )
+    assert lanes(found).tolist() == [0, 1, 0]
 
 
 @pytest.mark.parametrize("seed", ROUNDS)

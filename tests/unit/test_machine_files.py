@@ -21,7 +21,8 @@ def test_only_plain_files_are_read_and_nothing_is_waited_for(tmp_path: Path) -> 
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "folder").mkdir()
     (tmp_path / "zero").symlink_to("/dev/zero")
-    for name in ("pipe", "folder", "zero", "absent"):
+    (tmp_path / "log").symlink_to("/proc/kmsg")  # called a plain file, and without an end
+    for name in ("pipe", "folder", "zero", "absent", "log"):
         with pytest.raises(OSError):
             files.read(tmp_path / name, 10)
     (tmp_path / "file").write_bytes(b"x" * 20)

@@ -69,6 +69,11 @@ def test_no_point_lies_above_the_ceiling_of_flops() -> None:
     assert float(circle.attrib["cy"]) == pytest.approx(float(line.attrib["points"].split(",")[-1]))
 
 
+@pytest.mark.parametrize("size", [5e-324, 1e300])
+def test_a_report_from_anywhere_has_a_roofline(size: float) -> None:
+    assert "<svg" in str(charts.roofline([Point(1, size, size, 0.5, "compute", "a")], size, size))
+
+
 @pytest.mark.parametrize("rate", [0.0, math.nan, math.inf])
 def test_without_a_rate_there_is_no_roofline(rate: float) -> None:
     assert charts.roofline([Point(1, 1.0, rate, 0.5, "compute", "x")], 1e12, 1e11) == ""

@@ -8,10 +8,12 @@ fewer elements (trim_padding) has no mask in common with the plain program: both
 from __future__ import annotations
 
 import contextlib
+import functools
 from typing import Any
 
 from gobrrr.capture.patches import Patches
 
+RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
 
 
@@ -34,8 +36,9 @@ def same_masks_in_any_layout(patches: Patches) -> None:
 
 
 def none(patches: Patches) -> None:
-    """No dropout in torch.nn.functional, attention's own among it, until `patches` are taken out. One that a model
-    draws by other means (an LSTM's between its layers) stays, and shows as other random draws."""
+    """No dropout in torch.nn.functional, in attention or between the layers of an LSTM, until `patches` are taken out.
+    One that a model draws by other means stays, and shows as other random draws."""
+    import torch
     from torch.nn import functional
 
     _listed_by_dynamo()
@@ -52,6 +55,14 @@ def none(patches: Patches) -> None:
     for name in DROPOUTS:
         patches.replace(functional, name, dropout)
     patches.replace(functional, "scaled_dot_product_attention", scaled_dot_product_attention)
+    for name in RECURRENT:
+        patches.replace(torch._VF, name, functools.partial(_undropped, getattr(torch._VF, name)))
+
+
+def _undropped(recurrent: Any, *args: Any) -> Any:
+    """Called as torch.nn.LSTM does it: (..., weights, has biases, number of layers, dropout, training, ...)."""
+    chance = next(i for i, each in enumerate(args) if isinstance(each, list)) + 3
+    return recurrent(*args[:chance], 0.0, *args[chance + 1 :])
 
 
 def _listed_by_dynamo() -> None:

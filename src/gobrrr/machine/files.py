@@ -25,12 +25,25 @@ _NOFOLLOW, _NONBLOCK = getattr(os, "O_NOFOLLOW", 0), getattr(os, "O_NONBLOCK", 0
 def opened(path: Path, *, follow: bool = True) -> BinaryIO:
     """A plain file, open for reading. Raises OSError, for a folder, a pipe and a device too, without waiting."""
     handle = os.open(path, os.O_RDONLY | _OURS | _NONBLOCK | (0 if follow else _NOFOLLOW))
-    if stat.S_ISREG(mode := os.fstat(handle).st_mode):
+    if stat.S_ISREG(mode := os.fstat(handle).st_mode) and not _waits(handle):
         return os.fdopen(handle, "rb")
     os.close(handle)
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
     raise OSError(errno.EINVAL, "it is no plain file", str(path))
+
+
+def _waits(handle: int) -> bool:
+    """The kernel's log is called a plain file as well, and has no end."""
+    if not hasattr(os, "pread"):
+        return False
+    try:
+        os.pread(handle, 1, 0)
+    except BlockingIOError:
+        return True
+    except OSError:  # reading says what is wrong
+        return False
+    return False
 
 
 def read(path: Path, most: int) -> bytes:

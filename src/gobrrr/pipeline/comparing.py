@@ -21,7 +21,8 @@ from gobrrr.report.money import of_time
 
 
 def compare(a: str, b: str, per_hour: float | None = None) -> Comparison:
-    """Of two words that each name a run's folder or a trace. Raises GobrrrError for what cannot be read."""
+    """Of two words that each name a run's folder or a trace. Raises GobrrrError for what cannot be read, or has no
+    steps."""
     (side_a, walls_a, ops_a), (side_b, walls_b, ops_b) = (_side(word, per_hour) for word in (a, b))
     return compared(side_a, side_b, (walls_a, walls_b), (ops_a, ops_b))
 
@@ -30,6 +31,8 @@ def _side(word: str, per_hour: float | None) -> tuple[Side, tuple[float, ...], d
     """What is compared of one recording: its figures, its plain steps, its ops."""
     recording, machine = _recording(word)
     ledger, report = judged(recording, machine)
+    if not ledger.wall:
+        raise GobrrrError(f"{word} has no steps to compare", f"what it has: gobrrr report {word}")
     window = recording.window("profile")
     ops: dict[Key, OpTime] = {}
     if window is not None and recording.trace is not None:

@@ -177,7 +177,9 @@ def launch_rows(kernels: Kernels, runtime: Runtime) -> npt.NDArray[np.intp]:
 def lanes(kernels: Kernels) -> npt.NDArray[np.intp]:
     """A number for each event's stream, from 0: streams of two devices have two."""
     device, stream = (np.unique(column, return_inverse=True)[1] for column in (kernels.device, kernels.stream))
-    return device * (int(stream.max(initial=0)) + 1) + stream
+    lane = device * (int(stream.max(initial=0)) + 1) + stream
+    found: npt.NDArray[np.intp] = np.unique(lane, return_inverse=True)[1]  # as many streams as events may be named
+    return found
 
 
 @dataclass(frozen=True, eq=False)

@@ -56,6 +56,10 @@ class Bf16Autocast(Remedy):
     codes = ("BRR102", "BRR110", "BRR602")
     conflicts = ("float32", "float16_autocast")
     by_hand = 'with torch.autocast("cpu", torch.bfloat16):  # or "cuda"'
+    unseen = (
+        "whole numbers above 256 are rounded: positions that a forward multiplies, where inputs become longer after "
+        "the steps that were checked"
+    )
     edit = BeforeTraining("in_bfloat16({model})", HELPER)
 
     def probe(self) -> str:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 SETTINGS = """\
 torch._inductor.config.fallback_random = True  # the random numbers of eager mode
+torch._dynamo.config.use_numpy_random_stream = True  # and NumPy's
 torch._dynamo.config.skip_nnmodule_hook_guards = False  # hooks that are put on later are called"""
 NEEDS = "import torch._inductor.config"
 
@@ -27,6 +28,10 @@ class Compile(Remedy):
     saves_memory = True
     codes: ClassVar[tuple[str, ...]] = ("BRR201", "BRR301", "BRR105", "BRR203", "BRR504")
     conflicts: ClassVar[tuple[str, ...]] = ("compile_reduce_overhead", "compile_max_autotune", "compile_memory_budget")
+    unseen = (
+        "what a model calls is compiled as it was then: a method that is replaced on a class later, hooks for all "
+        "modules (register_module_forward_hook) and a random.Random of the model's own go unseen"
+    )
     by_hand = "model.compile()  # or model = torch.compile(model)"
     edit: ClassVar[BeforeTraining | None] = BeforeTraining(f"{SETTINGS}\n{{model}}.compile()", NEEDS)
     mode: str | None = None
@@ -63,9 +68,11 @@ class Compile(Remedy):
 def draws_as_in_eager(seams: Seams) -> None:
     """Compiled code draws random numbers of its own kind; with this it draws those of eager mode. In trials, under the
     guard and in a recipe alike: what was guarded is what runs."""
+    import torch._dynamo.config as dynamo
     import torch._inductor.config as inductor
 
     _configure(seams, inductor, "fallback_random", True)
+    _configure(seams, dynamo, "use_numpy_random_stream", True)
 
 
 def _configure(seams: Seams, config: Any, name: str, value: bool) -> None:

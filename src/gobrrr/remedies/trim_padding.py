@@ -51,8 +51,9 @@ class TrimPadding(Remedy):
     saves_memory = True
     unseen = (
         "batches are narrower: what the program counts of their elements is less, and a training that ends after so "
-        "many tokens, padding counted, takes more steps; outputs of several batches of its training that it puts "
-        "together (torch.cat) do not fit any more (seen where it keeps batches themselves, not what it made of them)"
+        "many tokens, padding counted, takes more steps; a loss or a layer that begins to count padding later (a mean "
+        "over all positions) counts less of it; outputs of several batches of its training that it puts together "
+        "(torch.cat) do not fit any more (seen where it keeps batches themselves, not what it made of them)"
     )
     codes = ("BRR409",)
     by_hand = "tokenizer(...) without padding, and DataLoader(..., collate_fn=DataCollatorWithPadding(tokenizer))"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
+from gobrrr.capture.userfiles import UserFiles
 from gobrrr.remedies.model import AddStatement, Remedy
 
 if TYPE_CHECKING:
@@ -15,7 +16,8 @@ PYROS = ("validate_distributions_pyro", "validate_distributions_torch", "validat
 
 
 class UncheckedDistributions(Remedy):
-    """Distribution.set_default_validate_args(False), at the start and again before the first forward."""
+    """Distribution.set_default_validate_args(False), at the start and again before the first forward of each model; as
+    the program wants it where it asks for checks itself."""
 
     name = "unchecked_distributions"
     title = "lets torch.distributions take its arguments unchecked"
@@ -27,16 +29,27 @@ class UncheckedDistributions(Remedy):
     def apply(self, seams: Seams) -> None:
         from torch.distributions import Distribution
 
-        before = Distribution._validate_args
+        before, plain = Distribution._validate_args, Distribution.set_default_validate_args
+        wanted: list[bool] = []
+
+        def asked(value: bool) -> None:
+            """By the program itself it is meant; libraries (pyro) switch it on when they are imported."""
+            if is_user(sys._getframe(1).f_code.co_filename) and value and not wanted:
+                wanted.append(True)
+                seams.declined(self.name, "the program asks for these checks itself")
+            plain(value)
 
         def again(module: Any) -> None:
-            """Libraries (pyro) switch it on when they are imported."""
+            if wanted:
+                return
             _unchecked_in_pyro(seams)
             if Distribution._validate_args:
-                Distribution.set_default_validate_args(False)
+                plain(False)
 
-        seams.undo(lambda: Distribution.set_default_validate_args(before))
+        is_user = UserFiles().is_user
+        seams.undo(lambda: plain(before))
         again(None)
+        seams.replace(Distribution, "set_default_validate_args", staticmethod(asked))
         seams.at_model(again)
         seams.applied(self.name)
 

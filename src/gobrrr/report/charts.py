@@ -176,6 +176,10 @@ def _grid(across: tuple[int, int], up: tuple[int, int], x: _Scale, y: _Scale) ->
         yield text(LEFT - 10, at + 5, units.flops(10.0**power).replace(".0 ", " ").removesuffix("FLOP"), "end")
 
 
+SLIGHT, HUGE = 1e-30, 1e30
+"""Beyond any rate or intensity there is: a report may come from anywhere."""
+
+
 class _Scale(NamedTuple):
     """A logarithmic scale: powers of ten from `low` to `high` between two coordinates; what lies beyond is at them."""
 
@@ -185,7 +189,7 @@ class _Scale(NamedTuple):
     end: float
 
     def __call__(self, value: float) -> float:
-        share = (math.log10(value) - self.low) / (self.high - self.low)
+        share = (math.log10(max(value, SLIGHT)) - self.low) / (self.high - self.low)
         return self.start + (self.end - self.start) * max(0.0, min(1.0, share))
 
 
@@ -195,8 +199,9 @@ def _scale(decades: tuple[int, int], start: float, end: float) -> _Scale:
 
 def _decades(values: Sequence[float]) -> tuple[int, int]:
     """Whole powers of ten around the values, at most twelve of them."""
-    high = math.ceil(math.log10(max(values)) + 1e-9)
-    low = max(math.floor(math.log10(min(values))), high - 12)
+    least, most = (min(max(value, SLIGHT), HUGE) for value in (min(values), max(values)))
+    high = math.ceil(math.log10(most) + 1e-9)
+    low = max(math.floor(math.log10(least)), high - 12)
     return (low, high) if high > low else (low, low + 1)
 
 
