@@ -681,6 +681,7 @@ def test_embeddings_hand_on_sparse_gradients_where_the_update_is_the_same() -> N
             for _ in range(4):
                 step(model, optimizer, torch.tensor([1, 2, 2]))
             assert not remedy or bool(said) == gradient_of(model[0].weight).is_sparse
+        assert not model[0].sparse and not model[0].weight.grad.is_sparse
         return model[0].weight.detach(), said
 
     plain, found = trained(False)[0], trained(True)

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from gobrrr.recording.facts import Facts, Settings, Span
+from gobrrr.recording.facts import Facts, OptimizerFacts, Settings, Span
 from tests.unit.handmade import LINE, MS, OTHER_LINE, Case, machine, op, product
 
 SMALL_ERROR = Facts(settings=Settings(matmul_precision="highest"))
@@ -16,6 +16,15 @@ def in_double() -> Case:
     cast = op("copy_", (1024, 1024), (1024, 1024), dtypes=("double", "float"), ms=2)
     work = product(1024, 1024, 1024, gflops=90, dtype="double", where=(OTHER_LINE,))
     return Case(ops=(op("relu", (1024, 1024), ms=1), cast, work, op("add", (1024, 1024), dtype="double", ms=8)))
+
+
+def test_a_model_in_double_is_no_tensor_to_be_mended_by_itself():
+    """One of the two alone is an error of torch (pytorch/examples' time_sequence_prediction)."""
+    case = in_double()
+    case.facts = Facts(optimizers=(OptimizerFacts(0, num_elements=100, param_bytes=800),))
+    (found,) = case.raised("BRR101")
+    assert "parameters are float64" in found.message and "both" in found.advice
+    assert "where it is created" in in_double().raised("BRR101")[0].advice
 
 
 def test_double_is_found_at_the_line_where_it_comes_in():

@@ -256,6 +256,29 @@ def test_what_costs_comes_back_with_no_other_whole() -> None:
     assert ("d", "c", "e") in found.shown and {"b", "c", "d"} <= set(found.best()) and "e" not in found.best()
 
 
+def test_what_a_refused_winner_conflicted_with_is_said_to_be_skipped_no_more() -> None:
+    found = race(candidate("better", 30), candidate("other", 20, conflicts=frozenset({"better"})))
+    found.settle((), ("better",), "faster", 0.3)
+    found.next(4)
+    assert "conflicts with better" in found.skipped["other"]
+    found.refuse(("better",))
+    assert found.again() and "other" not in found.skipped
+
+
+def test_who_joined_a_brief_heat_has_a_second_look() -> None:
+    found = race(*(candidate(name, 30 - 5 * n) for n, name in enumerate("abcd")))
+    heat = found.next(2)
+    assert heat is not None and heat.most == BRIEF
+    (joined,) = found.fill(heat, {heat.contenders[0]: "it died"}, lambda _: True)
+    heat.join([joined])
+    for stack in heat.contenders[1:]:
+        found.settle((), stack, "inconclusive", 0.05 if stack == joined else -0.1)
+    while (heat := found.next(2)) is not None and joined not in heat.contenders:
+        for stack in heat.contenders:
+            found.settle((), stack, "inconclusive", -0.1)
+    assert heat is not None and heat.most == LOOKS[-1]
+
+
 def test_a_look_is_brief_while_what_compiles_waits() -> None:
     fused = Candidate("fused", Saving(3 * MS, 6 * MS, 8 * MS), rehearsed=True)
     heat = race(candidate("compile", 10), fused).next(4)

@@ -74,6 +74,7 @@ def float64_by_accident(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     if not worth_telling(ledger, gain.expected):
         return
     chosen = "64" in (ledger.facts.settings.default_dtype or "")
+    trained = any(o.num_elements and o.param_bytes == 8 * o.num_elements for o in ledger.facts.optimizers)
     yield finding(
         "BRR101",
         ledger,
@@ -81,8 +82,11 @@ def float64_by_accident(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         expected=gain.expected,
         ceiling=gain.ceiling,
         message=f"{duration(total(model))} per step ({share(total(model) / ledger.wall)}) is spent on float64 tensors"
-        + (": the program sets float64 as default dtype" if chosen else ", which come in at this line"),
-        advice="Make the tensor float32 where it is created (numpy and Python numbers make float64).",
+        + (": the program sets float64 as default dtype" if chosen else ", which come in at this line")
+        + (", and the parameters are float64 too" if trained and not chosen else ""),
+        advice="Make model and data float32, both at once: without .double(), .to(torch.float64) and a default dtype."
+        if trained
+        else "Make the tensor float32 where it is created (numpy and Python numbers make float64).",
         where=_entry(double) or costliest_line(model),
         evidence={
             "time_in_float64": time(total(model)),
