@@ -48,14 +48,12 @@ def scene(remedy: str, ledger: Ledger, machine: Machine, seconds: float) -> Scen
     return Scene(remedy, picked, seconds, better, worse, ledger.scaled_by, left)
 
 
-def _bf16(ledger: Ledger, machine: Machine) -> Found:
-    parts, unsure = autocast.parts(ledger, "c10::BFloat16")
-    return parts, UNSURE * unsure, 0.0
+def _lowered(dtype: str) -> Callable[[Ledger, Machine], Found]:
+    def of(ledger: Ledger, machine: Machine) -> Found:
+        parts, unsure = autocast.parts(ledger, dtype)
+        return parts, UNSURE * unsure, 0.0
 
-
-def _fp16(ledger: Ledger, machine: Machine) -> Found:
-    parts, unsure = autocast.parts(ledger, "c10::Half")
-    return parts, UNSURE * unsure, 0.0
+    return of
 
 
 def _float32(ledger: Ledger, machine: Machine) -> Found:
@@ -232,8 +230,8 @@ def _masks(ledger: Ledger, machine: Machine) -> Found:
 
 
 MAKERS: dict[str, Callable[[Ledger, Machine], Found]] = {
-    "bf16_autocast": _bf16,
-    "float16_autocast": _fp16,
+    "bf16_autocast": _lowered("c10::BFloat16"),
+    "float16_autocast": _lowered("c10::Half"),
     "float32": _float32,
     "matmul_precision": _medium,
     "intraop_threads": _threads,
