@@ -136,7 +136,7 @@ def test_the_race_leaves_guard_and_confirmation_their_time(tmp_path: Path) -> No
             *(Candidate(f"r{n}", Saving(0.0, 5 * MS, 10 * MS)) for n in range(60))]  # fmt: skip
     referee = FakeReferee({"good": 1.5}, guard_s=15, start_s=8, machine={"noise": 0.05})
     receipt = tuned(referee, many, tmp_path, seconds=180).receipt()
-    assert receipt.kept[:1] == ("good",) and any("the time was spent" in note for note in receipt.notes)
+    assert receipt.kept[:1] == ("good",) and any("no time left" in note for note in receipt.notes)
 
 
 def test_what_only_leans_does_not_end_the_race_for_what_was_not_looked_at(tmp_path: Path) -> None:
@@ -263,7 +263,10 @@ def test_a_pair_that_was_not_ready_leaves_its_members_untried(tmp_path: Path) ->
     tuning = tuned(Slow({}, room=2), both, tmp_path, seconds=60)
     assert {each.remedies for each in tuning.results} == {("compile", "bf16_autocast"), ("bf16_autocast",)}
     receipt = tuning.receipt()
-    assert receipt.left == ("compile",) and "compile was not tried: the time was spent before" in receipt.notes
+    assert (
+        receipt.left == ("compile",)
+        and "compile was not tried: there was no time left to try and to prove it" in receipt.notes
+    )
 
 
 def test_two_suspects_do_not_take_the_time_of_the_confirmation(tmp_path: Path) -> None:
@@ -287,10 +290,13 @@ def test_what_there_was_no_time_for_is_left_open(tmp_path: Path) -> None:
     rest = [Candidate(f"r{n}", Saving(0.0, 5 * MS, 10 * MS)) for n in range(9)]
     receipt = tuned(FakeReferee({"r0": 0.8}, start_s=20, room=1), rest, tmp_path, seconds=60).receipt()
     assert receipt.measured and not receipt.kept and receipt.left and exit_code(receipt) == OPEN
-    assert f"There was no time for {', '.join(receipt.left[:3])} and {len(receipt.left) - 3} more." in report.render(
-        receipt, width=400
+    assert (
+        f"There was no time to try and to prove {', '.join(receipt.left[:3])} and {len(receipt.left) - 3} more."
+        in report.render(receipt, width=400)
     )
-    assert {f"{name} was not tried: the time was spent before" for name in receipt.left} <= {*receipt.notes}
+    assert {f"{name} was not tried: there was no time left to try and to prove it" for name in receipt.left} <= {
+        *receipt.notes
+    }
 
 
 def test_nothing_was_measured_is_not_none_made_it_faster(tmp_path: Path) -> None:

@@ -97,7 +97,7 @@ def _nothing(receipt: Receipt) -> Text:
     if receipt.likely and (final is None or final.verdict in ("inconclusive", "failed")):
         names, why = " + ".join(receipt.likely), (final.reason if final else "") or "the minutes were spent"
         return phrase(("Not confirmed:", "bold magenta"), f" {names} may be {_better(receipt)}; {why}.")
-    open_ = f" There was no time for {_listed(receipt.left)}." if receipt.left else ""
+    open_ = f" There was no time to try and to prove {_listed(receipt.left)}." if receipt.left else ""
     if final is not None and gains.gain(final) is not None:
         return phrase(("Nothing kept:", "bold"), f" {final.name} looked {_better(receipt)} in the race and did not in "
                       f"fresh processes: {gains.figures(final)}.{open_}")  # fmt: skip

@@ -283,7 +283,7 @@ class Racing:
         reason = failed
         if said == "inconclusive" and not failed:
             over = "too close to tell in a race" if found.num >= heat.most else "hardly likely to win"
-            reason = f"{found.num} looks, {'then the time was spent' if cut else f'and {over}'}"
+            reason = f"{found.num} looks, {'then the race had no more time' if cut else f'and {over}'}"
         known = said in SETTLED and before is not None
         return TrialResult(
             remedies=tuple(name for name in stack if name not in heat.reference), onto=heat.reference, verdict=said,

@@ -39,6 +39,7 @@ plain step that a watched one lasts: BERT's, on four cores, 50 to 90 s. One more
 other seeds are always run then (three rounds of two on two cores, 54 s of an encoder that was lost for it); and another
 for what else is in the stack, which is held against the same order by itself."""
 UNCOUNTED = "no DataLoader gave its steps samples that could be counted: all are taken to have equally many"
+NO_TIME = "there was no time left to try and to prove it"
 UNCHECKED = "the minutes were spent while its numbers were checked"
 MARGIN = 1.4
 """Times what checking and confirming is thought to take beside strangers' load: what is not confirmed is lost."""
@@ -367,7 +368,7 @@ class Tuning:
             enough = self._raced + proof
             yield (f"the race took {self._raced:.0f} s, and checking and confirming is thought to take {proof:.0f}: "
                    f"{math.ceil(enough / 60)} minutes after the diagnosis would do")  # fmt: skip
-        reasons = {**dict.fromkeys(self._left_open(), "the time was spent before"), **self.race.skipped}
+        reasons = {**dict.fromkeys(self._left_open(), NO_TIME), **self.race.skipped}
         tried = {result.remedies for result in self.results}  # the search of loaders is none of the race's
         for name, why in reasons.items():
             if (name,) not in tried:
@@ -378,7 +379,8 @@ class Tuning:
         ready in time, which says nothing of them."""
         tried = {name for result in self.results if _is_read(result) for name in result.remedies}
         late = [name for result in self.results if not _is_read(result) for name in result.remedies]
-        return tuple(name for name in dict.fromkeys([*self.race.left(), *late]) if name not in tried)
+        told = tried | self.race.refused  # those that did not take hold in a stack of several
+        return tuple(name for name in dict.fromkeys([*self.race.left(), *late]) if name not in told)
 
 
 def _is_read(result: TrialResult) -> bool:
