@@ -13,6 +13,7 @@ from gobrrr.guard.model import Guarded
 from gobrrr.report import tuning as report
 from gobrrr.rules.model import Saving
 from gobrrr.trial import racing
+from gobrrr.trial.arm import UNHELD
 from gobrrr.trial.candidate import Candidate
 from gobrrr.trial.field import LATE
 from gobrrr.trial.guarding import WITHOUT_DROPOUT
@@ -267,6 +268,18 @@ def test_a_pair_that_was_not_ready_leaves_its_members_untried(tmp_path: Path) ->
         receipt.left == ("compile",)
         and "compile was not tried: there was no time left to try and to prove it" in receipt.notes
     )
+
+
+def test_what_did_not_take_hold_beside_others_was_tried(tmp_path: Path) -> None:
+    class Declines(FakeReferee):
+        def start(self, stacks, seconds):
+            held = [stack for stack in stacks if "malloc" not in stack]
+            why = f"malloc {UNHELD} in this program: no page of it is fresh"
+            return super().start(held, seconds) | {stack: why for stack in stacks if stack not in held}
+
+    receipt = tuned(Declines({"fused": 1.5}, room=1), CANDIDATES[:2], tmp_path, seconds=100).receipt()
+    assert any(len(each.remedies) > 1 and each.verdict == "failed" for each in receipt.trials)
+    assert "malloc" not in receipt.left and not any(note.startswith("malloc was not") for note in receipt.notes)
 
 
 def test_two_suspects_do_not_take_the_time_of_the_confirmation(tmp_path: Path) -> None:
