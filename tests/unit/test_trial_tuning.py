@@ -277,7 +277,8 @@ def test_what_did_not_take_hold_beside_others_was_tried(tmp_path: Path) -> None:
             why = f"malloc {UNHELD} in this program: no page of it is fresh"
             return super().start(held, seconds) | {stack: why for stack in stacks if stack not in held}
 
-    receipt = tuned(Declines({"fused": 1.5}, room=1), CANDIDATES[:2], tmp_path, seconds=100).receipt()
+    promised = [replace(each, predicted=Saving(4 * MS, 5 * MS, 9 * MS), cause=each.name) for each in CANDIDATES[:2]]
+    receipt = tuned(Declines({"fused": 1.5}, room=1), promised, tmp_path, seconds=100).receipt()
     assert any(len(each.remedies) > 1 and each.verdict == "failed" for each in receipt.trials)
     assert "malloc" not in receipt.left and not any(note.startswith("malloc was not") for note in receipt.notes)
 
