@@ -599,6 +599,11 @@ def test_where_no_mask_says_what_padding_is_nothing_is_sure():
     (found,) = of_many(masked=False).raised("BRR409")
     assert "heeds a mask (no attention_mask was found) and no loss counts padding: 50.0 % of" in found.advice
     assert found.saving.low_ns == 0 and found.saving.expected_ns > 0
+    assert found.remedies == (), "a tuning of makemore spent its first heats on what can be cut by no mask"
+    (sorted_,) = of_many(longest=0.2, masked=False).raised("BRR409")
+    assert sorted_.remedies == ("bucketing",)
+    (said,) = of_many().raised("BRR409")
+    assert said.remedies == ("trim_padding", "bucketing", "packing")
 
 
 @pytest.mark.parametrize(

@@ -316,8 +316,7 @@ class Sequences(msgspec.Struct, frozen=True):
     """The same, were each batch padded to its longest row."""
     tokens_per_step: float
     tokens_per_s: float | None = None
-    """Slow steps with it."""
-    """Real ones."""
+    """Real ones, slow steps with them."""
     lengths: tuple[tuple[int, int], ...] = ()
     """(tokens, sequences that have so many)."""
     several: bool = False

@@ -17,7 +17,7 @@ from gobrrr.recording.facts import InputFacts, Span
 from gobrrr.rules.cores import first_span, made_at
 from gobrrr.rules.decoding import growing
 from gobrrr.rules.evidence import count, ratio, time, worth_telling
-from gobrrr.rules.model import Finding, Quantity, finding, rule
+from gobrrr.rules.model import Finding, Quantity, finding, rule, without
 from gobrrr.rules.shapes import costliest_line
 from gobrrr.rules.views import host_side
 from gobrrr.units import share
@@ -61,7 +61,7 @@ def padding(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     expected = longest if ways is None else max(longest, together)
     if not worth_telling(ledger, max(expected, work * padded.together)):
         return
-    yield finding(
+    found = finding(
         "BRR409",
         ledger,
         low=padded.sure * (longest or expected),
@@ -77,6 +77,16 @@ def padding(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         of=[op for op in ledger.ops if op.phase in MODEL],
         part=packed / work,
     )
+    yield _takes_hold(found, padded, ledger.sequences)
+
+
+def _takes_hold(found: Finding, padded: Padded, sequences: Sequences | None) -> Finding:
+    """Without remedies that no tuning need try: nothing is cut or packed where no mask says what padding is, and then
+    like lengths together bring nothing where batches are as wide whatever they hold."""
+    if sequences is None or sequences.masked:
+        return found
+    found = without(without(found, "trim_padding"), "packing")
+    return without(found, "bucketing") if padded.longest > LITTLE else found
 
 
 def _of_many(found: Sequences) -> Padded | None:
