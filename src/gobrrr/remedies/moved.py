@@ -98,15 +98,22 @@ class Glance:
 
     def __init__(self, things: list[Any]) -> None:
         held: list[Any] = []
+        self._counts: list[Any] = []
         for thing in things:
+            begin, of_torch = len(held), 0
             if isinstance(thing, Module):
                 own = vars(thing)
+                held += (own[name] for name in _TORCHS_OWN if name in own)
+                of_torch = len(held) - begin
                 for kind in _KINDS:
                     held += own[kind].values()
-                held += own.values()
+                held += (value for name, value in own.items() if name not in _TORCHS_OWN)
             else:
                 held += (value for _, value in _parts(thing))
-        self._held, self._counts = held, [_count(value) for value in held]
+            own_of_torch = held[begin : begin + of_torch]
+            self._counts += [len(value) if isinstance(value, (dict, set)) else 0 for value in own_of_torch]
+            self._counts += [_count(value) for value in held[begin + of_torch :]]
+        self._held = held
         self._drawn, self._torchs = _drawn(), _Torchs()
 
     def put_back_drawn(self, later: Glance) -> bool:
@@ -138,6 +145,8 @@ class Glance:
 
 def _count(value: Any, deep: int = 2) -> Any:
     """What changes of a value that stays the same one."""
+    if isinstance(value, PLAIN):
+        return 0
     if isinstance(value, torch.Tensor):
         return value._version if counts(value) else 0
     if _is_stream(value):
@@ -215,10 +224,15 @@ def _within(strangers: list[Any]) -> list[CopiedState] | None:
 
 def _is_stream(value: Any) -> bool:
     """A generator of random numbers of torch's, Python's or NumPy's."""
-    kind = type(value)
+    kind: Any = type(value)
+    return _makes_streams(kind)
+
+
+@functools.cache
+def _makes_streams(kind: type) -> bool:
     if kind is torch.Generator or kind is random.Random:
         return True
-    return kind.__module__.startswith("numpy.random") and hasattr(value, "standard_normal")
+    return kind.__module__.startswith("numpy.random") and hasattr(kind, "standard_normal")
 
 
 def _state(stream: Any) -> bytes:
