@@ -18,6 +18,7 @@ import pytest
 
 pytest.importorskip("torch")
 
+import numpy as np
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
@@ -420,6 +421,26 @@ def test_a_class_may_have_a_compile_of_its_own() -> None:
     with applied("compile") as said:
         torch.testing.assert_close(model(x), expected)
         assert said == {"compile": "Model"} and model._compiled_call_impl is not None
+
+
+def test_numpys_stream_goes_on_in_compiled_code() -> None:
+    """Noise of the program's own: its next draw was 0.509 for 0.446."""
+    import torch._dynamo.config as dynamo
+
+    class Noisy(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return super().forward(x) + float(np.random.randn())
+
+    def run() -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        np.random.seed(0)
+        model, x = Noisy(4, 2), torch.ones(3, 4)
+        return [*(model(x).detach() for _ in range(3)), torch.tensor(np.random.rand())]
+
+    plain, before = run(), dynamo.use_numpy_random_stream
+    with applied("compile") as said:
+        torch.testing.assert_close(run(), plain)
+    assert said and dynamo.use_numpy_random_stream == before
 
 
 @pytest.mark.parametrize("name", ["compile", "compile_frozen", "sdpa_attention"])
@@ -836,6 +857,7 @@ def test_the_collector_leaves_alone_what_stays() -> None:
 MEETS = """
 import ctypes, gc, sys
 from torch import nn
+import numpy as np
 import torch
 from tests.remedies.test_effects import applied
 
