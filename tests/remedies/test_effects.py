@@ -429,7 +429,7 @@ def test_numpys_stream_goes_on_in_compiled_code() -> None:
 
     class Noisy(nn.Linear):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return super().forward(x) + float(np.random.randn())
+            return super().forward(x) + torch.from_numpy(np.random.randn(3, 2)).float()
 
     def run() -> list[torch.Tensor]:
         torch.manual_seed(0)
