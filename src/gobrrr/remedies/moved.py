@@ -155,7 +155,7 @@ def _count(value: Any, deep: int = 2) -> Any:
         return 0
     if not deep or len(value) > LONG:
         return len(value)
-    entries = value.values() if isinstance(value, dict) else value
+    entries = (*value.keys(), *value.values()) if isinstance(value, dict) else value
     return tuple(repr(each) if isinstance(each, PLAIN) else (id(each), _count(each, deep - 1)) for each in entries)
 
 
