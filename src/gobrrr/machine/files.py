@@ -35,14 +35,11 @@ def opened(path: Path, *, follow: bool = True) -> BinaryIO:
 
 def _waits(handle: int) -> bool:
     """The kernel's log is called a plain file as well, and has no end."""
-    if not hasattr(os, "pread"):
-        return False
-    try:
-        os.pread(handle, 1, 0)
-    except BlockingIOError:
-        return True
-    except OSError:  # reading says what is wrong
-        return False
+    with contextlib.suppress(OSError, AttributeError):  # reading says what is wrong; Windows has no pread
+        try:
+            os.pread(handle, 1, 0)
+        except BlockingIOError:
+            return True
     return False
 
 

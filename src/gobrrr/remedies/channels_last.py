@@ -42,14 +42,15 @@ class ChannelsLast(Remedy):
         import torch
         from torch.utils._pytree import tree_leaves, tree_map
 
+        def is_strided(value: Any) -> bool:
+            return isinstance(value, torch.Tensor) and value.layout == torch.strided
+
         def is_image(value: Any) -> bool:
             """Of the program's own with channels last, or a part of one."""
-            is_tensor = isinstance(value, torch.Tensor) and value.layout == torch.strided
-            return is_tensor and value.dim() == 4 and 0 < value.stride(1) < value.stride(3)
+            return is_strided(value) and value.dim() == 4 and 0 < value.stride(1) < value.stride(3)
 
         def is_scattered(value: Any) -> bool:
-            is_tensor = isinstance(value, torch.Tensor) and value.layout == torch.strided
-            return is_tensor and not value.is_contiguous() and 0 not in value.stride()
+            return is_strided(value) and not value.is_contiguous() and 0 not in value.stride()
 
         def laid_out(module: Any, forward: Any, *args: Any, **kwargs: Any) -> Any:
             given = tree_leaves((args, kwargs))
@@ -66,8 +67,7 @@ class ChannelsLast(Remedy):
             return value.contiguous() if is_scattered(value) and (not held or memory(value) not in held) else value
 
         def memory(value: Any) -> int:
-            is_tensor = isinstance(value, torch.Tensor) and value.layout == torch.strided
-            return int(value.untyped_storage().data_ptr()) if is_tensor else 0
+            return int(value.untyped_storage().data_ptr()) if is_strided(value) else 0
 
         def lay_out(module: Any) -> None:
             weights = [m.weight for m in module.modules() if isinstance(m, torch.nn.Conv2d)]

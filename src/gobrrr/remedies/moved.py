@@ -97,23 +97,15 @@ class Glance:
     containers by the same of their entries, generators by their state, all else by which it is."""
 
     def __init__(self, things: list[Any]) -> None:
-        held: list[Any] = []
+        self._held: list[Any] = []
         self._counts: list[Any] = []
         for thing in things:
-            begin, of_torch = len(held), 0
-            if isinstance(thing, Module):
-                own = vars(thing)
-                held += (own[name] for name in _TORCHS_OWN if name in own)
-                of_torch = len(held) - begin
-                for kind in _KINDS:
-                    held += own[kind].values()
-                held += (value for name, value in own.items() if name not in _TORCHS_OWN)
-            else:
-                held += (value for _, value in _parts(thing))
-            own_of_torch = held[begin : begin + of_torch]
-            self._counts += [len(value) if isinstance(value, (dict, set)) else 0 for value in own_of_torch]
-            self._counts += [_count(value) for value in held[begin + of_torch :]]
-        self._held = held
+            own = vars(thing) if isinstance(thing, Module) else {}
+            torchs = [own[name] for name in _TORCHS_OWN if name in own]
+            others = [value for _, value in _parts(thing)]
+            self._held += torchs + others
+            self._counts += [len(value) if isinstance(value, (dict, set)) else 0 for value in torchs]
+            self._counts += map(_count, others)
         self._drawn, self._torchs = _drawn(), _Torchs()
 
     def put_back_drawn(self, later: Glance) -> bool:
