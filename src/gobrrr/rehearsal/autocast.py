@@ -15,7 +15,7 @@ from gobrrr.ledger.model import Ledger, OpGroup
 from gobrrr.rehearsal.makers import ATTENTION, CONVOLUTIONS, NORMS, PASSES, PRODUCTS
 from gobrrr.rehearsal.parts import playable, side, trains, with_dtype
 from gobrrr.rehearsal.script import Part
-from gobrrr.rules.shapes import KEPT_WIDE, result_elements
+from gobrrr.rules.shapes import KEPT_WIDE, factors, inside, result_elements
 
 LOWERED = PRODUCTS | CONVOLUTIONS | ATTENTION
 WIDE = frozenset({"aten::_log_softmax", "aten::_log_softmax_backward_data"})
@@ -24,9 +24,17 @@ WEIGHTS = {"aten::addmm": 2, "aten::mm": 1, "aten::mkldnn_convolution": 1, "aten
 """Which input is a parameter: cast once per forward, however the other one comes."""
 TENSORS = {"aten::mm": 2, "aten::mv": 2, "aten::bmm": 2, "aten::addmm": 3, "aten::baddbmm": 3}
 """What each takes; one more is what it writes to (out=), and such calls autocast leaves as they are."""
-WIDE_INPUTS = {"aten::_scaled_dot_product_flash_attention_for_cpu_backward": 5}
-"""An input that stays float32 in a lower format: the sums of exponentials that the forward kept."""
+WIDE_INPUTS = {
+    "aten::_scaled_dot_product_flash_attention_for_cpu_backward": (5,),
+    "aten::native_layer_norm_backward": (3, 4), "aten::native_group_norm_backward": (2, 3),
+}  # fmt: skip
+"""Inputs that stay float32 in a lower format: what the forward kept, sums of exponentials, and means and deviations
+beside weights in float32."""
+MATH = "aten::_scaled_dot_product_attention_math"
+"""What SDPA computes where it has no kernel (dropout on a CPU): in float32, whatever it is given, unless
+torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True) says otherwise."""
 _SUFFIXES = ("_backward_data", "_backward")
+Dims = tuple[tuple[int, ...], frozenset[int]]
 
 
 def parts(ledger: Ledger, low: str) -> tuple[list[Part], float]:
@@ -38,7 +46,8 @@ def parts(ledger: Ledger, low: str) -> tuple[list[Part], float]:
     lowered += [op for op in ops if op.phase == "backward" and flow.backward(op)]
     found = [Part(side(op), side(_run_in(op, low)), op.calls, op.ns) for op in lowered]
     same = {id(op) for op in lowered}
-    unsure = sum(op.ns for op in ops if id(op) not in same and op.name in PASSES - flow.wide)
+    unknown = [op for op in ops if id(op) not in same and not inside(op, MATH)]
+    unsure = sum(op.ns for op in unknown if op.name in PASSES - flow.wide)
     return found + flow.cast_parts(trains(ledger)), unsure
 
 
@@ -61,14 +70,26 @@ def _by_torch(norm: OpGroup) -> OpGroup:
 
 def _lowered(op: OpGroup, low: str) -> list[str]:
     """Its dtypes in the lower format; weights and statistics of a norm stay in float32."""
-    found, wide = with_dtype(op, "float", low), WIDE_INPUTS.get(op.name)
+    wide = set(WIDE_INPUTS.get(op.name, ()))
     if op.name in NORMS:
-        return [new if len(shape) > 1 else old for shape, old, new in zip(op.shapes, op.dtypes, found, strict=True)]
-    return found if wide is None else [*found[:wide], op.dtypes[wide], *found[wide + 1 :]]
+        vectors = {i for i, shape in enumerate(op.shapes) if len(shape) == 1}
+        wide = wide | vectors if vectors else set()  # without weights its statistics are lowered as well
+    found = with_dtype(op, "float", low)
+    return [old if i in wide else new for i, (old, new) in enumerate(zip(op.dtypes, found, strict=True))]
 
 
 def _is_given_its_output(op: OpGroup) -> bool:
     return op.name in TENSORS and sum(1 for shape in op.shapes if shape) > TENSORS[op.name]
+
+
+def _dims(op: OpGroup) -> Dims:
+    """Batch and sizes of a product, the same for those that make its gradients; nothing for what is none."""
+    pair = factors(op)
+    return (pair[0][:-2], frozenset((*pair[0][-2:], pair[1][-1]))) if pair else ((), frozenset())
+
+
+def _cast(elements: int, source: str, target: str, calls: float) -> Part:
+    return Part(None, {"make": "cast", "elements": elements, "source": source, "target": target}, calls)
 
 
 class _Flow:
@@ -80,12 +101,19 @@ class _Flow:
         self._ever: dict[str, set[int]] = {low: set(), "float": set()}
         self._names: dict[tuple[str, int], str] = {}
         self._casts: defaultdict[tuple[int, str, str], float] = defaultdict(float)
+        self._dropped: defaultdict[tuple[int, str, str], float] = defaultdict(float)
+        """Casts of what nobody uses, so that no gradient comes back."""
+        self._products: dict[str, set[Dims]] = {low: set(), "float": set()}
+        self._has_scores = False
 
     def forward(self, op: OpGroup) -> bool:
         """Whether it runs in the lower format; its result and its casts are noted."""
         elements = result_elements(op)
-        if op.name in LOWERED:
+        if inside(op, MATH):
+            found = self._in_math(op)
+        elif op.name in LOWERED:
             self._cast_inputs(op)
+            self._products[self.low].add(_dims(op))
             found = self.low
         elif op.name in self.wide:
             if self._of(elements) == self.low:
@@ -95,12 +123,30 @@ class _Flow:
             found = self._promoted(op)
         self._names[op.name, elements] = found
         self._note(elements, found)
-        return found == self.low
+        return found == self.low and not inside(op, MATH)
+
+    def _in_math(self, op: OpGroup) -> str:
+        """The format of its result. Queries, keys and values become float before; after, what they give is lowered, and
+        the weights too, which nobody uses."""
+        self._has_scores |= op.name == "aten::_softmax"
+        if (pair := factors(op)) is None:
+            return "float"
+        self._products["float"].add(_dims(op))
+        left, right, elements = prod(pair[0]), prod(pair[1]), result_elements(op)
+        if not self._has_scores:
+            self._casts[left, self.low, "float"] += op.calls
+            self._casts[right, self.low, "float"] += op.calls
+            return "float"
+        self._has_scores = False
+        self._casts[right, self.low, "float"] += op.calls
+        self._dropped[left, "float", self.low] += op.calls
+        self._casts[elements, "float", self.low] += op.calls
+        return self.low
 
     def backward(self, op: OpGroup) -> bool:
         """Gradients have the format of what the forward op of their kind had, or of all tensors of their size."""
         if op.name in LOWERED:
-            return True
+            return _dims(op) not in self._products["float"] - self._products[self.low]
         if op.name in self.wide:
             return False
         elements = result_elements(op)
@@ -113,12 +159,9 @@ class _Flow:
 
     def cast_parts(self, training: bool) -> list[Part]:
         """The casts of the forward, and of their gradients on the way back."""
-        found = []
-        for (elements, source, target), calls in self._casts.items():
-            ways = [(source, target), (target, source)] if training else [(source, target)]
-            for one, other in ways:
-                made = {"make": "cast", "elements": elements, "source": one, "target": other}
-                found.append(Part(None, made, calls))
+        found = [_cast(*key, calls) for key, calls in (*self._casts.items(), *self._dropped.items())]
+        if training:
+            found += [_cast(n, target, source, calls) for (n, source, target), calls in self._casts.items()]
         return found
 
     def _cast_inputs(self, op: OpGroup) -> None:
@@ -132,7 +175,7 @@ class _Flow:
                 self._ever["float"].add(prod(shape))
 
     def _promoted(self, op: OpGroup) -> str:
-        """An op on tensors of both formats gives float; parameters and masks, never seen before, are float."""
+        """An op on tensors of both formats casts to float; parameters and masks, never seen before, are float."""
         sizes = [prod(s) for s, dtype in zip(op.shapes, op.dtypes, strict=True) if len(s) > 1 and dtype == "float"]
         if op.name not in PASSES or op.name == "aten::copy_":
             sizes = sizes[:1]
@@ -140,6 +183,9 @@ class _Flow:
         largest = max(sizes, default=0)
         if op.name in ("aten::add", "aten::add_") and sizes.count(largest) > 1 and largest in self._ever["float"]:
             formats.add("float")
+        if formats == {self.low, "float"}:
+            for size in {size for size in sizes if self._of(size) == self.low}:
+                self._casts[size, self.low, "float"] += op.calls
         return self.low if formats == {self.low} else "float"
 
     def _of(self, elements: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -15,6 +16,10 @@ from gobrrr.rehearsal.script import Part, Side
 MOST_PARTS = 32
 COVERED = 0.97
 """Of the time of a scene's parts; the rest are many and short."""
+NEAR = 1.25
+"""How many times as large one batch may be for an op of it to be played for that of another."""
+ALIKE = 1.02
+"""How many times as far apart one of its sizes may be as another: labels are a token shorter than inputs."""
 
 
 def side(op: OpGroup) -> Side:
@@ -60,17 +65,60 @@ def chosen(parts: Iterable[Part]) -> tuple[tuple[Part, ...], float]:
 
 
 def _merged(parts: Iterable[Part]) -> list[Part]:
-    """Layers of one shape are played once: a UNet's thirty-two costliest parts were eleven."""
+    """Layers of one shape are played once (a UNet's thirty-two costliest parts were eleven), and so are batches of like
+    length: where five lengths had been recorded of a Trainer's, the ops that lose were left out for want of room."""
+    alike: dict[bytes, list[Part]] = {}
+    for each in sorted(_of_one_shape(parts), key=lambda p: -p.ns):
+        others = alike.setdefault(_kind(each), [])
+        near = next((i for i, other in enumerate(others) if _is_near(each, other)), None)
+        if near is None:
+            others.append(each)
+        else:
+            others[near] = _both(others[near], each, _weight(each, others[near]))
+    return [part for family in alike.values() for part in family]
+
+
+def _of_one_shape(parts: Iterable[Part]) -> Iterable[Part]:
     found: dict[bytes, Part] = {}
     for each in parts:
         key = msgspec.json.encode((each.today, each.then))
         alike = found.get(key)
         found[key] = _both(alike, each) if alike else each
-    return list(found.values())
+    return found.values()
 
 
-def _both(one: Part, other: Part) -> Part:
-    return replace(one, calls=one.calls + other.calls, ns=one.ns + other.ns, most_ns=one.most_ns + other.most_ns)
+def _both(one: Part, other: Part, weight: float = 1.0) -> Part:
+    calls = one.calls + weight * other.calls
+    return replace(one, calls=calls, ns=one.ns + other.ns, most_ns=one.most_ns + other.most_ns)
+
+
+def _kind(part: Part) -> bytes:
+    """All of it but how large it is."""
+    return msgspec.json.encode([side and {**side, **_laid_out(side)} for side in (part.today, part.then)])
+
+
+def _laid_out(side: Side) -> Side:
+    """How many dimensions each tensor has, and which of them is dense."""
+    dense = [[n == 1 for n in strides] for strides in side.get("strides", ())]
+    return {"shapes": list(map(len, side.get("shapes", ()))), "strides": dense, "elements": 0, "dims": []}
+
+
+def _sizes(part: Part) -> list[int]:
+    side = part.today or part.then or {}
+    return [*(n for shape in side.get("shapes", ()) for n in shape), *side.get("dims", ()), side.get("elements", 0)]
+
+
+def _is_near(one: Part, other: Part) -> bool:
+    """Of like length: all that differs does so by about one factor."""
+    ratios = [a / b for a, b in zip(_sizes(one), _sizes(other), strict=True) if a != b and b]
+    return bool(ratios) and 1 / NEAR <= min(ratios) <= max(ratios) <= min(NEAR, ALIKE * min(ratios))
+
+
+def _weight(one: Part, other: Part) -> float:
+    """How many calls of another part one of this is."""
+    if one.ns and other.ns:
+        return one.ns / one.calls * other.calls / other.ns
+    return math.prod(filter(None, _sizes(one))) / math.prod(filter(None, _sizes(other)))
 
 
 def trains(ledger: Ledger) -> bool:
