@@ -241,12 +241,33 @@ def test_without_dropout_there_is_none_between_recurrent_layers(kind: Any, packe
     patches = Patches()
     dropout.none(patches)
     try:
-        found = model(x)[0]
+        found, state = model(x)
+        model(x, list(state) if kind is torch.nn.LSTM else state)  # as truncated backpropagation hands it on
     finally:
         patches.take_out()
     assert not torch.equal(_data(model(x)[0]), _data(model(x)[0]))
     model.eval()
     assert torch.equal(_data(found), _data(model(x)[0]))
+
+
+@pytest.mark.parametrize("name", dropout.DROPOUTS)
+def test_without_dropout_what_is_written_into_its_result_stays_there(name: str) -> None:
+    """A residual that is added in place broke the backward pass of the plain program, watched without dropout."""
+    drop = getattr(torch.nn.functional, name)
+    x = torch.rand(2, 3, *[4] * {"dropout1d": 1, "dropout2d": 2, "dropout3d": 3}.get(name, 0))
+    plain = {way: drop(x, *way) is x for way in ((0.5, False), (0.0, True), (0.5, True))}
+    patches = Patches()
+    dropout.none(patches)
+    try:
+        for way, is_same in plain.items():
+            found = getattr(torch.nn.functional, name)(x, *way)
+            assert torch.equal(found, x) and (found is x or not is_same)
+            assert (found is not x) == (way == (0.5, True))
+        assert getattr(torch.nn.functional, name)(x, 0.5, True, True) is x
+        as_given = getattr(torch.nn.functional, name)(x) is x
+    finally:
+        patches.take_out()
+    assert as_given == torch.equal(drop(x, 0.5), x)
 
 
 def _data(output: Any) -> Any:

@@ -346,6 +346,27 @@ def test_log_probabilities_have_the_dtype_that_they_would_have(dtype: torch.dtyp
     torch.testing.assert_close(lazy * 1.0, real, rtol=2e-2, atol=2e-2)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("by_parts", [False, True])
+def test_a_loss_under_autocast_is_as_wide_as_torchs(dtype: torch.dtype, by_parts: bool) -> None:
+    """A loss of 10.8 was told in steps of 0.0625."""
+    hidden, weight, bias = (t.detach().to(dtype).requires_grad_() for t in given())
+    with torch.autocast("cpu", torch.bfloat16):
+        lazy: Any = LazyLogits.of(hidden, weight, bias, lambda: None).view(6, -1)  # type: ignore[arg-type]
+        real: Any = F.linear(hidden, weight, bias).to(dtype).view(6, -1)
+        ours, theirs = (
+            F.nll_loss(F.log_softmax(each, -1), TARGET) if by_parts else F.cross_entropy(each, TARGET)
+            for each in (lazy, real)
+        )
+    assert type(ours) is torch.Tensor and ours.dtype == theirs.dtype
+    torch.testing.assert_close(ours, theirs, rtol=2e-2, atol=2e-2)
+
+
+def test_targets_of_other_kinds_are_torchs_affair() -> None:
+    lazy: Any = LazyLogits.of(*given(), lambda: None).view(6, -1)  # type: ignore[arg-type]
+    torch.testing.assert_close(F.cross_entropy(lazy, TARGET.to(torch.uint8)), F.cross_entropy(lazy, TARGET))
+
+
 @pytest.mark.parametrize(
     ("use", "chunks"),
     [

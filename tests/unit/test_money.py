@@ -76,6 +76,15 @@ def test_rates_and_epochs_have_their_slow_steps_too() -> None:
     assert side(ledger, "", (), "").samples_per_s == pytest.approx(32 / 0.072)
 
 
+def test_a_step_that_is_a_mean_has_its_slow_steps_already() -> None:
+    """As a trace's: 36 ms in the median, 72 in the mean that is told."""
+    step = samples.step(72.0, outlier_ns=36 * MS, mean_ns=72 * MS, averaged=True)
+    ledger = samples.starved_ledger(step=step, accounts=samples.accounts(72.0), samples_per_step=32.0)
+    report = build(ledger, None, [])
+    assert report.step.samples_per_s == pytest.approx(32 / 0.072)
+    assert report.step.outlier_ns == 0 and report.step.whole_ns(rare=True) == report.step.plain_wall_ns
+
+
 def test_what_is_not_known_is_not_priced() -> None:
     bare = build(samples.starved_ledger(), None, [])
     money = priced(bare, 3.0).money

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gobrrr.ledger import stepstats
 from gobrrr.ledger.model import StepStats
 from gobrrr.ledger.otherloops import other_loops
 from gobrrr.ledger.stepstats import median_interval, plain_steps, step_stats
@@ -108,6 +109,14 @@ def test_the_median_plain_step_and_what_stands_beside_it(monkeypatch: pytest.Mon
     assert stats.mean_ns == stats.plain_wall_ns + stats.outlier_ns
     assert len(stats.waits) == len(stats.walls) == stats.plain_count
     assert set(stats.waits) == {2.0 * MS}
+
+
+def test_what_watching_costs_is_no_slow_step(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The step is told of the rests where hooks make it longer; what slow steps add is of all, held against all."""
+    program.train(100)
+    monkeypatch.setattr(stepstats, "_told", lambda *_: np.full(20, 9.0 * MS))
+    stats = step_stats(recording(program))
+    assert stats.plain_wall_ns == 9 * MS and stats.outlier_ns == 0 and stats.average_ns == 9 * MS
 
 
 def test_where_the_host_runs_ahead_a_step_is_the_mean_and_its_interval_that_of_batches(program: Program) -> None:

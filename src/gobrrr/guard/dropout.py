@@ -14,7 +14,11 @@ from typing import Any
 from gobrrr.capture.patches import Patches
 
 RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
-DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
+DROPOUTS = {
+    "dropout": True, "dropout1d": True, "dropout2d": True, "dropout3d": True, "alpha_dropout": False,
+    "feature_alpha_dropout": False,
+}  # fmt: skip
+"""Those of torch.nn.functional, and whether they draw where nobody says that the model trains."""
 
 
 def same_masks_in_any_layout(patches: Patches) -> None:
@@ -44,24 +48,29 @@ def none(patches: Patches) -> None:
     _listed_by_dynamo()
     attention = functional.scaled_dot_product_attention
 
-    def dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
-        return input
-
     def scaled_dot_product_attention(
         query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, *rest: Any, **more: Any
     ) -> Any:
         return attention(query, key, value, attn_mask, 0.0, *rest, **more)
 
-    for name in DROPOUTS:
-        patches.replace(functional, name, dropout)
+    for name, draws in DROPOUTS.items():
+        patches.replace(functional, name, functools.partial(_nothing_dropped, draws))
     patches.replace(functional, "scaled_dot_product_attention", scaled_dot_product_attention)
     for name in RECURRENT:
         patches.replace(torch._VF, name, functools.partial(_undropped, getattr(torch._VF, name)))
 
 
+def _nothing_dropped(
+    draws: bool, input: Any, p: float = 0.5, training: bool | None = None, inplace: bool = False
+) -> Any:
+    """What a program writes into the result must not reach what went in, where that is so with dropout."""
+    drops = p > 0 and (draws if training is None else training)
+    return input.clone() if drops and not inplace else input
+
+
 def _undropped(recurrent: Any, *args: Any) -> Any:
-    """Called as torch.nn.LSTM does it: (..., weights, has biases, number of layers, dropout, training, ...)."""
-    chance = next(i for i, each in enumerate(args) if isinstance(each, list)) + 3
+    """Called as torch.nn.LSTM does it: (..., has biases, number of layers, dropout, training, ...)."""
+    chance = next(i for i, each in enumerate(args) if isinstance(each, bool)) + 2
     return recurrent(*args[:chance], 0.0, *args[chance + 1 :])
 
 

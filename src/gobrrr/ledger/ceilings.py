@@ -47,7 +47,7 @@ def _by_window(machine: Machine, recording: Recording, matmul_precision: str | N
         return machine
     host = host_ops(recording, window, trace, replay(window.lines, window.offset))
     products, streams = _reached(host, trace)
-    fp32 = "fp32" if matmul_precision in (None, "highest") else "fp32_medium"
+    fp32 = machine.fp32_path(matmul_precision, convolved=False)
     threads = recording.start.threads
     return msgspec.structs.replace(
         machine,

@@ -216,7 +216,7 @@ class StepStats(msgspec.Struct, frozen=True):
     @property
     def average_ns(self) -> float:
         """With what rare slow steps add: whoever waits for an epoch waits for them too, so rates are of it."""
-        return self.plain_wall_ns + self.outlier_ns
+        return max(self.plain_wall_ns, self.mean_ns) if self.averaged else self.plain_wall_ns + self.outlier_ns
 
 
 class OtherLoop(msgspec.Struct, frozen=True):

@@ -52,9 +52,7 @@ class Prices:
         self, machine: Machine, threads: int, matmul_precision: str | None, tf32: Collection[str] = ()
     ) -> None:
         self._machine, self._threads, self._tf32 = machine, threads, tf32
-        self._fp32 = "fp32" if matmul_precision in (None, "highest") else "fp32_medium"
-        in_bf16 = machine.fp32_medium_error > 0 and not machine.medium_is_fp32
-        self._fp32_convolved = "fp32" if in_bf16 else self._fp32  # what is set for products leaves them alone
+        self._precision = matmul_precision
         self.priced = True
 
     @classmethod
@@ -82,7 +80,7 @@ class Prices:
 
     def flop_rate(self, dtype: str, convolved: bool = False) -> float | None:
         """Ceiling for a dtype, FLOP/s; without units for it, that of the dtype that it is computed in."""
-        fp32 = self._fp32_convolved if convolved else self._fp32
+        fp32 = self._machine.fp32_path(self._precision, convolved)
         ways = (fp32 if dtype == "fp32" else dtype, *(("bf16",) if dtype == "fp8" else ()), "fp32")
         return next((rate for way in ways if (rate := self._machine.flop_rate(way, self._threads))), None)
 

@@ -93,7 +93,7 @@ def step_stats(recording: Recording, device_ns: float = 0.0) -> StepStats:
         profiled_count=len(profiled), warmup_count=_dropped(recording, plain),
         kind=_kind(recording, main),
         loop=main.word, mean_ns=float(walls.mean()),
-        outlier_ns=max(0.0, float(walls.mean() - np.median(told))),
+        outlier_ns=max(0.0, float(walls.mean() - np.median(told if ahead else walls))),
         drift=_drift(levelled(walls, begins)),
         overhead_share=cost.average if cost else _overhead(recording, middle),
         overhead_low=cost.low if cost else None, overhead_high=cost.high if cost else None,

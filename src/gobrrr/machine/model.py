@@ -94,6 +94,13 @@ class Machine(msgspec.Struct, frozen=True):
         """Whether a product under set_float32_matmul_precision("medium") is as accurate here as fp32's own."""
         return 0 < self.fp32_medium_error <= SAME_ACCURACY * self.fp32_error
 
+    def fp32_path(self, precision: str | None, convolved: bool) -> str:
+        """The key of the ceiling that an fp32 op runs under at that float32 matmul precision (None: torch's own).
+        Products take oneDNN's path where they are told to, convolutions always; but these stay in fp32 where "medium"
+        is bfloat16 (with AMX 160 GFLOP/s, where products reach 554)."""
+        fast = self.medium_is_fp32 if convolved else precision not in (None, "highest")
+        return "fp32_medium" if fast else "fp32"
+
     def flop_rate(self, dtype: str, threads: int) -> float | None:
         """Ceiling in FLOP/s at `threads` intra-op threads, interpolated between 1 and all; None if not measured."""
         one = self.matmul.get("1", {}).get(dtype)

@@ -260,11 +260,16 @@ def _log_softmax_of_functional(
 def _log_softmax(logits: LazyLogits, dim: int | None = None, dtype: Any = None) -> LazyLogits | None:
     if logits.normalised or dtype is not None or dim not in (-1, logits.dim() - 1) or not torch.is_grad_enabled():
         return None
-    with torch._C.DisableTorchFunctionSubclass(), torch.no_grad():  # autocast may widen it
-        wide = torch.empty((1, 1), dtype=logits.dtype, device=logits.device).log_softmax(-1).dtype
+    wide = _dtype_of(lambda one: one.log_softmax(-1), logits)
     made = logits.with_hidden(logits.hidden, wide)
     made.normalised, made._made = True, Made(logits, lambda whole: _log_probabilities(whole, wide), copies=True)
     return made
+
+
+def _dtype_of(torchs: Callable[[torch.Tensor], torch.Tensor], logits: LazyLogits) -> torch.dtype:
+    """Of what torch gives for such logits: autocast may widen it."""
+    with torch._C.DisableTorchFunctionSubclass(), torch.no_grad():
+        return torchs(torch.zeros((1, 1), dtype=logits.dtype, device=logits.device)).dtype
 
 
 def _log_probabilities(logits: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -277,7 +282,7 @@ def _nll_loss(
 ) -> torch.Tensor | None:  # fmt: skip
     if not logits.normalised:
         return None
-    return _cross_entropy(logits, target, weight, size_average, ignore_index, reduce, reduction)
+    return _chunked(F.nll_loss, logits, target, weight, size_average, ignore_index, reduce, reduction)
 
 
 def _needs_gradient(logits: LazyLogits) -> bool:
@@ -288,9 +293,18 @@ def _cross_entropy(
     logits: LazyLogits, target: Any, weight: Any = None, size_average: Any = None, ignore_index: int = -100,
     reduce: Any = None, reduction: str = "mean", label_smoothing: float = 0.0,
 ) -> torch.Tensor | None:  # fmt: skip
-    if not isinstance(target, torch.Tensor) or target.is_floating_point() or logits.dim() != 2 or target.dim() != 1:
+    if label_smoothing:
         return None
-    if weight is not None or size_average is not None or reduce is not None or label_smoothing:
+    return _chunked(F.cross_entropy, logits, target, weight, size_average, ignore_index, reduce, reduction)
+
+
+def _chunked(
+    torchs: Callable[..., torch.Tensor], logits: LazyLogits, target: Any, weight: Any, size_average: Any,
+    ignore_index: int, reduce: Any, reduction: str,
+) -> torch.Tensor | None:  # fmt: skip
+    if not isinstance(target, torch.Tensor) or target.dtype != torch.int64 or logits.dim() != 2 or target.dim() != 1:
+        return None
+    if weight is not None or size_average is not None or reduce is not None:
         return None
     if reduction not in ("mean", "sum") or not logits.head.is_as_it_was or len(target) != len(logits):
         return None
@@ -300,7 +314,7 @@ def _cross_entropy(
         found = chunks.cross_entropy(
             *head, target, ignore_index, reduction == "mean", logits.product_dtype, logits.chunks
         )
-    return found.to(logits.dtype)
+    return found.to(_dtype_of(lambda one: torchs(one, target.new_zeros(1)), logits))
 
 
 _T: Any = torch.Tensor

@@ -245,13 +245,9 @@ def slow_fp32_path(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
 
 
 def _fp32_rate(op: OpGroup, ledger: Ledger, machine: Machine) -> float:
-    """The fp32 ceiling this op runs under: products under "medium", and convolutions always, take oneDNN's path; but
-    these stay in fp32 where "medium" is bfloat16 (with AMX 160 GFLOP/s, where products reach 554)."""
-    default = machine.flop_rate("fp32", ledger.threads) or 0.0
-    medium = machine.flop_rate("fp32_medium", ledger.threads) or 0.0
-    set_so = ledger.facts.settings.matmul_precision == "medium"
-    fast_path = machine.medium_is_fp32 if op.name in CONVOLUTIONS else set_so
-    return max(default, medium) if fast_path else default
+    """The fp32 ceiling this op runs under."""
+    path = machine.fp32_path(ledger.facts.settings.matmul_precision, op.name in CONVOLUTIONS)
+    return max(machine.flop_rate(each, ledger.threads) or 0.0 for each in ("fp32", path))
 
 
 def _held_up(ledger: Ledger, names: frozenset[str], rate_of: Callable[[OpGroup], float], then: float) -> list[OpGroup]:

@@ -175,7 +175,7 @@ def _step(ledger: Ledger) -> Step:
         if ledger.samples_per_step and ledger.wall
         else None,
         epoch_steps=ledger.steps_per_epoch,
-        outlier_ns=ns(step.outlier_ns),
+        outlier_ns=ns(step.average_ns - step.plain_wall_ns),
         holds=_holds(ledger),
     )
 

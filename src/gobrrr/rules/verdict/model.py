@@ -47,7 +47,8 @@ class Step(msgspec.Struct, frozen=True):
     epoch_steps: float | None = None
     """Steps of one epoch; null where the data set has no length."""
     outlier_ns: int = 0
-    """What rare slow steps (ends of epochs, checkpoints) add to the median when all steps are averaged."""
+    """What rare slow steps (ends of epochs, checkpoints) add to the step that is told when all are averaged; 0 where
+    that is their mean already."""
     holds: tuple[tuple[str, int], ...] = ()
     """(batches, an optimizer's updates, backward passes; how many of them) where a step holds more than one of any."""
     loop: str = ""
