@@ -53,6 +53,11 @@ class TestOutcome:
         assert found is not None and found.change_ns == pytest.approx(10 * MS)
         assert (found.saving.low_ns, found.saving.expected_ns) == (0, 0)
 
+    def test_what_an_op_takes_more_is_work_that_its_recorded_time_says_nothing_of(self) -> None:
+        """The backward of a pooling that copies its images took three times its time, of which a third was its own."""
+        found = outcome(a_scene(10 * MS, 20 * MS), rounds((20 * MS, 60 * MS), (20 * MS, 20 * MS)), 100 * MS)
+        assert found is not None and found.change_ns == pytest.approx(30 / 40 * 40 * MS)
+
     def test_where_the_stage_is_unlike_the_step_the_interval_holds_both_readings(self) -> None:
         scene = a_scene(40 * MS, 10 * MS)  # the second took a fifth of the first, and here it takes as long
         found = outcome(scene, rounds((20 * MS, 20 * MS), (20 * MS, 2 * MS)), 100 * MS)

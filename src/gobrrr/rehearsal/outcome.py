@@ -67,13 +67,15 @@ def _outcome(scene: Scene, played: Played, parts: tuple[Part, ...], wall_ns: flo
     left = scene.left_ns + sum(part.ns for part in scene.parts[len(parts) :])
     more = 1.0 + left / today  # what was left out does as the rest
     speed = today / (_took(played, parts) or today)
-    added = [speed * sum(_timed(p, s) for p, s in zip(parts, each, strict=True) if not p.ns) for each in played.rounds]
-    shares = [sum(_by_share(p, s) for p, s in zip(parts, each, strict=True) if p.ns) for each in played.rounds]
+    added, shares = (
+        [sum(_by_share(p, s, speed) for p, s in zip(parts, each, strict=True) if bool(p.ns) == known)
+         for each in played.rounds] for known in (False, True)
+    )  # fmt: skip
     timed = [speed * sum(map(_timed, parts, each)) for each in played.rounds]
     scaled = [more * share + cost for share, cost in zip(shares, added, strict=True)]
     sure = [share + cost for share, cost in zip(shares, added, strict=True)]
     expected = float(np.median(scaled))
-    margin = FAITHFUL * sum(abs(_by_share(p, _medians(played, i))) for i, p in enumerate(parts)) + ALIKE * today
+    margin = FAITHFUL * sum(abs(_by_share(p, _medians(played, i), speed)) for i, p in enumerate(parts)) + ALIKE * today
     low = min(median_interval(sure)[0], median_interval(timed)[0]) - margin - scene.worse_ns
     low = low if 1 / UNSURE <= speed <= UNSURE else 0.0
     high = max(median_interval(scaled)[1], median_interval(timed)[1]) + more * margin + scene.better_ns
@@ -115,11 +117,11 @@ def _took(played: Played, parts: tuple[Part, ...]) -> float:
     return sum(part.calls * _medians(played, i)[0] for i, part in enumerate(parts))
 
 
-def _by_share(part: Part, sides: tuple[float, float]) -> float:
+def _by_share(part: Part, sides: tuple[float, float], speed: float) -> float:
+    """The share of its recorded time that a part loses. What it takes more is other work (a copy inside of a pooling's
+    backward), of which its recorded time says nothing: that at the speed of the step."""
     today, then = sides
-    if part.ns and today:
-        return part.ns * (1.0 - then / today)
-    return part.calls * (today - then)
+    return part.ns * (1.0 - then / today) if part.ns and today >= then > 0 else speed * part.calls * (today - then)
 
 
 def _timed(part: Part, sides: tuple[float, float]) -> float:
