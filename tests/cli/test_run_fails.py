@@ -106,7 +106,7 @@ def test_a_program_whose_children_train_is_told_what_to_type(gobrrr: Runner, tmp
 HOGWILD = """
 import torch, torch.multiprocessing as mp
 def train(model):
-    import time; end = time.process_time() + 6
+    import time; end = time.process_time() + 3
     while time.process_time() < end: model(torch.randn(64, 64)).sum().backward()
 if __name__ == "__main__":
     model = torch.nn.Linear(64, 64).share_memory()

@@ -36,8 +36,8 @@ def deep(n):
 gc.set_threshold(5)
 sampler = Sampler(threading.main_thread().ident, 1e-4, lambda file: True)
 sampler.start()
-until = time.monotonic() + 20
-while len(sampler.t) < 3000 and time.monotonic() < until:
+until = time.monotonic() + 8
+while len(sampler.t) < 1000 and time.monotonic() < until:
     for n in range(30):
         deep(n)
 sampler.stop()
