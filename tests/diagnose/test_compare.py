@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from gobrrr.cli.main import main
 from gobrrr.ledger.comparison import Side, compared
+from gobrrr.ledger.model import StepStats
 from gobrrr.ledger.optimes import OpTime, op_times
 from gobrrr.recording.sources import Source, read
 from tests.diagnose.test_files import Event, event, kernel, training, write
@@ -180,6 +181,20 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert json.loads(capsys.readouterr().out)["vanished"] == ["BRR405"]
     assert main(["compare", a, str(tmp_path)]) == 2
     assert "name one of them" in capsys.readouterr().err
+
+
+def test_a_recording_without_steps_is_told_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a run whose program ended before its first step."""
+    from gobrrr.pipeline import comparing
+
+    real = comparing.judged
+    a, b = (str(write(tmp_path / f"{n}.json", training(wait=10))) for n in ("a", "b"))
+    monkeypatch.setattr(comparing, "judged", lambda *args: (replace(real(*args)[0], step=StepStats()), real(*args)[1]))
+    assert main(["compare", a, b]) == 2
+    said = capsys.readouterr().err
+    assert f"{a} has no steps to compare" in said and f"gobrrr report {a}" in said
 
 
 @pytest.mark.skipif(not TRACES.is_dir(), reason="needs the real traces: set GOBRRR_TRACES")
