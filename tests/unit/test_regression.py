@@ -187,6 +187,14 @@ def test_lines_are_held_against_each_other_by_shares_where_the_steps_are() -> No
     assert grown.what == "aten::bmm" and grown.before_ns == pytest.approx(6.0 * MS)  # 20 % of a step then, 40 % now
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_of_lines_that_take_as_long_the_first_is_named(turned: bool) -> None:
+    """Whatever order they come in: two reports of one run must name the same line."""
+    two = [OpGroup("aten::mm", phase="forward", where=(Span("model.py", n, "Net.forward"),), ns=MS) for n in (7, 9)]
+    (line,) = line_times(samples.starved_ledger(ops=tuple(two[::-1] if turned else two), host=(), lines=()))
+    assert (line.where.line, line.ns) == (7, 2 * MS)
+
+
 def test_the_lines_of_a_ledger_are_summed_by_function() -> None:
     other = Span("model.py", 40, "Attention.forward")
     ledger = samples.starved_ledger(

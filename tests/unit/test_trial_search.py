@@ -128,6 +128,14 @@ def test_what_findings_promise_is_raced_as_one_beside_the_best_of_it_alone() -> 
     assert found.best() == whole and found.refuse(whole) == WHOLE, "of which the guard takes the riskiest out"
 
 
+@pytest.mark.parametrize(("ceiling", "first"), [(29, "sure"), (31, "risky")])
+def test_of_remedies_for_one_cause_that_goes_first_which_may_bring_most(ceiling: float, first: str) -> None:
+    """If that is at least what the likeliest is expected to bring, 30."""
+    known = [candidate("sure", 30, 30.5, cause="BRR102"), candidate("risky", 10, ceiling, cause="BRR102"),
+             candidate("malloc", 20, cause="BRR202")]  # fmt: skip
+    assert openers.promised(known, 100 * MS, lambda *_: False) == (first, "malloc")
+
+
 def test_a_promise_for_the_same_cause_or_against_a_better_one_or_of_little_has_no_part() -> None:
     found = promising(
         candidate("packing", 39, cause="BRR409"),

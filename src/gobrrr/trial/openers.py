@@ -50,7 +50,7 @@ def promised(ranked: Sequence[Candidate], step_ns: float, clash: Callable[[str, 
         if each.predicted.expected_ns < PROMISED * step_ns or each.cause in causes:
             continue
         rivals = [c for c in quick if c.cause == each.cause and c.predicted.expected_ns >= PROMISED * step_ns]
-        for remedy in _by_hope(each, rivals):
+        for remedy in _by_hope(rivals):
             # What it needs has nothing to gain where it is no candidate: batches are cut already, say.
             needed = NEEDS.get(remedy.name)
             stack = dict.fromkeys((needed, remedy.name) if needed in names else (remedy.name,))
@@ -61,12 +61,11 @@ def promised(ranked: Sequence[Candidate], step_ns: float, clash: Callable[[str, 
     return tuple(found) if len(found) > 1 else ()
 
 
-def _by_hope(first: Candidate, others: Sequence[Candidate]) -> list[Candidate]:
-    """Of remedies for one cause those that may bring most, if that is at least what the first is expected to: alone a
-    GPT's bf16 pays for fresh pages at its casts, and promised 104 ms where bf16 inside of products alone did 123;
-    beside malloc's thresholds it made the step 2.3 times as fast, the other one 2.0."""
-    able = [each for each in others if each.predicted.ceiling_ns >= first.predicted.expected_ns]
-    return sorted((first, *able), key=lambda each: -each.predicted.ceiling_ns)
+def _by_hope(rivals: Sequence[Candidate]) -> list[Candidate]:
+    """Of remedies for one cause that first which may bring most: alone a GPT's bf16 pays for fresh pages at its casts,
+    and promised 104 ms where bf16 inside of products alone did 123; beside malloc's thresholds it made the step 2.3
+    times as fast, the other one 2.0."""
+    return sorted(rivals, key=lambda each: -each.predicted.ceiling_ns)
 
 
 def without_doubt(whole: Stack, known: Mapping[str, Candidate], step_ns: float) -> list[Stack]:
