@@ -586,6 +586,41 @@ class CallsWhatCounts(CountingBeneath):
         return super().__getitem__(index) + 1 if index > 1000 else torch.zeros(1)
 
 
+def quietly(function: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(function)
+    def inner(*args: Any) -> Any:
+        return function(*args)
+
+    return inner
+
+
+class CallsWhatCountsDecorated(CountingBeneath):
+    @quietly
+    def __getitem__(self, index: int) -> Any:
+        return super().__getitem__(index) + 1 if index > 1000 else torch.zeros(1)
+
+
+Beneath = CountingBeneath
+
+
+class CallsWhatCountsByAnotherName(CountingBeneath):
+    def __getitem__(self, index: int) -> Any:
+        return Beneath.__getitem__(self, index) + 1 if index > 1000 else torch.zeros(1)
+
+
+class CountsInAMethodDecorated(Rows):
+    count = 0
+
+    def step(self) -> None:
+        self.count += 1
+
+    @quietly
+    def __getitem__(self, index: int) -> Any:
+        if index > 1000:
+            self.step()
+        return torch.zeros(1)
+
+
 class Compose:
     def __init__(self, *transforms: Any) -> None:
         self.transforms = transforms
@@ -614,9 +649,15 @@ ORDINARY: dict[str, Callable[[Path], Any]] = {
 }
 
 
-def test_a_method_that_is_reached_by_super_is_read() -> None:
-    loader, why, _ = made("one_worker", CallsWhatCounts())
+@pytest.mark.parametrize("kind", [CallsWhatCounts, CallsWhatCountsDecorated, CallsWhatCountsByAnotherName])
+def test_a_method_of_a_base_that_is_called_is_read(kind: Any) -> None:
+    loader, why, _ = made("one_worker", kind())
     assert not loader.num_workers and "CountingBeneath.__getitem__" in why
+
+
+def test_what_a_decorated_method_calls_is_read() -> None:
+    loader, why, _ = made("one_worker", CountsInAMethodDecorated())
+    assert not loader.num_workers and "CountsInAMethodDecorated.step" in why
 
 
 @pytest.mark.parametrize("what", ORDINARY)

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import random
+import weakref
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
 
@@ -23,9 +26,9 @@ from gobrrr.remedies.seams import Seams  # noqa: E402
 
 
 @contextlib.contextmanager
-def applied() -> Iterator[list[str]]:
+def applied(failed: Callable[[BaseException], object] | None = None) -> Iterator[list[str]]:
     said: list[str] = []
-    seams = Seams(lambda remedy, detail: said.append(remedy))
+    seams = Seams(lambda remedy, detail: said.append(remedy), failed)
     seams.install(["keep_activations"])
     try:
         yield said
@@ -216,7 +219,7 @@ class Averaged(nn.Module):
         self.before, self.after = nn.Linear(8, 8), nn.Linear(8, 8)
         self.register_buffer("centre", torch.zeros(8))
         self.seen, self.losses, self.calls, self.how, self.since = torch.zeros(8), [], 0, how, [since]
-        self.counts = {"calls": [0]}
+        self.counts, self.kept, self.hits = {"calls": [0]}, [torch.ones(8)], np.zeros(2)
 
     def forward(self, x: torch.Tensor) -> Any:
         if self.how == "last":
@@ -239,6 +242,12 @@ class Averaged(nn.Module):
             self.centre = self.centre.lerp(x.mean(0), 0.1)
         elif self.how == "dict":
             self.counts["calls"][0] += 1
+        elif self.how == "entry":
+            mean = x.mean(0)
+            self.kept[0] = self.kept[0] * 0.9
+            self.kept[0] = self.kept[0] + mean  # where the one of before was, in memory
+        elif self.how == "array":
+            self.hits[0] += 1
         elif self.how == "random":
             self.drawn = None if random.random() < 2 else x
         else:
@@ -246,7 +255,7 @@ class Averaged(nn.Module):
 
     def state(self) -> list[Any]:
         counted = [self.calls, len(self.losses), *self.counts["calls"]]
-        return [*self.parameters(), self.centre, self.seen, torch.tensor(counted)]
+        return [*self.parameters(), self.centre, self.seen, *self.kept, torch.tensor([*counted, *self.hits])]
 
 
 def averaged(model: Averaged, reentrant: bool, steps: int = 3) -> list[Any]:
@@ -261,7 +270,7 @@ def averaged(model: Averaged, reentrant: bool, steps: int = 3) -> list[Any]:
     return [*model.state(), torch.tensor(random.random())]
 
 
-HOW = ["first", "last", "counter", "list", "dict", "attribute", "data", "new", "random"]
+HOW = ["first", "last", "counter", "list", "dict", "attribute", "data", "new", "random", "entry", "array"]
 
 
 @pytest.mark.parametrize("how", HOW)
@@ -274,10 +283,29 @@ def test_what_moves_in_each_forward_goes_on_doing_so_as_often(how: str, reentran
     assert bool(said) is (how == "last" and not reentrant)  # torch stops before it comes to it again
 
 
-def test_an_average_that_begins_to_move_later_takes_the_remedy_away() -> None:
+@pytest.mark.parametrize("how", ["first", "entry", "array"])
+def test_what_begins_to_move_later_takes_the_remedy_away(how: str) -> None:
     with applied() as said, pytest.raises(GobrrrError, match="begun to change"):
-        averaged(Averaged("first", since=2), True, 4)
+        averaged(Averaged(how, since=2), True, 4)
     assert said
+
+
+@pytest.mark.parametrize("array", [np.zeros(1 << 18), np.array([None, 1])])
+def test_an_array_that_is_too_much_to_look_at_or_holds_objects_is_computed_again_with(array: Any) -> None:
+    layer = nn.Linear(8, 8)
+    layer.table = array
+    with applied() as said:
+        twice(layer, torch.ones(4, 8))
+    assert not said
+
+
+def test_a_look_keeps_no_class_alive() -> None:
+    kind = type("Kind", (), {})
+    moved.Glance([[kind()]])
+    ref = weakref.ref(kind)
+    del kind
+    gc.collect()
+    assert ref() is None
 
 
 class Noisy(nn.Module):
@@ -288,44 +316,97 @@ class Noisy(nn.Module):
         torch.manual_seed(0)
         self.inner, self.stream, self.draw, self.is_on = nn.Linear(8, 8), stream, draw, False
 
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
+    def forward(self, x: torch.Tensor, *given: Any) -> torch.Tensor:
+        stream = given[0] if given else self.stream
         x = nn.functional.dropout(x, 0.5)
-        return self.inner(x * (1 + self.draw(self.stream)) if self.is_on else x).tanh()
+        return self.inner(x * (1 + self.draw(stream)) if self.is_on else x).tanh()
 
 
 NOISE: dict[str, tuple[Callable[[], Any], Callable[[Any], float]]] = {
     "Python's": (lambda: None, lambda _: random.random()),
     "NumPy's": (lambda: None, lambda _: np.random.rand()),
+    "NumPy's over other bits": (
+        lambda: np.random.set_bit_generator(np.random.PCG64(0)), lambda _: np.random.standard_normal(),
+    ),
     "one of torch": (lambda: torch.Generator().manual_seed(1), lambda own: torch.rand(1, generator=own).item()),
     "one of Python": (lambda: random.Random(1), lambda own: own.random()),
     "one of NumPy": (lambda: np.random.default_rng(1), lambda own: own.random()),
     "an old one of NumPy": (lambda: np.random.RandomState(1), lambda own: own.rand()),
-}
+    "an old one over other bits": (lambda: np.random.RandomState(np.random.PCG64(1)), lambda own: own.rand()),
+}  # fmt: skip
 
 
+@pytest.fixture
+def _numpys_own() -> Iterator[None]:
+    usual = np.random.get_bit_generator()
+    yield
+    np.random.set_bit_generator(usual)
+
+
+@pytest.mark.usefixtures("_numpys_own")
+@pytest.mark.filterwarnings("error:get_state")
 @pytest.mark.parametrize("reentrant", [True, False])
+@pytest.mark.parametrize("given", [True, False], ids=["given", "held"])
 @pytest.mark.parametrize("stream", NOISE)
-def test_what_begins_to_draw_later_draws_as_often(stream: str, reentrant: bool) -> None:
+def test_what_begins_to_draw_later_draws_as_often(stream: str, given: bool, reentrant: bool) -> None:
     def trained() -> list[Any]:
-        made, draw = NOISE[stream]
+        make, draw = NOISE[stream]
         random.seed(0)
-        np.random.seed(0)
-        model = Noisy(made(), draw)
+        np.random.set_bit_generator(np.random.MT19937(0))
+        made = make()
+        model = Noisy(None if given else made, draw)
         optimizer = torch.optim.SGD(model.parameters(), 0.1)
         for number in range(6):
             model.is_on = number > 2
             x = torch.linspace(0, 1 + number, 32).view(4, 8).requires_grad_()
             optimizer.zero_grad()
-            checkpointing.checkpoint(model, x, use_reentrant=reentrant).square().sum().backward()
+            more = (made,) if given else ()
+            checkpointing.checkpoint(model, x, *more, use_reentrant=reentrant).square().sum().backward()
             optimizer.step()
-        left = [random.random(), np.random.rand(), torch.rand(1).item(), draw(model.stream)]
+        left = [random.random(), np.random.rand(), torch.rand(1).item(), draw(made)]
         return [*model.parameters(), torch.tensor(left)]
 
     expected = trained()
     with applied() as said:
         found = trained()
     assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
-    assert said
+    assert said or (given and reentrant)  # it may hold a generator that is not known
+
+
+class Counted(nn.Module):
+    """From a step on it draws, and counts what torch does not come to again in backward: always, or from then on."""
+
+    def __init__(self, since: int) -> None:
+        super().__init__()
+        self.inner, self.calls, self.since, self.is_on = nn.Linear(8, 8), 0, since, False
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        noise = random.random() if self.is_on else 0.0
+        y = self.inner(x + noise).tanh()
+        self.calls += not self.since or self.is_on
+        return y
+
+
+@pytest.mark.parametrize("since", [0, 3])
+def test_a_call_that_begins_to_draw_and_changes_something_beside_is_not_made_again(since: int) -> None:
+    model, failed = Counted(since), list[BaseException]()
+    with applied(failed.append) as said:
+        for number in range(6):
+            model.is_on = number >= 3
+            checkpointing.checkpoint(model, torch.ones(4, 8), use_reentrant=False).sum().backward()
+    assert said and model.calls == 6 - since and len(failed) == 1
+
+
+def test_numbers_that_another_thread_draws_meanwhile_are_not_drawn_again() -> None:
+    model, drawn, failed = nn.Linear(8, 8), list[float](), list[BaseException]()
+    is_on = False
+    with applied(failed.append) as said, ThreadPoolExecutor(1) as pool:
+        model.register_forward_hook(lambda *_: drawn.append(pool.submit(random.random).result()) if is_on else None)
+        pool.submit(int).result()
+        for number in range(4):
+            is_on = number >= 2
+            checkpointing.checkpoint(model, torch.ones(4, 8), use_reentrant=False).sum().backward()
+    assert said and len(set(drawn)) == len(drawn) and "another thread" in str(failed[0])
 
 
 class Strange:

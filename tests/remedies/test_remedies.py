@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -165,21 +166,69 @@ def test_anomaly_mode_stays_off_each_time_and_ends_as_the_program_ended_it() -> 
 
 
 SWITCH = "Distribution.set_default_validate_args"
+LIBRARY = f"""
+from contextlib import contextmanager
+from torch.distributions import Distribution
+
+def enable_validation(value):
+    {SWITCH}(value)
+
+@contextmanager
+def validation_enabled(value):
+    before = Distribution._validate_args
+    enable_validation(value)
+    yield
+    enable_validation(before)
+
+enable_validation(True)
+"""
 
 
-def test_distributions_are_unchecked_also_where_a_library_checks_them_again_and_checked_after() -> None:
+@pytest.fixture
+def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The name of one that switches the checks on when it is imported, as pyro does."""
+    (tmp_path / "site-packages").mkdir()
+    (tmp_path / "site-packages" / "checks_all.py").write_text(LIBRARY)
+    monkeypatch.syspath_prepend(tmp_path / "site-packages")
+    monkeypatch.delitem(sys.modules, "checks_all", raising=False)
+    return "checks_all"
+
+
+def test_distributions_are_unchecked_also_where_a_library_checks_them_again_and_checked_after(library: str) -> None:
     from torch.distributions import Distribution, Normal
 
     Distribution.set_default_validate_args(True)  # dynamo switches it off for good
     seams = Seams()
     seams.install(["unchecked_distributions"])
-    as_a_library = compile(f"{SWITCH}(True)", "/usr/lib/python3/site-packages/pyro/__init__.py", "exec")
-    exec(as_a_library, {"Distribution": Distribution})  # as pyro does when it is imported
+    checks = importlib.import_module(library)
+    train(1)
+    with checks.validation_enabled(True), pytest.raises(ValueError):
+        Normal(torch.zeros(1), -torch.ones(1))
     train(1)
     assert Normal(torch.zeros(1), -torch.ones(1)).scale.item() == -1
     seams.remove()
     with pytest.raises(ValueError):
         Normal(torch.zeros(1), -torch.ones(1))
+
+
+@pytest.mark.parametrize("by_a_library", [False, True])
+def test_the_programs_own_last_word_on_checks_stays(by_a_library: bool, library: str) -> None:
+    from torch.distributions import Distribution
+
+    Distribution.set_default_validate_args(True)
+    seams = Seams()
+    seams.install(["unchecked_distributions"])
+    ask = importlib.import_module(library).enable_validation if by_a_library else Distribution.set_default_validate_args
+    try:
+        ask(True)
+        train(1)
+        assert Distribution._validate_args
+        ask(False)
+        seams.remove()
+        assert not Distribution._validate_args
+    finally:
+        seams.remove()
+        Distribution.set_default_validate_args(True)
 
 
 def test_distributions_are_checked_where_the_program_itself_asks_for_it() -> None:
@@ -261,3 +310,7 @@ def test_the_checks_of_pyro_go_with_those_of_torch_and_come_back(monkeypatch: py
     assert values == {"validate_infer": False, "validate_poutine": False, "cholesky_relative_jitter": 4.0}
     seams.remove()
     assert values["validate_infer"] is True and values["validate_poutine"] is False
+    seams.install(["unchecked_distributions"])
+    values["validate_infer"] = False  # the program's own last word
+    seams.remove()
+    assert values["validate_infer"] is False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 import weakref
 from collections.abc import Callable, Hashable
 from itertools import count
@@ -22,6 +23,9 @@ OPTIONS = ("use_reentrant", "context_fn", "determinism_check", "debug", "early_s
 """Of checkpoint itself; all other keyword arguments are the function's."""
 
 MOVES_LATER = "a checkpointed function has begun to change what it holds, and did so once instead of twice"
+DRAWS_LATER = (
+    "random numbers were drawn during a checkpointed function, by it once instead of twice or by another thread"
+)
 MOST = 10_000
 """Ways of calls that are remembered."""
 
@@ -31,8 +35,10 @@ class KeepActivations(Remedy):
     function and no more. Calls that do something else beside are left alone: other contexts, random numbers that are
     not to be the same, and inputs of which none asks for a gradient, which reentrant checkpointing lets through without
     one. The first call of each function is computed again as ever, and looked at: where that moves something (a batch
-    norm's statistics, an average, a counter), it goes on moving twice. In code that is compiled only the layers are
-    reached: dynamo knows torch's function by its place."""
+    norm's statistics, an average, a counter), it goes on moving twice. A call that begins to draw random numbers later,
+    and does nothing else that can be seen, is thrown away and made again as ever, with the same numbers; not where
+    another thread may have drawn them. In code that is compiled only the layers are reached: dynamo knows torch's
+    function by its place."""
 
     name = "keep_activations"
     title = "keeps activations for backward where memory has room, instead of computing them again"
@@ -43,7 +49,8 @@ class KeepActivations(Remedy):
     conflicts: ClassVar[tuple[str, ...]] = ("activation_checkpointing",)
     unseen = (
         "what a checkpointed function changes outside of its modules' attributes and tensors, its closure and the "
-        "globals that it names (in a hook, deep within an object, on disk) changes once a step instead of twice"
+        "globals that it names (in a hook, deep within an object, on disk) changes once a step instead of twice; three "
+        "times in a call that begins to draw random numbers: it is thrown away and made again"
     )
     by_hand = "TrainingArguments(..., gradient_checkpointing=False)  # or layer(x) for checkpoint(layer, x)"
     edit = SetKeyword(ARGUMENTS, "gradient_checkpointing", "False", of=("transformers", "trl"))
@@ -86,11 +93,14 @@ class KeepActivations(Remedy):
             before = Glance(things)
             result = function(*args, **{name: given for name, given in kwargs.items() if name not in OPTIONS})
             after = Glance(things)
-            if way.has_new(before.moved(after)):
-                seams.give_up(GobrrrError(f"{self.name}: {MOVES_LATER}", f"gobrrr tune --without {self.name}"))
-            if before.put_back_drawn(after):  # by a function that draws from now on
+            moved, drew = before.moved(after), before.drew(after)
+            if drew and not moved and threading.active_count() == 1:  # by the function, and nobody else, from now on
+                before.put_back_drawn(after)
                 way.moves_again()
                 return plain(function, *args, **kwargs)
+            if drew or way.has_new(moved):
+                later = MOVES_LATER if way.has_new(moved) else DRAWS_LATER
+                seams.give_up(GobrrrError(f"{self.name}: {later}", f"gobrrr tune --without {self.name}"))
             return result
 
         def undo() -> None:

@@ -28,6 +28,8 @@ _TORCHS_OWN = frozenset(vars(Module())) - {"training"}
 """Attributes of every module: tensors and parts are asked for one by one, hooks are not looked at."""
 _SIMPLE = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 """Classes of tensors that have an address and can be compared."""
+BYTES = 1 << 20
+"""Of an array that is looked at before and after each call: some 0.1 ms."""
 _FILES = UserFiles()
 
 
@@ -94,33 +96,38 @@ class _Held(NamedTuple):
 
 class Glance:
     """A quick look, before and after each call: tensors by torch's count of writes, plain values by what they are,
-    containers by the same of their entries, generators by their state, all else by which it is."""
+    containers by the same of their entries, arrays by their bytes, generators by their state, all else by which it
+    is."""
 
     def __init__(self, things: list[Any]) -> None:
         self._held: list[Any] = []
         self._counts: list[Any] = []
+        entries: list[Any] = []
         for thing in things:
             own = vars(thing) if isinstance(thing, Module) else {}
             torchs = [own[name] for name in _TORCHS_OWN if name in own]
             others = [value for _, value in _parts(thing)]
             self._held += torchs + others
             self._counts += [len(value) if isinstance(value, (dict, set)) else 0 for value in torchs]
-            self._counts += map(_count, others)
+            self._counts += [_count(value, entries) for value in others]
+        self._entries = entries  # held, so that no other has the id of one
         self._drawn, self._torchs = _drawn(), _Torchs()
 
-    def put_back_drawn(self, later: Glance) -> bool:
-        """Random numbers that Python, NumPy or a generator have drawn until a later look are drawn no more, and torch's
-        with them; whether there were any."""
-        pairs = zip(self._held, self._counts, later._counts, strict=False)
-        streams = [(each, m) for each, m, n in pairs if _is_stream(each) and m != n]
-        for each, before in streams:
+    def drew(self, later: Glance) -> bool:
+        """Whether Python, NumPy or a generator have drawn random numbers until a later look, in whatever thread."""
+        return self._drawn != later._drawn or bool(self._streams(later))
+
+    def put_back_drawn(self, later: Glance) -> None:
+        """What was drawn until a later look is drawn no more, of torch's own streams neither; by another thread too."""
+        for each, before in self._streams(later):
             _set_back(each, before)
-        drawn = self._drawn != later._drawn
-        if drawn:
-            _put_back(*self._drawn)
-        if drawn or streams:
-            self._torchs.put_back()
-        return drawn or bool(streams)
+        _put_back(*self._drawn)
+        self._torchs.put_back()
+
+    def _streams(self, later: Glance) -> list[tuple[Any, bytes]]:
+        """Generators that have drawn, with their state before."""
+        pairs = zip(self._held, self._counts, later._counts, strict=False)
+        return [(each, m) for each, m, n in pairs if m != n and _is_stream(each)]
 
     def moved(self, later: Glance) -> set[int]:
         """The places where a later one found something else, but for streams of random numbers; -1 where there are more
@@ -131,24 +138,39 @@ class Glance:
         return {
             at
             for at, (a, b, m, n) in enumerate(pairs)
-            if not (a is b and _is_stream(a)) and (m != n or not (a is b or _is_same(a, b)))
+            if (m != n or not (a is b or _is_same(a, b))) and not (a is b and _is_stream(a))
         }
 
 
-def _count(value: Any, deep: int = 2) -> Any:
-    """What changes of a value that stays the same one."""
+def _count(value: Any, met: list[Any], deep: int = 2) -> Any:
+    """What changes of a value that stays the same one. Good as long as the entries are held that it adds to `met`."""
     if isinstance(value, PLAIN):
         return 0
     if isinstance(value, torch.Tensor):
         return value._version if counts(value) else 0
     if _is_stream(value):
         return _state(value)
+    if _is_array(value):
+        return _bytes(value)
     if not isinstance(value, CONTAINERS):
         return 0
     if not deep or len(value) > LONG:
         return len(value)
     entries = (*value.keys(), *value.values()) if isinstance(value, dict) else value
-    return tuple(repr(each) if isinstance(each, PLAIN) else (id(each), _count(each, deep - 1)) for each in entries)
+    met += entries
+    return tuple(repr(each) if isinstance(each, PLAIN) else (id(each), _count(each, met, deep - 1)) for each in entries)
+
+
+def _is_array(value: Any) -> bool:
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, numpy.ndarray)
+
+
+def _bytes(array: Any) -> Any:
+    """Equal to those of before as long as they are the same; never where they are too many, or objects' addresses."""
+    if array.nbytes > BYTES or array.dtype.hasobject:
+        return object()
+    return array.shape, str(array.dtype), array.tobytes()
 
 
 def _is_same(one: Any, other: Any) -> bool:
@@ -187,7 +209,7 @@ def _parts(thing: Any) -> Iterator[tuple[Hashable, Any]]:
                 yield (id(thing), name), value
     elif isinstance(thing, FunctionType):
         yield from _named_by(thing)
-    elif isinstance(thing, (*CONTAINERS, torch.Tensor, torch.Generator)):
+    elif isinstance(thing, (*CONTAINERS, torch.Tensor)) or _is_stream(thing) or _is_array(thing):
         yield id(thing), thing
     elif not isinstance(thing, CALLED):
         for name, value in getattr(thing, "__dict__", {}).items():
@@ -203,7 +225,8 @@ def _held(value: Any) -> _Held:
         return _Held(value, mark(value), None if value.requires_grad else value.detach().clone())
     if _is_stream(value):
         return _Held(value, _state(value))
-    return _Held(value, (id(value), _count(value)) if isinstance(value, CONTAINERS) else id(value))
+    entries: list[Any] = []
+    return _Held((value, entries), (id(value), _count(value, entries)))
 
 
 def _within(strangers: list[Any]) -> list[CopiedState] | None:
@@ -216,15 +239,10 @@ def _within(strangers: list[Any]) -> list[CopiedState] | None:
 
 def _is_stream(value: Any) -> bool:
     """A generator of random numbers of torch's, Python's or NumPy's."""
-    kind: Any = type(value)
-    return _makes_streams(kind)
-
-
-@functools.cache
-def _makes_streams(kind: type) -> bool:
+    kind = type(value)
     if kind is torch.Generator or kind is random.Random:
         return True
-    return kind.__module__.startswith("numpy.random") and hasattr(kind, "standard_normal")
+    return str(kind.__module__).startswith("numpy.random") and hasattr(kind, "standard_normal")
 
 
 def _state(stream: Any) -> bytes:
@@ -232,7 +250,8 @@ def _state(stream: Any) -> bytes:
         return bytes(stream.get_state().numpy())
     if type(stream) is random.Random:
         return pickle.dumps(stream.getstate())
-    return pickle.dumps(stream.bit_generator.state if hasattr(stream, "bit_generator") else stream.get_state())
+    old = not hasattr(stream, "bit_generator")  # a RandomState
+    return pickle.dumps(stream.get_state(legacy=False) if old else stream.bit_generator.state)
 
 
 def _set_back(stream: Any, state: bytes) -> None:
@@ -263,10 +282,7 @@ class _Torchs:
 def _drawn() -> tuple[Any, Any]:
     """Where the streams of Python and of NumPy are, in a form that can be compared."""
     numpy = sys.modules.get("numpy")
-    if numpy is None:
-        return random.getstate(), None
-    name, keys, *rest = numpy.random.get_state()
-    return random.getstate(), (name, keys.tobytes(), *rest)
+    return random.getstate(), None if numpy is None else pickle.dumps(numpy.random.get_state(legacy=False))
 
 
 def _put_back(python: Any, numpys: Any) -> None:
@@ -274,5 +290,4 @@ def _put_back(python: Any, numpys: Any) -> None:
     if numpys is not None:
         import numpy as np
 
-        name, keys, *rest = numpys
-        np.random.set_state((name, np.frombuffer(keys, np.uint32), *rest))
+        np.random.set_state(pickle.loads(numpys))

@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import sys
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from gobrrr.capture.userfiles import UserFiles
 from gobrrr.remedies.model import AddStatement, Remedy
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from gobrrr.remedies.seams import Seams
 
 
-PYROS = ("validate_distributions_pyro", "validate_distributions_torch", "validate_infer", "validate_poutine")
+PYROS = ("validate_distributions_pyro", "validate_infer", "validate_poutine")
+OFF: Any = 0
+"""False where it is asked, and told from the program's own False, its last word, which stays when remedies go."""
+IMPORTS = "<frozen importlib"
 
 
 class UncheckedDistributions(Remedy):
     """Distribution.set_default_validate_args(False), at the start and again before the first forward of each model; as
-    the program wants it where it asks for checks itself."""
+    the program wants it where it asks for checks itself, by a library's function or not, and as it said last when
+    remedies are taken away."""
 
     name = "unchecked_distributions"
     title = "lets torch.distributions take its arguments unchecked"
@@ -29,14 +36,16 @@ class UncheckedDistributions(Remedy):
     def apply(self, seams: Seams) -> None:
         from torch.distributions import Distribution
 
-        before, plain = Distribution._validate_args, Distribution.set_default_validate_args
-        wanted: list[bool] = []
+        plain = Distribution.set_default_validate_args
+        wanted = False
 
         def asked(value: bool) -> None:
             """By the program itself it is meant; libraries (pyro) switch it on when they are imported."""
-            if is_user(sys._getframe(1).f_code.co_filename) and value and not wanted:
-                wanted.append(True)
-                seams.declined(self.name, "the program asks for these checks itself")
+            nonlocal wanted
+            if _is_the_programs_word(sys._getframe(1), files):
+                if value and not wanted:
+                    seams.declined(self.name, "the program asks for these checks itself")
+                wanted = bool(value)
             plain(value)
 
         def again(module: Any) -> None:
@@ -44,14 +53,27 @@ class UncheckedDistributions(Remedy):
                 return
             _unchecked_in_pyro(seams)
             if Distribution._validate_args:
-                plain(False)
+                plain(OFF)
 
-        is_user = UserFiles().is_user
-        seams.undo(lambda: plain(before))
+        def undo() -> None:
+            if Distribution._validate_args is OFF:
+                plain(True)
+
+        files = UserFiles()
+        seams.undo(undo)
         again(None)
         seams.replace(Distribution, "set_default_validate_args", staticmethod(asked))
         seams.at_model(again)
         seams.applied(self.name)
+
+
+def _is_the_programs_word(frame: FrameType | None, files: UserFiles) -> bool:
+    """Whether the first of the program's own frames calls, and does not import a library that does."""
+    while frame is not None and not files.is_user(frame.f_code.co_filename):
+        if frame.f_code.co_filename.startswith(IMPORTS):
+            return False
+        frame = frame.f_back
+    return frame is not None
 
 
 def _unchecked_in_pyro(seams: Seams) -> None:
@@ -59,11 +81,15 @@ def _unchecked_in_pyro(seams: Seams) -> None:
     settings = getattr(sys.modules.get("pyro"), "settings", None)
     if settings is None:
         return
-    known = settings.get()
-    on = {name: True for name in PYROS if known.get(name)}
+    on = _those_of_pyro(settings, lambda value: value)
     if on:
-        settings.set(**dict.fromkeys(on, False))
-        seams.undo(lambda: settings.set(**on))
+        settings.set(**dict.fromkeys(on, OFF))
+        seams.undo(lambda: settings.set(**dict.fromkeys(_those_of_pyro(settings, lambda value: value is OFF), True)))
+
+
+def _those_of_pyro(settings: Any, are: Callable[[Any], bool]) -> list[str]:
+    known = settings.get()
+    return [name for name in PYROS if are(known.get(name))]
 
 
 REMEDY = UncheckedDistributions()

@@ -8,6 +8,7 @@ What has no source is not looked at.
 from __future__ import annotations
 
 import ast
+import contextlib
 import inspect
 import textwrap
 import types
@@ -70,11 +71,34 @@ def _methods(kind: type) -> Iterator[tuple[types.FunctionType, str]]:
             value = vars(each).get(name)
             value = value.fget if isinstance(value, property) else value
             if isinstance(value, types.FunctionType):
-                yield value, missing
-                guarded, names = _guarded(value), named(value.__code__)
-                waiting += [(one, guarded.get(one, "")) for one in names]
-                if not {"super", *(base.__name__ for base in kind.__mro__[1:])}.intersection(names):
-                    break  # it hides those of the bases
+                layers = _layers(value)
+                for layer in layers:
+                    yield layer, missing
+                    guarded = _guarded(layer)
+                    waiting += [(one, guarded.get(one, "")) for one in named(layer.__code__)]
+                if len(layers) == 1 and _hides(value, name, kind):
+                    break
+
+
+def _layers(function: types.FunctionType) -> list[types.FunctionType]:
+    """It and, where a decorator gave it, what it wraps or closes over; of packages' functions none."""
+    found = [function]
+    for each in found:  # longer as it goes
+        inner = [getattr(each, "__wrapped__", None), *_closed_over(each)]
+        found += [one for one in inner if isinstance(one, types.FunctionType) and is_own(one) and one not in found]
+    return found
+
+
+def _closed_over(function: types.FunctionType) -> Iterator[Any]:
+    for cell in function.__closure__ or ():
+        with contextlib.suppress(ValueError):  # nothing is in it yet
+            yield cell.cell_contents
+
+
+def _hides(function: types.FunctionType, name: str, kind: type) -> bool:
+    """Whether it is the class's own of this name and calls none of the bases': that takes this name or theirs."""
+    theirs = {name, "super", *(base.__name__ for base in kind.__mro__[1:])}
+    return function.__code__.co_name == name and not theirs.intersection(named(function.__code__))
 
 
 def _guarded(function: types.FunctionType) -> dict[str, str]:
