@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch")
 
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset, default_collate  # noqa: E402
 
-from gobrrr.remedies.batched_fetch import Collate, Rows, takes_many  # noqa: E402
+from gobrrr.remedies.batched_fetch import Collate, Rows, _same_bits, takes_many  # noqa: E402
 from gobrrr.remedies.seams import Seams  # noqa: E402
 
 X, Y = torch.randn(50, 4), torch.arange(50)
@@ -137,7 +137,8 @@ ARRAYS = Pairs(np.random.default_rng(0).normal(size=(50, 3)).astype(np.float32),
 DATA = [
     TensorDataset(X, Y), TensorDataset(X), Subset(TensorDataset(X, Y), range(7, 30)), Pairs(), ARRAYS, Named(),
     Single(), Subset(Subset(Pairs(), range(3, 40)), [5, 3, 9, 9]), Pairs(X.half(), Y.bool()),
-    Pairs(y=np.linspace(0, 1, 50)), WithIndex(),
+    Pairs(y=np.linspace(0, 1, 50)), WithIndex(), Pairs(np.ones((3, 4, 50)).T), Pairs(np.ones((1, 4, 50)).T),
+    Pairs(np.ones((1, 50)).T), Pairs(torch.ones(50, 1, 4, 4).to(memory_format=torch.channels_last)),
 ]  # fmt: skip
 
 
@@ -155,7 +156,7 @@ def test_batches_are_the_same_bit_for_bit(data: Any, workers: int) -> None:
         assert isinstance(DataLoader(data).collate_fn, Collate)
     assert str(found) == str(expected) and pickle.dumps(default_collate(found[:1])) is not None
     for ours, theirs in zip(found, expected, strict=True):
-        torch.testing.assert_close(ours, theirs, rtol=0, atol=0, equal_nan=True)
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=0, equal_nan=True, check_stride=True)
     assert said == (["in the loader's workers"] if workers else [f"{min(8, len(data))} rows in one"])
     assert DataLoader(data).collate_fn is default_collate and str(batches(data)) == str(expected)
 
@@ -207,6 +208,15 @@ def test_missing_values_are_the_same_as_themselves() -> None:
     with applied() as said:
         (found,) = DataLoader(TensorDataset(x), batch_size=2)
     assert said and torch.equal(found[0].view(torch.int32), x.view(torch.int32))
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (3, 1), (0, 2)])
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.float64])
+def test_bits_are_compared_however_a_tensor_lies(shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    plain = torch.ones(shape, dtype=dtype)
+    odd = torch.empty_strided(shape, (7,) * len(shape), dtype=dtype).copy_(plain)
+    assert _same_bits(plain, odd) and not _same_bits(plain, plain.to(torch.complex128))
+    assert _same_bits(plain, odd * 0) == (plain.numel() == 0) and not _same_bits(plain, plain[None])
 
 
 class Twice(Pairs):

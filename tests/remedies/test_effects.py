@@ -6,6 +6,7 @@ import contextlib
 import copy
 import functools
 import gc
+import io
 import os
 import pickle
 import subprocess
@@ -576,6 +577,71 @@ def test_outputs_lie_as_without_it_however_the_image_does(image: Callable[[torch
     torch.testing.assert_close(found[:4], plain[:4])
 
 
+def test_what_a_module_holds_itself_is_given_out_itself() -> None:
+    """Parameters and tensors in attributes, of the model and inside of it; but what a forward has left in an attribute
+    is a convolution's."""
+
+    class Holds(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body, self.inside = nn.Conv2d(3, 8, 3), nn.Linear(4, 2)
+            self.inside.plain = torch.zeros(3, 2)
+
+        def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
+            self.features = self.body(x)
+            return [self.features, self.inside.weight.t(), self.inside.plain.t()]
+
+    model, x = Holds(), torch.rand(2, 3, 8, 8)
+    with applied("channels_last") as said, torch.no_grad():
+        features, *own = model(x)
+        for each in own:
+            each.fill_(7)
+        assert said and features.is_contiguous()
+    assert bool((model.inside.weight == 7).all() and (model.inside.plain == 7).all())
+
+
+def test_only_weights_of_convolutions_lie_otherwise_and_only_for_a_time() -> None:
+    class Mixed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ConvTranspose2d(8, 4, 1), nn.Conv2d(4, 4, 1))
+            self.solid = nn.Conv3d(3, 4, 2)
+            self.own = nn.Parameter(torch.rand(2, 4, 3, 5).transpose(1, 2))
+            self.register_buffer("table", torch.rand(2, 3, 4, 5))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.body(x).sum() + self.own.sum() + self.solid.weight.sum()
+
+    def strides() -> dict[str, tuple[int, ...]]:
+        return {name: each.stride() for name, each in model.state_dict().items()}
+
+    model, x = Mixed(), torch.rand(2, 3, 8, 8)
+    before = strides()
+    with applied("channels_last") as said:
+        model(x).backward()
+        assert said and {name for name, each in strides().items() if each != before[name]} == {
+            "body.0.weight", "body.1.weight", "body.2.weight"
+        }  # fmt: skip
+    assert strides() == before
+    assert all(each.weight.grad.stride() == each.weight.stride() for each in model.body)
+
+
+def test_weights_that_are_made_later_or_of_others_are_not_looked_at() -> None:
+    lazy = nn.LazyConv2d(4, 3)
+    normed = nn.utils.parametrizations.spectral_norm(nn.Conv2d(3, 4, 3))
+    with applied("channels_last") as said:
+        lazy(torch.rand(2, 3, 8, 8))
+        assert not said
+    before = normed.parametrizations.weight[0]._u.clone()
+    seen: list[bool] = []
+    normed.register_forward_pre_hook(
+        lambda module, given: seen.append(torch.equal(before, module.parametrizations.weight[0]._u))
+    )
+    with applied("channels_last") as said:
+        normed(torch.rand(2, 3, 8, 8))
+    assert said and seen == [True], "reading a weight in training would update it"
+
+
 def test_a_model_that_has_its_channels_last_already_keeps_them() -> None:
     model = nn.Sequential(nn.Conv2d(3, 8, 3)).to(memory_format=torch.channels_last)
     with applied("channels_last") as said:
@@ -729,8 +795,9 @@ def test_embeddings_stay_dense_where_sparse_rows_are_refused(kinds: dict[str, An
             step(model, used, torch.tensor([1, 2, 2]))
             loss = model(torch.tensor([3])).square().sum()
             asked += [each.max() for each in torch.autograd.grad(loss, model.parameters())]
-            edge = torch.autograd.graph.get_gradient_edge(model[1].weight)
-            asked += torch.autograd.grad(model(torch.tensor([3])).square().sum(), edge)
+            for part in model:
+                edge = torch.autograd.graph.get_gradient_edge(part.weight)
+                asked += [each.max() for each in torch.autograd.grad(model(torch.tensor([3])).square().sum(), edge)]
         return model[0].weight.detach(), asked
 
     plain, register = trained(**kinds), torch.Tensor.register_hook
@@ -838,6 +905,88 @@ def test_gradients_that_the_program_wants_sparse_stay_so() -> None:
         assert [each.weight.grad.is_sparse for each in (theirs, ours) if each.weight.grad is not None] == [True, False]
 
 
+def filed(model: Any) -> Any:
+    file = io.BytesIO()
+    torch.save(model, file)
+    file.seek(0)
+    return torch.load(file, weights_only=False)
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model)), filed])
+def test_a_copy_of_a_model_has_dense_gradients(copied: Callable[[Any], Any]) -> None:
+    model = nn.Sequential(nn.Embedding(20, 4), nn.Linear(4, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with applied("sparse_gradient") as said:
+        for _ in range(3):
+            step(model, optimizer, torch.tensor([1, 2, 2]))
+        assert said and gradient_of(model[0].weight).is_sparse
+        other = copied(model)
+        step(other, torch.optim.Adam(other.parameters()), torch.tensor([1, 2, 2]))
+        assert not gradient_of(other[0].weight).is_sparse and "sparse" not in str(other)
+    assert str(model) == str(other)
+
+
+def test_what_the_program_says_of_an_embedding_itself_stays() -> None:
+    model = nn.Sequential(nn.Embedding(20, 4), nn.Linear(4, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with applied("sparse_gradient"):
+        for _ in range(3):
+            step(model, optimizer, torch.tensor([1, 2, 2]))
+        assert model[0].sparse and not nn.Embedding(3, 4).sparse
+        model[0].sparse = True
+    assert model[0].sparse and "sparse" not in vars(nn.Embedding)
+
+
+@pytest.mark.parametrize("compiles", [
+    lambda model: torch.compile(model, backend="eager", fullgraph=True), torch.jit.script,
+], ids=["compiled", "script"])  # fmt: skip
+def test_an_embedding_that_is_compiled_hands_on_sparse_gradients(compiles: Callable[[Any], Any]) -> None:
+    model = nn.Sequential(nn.Embedding(20, 4), nn.Linear(4, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with applied("sparse_gradient"):
+        for _ in range(3):
+            step(model, optimizer, torch.tensor([1, 2, 2]))
+        for _ in range(2):
+            step(compiles(model), optimizer, torch.tensor([1, 2, 2]))
+            assert gradient_of(model[0].weight).is_sparse
+    step(compiles(model), optimizer, torch.tensor([1, 2, 2]))
+    assert not gradient_of(model[0].weight).is_sparse
+    torch._dynamo.reset()
+
+
+def test_an_embedding_that_is_parametrized_is_not_computed_for_a_look() -> None:
+    class Counted(nn.Module):
+        num = 0
+
+        def forward(self, weight: torch.Tensor) -> torch.Tensor:
+            self.num += 1
+            return weight * 2
+
+    model, counted = nn.Sequential(nn.Embedding(20, 4), nn.Linear(4, 2)), Counted()
+    nn.utils.parametrize.register_parametrization(model[0], "weight", counted)
+    optimizer, before = torch.optim.SGD(model.parameters(), lr=0.1), counted.num
+    with applied("sparse_gradient"):
+        for number in range(1, 4):
+            step(model, optimizer, torch.tensor([1, 2, 2]))
+            model[1].weight.register_hook(lambda gradient: gradient)
+            assert counted.num == before + number
+
+
+def test_embeddings_stay_dense_where_several_processes_reduce_gradients() -> None:
+    store = torch.distributed.HashStore()
+    torch.distributed.init_process_group("gloo", store=store, rank=0, world_size=1)
+    try:
+        with applied("sparse_gradient") as said:
+            model = nn.Sequential(nn.Embedding(20, 4), nn.Linear(4, 2))
+            parallel = nn.parallel.DistributedDataParallel(model)
+            optimizer = torch.optim.SGD(parallel.parameters(), lr=0.1)
+            for _ in range(3):
+                step(parallel, optimizer, torch.tensor([1, 2, 2]))
+        assert not said
+    finally:
+        torch.distributed.destroy_process_group()
+
+
 def test_float64_becomes_float32() -> None:
     model = nn.Linear(3, 3).double()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -854,10 +1003,52 @@ def test_the_collector_leaves_alone_what_stays() -> None:
     assert (gc.get_threshold(), gc.get_freeze_count()) == before
 
 
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_thresholds_that_the_program_sets_stay(when: str) -> None:
+    before, own = gc.get_threshold(), (900, 9, *gc.get_threshold()[2:])
+    try:
+        with applied("gc_freeze"):
+            for each in ("before", "after"):
+                if each == when:
+                    gc.set_threshold(*own)
+                nn.Linear(1, 1)(torch.ones(1))
+            assert (gc.get_threshold() == own) == (when == "after")
+        assert gc.get_threshold() == own
+    finally:
+        gc.set_threshold(*before)
+
+
+def test_a_full_collection_that_comes_by_itself_finds_all() -> None:
+    before = gc.get_threshold()
+    try:
+        with applied("gc_freeze"):
+            nn.Linear(1, 1)(torch.ones(1))
+            gc.set_threshold(100, 1, 1)
+            if not gc.get_threshold()[2]:
+                pytest.skip("this interpreter makes none by itself")
+            num = gc.get_freeze_count()
+            kept = [[each] for each in range(num)]  # it looks at all once there is a quarter more
+            assert len(kept) == num > 0 and gc.get_freeze_count() == 0
+    finally:
+        gc.set_threshold(*before)
+
+
+def test_callbacks_of_the_collector_that_the_program_has_emptied_stay_so() -> None:
+    before, num = gc.callbacks[:], gc.get_freeze_count()
+    try:
+        with applied("gc_freeze"):
+            nn.Linear(1, 1)(torch.ones(1))
+            gc.callbacks.clear()
+            nn.Linear(1, 1)(torch.ones(1))
+            assert not gc.callbacks
+        assert gc.get_freeze_count() == num
+    finally:
+        gc.callbacks[:] = before
+
+
 MEETS = """
 import ctypes, gc, sys
 from torch import nn
-import numpy as np
 import torch
 from tests.remedies.test_effects import applied
 

@@ -114,9 +114,9 @@ class Rows(Sequence[Any]):
             if not isinstance(leaf, torch.Tensor):
                 return leaf
             place = leaf.untyped_storage().data_ptr()
-            known = place in met
+            own = leaf.clone() if place in met else leaf
             met.add(place)
-            return leaf.clone() if known else leaf
+            return own.reshape(-1).view(own.shape)  # rows of a transposed column would lie as it does
 
         return tree_map(apart, default_convert(data[np.asarray(indices)]))  # type: ignore[no-untyped-call]
 
@@ -226,20 +226,23 @@ def _equal(batch: Any, rows: Rows) -> bool:
 
     try:
         (ours, shape), (whole, other) = tree_flatten(batch), tree_flatten(rows.whole())
+        return shape == other and all(
+            isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor) and _same_bits(a, b)
+            for a, b in zip(ours, whole, strict=True)
+        )
     except (TypeError, ValueError, IndexError, KeyError, RuntimeError):
         return False
-    return shape == other and all(
-        isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor) and a.dtype == b.dtype and _same_bits(a, b)
-        for a, b in zip(ours, whole, strict=True)
-    )
 
 
 def _same_bits(a: Any, b: Any) -> bool:
     """A missing value is the same as itself."""
     import torch
 
-    one, other = a.contiguous().view(torch.uint8), b.contiguous().view(torch.uint8)
-    return a.shape == b.shape and torch.equal(one, other)
+    def bits(tensor: Any) -> Any:
+        """Flat: torch shows no bytes of what has no dimension, nor where one of a single element has an odd stride."""
+        return tensor.clone(memory_format=torch.contiguous_format).reshape(-1).view(torch.uint8)
+
+    return a.dtype == b.dtype and a.shape == b.shape and torch.equal(bits(a), bits(b))
 
 
 REMEDY = BatchedFetch()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from gobrrr.capture.unseen import is_functional
@@ -59,29 +61,54 @@ class ChannelsLast(Remedy):
             if has_own or not any(map(is_scattered, tree_leaves(found))):
                 return found
             unseen = torch.compiler.is_compiling() or is_functional()
-            held = set() if unseen else set(map(memory, [*given, *module.buffers()]))
+            held = set() if unseen else set(map(memory, [*given, *kept_by(module)]))
             return tree_map(lambda each: plain(each, held), found)
 
         def plain(value: Any, held: set[int]) -> Any:
             """As it would lie without: what is written into a part of the program's own tensors must reach them."""
             return value.contiguous() if is_scattered(value) and (not held or memory(value) not in held) else value
 
+        def kept_by(module: Any) -> Iterator[Any]:
+            """But for what a forward has left in an attribute: that lies as our convolutions made it."""
+            yield from module.parameters()
+            yield from module.buffers()
+            for each in module.modules():
+                yield from (value for value in vars(each).values() if not is_scattered(value))
+
         def memory(value: Any) -> int:
             return int(value.untyped_storage().data_ptr()) if is_strided(value) else 0
 
         def lay_out(module: Any) -> None:
-            weights = [m.weight for m in module.modules() if isinstance(m, torch.nn.Conv2d)]
+            weights = _weights(module)
             if not weights or not all(weight.is_contiguous() for weight in weights):  # or has a layout of its own
                 return
             if is_functional():  # weights that are laid out in there crash torch's convolution
                 seams.declined(self.name, "the model is called inside of a transform of torch.func")
                 return
-            module.to(memory_format=torch.channels_last)
-            seams.undo(lambda: module.to(memory_format=torch.contiguous_format))
+            for weight in weights:
+                seams.undo(functools.partial(_lay, weight, torch.contiguous_format))
+                _lay(weight, torch.channels_last)
             seams.replace(module, "forward", replaced(module, laid_out))
             seams.applied(self.name, type(module).__name__)
 
         seams.at_model(lay_out)
+
+
+def _weights(module: Any) -> list[Any]:
+    """Of its convolutions; what a parametrization makes one of, instead of it."""
+    import torch
+
+    kinds = (torch.nn.Conv2d, torch.nn.ConvTranspose2d)
+    own = (p for each in module.modules() if isinstance(each, kinds) for p in each.parameters())
+    known = {id(p): p for p in own if not isinstance(p, torch.nn.UninitializedParameter)}
+    return [p for p in known.values() if p.dim() == 4]
+
+
+def _lay(weight: Any, memory_format: Any) -> None:
+    """In that order, and its gradient with it."""
+    for each in (weight, weight.grad):
+        if each is not None:
+            each.data = each.data.clone(memory_format=memory_format)
 
 
 REMEDY = ChannelsLast()

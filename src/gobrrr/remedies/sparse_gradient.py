@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import functools
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from gobrrr.capture.dynamo import called_from_compiled
 from gobrrr.remedies.groups import at_each_group, parameters_of
-from gobrrr.remedies.model import Remedy
+from gobrrr.remedies.model import Remedy, is_distributed
 
 if TYPE_CHECKING:
     from gobrrr.remedies.seams import Seams
 
 
 class SparseGradient(Remedy):
-    """embedding.sparse = True where the optimizer takes sparse gradients and computes the same with them: plain SGD and
-    Adagrad without momentum and weight decay. Dense again once another one is given the same parameters. To the program
-    itself, and to what clips, each gradient is dense when it reads it."""
+    """embedding.sparse reads True where the optimizer takes sparse gradients and computes the same with them: plain SGD
+    and Adagrad without momentum and weight decay. Dense again once another one is given the same parameters. To the
+    program itself, and to what clips, each gradient is dense when it reads it; a copy of the module is as it was."""
 
     name = "sparse_gradient"
     title = "gives embeddings sparse gradients"
@@ -26,6 +26,7 @@ class SparseGradient(Remedy):
     place = "model"
     saves_memory = True
     serves = "training"
+    unseen = "printed, an embedding says sparse=True meanwhile; its copies and what is saved do not"
     codes = ("BRR206",)
     by_hand = "torch.nn.Embedding(..., sparse=True)"
 
@@ -33,28 +34,28 @@ class SparseGradient(Remedy):
         import torch
 
         embeddings: list[Any] = []
-        switched: list[Any] = []
+        switched: dict[int, Any] = {}  # weights, by their id
         dense: set[int] = set()
 
         def meet(module: Any) -> None:
             embeddings.extend(m for m in module.modules() if isinstance(m, torch.nn.Embedding) and not m.sparse)
 
         def switch(optimizer: Any) -> None:
+            if is_distributed():
+                seams.declined(self.name, "several processes have agreed on dense gradients")
+                return
             held = _parameters(optimizer) - dense if _computes_the_same(optimizer) else set()
-            found = [e for e in embeddings if id(e.weight) in held and not e.sparse and _may_be_sparse(e)]
+            found = [e for e in embeddings if id(_weight(e)) in held and not e.sparse and _may_be_sparse(e)]
             for embedding in found:
-                embedding.sparse = True
-                switched.append(embedding)
+                switched[id(embedding.weight)] = embedding.weight
                 seams.applied(self.name, f"{embedding.num_embeddings:,} rows")
             if found:  # a schedule may give it weight decay later
                 seams.undo(optimizer.register_step_pre_hook(called_from_compiled(lambda of, *_: got(of))).remove)
 
         def put_back(held: set[int]) -> None:
-            for embedding in [e for e in switched if id(e.weight) in held]:
-                switched.remove(embedding)
-                embedding.sparse = False
-                if embedding.weight.grad is not None:
-                    embedding.weight.grad = embedding.weight.grad.to_dense()
+            for weight in [switched.pop(each) for each in held & switched.keys()]:
+                if weight.grad is not None:
+                    weight.grad = weight.grad.to_dense()
 
         def got(optimizer: Any) -> None:
             if not _computes_the_same(optimizer):
@@ -65,20 +66,37 @@ class SparseGradient(Remedy):
 
         @functools.wraps(register)
         def hooked(tensor: Any, hook: Any) -> Any:
-            if any(embedding.weight is tensor for embedding in embeddings):
+            if any(_weight(embedding) is tensor for embedding in embeddings):
                 put_back({id(tensor)})  # a hook may do what cannot be done to a sparse one
                 dense.add(id(tensor))
             return register(tensor, hook)
 
         seams.replace(torch.Tensor, "register_hook", hooked)
+        seams.replace(torch.nn.Embedding, "sparse", _Sparse(switched))
         _dense_for_readers(switched, seams)
-        seams.undo(lambda: put_back({id(embedding.weight) for embedding in switched}))
+        seams.undo(lambda: put_back(set(switched)))
         at_each_group(seams, got)
         seams.at_model(meet)
         seams.at_optimizer(switch)
 
 
-def _dense_for_readers(switched: Sequence[Any], seams: Seams) -> None:
+class _Sparse:
+    """`sparse` of each embedding as its forward reads it, held by no module: a copy of one would go on with it. No
+    property, of which torch.jit.script would compile the code."""
+
+    def __init__(self, switched: Mapping[int, Any]) -> None:
+        self._switched = switched
+
+    def __get__(self, module: Any, kind: Any = None) -> Any:
+        if module is None:
+            return self
+        return vars(module).get("sparse", False) or id(_weight(module)) in self._switched
+
+    def __set__(self, module: Any, value: Any) -> None:
+        vars(module)["sparse"] = value
+
+
+def _dense_for_readers(switched: Mapping[int, Any], seams: Seams) -> None:
     """Most of what is done to a dense gradient cannot be done to a sparse one: clipping, flattening, a maximum. torch's
     own optimizers, scalers and zero_grad() take it as it is."""
     import torch
@@ -88,7 +106,7 @@ def _dense_for_readers(switched: Sequence[Any], seams: Seams) -> None:
 
     def read(tensor: Any) -> Any:
         found = get(tensor)
-        if found is None or not found.is_sparse or not any(each.weight is tensor for each in switched):
+        if found is None or not found.is_sparse or id(tensor) not in switched:
             return found
         reader = sys._getframe(1).f_globals.get("__name__", "")
         if reader.startswith(("torch.", "gobrrr.")) and not reader.startswith("torch.nn.utils."):
@@ -102,7 +120,7 @@ def _dense_for_readers(switched: Sequence[Any], seams: Seams) -> None:
     def asked(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         is_one = isinstance(inputs, (torch.Tensor, torch.autograd.graph.GradientEdge))
         of = (inputs,) if is_one else tuple(inputs)
-        ours = [any(each.weight is tensor for each in switched) for tensor in of]
+        ours = [id(_leaf(each)) in switched for each in of]
         found = ask(outputs, of, *args, **kwargs)
         return tuple(g.to_dense() if our and g is not None else g for our, g in zip(ours, found, strict=True))
 
@@ -112,6 +130,16 @@ def _dense_for_readers(switched: Sequence[Any], seams: Seams) -> None:
 
 def _parameters(optimizer: Any) -> set[int]:
     return set(map(id, parameters_of(optimizer)))
+
+
+def _weight(embedding: Any) -> Any:
+    """The parameter itself: to read one that is parametrized would compute it."""
+    return embedding._parameters.get("weight")
+
+
+def _leaf(asked: Any) -> Any:
+    """The tensor to which torch.autograd.grad is asked for the gradient, by itself or by its edge."""
+    return getattr(getattr(asked, "node", None), "variable", asked)
 
 
 def _computes_the_same(optimizer: Any) -> bool:
