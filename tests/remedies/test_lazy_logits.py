@@ -120,6 +120,34 @@ def test_targets_of_other_rows_are_refused_as_ever(num: int) -> None:
         F.cross_entropy(logits, target().flatten()[:num])
 
 
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_a_batch_of_which_nothing_counts_has_torchs_loss_and_no_gradient(reduction: str) -> None:
+    """Its mean is NaN, and the weights went on from there as NaN; torch's gradients are zeros."""
+
+    def run(chunks: Chunks | None) -> list[torch.Tensor]:
+        hidden, weight, bias = given()
+        found = F.linear(hidden, weight, bias)
+        logits = found if chunks is None else LazyLogits.of(hidden, weight, bias, lambda: None, chunks=chunks)
+        loss = F.cross_entropy(logits.flatten(0, 1), target().flatten().fill_(-100), reduction=reduction)
+        loss.backward()
+        return [loss.detach(), hidden.grad, weight.grad, bias.grad]
+
+    torch.testing.assert_close(run(Chunks(1, 64)), run(None), rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("bad", [-1, CLASSES, CLASSES + 1])
+def test_a_target_that_is_no_class_is_refused_as_ever(bad: int) -> None:
+    """Also where rows of zeros were added for it."""
+    wrong = target().flatten().clone()
+    wrong[3] = bad
+    said = []
+    for make in (F.linear, partial(LazyLogits.of, used=lambda: None, chunks=Chunks(1, 64))):
+        with pytest.raises(IndexError) as raised:
+            F.cross_entropy(make(*given()).flatten(0, 1), wrong)
+        said.append(str(raised.value))
+    assert said[0] == said[1] == f"Target {bad} is out of bounds."
+
+
 @pytest.mark.parametrize(
     "kwargs", [{"label_smoothing": 0.1}, {"reduction": "none"}, {"weight": torch.ones(CLASSES).double()}]
 )

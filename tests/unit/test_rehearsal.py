@@ -525,6 +525,13 @@ class TestScenes:
         (one,) = chosen(lengths)[0]
         assert one.ns == sum(p.ns for p in lengths) and one.calls == pytest.approx((93 + 92 + 88 + 83) / 93)
 
+    def test_attentions_of_other_dimensions_are_parts_of_their_own(self) -> None:
+        """One of four beside one of three ended the whole rehearsal."""
+        made = {"make": "attention", "dtype": "float", "torch_dtype": "float32", "mask": False, "dropout": 0.0}
+        sizes = (([2, 4, 128, 128, 32], 1.0), ([8, 128, 128, 32], 1.0), ([8, 120, 120, 32], 0.0))
+        parts = [Part({**made, "dims": n, "fused": False}, {**made, "dims": n, "fused": True}, c, MS) for n, c in sizes]
+        assert [p.calls for p in chosen(parts)[0]] == [1.0, pytest.approx(1.0)]
+
     def test_layers_of_one_shape_are_one_part(self) -> None:
         layers = [
             part(op("mul", (64, 64), ms=10.0, where=(msgspec.structs.replace(LINE, line=n),), calls=2.0))

@@ -55,6 +55,16 @@ def test_the_gain_comes_first_with_its_interval_and_the_guard() -> None:
     assert first == "2.40 times as fast (95 % interval 2.30 to 2.50), 200 ms to 83.3 ms per step; numbers equivalent."
 
 
+@pytest.mark.parametrize("complete", [True, False])
+def test_a_receipts_words_reach_no_terminal_as_they_are(complete: bool) -> None:
+    """A receipt may come from anywhere; what its verdicts hold was printed raw."""
+    odd = "better\x1b[2J\x1b]0;x\x07"
+    trials = (trial("a", odd), trial("b", guard=Guarded(odd)), trial("c", odd, guard=Guarded("wrong")))
+    for guard in (Guarded(odd), GREEN):
+        found = receipt(*trials, kept=("b",), guard=guard, complete=complete, speedup=Speedup(2.4, 2.3, 2.5))
+        assert not set(tuning.render(found)) & {"\x1b", "\x07"}
+
+
 def test_what_was_measured_beside_others_is_told_so() -> None:
     """Seven other programs on four cores: 4.89 s for a step of 144 ms, and "24.72 times as fast" by short waits."""
     said = flat(tuning.render(msgspec.structs.replace(TUNED, diagnosed_step_ns=100 * MS)))

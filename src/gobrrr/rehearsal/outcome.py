@@ -81,7 +81,7 @@ def _outcome(scene: Scene, played: Played, parts: tuple[Part, ...], wall_ns: flo
     high = max(median_interval(scaled)[1], median_interval(timed)[1]) + more * margin + scene.better_ns
     holds = (1.0 + SLACK) * (today + left) + scene.better_ns
     ceiling = max(0.0, min(high, holds, wall_ns))
-    saving = Saving(max(0.0, min(low, expected)), max(0.0, min(expected, ceiling)), ceiling)
+    saving = Saving(max(0.0, min(low, expected, ceiling)), max(0.0, min(expected, ceiling)), ceiling)
     return Rehearsed(scene.remedy, saving, change_ns=-expected, today_ns=today)
 
 

@@ -98,9 +98,10 @@ def _kind(part: Part) -> bytes:
 
 
 def _laid_out(side: Side) -> Side:
-    """How many dimensions each tensor has, and which of them is dense."""
+    """How many dimensions each tensor has, and which of them is dense: numbers in the places of lists."""
     dense = [[n == 1 for n in strides] for strides in side.get("strides", ())]
-    return {"shapes": list(map(len, side.get("shapes", ()))), "strides": dense, "elements": 0, "dims": []}
+    ranks = list(map(len, side.get("shapes", ())))
+    return {"shapes": ranks, "strides": dense, "elements": 0, "dims": len(side.get("dims", ()))}
 
 
 def _sizes(part: Part) -> list[int]:
@@ -116,7 +117,7 @@ def _is_near(one: Part, other: Part) -> bool:
 
 def _weight(one: Part, other: Part) -> float:
     """How many calls of another part one of this is."""
-    if one.ns and other.ns:
+    if one.ns and other.ns and one.calls:
         return one.ns / one.calls * other.calls / other.ns
     return math.prod(filter(None, _sizes(one))) / math.prod(filter(None, _sizes(other)))
 

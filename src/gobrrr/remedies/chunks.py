@@ -47,7 +47,9 @@ class _Chunked(torch.autograd.Function):
     ) -> torch.Tensor:  # fmt: skip
         valid = target != ignored
         num = float(valid.sum())
-        scale = (1.0 / num if num else math.nan) if mean else 1.0  # torch's own is NaN there too
+        if bool((wrong := valid & ((target < 0) | (target >= weight.shape[0]))).any()):
+            raise IndexError(f"Target {int(target[wrong][0])} is out of bounds.")  # in torch's own words
+        scale = 1.0 / (num or 1.0) if mean else 1.0
         total = torch.zeros((), dtype=torch.float64, device=hidden.device)
         wide, offset = padded(weight, bias, dtype, chunks.multiple)
         rows, num_classes = chunks.rows(weight.shape[0], len(target)), weight.shape[0]
@@ -71,7 +73,8 @@ class _Chunked(torch.autograd.Function):
                 d_bias += slope.sum(0)[:num_classes].to(d_bias.dtype)
         ctx.ignored, ctx.mean, ctx.dtype = ignored, mean, dtype
         ctx.save_for_backward(d_hidden, d_wide[:num_classes], d_bias, hidden, weight, bias, target)
-        return (total * scale).to(_sum_dtype(hidden))
+        none = mean and not num  # torch's loss of nothing is NaN, its gradients are zeros
+        return (total * (math.nan if none else scale)).to(_sum_dtype(hidden))
 
     @staticmethod
     def backward(ctx: Any, *outer: Any) -> Any:

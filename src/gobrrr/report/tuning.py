@@ -9,6 +9,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from gobrrr import units
+from gobrrr.recording.escape import plain
 from gobrrr.report import gains, money
 from gobrrr.report.bars import bar
 from gobrrr.report.page import Page, phrase
@@ -69,10 +70,10 @@ def verdict(receipt: Receipt) -> Text:
     if not receipt.kept or gains.gain(receipt) is None:
         return _nothing(receipt)
     if not receipt.guard.green:
-        numbers = f" the whole recipe's numbers are {receipt.guard.verdict}: no speed-up is shown beside them."
+        numbers = f" the whole recipe's numbers are {plain(receipt.guard.verdict)}: no speed-up is shown beside them."
         return phrase(("Not proven:", "bold red"), numbers)
     first, rest = gains.head(receipt)
-    said = f"{rest}; numbers {receipt.guard.verdict}."
+    said = f"{rest}; numbers {plain(receipt.guard.verdict)}."
     if is_crowded(receipt):
         return phrase((first, "bold magenta"), f"{said} {_crowded(receipt)}")
     return phrase((first, "bold green"), said)
@@ -143,7 +144,7 @@ def levels(receipt: Receipt) -> list[Level]:
             parts |= {*trial.remedies} != {*receipt.kept}
             rows.append(Level(trial.name, after, f"{gains.figures(trial)}{onto}", trial.onto))
     said = compiled(final.compiled) if final and final.compiled else ""
-    together = f"{gains.figures(receipt)}, {receipt.guard.verdict}"
+    together = f"{gains.figures(receipt)}, {plain(receipt.guard.verdict)}"
     name = "all together" if parts else "in fresh processes" if len(rows) > 1 else " + ".join(receipt.kept)
     return [*rows, Level(name, before / whole.median, f"{together}; {said}" if said else together)]
 
@@ -205,7 +206,7 @@ def _is_won(trial: TrialResult) -> bool:
 
 def label(trial: TrialResult) -> str:
     """The verdict; where it is better at the price of its numbers, the guard's. In the race no numbers are checked."""
-    return trial.guard.verdict if _is_red(trial) else trial.verdict
+    return plain(trial.guard.verdict if _is_red(trial) else trial.verdict)
 
 
 def why(trial: TrialResult) -> str:
