@@ -46,6 +46,14 @@ def test_a_keyword_is_set_where_it_can_be(before: str, after: str) -> None:
     ast.parse(after)
 
 
+@pytest.mark.parametrize(("given", "fused"), [("gradient_clip_val=0.25", False), ("gradient_clip_val=None", True),
+                                              ("gradient_clip_val=clip", False), ("max_epochs=1", True)])  # fmt: skip
+def test_where_lightning_clips_no_optimizer_is_made_fused(given: str, fused: bool) -> None:
+    """Under mixed precision it refuses one: a patch of a proven recipe ended the program."""
+    source = f"import torch\nimport lightning as L\no = torch.optim.AdamW(p)\nt = L.Trainer({given})\n"
+    assert ("fused=True" in patched(source, [of("fused_optimizer")])) == fused
+
+
 @pytest.mark.parametrize(
     ("call", "fused"),
     [

@@ -70,6 +70,7 @@ WHOLES: list[dict[str, Any]] = [
        "fused": fused} for fused in (False, True)),
     *({"make": "loss", "dims": [16, 8, 5000], "torch_dtype": "float32", "backward": True, "chunked": chunked}
       for chunked in (False, True)),
+    {"make": "fresh", "dims": [64, 32, 16], "dtype": "c10::BFloat16", "torch_dtype": "bfloat16"},
     *({"make": "mask", "elements": 64, "keep": 0.9, "dtype": "c10::BFloat16", "torch_dtype": "bfloat16",
        "packed": packed}
       for packed in (False, True)),
@@ -82,6 +83,11 @@ def test_what_is_packed_is_what_the_remedy_would_bring(monkeypatch: pytest.Monke
     for side in WHOLES[-2:]:
         makers.make(torch, side, "cpu")()
         assert len(calls) == int(side["packed"])
+
+
+def test_a_fresh_product_is_of_another_shape_each_time() -> None:
+    run = makers.make(torch, WHOLES[7], "cpu")
+    assert [tuple(run().shape) for _ in range(3)] == [(64, 16), (65, 16), (66, 16)]  # type: ignore[attr-defined]
 
 
 def test_masks_are_drawn_at_the_chance_that_was_recorded() -> None:
@@ -146,7 +152,7 @@ def test_a_script_is_played_in_a_process_of_its_own() -> None:
     assert not found["bf16_autocast"].rounds and "no op that is played" in found["bf16_autocast"].why
 
 
-@pytest.mark.parametrize(("today", "then"), [WHOLES[i : i + 2] for i in (3, 5, 7)])
+@pytest.mark.parametrize(("today", "then"), [WHOLES[i : i + 2] for i in (3, 5, 8)])
 def test_each_whole_has_room_on_the_stage(today: dict[str, Any], then: dict[str, Any]) -> None:
     sides = [{"dtype": "float", **side} for side in (today, then)]
     found = perform(script(Scene("x", (Part(*sides, 1.0, 1e6),), seconds=1.0)), sys.executable)

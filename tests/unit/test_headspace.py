@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from gobrrr.cli.tune import exit_code
+from gobrrr.ledger.model import Roofline
 from gobrrr.pipeline.tuning import Wishes, candidates, recipe_of, waits_for_loaders
 from gobrrr.report import formats, live
 from gobrrr.report import tuning as shown
@@ -110,6 +111,14 @@ def test_what_was_seen_of_the_wait_bounds_it_where_nothing_is_replayed() -> None
     assert not found["malloc_thresholds"].in_step
     free = msgspec.structs.replace(report, findings=())
     assert {each.name: each for each in candidates(free, Wishes())}["compile"].predicted.ceiling_ns == 100.0
+
+
+@pytest.mark.parametrize(("dtype", "raced"), [("fp32", True), ("bf16", False), ("fp16", False)])
+def test_what_computes_in_half_precision_already_is_not_lowered(dtype: str, raced: bool) -> None:
+    """Lightning's bf16-mixed: one of two places of a race went to it."""
+    report = Report(verdict=Verdict("compute", "x"), step=Step(10, 100, 100), roofline=Roofline(dtype=dtype))
+    assert ("bf16_autocast" in {each.name for each in candidates(report, Wishes())}) == raced
+    assert "bf16_autocast" in {each.name for each in candidates(report, Wishes(named=("bf16_autocast",)))}
 
 
 def test_what_no_finding_of_its_kind_offers_is_no_candidate() -> None:

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from gobrrr.ledger.devicemodel import DeviceLedger
-from gobrrr.ledger.model import Ledger
+from gobrrr.ledger.model import Ledger, StepStats
 from gobrrr.recording.facts import Facts, OptimizerFacts
 from gobrrr.recording.run import Start
 from gobrrr.rehearsal import autocast, findings, makers
@@ -611,6 +611,18 @@ class TestAutocast:
         assert unsure == 0 and {p.calls for p in parts if p.then and p.then.get("elements") == 256} >= {3.0}
         by_hand = [op("bmm", *scores), op("_softmax", (1, 2, 16, 16)), op("bmm", *values)]
         assert self.lowered(*by_hand, *backward)[0].count("aten::bmm") == 4
+
+    @pytest.mark.parametrize(("spread", "layers", "new"), [(1, 1, True), (1, 4, False), (0, 1, False)])
+    def test_products_of_ever_new_shapes_pay_for_their_kernels(self, spread: int, layers: int, new: bool) -> None:
+        """Experts that are given other tokens in each of eight steps; not layers that all have the batch's length."""
+        steps = 8
+        ops = [op("mm", (64 + n * spread, 32), (32, 16), calls=layers / steps, ms=1 + n) for n in range(40)]
+        step = StepStats(count=60, plain_count=50, profiled_count=steps, kind="training")
+        parts, _ = autocast.parts(Case(ops=tuple(ops), step=step).ledger, LOW)
+        made = [p for p in parts if p.then and p.then["make"] == "fresh"]
+        assert [(p.calls, p.then and p.then["dims"], p.today) for p in made] == (
+            [(5.0, [103, 32, 16], None)] if new else []
+        )
 
     def test_losses_stay_in_float_and_their_logits_are_cast(self) -> None:
         named, casts = self.lowered(product(32, 64, 100), op("_log_softmax", (32, 100)))

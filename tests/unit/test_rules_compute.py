@@ -86,6 +86,18 @@ def test_bf16_is_told_where_its_ceiling_is_higher():
     assert found.saving.expected_ns == pytest.approx(0.7 * 0.75 * 12.68 * MS, rel=0.01)
 
 
+@pytest.mark.parametrize(("phase", "dtype", "told"), [("forward", "float", True), ("backward", "float", False),
+                                                      ("forward", "long int", False)])  # fmt: skip
+def test_what_is_assigned_by_index_has_to_be_cast_under_autocast(phase: str, dtype: str, told: bool) -> None:
+    """torch refuses it otherwise: what each expert gives for its tokens."""
+    case = fp32_products(bf16=400)
+    assigned = op("index_put_", (64, 32), (), (8, 32), phase=phase, dtypes=(dtype, "", dtype), ms=0.1)
+    case.ops = (*case.ops, assigned)
+    (found,) = case.raised("BRR102")
+    assert found.advice.startswith("Run forward and loss under torch.autocast")
+    assert ("x[i] = y.to(x.dtype)" in found.advice) == told
+
+
 @pytest.mark.parametrize(
     ("name", "phase", "told"),
     [

@@ -42,7 +42,7 @@ def make(torch: Any, side: dict[str, Any], device: str) -> Run:
     """The call of a side; raises ValueError where it cannot be made here."""
     makers: dict[str, Callable[[Any, dict[str, Any], str], Run]] = {
         "op": op, "cast": cast, "optimizer": wholes.optimizer, "attention": wholes.attention, "loss": wholes.loss,
-        "mask": wholes.mask,
+        "mask": wholes.mask, "fresh": wholes.fresh,
     }  # fmt: skip
     return makers[side["make"]](torch, side, device)
 

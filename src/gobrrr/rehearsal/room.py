@@ -13,11 +13,12 @@ from gobrrr.machine.probe import free_memory
 from gobrrr.rehearsal import layout
 from gobrrr.rehearsal.dtypes import DTYPES
 from gobrrr.rehearsal.makers import PASSES, PRODUCTS
+from gobrrr.rehearsal.wholes import FRESH
 
 SHARE = 0.5
 WIDEST = 8
 """Bytes of what is not known."""
-COPIES = {"op": 2.0, "cast": 1.0, "optimizer": 1.0, "attention": 1.0, "loss": 1.0, "mask": 2.0}
+COPIES = {"op": 2.0, "cast": 1.0, "optimizer": 1.0, "attention": 1.0, "loss": 1.0, "mask": 2.0, "fresh": 1.0}
 """Tensors that a maker holds at once, over those of its description: what a kernel makes of them for itself."""
 
 
@@ -56,6 +57,8 @@ def held(side: dict[str, Any]) -> list[tuple[int, str]]:
         *batch, queries, keys, size = side["dims"]
         return [(prod(batch) * (8 * queries * keys + 12 * max(queries, keys) * size), dtype)]
     rows, hidden, classes = side["dims"]
+    if side["make"] == "fresh":
+        return [((rows + FRESH) * (hidden + classes) + hidden * classes, dtype)]
     return [(5 * rows * classes + 4 * (rows + classes) * hidden, dtype)]
 
 

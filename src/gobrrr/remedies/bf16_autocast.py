@@ -9,6 +9,7 @@ from gobrrr.remedies.model import BeforeTraining, Remedy
 
 if TYPE_CHECKING:
     from gobrrr.remedies.seams import Seams
+    from gobrrr.rules.verdict.model import Report
 
 HELPER = """import functools
 import types
@@ -61,6 +62,10 @@ class Bf16Autocast(Remedy):
         "the steps that were checked"
     )
     edit = BeforeTraining("in_bfloat16({model})", HELPER)
+
+    def is_pointless(self, report: Report) -> bool:
+        """Where most of the work is done in half precision already."""
+        return super().is_pointless(report) or report.roofline.dtype in ("bf16", "fp16")
 
     def probe(self) -> str:
         import torch

@@ -31,9 +31,11 @@ class FusedOptimizer(Remedy):
     serves = "training"
     by_hand = "torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)"
     # Not SGD with a momentum, its third argument: torch's own raises where a parameter's first gradient comes late.
+    # Nor beside Lightning's clipping, which refuses an optimizer that unscales gradients itself (mixed precision).
     edit = SetKeyword(
-        KINDS, "fused", "True", unless=("foreach", "differentiable", "capturable", "momentum"), positional=2
-    )
+        KINDS, "fused", "True", unless=("foreach", "differentiable", "capturable", "momentum"),
+        without=("gradient_clip_val",), positional=2,
+    )  # fmt: skip
 
     def is_pointless(self, report: Report) -> bool:
         return super().is_pointless(report) or report.fusable is False

@@ -35,6 +35,8 @@ class SetKeyword:
     """Packages that the calls are of."""
     unless: tuple[str, ...] = ()
     """Keywords that go against it where they are true."""
+    without: tuple[str, ...] = ()
+    """Keywords of any call in the file that go against it where they are true."""
     positional: int = sys.maxsize
     """More arguments without a name than this would hold it already."""
     raises: bool = False

@@ -71,7 +71,7 @@ def _changes(tree: ast.Module, edit: Edit, text: _Text, names: Names) -> list[Ch
     if isinstance(edit, SetKeyword):
         found = _calls_from(tree, edit.of, edit.calls, names)
         known = found if edit.seen is None else [call for _, line in edit.seen if (call := _at(line, found))]
-        calls = [call for call in known if _lacks(call, edit, names)]
+        calls = [call for call in known if _lacks(call, edit, names) and not _is_given(edit.without, tree)]
         return [change for call in calls for change in _keyword(call, edit, text)]
     if isinstance(edit, SwitchOff):
         calls = _calls_from(tree, ("torch",), edit.calls, names)
@@ -156,6 +156,12 @@ def _lacks(call: ast.Call, edit: SetKeyword, names: Names) -> bool:
         return False
     value = given.get(edit.keyword)
     return value is None or (isinstance(value, ast.Constant) and _is_other(value.value, edit))
+
+
+def _is_given(keywords: Sequence[str], tree: ast.Module) -> bool:
+    """Whether one of them is given in any call, and not as nothing."""
+    given = [node for node in ast.walk(tree) if isinstance(node, ast.keyword) and node.arg in keywords]
+    return any(_may_be_true(each.value) for each in given)
 
 
 def _may_be_true(value: ast.expr) -> bool:

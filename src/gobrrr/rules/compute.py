@@ -33,6 +33,7 @@ WORTHWHILE = 1.3
 REALISED = 0.7
 # Of what matrix units do, what may be left that leaves them alone: with more of it the same remedy is BRR110's.
 HARDLY = 0.1
+ASSIGNMENTS = frozenset({"aten::index_put_", "aten::index_copy_", "aten::index_add_"})
 # Below this share of its time at the ceiling, something else than the format holds a product up.
 COMPUTE_BOUND = 0.2
 
@@ -157,7 +158,7 @@ def _on_device(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         ceiling=0.75 * total(ops),
         message=f"{duration(total(ops))} per step goes into kernels on fp32 tensors, products mostly in TF32 already: "
         f"bfloat16 halves their bytes, and its products reach {flop_rate(then)} here, TF32's {flop_rate(now)}",
-        advice='Run forward and loss under torch.autocast("cuda", dtype=torch.bfloat16).',
+        advice=_under_autocast("cuda", ledger),
         where=costliest_line(ops),
         evidence={"time_in_fp32": time(total(ops)), "tf32_ceiling": rate(now), "bf16_ceiling": rate(then)},
         of=ops,
@@ -183,7 +184,7 @@ def _on_cpu(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         ceiling=gain.ceiling + 0.5 * moved,
         message=f"{duration(total(ops))} per step goes into fp32 products at {flop_rate(now)} at most, "
         f"where this CPU does {flop_rate(then)} in bf16",
-        advice='Run forward and loss under torch.autocast("cpu", dtype=torch.bfloat16).',
+        advice=_under_autocast("cpu", ledger),
         where=costliest_line(ops),
         evidence={"time_in_fp32_products": time(total(ops)), "fp32_ceiling": rate(now), "bf16_ceiling": rate(then)},
     )
@@ -242,6 +243,13 @@ def slow_fp32_path(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             "error_ratio": ratio(machine.fp32_medium_error / machine.fp32_error),
         },
     )
+
+
+def _under_autocast(device: str, ledger: Ledger) -> str:
+    """An assignment by index casts nothing: torch refuses what a product gives there (each expert's tokens, say)."""
+    assigns = any(op.name in ASSIGNMENTS and op.phase == "forward" and has_dtype(op, "float") for op in ledger.ops)
+    more = " Cast what is assigned by index: x[i] = y.to(x.dtype)." if assigns else ""
+    return f'Run forward and loss under torch.autocast("{device}", dtype=torch.bfloat16).{more}'
 
 
 def _fp32_rate(op: OpGroup, ledger: Ledger, machine: Machine) -> float:

@@ -111,7 +111,8 @@ def _judge(ledger: Ledger, machine: Machine, ops: list[OpGroup], scores: Scores,
         message=f"Attention is written out by hand: {duration(spent)} per step goes into scores of "
         f"{scores.queries} x {scores.keys}, {bytes_text(held)} at a time, {duration(total(passes))} of it into passes "
         "over them that a fused kernel does not make",
-        advice="Use torch.nn.functional.scaled_dot_product_attention (is_causal=True where the mask is causal)"
+        advice="Use torch.nn.functional.scaled_dot_product_attention (is_causal=True where the mask is causal; "
+        "torch.nn.MultiheadAttention calls it with need_weights=False)"
         + (" without dropout: the CPU's fused kernel takes none, and with it nothing is gained." if drawn else "."),
         where=softmax.where,
         evidence={

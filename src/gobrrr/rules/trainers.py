@@ -44,7 +44,7 @@ ARGUMENTS: dict[str, dict[str, str]] = {
     },
     "BRR208": {
         "transformers": 'optim="adamw_torch_fused"',
-        "lightning": "fused=True in configure_optimizers()",
+        "lightning": "fused=True in configure_optimizers(); refused beside gradient_clip_val under mixed precision",
         "accelerate": "fused=True in the optimizer that prepare() is given",
         "fastai": "Learner(opt_func=partial(OptimWrapper, opt=partial(torch.optim.AdamW, fused=True)))",
     },
