@@ -619,7 +619,12 @@ class TestAutocast:
         ops = [op("mm", (64 + n * spread, 32), (32, 16), calls=layers / steps, ms=1 + n) for n in range(40)]
         step = StepStats(count=60, plain_count=50, profiled_count=steps, kind="training")
         parts, _ = autocast.parts(Case(ops=tuple(ops), step=step).ledger, LOW)
-        made = [p for p in parts if p.then and p.then["make"] == "fresh"]
+        medium = scene("matmul_precision", Case(ops=tuple(ops), step=step).ledger, machine(), 3.0)
+        made, others = (
+            [p for p in each if p.then and p.then["make"] == "fresh"]
+            for each in (parts, medium.parts if medium else ())
+        )
+        assert [p.then and p.then["precision"] for p in others] == ["medium"] * new
         assert [(p.calls, p.then and p.then["dims"], p.today) for p in made] == (
             [(5.0, [103, 32, 16], None)] if new else []
         )

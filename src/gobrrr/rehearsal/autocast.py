@@ -15,7 +15,7 @@ from gobrrr.ledger.model import Ledger, OpGroup
 from gobrrr.rehearsal.dtypes import DTYPES
 from gobrrr.rehearsal.makers import ATTENTION, CONVOLUTIONS, NORMS, PASSES, PRODUCTS
 from gobrrr.rehearsal.parts import playable, side, trains, with_dtype
-from gobrrr.rehearsal.script import Part
+from gobrrr.rehearsal.script import Part, Side
 from gobrrr.rules.shapes import KEPT_WIDE, factors, inside, product_dims, result_elements
 
 LOWERED = PRODUCTS | CONVOLUTIONS | ATTENTION
@@ -51,16 +51,16 @@ def parts(ledger: Ledger, low: str) -> tuple[list[Part], float]:
     same = {id(op) for op in lowered}
     unknown = [op for op in ops if id(op) not in same and not inside(op, MATH)]
     unsure = sum(op.ns for op in unknown if op.name in PASSES - flow.wide)
-    return found + flow.cast_parts(trains(ledger)) + _fresh(ledger, lowered, low), unsure
+    return found + flow.cast_parts(trains(ledger)) + fresh(ledger, lowered, {"dtype": low}), unsure
 
 
-def _fresh(ledger: Ledger, lowered: list[OpGroup], low: str) -> list[Part]:
+def fresh(ledger: Ledger, changed: list[OpGroup], how: Side) -> list[Part]:
     """The kernels that a CPU's library makes anew for products of shapes that hardly ever come again: of an expert that
     is given other tokens in each step. A mixture of four was promised 25 % of bf16, with warm kernels, and lost 34."""
     steps = ledger.step.profiled_count
     calls: defaultdict[tuple[object, ...], float] = defaultdict(float)
     largest: dict[tuple[object, ...], OpGroup] = {}
-    for op in lowered if ledger.device is None else ():
+    for op in changed if ledger.device is None else ():
         if op.name in PRODUCTS:
             key = op.name, op.shapes, op.strides
             calls[key] += op.calls * steps
@@ -69,7 +69,7 @@ def _fresh(ledger: Ledger, lowered: list[OpGroup], low: str) -> list[Part]:
     if len(new) < FEW:
         return []
     first = max(new, key=lambda op: op.ns)
-    made = {"make": "fresh", "dims": list(product_dims(first) or ()), "dtype": low, "torch_dtype": DTYPES[low][0]}
+    made = {"make": "fresh", "dims": list(product_dims(first) or ()), "torch_dtype": DTYPES[how["dtype"]][0], **how}
     return [Part(None, made, len(new) / steps)] if made["dims"] else []
 
 

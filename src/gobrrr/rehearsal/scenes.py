@@ -81,7 +81,8 @@ def _updates_in_float32(ledger: Ledger) -> list[Part]:
 def _medium(ledger: Ledger, machine: Machine) -> Found:
     """Products, and the fused attention that is made of them: without AMX it is up to 26 times as slow."""
     ops = playable(ledger, lambda op: op.name in LOWERED and has_dtype(op, "float"))
-    return [part(op, precision="medium") for op in ops], 0.0, 0.0
+    kernels = autocast.fresh(ledger, ops, {"dtype": "float", "precision": "medium"})
+    return [part(op, precision="medium") for op in ops] + kernels, 0.0, 0.0
 
 
 def _threads(ledger: Ledger, machine: Machine) -> Found:
