@@ -936,3 +936,13 @@ def test_a_look_may_take_a_tenth_of_what_an_epoch_took_before(
         for _ in range(5):
             list(DataLoader(data, batch_size=4))
     assert bool(found.why) != kept
+
+
+def test_what_a_data_set_logs_comes_twice_for_some_samples_and_then_hardly_ever(never: None) -> None:
+    data = Squares()
+    with applied() as found:
+        epochs(data, num=1)
+        first = len(COMPUTED)
+        epochs(data, num=1)
+    assert found.said and first > len(data) > len(COMPUTED) - first
+    assert "prints, logs or counts" in computed_once.REMEDY.unseen

@@ -15,6 +15,7 @@ pytest.importorskip("torch")
 import torch
 from torch import nn
 
+from gobrrr.remedies import registry
 from tests.remedies import test_effects
 
 X = torch.linspace(-1, 1, 48).view(6, 8)
@@ -504,3 +505,25 @@ def test_what_is_compiled_or_traced_is_as_ever() -> None:
         compiled: Any = torch.compile(Model().eval(), backend="eager", fullgraph=True)
         assert compiled(X).requires_grad
         assert torch.jit.trace(model, X)(X).requires_grad
+
+
+class Folded(nn.Module):
+    """torch multiplies in another way where the weight, which is computed, asks for no gradient."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.weight, self.gain = nn.Parameter(torch.randn(1000, 10)), nn.Parameter(torch.ones(10))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.matmul(x.transpose(0, 1), self.weight * self.gain)
+
+
+def test_equal_bits_are_promised_only_where_torch_chooses_no_kernel_by_gradients() -> None:
+    model, x = Folded().eval(), torch.randn(1, 9, 1000)
+    plain = model(x).detach()
+    with applied() as said:
+        for _ in range(6):
+            found = model(x).detach()
+    torch.testing.assert_close(found, plain, rtol=1e-4, atol=1e-4)
+    assert said and (torch.equal(found, plain) or registry.remedy("no_grad_evaluation").safety != "exact")

@@ -37,7 +37,8 @@ class ComputedOnce(Keeper):
     said = SAVED_BY_KEEPING
     unseen = (
         f"{AFTER_THE_FIRST}; a sample that depends on a file, the clock or the environment stays what it was, until "
-        "one that is computed again for comparison is found to be another"
+        "one that is computed again for comparison is found to be another; a data set that prints, logs or counts in "
+        "__getitem__ does so twice for some samples in the first epoch, and later only for those few that are compared"
     )
     codes = ("BRR401", "BRR405", "BRR408")
     conflicts = ("batched_fetch", "loader_workers", "one_worker", "decoded_once")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from gobrrr.remedies.groups import Groups
+from gobrrr.capture.dynamo import called_from_compiled
+from gobrrr.remedies.groups import Group, Groups
 from gobrrr.remedies.model import Remedy, SetKeyword
 from gobrrr.rules.model import Saving
 
@@ -36,8 +37,15 @@ class ForeachOptimizer(Remedy):
     def apply(self, seams: Seams) -> None:
         def switch(optimizer: Any) -> None:
             groups = Groups(optimizer, self._can, foreach=True)
+
+            def look(*_: Any) -> None:
+                for each in groups.switched:
+                    if _has_tensors(each.group):  # a schedule may bring one late
+                        each.back()
+
             if groups.switched:
                 groups.keep(seams)
+                seams.undo(optimizer.register_step_pre_hook(called_from_compiled(look)).remove)
                 seams.applied(self.name, type(optimizer).__name__)
 
         seams.at_optimizer(switch)
@@ -46,7 +54,14 @@ class ForeachOptimizer(Remedy):
     def _can(group: dict[str, Any]) -> bool:
         if "foreach" not in group or group["foreach"]:
             return False
-        return not group.get("fused") and not group.get("differentiable")
+        return not group.get("fused") and not group.get("differentiable") and not _has_tensors(group)
+
+
+def _has_tensors(group: Group) -> bool:
+    """Among what it computes with: over lists of tensors torch refuses most of such."""
+    import torch
+
+    return any(isinstance(each, torch.Tensor) for each in (group.get("lr"), *group.get("betas", ())))
 
 
 REMEDY = ForeachOptimizer()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import sys
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gobrrr.errors import GobrrrError
@@ -19,18 +21,18 @@ if TYPE_CHECKING:
 class FreezeUnused(Remedy):
     """requires_grad is off, while the program's models run, for all of their parameters that no optimizer holds when
     the first one makes an update: gradients of theirs are computed and thrown away. The program finds it on wherever it
-    looks or copies. What an optimizer is given later, or a clipping of gradients, asks again; where that needs what was
-    not computed meanwhile, the remedy gives up."""
+    looks or copies. What an optimizer is given later, a clipping of gradients or torch.autograd.grad asks again; where
+    that needs what was not computed meanwhile, the remedy gives up."""
 
     name = "freeze_unused"
     title = "computes no gradients for parameters that are never updated"
-    safety = "exact"
+    safety = "tolerance"  # torch chooses some kernels by what asks for a gradient
     place = "optimizer"
     saves_memory = True
     serves = "training"
     unseen = (
-        "gradients of parameters that no optimizer holds are None for who reads them; where a clipping or an update "
-        "begins to need them later, all remedies are taken away with a message"
+        "gradients of parameters that no optimizer holds are None for who reads them; where a clipping, an update or "
+        "torch.autograd.grad begins to need them later, all remedies are taken away with a message"
     )
     codes = ("BRR106",)
     by_hand = "for p in backbone.parameters(): p.requires_grad_(False)"
@@ -42,15 +44,16 @@ class FreezeUnused(Remedy):
             if is_distributed():
                 seams.declined(self.name, "several processes wait for every gradient")
                 return
-            found.hold(optimizer.param_groups)
+            found.has(optimizer)
             if num := found.freeze():
                 for model in found.models:
                     _run_asleep(model, found, seams)
                 seams.applied(self.name, f"{num} parameters")
 
         seams.undo(found.thaw)
-        at_each_group(seams, lambda optimizer: found.hold(optimizer.param_groups[-1:]))
+        at_each_group(seams, found.has)
         _see_clipping(found, seams)
+        _see_asking(found, seams)
         _see_emptying(found, seams)
         _recompute_asleep(found, seams)
         seams.at_model(found.models.append)
@@ -63,22 +66,34 @@ class _Unused:
 
     def __init__(self) -> None:
         self.models: list[Any] = []
+        self._optimizers: weakref.WeakSet[Any] = weakref.WeakSet()
         self._held: set[int] = set()
-        self._frozen: dict[int, Any] | None = None
+        self._frozen: dict[int, Any] = {}
+        self._is_frozen = False
         self._owed: dict[int, Any] = {}
         """Those that would have a gradient by now."""
 
-    def hold(self, groups: Iterable[Mapping[str, Any]]) -> None:
+    def has(self, optimizer: Any) -> None:
+        """The program has it, and it holds parameters."""
+        self._optimizers.add(optimizer)
+        self.hold(parameters_of(optimizer))
+
+    def look(self) -> None:
+        """What optimizers hold by now: the program may write to the lists of their groups."""
+        for optimizer in list(self._optimizers):
+            self.hold(parameters_of(optimizer))
+
+    def hold(self, parameters: Iterable[Any]) -> None:
         """An optimizer has these, or somebody reads their gradients."""
-        for parameter in (p for group in groups for p in group["params"]):
-            self._held.add(id(parameter))
-            if self._frozen:
-                self._frozen.pop(id(parameter), None)
+        self._held.update(map(id, parameters))
+        for parameter in self._held.intersection(self._frozen):
+            del self._frozen[parameter]
 
     def freeze(self) -> int:
         """Once; how many were."""
-        if self._frozen is not None:
+        if self._is_frozen:
             return 0
+        self._is_frozen = True
         every = (p for model in self.models for p in model.parameters())
         self._frozen = {id(p): p for p in every if p.requires_grad and p.is_leaf and id(p) not in self._held}
         for parameter in self._frozen.values():
@@ -87,11 +102,12 @@ class _Unused:
         return len(self._frozen)
 
     def frozen(self) -> list[Any]:
-        return list((self._frozen or {}).values())
+        return list(self._frozen.values())
 
     def sleep(self) -> list[Any]:
         """Those that are frozen, in a forward from which a backward may come."""
-        self._owed.update(self._frozen or {})
+        self.look()
+        self._owed.update(self._frozen)
         return self.frozen()
 
     def emptied(self, parameters: Iterable[Any]) -> None:
@@ -102,22 +118,30 @@ class _Unused:
     def owes(self, parameters: Iterable[Any]) -> bool:
         return any(id(parameter) in self._owed for parameter in parameters)
 
+    def sleeps(self, parameters: Iterable[Any]) -> bool:
+        return any(id(parameter) in self._frozen for parameter in parameters)
+
     def owes_an_update(self) -> bool:
+        self.look()
         return not self._held.isdisjoint(self._owed)
 
     def thaw(self) -> None:
         """None is."""
-        self._frozen, self._owed = {}, {}
+        self._is_frozen, self._frozen, self._owed = True, {}, {}
 
 
 @contextlib.contextmanager
 def _asleep(parameters: Sequence[Any]) -> Iterator[None]:
-    """They ask for no gradients in here, but for those that the program has switched off itself."""
+    """They ask for no gradients in here, but for those that the program has switched off itself. Layers that compute in
+    another way where nobody asks do not."""
+    from gobrrr.remedies.graph_later import AS_WITH_A_GRAPH
+
     asking = [parameter for parameter in parameters if parameter.requires_grad]
     for parameter in asking:
         parameter.requires_grad = False
     try:
-        yield
+        with AS_WITH_A_GRAPH if asking else contextlib.nullcontext():
+            yield
     finally:
         for parameter in asking:
             parameter.requires_grad = True
@@ -128,12 +152,13 @@ def _run_asleep(model: Any, found: _Unused, seams: Seams) -> None:
     called by another name."""
     import torch
 
-    from gobrrr.remedies.graph_later import are_hooked, modules_of
+    from gobrrr.remedies.graph_later import are_hooked, may_go_fast, modules_of
 
     def asleep(of: Any, forward: Any, *args: Any, **kwargs: Any) -> Any:
         if torch.compiler.is_compiling() or is_distributed() or not torch.is_grad_enabled():
             return forward(*args, **kwargs)
-        if are_hooked(modules_of(of)):
+        modules = modules_of(of)
+        if are_hooked(modules) or may_go_fast(modules):  # the program has frozen such a layer itself
             return forward(*args, **kwargs)
         with _asleep(found.sleep()):
             return forward(*args, **kwargs)
@@ -172,13 +197,36 @@ def _see_clipping(found: _Unused, seams: Seams) -> None:
     @functools.wraps(plain)
     def clip_grad_norm_(parameters: Any, *args: Any, **kwargs: Any) -> Any:
         given = [parameters] if hasattr(parameters, "requires_grad") else list(parameters)
-        found.hold([{"params": given}])
+        found.hold(given)
         if found.owes(given):
             _give_up(seams)
         return plain(given, *args, **kwargs)
 
     for place in (utils, utils.clip_grad):
         seams.replace(place, "clip_grad_norm_", clip_grad_norm_)
+
+
+def _see_asking(found: _Unused, seams: Seams) -> None:
+    """Who asks for a gradient by name gets an error, or None, where it was not computed; other remedies know."""
+    import torch
+    from torch import autograd, compiler, nn
+
+    plain = autograd.grad
+
+    @functools.wraps(plain)
+    def grad(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        if compiler.is_compiling() or sys._getframe(1).f_globals.get("__name__", "").startswith("gobrrr."):
+            return plain(outputs, inputs, *args, **kwargs)
+        is_one = isinstance(inputs, (torch.Tensor, autograd.graph.GradientEdge))
+        given = (inputs,) if is_one else tuple(inputs)
+        leaves = [getattr(getattr(each, "node", None), "variable", each) for each in given]
+        lacks = found.owes(leaves) or found.sleeps(leaves)
+        found.hold(leaf for leaf in leaves if isinstance(leaf, nn.Parameter))
+        if lacks:
+            _give_up(seams)
+        return plain(outputs, given, *args, **kwargs)
+
+    seams.replace(autograd, "grad", grad)
 
 
 def _see_emptying(found: _Unused, seams: Seams) -> None:

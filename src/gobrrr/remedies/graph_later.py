@@ -45,10 +45,8 @@ class Insides(NamedTuple):
     @property
     def ask_for_a_graph(self) -> bool:
         """The code of a forward, or what it names, asks whether there is one, and may compute something else without.
-        torch's transformer layers do so too, each by its own tensors: one of which some ask goes the usual way, as it
-        does here (`_SlowPath`), one of which none asks does not."""
-        frozen = (m for m in self.modules if isinstance(m, FAST) and not any(p.requires_grad for p in m.parameters()))
-        return any(True for _ in frozen) or any(_asks_for_a_graph(type(module)) for module in self.modules)
+        torch's transformer layers do so too."""
+        return may_go_fast(self.modules) or any(_asks_for_a_graph(type(module)) for module in self.modules)
 
     def keep_a_graph(self) -> bool:
         """Whether a module has put away a tensor that a backward may go through."""
@@ -85,6 +83,13 @@ def are_hooked(modules: Iterable[Any]) -> bool:
     return everywhere() or any(
         m._forward_hooks or m._forward_pre_hooks or m._backward_hooks or m._backward_pre_hooks for m in modules
     )
+
+
+def may_go_fast(modules: Iterable[Any]) -> bool:
+    """Whether one of torch's transformer layers may leave the way that they go with a graph. Each does by its own
+    tensors: one of which some ask goes the usual way, as it does in `AS_WITH_A_GRAPH`, one of which none asks does
+    not."""
+    return any(isinstance(m, FAST) and not any(p.requires_grad for p in m.parameters()) for m in modules)
 
 
 def modules_of(module: Any) -> list[Any]:
@@ -207,7 +212,7 @@ class _SlowPath:
                 torch.backends.mha.set_fastpath_enabled(self._before)
 
 
-_AS_WITH_A_GRAPH = _SlowPath()
+AS_WITH_A_GRAPH = _SlowPath()
 
 
 class _Later(torch.autograd.Function):
@@ -215,7 +220,7 @@ class _Later(torch.autograd.Function):
     def forward(ctx: Any, call: Call, found: dict[int, Any], *asking: Any) -> Any:
         ctx.call, ctx.versions = call, call.versions()
         ctx.set_materialize_grads(False)
-        with _AS_WITH_A_GRAPH:
+        with AS_WITH_A_GRAPH:
             found.update((id(output), output) for output in call.run())
         return tuple(output.detach() for output in found.values())  # no views, which could not be written to
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import functools
 import sys
 import weakref
+from collections.abc import Callable
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from gobrrr.capture.dynamo import hide_own_code
+from gobrrr.capture.unseen import unseen
 from gobrrr.remedies.groups import parameters_of
 from gobrrr.remedies.model import Remedy
 
@@ -17,7 +20,8 @@ if TYPE_CHECKING:
 
 class SetToNone(Remedy):
     """optimizer.zero_grad(set_to_none=True) whatever the program asks for. A parameter that has no gradient when an
-    optimizer steps gets the zeros that it would have had: momentum and weight decay move it, where None would not."""
+    optimizer steps, or somebody reads it, gets the zeros that it would have had: momentum and weight decay move it,
+    where None would not. What the program itself makes None stays None."""
 
     name = "set_to_none"
     title = "drops gradients instead of filling them with zeros"
@@ -37,6 +41,9 @@ class SetToNone(Remedy):
         from torch.optim import Optimizer
 
         known = _Dropped()
+        if not known.watch(seams):
+            seams.declined(self.name, "something else stands in the place of torch.Tensor.grad")
+            return
         for kind in (Optimizer, Module):
             self._replace(kind, seams, known)
         seams.at_step(known.fill)
@@ -47,34 +54,67 @@ class SetToNone(Remedy):
 
         @functools.wraps(plain)
         def zero_grad(holder: Any, set_to_none: bool = True) -> None:
-            if set_to_none or not known.note(holder):
+            if set_to_none:
                 known.forget(holder)
+            if set_to_none or not known.may_drop(holder):
                 plain(holder, set_to_none=set_to_none)
                 return
             seams.applied(self.name, type(holder).__name__)
-            plain(holder, set_to_none=True)
+            known.drop(holder, plain)
 
         seams.replace(kind, "zero_grad", zero_grad)
 
 
 class _Dropped:
-    """Parameters whose gradients were dropped where the program wanted zeros."""
+    """Parameters whose gradients were dropped where the program wanted zeros. Reading and writing .grad is watched: who
+    reads one gets its zeros, and who writes one, None too, means what he writes."""
 
     def __init__(self) -> None:
         self._known: dict[int, weakref.ref[Any]] = {}
         self._over = False
+        self._watch: property | None = None
 
-    def note(self, holder: Any) -> bool:
-        """Those of an optimizer or a module that have a gradient now. Not where that is sparse, of which an empty one
-        still counts as a step, lies in a larger buffer, or is held by somebody else, who would read it after zeros were
-        written to it; nor inside of an optimizer's step, whose closure is called after what `fill` does."""
-        found = [p for p in parameters_of(holder) if p.grad is not None]
-        if self._over or any(p.grad.is_sparse or _is_part(p.grad) or _is_held(p) for p in found):
+    def watch(self, seams: Seams) -> bool:
+        """Whether it could be begun."""
+        import torch
+
+        if "grad" in vars(torch.Tensor):
             return False
-        if _is_inside_a_step():
-            return False
-        self._known.update((id(p), weakref.ref(p)) for p in found)
+        plain = _attribute()
+
+        def write(tensor: Any, value: Any) -> None:
+            plain.__set__(tensor, value)
+            self._known.pop(id(tensor), None)
+
+        def delete(tensor: Any) -> None:
+            plain.__delete__(tensor)
+            self._known.pop(id(tensor), None)
+
+        self._watch = property(self._read, write, delete, plain.__doc__)
+        hide_own_code(__name__)  # compiled code calls these, and must not trace them
+        seams.replace(torch.Tensor, "grad", self._watch)
         return True
+
+    def may_drop(self, holder: Any) -> bool:
+        """Not where a gradient is sparse, of which an empty one still counts as a step, lies in a larger buffer, or is
+        held by somebody else, who would read it after zeros were written to it; nor inside of an optimizer's step,
+        whose closure is called after what `fill` does; nor where somebody else watches .grad instead."""
+        import torch
+
+        if self._over or vars(torch.Tensor).get("grad") is not self._watch:
+            return False
+        found = [p for p in parameters_of(holder) if _gradient(p) is not None]
+        if any(_gradient(p).is_sparse or _is_part(_gradient(p)) or _is_held(p) for p in found):
+            return False
+        return not _is_inside_a_step()
+
+    def drop(self, holder: Any, zero_grad: Callable[..., None]) -> None:
+        """The gradients that it has now, and those that were dropped before."""
+        parameters = parameters_of(holder)
+        found = [p for p in parameters if self._is_known(p) or _gradient(p) is not None]
+        self.forget(holder)  # zero_grad reads them all
+        zero_grad(holder, set_to_none=True)
+        self._known.update((id(p), weakref.ref(p)) for p in found)
 
     def forget(self, holder: Any) -> None:
         """The program wants them to be what they are."""
@@ -83,17 +123,42 @@ class _Dropped:
 
     def fill(self) -> None:
         """Before an update."""
-        import torch
-
-        known, self._known = self._known, {}
-        for parameter in (ref() for ref in known.values()):
-            if parameter is not None and parameter.grad is None:
-                parameter.grad = torch.zeros_like(parameter)
+        for parameter in [ref() for ref in self._known.values()]:
+            if parameter is not None:
+                self._read(parameter)
+        self._known = {}
 
     def stop(self) -> None:
         """The remedy goes: what was dropped is there again, and nothing more is."""
         self._over = True
         self.fill()
+
+    def _is_known(self, tensor: Any) -> bool:
+        ref = self._known.get(id(tensor))
+        return ref is not None and ref() is tensor
+
+    def _read(self, tensor: Any) -> Any:
+        """Its gradient, dense as it is where backward adds to zeros."""
+        found = _gradient(tensor)
+        if (found is not None and not found.is_sparse) or not self._is_known(tensor):
+            return found
+        import torch
+
+        with unseen(), torch.inference_mode(False):
+            filled = torch.zeros_like(tensor) if found is None else found.to_dense()
+            _attribute().__set__(tensor, filled)
+        return _gradient(tensor)
+
+
+def _attribute() -> Any:
+    """torch's own .grad, of which nobody hears."""
+    import torch
+
+    return torch._C.TensorBase.grad
+
+
+def _gradient(tensor: Any) -> Any:
+    return _attribute().__get__(tensor)
 
 
 def _is_part(gradient: Any) -> bool:
@@ -110,7 +175,7 @@ def _holders(parameter: Any) -> tuple[int, int, int]:
     """Of its gradient: how many refer to the Python object, to torch's tensor, and to its memory."""
     import torch
 
-    gradient = parameter.grad
+    gradient = _gradient(parameter)
     memory = torch._C._storage_Use_Count(gradient.untyped_storage()._cdata)
     return sys.getrefcount(gradient), gradient._use_count(), memory
 
