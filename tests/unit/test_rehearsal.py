@@ -58,6 +58,10 @@ class TestOutcome:
         found = outcome(a_scene(10 * MS, 20 * MS), rounds((20 * MS, 60 * MS), (20 * MS, 20 * MS)), 100 * MS)
         assert found is not None and found.change_ns == pytest.approx(30 / 40 * 40 * MS)
 
+    def test_what_is_spared_whole_is_all_of_its_recorded_time(self) -> None:
+        found = outcome(a_scene(40 * MS, 10 * MS), rounds((40 * MS, 40 * MS), (20 * MS, 0.0)), 100 * MS)
+        assert found is not None and found.saving.expected_ns == pytest.approx(10 * MS)
+
     def test_where_the_stage_is_unlike_the_step_the_interval_holds_both_readings(self) -> None:
         scene = a_scene(40 * MS, 10 * MS)  # the second took a fifth of the first, and here it takes as long
         found = outcome(scene, rounds((20 * MS, 20 * MS), (20 * MS, 2 * MS)), 100 * MS)

@@ -121,7 +121,7 @@ def _by_share(part: Part, sides: tuple[float, float], speed: float) -> float:
     """The share of its recorded time that a part loses. What it takes more is other work (a copy inside of a pooling's
     backward), of which its recorded time says nothing: that at the speed of the step."""
     today, then = sides
-    return part.ns * (1.0 - then / today) if part.ns and today >= then > 0 else speed * part.calls * (today - then)
+    return part.ns * (1.0 - then / today) if part.ns and 0 < today >= then else speed * part.calls * (today - then)
 
 
 def _timed(part: Part, sides: tuple[float, float]) -> float:
