@@ -12,11 +12,10 @@ from math import prod
 from msgspec.structs import replace
 
 from gobrrr.ledger.model import Ledger, OpGroup
-from gobrrr.rehearsal.dtypes import DTYPES
 from gobrrr.rehearsal.makers import ATTENTION, CONVOLUTIONS, NORMS, PASSES, PRODUCTS
-from gobrrr.rehearsal.parts import playable, side, trains, with_dtype
-from gobrrr.rehearsal.script import Part, Side
-from gobrrr.rules.shapes import KEPT_WIDE, factors, inside, product_dims, result_elements
+from gobrrr.rehearsal.parts import fresh, playable, side, trains, with_dtype
+from gobrrr.rehearsal.script import Part
+from gobrrr.rules.shapes import KEPT_WIDE, factors, inside, result_elements
 
 LOWERED = PRODUCTS | CONVOLUTIONS | ATTENTION
 WIDE = frozenset({"aten::_log_softmax", "aten::_log_softmax_backward_data"})
@@ -34,8 +33,6 @@ beside weights in float32."""
 MATH = "aten::_scaled_dot_product_attention_math"
 """What SDPA computes where it has no kernel (dropout on a CPU): in float32, whatever it is given, unless
 torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True) says otherwise."""
-SELDOM, FEW = 2, 32
-"""Calls in all recorded steps up to which a shape is new, and shapes from which on a program is one that makes them."""
 _SUFFIXES = ("_backward_data", "_backward")
 Dims = tuple[tuple[int, ...], frozenset[int]]
 
@@ -52,25 +49,6 @@ def parts(ledger: Ledger, low: str) -> tuple[list[Part], float]:
     unknown = [op for op in ops if id(op) not in same and not inside(op, MATH)]
     unsure = sum(op.ns for op in unknown if op.name in PASSES - flow.wide)
     return found + flow.cast_parts(trains(ledger)) + fresh(ledger, lowered, {"dtype": low}), unsure
-
-
-def fresh(ledger: Ledger, changed: list[OpGroup], how: Side) -> list[Part]:
-    """The kernels that a CPU's library makes anew for products of shapes that hardly ever come again: of an expert that
-    is given other tokens in each step. A mixture of four was promised 25 % of bf16, with warm kernels, and lost 34."""
-    steps = ledger.step.profiled_count
-    calls: defaultdict[tuple[object, ...], float] = defaultdict(float)
-    largest: dict[tuple[object, ...], OpGroup] = {}
-    for op in changed if ledger.device is None else ():
-        if op.name in PRODUCTS:
-            key = op.name, op.shapes, op.strides
-            calls[key] += op.calls * steps
-            largest[key] = max(largest.get(key, op), op, key=lambda each: each.ns)
-    new = [op for key, op in largest.items() if 0 < calls[key] <= SELDOM]
-    if len(new) < FEW:
-        return []
-    first = max(new, key=lambda op: op.ns)
-    made = {"make": "fresh", "dims": list(product_dims(first) or ()), "torch_dtype": DTYPES[how["dtype"]][0], **how}
-    return [Part(None, made, len(new) / steps)] if made["dims"] else []
 
 
 def _run_in(op: OpGroup, low: str) -> OpGroup:

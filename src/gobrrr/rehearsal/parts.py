@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -10,12 +11,16 @@ import msgspec
 from msgspec.structs import replace
 
 from gobrrr.ledger.model import Ledger, OpGroup
-from gobrrr.rehearsal.makers import KNOWN
+from gobrrr.rehearsal.dtypes import DTYPES
+from gobrrr.rehearsal.makers import KNOWN, PRODUCTS
 from gobrrr.rehearsal.script import Part, Side
+from gobrrr.rules.shapes import product_dims
 
 MOST_PARTS = 32
 COVERED = 0.97
 """Of the time of a scene's parts; the rest are many and short."""
+SELDOM, FEW = 2, 32
+"""Calls in all recorded steps up to which a shape is new, and shapes from which on a program is one that makes them."""
 NEAR = 1.25
 """How many times as large one batch may be for an op of it to be played for that of another."""
 ALIKE = 1.02
@@ -38,6 +43,25 @@ def part(op: OpGroup, **changes: Any) -> Part:
 def with_dtype(op: OpGroup, source: str, target: str) -> list[str]:
     """Its dtypes with tensors of `source` in `target`; 0-d ones are numbers in disguise."""
     return [target if shape and dtype == source else dtype for shape, dtype in zip(op.shapes, op.dtypes, strict=True)]
+
+
+def fresh(ledger: Ledger, changed: Iterable[OpGroup], how: Side) -> list[Part]:
+    """The kernels that a CPU's library makes anew for products of shapes that hardly ever come again: of an expert that
+    is given other tokens in each step. A mixture of four was promised 25 % of bf16, with warm kernels, and lost 34."""
+    steps = ledger.step.profiled_count
+    calls: defaultdict[tuple[object, ...], float] = defaultdict(float)
+    largest: dict[tuple[object, ...], OpGroup] = {}
+    for op in changed if ledger.device is None else ():
+        if op.name in PRODUCTS:
+            key = op.name, op.shapes, op.strides
+            calls[key] += op.calls * steps
+            largest[key] = max(largest.get(key, op), op, key=lambda each: each.ns)
+    new = [op for key, op in largest.items() if 0 < calls[key] <= SELDOM]
+    if len(new) < FEW:
+        return []
+    first = max(new, key=lambda op: op.ns)
+    made = {"make": "fresh", "dims": list(product_dims(first) or ()), "torch_dtype": DTYPES[how["dtype"]][0], **how}
+    return [Part(None, made, len(new) / steps)] if made["dims"] else []
 
 
 def playable(ledger: Ledger, wanted: Callable[[OpGroup], bool] = lambda op: True) -> list[OpGroup]:

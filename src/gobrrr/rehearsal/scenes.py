@@ -15,7 +15,7 @@ from gobrrr.rehearsal import autocast
 from gobrrr.rehearsal.autocast import LOWERED
 from gobrrr.rehearsal.dtypes import DTYPES
 from gobrrr.rehearsal.makers import CONVOLUTIONS, NORMS, PASSES
-from gobrrr.rehearsal.parts import chosen, hot, part, playable, trains, with_dtype
+from gobrrr.rehearsal.parts import chosen, fresh, hot, part, playable, trains, with_dtype
 from gobrrr.rehearsal.script import Part, Scene, Side
 from gobrrr.rehearsal.wholes import KINDS
 from gobrrr.rules.bandwidth_updates import updating
@@ -81,7 +81,7 @@ def _updates_in_float32(ledger: Ledger) -> list[Part]:
 def _medium(ledger: Ledger, machine: Machine) -> Found:
     """Products, and the fused attention that is made of them: without AMX it is up to 26 times as slow."""
     ops = playable(ledger, lambda op: op.name in LOWERED and has_dtype(op, "float"))
-    kernels = autocast.fresh(ledger, ops, {"dtype": "float", "precision": "medium"})
+    kernels = fresh(ledger, ops, {"dtype": "float", "precision": "medium"})
     return [part(op, precision="medium") for op in ops] + kernels, 0.0, 0.0
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from gobrrr.errors import GobrrrError
 from gobrrr.remedies.forwards import replaced
-from gobrrr.remedies.groups import at_each_group, parameters_of
+from gobrrr.remedies.groups import asked_for, at_each_group, parameters_of
 from gobrrr.remedies.model import Remedy, is_distributed
 
 if TYPE_CHECKING:
@@ -208,7 +208,6 @@ def _see_clipping(found: _Unused, seams: Seams) -> None:
 
 def _see_asking(found: _Unused, seams: Seams) -> None:
     """Who asks for a gradient by name gets an error, or None, where it was not computed; other remedies know."""
-    import torch
     from torch import autograd, compiler, nn
 
     plain = autograd.grad
@@ -217,9 +216,7 @@ def _see_asking(found: _Unused, seams: Seams) -> None:
     def grad(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         if compiler.is_compiling() or sys._getframe(1).f_globals.get("__name__", "").startswith("gobrrr."):
             return plain(outputs, inputs, *args, **kwargs)
-        is_one = isinstance(inputs, (torch.Tensor, autograd.graph.GradientEdge))
-        given = (inputs,) if is_one else tuple(inputs)
-        leaves = [getattr(getattr(each, "node", None), "variable", each) for each in given]
+        given, leaves = asked_for(inputs)
         lacks = found.owes(leaves) or found.sleeps(leaves)
         found.hold(leaf for leaf in leaves if isinstance(leaf, nn.Parameter))
         if lacks:

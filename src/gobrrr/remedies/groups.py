@@ -32,6 +32,16 @@ def parameters_of(holder: Any) -> list[Any]:
     return list(holder.parameters()) if groups is None else [p for group in groups for p in group["params"]]
 
 
+def asked_for(inputs: Any) -> tuple[tuple[Any, ...], list[Any]]:
+    """What torch.autograd.grad is asked for the gradients of, one or several, as a tuple; and the tensors of it, which
+    may be named by their edges."""
+    import torch
+
+    is_one = isinstance(inputs, (torch.Tensor, torch.autograd.graph.GradientEdge))
+    given = (inputs,) if is_one else tuple(inputs)
+    return given, [getattr(getattr(each, "node", None), "variable", each) for each in given]
+
+
 class Switched:
     """A group with other settings until they are put back."""
 

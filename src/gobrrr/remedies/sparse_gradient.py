@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from gobrrr.capture.dynamo import called_from_compiled
-from gobrrr.remedies.groups import at_each_group, parameters_of
+from gobrrr.remedies.groups import asked_for, at_each_group, parameters_of
 from gobrrr.remedies.model import Remedy, is_distributed
 
 if TYPE_CHECKING:
@@ -118,10 +118,9 @@ def _dense_for_readers(switched: Mapping[int, Any], seams: Seams) -> None:
 
     @functools.wraps(ask)
     def asked(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        is_one = isinstance(inputs, (torch.Tensor, torch.autograd.graph.GradientEdge))
-        of = (inputs,) if is_one else tuple(inputs)
-        ours = [id(_leaf(each)) in switched for each in of]
-        found = ask(outputs, of, *args, **kwargs)
+        given, tensors = asked_for(inputs)
+        ours = [id(each) in switched for each in tensors]
+        found = ask(outputs, given, *args, **kwargs)
         return tuple(g.to_dense() if our and g is not None else g for our, g in zip(ours, found, strict=True))
 
     seams.replace(torch.Tensor, "grad", property(read, plain.__set__, plain.__delete__, plain.__doc__))
@@ -135,11 +134,6 @@ def _parameters(optimizer: Any) -> set[int]:
 def _weight(embedding: Any) -> Any:
     """The parameter itself: to read one that is parametrized would compute it."""
     return embedding._parameters.get("weight")
-
-
-def _leaf(asked: Any) -> Any:
-    """The tensor to which torch.autograd.grad is asked for the gradient, by itself or by its edge."""
-    return getattr(getattr(asked, "node", None), "variable", asked)
 
 
 def _computes_the_same(optimizer: Any) -> bool:
