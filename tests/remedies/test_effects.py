@@ -357,7 +357,7 @@ def test_a_backbone_that_is_written_into_a_group_is_trained(how: str, whose: str
     assert said and same
 
 
-@pytest.mark.parametrize("how", ["updated", "asked", "asked by its edge"])
+@pytest.mark.parametrize("how", ["updated", "asked", "asked by its edge", "asked of backward"])
 def test_gradients_that_are_needed_when_the_forward_is_over_are_not_left_out_in_silence(how: str) -> None:
     model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2))
     optimizer, weight = torch.optim.SGD(model[1].parameters(), lr=0.1), model[0].weight
@@ -371,18 +371,29 @@ def test_gradients_that_are_needed_when_the_forward_is_over_are_not_left_out_in_
             if how == "updated":
                 optimizer.param_groups[0]["params"].append(weight)
                 optimizer.step()
+            if how == "asked of backward":
+                loss.backward(inputs=weight)
+                return
             edge = torch.autograd.graph.get_gradient_edge(weight)
             torch.autograd.grad(loss, weight if how == "asked" else edge, allow_unused=True)
     assert said
 
 
-def test_gradients_that_are_asked_for_by_name_from_the_beginning_are_computed() -> None:
+@pytest.mark.parametrize("how", ["grad", "backward", "backward by name"])
+def test_gradients_that_are_asked_for_by_name_from_the_beginning_are_computed(how: str) -> None:
     def trained() -> list[torch.Tensor]:
         torch.manual_seed(0)
         model = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 2))
         optimizer, seen = torch.optim.SGD(model[2].parameters(), lr=0.1), []
+        weight = model[0].weight
         for _ in range(4):
-            seen += torch.autograd.grad(model(torch.ones(2, 3)).square().sum(), [model[0].weight])
+            model.zero_grad()
+            loss = model(torch.ones(2, 3)).square().sum()
+            if how == "grad":
+                seen += torch.autograd.grad(loss, [weight])
+            else:
+                loss.backward(inputs=[weight] if how == "backward" else {"weight": weight})
+                seen.append(weight.grad.clone())
             step(model, optimizer, torch.ones(2, 3))
         return seen
 

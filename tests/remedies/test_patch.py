@@ -218,11 +218,15 @@ def test_anomaly_mode_is_switched_off_where_that_is_what_the_argument_says() -> 
 
 
 def test_what_is_patched_to_channels_last_gives_out_the_plain_layout() -> None:
-    source = "import torch\nnet = torch.nn.Conv2d(3, 4, 3)\nopt = torch.optim.SGD(net.parameters())\n"
+    source = """import torch
+net = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.Unflatten(1, (4, 1)), torch.nn.Conv3d(4, 2, (1, 3, 3)))
+opt = torch.optim.SGD(net.parameters())
+"""
     names: dict[str, Any] = {}
     exec(patched(source, [of("channels_last")]), names)
     net, torch = names["net"], names["torch"]
-    assert not net.weight.is_contiguous() and net(torch.ones(2, 3, 8, 8)).is_contiguous()
+    assert not net[0].weight.is_contiguous() and net[2].weight.is_contiguous(), "which has three dimensions"
+    assert net(torch.ones(2, 3, 8, 8)).is_contiguous()
 
 
 def test_a_statement_goes_behind_the_imports_once() -> None:

@@ -18,7 +18,14 @@ HELPER = """from torch.utils._pytree import tree_map
 
 def in_plain_layout(module, given, output):
     \"\"\"What is made with channels last is given out as it would be without.\"\"\"
-    return tree_map(lambda x: x.contiguous() if isinstance(x, torch.Tensor) else x, output)"""
+    return tree_map(lambda x: x.contiguous() if isinstance(x, torch.Tensor) else x, output)
+
+
+def lay_channels_last(model):
+    \"\"\"Weights of its 2-d convolutions: a 3-d one refuses this order.\"\"\"
+    for module in model.modules():
+        if isinstance(module, (torch.nn.Conv2d, torch.nn.ConvTranspose2d)):
+            module.to(memory_format=torch.channels_last)"""
 """As the remedy does it, for the user's own file."""
 
 
@@ -36,9 +43,7 @@ class ChannelsLast(Remedy):
         "weights of convolutions, their gradients and what layers inside of the model are given lie in another order: "
         ".view() of them may be an error, .reshape() is none"
     )
-    edit = BeforeTraining(
-        "{model}.register_forward_hook(in_plain_layout)\n{model}.to(memory_format=torch.channels_last)", HELPER
-    )
+    edit = BeforeTraining("{model}.register_forward_hook(in_plain_layout)\nlay_channels_last({model})", HELPER)
 
     def apply(self, seams: Seams) -> None:
         import torch

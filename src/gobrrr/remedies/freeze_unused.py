@@ -210,19 +210,31 @@ def _see_asking(found: _Unused, seams: Seams) -> None:
     """Who asks for a gradient by name gets an error, or None, where it was not computed; other remedies know."""
     from torch import autograd, compiler, nn
 
-    plain = autograd.grad
-
-    @functools.wraps(plain)
-    def grad(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        if compiler.is_compiling() or sys._getframe(1).f_globals.get("__name__", "").startswith("gobrrr."):
-            return plain(outputs, inputs, *args, **kwargs)
+    def checked(inputs: Any) -> Any:
+        """What is asked for, given on."""
         given, leaves = asked_for(inputs)
         lacks = found.owes(leaves) or found.sleeps(leaves)
         found.hold(leaf for leaf in leaves if isinstance(leaf, nn.Parameter))
         if lacks:
             _give_up(seams)
-        return plain(outputs, given, *args, **kwargs)
+        return given
 
+    def is_ours() -> bool:
+        return compiler.is_compiling() or sys._getframe(2).f_globals.get("__name__", "").startswith("gobrrr.")
+
+    grad_of, backward_of = autograd.grad, autograd.backward
+
+    @functools.wraps(grad_of)
+    def grad(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+        return grad_of(outputs, inputs if is_ours() else checked(inputs), *args, **kwargs)
+
+    @functools.wraps(backward_of)
+    def backward(*args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("inputs") is not None and not is_ours():
+            kwargs["inputs"] = checked(kwargs["inputs"])
+        return backward_of(*args, **kwargs)
+
+    seams.replace(autograd, "backward", backward)
     seams.replace(autograd, "grad", grad)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -32,14 +32,15 @@ def parameters_of(holder: Any) -> list[Any]:
     return list(holder.parameters()) if groups is None else [p for group in groups for p in group["params"]]
 
 
-def asked_for(inputs: Any) -> tuple[tuple[Any, ...], list[Any]]:
-    """What torch.autograd.grad is asked for the gradients of, one or several, as a tuple; and the tensors of it, which
-    may be named by their edges."""
+def asked_for(inputs: Any) -> tuple[Any, list[Any]]:
+    """What torch.autograd is asked for the gradients of, one or several, to be given on: an iterator has been read; and
+    the tensors of it, which may be named by their edges."""
     import torch
 
     is_one = isinstance(inputs, (torch.Tensor, torch.autograd.graph.GradientEdge))
-    given = (inputs,) if is_one else tuple(inputs)
-    return given, [getattr(getattr(each, "node", None), "variable", each) for each in given]
+    given = (inputs,) if is_one else inputs if isinstance(inputs, Mapping) else tuple(inputs)
+    several = given.values() if isinstance(given, Mapping) else given
+    return given, [getattr(getattr(each, "node", None), "variable", each) for each in several]
 
 
 class Switched:
