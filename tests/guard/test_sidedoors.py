@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import random
 import statistics
+import subprocess
+import sys
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -268,6 +270,47 @@ def test_without_dropout_what_is_written_into_its_result_stays_there(name: str) 
     finally:
         patches.take_out()
     assert as_given == torch.equal(drop(x, 0.5), x)
+
+
+def _attended(dropout_p: float) -> set[str]:
+    q = torch.rand(1, 2, 16, 8)
+    with torch.profiler.profile() as seen:
+        torch.nn.functional.scaled_dot_product_attention(q, q, q, dropout_p=dropout_p)
+    return {each.key for each in seen.key_averages() if "attention_" in each.key}
+
+
+@pytest.mark.parametrize("dropout_p", [0.0, 0.1])
+def test_without_dropout_attention_takes_the_way_that_it_takes_with_it(dropout_p: float) -> None:
+    """In a lower precision torch's kernel for a CPU, which knows no dropout, is not what the program runs."""
+    plain, patches = _attended(dropout_p), Patches()
+    dropout.none(patches)
+    try:
+        assert _attended(dropout_p) == plain
+        q = torch.rand(1, 2, 16, 8)
+        first, second = (torch.nn.functional.scaled_dot_product_attention(q, q, q, None, dropout_p) for _ in range(2))
+        assert torch.equal(first, second)
+    finally:
+        patches.take_out()
+
+
+COMPILED = """
+import torch
+from gobrrr.capture.patches import Patches
+from gobrrr.guard import dropout
+
+dropout.none(Patches())
+model = torch.nn.TransformerEncoderLayer(8, 2, 16, dropout=0.5, batch_first=True)
+attend = lambda q: torch.nn.functional.scaled_dot_product_attention(q, q, q, dropout_p=0.5)
+for called in (model, attend):
+    x = torch.rand(2, 4, 8)
+    torch.testing.assert_close(torch.compile(called, backend="eager", fullgraph=True)(x), called(x))
+"""
+
+
+def test_what_is_compiled_is_compiled_without_dropout_too() -> None:
+    """Dynamo asks all functions of torch for their names, once in a process, ours as well."""
+    done = subprocess.run([sys.executable, "-c", COMPILED], capture_output=True, text=True)
+    assert not done.returncode, done.stderr[-2000:]
 
 
 def _data(output: Any) -> Any:

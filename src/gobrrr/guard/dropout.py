@@ -51,13 +51,27 @@ def none(patches: Patches) -> None:
     def scaled_dot_product_attention(
         query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, *rest: Any, **more: Any
     ) -> Any:
-        return attention(query, key, value, attn_mask, 0.0, *rest, **more)
+        with _as_with(query, dropout_p):
+            return attention(query, key, value, attn_mask, 0.0, *rest, **more)
 
     for name, draws in DROPOUTS.items():
-        patches.replace(functional, name, functools.partial(_nothing_dropped, draws))
+        _put_in(patches, functional, name, functools.partial(_nothing_dropped, draws))
     patches.replace(functional, "scaled_dot_product_attention", scaled_dot_product_attention)
     for name in RECURRENT:
-        patches.replace(torch._VF, name, functools.partial(_undropped, getattr(torch._VF, name)))
+        _put_in(patches, torch._VF, name, functools.partial(_undropped, getattr(torch._VF, name)))
+
+
+def _put_in(patches: Patches, owner: Any, name: str, instead: Any) -> None:
+    """Under the name of what was there: dynamo asks every function of torch for it."""
+    patches.replace(owner, name, functools.update_wrapper(instead, getattr(owner, name)))
+
+
+def _as_with(query: Any, dropout_p: float) -> contextlib.AbstractContextManager[None]:
+    """On a CPU SDPA has no kernel that drops out: what is computed is what the program runs, in its precision."""
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    drops = dropout_p > 0 and query.device.type == "cpu"
+    return sdpa_kernel(SDPBackend.MATH) if drops else contextlib.nullcontext()
 
 
 def _nothing_dropped(
