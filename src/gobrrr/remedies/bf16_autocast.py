@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any
 
 from gobrrr.remedies.forwards import replaced
@@ -19,6 +20,7 @@ from torch.utils._pytree import tree_map
 
 def in_bfloat16(model):
     \"\"\"Matrix products in bfloat16, results in float32, of this model, its copies, and one saved whole.\"\"\"
+    torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True)  # attention with dropout on a CPU too
     kind, before = type(model), model.forward
     plain = isinstance(kind.forward, types.FunctionType) and "forward" not in vars(model)
     model.computes_in_bfloat16 = True
@@ -89,11 +91,12 @@ class Bf16Autocast(Remedy):
 
 
 def autocast_forward(module: Any, seams: Seams, dtype: str) -> None:
-    """Run a module's forward under autocast of a dtype, with outputs in float32."""
+    """Run a module's forward under autocast of a dtype, with outputs in float32. Attention that SDPA has no kernel for,
+    as on a CPU where its weights are dropped out, computes in the lower format as well."""
     import torch
     from torch.utils._pytree import tree_map
 
-    device = next((p.device.type for p in module.parameters()), "cpu")
+    device, attention = next((p.device.type for p in module.parameters()), "cpu"), torch.backends.cuda
 
     def widened(value: Any) -> Any:
         return value.float() if isinstance(value, torch.Tensor) and value.dtype == getattr(torch, dtype) else value
@@ -103,6 +106,9 @@ def autocast_forward(module: Any, seams: Seams, dtype: str) -> None:
             result = forward(*args, **kwargs)
         return tree_map(widened, result)
 
+    before = attention.fp16_bf16_reduction_math_sdp_allowed()
+    seams.undo(functools.partial(attention.allow_fp16_bf16_reduction_math_sdp, before))
+    attention.allow_fp16_bf16_reduction_math_sdp(True)
     seams.replace(module, "forward", replaced(module, lowered))
 
 
