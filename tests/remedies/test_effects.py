@@ -6,6 +6,7 @@ import contextlib
 import copy
 import functools
 import gc
+import inspect
 import io
 import os
 import pickle
@@ -27,6 +28,7 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, IterableDataset
 
 from gobrrr.errors import GobrrrError
+from gobrrr.guard.witness import Witness
 from gobrrr.remedies import registry
 from gobrrr.remedies.seams import Seams
 from gobrrr.rules.model import Finding, Quantity, Saving
@@ -380,8 +382,21 @@ def test_gradients_that_are_needed_when_the_forward_is_over_are_not_left_out_in_
     assert said
 
 
-@pytest.mark.parametrize("how", ["grad", "backward", "backward by name"])
-def test_gradients_that_are_asked_for_by_name_from_the_beginning_are_computed(how: str) -> None:
+ASKED = {
+    "grad": lambda loss, weight: torch.autograd.grad(loss, [weight])[0],
+    "backward": lambda loss, weight: loss.backward(inputs=iter([weight])),
+    "in its place": lambda loss, weight: torch.autograd.backward(loss, None, None, False, None, [weight]),
+    "by name": lambda loss, weight: loss.backward(inputs={"weight": weight}),
+}
+
+
+@pytest.mark.parametrize("beside", ["", "sparse_gradient", "float16_autocast", "guard"])
+@pytest.mark.parametrize("how", ASKED)
+def test_gradients_that_are_asked_for_from_the_beginning_are_computed(how: str, beside: str) -> None:
+    """Whoever else stands between the program and torch."""
+    if how == "by name" and "dict" not in str(inspect.signature(torch.autograd.backward)):
+        pytest.skip("this torch takes no names")
+
     def trained() -> list[torch.Tensor]:
         torch.manual_seed(0)
         model = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 2))
@@ -390,16 +405,18 @@ def test_gradients_that_are_asked_for_by_name_from_the_beginning_are_computed(ho
         for _ in range(4):
             model.zero_grad()
             loss = model(torch.ones(2, 3)).square().sum()
-            if how == "grad":
-                seen += torch.autograd.grad(loss, [weight])
-            else:
-                loss.backward(inputs=[weight] if how == "backward" else {"weight": weight})
-                seen.append(weight.grad.clone())
+            found = ASKED[how](loss, weight)
+            seen.append((weight.grad if found is None else found).clone())
             step(model, optimizer, torch.ones(2, 3))
         return seen
 
-    said, same = with_and_without("freeze_unused", trained)
-    assert said and same
+    other = Witness() if beside == "guard" else applied(beside) if beside else contextlib.nullcontext()
+    with contextlib.nullcontext() if beside in ("", "guard") else applied(beside):
+        plain = trained()
+    with applied("freeze_unused") as said, other:
+        found = trained()
+    assert said
+    torch.testing.assert_close(found, plain, rtol=0.02, atol=1e-3)  # float16's scale may be another by then
 
 
 class Padded(nn.Module):
@@ -1046,6 +1063,18 @@ def test_embeddings_stay_dense_where_sparse_rows_are_refused(kinds: dict[str, An
     with applied("sparse_gradient") as said:
         torch.testing.assert_close(trained(**kinds), plain)
     assert bool(said) == (kinds.keys() <= {"optimizer"}) and torch.Tensor.register_hook is register
+
+
+@pytest.mark.skipif("dict" not in str(inspect.signature(torch.autograd.grad)), reason="this torch takes no names")
+def test_sparse_gradients_that_are_asked_for_by_name_come_by_name() -> None:
+    model = nn.Sequential(nn.Embedding(20, 4), nn.Linear(4, 2))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with applied("sparse_gradient") as said:
+        for _ in range(3):
+            step(model, optimizer, torch.tensor([1, 2, 2]))
+        found = torch.autograd.grad(model(torch.tensor([3])).sum(), {"a": model[0].weight, "b": model[1].weight})
+        assert said and {name: each.shape for name, each in found.items()} == {"a": (20, 4), "b": (2, 4)}
+        assert not found["a"].is_sparse
 
 
 @pytest.mark.parametrize("kind", ["AdamW", "SGD"])

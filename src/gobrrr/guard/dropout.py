@@ -55,15 +55,12 @@ def none(patches: Patches) -> None:
             return attention(query, key, value, attn_mask, 0.0, *rest, **more)
 
     for name, draws in DROPOUTS.items():
-        _put_in(patches, functional, name, functools.partial(_nothing_dropped, draws))
+        instead: Any = functools.partial(_nothing_dropped, draws)
+        instead.__name__ = name  # dynamo asks every function of torch for it
+        patches.replace(functional, name, instead)
     patches.replace(functional, "scaled_dot_product_attention", scaled_dot_product_attention)
     for name in RECURRENT:
-        _put_in(patches, torch._VF, name, functools.partial(_undropped, getattr(torch._VF, name)))
-
-
-def _put_in(patches: Patches, owner: Any, name: str, instead: Any) -> None:
-    """Under the name of what was there: dynamo asks every function of torch for it."""
-    patches.replace(owner, name, functools.update_wrapper(instead, getattr(owner, name)))
+        patches.replace(torch._VF, name, functools.partial(_undropped, getattr(torch._VF, name)))
 
 
 def _as_with(query: Any, dropout_p: float) -> contextlib.AbstractContextManager[None]:

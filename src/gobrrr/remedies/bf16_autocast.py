@@ -20,7 +20,8 @@ from torch.utils._pytree import tree_map
 
 def in_bfloat16(model):
     \"\"\"Matrix products in bfloat16, results in float32, of this model, its copies, and one saved whole.\"\"\"
-    torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True)  # attention with dropout on a CPU too
+    if not torch.cuda.is_available():  # a CPU has no kernel for attention with dropout, and goes back to float32
+        torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True)
     kind, before = type(model), model.forward
     plain = isinstance(kind.forward, types.FunctionType) and "forward" not in vars(model)
     model.computes_in_bfloat16 = True
@@ -87,16 +88,28 @@ class Bf16Autocast(Remedy):
             autocast_forward(module, seams, "bfloat16")
             seams.applied(self.name, type(module).__name__)
 
+        _lower_attention(seams)
         seams.at_model(wrap)
 
 
+def _lower_attention(seams: Seams) -> None:
+    """A CPU has no kernel for attention whose weights are dropped out, and SDPA's own math goes back to float32. From
+    the start: what is checkpointed has to be computed again as it was."""
+    import torch
+
+    if torch.cuda.is_available():  # never measured
+        return
+    allow = torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp
+    seams.undo(functools.partial(allow, torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed()))
+    allow(True)
+
+
 def autocast_forward(module: Any, seams: Seams, dtype: str) -> None:
-    """Run a module's forward under autocast of a dtype, with outputs in float32. Attention that SDPA has no kernel for,
-    as on a CPU where its weights are dropped out, computes in the lower format as well."""
+    """Run a module's forward under autocast of a dtype, with outputs in float32."""
     import torch
     from torch.utils._pytree import tree_map
 
-    device, attention = next((p.device.type for p in module.parameters()), "cpu"), torch.backends.cuda
+    device = next((p.device.type for p in module.parameters()), "cpu")
 
     def widened(value: Any) -> Any:
         return value.float() if isinstance(value, torch.Tensor) and value.dtype == getattr(torch, dtype) else value
@@ -106,9 +119,6 @@ def autocast_forward(module: Any, seams: Seams, dtype: str) -> None:
             result = forward(*args, **kwargs)
         return tree_map(widened, result)
 
-    before = attention.fp16_bf16_reduction_math_sdp_allowed()
-    seams.undo(functools.partial(attention.allow_fp16_bf16_reduction_math_sdp, before))
-    attention.allow_fp16_bf16_reduction_math_sdp(True)
     seams.replace(module, "forward", replaced(module, lowered))
 
 

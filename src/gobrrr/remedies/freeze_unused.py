@@ -17,12 +17,17 @@ from gobrrr.remedies.model import Remedy, is_distributed
 if TYPE_CHECKING:
     from gobrrr.remedies.seams import Seams
 
+ASKERS = ("gobrrr.remedies.graph_later", "gobrrr.remedies.chunks")
+"""Remedies that ask for gradients themselves, of what they know."""
+INPUTS = 5
+"""Arguments of torch.autograd.backward before those that it is asked for."""
+
 
 class FreezeUnused(Remedy):
     """requires_grad is off, while the program's models run, for all of their parameters that no optimizer holds when
     the first one makes an update: gradients of theirs are computed and thrown away. The program finds it on wherever it
-    looks or copies. What an optimizer is given later, a clipping of gradients or torch.autograd.grad asks again; where
-    that needs what was not computed meanwhile, the remedy gives up."""
+    looks or copies. What an optimizer is given later, or clipping, torch.autograd.grad and backward(inputs=...) are,
+    asks again; where that needs what was not computed meanwhile, the remedy gives up."""
 
     name = "freeze_unused"
     title = "computes no gradients for parameters that are never updated"
@@ -32,7 +37,7 @@ class FreezeUnused(Remedy):
     serves = "training"
     unseen = (
         "gradients of parameters that no optimizer holds are None for who reads them; where a clipping, an update or "
-        "torch.autograd.grad begins to need them later, all remedies are taken away with a message"
+        "torch.autograd, asked by name, begins to need them later, all remedies are taken away with a message"
     )
     codes = ("BRR106",)
     by_hand = "for p in backbone.parameters(): p.requires_grad_(False)"
@@ -219,23 +224,29 @@ def _see_asking(found: _Unused, seams: Seams) -> None:
             _give_up(seams)
         return given
 
-    def is_ours() -> bool:
-        return compiler.is_compiling() or sys._getframe(2).f_globals.get("__name__", "").startswith("gobrrr.")
-
     grad_of, backward_of = autograd.grad, autograd.backward
 
     @functools.wraps(grad_of)
     def grad(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        return grad_of(outputs, inputs if is_ours() else checked(inputs), *args, **kwargs)
+        is_ours = compiler.is_compiling() or _asker(sys._getframe(1)) in ASKERS
+        return grad_of(outputs, inputs if is_ours else checked(inputs), *args, **kwargs)
 
     @functools.wraps(backward_of)
     def backward(*args: Any, **kwargs: Any) -> Any:
-        if kwargs.get("inputs") is not None and not is_ours():
-            kwargs["inputs"] = checked(kwargs["inputs"])
-        return backward_of(*args, **kwargs)
+        inputs = args[INPUTS] if len(args) > INPUTS else kwargs.get("inputs")
+        if inputs is None or compiler.is_compiling():
+            return backward_of(*args, **kwargs)
+        return backward_of(*args[:INPUTS], **{**kwargs, "inputs": checked(inputs)})
 
     seams.replace(autograd, "backward", backward)
     seams.replace(autograd, "grad", grad)
+
+
+def _asker(frame: Any) -> str:
+    """The module that asks, through another remedy's function in place of torch's."""
+    while (name := frame.f_globals.get("__name__", "")) == "gobrrr.remedies.sparse_gradient":
+        frame = frame.f_back
+    return str(name)
 
 
 def _see_emptying(found: _Unused, seams: Seams) -> None:

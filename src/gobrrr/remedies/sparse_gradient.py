@@ -121,7 +121,9 @@ def _dense_for_readers(switched: Mapping[int, Any], seams: Seams) -> None:
         given, tensors = asked_for(inputs)
         ours = [id(each) in switched for each in tensors]
         found = ask(outputs, given, *args, **kwargs)
-        return tuple(g.to_dense() if our and g is not None else g for our, g in zip(ours, found, strict=True))
+        several = found.values() if isinstance(found, dict) else found
+        dense = [g.to_dense() if our and g is not None else g for our, g in zip(ours, several, strict=True)]
+        return dict(zip(found, dense, strict=True)) if isinstance(found, dict) else tuple(dense)
 
     seams.replace(torch.Tensor, "grad", property(read, plain.__set__, plain.__delete__, plain.__doc__))
     seams.replace(torch.autograd, "grad", asked)
