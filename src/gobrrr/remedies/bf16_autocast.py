@@ -99,9 +99,9 @@ def _lower_attention(seams: Seams) -> None:
 
     if torch.cuda.is_available():  # never measured
         return
-    allow = torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp
-    seams.undo(functools.partial(allow, torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed()))
-    allow(True)
+    before = torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed()  # type: ignore[no-untyped-call]
+    seams.undo(functools.partial(torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp, before))
+    torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True)
 
 
 def autocast_forward(module: Any, seams: Seams, dtype: str) -> None:
