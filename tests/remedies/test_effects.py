@@ -23,7 +23,6 @@ pytest.importorskip("torch")
 import numpy as np
 import torch
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, IterableDataset
 
@@ -749,41 +748,6 @@ def test_products_are_in_bfloat16_and_outputs_in_float32() -> None:
     error = ((lowered - expected).norm() / expected.norm()).item()
     assert 1e-4 < error < 2e-2
     assert torch.equal(model(x), expected)
-
-
-class Attends(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.inner = nn.Linear(8, 8)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        q = self.inner(x)
-        return nn.functional.scaled_dot_product_attention(q, q, q, dropout_p=0.1)
-
-
-class Products(TorchDispatchMode):
-    """What batches of matrix products are computed in."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.dtypes: list[torch.dtype] = []
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.dtypes += [args[0].dtype] if "bmm" in func.__name__ else []
-        return func(*args, **(kwargs or {}))
-
-
-def test_attention_whose_weights_are_dropped_out_is_in_bfloat16_too() -> None:
-    """SDPA has no kernel for it on a CPU, and its own math goes back to float32 by default."""
-    model, x = Attends(), torch.rand(1, 2, 16, 8)
-    found = []
-    for remedy in (True, False):
-        with Products() as products:
-            with applied("bf16_autocast") if remedy else torch.autocast("cpu"):
-                loss = model(x).sum()
-            loss.backward()
-        found.append(products.dtypes)
-    assert found == [[torch.bfloat16] * 6, [torch.float32] * 6]
 
 
 def test_images_and_weights_have_their_channels_last() -> None:

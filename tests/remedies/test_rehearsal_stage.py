@@ -14,7 +14,7 @@ import psutil
 import pytest
 import torch
 
-from gobrrr.rehearsal import makers, stage
+from gobrrr.rehearsal import autocast, makers, stage
 from gobrrr.rehearsal.perform import perform
 from gobrrr.rehearsal.scenes import TORCH_DTYPES
 from gobrrr.rehearsal.script import Part, Scene, Script
@@ -109,6 +109,27 @@ def test_both_attentions_compute_the_same() -> None:
         torch.manual_seed(0)
         found.append(makers.make(torch, {**side, "backward": False}, "cpu")())
     torch.testing.assert_close(*found)
+
+
+@pytest.mark.parametrize(("dropout", "kind"), [(0.1, "float"), (0.0, ""), (None, "c10::BFloat16")])
+def test_an_attention_whose_weights_are_dropped_out_multiplies_in_float_under_autocast(
+    dropout: float | None, kind: str, tmp_path: Path
+) -> None:
+    """What autocast.MATH says of torch: a kernel has no products of its own, an attention by hand lowers them."""
+    q = torch.rand(1, 2, 16, 8, requires_grad=True)
+    with torch.profiler.profile(record_shapes=True) as seen:
+        with torch.autocast("cpu"):
+            if dropout is None:
+                found = (q @ q.transpose(-2, -1)).softmax(-1) @ q
+            else:
+                found = torch.nn.functional.scaled_dot_product_attention(q, q, q, dropout_p=dropout)
+        assert found.dtype == torch.bfloat16
+        found.sum().backward()
+    seen.export_chrome_trace(str(tmp_path / "trace.json"))
+    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    products = [each["args"]["Input type"] for each in events if each.get("name") == "aten::bmm"]
+    assert {name for names in products for name in names[:2]} == ({kind} if kind else set())
+    assert any(each.get("name") == autocast.MATH for each in events) == (kind == "float")
 
 
 def test_an_optimizer_that_is_not_torchs_is_refused() -> None:

@@ -15,7 +15,7 @@ from gobrrr.ledger.model import Ledger, OpGroup
 from gobrrr.rehearsal.makers import ATTENTION, CONVOLUTIONS, NORMS, PASSES, PRODUCTS
 from gobrrr.rehearsal.parts import fresh, playable, side, trains, with_dtype
 from gobrrr.rehearsal.script import Part
-from gobrrr.rules.shapes import KEPT_WIDE, factors, result_elements
+from gobrrr.rules.shapes import KEPT_WIDE, factors, inside, result_elements
 
 LOWERED = PRODUCTS | CONVOLUTIONS | ATTENTION
 WIDE = frozenset({"aten::_log_softmax", "aten::_log_softmax_backward_data"})
@@ -30,6 +30,9 @@ WIDE_INPUTS = {
 }  # fmt: skip
 """Inputs that stay float32 in a lower format: what the forward kept, sums of exponentials, and means and deviations
 beside weights in float32."""
+MATH = "aten::_scaled_dot_product_attention_math"
+"""What SDPA computes where it has no kernel (dropout on a CPU): in float32, whatever it is given, unless
+torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True) says otherwise."""
 _SUFFIXES = ("_backward_data", "_backward")
 Dims = tuple[tuple[int, ...], frozenset[int]]
 
@@ -43,7 +46,8 @@ def parts(ledger: Ledger, low: str) -> tuple[list[Part], float]:
     lowered += [op for op in ops if op.phase == "backward" and flow.backward(op)]
     found = [Part(side(op), side(_run_in(op, low)), op.calls, op.ns) for op in lowered]
     same = {id(op) for op in lowered}
-    unsure = sum(op.ns for op in ops if id(op) not in same and op.name in PASSES - flow.wide)
+    unknown = [op for op in ops if id(op) not in same and not inside(op, MATH)]
+    unsure = sum(op.ns for op in unknown if op.name in PASSES - flow.wide)
     return found + flow.cast_parts(trains(ledger)) + fresh(ledger, lowered, {"dtype": low}), unsure
 
 
@@ -97,12 +101,17 @@ class _Flow:
         self._ever: dict[str, set[int]] = {low: set(), "float": set()}
         self._names: dict[tuple[str, int], str] = {}
         self._casts: defaultdict[tuple[int, str, str], float] = defaultdict(float)
+        self._dropped: defaultdict[tuple[int, str, str], float] = defaultdict(float)
+        """Casts of what nobody uses, so that no gradient comes back."""
         self._products: dict[str, set[Dims]] = {low: set(), "float": set()}
+        self._has_scores = False
 
     def forward(self, op: OpGroup) -> bool:
         """Whether it runs in the lower format; its result and its casts are noted."""
         elements = result_elements(op)
-        if op.name in LOWERED:
+        if inside(op, MATH):
+            found = self._in_math(op)
+        elif op.name in LOWERED:
             self._cast_inputs(op)
             self._products[self.low].add(_dims(op))
             found = self.low
@@ -114,7 +123,25 @@ class _Flow:
             found = self._promoted(op)
         self._names[op.name, elements] = found
         self._note(elements, found)
-        return found == self.low
+        return found == self.low and not inside(op, MATH)
+
+    def _in_math(self, op: OpGroup) -> str:
+        """The format of its result. Queries, keys and values become float before; after, what they give is lowered, and
+        the weights too, which nobody uses."""
+        self._has_scores |= op.name == "aten::_softmax"
+        if (pair := factors(op)) is None:
+            return "float"
+        self._products["float"].add(_dims(op))
+        left, right, elements = prod(pair[0]), prod(pair[1]), result_elements(op)
+        if not self._has_scores:
+            self._casts[left, self.low, "float"] += op.calls
+            self._casts[right, self.low, "float"] += op.calls
+            return "float"
+        self._has_scores = False
+        self._casts[right, self.low, "float"] += op.calls
+        self._dropped[left, "float", self.low] += op.calls
+        self._casts[elements, "float", self.low] += op.calls
+        return self.low
 
     def backward(self, op: OpGroup) -> bool:
         """Gradients have the format of what the forward op of their kind had, or of all tensors of their size."""
@@ -132,7 +159,7 @@ class _Flow:
 
     def cast_parts(self, training: bool) -> list[Part]:
         """The casts of the forward, and of their gradients on the way back."""
-        found = [_cast(*key, calls) for key, calls in self._casts.items()]
+        found = [_cast(*key, calls) for key, calls in (*self._casts.items(), *self._dropped.items())]
         if training:
             found += [_cast(n, target, source, calls) for (n, source, target), calls in self._casts.items()]
         return found

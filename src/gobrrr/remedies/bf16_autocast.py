@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from typing import TYPE_CHECKING, Any
 
 from gobrrr.remedies.forwards import replaced
@@ -20,8 +19,6 @@ from torch.utils._pytree import tree_map
 
 def in_bfloat16(model):
     \"\"\"Matrix products in bfloat16, results in float32, of this model, its copies, and one saved whole.\"\"\"
-    if not torch.cuda.is_available():  # a CPU has no kernel for attention with dropout, and goes back to float32
-        torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True)
     kind, before = type(model), model.forward
     plain = isinstance(kind.forward, types.FunctionType) and "forward" not in vars(model)
     model.computes_in_bfloat16 = True
@@ -88,20 +85,7 @@ class Bf16Autocast(Remedy):
             autocast_forward(module, seams, "bfloat16")
             seams.applied(self.name, type(module).__name__)
 
-        _lower_attention(seams)
         seams.at_model(wrap)
-
-
-def _lower_attention(seams: Seams) -> None:
-    """A CPU has no kernel for attention whose weights are dropped out, and SDPA's own math goes back to float32. From
-    the start: what is checkpointed has to be computed again as it was."""
-    import torch
-
-    if torch.cuda.is_available():  # never measured
-        return
-    before = torch.backends.cuda.fp16_bf16_reduction_math_sdp_allowed()  # type: ignore[no-untyped-call]
-    seams.undo(functools.partial(torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp, before))
-    torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True)
 
 
 def autocast_forward(module: Any, seams: Seams, dtype: str) -> None:
