@@ -418,6 +418,98 @@ def test_gradients_that_are_asked_for_from_the_beginning_are_computed(how: str, 
     torch.testing.assert_close(found, plain, rtol=0.02, atol=1e-3)  # float16's scale may be another by then
 
 
+HEARD: dict[str, Callable[[nn.Parameter, Callable[[Any], None]], Any]] = {
+    "hook": lambda weight, heard: weight.register_hook(heard),
+    "behind": lambda weight, heard: weight.register_post_accumulate_grad_hook(lambda p: heard(p.grad)),
+    "together": lambda weight, heard: torch.autograd.graph.register_multi_grad_hook([weight], lambda g: heard(g[0])),
+}
+
+
+@pytest.mark.parametrize("since", [0, 3])
+@pytest.mark.parametrize("how", HEARD)
+def test_who_hooks_a_weight_hears_of_its_gradient(how: str, since: int) -> None:
+    """Norms of a backbone's gradients were 0.04 for 22, and the guard, whom they pass by, called it exact."""
+
+    def trained() -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 3), nn.Linear(3, 2))
+        optimizer, seen = torch.optim.SGD(model[3].parameters(), lr=0.1), list[torch.Tensor]()
+        for number in range(6):
+            if number == since:
+                HEARD[how](model[0].weight, lambda gradient: seen.append(gradient.clone()))
+            model.zero_grad()
+            step(model, optimizer, torch.ones(2, 3))
+        return seen
+
+    said, same = with_and_without("freeze_unused", trained)
+    assert said and same
+
+
+def test_a_hook_that_comes_behind_the_forward_is_not_left_in_silence() -> None:
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2))
+    optimizer = torch.optim.SGD(model[1].parameters(), lr=0.1)
+    with applied("freeze_unused") as said:
+        for _ in range(3):
+            step(model, optimizer, torch.ones(2, 3))
+        model.zero_grad()
+        loss = model(torch.ones(2, 3)).sum()
+        model[0].weight.register_hook(print)
+        with pytest.raises(GobrrrError, match="not computed"):
+            loss.backward()
+    assert said
+
+
+def test_a_gradient_that_is_to_come_is_not_emptied_before() -> None:
+    """zero_grad() between forward and backward: what the forward left out was forgotten, and clipped without a word."""
+    model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2))
+    optimizer = torch.optim.SGD(model[1].parameters(), lr=0.1)
+    with applied("freeze_unused") as said:
+        for clips in (False, False, False, True):
+            loss = model(torch.ones(2, 3)).square().mean()
+            model.zero_grad()
+            loss.backward()
+            if not clips:
+                optimizer.step()
+        with pytest.raises(GobrrrError, match="not computed"):
+            nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    assert said
+
+
+@pytest.mark.parametrize("since", [0, 3])
+def test_a_checkpoint_that_asks_its_inputs_keeps_all_awake(since: int) -> None:
+    """A reentrant one computes no gradients at all where none of its inputs asks for one."""
+
+    def trained() -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Embedding(9, 4), nn.Linear(4, 4))
+        optimizer = torch.optim.SGD(model[1].parameters(), lr=0.1)
+        called = [model]
+
+        class Whole(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.parts, self.checks = model, False
+
+            def forward(self, x: torch.Tensor) -> Any:
+                found = self.parts[0](x)
+                return checkpoint(self.parts[1], found, use_reentrant=True) if self.checks else self.parts[1](found)
+
+        whole = Whole()
+        for number in range(6):
+            whole.checks = number >= since
+            step(whole, optimizer, torch.tensor([1, 2]))
+        return [p.detach() for p in called[0].parameters()]
+
+    plain = trained()
+    with applied("freeze_unused") as said:
+        if since:
+            with pytest.raises(GobrrrError, match="not computed"):
+                trained()
+        else:
+            torch.testing.assert_close(trained(), plain)
+    assert bool(said) == bool(since)
+
+
 class Padded(nn.Module):
     """A body of torch's, in eval() mode, that sees padding, and a head."""
 

@@ -75,8 +75,12 @@ class _Unused:
         self._held: set[int] = set()
         self._frozen: dict[int, Any] = {}
         self._is_frozen = False
+        self._pending: dict[int, Any] = {}
+        """Those that slept in a forward whose backward has not come."""
         self._owed: dict[int, Any] = {}
         """Those that would have a gradient by now."""
+        self.has_reentrant = False
+        """A checkpoint asks its inputs, as they are, whether anything in it is to have a gradient."""
 
     def has(self, optimizer: Any) -> None:
         """The program has it, and it holds parameters."""
@@ -100,7 +104,8 @@ class _Unused:
             return 0
         self._is_frozen = True
         every = (p for model in self.models for p in model.parameters())
-        self._frozen = {id(p): p for p in every if p.requires_grad and p.is_leaf and id(p) not in self._held}
+        ours = (p for p in every if p.requires_grad and p.is_leaf and id(p) not in self._held)
+        self._frozen = {} if self.has_reentrant else {id(p): p for p in ours if not _is_watched(p)}
         for parameter in self._frozen.values():
             parameter.grad = None
         self._owed.update(self._frozen)
@@ -112,8 +117,16 @@ class _Unused:
     def sleep(self) -> list[Any]:
         """Those that are frozen, in a forward from which a backward may come."""
         self.look()
-        self._owed.update(self._frozen)
+        self.hold(filter(_is_watched, self.frozen()))
+        self._pending.update(self._frozen)
         return self.frozen()
+
+    def went_back(self) -> bool:
+        """A backward came: what slept would have its gradient. Whether somebody wants to hear of it meanwhile."""
+        wanted = any(map(_is_watched, self._pending.values()))
+        self._owed.update(self._pending)
+        self._pending.clear()
+        return wanted
 
     def emptied(self, parameters: Iterable[Any]) -> None:
         """The program has no use for the gradients that these have."""
@@ -121,18 +134,29 @@ class _Unused:
             self._owed.pop(id(parameter), None)
 
     def owes(self, parameters: Iterable[Any]) -> bool:
-        return any(id(parameter) in self._owed for parameter in parameters)
+        given = list(parameters)
+        return self.is_due(given) or any(id(parameter) in self._owed for parameter in given)
+
+    def is_due(self, parameters: Iterable[Any]) -> bool:
+        """Whether the gradient of one is left out by a backward that is to come."""
+        return any(id(parameter) in self._pending for parameter in parameters)
 
     def sleeps(self, parameters: Iterable[Any]) -> bool:
         return any(id(parameter) in self._frozen for parameter in parameters)
 
     def owes_an_update(self) -> bool:
         self.look()
-        return not self._held.isdisjoint(self._owed)
+        return not self._held.isdisjoint((*self._owed, *self._pending))
 
     def thaw(self) -> None:
         """None is."""
-        self._is_frozen, self._frozen, self._owed = True, {}, {}
+        self._is_frozen, self._frozen, self._owed, self._pending = True, {}, {}, {}
+
+
+def _is_watched(parameter: Any) -> bool:
+    """Somebody wants to hear of its gradient, but for other remedies, which only change what there is."""
+    hooks = (*(parameter._backward_hooks or {}).values(), *(parameter._post_accumulate_grad_hooks or {}).values())
+    return any(not str(getattr(hook, "__module__", "")).startswith("gobrrr.") for hook in hooks)
 
 
 @contextlib.contextmanager
@@ -190,7 +214,19 @@ def _recompute_asleep(found: _Unused, seams: Seams) -> None:
 
         return plain(again, *args, **kwargs)
 
+    class Noted:
+        """In place of the checkpoint that asks its inputs."""
+
+        @staticmethod
+        def apply(*args: Any) -> Any:
+            found.has_reentrant = True
+            if any(not parameter.requires_grad for parameter in found.frozen()):
+                _give_up(seams)
+            return reentrant.apply(*args)
+
+    reentrant: Any = checkpoint.CheckpointFunction
     seams.replace(checkpoint, "_checkpoint_without_reentrant_generator", without_reentrant)
+    seams.replace(checkpoint, "CheckpointFunction", Noted)
 
 
 def _see_clipping(found: _Unused, seams: Seams) -> None:
@@ -234,12 +270,26 @@ def _see_asking(found: _Unused, seams: Seams) -> None:
     @functools.wraps(backward_of)
     def backward(*args: Any, **kwargs: Any) -> Any:
         inputs = args[INPUTS] if len(args) > INPUTS else kwargs.get("inputs")
-        if inputs is None or compiler.is_compiling():
-            return backward_of(*args, **kwargs)
-        return backward_of(*args[:INPUTS], **{**kwargs, "inputs": checked(inputs)})
+        if inputs is not None and not compiler.is_compiling():
+            args, kwargs = args[:INPUTS], {**kwargs, "inputs": checked(inputs)}
+        if found.went_back():
+            _give_up(seams)
+        return backward_of(*args, **kwargs)
+
+    together = autograd.graph.register_multi_grad_hook
+
+    @functools.wraps(together)
+    def register_multi_grad_hook(tensors: Any, *args: Any, **kwargs: Any) -> Any:
+        given, leaves = asked_for(tensors)
+        is_late = found.is_due(leaves)
+        found.hold(leaf for leaf in leaves if isinstance(leaf, nn.Parameter))
+        if is_late:
+            _give_up(seams)
+        return together(given, *args, **kwargs)
 
     seams.replace(autograd, "backward", backward)
     seams.replace(autograd, "grad", grad)
+    seams.replace(autograd.graph, "register_multi_grad_hook", register_multi_grad_hook)
 
 
 def _asker(frame: Any) -> str:
