@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -29,6 +30,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from gobrrr.errors import GobrrrError
 from gobrrr.guard.witness import Witness
 from gobrrr.remedies import registry
+from gobrrr.remedies.compile import compile_in_place
 from gobrrr.remedies.seams import Seams
 from gobrrr.rules.model import Finding, Quantity, Saving
 from gobrrr.rules.verdict.model import Account, Report, Step, Verdict
@@ -842,6 +844,43 @@ def test_products_are_in_bfloat16_and_outputs_in_float32() -> None:
     assert torch.equal(model(x), expected)
 
 
+def test_what_is_compiled_can_be_traced() -> None:
+    """torch.jit.trace after training: it takes no compiled code, and the program ended there."""
+    model, x = nn.Sequential(nn.Linear(4, 4), nn.GELU()), torch.rand(2, 4)
+    seams = Seams(lambda *_: None)
+    compile_in_place(model, seams, backend="eager")
+    expected = model(x)
+    with applied("compile") as said:
+        torch.testing.assert_close(torch.jit.trace(model, x)(x), expected)
+    seams.remove()
+    assert not said and model._compiled_call_impl is None, "nor is anything compiled that torch makes for it"
+
+
+class Choosing(nn.Module):
+    """As models of transformers are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.Linear(2, 2)
+        self.config = SimpleNamespace(_attn_implementation="eager", output_attentions=False)
+
+    def set_attn_implementation(self, name: str) -> None:
+        self.config._attn_implementation = name
+
+    def forward(self, x: torch.Tensor, output_attentions: bool | None = None) -> str:
+        return str(self.config._attn_implementation)
+
+
+def test_attention_weights_are_made_where_they_are_asked_for() -> None:
+    """Maps of BERT's attention, looked at after training, were none."""
+    model, x = Choosing(), torch.ones(1, 2)
+    with applied("sdpa_attention") as said:
+        assert [model(x), model(x, output_attentions=True), model(x)] == ["sdpa", "eager", "sdpa"]
+        model.config.output_attentions = True
+        assert [model(x), model(x, output_attentions=False)] == ["eager", "sdpa"]
+    assert said and model(x) == "eager" and "forward" not in vars(model)
+
+
 def test_images_and_weights_have_their_channels_last() -> None:
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU())
     x = torch.randn(2, 3, 8, 8)
@@ -1131,6 +1170,8 @@ def test_sparse_gradients_that_are_asked_for_by_name_come_by_name() -> None:
         found = torch.autograd.grad(model(torch.tensor([3])).sum(), {"a": model[0].weight, "b": model[1].weight})
         assert said and {name: each.shape for name, each in found.items()} == {"a": (20, 4), "b": (2, 4)}
         assert not found["a"].is_sparse
+        step(model, optimizer, torch.tensor([1, 2, 2]))
+        model.share_memory()  # torch has none for what is sparse
 
 
 @pytest.mark.parametrize("kind", ["AdamW", "SGD"])

@@ -296,6 +296,7 @@ CHANGING: dict[str, Callable[[], tuple[Any, ...]]] = {
     "a transform in a partial": lambda: (Transformed(functools.partial(Jitter())),),
     "a generator of its own": lambda: (Drawing(random.Random(0)),),
     "a NumPy generator of its own": lambda: (Drawing(np.random.default_rng(0)),),
+    "a list's own method": lambda: (Rows([].append),),
     "a collate function": lambda: (Rows(), counting_collate),
     "a sampler": lambda: (Rows(), None, Sampler()),
     "a stream that goes on": lambda: (Stream(),),

@@ -220,6 +220,8 @@ def test_anomaly_mode_is_switched_off_where_that_is_what_the_argument_says() -> 
 def test_what_is_patched_to_channels_last_gives_out_the_plain_layout() -> None:
     source = """import torch
 net = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.Unflatten(1, (4, 1)), torch.nn.Conv3d(4, 2, (1, 3, 3)))
+net.append(torch.nn.Sequential(torch.nn.Flatten(), torch.nn.ReLU(), torch.nn.Unflatten(1, (2, 1, 4, 4))))
+net[2].other = torch.nn.LazyConv2d(1, 1)
 opt = torch.optim.SGD(net.parameters())
 """
     names: dict[str, Any] = {}

@@ -18,6 +18,9 @@ _INSTALLED = tuple(
     {str(Path(sysconfig.get_path(name)).resolve()) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
 )
 
+_PACKAGES = frozenset({"site-packages", "dist-packages"})
+"""Also of an environment beneath this one, of the user, and of Debian."""
+
 
 def name_of(kind: type) -> str:
     """Without the module for the program's own: a script, a module and a spawned worker differ in it."""
@@ -32,7 +35,8 @@ def is_installed(module: str | None) -> bool:
     file = getattr(sys.modules.get(module), "__file__", None)
     if file is None:
         return module.partition(".")[0] in sys.stdlib_module_names
-    return str(Path(file).resolve()).startswith(_INSTALLED)
+    place = Path(file).resolve()
+    return str(place).startswith(_INSTALLED) or not _PACKAGES.isdisjoint(place.parts)
 
 
 def mangled(kind: type, name: str) -> str:

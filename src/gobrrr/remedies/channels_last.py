@@ -18,14 +18,15 @@ HELPER = """from torch.utils._pytree import tree_map
 
 def in_plain_layout(module, given, output):
     \"\"\"What is made with channels last is given out as it would be without.\"\"\"
-    return tree_map(lambda x: x.contiguous() if isinstance(x, torch.Tensor) else x, output)
+    return tree_map(lambda x: x.contiguous() if getattr(x, "layout", None) == torch.strided else x, output)
 
 
 def lay_channels_last(model):
     \"\"\"Weights of its 2-d convolutions: a 3-d one refuses this order.\"\"\"
-    for module in model.modules():
-        if isinstance(module, (torch.nn.Conv2d, torch.nn.ConvTranspose2d)):
-            module.to(memory_format=torch.channels_last)"""
+    kinds = (torch.nn.Conv2d, torch.nn.ConvTranspose2d)
+    for weight in [each for module in model.modules() if isinstance(module, kinds) for each in module.parameters()]:
+        if not isinstance(weight, torch.nn.UninitializedParameter) and weight.dim() == 4:
+            weight.data = weight.data.contiguous(memory_format=torch.channels_last)"""
 """As the remedy does it, for the user's own file."""
 
 

@@ -56,7 +56,7 @@ class Compile(Remedy):
             # A module without parameters is a loss or an activation: too little to be worth a compilation.
             if not any(True for _ in module.parameters()) or getattr(module, "_compiled_call_impl", None):
                 return
-            if hasattr(module, "_orig_mod"):
+            if hasattr(module, "_orig_mod") or type(module).__module__.startswith("torch.jit."):
                 return
             compile_in_place(module, seams, self.mode)
             seams.applied(self.name, type(module).__name__)
@@ -92,13 +92,31 @@ def compile_in_place(module: Any, seams: Seams, mode: str | None = None, backend
     seams.undo(lambda: setattr(module, "_compiled_call_impl", None))
     if not type(module).__module__.startswith("torch.nn."):
         torch.nn.Module.compile(module, mode=mode, backend=backend)  # a class may have a compile() of its own, as Keras
-        return
-    call = module._call_impl
+    else:
+        call = module._call_impl
+
+        def called(*args: Any, **kwargs: Any) -> Any:
+            return call(*args, **kwargs)
+
+        module._compiled_call_impl = torch.compile(called, mode=mode, backend=backend)
+    module._compiled_call_impl = _unless_traced(module._call_impl, module._compiled_call_impl)
+
+
+def _unless_traced(plain: Any, compiled: Any) -> Any:
+    """A module's compiled call; torch.jit.trace, which takes no compiled code, gets its own. A function: of another
+    object in a module torch.jit asks the type."""
 
     def called(*args: Any, **kwargs: Any) -> Any:
-        return call(*args, **kwargs)
+        return (plain if _is_traced() else compiled)(*args, **kwargs)
 
-    module._compiled_call_impl = torch.compile(called, mode=mode, backend=backend)
+    return called
+
+
+def _is_traced() -> bool:
+    """By torch.jit.trace."""
+    from torch import jit
+
+    return bool(jit.is_tracing())  # type: ignore[attr-defined,no-untyped-call]
 
 
 REMEDY = Compile()

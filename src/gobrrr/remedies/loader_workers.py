@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from gobrrr.capture import schedule
 from gobrrr.remedies.fetched import Fetched
-from gobrrr.remedies.loaders import SHARE, most_said, of_the_model, with_workers
+from gobrrr.remedies.loaders import COUNTED_ELSEWHERE, SHARE, most_said, of_the_model, with_workers
 from gobrrr.remedies.model import Edit, Remedy, SetKeyword
 from gobrrr.remedies.renewed import SHARED, renew_workers
 from gobrrr.rules.loading import HELD_BYTES, SAVED_BY_WORKERS, WORKERS
@@ -36,6 +36,7 @@ class LoaderWorkers(Remedy):
     place = "loader"
     codes = ("BRR401", "BRR402", "BRR403", "BRR405", "BRR407")
     conflicts = ("one_worker",)
+    unseen = COUNTED_ELSEWHERE
     by_hand = (
         "DataLoader(..., num_workers=os.cpu_count(), persistent_workers=True)  # persistent unless the data set changes"
     )

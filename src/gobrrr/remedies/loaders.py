@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 
 SHARE = 0.25
 """Of the memory that is free, what is kept or waits may take (proposed: the program grows as well)."""
+COUNTED_ELSEWHERE = (
+    "what a data set counts or collects in objects of its own it does in the workers, where nobody reads it"
+)
+"""Where it is seen to write, it is left alone; a method of another object may hide it."""
 AFTER_THE_FIRST = "the figures are of the epochs after the first, which takes as long as before"
 """Of remedies that keep what the first epoch computes; a trial puts that aside."""
 WITH_WORKERS_ONLY = ("prefetch_factor", "persistent_workers", "multiprocessing_context", "timeout")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from gobrrr.capture import schedule
 from gobrrr.remedies.fetched import Fetched
-from gobrrr.remedies.loaders import of_the_model, with_workers
+from gobrrr.remedies.loaders import COUNTED_ELSEWHERE, of_the_model, with_workers
 from gobrrr.remedies.model import Remedy
 from gobrrr.remedies.renewed import renew_workers
 from gobrrr.rules.loading import SAVED_BY_ONE
@@ -30,6 +30,7 @@ class OneWorker(Remedy):
     codes = ("BRR401", "BRR403", "BRR405", "BRR406")
     conflicts = ("loader_workers", "intraop_threads")
     takes: ClassVar[dict[str, tuple[int, int]]] = {"prefetch": (1, 64)}
+    unseen = COUNTED_ELSEWHERE
     by_hand = (
         "torch.set_num_threads(max(1, torch.get_num_threads() - 1))\n"
         "DataLoader(..., num_workers=1, persistent_workers=True)  # persistent unless the data set changes"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from gobrrr.remedies.forwards import replaced
 from gobrrr.remedies.model import Remedy
 
 if TYPE_CHECKING:
@@ -25,6 +26,9 @@ class SdpaAttention(Remedy):
     codes = ("BRR105",)
     conflicts = ("compile_reduce_overhead", "compile_max_autotune", "compile_frozen")
     by_hand = "F.scaled_dot_product_attention(q, k, v, is_causal=True)"
+    unseen = (
+        "weights of attention are made only where output_attentions asks for them: a hook that reads them finds none"
+    )
 
     def apply(self, seams: Seams) -> None:
         def switch(module: Any) -> None:
@@ -44,9 +48,24 @@ def _switched(module: Any, seams: Seams, said: Callable[[str], None]) -> bool:
         if before != "sdpa":
             change("sdpa")
             seams.undo(partial(change, before))
+            seams.replace(part, "forward", replaced(part, partial(_as_before_where_asked, change, before)))
             said(f"{type(part).__name__}, {before} before")
         return True
     return False
+
+
+def _as_before_where_asked(
+    change: Callable[[str], None], before: str, model: Any, forward: Any, *args: Any, **kwargs: Any
+) -> Any:
+    """The fused kernel gives no weights away."""
+    asked = kwargs.get("output_attentions")
+    if not (getattr(model.config, "output_attentions", False) if asked is None else asked):
+        return forward(*args, **kwargs)
+    change(before)
+    try:
+        return forward(*args, **kwargs)
+    finally:
+        change("sdpa")
 
 
 def _replaced(module: Any, seams: Seams, said: Callable[[str], None]) -> None:

@@ -108,8 +108,9 @@ def _dense_for_readers(switched: Mapping[int, Any], seams: Seams) -> None:
         found = get(tensor)
         if found is None or not found.is_sparse or id(tensor) not in switched:
             return found
-        reader = sys._getframe(1).f_globals.get("__name__", "")
-        if reader.startswith(("torch.", "gobrrr.")) and not reader.startswith("torch.nn.utils."):
+        frame = sys._getframe(1)
+        reader, moves = frame.f_globals.get("__name__", ""), frame.f_code.co_name == "_apply"  # share_memory()
+        if reader.startswith(("torch.", "gobrrr.")) and not reader.startswith("torch.nn.utils.") and not moves:
             return found
         plain.__set__(tensor, found.to_dense())
         return get(tensor)

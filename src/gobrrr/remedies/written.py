@@ -41,8 +41,17 @@ NO_WRITES = frozenset({"requires_grad_", "share_memory_"})
 
 def written(things: Iterable[Any]) -> str:
     """Where one of these writes while samples are fetched, as `Class.method`; nothing where none is seen to."""
-    functions = dict.fromkeys(_functions(list(things)))
+    everything = list(things)
+    if held := next(filter(_is_writer, everything), None):
+        return f"{held.__name__}()"
+    functions = dict.fromkeys(_functions(everything))
     return next((each.__qualname__ for each, missing in list(functions)[:MOST] if _writes(each, missing)), "")
+
+
+def _is_writer(thing: Any) -> bool:
+    """A method of a container, held to be called: `on_error=errors.append`."""
+    is_method = isinstance(thing, types.BuiltinMethodType) and not isinstance(thing.__self__, types.ModuleType)
+    return is_method and thing.__name__ in STATEMENTS | TAKERS
 
 
 def _functions(things: list[Any]) -> Iterator[tuple[types.FunctionType, str]]:
