@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import random
 import resource
+import sys
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,6 +21,7 @@ torch = pytest.importorskip("torch")
 
 from torch.utils.data import DataLoader, Dataset, RandomSampler, Subset  # noqa: E402
 
+from gobrrr.data.names import is_installed  # noqa: E402
 from gobrrr.remedies.copied_state import BYTES, LONG, MOST, CopiedState, TooMuch  # noqa: E402
 from gobrrr.remedies.renewed import MOST_KEPT, Renewed, _in_own_memory, _next_descriptor, is_short  # noqa: E402
 from gobrrr.remedies.seams import Seams  # noqa: E402
@@ -406,3 +408,15 @@ def test_what_is_too_much_to_look_at_has_workers_of_each_epoch(much: Any) -> Non
     data.much = much
     with applied("persistent_workers"):
         assert epochs(DataLoader(data, num_workers=1), data, tell=False)[1] == 3
+
+
+@pytest.mark.parametrize(("place", "is_package"), [("lib/python3.11/site-packages", True), ("project", False)])
+def test_packages_of_an_environment_beneath_are_packages(
+    place: str, is_package: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = types.ModuleType("beneath")
+    module.__file__ = f"/opt/base/{place}/beneath/__init__.py"
+    monkeypatch.setitem(sys.modules, "beneath", module)
+    is_installed.cache_clear()
+    assert is_installed("beneath") == is_package
+    is_installed.cache_clear()

@@ -180,6 +180,14 @@ def test_a_second_look_stands_for_the_first() -> None:
     assert tuning.raced(receipt(first, on_top, second), kept=False) == [on_top, second]
 
 
+def test_a_second_look_that_had_no_time_does_not() -> None:
+    first = trial("x", "inconclusive", 1.35, reason="12 looks, and too close to tell in a race")
+    none = trial("x", "inconclusive", speedup=None, reason="0 looks, then the race had no more time")
+    said = flat(tuning.render(receipt(first, none)))
+    assert "12 looks" in said and "0 looks" not in said
+    assert "0 looks" in flat(tuning.render(receipt(none)))
+
+
 def test_another_setting_of_what_was_kept_still_stands_under_tried() -> None:
     two = trial("loader_workers", median=1.2, options={"loader_workers": {"workers": 2}})
     final = trial("loader_workers", purpose="final", options={})

@@ -94,7 +94,7 @@ def test_what_is_assigned_by_index_has_to_be_cast_under_autocast(phase: str, dty
     assigned = op("index_put_", (64, 32), (), (8, 32), phase=phase, dtypes=(dtype, "", dtype), ms=0.1)
     case.ops = (*case.ops, assigned)
     (found,) = case.raised("BRR102")
-    assert found.advice.startswith("Run forward and loss under torch.autocast")
+    assert found.advice.startswith("Run the forward under torch.autocast")
     assert ("x[i] = y.to(x.dtype)" in found.advice) == told
 
 

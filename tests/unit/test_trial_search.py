@@ -70,6 +70,15 @@ def test_a_second_look_has_the_last_word() -> None:
     assert found.best() == ("other",) and not found.likely
 
 
+def test_a_second_look_that_had_no_time_takes_nothing_back() -> None:
+    """Two that leaned at 1.4 were forgotten so, and what leaned less was confirmed."""
+    found = race(candidate("close", 30), candidate("other", 20))
+    found.settle((), ("close",), "inconclusive", 0.35)
+    found.settle((), ("other",), "inconclusive", 0.1)
+    found.feed(Heat((), [("close",)]))
+    assert found.best() == ("close",)
+
+
 def test_a_brief_look_is_not_made_up_for_beside_a_winner() -> None:
     found = race(candidate("close", 30), candidate("other", 5))
     heats = play(found, {"close": 1.03, "other": 1.5}, places=1, noise=0.05)

@@ -24,7 +24,7 @@ class Float16Autocast(Remedy):
     place = "model"
     precision = "float16"
     saves_memory = True
-    codes = ("BRR102", "BRR110")
+    codes = ("BRR110",)
     conflicts = ("float32", "bf16_autocast")
     by_hand = 'scaler = torch.amp.GradScaler("cuda")\nwith torch.autocast("cuda", torch.float16):'
 

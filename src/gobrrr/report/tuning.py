@@ -190,13 +190,14 @@ def raced(receipt: Receipt, kept: bool) -> list[TrialResult]:
 
 
 def _stands(trial: TrialResult, receipt: Receipt) -> bool:
-    """Whether a trial of the race is the last word on its stack: no second look, and no guard or confirmation of what
-    had won, with the settings that it had."""
+    """Whether a trial of the race is the last word on its stack: no second look but one for which there was no time,
+    and no guard or confirmation of what had won, with the settings that it had."""
     looks = [t for t in receipt.trials if t.purpose == "add" and (t.name, t.onto) == (trial.name, trial.onto)]
     stack = {*trial.remedies, *trial.onto}
     judged = any(t.purpose != "add" and {*t.remedies} == stack for t in receipt.trials)
     won = _is_won(trial) and is_of(trial, trial.remedies, receipt.options)
-    return looks[-1] is trial and not (won and judged)
+    seen = [t for t in looks if t.verdict != "inconclusive" or t.speedup is not None] or looks
+    return seen[-1] is trial and not (won and judged)
 
 
 def _is_won(trial: TrialResult) -> bool:

@@ -31,6 +31,9 @@ MODEL_ADVICE = (
     "What makes targets or features may compute no more than is read (a backbone ends at the last layer that is used), "
     "and keep what comes again. All else: "
 )
+INPUT_ADVICE = (
+    "What makes the model's input may be made once where it comes again, or by the loader's workers. All else: "
+)
 UPDATING = (Functions(("torch.nn.utils.clip_grad.", "torch.amp.grad_scaler.", "torch.optim.")),)
 GRADIENT_OPS = ("aten::_foreach_norm", "aten::linalg_vector_norm", "aten::_foreach_mul_", "aten::_foreach_clamp_")
 FORWARDS = "forwards of "
@@ -74,9 +77,12 @@ def work_beside_training(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             expected=0.5 * ns,
             ceiling=ns,
             message=f"{duration(ns)} ({share(ns / step)} of {of}) go into this line and what it calls: "
-            f"{'what gets no gradient' if node.forward > 0.5 * node.ns else 'it'} "
-            "has no part in forward, backward, update or loading",
-            advice=(MODEL_ADVICE if node.forward > 0.5 * node.ns else "")
+            + (
+                "what gets no gradient has no part in forward, backward, update or loading"
+                if node.forward > 0.5 * node.ns
+                else "it gets no gradient, and lies outside of modules, update and loading"
+            ),
+            advice=(MODEL_ADVICE if node.forward > 0.5 * node.ns else INPUT_ADVICE)
             + "Do it less often, on less, once before the loop, or beside it in another process.",
             where=node.where,
             evidence={"time": time(ns), "in_modules": ratio(node.forward / node.ns if node.ns else 0.0)},

@@ -128,7 +128,7 @@ def _entry(double: list[OpGroup]) -> tuple[Span, ...]:
     "fp32-where-bf16-is-faster",
     "compute",
     needs={"ops", "shapes"},
-    remedies=("bf16_autocast", "matmul_precision", "float16_autocast"),
+    remedies=("bf16_autocast", "matmul_precision"),
     on_device=True,
 )
 def bf16_is_faster(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
@@ -163,7 +163,7 @@ def _on_device(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         evidence={"time_in_fp32": time(total(ops)), "tf32_ceiling": rate(now), "bf16_ceiling": rate(then)},
         of=ops,
     )
-    yield without(without(found, "matmul_precision"), "float16_autocast")  # what has TF32 has bfloat16
+    yield without(found, "matmul_precision")
 
 
 def _on_cpu(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
@@ -246,10 +246,11 @@ def slow_fp32_path(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
 
 
 def _under_autocast(device: str, ledger: Ledger) -> str:
-    """An assignment by index casts nothing: torch refuses what a product gives there (each expert's tokens, say)."""
+    """A loss of one's own, label smoothing say, rounds in bfloat16 what torch's keeps in float32. An assignment by index
+    casts nothing: torch refuses what a product gives there (each expert's tokens, say)."""
     assigns = any(op.name in ASSIGNMENTS and op.phase == "forward" and has_dtype(op, "float") for op in ledger.ops)
     more = " Cast what is assigned by index: x[i] = y.to(x.dtype)." if assigns else ""
-    return f'Run forward and loss under torch.autocast("{device}", dtype=torch.bfloat16).{more}'
+    return f'Run the forward under torch.autocast("{device}", dtype=torch.bfloat16), the loss in float32.{more}'
 
 
 def _fp32_rate(op: OpGroup, ledger: Ledger, machine: Machine) -> float:

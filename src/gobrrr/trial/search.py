@@ -165,6 +165,8 @@ class Race:
         broken, clocked = failed or {}, times or {}
         for stack in heat.contenders:
             found = heat.standing(stack)
+            if not found.num and stack not in broken and (heat.reference, stack) in self._looked:
+                continue  # a second look that had no time takes nothing back
             said = "failed" if stack in broken else heat.verdict(stack)
             self.settle(heat.reference, stack, said, found.mean, clocked.get(stack, 0.0), broken.get(stack, ""))
             if stack in self.leaning and heat.leans(stack, self._leans, FEWEST):
