@@ -246,8 +246,8 @@ def slow_fp32_path(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
 
 
 def _under_autocast(device: str, ledger: Ledger) -> str:
-    """A loss of one's own, label smoothing say, rounds in bfloat16 what torch's keeps in float32. An assignment by index
-    casts nothing: torch refuses what a product gives there (each expert's tokens, say)."""
+    """A loss of one's own, label smoothing say, rounds in bfloat16 what torch's keeps in float32. An assignment by
+    index casts nothing: torch refuses what a product gives there (each expert's tokens, say)."""
     assigns = any(op.name in ASSIGNMENTS and op.phase == "forward" and has_dtype(op, "float") for op in ledger.ops)
     more = " Cast what is assigned by index: x[i] = y.to(x.dtype)." if assigns else ""
     return f'Run the forward under torch.autocast("{device}", dtype=torch.bfloat16), the loss in float32.{more}'
