@@ -485,7 +485,6 @@ def test_a_checkpoint_that_asks_its_inputs_keeps_all_awake(since: int) -> None:
         torch.manual_seed(0)
         model = nn.Sequential(nn.Embedding(9, 4), nn.Linear(4, 4))
         optimizer = torch.optim.SGD(model[1].parameters(), lr=0.1)
-        called = [model]
 
         class Whole(nn.Module):
             def __init__(self) -> None:
@@ -500,7 +499,7 @@ def test_a_checkpoint_that_asks_its_inputs_keeps_all_awake(since: int) -> None:
         for number in range(6):
             whole.checks = number >= since
             step(whole, optimizer, torch.tensor([1, 2]))
-        return [p.detach() for p in called[0].parameters()]
+        return [p.detach() for p in model.parameters()]
 
     plain = trained()
     with applied("freeze_unused") as said:

@@ -133,16 +133,16 @@ class _Unused:
         for parameter in parameters if self._owed else ():
             self._owed.pop(id(parameter), None)
 
-    def owes(self, parameters: Iterable[Any]) -> bool:
-        given = list(parameters)
-        return self.is_due(given) or any(id(parameter) in self._owed for parameter in given)
-
-    def is_due(self, parameters: Iterable[Any]) -> bool:
+    def is_due(self, parameters: Sequence[Any]) -> bool:
         """Whether the gradient of one is left out by a backward that is to come."""
         return any(id(parameter) in self._pending for parameter in parameters)
 
-    def sleeps(self, parameters: Iterable[Any]) -> bool:
-        return any(id(parameter) in self._frozen for parameter in parameters)
+    def owes(self, parameters: Sequence[Any]) -> bool:
+        return self.is_due(parameters) or any(id(parameter) in self._owed for parameter in parameters)
+
+    def lacks(self, parameters: Sequence[Any]) -> bool:
+        """Whether one has no gradient, or will have none."""
+        return self.owes(parameters) or any(id(parameter) in self._frozen for parameter in parameters)
 
     def owes_an_update(self) -> bool:
         self.look()
@@ -251,12 +251,12 @@ def _see_asking(found: _Unused, seams: Seams) -> None:
     """Who asks for a gradient by name gets an error, or None, where it was not computed; other remedies know."""
     from torch import autograd, compiler, nn
 
-    def checked(inputs: Any) -> Any:
-        """What is asked for, given on."""
+    def noted(inputs: Any, lacks: Callable[[list[Any]], bool]) -> Any:
+        """What is asked for, given on; whose gradients it is asks from now on."""
         given, leaves = asked_for(inputs)
-        lacks = found.owes(leaves) or found.sleeps(leaves)
+        is_late = lacks(leaves)
         found.hold(leaf for leaf in leaves if isinstance(leaf, nn.Parameter))
-        if lacks:
+        if is_late:
             _give_up(seams)
         return given
 
@@ -265,13 +265,13 @@ def _see_asking(found: _Unused, seams: Seams) -> None:
     @functools.wraps(grad_of)
     def grad(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
         is_ours = compiler.is_compiling() or _asker(sys._getframe(1)) in ASKERS
-        return grad_of(outputs, inputs if is_ours else checked(inputs), *args, **kwargs)
+        return grad_of(outputs, inputs if is_ours else noted(inputs, found.lacks), *args, **kwargs)
 
     @functools.wraps(backward_of)
     def backward(*args: Any, **kwargs: Any) -> Any:
         inputs = args[INPUTS] if len(args) > INPUTS else kwargs.get("inputs")
         if inputs is not None and not compiler.is_compiling():
-            args, kwargs = args[:INPUTS], {**kwargs, "inputs": checked(inputs)}
+            args, kwargs = args[:INPUTS], {**kwargs, "inputs": noted(inputs, found.lacks)}
         if found.went_back():
             _give_up(seams)
         return backward_of(*args, **kwargs)
@@ -280,12 +280,7 @@ def _see_asking(found: _Unused, seams: Seams) -> None:
 
     @functools.wraps(together)
     def register_multi_grad_hook(tensors: Any, *args: Any, **kwargs: Any) -> Any:
-        given, leaves = asked_for(tensors)
-        is_late = found.is_due(leaves)
-        found.hold(leaf for leaf in leaves if isinstance(leaf, nn.Parameter))
-        if is_late:
-            _give_up(seams)
-        return together(given, *args, **kwargs)
+        return together(noted(tensors, found.is_due), *args, **kwargs)
 
     seams.replace(autograd, "backward", backward)
     seams.replace(autograd, "grad", grad)

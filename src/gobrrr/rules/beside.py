@@ -70,6 +70,7 @@ def work_beside_training(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         rare = is_rare(ledger, _sampled(ledger, node))
         step, of = whole(ledger, rare), "the mean step" if rare else "the step"
         ns *= step / ledger.wall
+        is_model = node.forward > 0.5 * node.ns
         yield finding(
             "BRR311",
             ledger,
@@ -79,10 +80,10 @@ def work_beside_training(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             message=f"{duration(ns)} ({share(ns / step)} of {of}) go into this line and what it calls: "
             + (
                 "what gets no gradient has no part in forward, backward, update or loading"
-                if node.forward > 0.5 * node.ns
+                if is_model
                 else "it gets no gradient, and lies outside of modules, update and loading"
             ),
-            advice=(MODEL_ADVICE if node.forward > 0.5 * node.ns else INPUT_ADVICE)
+            advice=(MODEL_ADVICE if is_model else INPUT_ADVICE)
             + "Do it less often, on less, once before the loop, or beside it in another process.",
             where=node.where,
             evidence={"time": time(ns), "in_modules": ratio(node.forward / node.ns if node.ns else 0.0)},
