@@ -10,7 +10,7 @@ READY  := $(VENV)/.ready
 PYTEST := $(BIN)/python -m pytest -q
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full check bench bench-planted bench-tuned bench-aa bench-traces bench-guard bench-packing bench-cache bench-data bench-lab bench-zoo mutants gpu clean
+.PHONY: help demo test test-full check bench bench-planted bench-tuned bench-aa bench-traces bench-guard bench-packing bench-cache bench-data bench-lab bench-zoo mutants gpu snapshots clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -71,6 +71,10 @@ gpu: $(READY)  ## all that waits for a CUDA or ROCm device, in parts of at most 
 	@if $(BIN)/python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; \
 	  then $(BIN)/python -m benchmarks.gpu $(if $(PART),--part $(PART)); \
 	  else echo "no GPU here: nothing was tested"; fi
+
+snapshots: $(READY)  ## write what people see anew, after a change of words or figures; git diff shows it
+	$(PYTEST) --snapshot-update tests/snapshots
+	git diff --stat -- tests/snapshots
 
 clean:  ## remove the environment, caches and recordings
 	rm -rf $(VENV) .gobrrr .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
