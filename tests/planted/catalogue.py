@@ -1,19 +1,24 @@
 """The planted illnesses: which program has which, on which line, and how its cost is to be read.
 
-Every entry is a folder with `sick.py` and `healthy.py`, plain programs that differ in the mended lines only. The guilty
-lines carry a trailing comment `# <- BRRxxx`; no tool reads comments, so the mark gives nothing away.
+Every entry is a folder with `sick.py`, a plain program, and `healthy.patch`, its mended lines as `diff -U1` writes
+them; the twin is the patched program without its marks. The guilty lines carry such a mark, a trailing comment
+`# <- BRRxxx`; no tool reads comments, so it gives nothing away.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import shutil
+import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
 HERE = Path(__file__).parent
-MARK = re.compile(r"#\s*<- (BRR\d{3})\b")
+TWINS = HERE.parents[1] / ".gobrrr" / "planted"
+"""Where the healthy twins are written."""
+MARK = re.compile(r" *# <- (BRR\d{3})\b")
 ILL_FROM = 1.3
 """Sick step over healthy step from which an illness counts: A/A runs on shared machines reach 1.1."""
 
@@ -48,8 +53,18 @@ class Illness:
         return self.codes[0]
 
     def script(self, who: str) -> Path:
-        """Path of the `sick` or `healthy` program."""
-        return HERE / self.name / f"{who}.py"
+        """Path of the `sick` program, or of the `healthy` one, written now."""
+        sick, twin = HERE / self.name / "sick.py", TWINS / self.name / "healthy.py"
+        if who == "sick":
+            return sick
+        command = ["patch", "-F0", "-r", "-", "-o", "-", str(sick), str(sick.with_name("healthy.patch"))]
+        done = subprocess.run(command, capture_output=True, text=True)
+        if done.returncode or done.stderr.count("\n") != 1:  # it tells of lines that are not where they were
+            raise ValueError(f"{self.name}: {done.stderr}")
+        twin.parent.mkdir(parents=True, exist_ok=True)
+        draft = twin.with_suffix(f".{os.getpid()}")  # another process may be reading the twin
+        draft.write_text(MARK.sub("", done.stdout))
+        return draft.replace(twin)
 
     def guilty_lines(self) -> tuple[int, ...]:
         """Line numbers in sick.py that carry the mark."""

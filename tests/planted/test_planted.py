@@ -6,6 +6,7 @@ Which finding comes first, its line and its saving are the bench's business (`ma
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,8 @@ from typing import Any
 import pytest
 
 from benchmarks.planted_scoring import LOUD, findings, judge_sick
-from tests.planted.catalogue import CATALOGUE, Illness
+from tests.planted import catalogue
+from tests.planted.catalogue import CATALOGUE, HERE, Illness
 
 ROOT = Path(__file__).resolve().parents[2]
 QUICK = {"collects_garbage", "anomaly_mode", "float64_from_numpy", "loop_optimizer"}
@@ -24,6 +26,20 @@ EVERY = [
     pytest.param(illness, id=illness.name, marks=() if illness.name in QUICK else pytest.mark.slow)
     for illness in CATALOGUE
 ]
+
+
+@pytest.mark.parametrize("illness", CATALOGUE, ids=lambda illness: illness.name)
+def test_the_patch_applies_exactly_and_the_twin_compiles(illness: Illness):
+    compile(illness.script("healthy").read_text(), "healthy.py", "exec")
+
+
+@pytest.mark.parametrize("change", [lambda text: f"# above\n{text}", lambda text: text.replace("gc.collect", "collect")])
+def test_a_patch_that_is_not_of_this_program_is_refused(change, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    program = shutil.copytree(HERE / "collects_garbage", tmp_path / "collects_garbage") / "sick.py"
+    program.write_text(change(program.read_text()))
+    monkeypatch.setattr(catalogue, "HERE", tmp_path)
+    with pytest.raises(ValueError, match="collects_garbage"):
+        Illness("collects_garbage", ("BRR306",)).script("healthy")
 
 
 def diagnose(illness: Illness, who: str, folder: Path) -> dict[str, Any]:
