@@ -33,7 +33,9 @@ def test_the_patch_applies_exactly_and_the_twin_compiles(illness: Illness):
     compile(illness.script("healthy").read_text(), "healthy.py", "exec")
 
 
-@pytest.mark.parametrize("change", [lambda text: f"# above\n{text}", lambda text: text.replace("gc.collect", "collect")])
+@pytest.mark.parametrize(
+    "change", [lambda text: f"# above\n{text}", lambda text: text.replace("gc.collect", "collect")]
+)
 def test_a_patch_that_is_not_of_this_program_is_refused(change, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     program = shutil.copytree(HERE / "collects_garbage", tmp_path / "collects_garbage") / "sick.py"
     program.write_text(change(program.read_text()))
