@@ -10,7 +10,7 @@ READY  := $(VENV)/.ready
 PYTEST := $(BIN)/python -m pytest -q
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full check bench bench-planted bench-tuned bench-aa bench-traces bench-guard bench-packing bench-cache bench-data bench-lab bench-zoo mutants gpu snapshots clean
+.PHONY: help demo test test-full check bench bench-planted bench-tuned bench-aa bench-traces bench-guard bench-packing bench-cache bench-data bench-lab bench-zoo mutants gpu snapshots docs clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -76,8 +76,16 @@ snapshots: $(READY)  ## write what people see anew, after a change of words or f
 	$(PYTEST) --snapshot-update tests/snapshots
 	git diff --stat -- tests/snapshots
 
+docs: $(VENV)/.docs  ## the pages as a site in build/site, without network
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 clean:  ## remove the environment, caches and recordings
 	rm -rf $(VENV) .gobrrr .mypy_cache .pytest_cache .ruff_cache .hypothesis build dist
+
+$(VENV)/.docs: pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet -c constraints.txt --editable '.[docs]'
+	@touch $@
 
 $(READY): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
