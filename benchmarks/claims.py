@@ -1,5 +1,5 @@
-"""What answers each claim of the course: `python -m benchmarks.claims` makes docs/claims.md of docs/claims.toml, with
-the verdicts of the lab on our machines (results/lab)."""
+"""What answers each claim of the course: `python -m benchmarks.claims` makes docs/trust/claims.md of
+claims.toml beside it, with the verdicts of the lab on our machines (results/lab)."""
 
 from __future__ import annotations
 
@@ -15,22 +15,24 @@ else:
 
 from gobrrr.cli.main import VERBS
 from gobrrr.lab import load
-from gobrrr.lab.model import Result
-from gobrrr.lab.runner import kept
-from gobrrr.lab.text import figure_text
+from gobrrr.lab.measure.experiment import Result
+from gobrrr.lab.measure.runner import kept
+from gobrrr.lab.show.text import figure_text
 from gobrrr.remedies import registry
 from gobrrr.rules import load as rules
 
 ROOT = Path(__file__).parents[1]
 SOURCE, PAGE, RESULTS = (
-    ROOT / "docs" / "claims.toml",
-    ROOT / "docs" / "claims.md",
+    ROOT / "docs" / "trust" / "claims.toml",
+    ROOT / "docs" / "trust" / "claims.md",
     ROOT / "benchmarks" / "results" / "lab",
 )
-HEAD = """# What the course claims, and what answers it
+HEAD = """# What a course claims, and what answers it
 
-Made by `python -m benchmarks.claims` from `claims.toml`. A claim is answered by an experiment of the lab (with its
-verdict on our machines), a finding, a remedy, a part or a command; what is not built says why.
+The course is one on efficient deep learning. A claim is answered by an experiment of [the lab](lab.md) with its verdict
+on our machines, by a finding, a remedy, a part of [gobrrr.data](../fix/data.md) or a command. If nothing was built for
+it, the row says why. Made by `python -m benchmarks.claims` from `claims.toml`.
+
 """
 
 Claim = tuple[int, str, list[str]]
@@ -60,13 +62,23 @@ def unknown(answer: str) -> bool:
 
 
 def page() -> str:
-    """docs/claims.md."""
+    """docs/trust/claims.md."""
     results = kept(RESULTS)
-    parts = [HEAD]
+    parts = [f"{HEAD}Machines: {'; '.join(f'{letter}: {name}' for name, letter in _letters(results).items())}.\n"]
     for title, rows in claims().items():
         lines = "".join(_line(row, results) for row in rows)
         parts.append(f"## {title}\n\n| # | claim | answered by |\n|--:|---|---|\n{lines}")
     return "\n".join(parts)
+
+
+def _machine(result: Result) -> str:
+    return f"{result.cpu}, {result.cores} cores"
+
+
+def _letters(results: list[Result]) -> dict[str, str]:
+    """A letter for each machine, in the order of their receipts."""
+    names = dict.fromkeys(_machine(result) for result in results if result.found)
+    return dict(zip(names, "ABCDEFGHIJ", strict=False))
 
 
 def _line(row: Claim, results: list[Result]) -> str:
@@ -74,19 +86,25 @@ def _line(row: Claim, results: list[Result]) -> str:
     return f"| {number} | {says} | {'; '.join(text for answer in answers for text in _said(answer, results))} |\n"
 
 
+def _page(name: str, room: str) -> Path:
+    (page,) = Path("src/gobrrr", room).glob(f"*/{name}.md")
+    return page
+
+
 def _said(answer: str, results: list[Result]) -> Iterator[str]:
     kind, _, name = answer.partition(":")
     if kind == "lab":
         called, one = next((known, each) for known, each in load().items() if each.number == int(name))
-        told = [f"{r.verdict} {figure_text(r.found.factor, one.unit)} on {r.cpu}, {r.cores} cores"
+        letters = _letters(results)
+        told = [f"{letters[_machine(r)]} {r.verdict} {figure_text(r.found.factor, one.unit)}"
                 for r in results if r.name == called and r.found]  # fmt: skip
-        yield f"experiment `{called}`: {', '.join(told) or 'not measured on our machines'}"
+        yield f"`{called}`: {', '.join(told) or 'not measured on our machines'}"
     elif answer.startswith("BRR"):
-        yield f"[{answer}](../src/gobrrr/rules/pages/{answer}.md)"
+        yield f"[{answer}](../../{_page(answer, 'rules')})"
     elif kind == "remedy":
-        yield f"[{name}](../src/gobrrr/remedies/pages/{name}.md)"
+        yield f"[{name}](../../{_page(name, 'remedies')})"
     elif kind == "part":
-        yield f"[`gobrrr.data.{name}`](data.md)"
+        yield f"[`gobrrr.data.{name}`](../fix/{'cache' if name == 'cache' else 'data'}.md)"
     else:
         yield answer
 

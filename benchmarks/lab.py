@@ -1,4 +1,4 @@
-"""docs/lab.md and the table beside the receipts, from what the lab measured on one of our machines:
+"""docs/trust/lab.md and the table beside the receipts, from what the lab measured on one of our machines:
 
 gobrrr lab --all --minutes 45 -o benchmarks/results/lab/DATE-MACHINE.json
 python -m benchmarks.lab benchmarks/results/lab/DATE-MACHINE.json
@@ -14,12 +14,12 @@ from pathlib import Path
 from statistics import median
 
 from gobrrr.lab import load
-from gobrrr.lab.model import Result
-from gobrrr.lab.page import as_markdown
-from gobrrr.lab.runner import read
-from gobrrr.lab.text import counted, told
+from gobrrr.lab.measure.experiment import Result
+from gobrrr.lab.measure.runner import read
+from gobrrr.lab.show.page import as_markdown
+from gobrrr.lab.show.text import counted, told
 
-PAGE = Path(__file__).parents[1] / "docs" / "lab.md"
+PAGE = Path(__file__).parents[1] / "docs" / "trust" / "lab.md"
 SHOWN = "low_rank"
 WIDTH = 100
 
@@ -55,7 +55,7 @@ def main(file: Path) -> None:
     """Write both."""
     results = read(file)
     file.with_suffix(".md").write_text(as_markdown(results), encoding="utf-8")
-    where = f"../{file.resolve().with_suffix('.md').relative_to(PAGE.parents[1])}"
+    where = f"../../{file.resolve().with_suffix('.md').relative_to(PAGE.parents[2])}"
     PAGE.write_text(page(PAGE.read_text(encoding="utf-8"), results, where), encoding="utf-8")
 
 

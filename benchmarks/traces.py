@@ -5,7 +5,7 @@
 --peers is an interpreter with HolisticTraceAnalysis and torch-tb-profiler (pip install them into a venv of its own).
 All read the same files, each in a process of its own, in turn, three times; import and start-up count. Generated files
 have the events of a training step on a GPU: ops, launches, kernels. Writes benchmarks/results/traces-DATE.json and
-docs/traces.md.
+docs/find-out/traces.md.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from typing import Any, NamedTuple
 
 from benchmarks import traces_page
 from benchmarks.stamp import stamp
-from gobrrr.machine.unknown import UNKNOWN
+from gobrrr.machine.model.unknown import UNKNOWN
 from gobrrr.pipeline.traces import diagnosed
-from gobrrr.recording.limits import DEFAULT
-from gobrrr.recording.sources import Source
+from gobrrr.recording.trace_files.limits import DEFAULT
+from gobrrr.recording.trace_files.sources import Source
 
 TRACES = Path(os.environ.get("GOBRRR_TRACES", "../shared/traces"))
 PUBLISHED = {
@@ -86,8 +86,8 @@ def figures() -> list[dict[str, Any]]:
 
 def _mean(name: str) -> float:
     from gobrrr.ledger.build import build_ledger
-    from gobrrr.recording.offline import of_trace
-    from gobrrr.recording.sources import read
+    from gobrrr.recording.trace_files.offline import of_trace
+    from gobrrr.recording.trace_files.sources import read
 
     return build_ledger(of_trace(read(Source(str(TRACES / f"{name}.json.gz")))), UNKNOWN).step.mean_ns / 1e6
 
@@ -229,7 +229,7 @@ def main() -> int:
         found["said"] = traces_page.write(TRACES)
         found["beside_peers"] = beside_peers(args.peers) if args.peers else []
     else:
-        print(f"{TRACES}: no traces here (GOBRRR_TRACES names their folder): docs/traces.md stays as it is")
+        print(f"{TRACES}: no traces here (GOBRRR_TRACES names their folder): docs/find-out/traces.md stays as it is")
     found["growth"] = growth([int(n) for n in args.events.split(",")])
     found["ranks"] = ranks(args.ranks)
     target = Path(__file__).parent / "results" / f"traces-{found['stamp']['date']}.json"

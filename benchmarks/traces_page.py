@@ -1,18 +1,19 @@
-"""docs/traces.md: of every shared trace what is known of it, and what gobrrr says."""
+"""docs/find-out/traces.md: what is known of every shared trace, and what gobrrr says."""
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 
-from gobrrr.ledger.ranks import Job
+from gobrrr.ledger.job.ranks import Job
 from gobrrr.pipeline.traces import diagnose
-from gobrrr.rules.verdict.model import Report
+from gobrrr.rules.verdict.report import Report
 
-PAGE = Path(__file__).parent.parent / "docs" / "traces.md"
+PAGE = Path(__file__).parent.parent / "docs" / "find-out" / "traces.md"
 HEAD = """# Real traces: what is known of them, and what gobrrr says
 
-Kineto traces that other projects published, with what an expert reads in each and the verdict and first finding of
-`gobrrr diagnose`. Written by `make bench-traces`; the texts are in `benchmarks/traces_page.py`.
+Other projects published these traces. Each has what an expert reads in it, and then the headline and the first finding
+of `gobrrr diagnose`. Written by `make bench-traces`; the texts are in `benchmarks/traces_page.py`.
 """
 READ = {
     "kineto/v100_resnet50_workers0": (
@@ -84,12 +85,16 @@ def write(folder: Path) -> dict[str, dict[str, str]]:
     """The page anew, and what it says by trace."""
     found = {name: said(folder, name) for name in READ}
     parts = [HEAD] + [
-        f"## {title}\n\n`{name}`\n\n**Known.** {known}\n\n**gobrrr.** {found[name]['verdict']}\n\n"
-        f"{found[name]['finding']}\n"
+        f"## {title}\n\n`{name}`\n\n{_filled(f'**Known.** {known}')}\n\n"
+        f"{_filled('**gobrrr.** ' + found[name]['verdict'])}\n\n{_filled(found[name]['finding'])}\n"
         for name, (title, known) in READ.items()
     ]
     PAGE.write_text("\n".join(parts))
     return found
+
+
+def _filled(text: str) -> str:
+    return textwrap.fill(text, 120, break_long_words=False, break_on_hyphens=False)
 
 
 def said(folder: Path, name: str) -> dict[str, str]:
