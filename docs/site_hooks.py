@@ -25,6 +25,8 @@ FOLDERS = {
 PAGES = {"readme.md": "README.md", "extend/contributing.md": "CONTRIBUTING.md", "extend/changes.md": "CHANGELOG.md"}
 LINK = re.compile(r"(?P<open>!?\[(?P<text>(?:[^\[\]]|\[[^\]]*\])*)\]\()(?P<target>[^)#:\s]+)(?P<rest>(?:#[^)\s]*)?\))")
 NAMED = re.compile(r"^(?P<name>\[[^\]]+\]: )(?P<target>[^\s#:]+)$", re.M)
+FENCED = re.compile(r"(^ *```.*?^ *```)", re.M | re.S)
+LIST_AFTER_TEXT = re.compile(r"^(?!\d+\. )([^\s\-*|#>`].*)\n(?=- )", re.M)
 LIST = re.compile(r"<!-- list: (?P<kind>rules|remedies) -->")
 
 
@@ -64,8 +66,10 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
     def named(found: re.Match[str]) -> str:
         return f"{found['name']}{target_of(found['target']) or found['target']}"
 
+    # Where GitHub begins a list right below a sentence, mkdocs wants an empty line.
+    parts = [part if i % 2 else LIST_AFTER_TEXT.sub(r"\1\n\n", part) for i, part in enumerate(FENCED.split(markdown))]
     # Lists bring links of the site, so they are written last.
-    markdown = NAMED.sub(named, LINK.sub(link, markdown))
+    markdown = NAMED.sub(named, LINK.sub(link, "".join(parts)))
     return LIST.sub(lambda found: "\n".join(_rows(found["kind"], page.file.src_uri)), markdown)
 
 
