@@ -23,9 +23,9 @@ from typing import Any
 
 from benchmarks.quiet import Neighbours
 from benchmarks.stamp import stamp
-from gobrrr.trial.arm import Arm
-from gobrrr.trial.lockstep import measure
-from gobrrr.trial.side import Side
+from gobrrr.trial.arm.arm import Arm
+from gobrrr.trial.arm.side import Side
+from gobrrr.trial.race.lockstep import measure
 
 PROGRAM = Path(__file__).parent / "programs" / "regression.py"
 RESULTS = Path(__file__).parent / "results"

@@ -23,11 +23,11 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.stamp import stamp
-from gobrrr.rules.model import Saving
-from gobrrr.trial.candidate import Candidate
-from gobrrr.trial.statistics import LEVEL, PROCESS_SD
-from tests.unit.race_clock import FakeReferee, tuned
-from tests.unit.trial_clock import DRAWS, MACHINES, NoisyMachine, arms_trial, started_once
+from gobrrr.rules.model.finding import Saving
+from gobrrr.trial.race.candidate import Candidate
+from gobrrr.trial.statistics.paired import LEVEL, PROCESS_SD
+from tests.support.race_clock import FakeReferee, tuned
+from tests.support.trial_clock import DRAWS, MACHINES, NoisyMachine, arms_trial, started_once
 
 RESULTS = Path(__file__).parent / "results"
 BIASES = (0.0, 0.0025, 0.005, 0.01, 0.02, 0.14)

@@ -30,8 +30,8 @@ from torch.utils.data import DataLoader, Dataset
 
 from benchmarks.stamp import stamp
 from gobrrr.data import cache
-from gobrrr.data.shards import ENTRY
-from gobrrr.data.store import Store
+from gobrrr.data.sample_cache.shards import ENTRY
+from gobrrr.data.sample_cache.store import Store
 
 TEXTS, IMAGES, ROUNDS, MANY = 4000, 600, 5, 10_000_000
 RESULTS = Path(__file__).parent / "results"
@@ -189,7 +189,7 @@ def of_ten_million(home: Path) -> dict[str, float]:
     with (home / "part-0.data").open("wb") as file:
         file.truncate(MANY * 512)
     program = (
-        "import resource, sys, time\nfrom pathlib import Path\nfrom gobrrr.data.store import Store\n"
+        "import resource, sys, time\nfrom pathlib import Path\nfrom gobrrr.data.sample_cache.store import Store\n"
         "used = lambda: int(Path('/proc/self/statm').read_text().split()[1]) * resource.getpagesize()\n"
         f"before, began = used(), time.perf_counter()\nstore = Store(Path(sys.argv[1]), {MANY}, 0)\nstore.look()\n"
         f"took = time.perf_counter() - began\nassert len(store) == {MANY}\nprint(took, used() - before)"

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 from benchmarks.guard_table import bars, table
 from benchmarks.stamp import stamp
-from gobrrr.guard.schedule import TWIN_SECONDS, TWIN_STEPS
+from gobrrr.guard.reference.watched_steps import TWIN_SECONDS, TWIN_STEPS
 
 HERE = Path(__file__).parent
 DONE = Path(".gobrrr") / "guard-bench.jsonl"
@@ -192,7 +192,7 @@ def _row(case: Case, place: Path) -> dict[str, Any]:
 
 
 def _referee(program: str, place: Path) -> Any:
-    from gobrrr.trial.referee import LiveReferee, Program
+    from gobrrr.trial.race.referee import LiveReferee, Program
 
     shutil.copytree(HERE / ("models" if program == "bert" else "guard_programs"), place / "source")
     tail = ("--steps", "1000000") if program == "bert" else ()

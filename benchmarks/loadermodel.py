@@ -1,4 +1,4 @@
-"""How well does the loader model (ledger/loadermodel.py) predict the step with 1, 2 and 4 workers?
+"""How well does the loader model (ledger/loading/loader_model.py) predict the step with 1, 2 and 4 workers?
 
     python -m benchmarks.loadermodel [--only NAME ...] [--repeats N] [--suffix WORD]
 
@@ -26,7 +26,7 @@ from statistics import mean, median, quantiles
 from typing import Any
 
 from benchmarks.stamp import stamp
-from gobrrr.ledger.loadermodel import HANDOVER_NS, Pipeline, best, step
+from gobrrr.ledger.loading.loader_model import HANDOVER_NS, Pipeline, best, step
 
 WORKERS = (0, 1, 2, 4)
 SECONDS = 0.6
@@ -77,7 +77,7 @@ def measured(name: str, repeat: int) -> list[dict[str, Any]]:
     import torch
 
     from benchmarks.loadermodel_pipelines import made
-    from gobrrr.machine.cores import CoresGauge
+    from gobrrr.machine.measure.cores import CoresGauge
 
     torch.manual_seed(0)
     pipeline = made(name)

@@ -1,4 +1,4 @@
-"""Is what the search for a loader's settings (trial/settings.py) ends at as good as the best of all settings?
+"""Does the search for a loader's settings (trial/race/loader_settings.py) end at the best of all settings?
 
     python -m benchmarks.loadersearch [--only NAME ...] [--suffix WORD] [--replay FILE]
 
@@ -31,8 +31,8 @@ from typing import Any
 
 from benchmarks.loadermodel import PATIENT, busy_seconds, looped, own_seconds, pipeline_of
 from benchmarks.stamp import stamp
-from gobrrr.ledger import loadermodel
-from gobrrr.trial.settings import LoaderSearch, Setting, Tried
+from gobrrr.ledger.loading import loader_model
+from gobrrr.trial.race.loader_settings import LoaderSearch, Setting, Tried
 
 RESULTS = Path(__file__).parent / "results"
 PIPELINES = (
@@ -44,7 +44,7 @@ ROUNDS, MOST_WORKERS = 3, 4
 USERS = (0, 4)
 """Workers that the user has set."""
 OFF = 0.032
-"""Half the interval of a log ratio of two processes of the same program, however long they run (trial/anytime.py)."""
+"""Half the interval of a log ratio of two processes of one program (trial/statistics/anytime.py)."""
 ENOUGH = 0.95
 
 
@@ -90,7 +90,7 @@ def measured(name: str) -> dict[str, Any]:
     """Of one pipeline, in this process: ns per step of each setting in each round, and the advice of the model."""
     import torch
 
-    from gobrrr.machine.cores import CoresGauge
+    from gobrrr.machine.measure.cores import CoresGauge
 
     torch.manual_seed(0)
     made = pipeline(name)
@@ -99,7 +99,7 @@ def measured(name: str) -> dict[str, Any]:
     with CoresGauge(os.cpu_count() or 1, time.perf_counter_ns) as gauge:
         cores = mean(gauge.sample(time.perf_counter_ns) for _ in range(4))
         plain = looped(made, 0, 0.0)
-    advised = loadermodel.best(pipeline_of({**plain, "threads": made.threads}), cores, MOST_WORKERS)
+    advised = loader_model.best(pipeline_of({**plain, "threads": made.threads}), cores, MOST_WORKERS)
     for number in range(ROUNDS):
         order = random.Random(number).sample(grid(name), len(grid(name)))
         rounds.append({
@@ -120,7 +120,7 @@ def replayed(file: Path) -> list[dict[str, Any]]:
         by = {(row["repeat"], row["workers"]): row for row in case["rows"]}
         plain = [by[each, 0] for each in repeats]
         rounds = [{json.dumps(Setting(w)): row["step"] for (n, w), row in by.items() if n == each} for each in repeats]
-        advised = [loadermodel.best(pipeline_of(row), row["cores"], MOST_WORKERS) for row in plain]
+        advised = [loader_model.best(pipeline_of(row), row["cores"], MOST_WORKERS) for row in plain]
         cases.append({"name": case["name"], "advised": advised, "cores": case["cores"], "others": case["others"],
                       "rounds": rounds})  # fmt: skip
     return cases

@@ -28,14 +28,14 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from benchmarks.stamp import stamp
-from gobrrr.capture import recorder
-from gobrrr.capture.config import Config
-from gobrrr.capture.session import Session
-from gobrrr.ledger.intervals import median_interval
-from gobrrr.ledger.watching import Watching, watching
-from gobrrr.recording import marks as ev
-from gobrrr.recording.run import load_run
-from gobrrr.recording.steps import find_loops
+from gobrrr.capture.process.config import Config
+from gobrrr.capture.session import recorder
+from gobrrr.capture.session.session import Session
+from gobrrr.ledger.steps.median_interval import median_interval
+from gobrrr.ledger.steps.watching_cost import Watching, watching
+from gobrrr.recording.model import event_kinds as ev
+from gobrrr.recording.model.steps import find_loops
+from gobrrr.recording.run_folder.run import load_run
 
 STEPS = {"tiny": (16, 1, 8), "small": (64, 12, 64), "middling": (256, 4, 256)}
 BATCHES, WARM_RESTS, MIN_CYCLES = 8, 8, 6

@@ -24,7 +24,7 @@ import numpy as np
 
 from benchmarks.stamp import stamp
 from gobrrr.data import BucketBatchSampler, PackingDataset, efficiency, lower_bound, order_distance, pack, simulate
-from gobrrr.data.buckets import padded_efficiency
+from gobrrr.data.packing.buckets import padded_efficiency
 
 NUMBER, FEW, BATCH, RANKS = 100_000, 10_000, 32, 8
 WINDOWS = (64, 256, 1024, 4096)

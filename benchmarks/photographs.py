@@ -47,7 +47,7 @@ class Photographs(Dataset):
 
 
 def pairs(folder):
-    from gobrrr.remedies.seams import Seams
+    from gobrrr.remedies.mechanism.seams import Seams
 
     torch.set_num_threads(1)
     for size in ((1600, 1200), (500, 375)):

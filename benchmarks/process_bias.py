@@ -27,8 +27,8 @@ import numpy.typing as npt
 
 from benchmarks.quiet import Neighbours
 from benchmarks.stamp import stamp
-from gobrrr.trial.arm import Arm
-from gobrrr.trial.schedule import block_steps
+from gobrrr.trial.arm.arm import Arm
+from gobrrr.trial.statistics.block_schedule import block_steps
 
 PROGRAMS = Path(__file__).parent / "programs"
 RESULTS = Path(__file__).parent / "results"

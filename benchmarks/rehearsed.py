@@ -25,17 +25,17 @@ import numpy as np
 
 from benchmarks.stamp import stamp
 from gobrrr.ledger.build import build_ledger
-from gobrrr.ledger.ceilings import raised
-from gobrrr.ledger.intervals import median_interval
-from gobrrr.ledger.model import Ledger
+from gobrrr.ledger.model.ledger import Ledger
+from gobrrr.ledger.ops.raised_ceilings import raised
+from gobrrr.ledger.steps.median_interval import median_interval
 from gobrrr.pipeline.ceilings import ceilings
-from gobrrr.recording.run import Start, load_run
+from gobrrr.recording.run_folder.run import Start, load_run
 from gobrrr.rehearsal.outcome import outcome, promised
 from gobrrr.rehearsal.perform import perform
 from gobrrr.rehearsal.scenes import scene
 from gobrrr.rehearsal.script import Played, Scene, Script
 from gobrrr.rules import judge
-from gobrrr.rules.model import Rehearsed
+from gobrrr.rules.model.finding import Rehearsed
 
 HERE = Path(__file__).parent
 TRAIN = HERE / "rehearsed_programs" / "train.py"

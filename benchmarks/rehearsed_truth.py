@@ -12,11 +12,11 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from gobrrr.ledger.intervals import median_interval
-from gobrrr.trial.arm import ArmError
-from gobrrr.trial.heat import EDGE_SHARE, Stack
-from gobrrr.trial.referee import LiveReferee, Program
-from gobrrr.trial.schedule import EDGE_NS, block_steps
+from gobrrr.ledger.steps.median_interval import median_interval
+from gobrrr.trial.arm.arm import ArmError
+from gobrrr.trial.race.race_round import EDGE_SHARE, Stack
+from gobrrr.trial.race.referee import LiveReferee, Program
+from gobrrr.trial.statistics.block_schedule import EDGE_NS, block_steps
 
 START_S = 110.0
 """For all arms of a program until they are warm."""

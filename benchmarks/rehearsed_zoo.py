@@ -30,18 +30,18 @@ from benchmarks.zoo.case import PROGRAMS, Case
 from benchmarks.zoo.cases import CASES
 from benchmarks.zoo.running import PATIENCE_S, TOLD, run
 from benchmarks.zoo.tuning import PICKS
-from gobrrr.ledger.model import Ledger
-from gobrrr.machine.model import Machine
+from gobrrr.ledger.model.ledger import Ledger
+from gobrrr.machine.model.machine import Machine
 from gobrrr.pipeline.ceilings import proven
 from gobrrr.pipeline.judging import judged
-from gobrrr.recording.run import Recording, load_run
+from gobrrr.recording.run_folder.run import Recording, load_run
 from gobrrr.rehearsal.outcome import outcome
 from gobrrr.rehearsal.perform import perform
 from gobrrr.rehearsal.scenes import MAKERS, scene
 from gobrrr.rehearsal.script import Script
 from gobrrr.remedies import registry
-from gobrrr.rules.verdict.model import Report
-from gobrrr.trial.referee import Program
+from gobrrr.rules.verdict.report import Report
+from gobrrr.trial.race.referee import Program
 
 KEPT = Path(".gobrrr") / "rehearsed-zoo"
 RESULTS = Path(__file__).parent / "results"

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 import gobrrr
-from gobrrr.machine.probe import probe
+from gobrrr.machine.probe.system_probe import probe
 
 
 def stamp() -> dict[str, Any]:

@@ -22,9 +22,9 @@ from typing import Any
 
 from benchmarks.stamp import stamp
 from gobrrr.pipeline import tuning
-from gobrrr.trial.candidate import Plan
-from gobrrr.trial.referee import LiveReferee, Program
-from gobrrr.trial.tuning import Measured
+from gobrrr.trial.race.candidate import Plan
+from gobrrr.trial.race.referee import LiveReferee, Program
+from gobrrr.trial.race.tuning import Measured
 
 MODELS = Path(__file__).parent / "models"
 NAMES = ("bert", "gpt2", "llama", "t5", "vit", "whisper")

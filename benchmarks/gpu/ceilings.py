@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 
 from benchmarks.gpu.rows import Row
 from benchmarks.gpu.setting import ROOT, Setting
-from gobrrr.machine.peaks import peak_of
+from gobrrr.machine.model.peaks import peak_of
 
 MOST, LEAST = 1.05, 0.3
 """Shares of the data sheet beyond which a ceiling, or the sheet's row, is in doubt."""

@@ -8,9 +8,9 @@ import msgspec
 
 from benchmarks.gpu.setting import ROOT, Setting
 from gobrrr.lab import load
-from gobrrr.lab.runner import run
-from gobrrr.lab.text import figure_text
-from gobrrr.machine.store import load_or_measure
+from gobrrr.lab.measure.runner import run
+from gobrrr.lab.show.text import figure_text
+from gobrrr.machine.measure.store import load_or_measure
 
 KEPT = ROOT / "benchmarks" / "results" / "lab"
 

@@ -14,9 +14,9 @@ from benchmarks.gpu.rows import Row
 from benchmarks.gpu.setting import Setting
 from benchmarks.tuned import MODELS, _figures
 from gobrrr.pipeline import tuning
-from gobrrr.trial.candidate import Plan
-from gobrrr.trial.receipt import Receipt
-from gobrrr.trial.referee import LiveReferee, Program
+from gobrrr.trial.race.candidate import Plan
+from gobrrr.trial.race.referee import LiveReferee, Program
+from gobrrr.trial.receipt.receipt import Receipt
 
 PICKS = ("compile", "bf16_autocast")
 """What people pick alone."""

@@ -113,7 +113,7 @@ def _language_model(
         return model(input_ids=ids, labels=ids).loss
 
     def chunked() -> Any:
-        from gobrrr.remedies.lazylogits import LazyLogits
+        from gobrrr.remedies.layers.lazy_logits import LazyLogits
 
         ids = torch.randint(0, vocabulary, (batch, length))
         hidden = model.transformer(input_ids=ids).last_hidden_state[:, :-1].reshape(-1, model.config.hidden_size)

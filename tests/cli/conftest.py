@@ -12,10 +12,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from gobrrr.machine import store
-from gobrrr.machine.fingerprint import fingerprint
-from gobrrr.machine.probe import probe
-from tests.unit.machine_samples import machine
+from gobrrr.machine.measure import store
+from gobrrr.machine.probe.fingerprint import fingerprint
+from gobrrr.machine.probe.system_probe import probe
+from tests.support.machine_samples import machine
 
 PROGRAMS = Path(__file__).parent / "programs"
 

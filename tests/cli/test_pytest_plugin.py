@@ -13,9 +13,9 @@ from msgspec.structs import replace
 
 from gobrrr.integrations import pytest_plugin as plugin
 from gobrrr.integrations.pytest_plugin import Limits, limits, verdict
-from gobrrr.rules.model import Finding
-from tests.unit import report_samples as samples
-from tests.unit.test_regression import crowded
+from gobrrr.rules.model.finding import Finding
+from tests.rules.test_regression import crowded
+from tests.support import report_samples as samples
 
 pytest_plugins = ("pytester",)
 INSTALLED = any(entry.value == plugin.__name__ for entry in importlib.metadata.entry_points(group="pytest11"))
@@ -111,7 +111,7 @@ import pytest
 
 @pytest.mark.gobrrr(max_data_wait=0.0)
 def test_runs_as_any_other():
-    heavy = {"torch", "numpy", "rich", "msgspec", "gobrrr.capture", "gobrrr.rules.verdict.model", "gobrrr.cli"}
+    heavy = {"torch", "numpy", "rich", "msgspec", "gobrrr.capture", "gobrrr.rules.verdict.report", "gobrrr.cli"}
     assert not heavy & set(sys.modules)
 """)
     trainings.runpytest_subprocess(*WORDS).assert_outcomes(passed=1)

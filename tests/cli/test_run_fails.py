@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gobrrr.recording.run import load_run
+from gobrrr.recording.run_folder.run import load_run
 from tests.cli.conftest import PROGRAMS, Done, Runner, own_part
 
 ENDS, NEVER = PROGRAMS / "ends.py", PROGRAMS / "never.py"

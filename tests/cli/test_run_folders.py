@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gobrrr.capture import folders
 from gobrrr.errors import GobrrrError
+from gobrrr.system import run_folder
 from tests.cli.conftest import Runner
 
 
@@ -51,13 +51,13 @@ def at_once(number: int, make: object) -> list[Path | GobrrrError]:
 
 def test_a_name_that_is_taken_is_given_a_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(folders.time, "strftime", lambda _: "now")
-    made = at_once(16, lambda: folders.of_run(None, ["python", "train.py"]))
+    monkeypatch.setattr(run_folder.time, "strftime", lambda _: "now")
+    made = at_once(16, lambda: run_folder.of_run(None, ["python", "train.py"]))
     assert {str(path) for path in made} == {".gobrrr/train-now", *(f".gobrrr/train-now-{n}" for n in range(2, 17))}
 
 
 def test_one_named_folder_is_one_runs(tmp_path: Path) -> None:
-    made = at_once(16, lambda: folders.of_run(str(tmp_path / "a" / "run"), ["python", "train.py"]))
+    made = at_once(16, lambda: run_folder.of_run(str(tmp_path / "a" / "run"), ["python", "train.py"]))
     assert sum(isinstance(found, Path) for found in made) == 1
     assert {str(found) for found in made if isinstance(found, GobrrrError)} <= {
         f"{tmp_path}/a/run {why} (name a new folder: an earlier run is never written over)"
@@ -72,7 +72,7 @@ def test_what_a_run_that_recorded_nothing_left_gives_way(tmp_path: Path) -> None
     folder.mkdir()
     for name in (".claim", f"seen-{gone}.json", f"seen-{gone}.work"):
         (folder / name).touch()
-    made = at_once(16, lambda: folders.of_run(str(folder), ["python", "train.py"]))
+    made = at_once(16, lambda: run_folder.of_run(str(folder), ["python", "train.py"]))
     assert sum(isinstance(found, Path) for found in made) == 1
     assert [path.name for path in folder.iterdir()] == [".claim"]
 
@@ -84,13 +84,13 @@ def test_what_may_be_somebodys_stays(name: str, tmp_path: Path) -> None:
     for each in names:
         (tmp_path / each).touch()
     with pytest.raises(GobrrrError, match="is not empty"):
-        folders.of_run(str(tmp_path), ["python", "train.py"])
+        run_folder.of_run(str(tmp_path), ["python", "train.py"])
     assert {path.name for path in tmp_path.iterdir()} == names
 
 
 def test_a_folder_that_is_there_keeps_its_mode(tmp_path: Path) -> None:
     (tmp_path / "mine").mkdir(mode=0o755)
-    folders.of_run(str(tmp_path / "mine"), ["python", "train.py"])
+    run_folder.of_run(str(tmp_path / "mine"), ["python", "train.py"])
     assert (tmp_path / "mine").stat().st_mode & 0o777 == 0o755
 
 
@@ -102,4 +102,4 @@ def test_a_folder_is_named_after_the_program(
     command: list[str], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert folders.of_run(None, command).name.startswith(f"{name}-20")
+    assert run_folder.of_run(None, command).name.startswith(f"{name}-20")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gobrrr.recording.run import load_run
+from gobrrr.recording.run_folder.run import load_run
 from tests.cli.conftest import PROGRAMS, Runner
 
 

@@ -20,12 +20,12 @@ import pytest
 
 pytest.importorskip("torch")
 
-from gobrrr.guard.model import Guarded
-from gobrrr.recording.run import load_run
-from gobrrr.recording.secrets import MASK
-from gobrrr.trial import receipt as receipts
-from gobrrr.trial.limits import AT_HOME
-from gobrrr.trial.receipt import Receipt, Speedup
+from gobrrr.guard.model.verdict import Guarded
+from gobrrr.recording.run_folder.run import load_run
+from gobrrr.system.secrets import MASK
+from gobrrr.trial.receipt import receipt as receipts
+from gobrrr.trial.receipt.receipt import Receipt, Speedup
+from gobrrr.trial.sandbox.limits import AT_HOME
 from tests.cli.conftest import Runner
 
 TRAINS = """
@@ -309,7 +309,7 @@ class TestTunings:
         import io
         import time
 
-        from gobrrr.pipeline import firstrun
+        from gobrrr.pipeline import first_run
 
         folder = tmp_path / "diagnosis"
         copied(recorded, folder)
@@ -317,14 +317,14 @@ class TestTunings:
         (tmp_path / "p").mkdir()
         (tmp_path / "p" / "t.py").write_text("import torch")
         said = io.StringIO()
-        clock = firstrun.Clock(time.monotonic(), 200.0)
-        with pytest.raises(firstrun.GobrrrError, match="no step"):
-            firstrun.diagnosed([sys.executable, "t.py"], tmp_path / "p", folder, said, AT_HOME, (), clock)
+        clock = first_run.Clock(time.monotonic(), 200.0)
+        with pytest.raises(first_run.GobrrrError, match="no step"):
+            first_run.diagnosed([sys.executable, "t.py"], tmp_path / "p", folder, said, AT_HOME, (), clock)
         assert (tmp_path / "diagnosis-1" / "thesis.tex").exists()
         assert not (folder / "thesis.tex").exists() and "diagnosing" in said.getvalue()
 
     def test_what_was_interrupted_in_its_first_trial_goes_on(self, tmp_path: Path) -> None:
-        from gobrrr.cli import tune
+        from gobrrr.cli.verbs import tune
 
         with pytest.raises(tune.GobrrrError, match="holds no tuning"):
             tune._resumed(str(tmp_path))

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gobrrr.data import BucketBatchSampler, DistributedBucketBatchSampler, order_distance
-from gobrrr.data.buckets import padded_efficiency
+from gobrrr.data.packing.buckets import padded_efficiency
 from gobrrr.errors import GobrrrError
 
 LENGTHS = np.clip(np.random.RandomState(0).lognormal(4.0, 0.9, 100_000), 1, 512).astype(np.int64)

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from gobrrr.data import cache
-from gobrrr.data.store import Store
+from gobrrr.data.sample_cache.store import Store
 from gobrrr.errors import GobrrrError
 from tests.data.cache_samples import same, samples
 

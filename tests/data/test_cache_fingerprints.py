@@ -20,8 +20,8 @@ import numpy as np
 import pytest
 import torch
 
-from gobrrr.data import raw
-from gobrrr.data.fingerprints import digest
+from gobrrr.data.sample_cache import raw_bytes
+from gobrrr.data.sample_cache.fingerprints import digest
 from gobrrr.errors import GobrrrError
 
 
@@ -208,7 +208,7 @@ def test_what_has_no_bytes_is_refused_in_a_line() -> None:
 
 
 def test_a_mapped_file_in_columns_is_not_copied_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(raw, "_MOST_BYTES", 1 << 20)
+    monkeypatch.setattr(raw_bytes, "_MOST_BYTES", 1 << 20)
     path = tmp_path / "columns.npy"
     made = np.lib.format.open_memmap(path, "w+", np.float32, (10_000, 10_000), fortran_order=True)  # 400 MB, sparse
     del made

@@ -21,9 +21,10 @@ import numpy as np
 import pytest
 import torch
 
-from gobrrr.data import cache, shards
-from gobrrr.data.cached import CachedDataset
-from gobrrr.data.store import Store
+from gobrrr.data import cache
+from gobrrr.data.sample_cache import shards
+from gobrrr.data.sample_cache.cached import CachedDataset
+from gobrrr.data.sample_cache.store import Store
 from gobrrr.errors import GobrrrError
 
 

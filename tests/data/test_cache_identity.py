@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from gobrrr.data import cache
-from gobrrr.data.fingerprints import digest
+from gobrrr.data.sample_cache.fingerprints import digest
 from gobrrr.errors import GobrrrError
 
 PROGRAM = '''
@@ -49,7 +49,7 @@ def factory(factor):
 dataset = Texts(["hello", "you"])
 function = functools.partial(factory(2), )
 '''
-TELL = "\nfrom gobrrr.data.fingerprints import digest\nprint(digest(dataset), digest(function))\n"
+TELL = "\nfrom gobrrr.data.sample_cache.fingerprints import digest\nprint(digest(dataset), digest(function))\n"
 
 
 def told(folder: Path, program: str, name: str = "program.py", seed: str = "0") -> tuple[str, ...]:

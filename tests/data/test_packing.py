@@ -97,7 +97,7 @@ def test_at_least_995_per_mille_full_and_within_5_of_the_bound(law: str) -> None
 
 
 def test_the_search_costs_by_lengths_and_not_by_sequences(monkeypatch: pytest.MonkeyPatch) -> None:
-    from gobrrr.data import packing
+    from gobrrr.data.packing import pack as packing
 
     lengths, capacity = drawn("instructions")
     asked = 0

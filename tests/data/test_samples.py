@@ -14,7 +14,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gobrrr.data.samples import Damaged, decode, encode
+from gobrrr.data.sample_cache.samples import Damaged, decode, encode
 from gobrrr.errors import GobrrrError
 from tests.data.cache_samples import same, samples
 

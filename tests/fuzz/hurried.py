@@ -13,8 +13,8 @@ MILLISECOND = 1_000_000
 
 def main() -> int:
     """As gobrrr's own main()."""
-    from gobrrr.capture import launch
-    from gobrrr.capture.config import Config
+    from gobrrr.capture.process import launch
+    from gobrrr.capture.process.config import Config
     from gobrrr.cli.main import main as gobrrr
 
     plain_ns = int(sys.argv.pop(1)) * MILLISECOND

@@ -13,19 +13,19 @@ import pytest
 
 from gobrrr.errors import TraceError
 from gobrrr.ledger.build import build_ledger
-from gobrrr.machine.unknown import UNKNOWN
-from gobrrr.recording import unpack
-from gobrrr.recording.kineto import read_stream
-from gobrrr.recording.limits import Limits
-from gobrrr.recording.offline import of_trace
-from gobrrr.recording.trace import Trace
-from gobrrr.recording.tree import nest_threads
-from gobrrr.report.json import to_json
-from gobrrr.report.text import render
+from gobrrr.machine.model.unknown import UNKNOWN
+from gobrrr.recording.model.call_tree import nest_threads
+from gobrrr.recording.model.trace import Trace
+from gobrrr.recording.trace_files import unpack
+from gobrrr.recording.trace_files.kineto import read_stream
+from gobrrr.recording.trace_files.limits import Limits
+from gobrrr.recording.trace_files.offline import of_trace
+from gobrrr.report.forms.json import to_json
+from gobrrr.report.text.report import render
 from gobrrr.rules import judge
 from gobrrr.rules.verdict.build import build
-from tests.unit.kineto_timelines import Format, Span, document, event
-from tests.unit.test_kineto import FULL
+from tests.recording.test_kineto import FULL
+from tests.support.kineto_timelines import Format, Span, document, event
 
 TABLES = ("op", "annotation", "python", "kernel", "memcpy", "memset", "runtime")
 LIMITS = Limits(unpacked_bytes=1 << 22, events=10_000, value_bytes=1 << 18)

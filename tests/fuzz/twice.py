@@ -16,12 +16,12 @@ from pathlib import Path
 
 import msgspec
 
-from gobrrr.machine import store
-from gobrrr.machine.fingerprint import fingerprint
-from gobrrr.machine.probe import probe
-from gobrrr.recording.run import load_run
+from gobrrr.machine.measure import store
+from gobrrr.machine.probe.fingerprint import fingerprint
+from gobrrr.machine.probe.system_probe import probe
+from gobrrr.recording.run_folder.run import load_run
 from tests.fuzz.hurried import MARK
-from tests.unit.machine_samples import machine
+from tests.support.machine_samples import machine
 
 HURRIED = Path(__file__).with_name("hurried.py")
 SEEN = Path(__file__).parents[1] / "transparency" / "programs" / "seen.py"

@@ -63,10 +63,10 @@ def test_a_trace_written_here_says_what_torch_counts(tmp_path: Path) -> None:
     annotation is none of them: torch lists it as an event of the device, too, from its first kernel to its last."""
     from torch.profiler import ProfilerActivity, profile, schedule
 
-    from gobrrr.machine.unknown import UNKNOWN
+    from gobrrr.machine.model.unknown import UNKNOWN
     from gobrrr.pipeline.traces import diagnosed
-    from gobrrr.recording.limits import DEFAULT
-    from gobrrr.recording.sources import Source
+    from gobrrr.recording.trace_files.limits import DEFAULT
+    from gobrrr.recording.trace_files.sources import Source
 
     model, x = torch.nn.Linear(4096, 4096).cuda(), torch.randn(4096, 4096, device="cuda")
     path = tmp_path / "trace.json"
@@ -88,7 +88,7 @@ def test_a_trace_written_here_says_what_torch_counts(tmp_path: Path) -> None:
 
 def lowered(name: str) -> tuple[float, dict[str, str]]:
     """Relative error that a remedy's precision gives a product, and what was said of it."""
-    from gobrrr.remedies.seams import Seams
+    from gobrrr.remedies.mechanism.seams import Seams
 
     said: dict[str, str] = {}
     seams = Seams(lambda remedy, detail: said.update({remedy: detail}))
@@ -111,7 +111,7 @@ def test_lower_precisions_take_hold_on_the_device(name: str) -> None:
 
 
 def test_a_padded_vocabulary_gives_the_same_gradients_on_the_device() -> None:
-    from gobrrr.remedies.seams import Seams
+    from gobrrr.remedies.mechanism.seams import Seams
 
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Embedding(5001, 64), torch.nn.Linear(64, 5001)).cuda()
@@ -138,11 +138,11 @@ def test_products_come_near_the_data_sheet_and_memory_has_its_peak(tmp_path: Pat
     """A large bf16 product reaches a third of the sheet at least, and no op beats it."""
     from torch.profiler import ProfilerActivity, profile
 
-    from gobrrr.machine.peaks import peak_of
-    from gobrrr.machine.unknown import UNKNOWN
+    from gobrrr.machine.model.peaks import peak_of
+    from gobrrr.machine.model.unknown import UNKNOWN
     from gobrrr.pipeline.traces import diagnosed
-    from gobrrr.recording.limits import DEFAULT
-    from gobrrr.recording.sources import Source
+    from gobrrr.recording.trace_files.limits import DEFAULT
+    from gobrrr.recording.trace_files.sources import Source
 
     peak = peak_of(torch.cuda.get_device_name())
     if peak is None or not peak.flop_rate("bf16"):
@@ -165,7 +165,7 @@ def test_products_come_near_the_data_sheet_and_memory_has_its_peak(tmp_path: Pat
 
 
 def test_the_peak_of_a_block_is_the_devices_own() -> None:
-    from gobrrr.trial.gauge import Peak
+    from gobrrr.trial.arm.meters import Peak
 
     held, gauge = torch.empty(64 << 20, dtype=torch.uint8, device="cuda"), Peak()
     del held

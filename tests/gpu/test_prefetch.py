@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 
 from torch.utils.data import DataLoader, Dataset  # noqa: E402
 
-from gobrrr.remedies.seams import Seams  # noqa: E402
+from gobrrr.remedies.mechanism.seams import Seams  # noqa: E402
 
 pytestmark = [
     pytest.mark.gpu,

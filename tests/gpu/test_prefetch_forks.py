@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader, Dataset  # noqa: E402
 
 from gobrrr.data import ahead, prefetch  # noqa: E402
 from gobrrr.data.marked import Marked  # noqa: E402
-from gobrrr.remedies.seams import Seams  # noqa: E402
+from gobrrr.remedies.mechanism.seams import Seams  # noqa: E402
 
 pytestmark = [
     pytest.mark.gpu,

@@ -11,10 +11,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from gobrrr.guard import closeness, trajectory
-from gobrrr.guard.model import Check
-from gobrrr.guard.observation import Call, Data, Observation, Step
-from gobrrr.guard.seen import EPS, Seen, distance, same, scalar
+from gobrrr.guard.model.observation import Call, Data, Observation, Step
+from gobrrr.guard.model.tensor_digest import EPS, Seen, distance, same, scalar
+from gobrrr.guard.model.verdict import Check
+from gobrrr.guard.verdicts import closeness, trajectory
 
 NEAR, FAR = 0.98, 1.02
 ERROR = 1e-3

@@ -11,10 +11,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from gobrrr.guard import sidedoors
-from gobrrr.guard.model import Check
-from gobrrr.guard.observation import Call, Data, Epoch, Observation, Step
-from gobrrr.guard.seen import Seen
+from gobrrr.guard.model.observation import Call, Data, Epoch, Observation, Step
+from gobrrr.guard.model.tensor_digest import Seen
+from gobrrr.guard.model.verdict import Check
+from gobrrr.guard.verdicts import side_effects
 
 
 def run(*steps: Step, **more: Any) -> Observation:
@@ -27,7 +27,7 @@ def speaking(
     precision: str = "",
 ) -> list[Check]:  # fmt: skip
     """Checks that find something; the baseline repeats itself where `again` is not another."""
-    found = sidedoors.checks(baseline, candidate, again or baseline, order, precision)
+    found = side_effects.checks(baseline, candidate, again or baseline, order, precision)
     return [check for check in found if check.verdict != "exact"]
 
 
@@ -95,8 +95,8 @@ def test_copies_that_came_or_went_are_not_known() -> None:
     assert speaking(came, moving([], [[2.0, 0.0]])) == []
     assert speaking(came, moving([[1.0, 0.0]], [[1.0, 0.0]])) == []
     other_shape = [np.array([1.0]), np.array([1.0, 2.0])]
-    assert math.isnan(sidedoors._apart(other_shape[:1], other_shape[1:]))
-    assert sidedoors._apart([np.zeros(2)], [np.ones(2)]) == 0.0
+    assert math.isnan(side_effects._apart(other_shape[:1], other_shape[1:]))
+    assert side_effects._apart([np.zeros(2)], [np.ones(2)]) == 0.0
 
 
 @pytest.mark.parametrize(("field", "value", "word"), [("file_writes", 2, "2 files"), ("saved", ("x",), "torch.save")])
@@ -205,7 +205,7 @@ def test_other_items_make_another_batch() -> None:
 
 def test_another_order_is_proven_by_indices() -> None:
     def said(baseline: Observation, candidate: Observation) -> tuple[str, str]:
-        (found,) = [c for c in sidedoors.checks(baseline, candidate, baseline, True, "") if c.name == "epochs"]
+        (found,) = [c for c in side_effects.checks(baseline, candidate, baseline, True, "") if c.name == "epochs"]
         return found.verdict, found.reason
 
     assert said(epoch(), epoch()) == ("exact", "the same samples in an epoch")
@@ -229,7 +229,7 @@ def given(*moments: tuple[float, ...], training: bool = True) -> Observation:
 @pytest.mark.parametrize(("off", "told"), [(0.0199, False), (0.0201, True)])
 def test_means_and_spreads_of_inputs_may_differ_by_a_part_of_their_spread(which: int, off: float, told: bool) -> None:
     other = (off, 1.0, 10.0) if which == 0 else (0.0, 1.0 + off, 10.0)
-    (*_, found) = sidedoors.checks(given(*[(0.0, 1.0, 10.0)] * 3), given(*[other] * 3), None, True, "")
+    (*_, found) = side_effects.checks(given(*[(0.0, 1.0, 10.0)] * 3), given(*[other] * 3), None, True, "")
     assert found.name == "inputs" and found.verdict == ("wrong" if told else "exact")
     assert not told or ("mean", "spread")[which] in found.reason
 
@@ -240,7 +240,7 @@ def test_means_of_inputs_may_differ_by_five_standard_errors(deviations: float, t
     means = np.array([-1.0, 0.0, 1.0])
     plain, other = (given(*((mean + by, 0.1, 10.0) for mean in means))
                     for by in (0.0, deviations * math.sqrt(2 / 3)))  # fmt: skip
-    (*_, found) = sidedoors.checks(plain, other, None, True, "")
+    (*_, found) = side_effects.checks(plain, other, None, True, "")
     assert found.verdict == ("wrong" if told else "exact")
 
 

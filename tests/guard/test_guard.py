@@ -15,15 +15,16 @@ pytest.importorskip("torch")
 import torch
 
 from gobrrr import guard
-from gobrrr.capture.patches import Patches
+from gobrrr.capture.hooks.patches import Patches
 from gobrrr.errors import TorchMissing
-from gobrrr.guard import book, observation
-from gobrrr.guard.dropout import same_masks_in_any_layout
-from gobrrr.guard.float64 import in_float64
-from gobrrr.guard.observation import Observation
-from gobrrr.guard.schedule import TWIN_STEPS
-from gobrrr.guard.twins import observe
-from gobrrr.guard.witness import REPLAYED, Witness
+from gobrrr.guard.model import observation
+from gobrrr.guard.model.observation import Observation
+from gobrrr.guard.reference.float64 import in_float64
+from gobrrr.guard.reference.watched_steps import TWIN_STEPS
+from gobrrr.guard.two_runs import observe
+from gobrrr.guard.watch import step_log
+from gobrrr.guard.watch.dropout import same_masks_in_any_layout
+from gobrrr.guard.watch.witness import REPLAYED, Witness
 from tests.guard.training import STEPS, train
 
 WRONG = [
@@ -364,4 +365,4 @@ def test_what_stands_in_a_parameters_place_and_was_computed_has_no_gradient() ->
     """torch warns of its .grad, on the program's stderr."""
     weight = torch.ones(2, requires_grad=True)
     weight.sum().backward()
-    assert book._has_gradient(weight) and not book._has_gradient(weight * 2)
+    assert step_log._has_gradient(weight) and not step_log._has_gradient(weight * 2)

@@ -10,10 +10,10 @@ import pytest
 pytest.importorskip("torch")
 
 from gobrrr import guard
-from gobrrr.guard.observation import Observation
-from gobrrr.guard.schedule import TWIN_STEPS, kept_before, whole_steps
-from gobrrr.guard.states import States
-from gobrrr.guard.twins import observe
+from gobrrr.guard.model.observation import Observation
+from gobrrr.guard.reference.states import States
+from gobrrr.guard.reference.watched_steps import TWIN_STEPS, kept_before, whole_steps
+from gobrrr.guard.two_runs import observe
 from tests.guard.training import STEPS, train
 
 LATE = [
@@ -84,7 +84,7 @@ def test_large_programs_are_looked_at_by_samples_and_whole_in_the_last_step() ->
 
 @pytest.mark.parametrize("fault", ["gradients doubled", "frozen dropout", "weights rounded to bfloat16"])
 def test_samples_catch_what_sets_in_between_the_whole_steps(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gobrrr.guard.schedule.MOST_ELEMENTS", 1)
+    monkeypatch.setattr("gobrrr.guard.reference.watched_steps.MOST_ELEMENTS", 1)
     plain, again, true = observe(train), observe(train), observe(train, in_double=True)
     whole = {number for number, step in enumerate(plain.steps) if step.whole}
     onset = next(number for number in range(5, 25) if not {number, number + 1} & whole)
@@ -109,7 +109,7 @@ def test_a_program_that_diverges_by_itself_is_unverified(tmp_path: Path) -> None
 
 
 def test_an_observation_with_states_is_small(twins: Twins, tmp_path: Path) -> None:
-    from gobrrr.guard import observation
+    from gobrrr.guard.model import observation
 
     observation.write(twins.plain, tmp_path / "seen")
     assert observation.read(tmp_path / "seen") == twins.plain

@@ -12,11 +12,12 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-from gobrrr.guard import compare, judge, pictures
-from gobrrr.guard.model import GREEN, VERDICTS, Check
-from gobrrr.guard.observation import Call, Data, Epoch, Given, Observation, Pixels, Step
-from gobrrr.guard.pictures import Near
-from gobrrr.guard.pixels import ALL_PLACES, PLACES, given_of
+from gobrrr.guard import compare, judge
+from gobrrr.guard.model.observation import Call, Data, Epoch, Given, Observation, Pixels, Step
+from gobrrr.guard.model.verdict import GREEN, VERDICTS, Check
+from gobrrr.guard.verdicts import pictures
+from gobrrr.guard.verdicts.pictures import Near
+from gobrrr.guard.watch.pixels import ALL_PLACES, PLACES, given_of
 
 NEAR = Near(4.0, 0.01, 32.0)
 SIDE = 32
@@ -62,7 +63,7 @@ BEYOND = {
 @pytest.fixture
 def every_place(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a share is what it was made to be."""
-    monkeypatch.setattr("gobrrr.guard.pixels.PLACES", SIDE * SIDE)
+    monkeypatch.setattr("gobrrr.guard.watch.pixels.PLACES", SIDE * SIDE)
 
 
 @pytest.mark.parametrize("name", WITHIN)

@@ -22,16 +22,17 @@ from msgspec.structs import replace
 from torch.utils.data import BatchSampler, DataLoader, Dataset
 
 from gobrrr import guard
-from gobrrr.capture.patches import Patches
-from gobrrr.guard import dropout, randomness, sidedoors
-from gobrrr.guard.copies import copies
-from gobrrr.guard.dropout import same_masks_in_any_layout
-from gobrrr.guard.effects import printed
-from gobrrr.guard.epochs import Epochs
-from gobrrr.guard.observation import Call, Data, Observation, Step
-from gobrrr.guard.randomness import begin
-from gobrrr.guard.states import States
-from gobrrr.guard.twins import observe
+from gobrrr.capture.hooks.patches import Patches
+from gobrrr.guard.model.observation import Call, Data, Observation, Step
+from gobrrr.guard.reference.states import States
+from gobrrr.guard.two_runs import observe
+from gobrrr.guard.verdicts import side_effects
+from gobrrr.guard.watch import dropout, randomness
+from gobrrr.guard.watch.dropout import same_masks_in_any_layout
+from gobrrr.guard.watch.effects import printed
+from gobrrr.guard.watch.epochs import Epochs
+from gobrrr.guard.watch.randomness import begin
+from gobrrr.guard.watch.weight_copies import copies
 
 
 class Pictures(Dataset):
@@ -295,7 +296,7 @@ def test_without_dropout_attention_takes_the_way_that_it_takes_with_it(dropout_p
 
 COMPILED = """
 import torch
-from gobrrr.capture.patches import Patches
+from gobrrr.capture.hooks.patches import Patches
 from gobrrr.guard import dropout
 
 dropout.none(Patches())
@@ -338,7 +339,7 @@ def test_an_order_remedy_with_wrong_gradients_is_not_green() -> None:
 
 
 def test_samples_are_of_all_columns_and_rows() -> None:
-    from gobrrr.guard.look import SAMPLED, sampled
+    from gobrrr.guard.watch.digest import SAMPLED, sampled
 
     for shape in ((768, 768), (3072, 768), (8, 128, 768), (300,)):
         at = sampled(torch.arange(torch.Size(shape).numel()).reshape(shape))
@@ -351,7 +352,7 @@ def test_samples_are_of_all_columns_and_rows() -> None:
 def test_a_device_s_own_digest_tells_every_change(dtype: torch.dtype) -> None:
     """An element more, another one, two in turn, two signs at once (of doubles the highest bit alone), all of it in
     another shape."""
-    from gobrrr.guard.look import digest_there
+    from gobrrr.guard.watch.digest import digest_there
 
     values = torch.randn(5_000_001).mul(50).to(dtype)
     found, others = digest_there(values), [values[:-1]]
@@ -375,7 +376,7 @@ def test_a_device_s_own_digest_tells_every_change(dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("bad", [False, True])
 def test_what_is_read_on_a_device_is_what_is_read_here(bad: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    from gobrrr.guard import look
+    from gobrrr.guard.watch import digest as look
 
     values = torch.randn(700, 900)
     if bad:
@@ -390,7 +391,7 @@ def test_what_is_read_on_a_device_is_what_is_read_here(bad: bool, monkeypatch: p
 
 
 def test_an_update_of_complex_numbers_is_looked_at_in_both_parts() -> None:
-    from gobrrr.guard.updates import update
+    from gobrrr.guard.watch.updates import update
 
     weight = torch.randn(20, 20, dtype=torch.complex64)
     moved = weight + 0.5j
@@ -398,7 +399,7 @@ def test_an_update_of_complex_numbers_is_looked_at_in_both_parts() -> None:
 
 
 def test_what_stands_for_another_tensor_has_its_digest_and_dtype() -> None:
-    from gobrrr.guard.look import digest, look
+    from gobrrr.guard.watch.digest import digest, look
 
     change, weight = torch.randn(600, 700), torch.randn(600, 700).bfloat16()
     alone, found = look(change), look(change, of=weight)
@@ -590,8 +591,8 @@ def test_an_evaluation_after_the_last_update_is_judged() -> None:
 
 
 def test_a_gradient_that_is_rounding_may_be_zero_by_luck() -> None:
-    from gobrrr.guard.seen import scalar
-    from gobrrr.guard.structure import _more_than_rounding
+    from gobrrr.guard.model.tensor_digest import scalar
+    from gobrrr.guard.verdicts.structure import _more_than_rounding
 
     assert _more_than_rounding({"weight": scalar(1.0), "bias": scalar(1e-9), "small": scalar(1e-3)}) == [
         "weight",
@@ -631,7 +632,7 @@ def test_samples_with_draws_of_their_own_are_not_held_against_each_other() -> No
 
     def judged(baseline: Any, candidate: Any) -> str:
         runs = [Observation(epochs=epochs) for epochs in (baseline, candidate, baseline)]
-        return sidedoors._epochs(*runs, order_may_change=True).verdict
+        return side_effects._epochs(*runs, order_may_change=True).verdict
 
     assert judged(own, epochs_of(OwnDraws())) == "bounded" and judged(shared, shared) == "exact"
     assert judged(own, plain) == "wrong" and judged(plain, own) == "wrong" and judged(shared, plain) == "wrong"
@@ -650,7 +651,7 @@ def test_batches_that_lose_samples_of_their_sampler_are_caught(
 
     monkeypatch.setattr(BatchSampler, "__iter__", batches)
     runs = [Observation(epochs=epochs) for epochs in (plain, epochs_of(data), plain)]
-    assert sidedoors._epochs(*runs, order_may_change=True).verdict == verdict
+    assert side_effects._epochs(*runs, order_may_change=True).verdict == verdict
 
 
 def test_means_of_inputs_count_each_call_by_its_elements() -> None:
@@ -662,8 +663,8 @@ def test_means_of_inputs_count_each_call_by_its_elements() -> None:
 
     mixed = run(*[(5.0, 1.0, 40.0), (5.2, 1.0, 42.0)] * 15)
     by_length = run(*[(1.0, 1.0, 10.0)] * 27, *[(10.0, 1.0, 75.3)] * 3)  # 5.1 of all, as there; 1.9 of the calls
-    assert sidedoors._moments(mixed, by_length).verdict == "exact"
-    assert sidedoors._moments(mixed, run(*[(4.0, 1.0, 40.0), (4.2, 1.0, 42.0)] * 15)).verdict == "wrong"
+    assert side_effects._moments(mixed, by_length).verdict == "exact"
+    assert side_effects._moments(mixed, run(*[(4.0, 1.0, 40.0), (4.2, 1.0, 42.0)] * 15)).verdict == "wrong"
 
 
 @pytest.mark.parametrize(("elements", "told"), [(93.0, True), (98.0, False)])
@@ -674,14 +675,14 @@ def test_padding_that_no_mask_shows_is_named_where_it_has_gone(elements: float, 
         calls = [Call("m", True, Data("d", moments=(mean + 0.01 * n, 1.0, num))) for n in range(30)]
         return Observation(steps=tuple(Step(calls=(call,)) for call in calls))
 
-    found = sidedoors._moments(run(1.0, 100.0), run(2.0, elements))
+    found = side_effects._moments(run(1.0, 100.0), run(2.0, elements))
     assert found.verdict == "wrong" and "the mean of what models are given is 2.1" in found.reason
     assert ("it is given 7% fewer elements, as if padding had gone" in found.reason) == told
 
 
 def test_the_error_of_equal_weights_is_the_usual_one() -> None:
     values = [1.0, 2.0, 4.0, 9.0]
-    mean, error = sidedoors._weighted([(value, 3.0) for value in values])
+    mean, error = side_effects._weighted([(value, 3.0) for value in values])
     assert mean == pytest.approx(statistics.fmean(values)) and error == pytest.approx(statistics.stdev(values) / 2)
 
 

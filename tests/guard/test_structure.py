@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 
 from gobrrr.errors import GobrrrError
-from gobrrr.guard import closeness, judge, judging, observation, structure
-from gobrrr.guard.model import VERDICTS, Check, Guarded, worst
-from gobrrr.guard.observation import Call, Data, Epoch, Observation, Step
-from gobrrr.guard.seen import Seen
+from gobrrr.guard import judge
+from gobrrr.guard.model import observation
+from gobrrr.guard.model.observation import Call, Data, Epoch, Observation, Step
+from gobrrr.guard.model.tensor_digest import Seen
+from gobrrr.guard.model.verdict import VERDICTS, Check, Guarded, worst
+from gobrrr.guard.verdicts import closeness, judging, structure
 
 
 def seen(norm: float, bad: int = 0, numel: int = 100) -> Seen:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gobrrr.guard import trajectory
-from gobrrr.guard.observation import Call, Data, Observation, Step
+from gobrrr.guard.model.observation import Call, Data, Observation, Step
+from gobrrr.guard.verdicts import trajectory
 
 NUM = 30
 

@@ -14,9 +14,10 @@ pytest.importorskip("torch")
 import torch
 from torch.utils.data import DataLoader
 
-from gobrrr.guard import compare, sidedoors
-from gobrrr.guard.epochs import Epochs
-from gobrrr.guard.observation import Observation
+from gobrrr.guard import compare
+from gobrrr.guard.model.observation import Observation
+from gobrrr.guard.verdicts import side_effects
+from gobrrr.guard.watch.epochs import Epochs
 
 from .test_sidedoors import OwnDraws
 
@@ -59,7 +60,7 @@ def test_workers_that_draw_the_same_numbers_change_the_program(
         )
         return Observation(epochs=watched.read())
 
-    found = sidedoors._epochs(run(before), run(after), run(before), order_may_change=True)
+    found = side_effects._epochs(run(before), run(after), run(before), order_may_change=True)
     assert found.verdict == verdict and word in found.reason
 
 

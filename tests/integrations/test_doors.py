@@ -10,11 +10,11 @@ import pytest
 import torch
 
 import gobrrr
-from gobrrr.capture import bootstrap
+from gobrrr.capture.process import bootstrap
 from gobrrr.integrations.ipython import load
 from gobrrr.integrations.loggers import log, scalars
 from gobrrr.integrations.observer import Observer
-from tests.unit import report_samples as samples
+from tests.support import report_samples as samples
 
 
 def train(steps: int = 60, fail_at: int = -1) -> torch.Tensor:

@@ -42,7 +42,7 @@ NO_ILLNESS = {
     "bytes_per_parameter": "a count of bytes",
     "int8_layers": "fp32 is not a mistake: 8 bits change the answers",
     "recomputed_norm": "of bytes: recomputing is the slower arm, and checkpointed_blocks has that",
-    "jpeg_decoding": "needs Pillow, which tests do not install; tests/unit/test_rules_pictures.py has the rule",
+    "jpeg_decoding": "needs Pillow, which tests do not install; tests/rules/test_rules_pictures.py has the rule",
     "pinned_copies": "needs an accelerator",
     "sparse_weights": "a dense kernel is not slower for the zeros in it",
     "low_rank": "another model",

@@ -18,8 +18,8 @@ torch = pytest.importorskip("torch")
 
 from torch.utils.data import DataLoader, Dataset  # noqa: E402
 
-from gobrrr.remedies import drawn_ahead, prefetch  # noqa: E402
-from gobrrr.remedies.seams import Seams  # noqa: E402
+from gobrrr.remedies.loader import drawn_ahead, prefetch  # noqa: E402
+from gobrrr.remedies.mechanism.seams import Seams  # noqa: E402
 
 NUM = 8
 """Batches of an epoch."""

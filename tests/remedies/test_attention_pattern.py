@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
-from gobrrr.remedies.attention_pattern import replace  # noqa: E402
+from gobrrr.remedies.layers.attention_pattern import replace  # noqa: E402
 
 B, H, L, D = 2, 3, 12, 8
 Function = Callable[..., Any]
@@ -197,7 +197,7 @@ class Block(nn.Module):
 
 
 def test_a_model_that_breaks_the_graph_is_helped_all_the_same() -> None:
-    from gobrrr.remedies.seams import Seams
+    from gobrrr.remedies.mechanism.seams import Seams
 
     model, x, said = Block(), torch.randn(B, L, D), {}
     want = model(x)

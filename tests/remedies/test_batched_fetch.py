@@ -16,8 +16,8 @@ torch = pytest.importorskip("torch")
 
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset, default_collate  # noqa: E402
 
-from gobrrr.remedies.batched_fetch import Collate, Rows, _same_bits, takes_many  # noqa: E402
-from gobrrr.remedies.seams import Seams  # noqa: E402
+from gobrrr.remedies.loader.batched_fetch import Collate, Rows, _same_bits, takes_many  # noqa: E402
+from gobrrr.remedies.mechanism.seams import Seams  # noqa: E402
 
 X, Y = torch.randn(50, 4), torch.arange(50)
 

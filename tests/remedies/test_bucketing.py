@@ -24,13 +24,13 @@ from hypothesis import strategies as st  # noqa: E402
 from torch.nn.utils.rnn import pad_sequence  # noqa: E402
 from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, Subset  # noqa: E402
 
-from gobrrr.remedies import sample_lengths as sample_lengths_of  # noqa: E402
-from gobrrr.remedies.bucketing import REMEDY, bucketed  # noqa: E402
-from gobrrr.remedies.sample_lengths import sample_lengths  # noqa: E402
-from gobrrr.remedies.seams import Seams  # noqa: E402
-from gobrrr.rules.model import Finding, Quantity, Saving  # noqa: E402
-from gobrrr.rules.verdict.model import Report, Step, Verdict  # noqa: E402
-from gobrrr.trial.referee import LiveReferee, Program  # noqa: E402
+from gobrrr.remedies.mechanism.seams import Seams  # noqa: E402
+from gobrrr.remedies.padding import sample_lengths as sample_lengths_of  # noqa: E402
+from gobrrr.remedies.padding.bucketing import REMEDY, bucketed  # noqa: E402
+from gobrrr.remedies.padding.sample_lengths import sample_lengths  # noqa: E402
+from gobrrr.rules.model.finding import Finding, Quantity, Saving  # noqa: E402
+from gobrrr.rules.verdict.report import Report, Step, Verdict  # noqa: E402
+from gobrrr.trial.race.referee import LiveReferee, Program  # noqa: E402
 
 LENGTHS = np.clip(np.random.RandomState(0).lognormal(3.0, 0.9, 403), 2, 256).astype(int).tolist()
 DATA = [{"input_ids": torch.arange(1, length + 1), "at": at} for at, length in enumerate(LENGTHS)]
@@ -147,7 +147,7 @@ def test_every_epochs_batches_come_in_another_order() -> None:
 
 def test_a_column_of_something_else_is_no_length(monkeypatch: pytest.MonkeyPatch) -> None:
     reasons: list[str] = []
-    from gobrrr.remedies import bucketing
+    from gobrrr.remedies.padding import bucketing
 
     monkeypatch.setattr(bucketing, "sample_lengths", lambda data: np.array([-1, *([5] * (len(data) - 1))]))
     with applied("bucketing", declined=reasons) as said:

@@ -21,10 +21,10 @@ torch = pytest.importorskip("torch")
 
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, WeightedRandomSampler  # noqa: E402
 
-from gobrrr.data.samples import encode  # noqa: E402
+from gobrrr.data.sample_cache.samples import encode  # noqa: E402
 from gobrrr.errors import GobrrrError  # noqa: E402
-from gobrrr.remedies import computed_once, kept_samples  # noqa: E402
-from gobrrr.remedies.seams import Seams  # noqa: E402
+from gobrrr.remedies.cache import computed_once, kept_samples  # noqa: E402
+from gobrrr.remedies.mechanism.seams import Seams  # noqa: E402
 
 
 class Applied:

@@ -21,10 +21,10 @@ torch = pytest.importorskip("torch")
 
 from torch.utils.data import DataLoader, Dataset, RandomSampler, Subset  # noqa: E402
 
-from gobrrr.data.names import is_installed  # noqa: E402
-from gobrrr.remedies.copied_state import BYTES, LONG, MOST, CopiedState, TooMuch  # noqa: E402
-from gobrrr.remedies.renewed import MOST_KEPT, Renewed, _in_own_memory, _next_descriptor, is_short  # noqa: E402
-from gobrrr.remedies.seams import Seams  # noqa: E402
+from gobrrr.data.sample_cache.names import is_installed  # noqa: E402
+from gobrrr.remedies.loader.copied_state import BYTES, LONG, MOST, CopiedState, TooMuch  # noqa: E402
+from gobrrr.remedies.loader.workers_kept import MOST_KEPT, Renewed, _in_own_memory, _next_descriptor, is_short  # noqa: E402
+from gobrrr.remedies.mechanism.seams import Seams  # noqa: E402
 
 LEVEL = 0
 settings = types.ModuleType("settings")
@@ -261,7 +261,7 @@ def test_batches_that_the_program_keeps_leave_it_descriptors() -> None:
 def test_loaders_go_without_workers_where_descriptors_are_short(monkeypatch: pytest.MonkeyPatch) -> None:
     with applied("one_worker", "persistent_workers"):
         ours, theirs = DataLoader(Curriculum()), DataLoader(Curriculum(), num_workers=1)
-        monkeypatch.setattr("gobrrr.remedies.renewed.is_short", lambda: True)
+        monkeypatch.setattr("gobrrr.remedies.loader.workers_kept.is_short", lambda: True)
         assert torch.cat(list(ours))[:, 2].unique().tolist() == [os.getpid()]
         assert os.getpid() not in torch.cat(list(theirs))[:, 2]
         assert next(iter(theirs)).is_shared(), "batches of workers that the program asked for stay as they are"
@@ -269,7 +269,7 @@ def test_loaders_go_without_workers_where_descriptors_are_short(monkeypatch: pyt
 
 
 def test_a_pinned_batch_is_no_copy(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gobrrr.remedies.renewed.is_short", lambda: True)
+    monkeypatch.setattr("gobrrr.remedies.loader.workers_kept.is_short", lambda: True)
     (alone := Renewed(True)).alone = True
     plain, pinned = (types.SimpleNamespace(_persistent_workers=alone, _pin_memory=each) for each in (False, True))
     batch = torch.ones(1)
@@ -285,7 +285,7 @@ def test_memory_for_what_processes_share_is_short_from_half_of_it_on(
     free: int, short: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "statvfs", lambda _: types.SimpleNamespace(f_bavail=free, f_blocks=10))
-    monkeypatch.setattr("gobrrr.remedies.renewed.descriptors", lambda: float("inf"))
+    monkeypatch.setattr("gobrrr.remedies.loader.workers_kept.descriptors", lambda: float("inf"))
     assert is_short() == short
 
 

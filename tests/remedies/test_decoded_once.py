@@ -17,8 +17,8 @@ pytest.importorskip("PIL")
 from PIL import Image, ImageOps  # noqa: E402
 from torch.utils.data import DataLoader, Dataset  # noqa: E402
 
-from gobrrr.remedies import decoded_once, kept_pictures, pictures  # noqa: E402
-from gobrrr.remedies.seams import Seams  # noqa: E402
+from gobrrr.remedies.cache import decoded_once, kept_pictures, pictures  # noqa: E402
+from gobrrr.remedies.mechanism.seams import Seams  # noqa: E402
 
 USES: dict[str, Callable[[Any], Any]] = {
     "convert": lambda file: file.convert("RGB"),

@@ -21,9 +21,9 @@ from PIL import Image, ImageFile, ImageOps  # noqa: E402
 from PIL.JpegImagePlugin import JpegImageFile  # noqa: E402
 from torch.utils.data import DataLoader, Dataset  # noqa: E402
 
-from gobrrr.remedies import pictures  # noqa: E402
-from gobrrr.remedies.seams import Seams  # noqa: E402
-from gobrrr.trial.referee import LiveReferee, Program  # noqa: E402
+from gobrrr.remedies.cache import pictures  # noqa: E402
+from gobrrr.remedies.mechanism.seams import Seams  # noqa: E402
+from gobrrr.trial.race.referee import LiveReferee, Program  # noqa: E402
 
 NAME = "draft_decoding"
 FULL, SMALL = (403, 301), (50, 37)
@@ -358,7 +358,7 @@ def test_how_far_pixels_are_apart_is_a_note_of_the_receipt() -> None:
     """What the last arm said of a remedy that has something to tell; of others nothing."""
     from types import SimpleNamespace
 
-    from gobrrr.trial.referee import LiveReferee
+    from gobrrr.trial.race.referee import LiveReferee
 
     said = [{"draft_decoding": "of 1", "identity": "x"}, {"draft_decoding": "of 4"}]
     said += [{"replayed batches": "8 of 25 batches an epoch"}, {"draft_decoding": "of an arm that has none"}]

@@ -28,12 +28,12 @@ from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, IterableDataset
 
 from gobrrr.errors import GobrrrError
-from gobrrr.guard.witness import Witness
+from gobrrr.guard.watch.witness import Witness
 from gobrrr.remedies import registry
-from gobrrr.remedies.compile import compile_in_place
-from gobrrr.remedies.seams import Seams
-from gobrrr.rules.model import Finding, Quantity, Saving
-from gobrrr.rules.verdict.model import Account, Report, Step, Verdict
+from gobrrr.remedies.compile.compile import compile_in_place
+from gobrrr.remedies.mechanism.seams import Seams
+from gobrrr.rules.model.finding import Finding, Quantity, Saving
+from gobrrr.rules.verdict.report import Account, Report, Step, Verdict
 
 
 @contextlib.contextmanager
@@ -1587,7 +1587,7 @@ def test_one_worker_has_a_core_of_its_own(monkeypatch: pytest.MonkeyPatch) -> No
     try:
         for threads, left in ((4, 3), (2, 2), (1, 1)):  # of four cores
             torch.set_num_threads(threads)
-            monkeypatch.setattr("gobrrr.capture.schedule.cores", lambda: 4)
+            monkeypatch.setattr("gobrrr.capture.steps.run_queue.cores", lambda: 4)
             with applied("one_worker") as said:
                 DataLoader([1])
                 assert ("3 threads" in said["one_worker"]) == (left == 3)
@@ -1673,7 +1673,7 @@ def test_gradients_of_float16_are_scaled_and_come_out_unscaled() -> None:
 
 
 def test_an_update_that_overflows_is_passed_over_with_half_the_scale() -> None:
-    from gobrrr.remedies.gradscaling import FIRST_SCALE, GradientScaling
+    from gobrrr.remedies.precision.gradient_scaling import FIRST_SCALE, GradientScaling
 
     model = nn.Linear(3, 3)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
@@ -1698,11 +1698,14 @@ def test_an_update_that_overflows_is_passed_over_with_half_the_scale() -> None:
 
 
 def test_the_scale_grows_as_torchs_own_does() -> None:
-    from gobrrr.remedies import gradscaling
+    from gobrrr.remedies.precision import gradient_scaling
 
     scaler = torch.amp.GradScaler("cpu")
-    assert scaler.get_scale() == gradscaling.FIRST_SCALE and scaler.get_growth_factor() == gradscaling.GROWTH
-    assert scaler.get_backoff_factor() == gradscaling.DECAY and scaler.get_growth_interval() == gradscaling.GROW_AFTER
+    assert scaler.get_scale() == gradient_scaling.FIRST_SCALE and scaler.get_growth_factor() == gradient_scaling.GROWTH
+    assert (
+        scaler.get_backoff_factor() == gradient_scaling.DECAY
+        and scaler.get_growth_interval() == gradient_scaling.GROW_AFTER
+    )
 
 
 def test_a_program_under_autocast_keeps_its_own() -> None:

@@ -27,8 +27,9 @@ torch = pytest.importorskip("torch")
 
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, IterableDataset, Subset, TensorDataset  # noqa: E402
 
-from gobrrr.remedies import apart, fetched  # noqa: E402
-from gobrrr.remedies.seams import Seams  # noqa: E402
+from gobrrr.remedies.loader import fetch_safety  # noqa: E402
+from gobrrr.remedies.mechanism import forked_copy  # noqa: E402
+from gobrrr.remedies.mechanism.seams import Seams  # noqa: E402
 
 COUNTED = {"samples": 0}
 
@@ -307,7 +308,7 @@ CHANGING: dict[str, Callable[[], tuple[Any, ...]]] = {
 
 @pytest.fixture(autouse=True)
 def _cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gobrrr.capture.schedule.cores", lambda: 2)
+    monkeypatch.setattr("gobrrr.capture.steps.run_queue.cores", lambda: 2)
 
 
 def made(remedy: str, data: Any, collate_fn: Any = None, sampler: Any = None) -> tuple[Any, str, list[Any]]:
@@ -470,9 +471,9 @@ def test_slow_batches_are_judged_by_as_many_as_are_in_time(
 ) -> None:
     """A batch takes 0.4 s: that the file was opened once is seen with two, and with one it may be a change."""
     (tmp_path / "rows").write_bytes(bytes(range(16)))
-    for module in (apart, fetched):
+    for module in (forked_copy, fetch_safety):
         monkeypatch.setattr(module, "PATIENCE_S", patience)
-    ask = fetched.Fetched(lambda ns: None).why_not
+    ask = fetch_safety.Fetched(lambda ns: None).why_not
     why = ask({"dataset": SlowlyOpening(tmp_path / "rows"), "batch_size": 4})
     assert why == "" if patience > 1 else "changes what its SlowlyOpening holds" in why
 
@@ -739,7 +740,7 @@ def test_what_cannot_be_looked_at_is_left_alone() -> None:
     ids=["sparse", "meta", "nested", "module"],
 )
 def test_tensors_of_any_kind_may_be_held(held: Any) -> None:
-    from gobrrr.remedies.fetched import Fetched
+    from gobrrr.remedies.loader.fetch_safety import Fetched
 
     assert not Fetched(lambda ns: None).why_not({"dataset": Rows(held)})
 

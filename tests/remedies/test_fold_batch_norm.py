@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
-from gobrrr.guard.witness import Witness
+from gobrrr.guard.watch.witness import Witness
 from tests.remedies.test_effects import applied
 
 

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, TensorDataset  # noqa: E402
 from torch.utils.data.dataloader import _BaseDataLoaderIter  # noqa: E402
 
 from gobrrr.errors import GobrrrError  # noqa: E402
-from gobrrr.remedies.seams import Seams  # noqa: E402
+from gobrrr.remedies.mechanism.seams import Seams  # noqa: E402
 
 
 class Injected(Exception):

@@ -20,9 +20,10 @@ from torch import nn  # noqa: E402
 from torch.utils import checkpoint as checkpointing  # noqa: E402
 
 from gobrrr.errors import GobrrrError  # noqa: E402
-from gobrrr.remedies import moved, registry  # noqa: E402
-from gobrrr.remedies.patch import patched  # noqa: E402
-from gobrrr.remedies.seams import Seams  # noqa: E402
+from gobrrr.remedies import registry  # noqa: E402
+from gobrrr.remedies.mechanism import call_side_effects  # noqa: E402
+from gobrrr.remedies.mechanism.patch import patched  # noqa: E402
+from gobrrr.remedies.mechanism.seams import Seams  # noqa: E402
 
 
 @contextlib.contextmanager
@@ -184,9 +185,9 @@ def test_a_function_of_the_program_is_looked_into_and_not_those_of_packages() ->
         looked_at.add(function.__name__)
         return plain(function)
 
-    plain = moved._named_by
+    plain = call_side_effects._named_by
     with applied() as said, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(moved, "_named_by", asked)
+        patch.setattr(call_side_effects, "_named_by", asked)
         x, weight = torch.ones(3, 1, 8), torch.ones(24, 8, requires_grad=True)
         twice(attended, x, weight)
     assert said and looked_at == {"attended"}
@@ -301,7 +302,7 @@ def test_an_array_that_is_too_much_to_look_at_or_holds_objects_is_computed_again
 
 def test_a_look_keeps_no_class_alive() -> None:
     kind = type("Kind", (), {})
-    moved.Glance([[kind()]])
+    call_side_effects.Glance([[kind()]])
     ref = weakref.ref(kind)
     del kind
     gc.collect()

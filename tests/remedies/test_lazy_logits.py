@@ -16,11 +16,11 @@ from torch import nn
 from torch.nn import functional as F
 
 from gobrrr.errors import GobrrrError
-from gobrrr.guard.rows import tensors_of
-from gobrrr.guard.witness import Witness
-from gobrrr.remedies import chunks as chunked
-from gobrrr.remedies.chunks import Chunks
-from gobrrr.remedies.lazylogits import LazyLogits, keep_heads
+from gobrrr.guard.watch.rows import tensors_of
+from gobrrr.guard.watch.witness import Witness
+from gobrrr.remedies.layers import chunks as chunked
+from gobrrr.remedies.layers.chunks import Chunks
+from gobrrr.remedies.layers.lazy_logits import LazyLogits, keep_heads
 from tests.remedies.test_effects import applied
 
 ROWS, WIDTH, CLASSES = 6, 5, 11

@@ -11,16 +11,16 @@ import psutil
 import pytest
 from torch.utils.data import DataLoader, IterableDataset
 
-from gobrrr.capture import schedule
+from gobrrr.capture.steps import run_queue
 from gobrrr.cli import recipe as recipes_read
 from gobrrr.errors import GobrrrError
 from gobrrr.pipeline.tuning import by_hand, options_of, recipe_of
 from gobrrr.remedies import registry
-from gobrrr.remedies.loader_workers import SHARE
-from gobrrr.rules.model import Finding, Quantity, Saving
-from gobrrr.rules.verdict.model import Account, Report, Step, Verdict
-from gobrrr.trial import recipe as recipes
-from gobrrr.trial.receipt import Receipt, Speedup
+from gobrrr.remedies.loader.loader_workers import SHARE
+from gobrrr.rules.model.finding import Finding, Quantity, Saving
+from gobrrr.rules.verdict.report import Account, Report, Step, Verdict
+from gobrrr.trial.receipt import recipe as recipes
+from gobrrr.trial.receipt.receipt import Receipt, Speedup
 
 MB = 1 << 20
 LOADER = registry.remedy("loader_workers")
@@ -79,7 +79,7 @@ def test_what_the_model_expects_is_what_the_remedies_promise() -> None:
 def test_an_option_reaches_the_loader_through_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     from torch.utils.data import DataLoader
 
-    from gobrrr.remedies.seams import Seams
+    from gobrrr.remedies.mechanism.seams import Seams
 
     def made(num_workers: int) -> tuple[int, dict[str, str]]:
         said: dict[str, str] = {}
@@ -98,7 +98,7 @@ def test_an_option_reaches_the_loader_through_the_environment(monkeypatch: pytes
     workers, said = made(4)
     assert workers == 4 and "4 workers, 3 are wanted" in said["loader_workers"]
     monkeypatch.setenv("GOBRRR_LOADER_WORKERS_WORKERS", "many")
-    monkeypatch.setattr("gobrrr.capture.schedule.cores", lambda: 2)
+    monkeypatch.setattr("gobrrr.capture.steps.run_queue.cores", lambda: 2)
     assert made(0)[0] == 2, "as many as cores, where nothing is said"
 
 
@@ -111,7 +111,7 @@ class Stream(IterableDataset[int]):
 
 def settled(monkeypatch: pytest.MonkeyPatch, remedy: str, options: dict[str, int], data: Any, **fields: Any):
     """A loader made with a remedy that has these options, and why the remedy left it alone."""
-    from gobrrr.remedies.seams import Seams
+    from gobrrr.remedies.mechanism.seams import Seams
 
     for name, value in registry.environment([remedy], {remedy: options}).items():
         monkeypatch.setenv(name, value)
@@ -233,7 +233,7 @@ def test_the_patch_has_the_number_that_was_measured(tmp_path: Path) -> None:
     searched = {"loader_workers": {"workers": 3, "prefetch": 2}}
     assert "num_workers=3" in patch(options=searched)
     script.write_text(script.read_text().replace(", num_workers=5", ""))
-    assert f"num_workers={schedule.cores()}" in patch()
+    assert f"num_workers={run_queue.cores()}" in patch()
 
 
 LOADERS = """from torch.utils.data import DataLoader

@@ -17,11 +17,11 @@ from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
-from gobrrr.remedies.maskbits import fill  # noqa: E402
-from gobrrr.remedies.packed_masks import REMEDY  # noqa: E402
-from gobrrr.remedies.patch import patched  # noqa: E402
-from gobrrr.remedies.seams import Seams  # noqa: E402
-from gobrrr.rules.compute_random import LEAST, RARE  # noqa: E402
+from gobrrr.remedies.layers.mask_bits import fill  # noqa: E402
+from gobrrr.remedies.layers.packed_masks import REMEDY  # noqa: E402
+from gobrrr.remedies.mechanism.patch import patched  # noqa: E402
+from gobrrr.remedies.mechanism.seams import Seams  # noqa: E402
+from gobrrr.rules.compute.random_numbers import LEAST, RARE  # noqa: E402
 
 pytestmark = pytest.mark.skipif(bool(REMEDY.probe()), reason=REMEDY.probe())
 MANY = 1 << 20
@@ -112,7 +112,7 @@ def test_masks_are_drawn_here_whatever_the_default_device_is() -> None:
 
 
 def test_the_page_shows_the_patch() -> None:
-    page = (Path(__file__).parents[2] / "src/gobrrr/remedies/pages/packed_masks.md").read_text()
+    page = (Path(__file__).parents[2] / "src/gobrrr/remedies/layers/packed_masks.md").read_text()
     assert all(f"    {line}\n" in page for line in REMEDY.by_hand.splitlines() if line)
     assert str(LEAST) in REMEDY.by_hand and f"{RARE} <= p <= {1 - RARE}" in REMEDY.by_hand
 
@@ -163,7 +163,7 @@ for _ in range(3):
 '''
 UNDER = """
 import runpy
-from gobrrr.remedies.seams import Seams
+from gobrrr.remedies.mechanism.seams import Seams
 Seams(lambda *said: None, print).install(["packed_masks"])
 runpy.run_path("train.py")
 """

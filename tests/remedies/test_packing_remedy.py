@@ -12,12 +12,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from gobrrr.guard.witness import Witness
-from gobrrr.remedies.packing import MODELS, REMEDY
-from gobrrr.remedies.seams import Seams
-from gobrrr.remedies.trunks import rows_of
-from gobrrr.rules.model import Finding, Quantity, Saving
-from gobrrr.rules.verdict.model import Report, Step, Verdict
+from gobrrr.guard.watch.witness import Witness
+from gobrrr.remedies.mechanism.seams import Seams
+from gobrrr.remedies.padding.packed_forward import rows_of
+from gobrrr.remedies.padding.packing import MODELS, REMEDY
+from gobrrr.rules.model.finding import Finding, Quantity, Saving
+from gobrrr.rules.verdict.report import Report, Step, Verdict
 from tests.data import test_packed_training as proof
 
 LENGTHS, WIDTH, WORDS, BOUND = [5, 17, 9, 30, 1, 2, 12, 25], 32, 90, 1e-5

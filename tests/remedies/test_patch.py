@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from gobrrr.remedies import registry
+from gobrrr.remedies.mechanism.patch import diff, patched
 from gobrrr.remedies.model import AddStatement, BeforeTraining, Edit, SetKeyword, SwitchOff
-from gobrrr.remedies.patch import diff, patched
 
 FUSED = SetKeyword(("AdamW",), "fused", "True")
 
@@ -414,7 +414,7 @@ main()
 '''
 UNDER = """
 import runpy
-from gobrrr.remedies.seams import Seams
+from gobrrr.remedies.mechanism.seams import Seams
 Seams(lambda *said: None, print).install(["{name}"])
 runpy.run_path("train.py", run_name="__main__")
 """

@@ -18,8 +18,8 @@ from torch.utils.data import dataloader as loaders  # noqa: E402
 
 from gobrrr.data import ahead  # noqa: E402
 from gobrrr.errors import GobrrrError  # noqa: E402
-from gobrrr.remedies import prefetch  # noqa: E402
-from gobrrr.remedies.seams import Seams  # noqa: E402
+from gobrrr.remedies.loader import prefetch  # noqa: E402
+from gobrrr.remedies.mechanism.seams import Seams  # noqa: E402
 from tests.remedies.fake_way import NUM, Numbers, applied, drawn, loader, moves, plain, with_and_without  # noqa: E402
 
 

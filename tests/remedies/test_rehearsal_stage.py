@@ -14,11 +14,11 @@ import psutil
 import pytest
 import torch
 
-from gobrrr.rehearsal import autocast, makers, stage
+from gobrrr.rehearsal import autocast, callables, stage
 from gobrrr.rehearsal.perform import perform
 from gobrrr.rehearsal.scenes import TORCH_DTYPES
 from gobrrr.rehearsal.script import Part, Scene, Script
-from tests.ops.recorder import Recorder
+from tests.ledger.ops.recorder import Recorder
 
 SEEN = (
     lambda x: torch.nn.functional.gelu(torch.nn.functional.linear(x, torch.ones(16, 8), torch.ones(16))),
@@ -36,7 +36,7 @@ def sides(run: Any) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
 
     def seen(call: Any, *rest: Any) -> None:
-        if call.name in makers.KNOWN and "TensorList" not in call.dtypes:
+        if call.name in callables.KNOWN and "TensorList" not in call.dtypes:
             fields = {"shapes": call.shapes, "strides": call.strides, "dtypes": call.dtypes, "concrete": call.concrete}
             found.append({"make": "op", "name": call.name} | {k: json.loads(json.dumps(v)) for k, v in fields.items()})
 
@@ -52,13 +52,13 @@ def test_what_was_recorded_can_be_played(run: Any) -> None:
     played = sides(run)
     assert played
     for side in played:
-        makers.make(torch, side, "cpu")()
+        callables.make(torch, side, "cpu")()
 
 
 def test_only_known_ops_are_called() -> None:
     side = {"make": "op", "name": "aten::from_file", "shapes": [], "dtypes": [], "strides": [], "concrete": []}
     with pytest.raises(ValueError, match="no op that is played"):
-        makers.make(torch, side, "cpu")
+        callables.make(torch, side, "cpu")
 
 
 WHOLES: list[dict[str, Any]] = [
@@ -79,27 +79,27 @@ WHOLES: list[dict[str, Any]] = [
 
 def test_what_is_packed_is_what_the_remedy_would_bring(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
-    monkeypatch.setattr("gobrrr.remedies.maskbits.fill", lambda noise, _: calls.append(noise.numel()))
+    monkeypatch.setattr("gobrrr.remedies.layers.mask_bits.fill", lambda noise, _: calls.append(noise.numel()))
     for side in WHOLES[-2:]:
-        makers.make(torch, side, "cpu")()
+        callables.make(torch, side, "cpu")()
         assert len(calls) == int(side["packed"])
 
 
 def test_a_fresh_product_is_of_another_shape_each_time() -> None:
-    run = makers.make(torch, WHOLES[7], "cpu")
+    run = callables.make(torch, WHOLES[7], "cpu")
     assert [tuple(run().shape) for _ in range(3)] == [(64, 16), (65, 16), (66, 16)]  # type: ignore[attr-defined]
 
 
 def test_masks_are_drawn_at_the_chance_that_was_recorded() -> None:
     for packed in (False, True):
         side = {"make": "mask", "elements": 2**16, "keep": 0.25, "torch_dtype": "float32", "packed": packed}
-        drawn: Any = makers.make(torch, side, "cpu")()
+        drawn: Any = callables.make(torch, side, "cpu")()
         assert drawn.mean().item() == pytest.approx(0.25, abs=0.02)
 
 
 @pytest.mark.parametrize("side", WHOLES)
 def test_wholes_run(side: dict[str, Any]) -> None:
-    makers.make(torch, side, "cpu")()
+    callables.make(torch, side, "cpu")()
 
 
 def test_both_attentions_compute_the_same() -> None:
@@ -107,7 +107,7 @@ def test_both_attentions_compute_the_same() -> None:
     found = []
     for side in WHOLES[3:5]:
         torch.manual_seed(0)
-        found.append(makers.make(torch, {**side, "backward": False}, "cpu")())
+        found.append(callables.make(torch, {**side, "backward": False}, "cpu")())
     torch.testing.assert_close(*found)
 
 
@@ -134,7 +134,7 @@ def test_an_attention_whose_weights_are_dropped_out_multiplies_in_float_under_au
 
 def test_an_optimizer_that_is_not_torchs_is_refused() -> None:
     with pytest.raises(ValueError, match=r"not one of torch\.optim"):
-        makers.make(torch, {"make": "optimizer", "kind": "__class__", "tensors": []}, "cpu")
+        callables.make(torch, {"make": "optimizer", "kind": "__class__", "tensors": []}, "cpu")
 
 
 def script(*scenes: Scene, **changes: Any) -> Script:
@@ -186,7 +186,7 @@ def test_rows_that_lie_far_apart_take_no_more_than_themselves() -> None:
             made.append(result.numel())
             return result
 
-    makers.make(Counting(), side, "cpu")()
+    callables.make(Counting(), side, "cpu")()
     assert max(made) == 256 * 2048
 
 

@@ -16,8 +16,8 @@ torch = pytest.importorskip("torch")
 from gobrrr import rules  # noqa: E402
 from gobrrr.errors import GobrrrError  # noqa: E402
 from gobrrr.remedies import registry  # noqa: E402
+from gobrrr.remedies.mechanism.seams import Seams  # noqa: E402
 from gobrrr.remedies.model import PLACES, SAFETY  # noqa: E402
-from gobrrr.remedies.seams import Seams  # noqa: E402
 
 
 def train(steps: int = 6, dtype: Any = None, kind: str = "AdamW") -> list[Any]:
@@ -269,7 +269,7 @@ def test_findings_name_the_remedies_that_answer_them_and_no_others() -> None:
 
 
 def test_what_cannot_be_applied_is_known_before_anything_is_tried() -> None:
-    from gobrrr.remedies.probing import unable
+    from gobrrr.remedies.mechanism.probing import unable
 
     assert set(unable(registry.names())) == set(OTHERS)
     assert unable(registry.names(), "/nowhere/python") == {}
@@ -277,8 +277,8 @@ def test_what_cannot_be_applied_is_known_before_anything_is_tried() -> None:
 
 WATCHED = """
 import sys, torch
-from gobrrr.capture.config import Config
-from gobrrr.remedies.watched import Treated
+from gobrrr.capture.process.config import Config
+from gobrrr.remedies.mechanism.watcher import Treated
 before = torch.nn.Module.__dict__["__call__"]
 session = Treated(Config(sys.argv[1], remedies="sdpa_attention"))
 model, x = torch.nn.Linear(4, 4), torch.ones(2, 4)

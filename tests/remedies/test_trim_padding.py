@@ -23,13 +23,13 @@ from hypothesis import strategies as st  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
 
 from gobrrr.errors import GobrrrError  # noqa: E402
-from gobrrr.guard.padding import cut_of, tokens_of  # noqa: E402
-from gobrrr.guard.rows import leaves_of  # noqa: E402
-from gobrrr.remedies.seams import Seams  # noqa: E402
-from gobrrr.remedies.trim_padding import HELD, MULTIPLE, REMEDY, padded, trimmed  # noqa: E402
-from gobrrr.rules.model import Finding, Saving  # noqa: E402
-from gobrrr.rules.verdict.model import Report, Step, Verdict  # noqa: E402
-from gobrrr.trial.referee import LiveReferee, Program  # noqa: E402
+from gobrrr.guard.watch.padding import cut_of, tokens_of  # noqa: E402
+from gobrrr.guard.watch.rows import leaves_of  # noqa: E402
+from gobrrr.remedies.mechanism.seams import Seams  # noqa: E402
+from gobrrr.remedies.padding.trim_padding import HELD, MULTIPLE, REMEDY, padded, trimmed  # noqa: E402
+from gobrrr.rules.model.finding import Finding, Saving  # noqa: E402
+from gobrrr.rules.verdict.report import Report, Step, Verdict  # noqa: E402
+from gobrrr.trial.race.referee import LiveReferee, Program  # noqa: E402
 
 ROWS, LENGTH = 3, 64
 

@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
-
 from gobrrr.machine.fingerprint import fingerprint
-from gobrrr.machine.probe import probe
 from gobrrr.machine.store import torch_version
+
+from gobrrr.machine.probe import probe
 from tests.unit.machine_samples import machine
 
 STORED = Path(__file__).parent / "stored"

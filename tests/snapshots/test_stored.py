@@ -6,10 +6,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from gobrrr.recording.run import load_run
 
 from gobrrr.cli.recipe import read as read_recipe
 from gobrrr.pipeline.runs import load
-from gobrrr.recording.run import load_run
 from gobrrr.trial.receipt import read as read_receipt
 from tests.snapshots.cases import RUNS
 from tests.snapshots.shelf import STORED, lay

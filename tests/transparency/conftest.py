@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from gobrrr.capture import plan, recorder
+from gobrrr.capture.session import recorder, window_plan
 from tests.transparency.training import train
 
 
@@ -25,6 +25,6 @@ def plain() -> Iterator[dict[str, Any]]:
 @pytest.fixture
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Windows open after four steps, and events are written at once, whatever the clock says."""
-    monkeypatch.setattr(plan, "is_steady", lambda walls, min_time=0: len(walls) >= 4)
+    monkeypatch.setattr(window_plan, "is_steady", lambda walls, min_time=0: len(walls) >= 4)
     monkeypatch.setattr(recorder, "VITALS_NS", 0)
     monkeypatch.setattr(recorder, "FLUSH_NS", 0)

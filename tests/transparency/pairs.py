@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gobrrr.capture import launch
-from gobrrr.capture.config import Config
+from gobrrr.capture.process import launch
+from gobrrr.capture.process.config import Config
 
 PROGRAMS = Path(__file__).parent / "programs"
 MILLISECOND = 1_000_000

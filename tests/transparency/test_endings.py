@@ -23,15 +23,16 @@ from torch.autograd.profiler import record_function
 from torch.profiler import ProfilerActivity, profile
 
 import gobrrr
-from gobrrr.capture import bootstrap, linelog, overdue
-from gobrrr.capture.loops import UPDATE
-from gobrrr.capture.profiling import ProfileWindow
-from gobrrr.capture.recorder import Recorder
-from gobrrr.capture.window import Window
+from gobrrr.capture.process import bootstrap
+from gobrrr.capture.session.recorder import Recorder
+from gobrrr.capture.steps.loops import UPDATE
+from gobrrr.capture.windows import late_windows, line_log
+from gobrrr.capture.windows.profiling import ProfileWindow
+from gobrrr.capture.windows.window import Window
 from gobrrr.errors import GobrrrError
 from gobrrr.integrations import watch as api
-from gobrrr.recording import marks as ev
-from gobrrr.recording.run import load_run
+from gobrrr.recording.model import event_kinds as ev
+from gobrrr.recording.run_folder.run import load_run
 from tests.transparency.pairs import differences, quick
 from tests.transparency.training import break_, notes, surroundings, train, watched
 
@@ -325,11 +326,11 @@ def test_no_window_is_closed_inside_our_own_code(tmp_path: Path) -> None:
     with watched(tmp_path) as session:
         assert session is not None
         session._window = window = SimpleNamespace(steps=1)
-        found = linelog.LineLog(session.user, {}, clock=lambda: overdue._bell.__bool__())
-        overdue._bell.close = session.overdue
+        found = line_log.LineLog(session.user, {}, clock=lambda: late_windows._bell.__bool__())
+        late_windows._bell.close = session.overdue
         found._enter_frames(sys._getframe())
         assert found.events and session._window is window
-        session._window = overdue._bell.close = None
+        session._window = late_windows._bell.close = None
 
 
 # what the program does to torch itself
@@ -385,7 +386,7 @@ def test_our_tracer_given_back_by_the_program_takes_itself_off(tmp_path: Path) -
 
     def meanwhile(step: int) -> None:
         tracer = sys.gettrace()
-        if isinstance(getattr(tracer, "__self__", None), linelog.LineLog):
+        if isinstance(getattr(tracer, "__self__", None), line_log.LineLog):
             saved.append(tracer)
 
     with watched(tmp_path):

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 import gobrrr.capture
-from gobrrr.capture.chatter import _CHATTER
-from gobrrr.recording.run import load_run
+from gobrrr.capture.windows.kineto_output import _CHATTER
+from gobrrr.recording.run_folder.run import load_run
 from tests.transparency.pairs import differences
 from tests.transparency.training import break_, functions_of, notes, surroundings, train, watched
 

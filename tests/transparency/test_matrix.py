@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from gobrrr.capture.loops import BACKWARD
-from gobrrr.recording.noted import facts_of
-from gobrrr.recording.run import Recording, load_run
+from gobrrr.capture.steps.loops import BACKWARD
+from gobrrr.recording.run_folder.noted_facts import facts_of
+from gobrrr.recording.run_folder.run import Recording, load_run
 from tests.transparency.pairs import Ran, differences, run
 
 QUICK = (

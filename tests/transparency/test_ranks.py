@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from gobrrr.capture import launch
-from gobrrr.recording.run import load_run
+from gobrrr.capture.process import launch
+from gobrrr.recording.run_folder.run import load_run
 from tests.transparency.pairs import PROGRAMS, differences, quick
 
 RANKS = ("0", "1")

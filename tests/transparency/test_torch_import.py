@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from gobrrr.capture import launch
-from gobrrr.capture.config import Config
+from gobrrr.capture.process import launch
+from gobrrr.capture.process.config import Config
 
 SEEN = """
 def shown(spec):

@@ -20,9 +20,9 @@ from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils.data import DataLoader, Dataset
 
-from gobrrr.capture import bootstrap
-from gobrrr.capture.session import Session
-from gobrrr.recording.journal import read_journal
+from gobrrr.capture.process import bootstrap
+from gobrrr.capture.session.session import Session
+from gobrrr.recording.run_folder.journal import read_journal
 from tests.transparency.pairs import quick
 from tests.transparency.programs import seen
 

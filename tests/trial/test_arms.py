@@ -19,14 +19,15 @@ import pytest
 pytest.importorskip("torch")
 
 from gobrrr.errors import GobrrrError
-from gobrrr.trial import inside, kernel
-from gobrrr.trial.arm import SPENT, Arm, ArmError, require_hold
-from gobrrr.trial.handshake import Phase
-from gobrrr.trial.lockstep import measure
-from gobrrr.trial.orphans import HEIRS
-from gobrrr.trial.rounds import Rounds
-from gobrrr.trial.side import MOST_WARM_STEPS, Side
-from gobrrr.trial.workspace import WORK, mirror_of
+from gobrrr.trial.arm import timed
+from gobrrr.trial.arm.arm import SPENT, Arm, ArmError, require_hold
+from gobrrr.trial.arm.handshake import Phase
+from gobrrr.trial.arm.orphans import HEIRS
+from gobrrr.trial.arm.side import MOST_WARM_STEPS, Side
+from gobrrr.trial.race.lockstep import measure
+from gobrrr.trial.sandbox import landlock
+from gobrrr.trial.sandbox.workspace import WORK, mirror_of
+from gobrrr.trial.statistics.rounds import Rounds
 
 PROGRAM = Path(__file__).parent / "programs" / "trains.py"
 
@@ -78,8 +79,8 @@ def test_the_loop_that_was_named_is_measured_whichever_comes_first(what: str, lo
 
 
 def test_a_loop_that_never_comes_is_not_called_a_program_that_hangs(tmp_path: Path, monkeypatch) -> None:
-    monkeypatch.setattr("gobrrr.trial.arm.START_S", 3.0)
-    monkeypatch.setattr("gobrrr.trial.handshake.TELL_NS", 0)
+    monkeypatch.setattr("gobrrr.trial.arm.arm.START_S", 3.0)
+    monkeypatch.setattr("gobrrr.trial.arm.handshake.TELL_NS", 0)
     (tmp_path / "work").mkdir()
     program = PROGRAM.with_name("unusual.py")
     one = Arm([sys.executable, str(program), "gan"], tmp_path / "arm", source=tmp_path / "work", loop="2:7")
@@ -266,8 +267,8 @@ def test_what_comes_once_stays_in_where_a_device_works_meanwhile(
     device: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put_aside: list[int] = []
-    monkeypatch.setattr(inside, "cuda_in_use", lambda: device)
-    arm = object.__new__(inside.Inside)
+    monkeypatch.setattr(timed, "cuda_in_use", lambda: device)
+    arm = object.__new__(timed.Inside)
     arm._thread, arm._once_ns, arm._side = threading.get_ident(), 0, SimpleNamespace(put_aside=put_aside.append)
     arm._put_aside(5)
     assert put_aside == ([5] if device is None else [])
@@ -320,7 +321,7 @@ def test_an_arm_that_does_what_comes_once_is_waited_for(tmp_path: Path, monkeypa
         clock[0] += 10.0 if message and message["kind"] == "once" else seconds
         return message
 
-    monkeypatch.setattr("gobrrr.trial.arm.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("gobrrr.trial.arm.arm.time.monotonic", lambda: clock[0])
     one._process, one._told = SimpleNamespace(poll=lambda: None), SimpleNamespace(receive=receive)
     one._side.told({"kind": "ready", "number": 0})
     one._side.phase = Phase.RUNNING
@@ -345,8 +346,8 @@ def test_a_program_that_comes_to_its_end_is_over(started) -> None:
 
 def test_a_program_that_hangs_is_an_outcome(started, monkeypatch: pytest.MonkeyPatch) -> None:
     one = started("hangs", "4")
-    monkeypatch.setattr("gobrrr.trial.arm.START_S", 1.0)
-    monkeypatch.setattr("gobrrr.trial.arm.GRACE_S", 0.2)
+    monkeypatch.setattr("gobrrr.trial.arm.arm.START_S", 1.0)
+    monkeypatch.setattr("gobrrr.trial.arm.arm.GRACE_S", 0.2)
     with pytest.raises(ArmError, match="hangs"):
         one.run(50)
     one.end()
@@ -365,7 +366,7 @@ OUTSIDE = {
 }
 
 
-@pytest.mark.skipif(not kernel.means(), reason="this kernel has no means")
+@pytest.mark.skipif(not landlock.means(), reason="this kernel has no means")
 @pytest.mark.parametrize("guarded", [False, True], ids=["timed", "guarded"])
 @pytest.mark.parametrize("who", OUTSIDE)
 def test_an_arm_that_writes_outside_is_a_failed_trial_with_its_reason(who: str, guarded: bool, tmp_path: Path) -> None:
@@ -381,7 +382,7 @@ def test_an_arm_that_writes_outside_is_a_failed_trial_with_its_reason(who: str, 
     assert outside.read_text() == "the user's" and scratch is not None and not scratch.exists()
 
 
-@pytest.mark.skipif(not kernel.means(), reason="this kernel has no means")
+@pytest.mark.skipif(not landlock.means(), reason="this kernel has no means")
 def test_a_program_that_cannot_be_started_is_an_outcome(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     one = Arm(["no-such-command"], tmp_path / "arm", source=tmp_path / "work")
@@ -404,7 +405,7 @@ def test_a_killed_referee_leaves_nobody_behind(words: list[str], tmp_path: Path)
     """Also of what the program has executed, which stands still and hears of no parent's death."""
     (tmp_path / "work").mkdir()
     referee = (
-        "import sys, time; from pathlib import Path; from gobrrr.trial.arm import Arm\n"
+        "import sys, time; from pathlib import Path; from gobrrr.trial.arm.arm import Arm\n"
         f"arm = Arm([sys.executable, *{words!r}], Path({str(tmp_path / 'arm')!r}),"
         f" source=Path({str(tmp_path / 'work')!r}))\n"
         "arm.start(60); arm.run(3); print(arm._process.pid, flush=True); time.sleep(100)\n"
@@ -434,7 +435,7 @@ def test_an_arm_that_has_ended_is_no_longer_to_be_ended(started) -> None:
 def test_an_arm_whose_referee_dies_before_it_has_begun_dies_too(tmp_path: Path) -> None:
     (tmp_path / "work").mkdir()
     referee = (
-        "import os, subprocess, sys; from pathlib import Path; from gobrrr.trial.arm import Arm\n"
+        "import os, subprocess, sys; from pathlib import Path; from gobrrr.trial.arm.arm import Arm\n"
         "class Last(subprocess.Popen):\n"
         "    def __init__(self, *words, **fields):\n"
         "        super().__init__(*words, **fields)\n"

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import psutil
 import pytest
 
-from gobrrr.trial.family import Family, adopted
+from gobrrr.trial.arm.process_group import Family, adopted
 
 STARTS = """
 import subprocess, sys

@@ -13,8 +13,8 @@ import pytest
 
 pytest.importorskip("torch")
 
-from gobrrr.trial.candidate import Plan
-from gobrrr.trial.referee import LiveReferee, Program
+from gobrrr.trial.race.candidate import Plan
+from gobrrr.trial.race.referee import LiveReferee, Program
 from tests.trial.strangers import installed
 
 PROGRAMS = Path(__file__).parent / "losers"

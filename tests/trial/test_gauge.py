@@ -15,15 +15,15 @@ pytest.importorskip("torch")
 
 from gobrrr.errors import GobrrrError
 from gobrrr.pipeline import tuning
-from gobrrr.trial import gauge
-from gobrrr.trial.arm import Arm, ArmError
-from gobrrr.trial.lockstep import measure
-from gobrrr.trial.objective import MEMORY, THROUGHPUT, TIME, Objective
-from gobrrr.trial.rounds import Rounds
-from gobrrr.trial.side import Side
+from gobrrr.trial.arm import meters
+from gobrrr.trial.arm.arm import Arm, ArmError
+from gobrrr.trial.arm.side import Side
+from gobrrr.trial.race.lockstep import measure
+from gobrrr.trial.statistics.objective import MEMORY, THROUGHPUT, TIME, Objective
+from gobrrr.trial.statistics.rounds import Rounds
 
 MIB = 1 << 20
-linux = pytest.mark.skipif(bool(gauge.unable()), reason="the peak of resident memory cannot be reset here")
+linux = pytest.mark.skipif(bool(meters.unable()), reason="the peak of resident memory cannot be reset here")
 KNOWN = """
 from gobrrr.trial import gauge
 MIB = 1 << 20
@@ -153,10 +153,10 @@ def test_a_blocks_samples_are_those_of_its_batches(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def counted() -> Iterator[gauge.Samples]:
+def counted() -> Iterator[meters.Samples]:
     from torch.utils.data import dataloader
 
-    kind, found = dataloader._BaseDataLoaderIter, gauge.Samples()
+    kind, found = dataloader._BaseDataLoaderIter, meters.Samples()
     before = kind._next_index, kind.__next__, kind._reset
     found.install()
     found.begin(True)
@@ -164,7 +164,7 @@ def counted() -> Iterator[gauge.Samples]:
     kind._next_index, kind.__next__, kind._reset = before
 
 
-def test_samples_are_counted_by_indices_however_they_are_fetched(counted: gauge.Samples) -> None:
+def test_samples_are_counted_by_indices_however_they_are_fetched(counted: meters.Samples) -> None:
     from torch.utils.data import DataLoader, Dataset
 
     class Nested(Dataset):
@@ -185,7 +185,7 @@ def test_samples_are_counted_by_indices_however_they_are_fetched(counted: gauge.
     assert counted.end() == {"samples": 5}
 
 
-def test_what_a_step_was_given_that_does_not_count_counts_for_nothing(counted: gauge.Samples) -> None:
+def test_what_a_step_was_given_that_does_not_count_counts_for_nothing(counted: meters.Samples) -> None:
     from torch.utils.data import DataLoader
 
     for number, _ in enumerate(DataLoader(range(8), batch_size=2)):
@@ -197,7 +197,7 @@ GROWING = [[0], [1, 2], [3, 4, 5], [6, 7, 8, 9]]
 """Indices of batches."""
 
 
-def test_what_workers_drew_ahead_of_an_end_is_no_part_of_the_next_epoch(counted: gauge.Samples) -> None:
+def test_what_workers_drew_ahead_of_an_end_is_no_part_of_the_next_epoch(counted: meters.Samples) -> None:
     """Workers that stay draw for the next epoch anew."""
     from torch.utils.data import DataLoader
 
@@ -211,7 +211,7 @@ def test_what_workers_drew_ahead_of_an_end_is_no_part_of_the_next_epoch(counted:
         assert counted.end() == {"samples": 3}
 
 
-def test_a_batch_that_could_not_be_made_is_no_other_ones(counted: gauge.Samples) -> None:
+def test_a_batch_that_could_not_be_made_is_no_other_ones(counted: meters.Samples) -> None:
     from torch.utils.data import DataLoader
 
     batches = iter(DataLoader({1: 1, 2: 2}, batch_sampler=GROWING))  # no sample 0
@@ -223,7 +223,7 @@ def test_a_batch_that_could_not_be_made_is_no_other_ones(counted: gauge.Samples)
 
 
 def test_where_it_cannot_be_measured_that_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gauge, "CLEAR", tmp_path / "absent" / "clear_refs")
+    monkeypatch.setattr(meters, "CLEAR", tmp_path / "absent" / "clear_refs")
     with pytest.raises(GobrrrError) as caught:
         tuning._check_gauge(MEMORY, device=False)
     assert "the peak memory of steps cannot be measured here (" in caught.value.message
@@ -265,13 +265,13 @@ def test_on_a_device_its_own_figures_count(monkeypatch: pytest.MonkeyPatch) -> N
         def max_memory_allocated(self, device: int) -> int:
             return self.peaks[device]
 
-    monkeypatch.setattr(gauge, "cuda_in_use", Cuda)
-    monkeypatch.setattr(gauge, "reset", lambda: pytest.fail("no resident memory is asked for"))
-    found = gauge.Peak()
+    monkeypatch.setattr(meters, "cuda_in_use", Cuda)
+    monkeypatch.setattr(meters, "reset", lambda: pytest.fail("no resident memory is asked for"))
+    found = meters.Peak()
     found.begin(True)
     assert found.end() == {"peak_bytes": 12 * MIB} and Cuda.reset == [0, 1]
 
 
 def test_each_objective_has_its_gauge() -> None:
-    kinds = [type(gauge.of(name)) for name in ("memory", "throughput", "time", None)]
-    assert kinds == [gauge.Peak, gauge.Samples, gauge.Nothing, gauge.Nothing]
+    kinds = [type(meters.of(name)) for name in ("memory", "throughput", "time", None)]
+    assert kinds == [meters.Peak, meters.Samples, meters.Nothing, meters.Nothing]

@@ -23,7 +23,7 @@ from torch.utils._pytree import tree_leaves
 from benchmarks import guard_programs, guard_sabotages
 from benchmarks.guard_sabotages.switch import Clock, made
 from gobrrr.remedies import registry
-from gobrrr.remedies.seams import Seams
+from gobrrr.remedies.mechanism.seams import Seams
 
 ONSET = 6
 NUM = {"text": 14, "serve": 4, "score": 14}

@@ -7,7 +7,7 @@ import random
 import pytest
 
 import gobrrr
-from gobrrr.trial.inprocess import compare
+from gobrrr.trial.race.in_process_compare import compare
 
 
 class Clock:

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from gobrrr.trial import kernel, limits
-from gobrrr.trial.limits import Limits
-from gobrrr.trial.writes import PROTECTION, PYTHON, UNPROTECTED, WRITABLE
+from gobrrr.trial.sandbox import landlock, limits
+from gobrrr.trial.sandbox.limits import Limits
+from gobrrr.trial.sandbox.writes import PROTECTION, PYTHON, UNPROTECTED, WRITABLE
 
 NONE = dict.fromkeys(name for name, _, _ in limits.CACHES)
 
@@ -25,7 +25,7 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / name).mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     monkeypatch.setattr(limits, "TEMPORARY", ())
-    monkeypatch.setattr(kernel, "means", lambda: kernel.LANDLOCK)
+    monkeypatch.setattr(landlock, "means", lambda: landlock.LANDLOCK)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     return tmp_path
 
@@ -73,15 +73,15 @@ def test_libraries_that_are_half_written_are_removed(tmp_path: Path) -> None:
     assert {each.name for each in folder.iterdir()} == {"whole.so", "code.cpp"}
 
 
-@pytest.mark.skipif(not kernel.means(), reason="this kernel has no means")
+@pytest.mark.skipif(not landlock.means(), reason="this kernel has no means")
 def test_a_project_below_the_temporary_files_leaves_nothing_there(places: Path) -> None:
-    from gobrrr.pipeline import firstrun
+    from gobrrr.pipeline import first_run
 
     (places / "temporary" / "deep").mkdir()
     code = "import tempfile; open(tempfile.mkdtemp() + '/x', 'w')"
     within = Limits(caches=places / "ours")
-    clock = firstrun.Clock(time.monotonic(), 200.0)
-    made = firstrun.watched([sys.executable, "-c", code], places / "temporary" / "deep", places / "run", within, clock)
+    clock = first_run.Clock(time.monotonic(), 200.0)
+    made = first_run.watched([sys.executable, "-c", code], places / "temporary" / "deep", places / "run", within, clock)
     assert made == (0, False, None) and [entry.name for entry in (places / "temporary").iterdir()] == ["deep"]
 
 
@@ -104,12 +104,12 @@ def test_a_cache_that_holds_the_users_folder_is_none(places: Path) -> None:
 
 def test_the_protection_is_told_and_chosen(places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made, _ = start(places)
-    assert made.command[-1] == "train" and kernel.LANDLOCK in made.command
+    assert made.command[-1] == "train" and landlock.LANDLOCK in made.command
     assert "by the kernel (Landlock" in limits.told(places, limits.AT_HOME)
     made, _ = start(places, within=Limits(unprotected=True))
     assert made.command == ["train"] and (places / "arm" / PROTECTION).read_text() == UNPROTECTED
     assert "as you asked" in limits.told(places, Limits(unprotected=True))
-    monkeypatch.setattr(kernel, "means", lambda: "")
+    monkeypatch.setattr(landlock, "means", lambda: "")
     made, _ = start(places)
     assert made.command == ["train"] and (places / "arm" / PROTECTION).read_text() == PYTHON
     assert "--unprotected" in limits.told(places, limits.AT_HOME)
@@ -121,22 +121,24 @@ def test_who_works_in_shared_memory_is_told_that_the_kernel_cannot_help(places: 
 
 def test_nothing_starts_where_nothing_would_be_enforced(tmp_path: Path) -> None:
     for rules in (tmp_path / "missing", tmp_path):
-        done = subprocess.run(kernel.confined(["true"], kernel.LANDLOCK, str(rules)), capture_output=True, text=True)
+        done = subprocess.run(
+            landlock.confined(["true"], landlock.LANDLOCK, str(rules)), capture_output=True, text=True
+        )
         assert done.returncode == 125 and "gobrrr: the kernel does not keep it from writing" in done.stderr
 
 
-@pytest.mark.skipif(not kernel.means(), reason="this kernel has no means")
+@pytest.mark.skipif(not landlock.means(), reason="this kernel has no means")
 def test_a_command_that_cannot_be_started_is_told_in_a_line() -> None:
     for command, code in ((["no-such-command"], 127), ([os.devnull], 126)):
-        done = subprocess.run(kernel.confined(command, kernel.means(), os.devnull), capture_output=True, text=True)
+        done = subprocess.run(landlock.confined(command, landlock.means(), os.devnull), capture_output=True, text=True)
         assert done.returncode == code and done.stderr.count("\n") == 1 and "cannot start" in done.stderr
 
 
-@pytest.mark.skipif(not kernel.means(), reason="this kernel has no means")
+@pytest.mark.skipif(not landlock.means(), reason="this kernel has no means")
 def test_a_confined_command_is_the_same_process_with_the_same_words(tmp_path: Path) -> None:
     code = "import os, sys; print(os.getpid(), sys.orig_argv[1:2], sys.flags.isolated)"
     process = subprocess.Popen(
-        kernel.confined([sys.executable, "-c", code], kernel.means(), os.devnull), stdout=subprocess.PIPE, text=True
+        landlock.confined([sys.executable, "-c", code], landlock.means(), os.devnull), stdout=subprocess.PIPE, text=True
     )
     assert process.communicate()[0] == f"{process.pid} ['-c'] 0\n"
 

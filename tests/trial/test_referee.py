@@ -11,12 +11,12 @@ import pytest
 
 pytest.importorskip("torch")
 
-from gobrrr.guard.model import Guarded
-from gobrrr.trial.arm import SPENT, ArmError
-from gobrrr.trial.guarding import Watched
-from gobrrr.trial.headspace import REPLAYED
-from gobrrr.trial.heat import Stack
-from gobrrr.trial.referee import LiveReferee, Program
+from gobrrr.guard.model.verdict import Guarded
+from gobrrr.trial.arm.arm import SPENT, ArmError
+from gobrrr.trial.race.guard_runs import Watched
+from gobrrr.trial.race.headroom import REPLAYED
+from gobrrr.trial.race.race_round import Stack
+from gobrrr.trial.race.referee import LiveReferee, Program
 from tests.trial.strangers import installed
 
 PROGRAM = '''

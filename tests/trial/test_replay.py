@@ -13,15 +13,15 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from gobrrr.capture.session import StopProgram
+from gobrrr.capture.session.session import StopProgram
 from gobrrr.cli.main import main
-from gobrrr.trial import protocol, replay
-from gobrrr.trial.arm import REPLAYING, TIMED, Arm
-from gobrrr.trial.headspace import REPLAYED
-from gobrrr.trial.inside import Inside
-from gobrrr.trial.referee import LiveReferee, Program
-from gobrrr.trial.replay import MOST, MOST_LOADERS, Replay, Replaying
-from gobrrr.trial.workspace import WORK, mirror_of
+from gobrrr.trial.arm import protocol, replaying
+from gobrrr.trial.arm.arm import REPLAYING, TIMED, Arm
+from gobrrr.trial.arm.replaying import MOST, MOST_LOADERS, Replay, Replaying
+from gobrrr.trial.arm.timed import Inside
+from gobrrr.trial.race.headroom import REPLAYED
+from gobrrr.trial.race.referee import LiveReferee, Program
+from gobrrr.trial.sandbox.workspace import WORK, mirror_of
 
 MB = 1 << 20
 
@@ -146,7 +146,7 @@ def test_a_stream_that_ends_before_it_said_is_as_long_as_it_is(put_in) -> None:
 def test_a_slow_loader_gives_fewer(put_in, monkeypatch) -> None:
     """Others wait for the first step of this arm."""
     now = iter(range(0, 1000, 6))
-    monkeypatch.setattr(replay.time, "monotonic", lambda: next(now))
+    monkeypatch.setattr(replaying.time, "monotonic", lambda: next(now))
     data = Rows()
     assert len(list(DataLoader(data, batch_size=4))) == 25 and data.made == 4 * 2
 
@@ -162,7 +162,7 @@ def test_a_slow_loader_gives_fewer(put_in, monkeypatch) -> None:
 )
 def test_what_cannot_be_replayed_is_said_in_a_line_and_ends_the_arm(loader, reason: str, put_in, monkeypatch) -> None:
     """Free memory of 60 MiB has room for 6 of batches, two of 3."""
-    monkeypatch.setattr(replay.psutil, "virtual_memory", lambda: SimpleNamespace(available=60 * MB))
+    monkeypatch.setattr(replaying.psutil, "virtual_memory", lambda: SimpleNamespace(available=60 * MB))
     with pytest.raises(StopProgram):
         next(iter(loader()))
     ((kind, fields),) = put_in.said
@@ -170,7 +170,7 @@ def test_what_cannot_be_replayed_is_said_in_a_line_and_ends_the_arm(loader, reas
 
 
 def test_batches_that_fit_in_part_are_fewer(put_in, monkeypatch) -> None:
-    monkeypatch.setattr(replay.psutil, "virtual_memory", lambda: SimpleNamespace(available=40 * MB))
+    monkeypatch.setattr(replaying.psutil, "virtual_memory", lambda: SimpleNamespace(available=40 * MB))
     loader = DataLoader(Rows(), collate_fn=lambda b: (torch.full((MB // 4,), float(b[0])), torch.zeros(1)))
     assert len({float(batch[0][0]) for batch in loader}) == 3, "a MiB and four bytes each, of four"
 
@@ -197,8 +197,8 @@ def test_copying_is_off_the_clock_of_the_steps_that_count(put_in, monkeypatch) -
         clock.now += 1
         return batch
 
-    monkeypatch.setattr(replay, "copied", made)
-    monkeypatch.setattr(replay.time, "perf_counter_ns", lambda: clock.now)
+    monkeypatch.setattr(replaying, "copied", made)
+    monkeypatch.setattr(replaying.time, "perf_counter_ns", lambda: clock.now)
     gauge, batches = put_in.gauge, iter(DataLoader(Rows()))
     gauge.begin(True)
     next(batches), next(batches)
@@ -222,7 +222,7 @@ def test_a_block_is_as_long_as_it_was_without_copying(monkeypatch) -> None:
 
 
 def test_a_process_that_the_program_forks_reads_for_itself(put_in, monkeypatch) -> None:
-    monkeypatch.setattr(replay.os, "getpid", lambda: -1)
+    monkeypatch.setattr(replaying.os, "getpid", lambda: -1)
     assert [int(batch) for batch in DataLoader(Rows(20))] == list(range(20)) and not put_in.said
 
 

@@ -14,11 +14,11 @@ pytest.importorskip("torch")
 
 from gobrrr.pipeline import tuning
 from gobrrr.remedies import registry
-from gobrrr.rules.model import Finding, Rehearsed, Saving
-from gobrrr.rules.verdict.model import Report, Step, Verdict
-from gobrrr.trial import receipt as receipts
-from gobrrr.trial import recipe as recipes
-from gobrrr.trial.search import Race
+from gobrrr.rules.model.finding import Finding, Rehearsed, Saving
+from gobrrr.rules.verdict.report import Report, Step, Verdict
+from gobrrr.trial.race.search import Race
+from gobrrr.trial.receipt import receipt as receipts
+from gobrrr.trial.receipt import recipe as recipes
 
 PROGRAM = '''
 """Trains a wide net of many small layers, so that the loop optimizer takes most of the step."""
@@ -195,7 +195,7 @@ def test_a_hostile_recipe_is_refused_before_the_program_starts(tmp_path: Path) -
 
 
 def test_remedies_are_listed_and_have_pages(tmp_path: Path) -> None:
-    from gobrrr.cli.remedies import page
+    from gobrrr.cli.verbs.remedies import page
 
     for name in registry.names():
         text = page(name)

@@ -11,10 +11,10 @@ from typing import BinaryIO
 import pytest
 
 from gobrrr.errors import GobrrrError
-from gobrrr.machine import files
-from gobrrr.trial import workspace
-from gobrrr.trial.side import clear
-from gobrrr.trial.workspace import Workspace, inside
+from gobrrr.system import files
+from gobrrr.trial.arm.side import clear
+from gobrrr.trial.sandbox import workspace
+from gobrrr.trial.sandbox.workspace import Workspace, inside
 
 
 @pytest.fixture

@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-from gobrrr.trial import kernel, limits
-from gobrrr.trial.limits import Limits
-from gobrrr.trial.workspace import SMALL_BYTES, Workspace
-from gobrrr.trial.writes import PYTHON, REFUSED, UNPROTECTED
+from gobrrr.trial.sandbox import landlock, limits
+from gobrrr.trial.sandbox.limits import Limits
+from gobrrr.trial.sandbox.workspace import SMALL_BYTES, Workspace
+from gobrrr.trial.sandbox.writes import PYTHON, REFUSED, UNPROTECTED
 
-HOOK = "import os; from gobrrr.capture.config import Config; from gobrrr.trial.writes import keep_out\n"
+HOOK = "import os; from gobrrr.capture.process.config import Config; from gobrrr.trial.sandbox.writes import keep_out\n"
 HOOK += "keep_out(Config(os.environ['OWN_'], source=os.environ['HOME_']))\n"
 START = "import os, sys; home = os.environ['HOME_']; inside = home + '/data'; small = inside + '/small'\n"
 LIBC = "import ctypes; libc = ctypes.CDLL(None, use_errno=True); "
@@ -97,14 +97,14 @@ TORCH = {
     "torch.save": "import torch; torch.save(1, small)",
     "torch.jit.save": "import torch; torch.jit.save(torch.jit.script(torch.nn.Linear(1, 1)), small)",
 }
-MEANS = (kernel.LANDLOCK, kernel.MOUNTS)
+MEANS = (landlock.LANDLOCK, landlock.MOUNTS)
 
 
 def available(by: str) -> bool:
     """Whether this machine has it."""
-    if by == kernel.LANDLOCK:
-        return kernel.abi() >= kernel.OLDEST_ABI
-    return not subprocess.run(kernel.confined(["true"], by, os.devnull), capture_output=True).returncode
+    if by == landlock.LANDLOCK:
+        return landlock.abi() >= landlock.OLDEST_ABI
+    return not subprocess.run(landlock.confined(["true"], by, os.devnull), capture_output=True).returncode
 
 
 HERE = [by for by in MEANS if available(by)]
@@ -163,20 +163,20 @@ def arm(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     return lambda by, within=limits.AT_HOME: Arm(home, tmp_path / "arm", by, within, monkeypatch)
 
 
-@pytest.mark.skipif(kernel.LANDLOCK not in HERE, reason="no Landlock here")
+@pytest.mark.skipif(landlock.LANDLOCK not in HERE, reason="no Landlock here")
 @pytest.mark.parametrize("how", {**EVERYWHERE, **KERNEL})
 def test_landlock_keeps_everything_out(how: str, home: Path, arm) -> None:
     before = everything(home)
-    done = arm(kernel.LANDLOCK).run({**EVERYWHERE, **KERNEL}[how], hook=False)
+    done = arm(landlock.LANDLOCK).run({**EVERYWHERE, **KERNEL}[how], hook=False)
     assert everything(home) == before, how
     assert done.returncode not in (0, 125), done.stderr
 
 
-@pytest.mark.skipif(kernel.MOUNTS not in HERE, reason="no user namespaces here")
+@pytest.mark.skipif(landlock.MOUNTS not in HERE, reason="no user namespaces here")
 @pytest.mark.parametrize("how", {**EVERYWHERE, **KERNEL, **METADATA})
 def test_read_only_mounts_keep_out_even_changes_of_mode_and_time(how: str, home: Path, arm) -> None:
     before = everything(home)
-    done = arm(kernel.MOUNTS).run({**EVERYWHERE, **KERNEL, **METADATA}[how], hook=False)
+    done = arm(landlock.MOUNTS).run({**EVERYWHERE, **KERNEL, **METADATA}[how], hook=False)
     assert everything(home) == before, how
     assert done.returncode not in (0, 125), done.stderr
 
@@ -406,7 +406,7 @@ def test_honest_programs_of_torchs_notice_nothing(what: str, by: str, arm) -> No
 def test_torch_save_copies_links_and_is_told_of(home: Path, arm) -> None:
     pytest.importorskip("torch")
     here, before = arm(PYTHON), everything(home)
-    save = "import torch; from gobrrr.guard.effects import tell_of_torch_save; tell_of_torch_save(); torch.save(1, {})"
+    save = "import torch; from gobrrr.guard.watch import effects; effects.tell_of_torch_save(); torch.save(1, {})"
     assert here.run(save.format("'data/large'")).returncode == 0
     assert here.run(save.format("small")).returncode == 1 and str(home) in limits.refusal(here.folder)
     assert everything(home) == before

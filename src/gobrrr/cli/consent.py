@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 
 from gobrrr.errors import GobrrrError
-from gobrrr.recording.escape import LIMIT, command_line, plain
+from gobrrr.system.escape import LIMIT, command_line, plain
 
 NOT_RUN = 4
 """Exit code where nothing was started because nobody agreed to it."""

@@ -30,23 +30,23 @@ class Verb(NamedTuple):
 
 
 VERBS = (
-    Verb("run", "gobrrr.cli.run", "run a program as it is and say what makes it slow"),
-    Verb("tune", "gobrrr.cli.tune", "try remedies on the program's own step, keep what is proven to help"),
-    Verb("verify", "gobrrr.cli.verify", "repeat a receipt's measurement here"),
-    Verb("remedies", "gobrrr.cli.remedies", "the remedies there are, and what each does"),
-    Verb("diagnose", "gobrrr.cli.diagnose", "say what makes a program slow from the traces of torch.profiler"),
-    Verb("compare", "gobrrr.cli.compare", "hold two recordings of one program against each other, op by op"),
+    Verb("run", "gobrrr.cli.verbs.run", "run a program as it is and say what makes it slow"),
+    Verb("tune", "gobrrr.cli.verbs.tune", "try remedies on the program's own step, keep what is proven to help"),
+    Verb("verify", "gobrrr.cli.verbs.verify", "repeat a receipt's measurement here"),
+    Verb("remedies", "gobrrr.cli.verbs.remedies", "the remedies there are, and what each does"),
+    Verb("diagnose", "gobrrr.cli.verbs.diagnose", "say what makes a program slow from the traces of torch.profiler"),
+    Verb("compare", "gobrrr.cli.verbs.compare", "hold two recordings of one program against each other, op by op"),
     Verb(
         "check",
-        "gobrrr.cli.check",
+        "gobrrr.cli.verbs.check",
         "fail where a program has become slower or has findings, for continuous integration",
     ),
-    Verb("top", "gobrrr.cli.top", "watch a program that runs under gobrrr: step time, trend, memory, doubts"),
-    Verb("report", "gobrrr.cli.report", "show the report of an earlier run again"),
-    Verb("explain", "gobrrr.cli.explain", "what a code such as BRR401 means, and how to mend it by hand"),
-    Verb("lab", "gobrrr.cli.lab", "measure published figures of efficient deep learning again on this machine"),
-    Verb("machine", "gobrrr.cli.machine", "what this computer can do, measured here"),
-    Verb("completion", "gobrrr.cli.completion", "a script that completes verbs and options in bash, zsh or fish"),
+    Verb("top", "gobrrr.cli.verbs.top", "watch a program that runs under gobrrr: step time, trend, memory, doubts"),
+    Verb("report", "gobrrr.cli.verbs.report", "show the report of an earlier run again"),
+    Verb("explain", "gobrrr.cli.verbs.explain", "what a code such as BRR401 means, and how to mend it by hand"),
+    Verb("lab", "gobrrr.cli.verbs.lab", "measure published figures of efficient deep learning again on this machine"),
+    Verb("machine", "gobrrr.cli.verbs.machine", "what this computer can do, measured here"),
+    Verb("completion", "gobrrr.cli.verbs.completion", "a script that completes verbs and options in bash, zsh or fish"),
 )
 
 
@@ -65,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         sys.stdout.flush()  # here, where a closed pipe can still be caught
         return code
     except GobrrrError as error:
-        from gobrrr.recording.escape import plain
+        from gobrrr.system.escape import plain
 
         streams.say(f"gobrrr: error: {plain(error.message)}")  # it may hold names out of a file
         if error.hint:

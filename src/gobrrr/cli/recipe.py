@@ -7,14 +7,14 @@ from importlib import metadata
 from pathlib import Path
 from platform import python_version
 
-from gobrrr.machine.fingerprint import of_hardware
-from gobrrr.machine.probe import probe
+from gobrrr.machine.probe.fingerprint import of_hardware
+from gobrrr.machine.probe.system_probe import probe
 from gobrrr.pipeline.tuning import script_digest
-from gobrrr.recording.escape import plain
 from gobrrr.remedies import registry
-from gobrrr.remedies.watched import APPLIED
-from gobrrr.trial import recipe as recipes
-from gobrrr.trial.recipe import Fits, Recipe
+from gobrrr.remedies.mechanism.watcher import APPLIED
+from gobrrr.system.escape import plain
+from gobrrr.trial.receipt import recipe as recipes
+from gobrrr.trial.receipt.recipe import Fits, Recipe
 
 
 def read(file: Path) -> Recipe:

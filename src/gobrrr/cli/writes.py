@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from gobrrr.errors import GobrrrError
 
 if TYPE_CHECKING:
-    from gobrrr.trial.limits import Limits
+    from gobrrr.trial.sandbox.limits import Limits
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -25,7 +25,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def limits(args: argparse.Namespace) -> Limits:
     """What was asked for. Raises GobrrrError for a folder that is not there."""
-    from gobrrr.trial.limits import Limits
+    from gobrrr.trial.sandbox.limits import Limits
 
     for place in args.allowed:
         if not place.exists():

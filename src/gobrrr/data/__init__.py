@@ -7,15 +7,15 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from gobrrr.data.advice import Advice, simulate
     from gobrrr.data.ahead import Prefetch, prefetch
-    from gobrrr.data.bins import Bins
-    from gobrrr.data.buckets import BucketBatchSampler, DistributedBucketBatchSampler, order_distance
-    from gobrrr.data.cached import CachedDataset, cache
-    from gobrrr.data.collate import PackingCollate
-    from gobrrr.data.datasets import PackedDataset, PackingDataset
-    from gobrrr.data.loss import document_losses, global_labels, token_loss
-    from gobrrr.data.masks import block_mask, cu_seqlens, mask_mod
-    from gobrrr.data.packable import check_packable
-    from gobrrr.data.packing import efficiency, lower_bound, pack
+    from gobrrr.data.packing.bins import Bins
+    from gobrrr.data.packing.buckets import BucketBatchSampler, DistributedBucketBatchSampler, order_distance
+    from gobrrr.data.packing.collate import PackingCollate
+    from gobrrr.data.packing.datasets import PackedDataset, PackingDataset
+    from gobrrr.data.packing.loss import document_losses, global_labels, token_loss
+    from gobrrr.data.packing.masks import block_mask, cu_seqlens, mask_mod
+    from gobrrr.data.packing.pack import efficiency, lower_bound, pack
+    from gobrrr.data.packing.packable import check_packable
+    from gobrrr.data.sample_cache.cached import CachedDataset, cache
 
 __all__ = [
     "Advice",
@@ -46,28 +46,28 @@ __all__ = [
 # Name -> the module of this room that defines it, imported on first use.
 _LAZY = {
     "Advice": "advice",
-    "Bins": "bins",
-    "BucketBatchSampler": "buckets",
-    "CachedDataset": "cached",
-    "DistributedBucketBatchSampler": "buckets",
-    "PackedDataset": "datasets",
-    "PackingCollate": "collate",
-    "PackingDataset": "datasets",
+    "Bins": "packing.bins",
+    "BucketBatchSampler": "packing.buckets",
+    "CachedDataset": "sample_cache.cached",
+    "DistributedBucketBatchSampler": "packing.buckets",
+    "PackedDataset": "packing.datasets",
+    "PackingCollate": "packing.collate",
+    "PackingDataset": "packing.datasets",
     "Prefetch": "ahead",
-    "block_mask": "masks",
-    "cache": "cached",
-    "check_packable": "packable",
-    "cu_seqlens": "masks",
-    "document_losses": "loss",
-    "efficiency": "packing",
-    "global_labels": "loss",
-    "lower_bound": "packing",
-    "mask_mod": "masks",
-    "order_distance": "buckets",
-    "pack": "packing",
+    "block_mask": "packing.masks",
+    "cache": "sample_cache.cached",
+    "check_packable": "packing.packable",
+    "cu_seqlens": "packing.masks",
+    "document_losses": "packing.loss",
+    "efficiency": "packing.pack",
+    "global_labels": "packing.loss",
+    "lower_bound": "packing.pack",
+    "mask_mod": "packing.masks",
+    "order_distance": "packing.buckets",
+    "pack": "packing.pack",
     "prefetch": "ahead",
     "simulate": "advice",
-    "token_loss": "loss",
+    "token_loss": "packing.loss",
 }
 
 

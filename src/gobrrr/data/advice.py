@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gobrrr.data.buckets import MEGA_BATCH, BucketBatchSampler, padded_efficiency
-from gobrrr.data.packing import bound_of_counts, plan
+from gobrrr.data.packing.buckets import MEGA_BATCH, BucketBatchSampler, padded_efficiency
+from gobrrr.data.packing.pack import bound_of_counts, plan
 from gobrrr.errors import GobrrrError
 from gobrrr.units import share
 

@@ -12,15 +12,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gobrrr.guard.judging import judge
-    from gobrrr.guard.model import GREEN, VERDICTS, Guarded
-    from gobrrr.guard.observation import Observation
-    from gobrrr.guard.twins import compare, observe
-    from gobrrr.guard.witness import Witness
+    from gobrrr.guard.model.observation import Observation
+    from gobrrr.guard.model.verdict import GREEN, VERDICTS, Guarded
+    from gobrrr.guard.two_runs import compare, observe
+    from gobrrr.guard.verdicts.judging import judge
+    from gobrrr.guard.watch.witness import Witness
 
 _HOME = {
-    "compare": "twins", "observe": "twins", "judge": "judging", "Guarded": "model", "GREEN": "model",
-    "VERDICTS": "model", "Observation": "observation", "Witness": "witness",
+    "compare": "two_runs", "observe": "two_runs", "judge": "verdicts.judging", "Guarded": "model.verdict",
+    "GREEN": "model.verdict", "VERDICTS": "model.verdict", "Observation": "model.observation",
+    "Witness": "watch.witness",
 }  # fmt: skip
 __all__ = ["GREEN", "VERDICTS", "Guarded", "Observation", "Witness", "compare", "judge", "observe"]
 

@@ -11,7 +11,7 @@ from transformers import TrainerCallback
 from gobrrr.integrations.observer import Observer
 
 if TYPE_CHECKING:
-    from gobrrr.rules.verdict.model import Report
+    from gobrrr.rules.verdict.report import Report
 
 
 class GobrrrCallback(TrainerCallback):  # type: ignore[misc]

@@ -10,7 +10,7 @@ from gobrrr.integrations.loggers import log
 from gobrrr.integrations.observer import Observer
 
 if TYPE_CHECKING:
-    from gobrrr.rules.verdict.model import Report
+    from gobrrr.rules.verdict.report import Report
 
 # The two packages are the same code twice: the one that the program has imported is the one whose Trainer asks.
 if "pytorch_lightning" in sys.modules and "lightning.pytorch" not in sys.modules:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from typing import Any
 
-from gobrrr.rules.verdict.model import Report
+from gobrrr.rules.verdict.report import Report
 
 PREFIX = "gobrrr/"
 
@@ -44,7 +44,7 @@ def log(report: Report, to: Any, step: int | None = None) -> None:
 
 
 def _text(report: Report) -> str:
-    from gobrrr.report.text import show
+    from gobrrr.report.text.report import show
 
     page = io.StringIO()
     show(report, page)

@@ -13,7 +13,7 @@ from gobrrr.integrations.watch import watch
 
 if TYPE_CHECKING:
     from gobrrr.integrations.watch import Watched
-    from gobrrr.rules.verdict.model import Report
+    from gobrrr.rules.verdict.report import Report
 
 
 class Observer:

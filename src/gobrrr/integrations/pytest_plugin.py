@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 if TYPE_CHECKING:  # pytest loads this file at every start: what is heavy waits until a test is watched
-    from gobrrr.rules.verdict.model import Report
+    from gobrrr.rules.verdict.report import Report
 
 MARK = "gobrrr"
 HELP = (
@@ -78,7 +78,7 @@ class Watching:
         if marker is None:
             return (yield)
         import gobrrr
-        from gobrrr.capture import bootstrap
+        from gobrrr.capture.process import bootstrap
         from gobrrr.errors import GobrrrError
 
         if bootstrap.session is not None and not bootstrap.session.ended:  # under `gobrrr run` the whole is watched
@@ -117,8 +117,8 @@ class Watching:
 def limits(marker: pytest.Mark, where: str) -> Limits:
     """What it allows. Raises pytest.UsageError for what it cannot mean."""
     from gobrrr import rules
-    from gobrrr.ledger.model import ACCOUNTS
-    from gobrrr.rules.model import SEVERITIES
+    from gobrrr.ledger.model.ledger import ACCOUNTS
+    from gobrrr.rules.model.finding import SEVERITIES
 
     shares, no = {}, marker.kwargs.get("no", ())
     for name, value in marker.kwargs.items():
@@ -145,9 +145,9 @@ def _judged(folder: Path, allowed: Limits) -> Verdict:
     import sys
 
     from gobrrr.errors import GobrrrError
-    from gobrrr.machine import files
     from gobrrr.pipeline import runs
-    from gobrrr.report.json import to_json
+    from gobrrr.report.forms.json import to_json
+    from gobrrr.system import files
 
     try:
         report = runs.report_of(folder, list(sys.argv), 0, python=sys.executable, rehearsal=False)
@@ -162,7 +162,7 @@ def verdict(report: Report, allowed: Limits) -> Verdict:
     """A report against limits. What breaks one while other processes had the cores is no verdict: a wait may be
     theirs."""
     from gobrrr import units
-    from gobrrr.recording.escape import plain
+    from gobrrr.system.escape import plain
 
     said = f"{units.duration(report.step.plain_wall_ns)} a step: {plain(report.verdict.sentence)}"
     if report.verdict.bound == "unreliable":
@@ -176,7 +176,7 @@ def verdict(report: Report, allowed: Limits) -> Verdict:
 
 def _broken(report: Report, allowed: Limits) -> Iterator[str]:
     from gobrrr import units
-    from gobrrr.report.checked import is_wanted
+    from gobrrr.report.text.checked import is_wanted
     from gobrrr.rules.verdict.place import short
 
     for account in report.ledger:

@@ -9,13 +9,14 @@ from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from gobrrr.capture import bootstrap, folders
-from gobrrr.capture.config import Config
+from gobrrr.capture.process import bootstrap
+from gobrrr.capture.process.config import Config
 from gobrrr.errors import GobrrrError
+from gobrrr.system import run_folder
 
 if TYPE_CHECKING:
-    from gobrrr.capture.watcher import Watcher
-    from gobrrr.rules.verdict.model import Report
+    from gobrrr.capture.process.watcher import Watcher
+    from gobrrr.rules.verdict.report import Report
 
 T = TypeVar("T")
 
@@ -76,7 +77,7 @@ def watch(folder: str | Path | None = None, *, show: bool = True) -> Generator[W
             raise GobrrrError("gobrrr.watch() inside gobrrr.watch()", "end the outer block first")
         yield Watched(Path(bootstrap.session.config.folder))
         return
-    target = (folders.fresh("watch") if folder is None else folders.claim(Path(folder))).resolve()  # it may chdir
+    target = (run_folder.fresh("watch") if folder is None else run_folder.claim(Path(folder))).resolve()  # it may chdir
     session = _begin(target)
     watched = Watched(target)
     try:

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import difflib
 from importlib import import_module
-from pkgutil import iter_modules
+from pkgutil import walk_packages
 
 from gobrrr.errors import GobrrrError
 from gobrrr.lab import experiments
-from gobrrr.lab.model import CHAPTERS, Experiment
+from gobrrr.lab.measure.experiment import CHAPTERS, Experiment
 
 
 def load() -> dict[str, Experiment]:
     """All experiments by name, in the order of their numbers: one in each file of `experiments/`. Imports no torch."""
     found = {}
-    for each in iter_modules(experiments.__path__):
-        found[each.name] = import_module(f"{experiments.__name__}.{each.name}").EXPERIMENT
+    for each in walk_packages(experiments.__path__, f"{experiments.__name__}."):
+        if not each.ispkg:
+            found[each.name.rpartition(".")[2]] = import_module(each.name).EXPERIMENT
     return dict(sorted(found.items(), key=lambda item: item[1].number))
 
 

@@ -9,40 +9,40 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from gobrrr.ledger.accounts import accounts, device_accounts, phases
-from gobrrr.ledger.allocations import device_memory
-from gobrrr.ledger.datalines import data_lines
-from gobrrr.ledger.device import device_ledger, launches
-from gobrrr.ledger.devicemodel import DeviceLedger
-from gobrrr.ledger.devicework import device_ops, device_work
-from gobrrr.ledger.grouped import op_tables
-from gobrrr.ledger.groupedmodel import OpTable
-from gobrrr.ledger.hotpaths import Frames
-from gobrrr.ledger.lengths import sequences
-from gobrrr.ledger.memory import memory_ledger
-from gobrrr.ledger.model import PHASES, Account, HostGroup, Ledger, LineGroup, OpGroup, StepStats
-from gobrrr.ledger.optable import Grouping, op_groups
-from gobrrr.ledger.otherloops import other_loops
-from gobrrr.ledger.plainstep import at_plain_step, factors, op_at_plain_step
-from gobrrr.ledger.pricing import Prices
-from gobrrr.ledger.profiledwindow import profiled_window
-from gobrrr.ledger.replay import at_plain_speed
-from gobrrr.ledger.roofline import device_roofline, roofline
-from gobrrr.ledger.scaling import NOTHING_SEEN, Scaled, Seen, scale, seen
-from gobrrr.ledger.serving import serving_classes
-from gobrrr.ledger.slowsamples import slow_samples
-from gobrrr.ledger.spans import step_spans
-from gobrrr.ledger.stacks import line_groups
-from gobrrr.ledger.stepstats import plain_steps, step_stats, waited
-from gobrrr.ledger.throughput import samples_per_step, steps_per_epoch
-from gobrrr.ledger.workermemory import worker_memory
-from gobrrr.ledger.workers import worker_groups
-from gobrrr.machine.device import of_device
-from gobrrr.machine.model import Machine
-from gobrrr.recording.facts import Facts
-from gobrrr.recording.noted import facts_of
-from gobrrr.recording.run import Recording, Samples
-from gobrrr.recording.trace import CPU_OP, Trace
+from gobrrr.ledger.device.device_side import device_ledger, launches
+from gobrrr.ledger.device.kernel_work import device_ops, device_work
+from gobrrr.ledger.device.waits_replayed import at_plain_speed
+from gobrrr.ledger.host.hot_paths import Frames
+from gobrrr.ledger.host.stacks import line_groups
+from gobrrr.ledger.loading.data_lines import data_lines
+from gobrrr.ledger.loading.lengths import sequences
+from gobrrr.ledger.loading.slow_samples import slow_samples
+from gobrrr.ledger.loading.worker_memory import worker_memory
+from gobrrr.ledger.loading.workers import worker_groups
+from gobrrr.ledger.memory.allocations import device_memory
+from gobrrr.ledger.memory.by_role import memory_ledger
+from gobrrr.ledger.model.accounts import accounts, device_accounts, phases
+from gobrrr.ledger.model.device import DeviceLedger
+from gobrrr.ledger.model.ledger import PHASES, Account, HostGroup, Ledger, LineGroup, OpGroup, StepStats
+from gobrrr.ledger.model.op_tables import OpTable
+from gobrrr.ledger.ops.op_groups import Grouping, op_groups
+from gobrrr.ledger.ops.op_tables import op_tables
+from gobrrr.ledger.ops.pricing import Prices
+from gobrrr.ledger.ops.roofline import device_roofline, roofline
+from gobrrr.ledger.steps.other_loops import other_loops
+from gobrrr.ledger.steps.plain_step import at_plain_step, factors, op_at_plain_step
+from gobrrr.ledger.steps.profiled_window import profiled_window
+from gobrrr.ledger.steps.scaling import NOTHING_SEEN, Scaled, Seen, scale, seen
+from gobrrr.ledger.steps.serving import serving_classes
+from gobrrr.ledger.steps.step_stats import plain_steps, step_stats, waited
+from gobrrr.ledger.steps.step_windows import step_spans
+from gobrrr.ledger.steps.throughput import samples_per_step, steps_per_epoch
+from gobrrr.machine.model.device import of_device
+from gobrrr.machine.model.machine import Machine
+from gobrrr.recording.model.facts import Facts
+from gobrrr.recording.model.trace import CPU_OP, Trace
+from gobrrr.recording.run_folder.noted_facts import facts_of
+from gobrrr.recording.run_folder.run import Recording, Samples
 
 WAITED = 0.1
 """Of the time that threads wanted a core, without one: from here on longer steps are no larger ones. Proposed."""

@@ -13,10 +13,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gobrrr.errors import GobrrrError
-from gobrrr.machine import files, store
-from gobrrr.machine.model import Machine
-from gobrrr.machine.unknown import UNKNOWN
-from gobrrr.recording.run import Recording
+from gobrrr.machine.measure import store
+from gobrrr.machine.model.machine import Machine
+from gobrrr.machine.model.unknown import UNKNOWN
+from gobrrr.recording.run_folder.run import Recording
+from gobrrr.system import files
 
 _PYTHON = re.compile(r"python(\d+(\.\d+)*t?)?(\.exe)?")
 _FIRST_LINE = re.compile(rb"#!\s*(\S+)")
@@ -44,7 +45,7 @@ def ceilings(recording: Recording, interpreter: str = sys.executable) -> Machine
 
 def proven(recording: Recording, interpreter: str = sys.executable) -> Machine:
     """The same, each at least what the recorded program itself reached."""
-    from gobrrr.ledger.ceilings import raised
+    from gobrrr.ledger.ops.raised_ceilings import raised
 
     precision = next((f["settings"].get("matmul_precision") for f in recording.raw_facts if f.get("settings")), None)
     return raised(ceilings(recording, interpreter), recording, precision)
@@ -67,6 +68,6 @@ def interpreter(command: Sequence[str]) -> str:
 
 def say(text: str) -> None:
     """One line of gobrrr's own on stderr; what it quotes may come from a file."""
-    from gobrrr.recording.escape import plain
+    from gobrrr.system.escape import plain
 
     print(f"gobrrr: {plain(text)}", file=sys.stderr)

@@ -7,17 +7,17 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from gobrrr.errors import GobrrrError
-from gobrrr.ledger.comparison import Comparison, Side, compared, side
-from gobrrr.ledger.optimes import Key, OpTime, op_times
-from gobrrr.ledger.spans import step_spans
-from gobrrr.machine.model import Machine
-from gobrrr.machine.unknown import UNKNOWN
+from gobrrr.ledger.compare.comparison import Comparison, Side, compared, side
+from gobrrr.ledger.ops.op_times import Key, OpTime, op_times
+from gobrrr.ledger.steps.step_windows import step_spans
+from gobrrr.machine.model.machine import Machine
+from gobrrr.machine.model.unknown import UNKNOWN
 from gobrrr.pipeline.ceilings import proven
 from gobrrr.pipeline.judging import judged
-from gobrrr.recording.offline import of_trace
-from gobrrr.recording.run import Recording, load_run
-from gobrrr.recording.sources import find, read
-from gobrrr.report.money import of_time
+from gobrrr.recording.run_folder.run import Recording, load_run
+from gobrrr.recording.trace_files.offline import of_trace
+from gobrrr.recording.trace_files.sources import find, read
+from gobrrr.report.told.money import of_time
 
 
 def compare(a: str, b: str, per_hour: float | None = None) -> Comparison:

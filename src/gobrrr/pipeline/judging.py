@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gobrrr.ledger.model import Ledger
-from gobrrr.machine.model import Machine
-from gobrrr.recording.run import Recording
+from gobrrr.ledger.model.ledger import Ledger
+from gobrrr.machine.model.machine import Machine
+from gobrrr.recording.run_folder.run import Recording
 from gobrrr.rehearsal.perform import SECONDS
-from gobrrr.rules.verdict.model import Report
+from gobrrr.rules.verdict.report import Report
 
 
 def judged(

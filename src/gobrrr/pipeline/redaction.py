@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from gobrrr.recording.secrets import MASK, masked
+from gobrrr.system.secrets import MASK, masked
 
 T = TypeVar("T")
 Patterns = Sequence[re.Pattern[str]]

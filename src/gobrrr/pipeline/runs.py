@@ -11,17 +11,17 @@ from pathlib import Path
 from typing import Any
 
 from gobrrr.errors import GobrrrError
-from gobrrr.machine import files
-from gobrrr.machine.fingerprint import of_hardware
-from gobrrr.machine.probe import probe
+from gobrrr.machine.probe.fingerprint import of_hardware
+from gobrrr.machine.probe.system_probe import probe
 from gobrrr.pipeline import redaction
 from gobrrr.pipeline.ceilings import interpreter, proven, say
+from gobrrr.pipeline.file_names import REPORT
 from gobrrr.pipeline.judging import judged
-from gobrrr.pipeline.names import REPORT
-from gobrrr.recording.run import Recording
+from gobrrr.recording.run_folder.run import Recording
 from gobrrr.rehearsal.perform import SECONDS
-from gobrrr.report.money import priced
-from gobrrr.rules.verdict.model import Report
+from gobrrr.report.told.money import priced
+from gobrrr.rules.verdict.report import Report
+from gobrrr.system import files
 
 ROOM = "make room, or name a folder elsewhere with -o DIR"
 
@@ -32,9 +32,9 @@ def explain(
 ) -> None:  # fmt: skip
     """Write report.json and report.html (and report.rank<k>.*) into the folder, and the text to stderr. `shown`:
     verbose, ops as of report.text.show(); `how`: as of report_of()."""
-    from gobrrr.recording.run import load_run
-    from gobrrr.report.json import to_json
-    from gobrrr.report.patience import Patience
+    from gobrrr.recording.run_folder.run import load_run
+    from gobrrr.report.forms.json import to_json
+    from gobrrr.report.live.progress import Patience
 
     if not any(folder.glob("rank*.journal")):
         raise why_empty(folder, code)
@@ -60,10 +60,10 @@ def explain(
 
 def page_of(report: Report, mask: Callable[[str], str], recording: Recording) -> bytes:
     """The page of a program that has just run: its source may lie anywhere."""
-    from gobrrr.ledger.profiledwindow import profiled_window
-    from gobrrr.ledger.timeline import timeline
-    from gobrrr.report import formats
-    from gobrrr.report.history import step_times
+    from gobrrr.ledger.steps.profiled_window import profiled_window
+    from gobrrr.report.forms import formats
+    from gobrrr.report.timeline.timeline import timeline
+    from gobrrr.report.told.history import step_times
 
     view = formats.View(str(Path.cwd()), anywhere=True, mask=mask, steps=step_times(recording),
                         timeline=timeline(profiled_window(recording)))  # fmt: skip
@@ -78,7 +78,7 @@ def told(folder: Path, command: list[str], **how: Any) -> Report:
 
 def load(path: Path) -> Report:
     """The report in `path`; raises GobrrrError where it cannot be read and TraceError where it is not a report."""
-    from gobrrr.report.json import MAX_BYTES, from_json
+    from gobrrr.report.forms.json import MAX_BYTES, from_json
 
     try:
         data = files.read(path, MAX_BYTES)
@@ -89,7 +89,7 @@ def load(path: Path) -> Report:
 
 def page_of_folder(folder: Path, report: Report) -> bytes:
     """The page of the first rank's `report`, with the times of all steps in the folder."""
-    from gobrrr.recording.run import load_run
+    from gobrrr.recording.run_folder.run import load_run
 
     return page_of(report, str, load_run(folder)[0])
 
@@ -101,7 +101,7 @@ def report_of(folder: Path, command: list[str], code: int, *, late: GobrrrError 
 
     Raises GobrrrError where there is nothing to judge.
     """
-    from gobrrr.recording.run import load_run
+    from gobrrr.recording.run_folder.run import load_run
 
     if not any(folder.glob("rank*.journal")):
         raise why_empty(folder, code, late)
@@ -160,8 +160,8 @@ def _write(file: Path, content: bytes, write: Callable[[Path, bytes], object]) -
 
 
 def _show(reports: list[Report], shown: dict[str, Any]) -> None:
-    from gobrrr.recording.escape import plain
-    from gobrrr.report.text import show
+    from gobrrr.report.text.report import show
+    from gobrrr.system.escape import plain
 
     show(reports[0], sys.stderr, anywhere=True, **shown)
     for other in reports[1:]:
@@ -199,13 +199,13 @@ def why_empty(folder: Path, code: int, late: GobrrrError | None = None) -> Gobrr
         )
     if failures := [entry["failed"] for entry in seen if entry.get("failed")]:
         return GobrrrError(f"nothing was recorded: the process could not be watched: {failures[0]}{ended}")
-    from gobrrr.capture.bootstrap import OLDEST, _too_old
+    from gobrrr.capture.process.bootstrap import OLDEST, _too_old
 
     if versions and all(_too_old(version) for version in versions):
         oldest = ".".join(map(str, OLDEST))
         return GobrrrError(f"torch {versions[0]} is too old to watch", f"gobrrr needs torch {oldest} or newer")
     if (children := _work_of_children(folder)) is not None:
-        from gobrrr.rules.validity import ELSEWHERE
+        from gobrrr.rules.validity.measurement import ELSEWHERE
 
         return GobrrrError(
             "nothing was recorded: the program made no step itself, the processes that it started did "
@@ -238,7 +238,7 @@ def why_empty(folder: Path, code: int, late: GobrrrError | None = None) -> Gobrr
 
 def _cut(folder: Path, code: int) -> GobrrrError | None:
     """Where the recording was cut before a step was in it: how many the program made is not known then."""
-    from gobrrr.recording.run import unwritable
+    from gobrrr.recording.run_folder.run import unwritable
 
     said = unwritable(folder)
     return GobrrrError(f"there is no step to judge: {said[0]}; the program {_ended(code)}", ROOM) if said else None
@@ -257,7 +257,7 @@ def _ended(code: int) -> str:
 
 def _last_words(folder: Path) -> str:
     """The error that the program ended with, where its stderr went into a file of the folder."""
-    from gobrrr.trial.limits import last_words
+    from gobrrr.trial.sandbox.limits import last_words
 
     return f": {said}" if (said := last_words(folder)) else ""
 

@@ -7,7 +7,7 @@ from collections import Counter
 from msgspec.structs import replace
 
 from gobrrr.data.advice import Advice, simulate
-from gobrrr.ledger.model import Ledger, Sequences, Ways
+from gobrrr.ledger.model.ledger import Ledger, Sequences, Ways
 
 FINEST, LARGEST_BATCH = 16_384, 1_024
 """Longer rows are simulated in units of several tokens, and larger batches as this one: a file may say anything, and

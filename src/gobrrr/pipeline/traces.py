@@ -13,13 +13,13 @@ if TYPE_CHECKING:  # each is imported where it is used: `import gobrrr` must sta
     from collections.abc import Sequence
     from concurrent.futures import Executor
 
-    from gobrrr.ledger.ranks import Job, RankSummary
-    from gobrrr.machine.model import Machine
-    from gobrrr.recording.limits import Limits
-    from gobrrr.recording.run import Recording
-    from gobrrr.recording.sources import Source
-    from gobrrr.recording.trace import Trace
-    from gobrrr.rules.verdict.model import Report
+    from gobrrr.ledger.job.ranks import Job, RankSummary
+    from gobrrr.machine.model.machine import Machine
+    from gobrrr.recording.model.trace import Trace
+    from gobrrr.recording.run_folder.run import Recording
+    from gobrrr.recording.trace_files.limits import Limits
+    from gobrrr.recording.trace_files.sources import Source
+    from gobrrr.rules.verdict.report import Report
 
 EPOCH = 946_684_800 * 10**9
 """The year 2000, in ns."""
@@ -36,10 +36,10 @@ def diagnose(
     `executor`: anything with the interface of concurrent.futures, such as `distributed.Client(...).get_executor()`, on
     whose machines the files must be readable under the same names. `machine` is a file of ceilings. Raises GobrrrError.
     """
-    from gobrrr.ledger import ranks
-    from gobrrr.ledger.calls import calls_each
-    from gobrrr.recording.limits import DEFAULT
-    from gobrrr.recording.sources import find
+    from gobrrr.ledger.job import ranks
+    from gobrrr.ledger.job.calls import calls_each
+    from gobrrr.recording.trace_files.limits import DEFAULT
+    from gobrrr.recording.trace_files.sources import find
 
     limits, there = limits or DEFAULT, machine_in(machine)
     sources = find(list(traces), limits)
@@ -58,7 +58,7 @@ def reduced(source: Source, machine: Machine, limits: Limits, most: int = 0) -> 
     """One rank's figures, and `most` of its collectives; a file that cannot be read is a rank with an error."""
     from msgspec.structs import replace
 
-    from gobrrr.ledger.ranks import RankSummary
+    from gobrrr.ledger.job.ranks import RankSummary
 
     try:
         report, summary, _ = judged_trace(source, machine, limits, portability=False, most=most)
@@ -72,11 +72,11 @@ def judged_trace(
     source: Source, machine: Machine, limits: Limits, portability: bool, most: int = 0
 ) -> tuple[Report, RankSummary, Recording]:
     """`most`: collectives that are told call by call, for the other ranks."""
-    from gobrrr.ledger.calls import calls
-    from gobrrr.ledger.ranks import summary
+    from gobrrr.ledger.job.calls import calls
+    from gobrrr.ledger.job.ranks import summary
     from gobrrr.pipeline.judging import judged
-    from gobrrr.recording.offline import of_trace
-    from gobrrr.recording.sources import rank_of, read
+    from gobrrr.recording.trace_files.offline import of_trace
+    from gobrrr.recording.trace_files.sources import rank_of, read
 
     trace = read(source, limits)
     rank, world = rank_of(source, trace), trace.properties.world_size
@@ -96,9 +96,9 @@ def _span(trace: Trace) -> tuple[int, int] | None:
 def machine_in(file: str | None) -> Machine:
     import msgspec
 
-    from gobrrr.machine import files
-    from gobrrr.machine.store import MAX_BYTES, decode
-    from gobrrr.machine.unknown import UNKNOWN
+    from gobrrr.machine.measure.store import MAX_BYTES, decode
+    from gobrrr.machine.model.unknown import UNKNOWN
+    from gobrrr.system import files
 
     if file is None:
         return UNKNOWN
@@ -116,9 +116,9 @@ def job(sources: list[Source], machine: Machine, limits: Limits, jobs: int) -> J
     """Ranks are reduced one at a time, beside each other: memory does not grow with their number."""
     from concurrent.futures import ProcessPoolExecutor
 
-    from gobrrr.ledger import ranks
-    from gobrrr.ledger.calls import calls_each
-    from gobrrr.report.patience import counted
+    from gobrrr.ledger.job import ranks
+    from gobrrr.ledger.job.calls import calls_each
+    from gobrrr.report.live.progress import counted
 
     reduce = partial(reduced, machine=machine, limits=limits, most=calls_each(len(sources)))
     count = min(jobs or os.cpu_count() or 1, len(sources))

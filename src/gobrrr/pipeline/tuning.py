@@ -19,35 +19,37 @@ import msgspec
 
 from gobrrr import __version__
 from gobrrr.errors import GobrrrError
-from gobrrr.guard.schedule import TWIN_STEPS
-from gobrrr.ledger.otherloops import own_share
-from gobrrr.machine import files
-from gobrrr.machine.fingerprint import of_hardware
-from gobrrr.machine.probe import probe
-from gobrrr.pipeline import firstrun, redaction
+from gobrrr.guard.reference.watched_steps import TWIN_STEPS
+from gobrrr.ledger.steps.other_loops import own_share
+from gobrrr.machine.probe.fingerprint import of_hardware
+from gobrrr.machine.probe.system_probe import probe
+from gobrrr.pipeline import first_run, redaction
 from gobrrr.pipeline.ceilings import interpreter
-from gobrrr.pipeline.names import ARMS, CACHES, DIAGNOSIS, JOURNAL, PAGE, PATCH, RECEIPT, RECIPE
-from gobrrr.recording.escape import is_plain, plain
+from gobrrr.pipeline.file_names import ARMS, CACHES, DIAGNOSIS, JOURNAL, PAGE, PATCH, RECEIPT, RECIPE
 from gobrrr.remedies import registry
+from gobrrr.remedies.mechanism.probing import unable
 from gobrrr.remedies.model import SAFETY, Edit, Remedy, SetKeyword
-from gobrrr.remedies.probing import unable
-from gobrrr.rules.model import Saving
-from gobrrr.rules.verdict.model import Report
-from gobrrr.trial import gauge, headspace, limits, settling
-from gobrrr.trial import receipt as receipts
-from gobrrr.trial import recipe as recipes
-from gobrrr.trial.candidate import Candidate
-from gobrrr.trial.family import adopted
-from gobrrr.trial.guarding import draws_otherwise
-from gobrrr.trial.limits import AT_HOME, Limits
-from gobrrr.trial.lockstep import ROOM
-from gobrrr.trial.objective import BETTER, MEMORY, TIME, Objective
-from gobrrr.trial.receipt import Receipt, Speedup, TrialResult, is_of
-from gobrrr.trial.recipe import Fits, Ingredient, Recipe
-from gobrrr.trial.referee import LiveReferee, Program
-from gobrrr.trial.settling import Family
-from gobrrr.trial.tuning import Journal, Tuning
-from gobrrr.trial.workspace import mark_output
+from gobrrr.rules.model.finding import Saving
+from gobrrr.rules.verdict.report import Report
+from gobrrr.system import files
+from gobrrr.system.escape import is_plain, plain
+from gobrrr.trial.arm import meters
+from gobrrr.trial.arm.process_group import adopted
+from gobrrr.trial.race import headroom, loader_search
+from gobrrr.trial.race.candidate import Candidate
+from gobrrr.trial.race.guard_runs import draws_otherwise
+from gobrrr.trial.race.loader_search import Family
+from gobrrr.trial.race.lockstep import ROOM
+from gobrrr.trial.race.referee import LiveReferee, Program
+from gobrrr.trial.race.tuning import Journal, Tuning
+from gobrrr.trial.receipt import receipt as receipts
+from gobrrr.trial.receipt import recipe as recipes
+from gobrrr.trial.receipt.receipt import Receipt, Speedup, TrialResult, is_of
+from gobrrr.trial.receipt.recipe import Fits, Ingredient, Recipe
+from gobrrr.trial.sandbox import limits
+from gobrrr.trial.sandbox.limits import AT_HOME, Limits
+from gobrrr.trial.sandbox.workspace import mark_output
+from gobrrr.trial.statistics.objective import BETTER, MEMORY, TIME, Objective
 from gobrrr.units import size
 
 STAPLES = ("compile", "bf16_autocast", "fused_optimizer", "malloc_thresholds")
@@ -108,16 +110,16 @@ def tune(
         registry.remedy(name)
     _check_gauge(wishes.objective, sys.platform == "linux")  # elsewhere torch knows no device that tells its peak
     mark_output(folder)
-    clock = firstrun.Clock(time.monotonic(), wishes.seconds)
+    clock = first_run.Clock(time.monotonic(), wishes.seconds)
     with contextlib.ExitStack() as stack:
         stack.enter_context(adopted())
         within = wishes.limits._replace(caches=_own_folder(folder, CACHES, stack))
         protection = limits.told(source, within)
         stream.write(f"gobrrr: {protection}\n")
-        report = firstrun.diagnosed(command, source, folder / DIAGNOSIS, stream, within, wishes.redact, clock, STAPLES)
+        report = first_run.diagnosed(command, source, folder / DIAGNOSIS, stream, within, wishes.redact, clock, STAPLES)
         _check_gauge(wishes.objective, report.device is not None)
         chosen = candidates(report, wishes)
-        missing = unable([c.name for c in chosen], interpreter(command), firstrun.PROBING * clock.left)
+        missing = unable([c.name for c in chosen], interpreter(command), first_run.PROBING * clock.left)
         chosen = [c for c in chosen if c.name not in missing]
         family = loader_family(report, chosen, wishes)
         waits = waits_for_loaders(report, chosen, wishes)
@@ -140,17 +142,17 @@ def tune(
 
 
 def _raced(
-    chosen: Sequence[Candidate], program: Program, folder: Path, arms: Path, wishes: Wishes, clock: firstrun.Clock,
+    chosen: Sequence[Candidate], program: Program, folder: Path, arms: Path, wishes: Wishes, clock: first_run.Clock,
     stream: TextIO, stops: Callable[[Callable[[], None]], object], family: Family | None = None, waits: bool = False,
 ) -> Receipt:  # fmt: skip
     """Race, guard and confirmation; a KeyboardInterrupt leaves the receipt of what was finished."""
-    from gobrrr.report import live
+    from gobrrr.report.live import tuning_progress
 
-    listener = live.listener(stream, clock.left, wishes.objective)
+    listener = tuning_progress.listener(stream, clock.left, wishes.objective)
     referee = LiveReferee(program, arms, seed=wishes.seed, progress=listener.progress, overrun=1.0,
                           until=clock.ends + LATE * clock.seconds, objective=wishes.objective)  # fmt: skip
     stops(referee.stop)
-    journal = Journal(folder / JOURNAL, firstrun.about(program.command, program.source))
+    journal = Journal(folder / JOURNAL, first_run.about(program.command, program.source))
     tuning = Tuning(chosen, program.step_ns, referee, journal, seconds=clock.left, seed=wishes.seed,
                     listener=listener, objective=wishes.objective, family=family, waits=waits,
                     between_ns=program.between_ns)  # fmt: skip
@@ -199,13 +201,13 @@ def _write_or_put_aside(file: Path, text: str) -> None:
     if text:
         files.write(file, text.encode())
     else:
-        firstrun.put_aside(file)
+        first_run.put_aside(file)
 
 
 def _check_gauge(objective: Objective, device: bool) -> None:
     """Raises GobrrrError where the objective cannot be measured on this machine; of a `device` torch tells it."""
-    if objective is MEMORY and not device and (why := gauge.unable()):
-        raise GobrrrError(why, gauge.HINT)
+    if objective is MEMORY and not device and (why := meters.unable()):
+        raise GobrrrError(why, meters.HINT)
 
 
 def candidates(report: Report, wishes: Wishes) -> list[Candidate]:
@@ -264,16 +266,16 @@ def _candidate(remedy: Remedy, report: Report, predicted: Saving, named: bool = 
 
 def waits_for_loaders(report: Report, chosen: Sequence[Candidate], wishes: Wishes) -> bool:
     """Whether the headspace is to be measured: not for memory, nor where the user lets no loader remedy be tried."""
-    if wishes.objective is MEMORY or (wishes.only and not {*wishes.only} & {*headspace.LOADERS}):
+    if wishes.objective is MEMORY or (wishes.only and not {*wishes.only} & {*headroom.LOADERS}):
         return False
-    return headspace.is_wanted(report, [each.name for each in chosen if each.named])
+    return headroom.is_wanted(report, [each.name for each in chosen if each.named])
 
 
 def loader_family(report: Report, chosen: Sequence[Candidate], wishes: Wishes) -> Family | None:
     """The settings of loaders to search, where a finding calls for that; not for memory, which workers only cost."""
     if wishes.objective is MEMORY:
         return None
-    return settling.family(report, [c.name for c in chosen], wishes.allow)
+    return loader_search.family(report, [c.name for c in chosen], wishes.allow)
 
 
 def options_of(names: Sequence[str], report: Report) -> dict[str, dict[str, int]]:
@@ -300,7 +302,7 @@ def _signed(receipt: Receipt, report: Report, command: Sequence[str], source: Pa
 
 def by_hand(receipt: Receipt, command: Sequence[str], source: Path, report: Report) -> str:
     """What was kept as a diff against the user's files: the script, and the files that findings point to."""
-    from gobrrr.remedies.patch import diff
+    from gobrrr.remedies.mechanism.patch import diff
 
     script = [source / word for word in command[1:2] if word.endswith(".py")]
     named = [Path(span.file) for finding in report.findings for span in finding.where]
@@ -357,7 +359,7 @@ def _figures(found: Speedup | None) -> tuple[float, float, float] | None:
 
 def tell(outcome: Outcome, program: Sequence[str], stream: TextIO, price_per_hour: float | None = None) -> None:
     """The report on a stream, with the files and the next command; `program` as it may be shown."""
-    from gobrrr.report import tuning as report
+    from gobrrr.report.text import tuning as report
 
     folder, receipt = outcome.folder, outcome.receipt
     report.show(receipt, stream, _next_command(folder, receipt, program), outcome.seconds, price_per_hour)
@@ -369,7 +371,7 @@ def tell(outcome: Outcome, program: Sequence[str], stream: TextIO, price_per_hou
 
 def _write_page(outcome: Outcome, next_command: str) -> None:
     """The receipt to look at, beside it."""
-    from gobrrr.report import formats
+    from gobrrr.report.forms import formats
 
     view = formats.View(next_command=next_command)
     files.write(outcome.folder / PAGE, formats.render(outcome.receipt, "html", view))

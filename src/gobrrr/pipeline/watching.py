@@ -8,14 +8,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gobrrr.errors import GobrrrError
-from gobrrr.machine import probe, processes
+from gobrrr.machine.probe import system_probe
 from gobrrr.pipeline import redaction
-from gobrrr.pipeline.names import REPORT
-from gobrrr.pipeline.nowof import Surroundings, now_of
-from gobrrr.recording import now
-from gobrrr.recording.escape import cleaned_command
-from gobrrr.recording.now import Now, Process
-from gobrrr.recording.watched import Watched
+from gobrrr.pipeline.file_names import REPORT
+from gobrrr.pipeline.live_now import Surroundings, now_of
+from gobrrr.recording.live import now
+from gobrrr.recording.live.live_state import Watched
+from gobrrr.recording.live.now import Now, Process
+from gobrrr.system import processes
+from gobrrr.system.escape import cleaned_command
 
 AT_ONCE = 16 << 20
 """Bytes of a journal that one look takes in: half a second's work."""
@@ -61,7 +62,7 @@ class Watching:
         self._watched: dict[str, Watched] = {}
         self._gone: set[str] = set()
         self._met: set[str] = set()
-        self._cores, self._boot_ns = probe.usable_cores(), time.time_ns() - time.perf_counter_ns()
+        self._cores, self._boot_ns = system_probe.usable_cores(), time.time_ns() - time.perf_counter_ns()
         self._program = ""
 
     @property

@@ -11,11 +11,11 @@ from math import prod
 
 from msgspec.structs import replace
 
-from gobrrr.ledger.model import Ledger, OpGroup
-from gobrrr.rehearsal.makers import ATTENTION, CONVOLUTIONS, NORMS, PASSES, PRODUCTS
-from gobrrr.rehearsal.parts import fresh, playable, side, trains, with_dtype
+from gobrrr.ledger.model.ledger import Ledger, OpGroup
+from gobrrr.rehearsal.callables import ATTENTION, CONVOLUTIONS, NORMS, PASSES, PRODUCTS
+from gobrrr.rehearsal.op_parts import fresh, playable, side, trains, with_dtype
 from gobrrr.rehearsal.script import Part
-from gobrrr.rules.shapes import KEPT_WIDE, factors, inside, result_elements
+from gobrrr.rules.model.shapes import KEPT_WIDE, factors, inside, result_elements
 
 LOWERED = PRODUCTS | CONVOLUTIONS | ATTENTION
 WIDE = frozenset({"aten::_log_softmax", "aten::_log_softmax_backward_data"})

@@ -6,17 +6,17 @@ from collections.abc import Container, Sequence
 
 from msgspec.structs import replace
 
-from gobrrr.ledger.model import Ledger
-from gobrrr.machine.model import Machine
-from gobrrr.recording.run import Start
+from gobrrr.ledger.model.ledger import Ledger
+from gobrrr.machine.model.machine import Machine
+from gobrrr.recording.run_folder.run import Start
 from gobrrr.rehearsal.outcome import outcome, promised, unlike
 from gobrrr.rehearsal.perform import OF_A_FINDING, SECONDS, perform, remedies
 from gobrrr.rehearsal.scenes import MAKERS, scene
 from gobrrr.rehearsal.script import Played, Scene, Script
 from gobrrr.remedies.registry import remedy
 from gobrrr.rules import Skipped
-from gobrrr.rules.evidence import worth_telling
-from gobrrr.rules.model import Finding, Rehearsed, off_the_step, severity, whole
+from gobrrr.rules.model.evidence import worth_telling
+from gobrrr.rules.model.finding import Finding, Rehearsed, off_the_step, severity, whole
 from gobrrr.units import duration
 
 LIGHTENING = ("bf16_autocast", "float16_autocast", "matmul_precision", "float32", "channels_last")

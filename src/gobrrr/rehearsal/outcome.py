@@ -7,9 +7,9 @@ import math
 import numpy as np
 from msgspec.structs import replace
 
-from gobrrr.ledger.intervals import median_interval
+from gobrrr.ledger.steps.median_interval import median_interval
 from gobrrr.rehearsal.script import Part, Played, Scene
-from gobrrr.rules.model import SLACK, Rehearsed, Saving
+from gobrrr.rules.model.finding import SLACK, Rehearsed, Saving
 
 FAITHFUL, ALIKE = 0.25, 0.05
 """Shares of what a part changes, and of its own time, by which the stage differs from the step: other neighbours in the

@@ -8,20 +8,20 @@ from math import prod
 
 from msgspec.structs import replace
 
-from gobrrr.ledger.model import Ledger, OpGroup
-from gobrrr.machine.model import Machine
-from gobrrr.recording.facts import OptimizerFacts
+from gobrrr.ledger.model.ledger import Ledger, OpGroup
+from gobrrr.machine.model.machine import Machine
+from gobrrr.recording.model.facts import OptimizerFacts
 from gobrrr.rehearsal import autocast
 from gobrrr.rehearsal.autocast import LOWERED
-from gobrrr.rehearsal.dtypes import DTYPES
-from gobrrr.rehearsal.makers import CONVOLUTIONS, NORMS, PASSES
-from gobrrr.rehearsal.parts import chosen, fresh, hot, part, playable, trains, with_dtype
+from gobrrr.rehearsal.callables import CONVOLUTIONS, NORMS, PASSES
+from gobrrr.rehearsal.module_parts import KINDS
+from gobrrr.rehearsal.op_parts import chosen, fresh, hot, part, playable, trains, with_dtype
 from gobrrr.rehearsal.script import Part, Scene, Side
-from gobrrr.rehearsal.wholes import KINDS
-from gobrrr.rules.bandwidth_updates import updating
-from gobrrr.rules.compute_attention import LIBRARY, Scores
-from gobrrr.rules.compute_random import chance_of_one, masks
-from gobrrr.rules.shapes import factors, float_dtype, has_dtype, inside, num_elements
+from gobrrr.rehearsal.torch_dtypes import DTYPES
+from gobrrr.rules.bandwidth.updates import updating
+from gobrrr.rules.compute.attention import LIBRARY, Scores
+from gobrrr.rules.compute.random_numbers import chance_of_one, masks
+from gobrrr.rules.model.shapes import factors, float_dtype, has_dtype, inside, num_elements
 
 TORCH_DTYPES = {name: torch for name, (torch, _) in DTYPES.items() if "float" in torch}
 LARGE_VOCABULARY = 4096

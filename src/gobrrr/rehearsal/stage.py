@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
-from gobrrr.capture.parent import die_with_the_parent
+from gobrrr.system.parent_death import die_with_the_parent
 
 MIN_ROUNDS, ROUNDS, MAX_ROUNDS = 3, 8, 40
 """Fewer rounds say nothing; parts are taken in as long as so many should fit; and more than the last say no more."""
@@ -39,7 +39,7 @@ Run = Callable[[], object]
 def main() -> int:
     """Play until the time is up; a scene that fails says why and costs nothing else. The first argument is the process
     that waits for it."""
-    from gobrrr.rehearsal import room
+    from gobrrr.rehearsal import free_memory
 
     begin = time.monotonic()
     die_with_the_parent(starter=int(sys.argv[1]) if len(sys.argv) > 1 else 0)
@@ -54,7 +54,7 @@ def main() -> int:
     torch.set_num_threads(script["threads"])
     torch.set_float32_matmul_precision(script["precision"])
     torch.manual_seed(0)
-    room.confine(script["device"])
+    free_memory.confine(script["device"])
     for scene in script["scenes"]:
         left = script["seconds"] - (time.monotonic() - begin)
         if left <= 0:
@@ -70,10 +70,10 @@ def _say(found: dict[str, Any]) -> int:
 
 
 def _guarded(torch: Any, script: dict[str, Any], scene: dict[str, Any], seconds: float) -> dict[str, Any]:
-    from gobrrr.rehearsal import room
+    from gobrrr.rehearsal import free_memory
 
     try:
-        return _played(torch, script, scene, seconds, room.refusal)
+        return _played(torch, script, scene, seconds, free_memory.refusal)
     except Exception as error:  # a torch that lacks an op, a kernel that refuses a dtype
         return {"why": f"{type(error).__name__}: {str(error).splitlines()[0][:200] if str(error) else ''}"}
 
@@ -122,7 +122,7 @@ class _Side:
     """One side of a part, ready to be timed; nothing at all where the side is null."""
 
     def __init__(self, torch: Any, script: dict[str, Any], spec: dict[str, Any] | None) -> None:
-        from gobrrr.rehearsal.makers import make
+        from gobrrr.rehearsal.callables import make
 
         self._torch, self._spec, self._script = torch, spec or {}, script
         self._run: Run | None = make(torch, spec, script["device"]) if spec else None

@@ -7,15 +7,15 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
-from gobrrr.rules.model import Saving
+from gobrrr.rules.model.finding import Saving
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from gobrrr.remedies.seams import Seams
-    from gobrrr.rules.model import Rehearsed
-    from gobrrr.rules.verdict.model import Report
+    from gobrrr.remedies.mechanism.seams import Seams
+    from gobrrr.rules.model.finding import Rehearsed
+    from gobrrr.rules.verdict.report import Report
 
 SAFETY = ("exact", "tolerance", "order", "semantic")
 """exact: bitwise the same numbers; tolerance: the same up to rounding; order: the same samples in another order or with

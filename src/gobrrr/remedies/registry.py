@@ -18,15 +18,20 @@ Options = Mapping[str, Mapping[str, int]]
 NO_OPTIONS: Options = {}
 
 
+def pages() -> dict[str, Path]:
+    """Return the page of each of our own remedies; the module beside it holds one instance, REMEDY."""
+    return {page.stem: page for folder in remedies.__path__ for page in sorted(Path(folder).glob("*/*.md"))}
+
+
 def names() -> tuple[str, ...]:
-    """Our own remedies: each has a page, and a module of this folder that holds one instance, REMEDY."""
-    return tuple(sorted(page.stem for folder in remedies.__path__ for page in Path(folder, "pages").glob("*.md")))
+    """Return the names of our own remedies, in order."""
+    return tuple(sorted(pages()))
 
 
 def remedy(name: str) -> Remedy:
     """The remedy of a name. Raises GobrrrError where there is none."""
-    if name in names():
-        found = importlib.import_module(f"gobrrr.remedies.{name}").REMEDY
+    if page := pages().get(name):
+        found = importlib.import_module(f"gobrrr.remedies.{page.parent.name}.{name}").REMEDY
         assert isinstance(found, Remedy)
         return found
     return _third_party(name)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
-from pkgutil import iter_modules
+from pathlib import Path
 
-from gobrrr.ledger.model import Ledger
-from gobrrr.machine.model import Machine
-from gobrrr.rules.evidence import worth_telling
-from gobrrr.rules.model import REGISTRY, Finding, Rule
-from gobrrr.rules.sanity import against
-from gobrrr.rules.trainers import with_argument
-from gobrrr.rules.views import device_view
+from gobrrr.ledger.model.ledger import Ledger
+from gobrrr.machine.model.machine import Machine
+from gobrrr.rules.model.evidence import worth_telling
+from gobrrr.rules.model.finding import REGISTRY, Finding, Rule
+from gobrrr.rules.model.views import device_view
+from gobrrr.rules.validity.sanity import against
+from gobrrr.rules.verdict.trainer_arguments import with_argument
 
 Skipped = tuple[str, str]
 """(code, why it could not be judged)."""
@@ -25,10 +25,9 @@ HOW = ("BRR504",)
 
 
 def load() -> dict[str, Rule]:
-    """All rules by code, in order of code: those that the files of this folder declare."""
-    for found in iter_modules(__path__):
-        if not found.ispkg:
-            import_module(f"{__name__}.{found.name}")
+    """Return all rules by code, in order of code: those that files in a band's folder declare."""
+    for file in sorted(file for folder in __path__ for file in Path(folder).glob("*/[a-z]*.py")):
+        import_module(f"{__name__}.{file.parent.name}.{file.stem}")
     return dict(sorted(REGISTRY.items()))
 
 

@@ -9,14 +9,14 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from gobrrr import units
-from gobrrr.ledger.devicemodel import DeviceLedger
-from gobrrr.ledger.model import Account, Ledger, OpGroup, StepStats
-from gobrrr.machine.model import Machine
-from gobrrr.recording.facts import OptimizerFacts
-from gobrrr.rules.model import REGISTRY, Finding, Rehearsed, is_compiled
+from gobrrr.ledger.model.device import DeviceLedger
+from gobrrr.ledger.model.ledger import Account, Ledger, OpGroup, StepStats
+from gobrrr.machine.model.machine import Machine
+from gobrrr.recording.model.facts import OptimizerFacts
+from gobrrr.rules.model.finding import REGISTRY, Finding, Rehearsed, is_compiled
 from gobrrr.rules.verdict.lines import line_times
-from gobrrr.rules.verdict.model import Device, OpShare, Report, Span, Step, Tokens
 from gobrrr.rules.verdict.place import short
+from gobrrr.rules.verdict.report import Device, OpShare, Report, Span, Step, Tokens
 from gobrrr.rules.verdict.sentence import costliest, is_doubt, is_elsewhere, judge
 
 MAX_SHAPES = 120

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 
 from gobrrr import units
-from gobrrr.ledger.accounts import parts
-from gobrrr.ledger.model import Ledger
-from gobrrr.recording.facts import Span
-from gobrrr.rules.model import TINY
+from gobrrr.ledger.model.accounts import parts
+from gobrrr.ledger.model.ledger import Ledger
+from gobrrr.recording.model.facts import Span
+from gobrrr.rules.model.finding import TINY
 from gobrrr.rules.verdict.place import short
 
 OPS = ("inefficiency", "uncounted")

@@ -9,10 +9,10 @@ from collections.abc import Callable
 from itertools import islice
 from pathlib import Path, PurePath, PureWindowsPath
 
-from gobrrr.machine import files
-from gobrrr.recording.escape import LIMIT
-from gobrrr.recording.facts import Span
-from gobrrr.recording.secrets import masked_text
+from gobrrr.recording.model.facts import Span
+from gobrrr.system import files
+from gobrrr.system.escape import LIMIT
+from gobrrr.system.secrets import masked_text
 
 MAX_SOURCE_BYTES = 4 << 20
 """No source file that people write is larger; keeps a report that names a huge file from reading it."""

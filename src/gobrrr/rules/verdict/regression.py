@@ -8,11 +8,11 @@ from collections.abc import Iterable
 import msgspec
 from msgspec.structs import replace
 
-from gobrrr.ledger.comparison import FEWEST
-from gobrrr.recording.facts import Span
-from gobrrr.rules.model import Finding
+from gobrrr.ledger.compare.comparison import FEWEST
+from gobrrr.recording.model.facts import Span
+from gobrrr.rules.model.finding import Finding
 from gobrrr.rules.verdict.lines import MOST, key
-from gobrrr.rules.verdict.model import LineTime, Report
+from gobrrr.rules.verdict.report import LineTime, Report
 from gobrrr.units import share
 
 TOLERANCE = 0.10

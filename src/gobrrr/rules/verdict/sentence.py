@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gobrrr import units
-from gobrrr.ledger.devicemodel import DeviceLedger
-from gobrrr.ledger.kernelnames import readable
-from gobrrr.ledger.model import Ledger
-from gobrrr.recording.escape import plain
-from gobrrr.rules.model import REGISTRY, WARNING, Finding, whole
+from gobrrr.ledger.device.kernel_names import readable
+from gobrrr.ledger.model.device import DeviceLedger
+from gobrrr.ledger.model.ledger import Ledger
+from gobrrr.rules.model.finding import REGISTRY, WARNING, Finding, whole
 from gobrrr.rules.verdict.largest import OPS, is_unjudged, largest
-from gobrrr.rules.verdict.model import Verdict
 from gobrrr.rules.verdict.place import short
+from gobrrr.rules.verdict.report import Verdict
+from gobrrr.system.escape import plain
 
 MAJORITY = 0.5
 """Share of the step from which an account alone is what binds it, and of what the machine can do from which a step is

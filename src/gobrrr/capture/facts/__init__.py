@@ -1,0 +1,1 @@
+"""Which settings and objects does the program use?"""

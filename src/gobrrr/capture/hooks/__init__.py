@@ -1,0 +1,1 @@
+"""Where in torch are events noted without the program noticing?"""

@@ -1,0 +1,72 @@
+"""What the journal says of the process: how it began, and what went wrong while it was watched."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from gobrrr.capture.hooks.transform_guard import is_the_programs
+from gobrrr.capture.steps import device_memory
+from gobrrr.system import processes
+
+
+def start() -> dict[str, Any]:
+    """The record that a journal begins with: two clocks at one moment, rank, versions, threads, device.
+
+    Not the command, whose arguments may be secrets, and not the interpreter: nobody should start what a file names.
+    """
+    import torch
+
+    from gobrrr.capture.session.hook_overhead import costs
+
+    return {
+        "type": "start",
+        "clock": [time.time_ns(), time.perf_counter_ns()],
+        "pid": os.getpid(),
+        "began": processes.began(),
+        "rank": _number(os.environ.get("RANK")),
+        "world_size": _number(os.environ.get("WORLD_SIZE")),
+        "python": sys.version.split()[0],
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
+        "device": device_memory.name(),
+        "costs": costs(),
+    }
+
+
+def no_step(folder: Path) -> None:
+    """Leave who did the work of a process without steps: CPU seconds of its own, and of the children it waited for."""
+    spent = os.times()
+    own, children = spent.user + spent.system, spent.children_user + spent.children_system
+    file = folder / f"seen-{os.getpid()}.work"
+    file.write_text(f"{own:.2f} {children:.2f}", encoding="utf-8")
+    file.chmod(0o600)
+
+
+@contextlib.contextmanager
+def noted(errors: dict[str, str], name: str) -> Iterator[None]:
+    """An object of the program's that is like no other costs its own table only."""
+    try:
+        yield
+    except Exception as error:
+        errors[name] = f"{type(error).__name__}: {error}"
+
+
+def complaint(error: BaseException) -> dict[str, Any]:
+    """The record of a hook of ours that failed, or of what the program raised while it ran."""
+    if is_the_programs(error):
+        return {"type": "note", "text": f"{type(error).__name__} came while gobrrr was at work: watching ended there"}
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    at = f"{Path(trace.tb_frame.f_code.co_filename).name}:{trace.tb_lineno}" if trace else ""
+    return {"type": "failed", "error": f"{type(error).__name__}: {error}", "at": at}
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text and text.isdigit() else None

@@ -1,0 +1,1 @@
+"""How is a program started and watched from its first line?"""

@@ -1,0 +1,1 @@
+"""When is a program watched closely, and when is it left alone?"""

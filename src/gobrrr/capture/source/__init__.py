@@ -1,0 +1,1 @@
+"""Where in the user's source is something written?"""

@@ -1,0 +1,1 @@
+"""Which events end a step, and what else is counted beside?"""

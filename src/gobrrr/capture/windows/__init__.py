@@ -1,0 +1,1 @@
+"""How are a few steps looked at closely?"""

@@ -1,0 +1,286 @@
+"""The counting step: what goes into the models, what is denormal, what holds graphs."""
+
+from __future__ import annotations
+
+import weakref
+from collections import UserDict, deque
+from collections.abc import Callable, Iterator
+from itertools import islice
+from types import FrameType
+from typing import Any, NamedTuple
+
+from gobrrr.capture.facts.program_facts import _autocast
+from gobrrr.capture.hooks import module_parts
+from gobrrr.capture.hooks.transform_guard import in_backward, is_transformed, unseen, variables
+from gobrrr.capture.source.statements import growth_line
+from gobrrr.capture.source.user_files import UserFiles
+from gobrrr.capture.source.user_lines import user_line
+
+MAX_SAMPLED = 4096
+MAX_TENSORS = 256
+MIN_PADDED_LENGTH = 8
+MAX_IDS, MAX_ROWS, MAX_TEXTS = 1 << 20, 64, 256
+"""Of an input that is held against earlier ones: elements and rows at most; and rows that are remembered."""
+
+
+class Counted:
+    """Counts during some steps; `module` is called for every module call of theirs.
+
+    `number` names a module; none is held: the program may count references, or wait for a module to go. `updates`
+    says how often optimizers of any of these parameters (by id) have stepped: a fused one raises no version.
+    """
+
+    def __init__(
+        self,
+        flushes_denormals: bool,
+        number: Callable[[Any], int] = id,
+        updates: Callable[[set[int]], int] = lambda parameters: 0,
+    ) -> None:
+        self._number, self._updates = number, updates
+        self.inputs: list[dict[str, Any]] = []
+        self.denormals: list[dict[str, Any]] = []
+        self.roots: dict[int, dict[str, Any]] = {}
+        self.switches: dict[str, Any] = {}
+        self._calls_at: dict[tuple[Any, ...], int] = {}
+        self._size_at: dict[tuple[Any, ...], int] = {}
+        self._given: dict[tuple[int, ...], _Given] = {}
+        self._before: dict[tuple[int, int], deque[Any]] = {}
+        self._look_for_denormals = not flushes_denormals
+        self._looked = 0
+        self.error = ""
+
+    def module(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], depth: int, frame: FrameType) -> None:
+        """A module is called; of those the program calls itself (depth 0) the inputs are looked at. What a backward
+        calls is no call of the program's: checkpointing runs there again what it has not kept. Autocast may begin
+        inside of a forward."""
+        if is_transformed() or in_backward():
+            return
+        try:
+            if depth:
+                self.switches["autocast"] = self.switches.get("autocast") or _autocast()
+                return
+            with unseen():
+                self._root(module, list(tensors_in((args, kwargs))), user_line(frame))
+        except Exception as error:
+            self.error = repr(error)
+
+    def _root(self, module: Any, tensors: list[Any], span: dict[str, Any] | None) -> None:
+        import torch
+
+        number = self._number(module)
+        seen = self.roots.setdefault(number, {"calls": 0, "repeated": 0, "span": span})
+        seen["calls"] += 1
+        self.switches = {
+            "grad_enabled": torch.is_grad_enabled(),
+            "anomaly": torch.is_anomaly_enabled(),
+            "autocast": _autocast(),
+        }
+        seen["grad_enabled"] = torch.is_grad_enabled()
+        repeats = self._repeats(number, module, tensors)
+        seen["repeated"] += repeats
+        if repeats:
+            seen["repeated_span"] = span
+        size = sum(tensor.numel() for tensor in tensors)
+        seen["repeated_size"] = seen.get("repeated_size", 0) + repeats * size
+        place = (number, *(span or {}).values())
+        self._calls_at[place] = self._calls_at.get(place, 0) + 1
+        self._size_at[place] = self._size_at.get(place, 0) + size
+        if seen.get("repeated_span") == span:
+            seen["repeated_span_calls"] = self._calls_at[place]
+            seen["repeated_span_size"] = self._size_at[place]
+        turned = module_parts.takes_length_first(module)
+        for which, tensor in enumerate(tensors[:8]):
+            extends = self._extends((number, which), tensor)
+            self.inputs.append({**describe(tensor), "span": span, "extends": extends, "turned": turned})
+            self.denormal("input", tensor, span or {})
+
+    def _repeats(self, number: int, module: Any, tensors: list[Any]) -> bool:
+        """1 where this module got these very tensors before, unwritten since, and its weights are those of then; an
+        address alone may be used again. In eval() it computes something else than in train(), or is asked for something
+        else: a test on all of the data. After an update it is another model, whose results no earlier call has; one of
+        other parameters is no update of it.
+        """
+        key = (number, int(module_parts.is_training(module)), *(mark for t in tensors for mark in (id(t), version(t))))
+        given = self._given.get(key)
+        if not tensors or given is None or not given.are(tensors):
+            given = self._given[key] = _Given(tensors)
+        weights = [parameter for _, parameter in module_parts.parameters(module)]
+        return given.again((sum(map(version, weights)), self._updates(set(map(id, weights)))))
+
+    def _extends(self, key: tuple[int, int], tensor: Any) -> bool | None:
+        """Whether its rows are some of those that came in its place one token shorter, and a token more; null where
+        none did, or what it holds (a mask, positions) would be so anyway."""
+        import torch
+
+        if tensor.is_floating_point() or tensor.is_complex() or not 0 < tensor.dim() <= 2:
+            return None
+        if not 0 < tensor.numel() <= MAX_IDS:
+            return None
+        rows = tensor.detach().reshape(-1, tensor.shape[-1])
+        positions = torch.arange(rows.shape[1], device=rows.device)
+        if len(rows) > MAX_ROWS or bool(((rows == 0) | (rows == 1)).all()) or bool((rows == positions).all()):
+            return None
+        known = self._before.setdefault(key, deque(maxlen=MAX_TEXTS))
+        shorter = [each for each in known if len(each) == rows.shape[1] - 1 and each.dtype == rows.dtype]
+        known.extend(rows.clone())
+        if not shorter:
+            return None
+        return all(any(torch.equal(row[:-1], before) for before in shorter) for row in rows)
+
+    def denormal(self, name: str, tensor: Any, span: dict[str, Any]) -> None:
+        """Note the share of subnormal values in a strided sample of a floating tensor."""
+        import torch
+
+        if (
+            not self._look_for_denormals
+            or self._looked >= MAX_TENSORS
+            or tensor.dtype not in (torch.float32, torch.float64)
+            or tensor.device.type != "cpu"  # elsewhere they cost nothing, and looking would wait for the device
+        ):
+            return
+        self._looked += 1
+        with torch.no_grad():
+            flat = torch.empty(0, dtype=tensor.dtype).set_(tensor.untyped_storage())
+            values = flat[:: max(1, flat.numel() // MAX_SAMPLED)].abs()
+            share = float(((values > 0) & (values < torch.finfo(tensor.dtype).tiny)).sum()) / max(1, values.numel())
+        if share > 0:
+            self.denormals.append({"name": name, "share": share, "span": span or None})
+
+
+class _Given:
+    """Tensors that a module was given, and the states of its parameters (versions, updates) in which it was."""
+
+    def __init__(self, tensors: list[Any]) -> None:
+        self._refs = [weakref.ref(tensor) for tensor in tensors]
+        self._states: set[tuple[int, int]] = set()
+
+    def are(self, tensors: list[Any]) -> bool:
+        """Whether these are the very same, still alive."""
+        known = self._refs
+        return len(known) == len(tensors) and all(ref() is t for ref, t in zip(known, tensors, strict=True))
+
+    def again(self, state: tuple[int, int]) -> bool:
+        """Whether it was given them in this state before."""
+        known = state in self._states
+        self._states.add(state)
+        return known and bool(self._refs)
+
+
+def version(tensor: Any) -> int:
+    """How often it was written in place; inference tensors do not count that."""
+    return 0 if tensor.is_inference() else int(tensor._version)
+
+
+def tensors_in(value: Any, depth: int = 0) -> Iterator[Any]:
+    """The tensors in containers, the first sixteen of each, four deep."""
+    import torch
+
+    kind = type(value)  # not isinstance, which asks the object: a lazy proxy would load what it stands for
+    if issubclass(kind, torch.Tensor):
+        yield value
+    elif depth < 4 and issubclass(kind, UserDict):  # what tokenizers of transformers give
+        yield from tensors_in(object.__getattribute__(value, "__dict__").get("data"), depth)
+    elif depth < 4 and issubclass(kind, (list, tuple, dict)):
+        for item in islice(_items(value, kind), 16):
+            yield from tensors_in(item, depth + 1)
+
+
+def _items(value: Any, kind: type) -> Iterator[Any]:
+    """What a container holds, by the methods of list, tuple or dict themselves: a subclass's own may do anything."""
+    if issubclass(kind, dict):
+        return iter(dict.values(value))
+    return list.__iter__(value) if issubclass(kind, list) else tuple.__iter__(value)
+
+
+def describe(tensor: Any) -> dict[str, Any]:
+    """Shape, dtype, bytes and padding of an input, in the shape of recording.facts.InputFacts."""
+    return {
+        "shape": list(tensor.shape),
+        "dtype": str(tensor.dtype).removeprefix("torch."),
+        "num_bytes": tensor.numel() * tensor.element_size(),
+        **_padding(tensor),
+    }
+
+
+def _padding(tensor: Any) -> dict[str, Any]:
+    """Of a [batch, length] integer tensor the share that is a trailing run of the value that most rows end with, that
+    value, and the length of the longest row without it: what the batch must be padded to.
+
+    A run counts from two equal values on; null where it is not such a tensor, or fewer than half of the rows end in a
+    run of one and the same value, or every value is 0 or 1 (a mask).
+    """
+    found = trailing_runs(tensor)
+    if found is None:
+        return {"pad_share": None, "pad_value": None, "longest": None}
+    runs, value = found
+    longest = int(tensor.shape[1] - runs.min())
+    if int((runs > 0).sum()) * 2 < len(runs):
+        return {"pad_share": 0.0, "pad_value": None, "longest": longest}
+    return {"pad_share": float(runs.sum()) / tensor.numel(), "pad_value": value, "longest": longest}
+
+
+def trailing_runs(tensor: Any, value: float | None = None) -> tuple[Any, float] | None:
+    """(per row the trailing run of `value`, that value): by default of the one that most rows end with."""
+    import torch
+
+    if tensor.dim() != 2 or tensor.is_floating_point() or tensor.is_complex():
+        return None
+    if not tensor.shape[0] or tensor.shape[1] < MIN_PADDED_LENGTH:
+        return None
+    with torch.no_grad():
+        rows = tensor.detach()
+        value = rows[:, -1].mode().values.item() if value is None else value
+        if rows.dtype == torch.bool or bool(((rows == 0) | (rows == 1)).all()):
+            return None
+        runs = (rows == value).flip(1).long().cumprod(1).sum(1)
+        return torch.where(runs >= 2, runs, torch.zeros_like(runs)), float(value)
+
+
+class Held(NamedTuple):
+    """A container whose last item has a graph: how long it is, and that item's tensor."""
+
+    length: int
+    last: weakref.ref[Any]
+
+
+Name = tuple[str, str, str]
+
+
+def held_graphs(frame: FrameType | None, user: UserFiles) -> dict[Name, Held]:
+    """(file, function, name) -> every container in the user's running frames whose last item has a graph."""
+    found: dict[Name, Held] = {}
+    while frame is not None:
+        code = frame.f_code
+        if user.is_user(code.co_filename):
+            for name, value in variables(frame).items():
+                _holds(found, (code.co_filename, code.co_name, name), value)
+                for inner, item in list(getattr(value, "__dict__", {}).items()) if name == "self" else ():
+                    _holds(found, (code.co_filename, code.co_name, inner), item)
+        frame = frame.f_back
+    return found
+
+
+def grown(frame: FrameType, user: UserFiles, before: dict[Name, Held], steps: int) -> list[dict[str, Any]]:
+    """Containers that hold graphs and are longer than `before`, so many steps ago, in the shape of facts.HeldGraph.
+
+    What they held then must live still: a list that every episode or step makes anew, or clears, keeps nothing.
+    """
+    found: list[dict[str, Any]] = []
+    for (file, function, name), now in held_graphs(frame, user).items():
+        then = before.get((file, function, name))
+        if then is None or then.last() is None or now.length <= then.length:
+            continue
+        span = growth_line(file, name) or {"file": file, "line": frame.f_lineno, "function": function}
+        rate = (now.length - then.length) / steps
+        found.append({"name": name, "length": now.length, "growth_per_step": rate, "span": span})
+    return found
+
+
+def _holds(found: dict[Name, Held], key: Name, value: Any) -> None:
+    if type(value) not in (list, tuple, dict, set, deque) or not value:
+        return
+    items = value.values() if type(value) is dict else value
+    last = next(reversed(items)) if type(value) is not set else next(iter(items))
+    graph = next((t for t in tensors_in(last) if t.grad_fn is not None), None)
+    if graph is not None:
+        found[key] = Held(len(value), weakref.ref(graph))

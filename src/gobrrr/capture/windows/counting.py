@@ -1,0 +1,125 @@
+"""The counting window: inputs, denormal values, graphs that are held, and what is kept for backward."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from gobrrr.capture.facts import program_facts
+from gobrrr.capture.hooks import module_parts
+from gobrrr.capture.session import window_plan
+from gobrrr.capture.source import statements
+from gobrrr.capture.windows.counted import Counted
+from gobrrr.capture.windows.line_log import LineLog
+from gobrrr.capture.windows.saved_for_backward import Saved
+from gobrrr.capture.windows.window import Window, is_plain, worst
+from gobrrr.recording.model import event_kinds as ev
+
+
+class CountWindow(Window):
+    """A line log that looks at what modules are given and give, and at the graphs that go into a backward."""
+
+    kind = ev.COUNT
+    _counted: Counted | None = None
+    _saved: Saved | None = None
+    _lines: LineLog | None = None
+
+    @property
+    def goal(self) -> int:
+        """Steps that it wants."""
+        return window_plan.count_steps(self.step_ns)
+
+    def start(self) -> bool:
+        """Begin to count."""
+        import torch
+
+        recorder = self.session.recorder
+        self._counted = Counted(program_facts._flushes_denormals(), recorder.modules.number, recorder.updates_of)
+        self.look_at_states(self._counted)
+        self.session.look_for_graphs()
+        self._lines = LineLog(
+            self.session.user, self.names(), self._counted.module,
+            on_result=self._result, on_backward=self._backward, clock=torch.autograd._get_sequence_nr,  # type: ignore[attr-defined]
+        )  # fmt: skip
+        self._saved = Saved(self._owned(), self._lines, self._denormal)
+        self._lines.start(sys._getframe())
+        return True
+
+    def _owned(self) -> set[int]:
+        """Storages of parameters and buffers."""
+        return {
+            tensor.untyped_storage()._cdata
+            for _, module in self.session.recorder.modules.alive()
+            for _, tensor in (*module_parts.parameters(module), *module_parts.buffers(module))
+            if is_plain(tensor)
+        }
+
+    def _result(self, result: Any) -> None:
+        if self._saved is not None:
+            self._saved.result(result)
+
+    def _backward(self, roots: Any) -> None:
+        if self._saved is not None:
+            self._saved.graph(roots)
+
+    def _denormal(self, tensor: Any, span: dict[str, Any]) -> None:
+        if self._counted is not None:
+            self._counted.denormal("activation", tensor, span)
+
+    def found(self) -> dict[str, Any]:
+        """Everything, in the shape of recording.facts."""
+        session, counted = self.session, self._counted
+        assert counted is not None and self._saved is not None
+        self.off()
+        return self._kept() | {
+            "roots": counted.roots,
+            "inputs": counted.inputs[:32],
+            "denormals": worst(counted),
+            "switches": counted.switches,
+            "orphans": program_facts.orphans(session.recorder, None if self._unshown() else self._saved.reached),
+            "held": session.growth(sys._getframe()),
+            **self._collects(),
+            "eval_span": statements.call_line(session.user.sources(), ("eval",)),
+        }
+
+    def _collects(self) -> dict[str, Any]:
+        """The line that calls gc.collect(): of the user's the last that the counted steps ran; else that of a library's
+        function that runs them; else any."""
+        lines = statements.collect_lines(self.session.user.sources())
+        ran = self._lines.ran() if lines and self._lines is not None else set()
+        found = [line for line in lines if line in ran]
+        library = None if found else statements.collecting_around(sys._getframe(), self.session.user.is_user)
+        if found or (lines and not library):
+            file, line = (found or lines)[-1]
+            return {"gc_span": {"file": file, "line": line, "function": ""}}
+        return {"gc_library": library}
+
+    def _kept(self) -> dict[str, Any]:
+        """What was kept for backward; nothing at all where it was not counted whole."""
+        assert self._saved is not None
+        table = self._saved.table()
+        if reason := self._unshown():
+            self.say(f"what is kept for backward was not counted: {reason}")
+            return {}
+        return {
+            "saved": [
+                {"module": m, "op": op, "span": {"file": f, "function": fn, "line": ln}, "num_bytes": b, "count": c}
+                for (m, op, f, fn, ln), (b, c) in table.items()
+            ]
+        }
+
+    def _unshown(self) -> str:
+        """Why the graphs were not seen whole."""
+        saved, lines = self._saved, self._lines
+        assert saved is not None and lines is not None
+        return saved.reason or lines.error or ("another tracer took over" if lines.lost else "")
+
+    def off(self) -> None:
+        """End the line log."""
+        if self._lines is not None:
+            self._lines.stop(sys._getframe())
+
+    def error(self) -> str:
+        """Of the line log, or of what looked at inputs."""
+        found = [instrument.error for instrument in (self._lines, self._counted) if instrument is not None]
+        return next((error for error in found if error), "")

@@ -1,0 +1,1 @@
+"""How does each verb of the command line work?"""

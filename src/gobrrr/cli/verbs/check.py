@@ -1,0 +1,274 @@
+"""`gobrrr check`: for continuous integration. Fails on a regression that the statistics hold up, or on findings."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+import traceback
+from pathlib import Path
+from typing import TYPE_CHECKING, TextIO
+
+from gobrrr.cli import numbers, price, redact, streams
+from gobrrr.errors import GobrrrError
+from gobrrr.pipeline.file_names import REPORT
+from gobrrr.rules.verdict.regression import TOLERANCE
+
+if TYPE_CHECKING:  # the engine is imported where it is used: `gobrrr --help` must not wait for it
+    from gobrrr.report.text.checked import Checked
+    from gobrrr.rules.verdict.report import Report
+
+FORMATS = ("text", "json", "sarif", "github")
+OWN = ("--against", "--fail-on", "--tolerance", "--shares")
+MAKE = "make a baseline with: gobrrr run --json baseline.json script.py"
+OURS = b'"gobrrr.'
+"""How the schema of what gobrrr writes begins."""
+INTERRUPTED = (-2, 130)
+_CODE = re.compile(r"BRR\d{3}", re.ASCII)
+
+
+class CheckCommand:
+    """Runs a program, or takes what is recorded, and holds it against a baseline."""
+
+    name = "check"
+    help = "fail where a program has become slower or has findings, for continuous integration"
+    takes_program = True
+
+    def prepare(self, parser: argparse.ArgumentParser) -> None:
+        """All options stand before the program, as for `gobrrr run`."""
+        parser.usage = "gobrrr check [options] script.py [args] | -m module [args] | -- command [args] | RECORDING"
+        parser.epilog = "exit codes: 0 nothing, 1 a regression or findings, 2 asked wrongly, 3 unreliable"
+        parser.add_argument(
+            "--against", action="append", default=[], metavar="BASELINE",
+            help="what `gobrrr run --json BASELINE script.py` has written, or a run's folder; may be given again",
+        )  # fmt: skip
+        parser.add_argument(
+            "--fail-on", metavar="WHAT",
+            help="codes and severities with commas between (default: critical; with --against none): BRR405,critical",
+        )  # fmt: skip
+        parser.add_argument(
+            "--tolerance", type=numbers.more_than_zero, default=100 * TOLERANCE, metavar="PERCENT",
+            help=f"by how much a step must surely be longer ({100 * TOLERANCE:.0f})",
+        )  # fmt: skip
+        parser.add_argument(
+            "--shares", action="store_true",
+            help="hold shares of the step against each other, not times: for a baseline from another computer",
+        )  # fmt: skip
+        parser.add_argument("--format", choices=FORMATS, help="default: by -o, or text")
+        parser.add_argument("-o", "--output", metavar="FILE", help="write the outcome to FILE too: .json .sarif")
+        parser.add_argument(
+            "--no-rehearsal", dest="rehearsal", action="store_false", help="as for `gobrrr run`: estimate savings"
+        )
+        price.add_option(parser)
+        redact.add_option(parser)
+
+    def run(self, args: argparse.Namespace) -> int:
+        """The exit code says it; raises GobrrrError for what was asked wrongly, before anything is started."""
+        from gobrrr.report.text.checked import UNRELIABLE
+
+        try:
+            return self._checked(args)
+        except (GobrrrError, BrokenPipeError):
+            raise
+        except Exception:  # a defect of ours: Python's own exit code for it would say that there is a regression
+            traceback.print_exc()
+            return UNRELIABLE
+
+    def _checked(self, args: argparse.Namespace) -> int:
+        from gobrrr.cli.verbs.report import check_target
+        from gobrrr.report.text.checked import Against, checked
+        from gobrrr.report.told.money import priced
+        from gobrrr.rules.verdict.regression import held_against
+
+        wanted = _wanted(args.fail_on or ("" if args.against else "critical"))
+        _check_order(args.program)
+        _form(args)
+        per_hour = price.asked(args)
+        check_target(args.output, (*args.against, *args.program[:1]))
+        before = [(word, _recorded(word)) for word in args.against]
+        kept = _kept(args.program)
+        report = priced(_recorded(kept), per_hour) if kept else self._ran(args, before, per_hour)
+        for _, each in before:
+            _check_machine(each, report.host, report.device.name if report.device else None, args.shares)
+        against = [Against(word, held_against(report, each, args.tolerance / 100, shares=args.shares))
+                   for word, each in before]  # fmt: skip
+        outcome = checked(report, wanted, against)
+        _tell(outcome, report, args, sys.stdout if kept else sys.stderr)
+        return outcome.exit_code
+
+    def _ran(self, args: argparse.Namespace, before: list[tuple[str, Report]], per_hour: float | None) -> Report:
+        """The report of the program, run now and told as `gobrrr run` tells it."""
+        from gobrrr.capture.process import launch
+        from gobrrr.capture.process.config import Config
+        from gobrrr.cli.verbs.run import program_of
+        from gobrrr.system import run_folder
+
+        command = program_of(args.program)
+        for _, each in before:
+            _check_machine(each, _here(), None, args.shares)
+        folder = run_folder.of_run(None, command)
+        code = launch.run(command, Config(str(folder.resolve())))
+        if code in INTERRUPTED:
+            raise KeyboardInterrupt
+        from gobrrr.pipeline import runs
+        from gobrrr.report.text.checked import UNRELIABLE
+
+        try:
+            runs.explain(folder, command, code, patterns=args.redact, rehearsal=args.rehearsal, price=per_hour)
+        except GobrrrError as error:  # asked rightly, and no verdict
+            raise GobrrrError(error.message, error.hint, UNRELIABLE) from None
+        except OSError:  # nobody reads stderr any more: the exit code is still asked for
+            streams.to_nowhere(2)
+        if code:
+            raise GobrrrError(f"the program ended with {code}: what it did until then is no verdict",
+                              f"the recording is kept: gobrrr report {folder}", UNRELIABLE)  # fmt: skip
+        return runs.load(folder / REPORT)
+
+
+def _wanted(text: str) -> tuple[str, ...]:
+    """Codes and severities of --fail-on. Raises GobrrrError for a word that is neither."""
+    from gobrrr.rules.model.finding import SEVERITIES
+
+    words = tuple(filter(None, (word.strip() for word in text.split(","))))
+    if text and not words:
+        raise GobrrrError(f"--fail-on {text!r} names nothing", f"codes or {', '.join(SEVERITIES)}, with commas between")
+    known = tuple(word.lower() if word.lower() in SEVERITIES else word.upper() for word in words)
+    for word, given in zip(known, words, strict=True):
+        if word not in SEVERITIES and not (_CODE.fullmatch(word) and _is_code(word)):
+            raise GobrrrError(f"--fail-on {given}: neither a code nor one of {', '.join(SEVERITIES)}", "gobrrr explain")
+    return known
+
+
+def _is_code(word: str) -> bool:
+    from gobrrr.rules import pages
+
+    return word in pages.codes()
+
+
+def _check_order(program: list[str]) -> None:
+    """Raises GobrrrError where our options stand among the program's: it would pass without looking. Behind `--` they
+    are the program's own."""
+    given = [word for word in program[1:] if word.partition("=")[0] in OWN or _kept(program[:1])]
+    if given and program[0] != "--":
+        raise GobrrrError(f"{given[0]} stands after {program[0]}, and would be the program's own",
+                          f"ours come first: gobrrr check {given[0]} ... {program[0]}; its own come behind dashes: "
+                          f"gobrrr check -- python {program[0]} {given[0]} ...")  # fmt: skip
+
+
+def _kept(program: list[str]) -> str:
+    """The one word that means a recording, a report or a trace, not a program; else empty."""
+    from gobrrr.recording.trace_files.sources import ARCHIVES, ENDINGS
+
+    if len(program) != 1 or program[0].startswith("-"):  # -m, --, or none
+        return ""
+    is_folder = Path(program[0]).is_dir() and not (Path(program[0]) / "__main__.py").exists()
+    return program[0] if is_folder or program[0].endswith((*ENDINGS, *ARCHIVES)) else ""
+
+
+def _recorded(word: str) -> Report:
+    """The report in a file or a run's folder, or that of a trace. Raises GobrrrError."""
+    from gobrrr.cli.verbs.report import find as find_report
+    from gobrrr.machine.model.unknown import UNKNOWN
+    from gobrrr.pipeline import runs, traces
+    from gobrrr.recording.trace_files.limits import DEFAULT
+    from gobrrr.recording.trace_files.sources import find
+    from gobrrr.report.live.progress import Patience
+
+    path = Path(word)
+    if not path.exists():
+        raise GobrrrError(f"{word}: no such file", MAKE)
+    if _holds_report(path):
+        return runs.load(find_report(path))
+    try:
+        sources = find([word])
+    except GobrrrError:
+        raise GobrrrError(f"{word}: neither a report of gobrrr nor a trace", MAKE) from None
+    if len(sources) > 1:
+        raise GobrrrError(f"{word} holds {len(sources)} traces", "name one of them")
+    with Patience(f"reading {word}"):
+        return traces.diagnosed(sources[0], UNKNOWN, DEFAULT)
+
+
+def _holds_report(path: Path) -> bool:
+    """Whether it is one, or a folder with one or with runs; a file says so in its first field."""
+    from gobrrr.system import files
+
+    if path.is_dir():
+        return (path / REPORT).is_file() or any(path.glob(f"*/{REPORT}"))
+    try:
+        with files.opened(path) as file:
+            return OURS in file.read(len(OURS) + 64)
+    except OSError as error:
+        raise GobrrrError(f"{path}: {error.strerror}", "is it yours to read?") from None
+
+
+def _here() -> str:
+    from gobrrr.machine.probe.fingerprint import of_hardware
+    from gobrrr.machine.probe.system_probe import probe
+
+    return of_hardware(probe())
+
+
+def _check_machine(before: Report, host: str, device: str | None, shares: bool) -> None:
+    """Raises GobrrrError for a baseline of another computer, unless shares are asked for."""
+    from gobrrr.rules.verdict.regression import elsewhere
+
+    if not shares and (reason := elsewhere(before, host, device)):
+        raise GobrrrError(f"{reason}, and times of two computers say nothing of the program",
+                          "record one here: gobrrr run --json baseline.json script.py; or compare shares of the step: "
+                          "--shares")  # fmt: skip
+
+
+def _tell(outcome: Checked, report: Report, args: argparse.Namespace, stream: TextIO) -> None:
+    """The outcome as text where the report was told, and in the form that was asked for into its file or to stdout."""
+    from gobrrr.cli.verbs.report import write
+    from gobrrr.report.text import checked
+    from gobrrr.report.text.page import Page
+    from gobrrr.report.text.report import laid_out, suited
+
+    form = _form(args)
+    width, color, ascii_only = suited(stream)
+    page = Page(width, ascii_only, os.getcwd())  # noqa: PTH109 - a string is wanted
+    text = laid_out(checked.blocks(outcome, page), width, color)
+    if form == "text" or stream is sys.stderr or args.output:
+        try:
+            stream.write(f"\n{text}" if stream is sys.stderr else text)
+        except OSError:  # nobody reads stderr any more: the exit code is still asked for
+            streams.to_nowhere(2)
+    if form == "text" and not args.output:
+        return
+    content = text.encode("utf-8", "replace") if form == "text" else _content(form, outcome, report)
+    if args.output:
+        write(Path(args.output), content)
+    else:
+        sys.stdout.buffer.write(content)
+
+
+def _form(args: argparse.Namespace) -> str:
+    """What was asked for, by name or by the file's suffix. Raises GobrrrError for a form that a check does not
+    have, and for a file that has no folder: a program may run for long before it is written."""
+    from gobrrr.report.forms.formats import by_suffix
+
+    form: str = args.format or by_suffix(args.output or "")
+    if form not in FORMATS:
+        raise GobrrrError(f"{args.output}: a check has no {form} form", f"one of {', '.join(FORMATS)}")
+    if args.output and not Path(args.output).absolute().parent.is_dir():
+        raise GobrrrError(f"cannot write {args.output}", "name a file in a folder that exists")
+    return form
+
+
+def _content(form: str, outcome: Checked, report: Report) -> bytes:
+    """Its own form as JSON; else the report's findings, with the regression where there is one."""
+    from gobrrr.report.forms import github, sarif
+    from gobrrr.report.text import checked
+
+    root = os.getcwd()  # noqa: PTH109 - a string is wanted
+    if form == "json":
+        return checked.to_json(outcome)
+    if form == "sarif":
+        return sarif.to_sarif(report, root, outcome.regression)
+    return github.to_github(report, root, outcome.regression).encode("utf-8", "replace")
+
+
+command = CheckCommand()

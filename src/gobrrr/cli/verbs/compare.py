@@ -1,0 +1,47 @@
+"""`gobrrr compare`: two recordings of one program, from runs or traces, step, ledger, findings and ops side by side."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from gobrrr.cli import price
+from gobrrr.cli.verbs.report import add_formats, check_target, format_of, put
+from gobrrr.report.forms import formats
+from gobrrr.report.forms.formats import View
+
+
+class CompareCommand:
+    """Reads two recordings; needs no torch for traces."""
+
+    name = "compare"
+    help = "hold two recordings of one program against each other, op by op"
+
+    def prepare(self, parser: argparse.ArgumentParser) -> None:
+        """Arguments of the verb."""
+        parser.add_argument("a", metavar="A", help="a folder that gobrrr run has written, or a trace")
+        parser.add_argument("b", metavar="B", help="the other one")
+        parser.add_argument("--ops", type=int, default=12, metavar="N", help="ops to list (12)")
+        add_formats(parser)
+        price.add_option(parser)
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Read both, compare, tell; raises GobrrrError for what cannot be read."""
+        from gobrrr.pipeline.comparing import compare
+        from gobrrr.report.live.progress import Patience
+        from gobrrr.report.text.comparison import show_comparison
+
+        formats.check(form := format_of(args), "comparison")
+        per_hour = price.asked(args)
+        check_target(args.output, (args.a, args.b))
+        with Patience(f"reading {args.a} and {args.b}"):
+            found = compare(args.a, args.b, per_hour)
+        num_ops = max(0, args.ops)
+        if form == "text" and not args.output:
+            show_comparison(found, sys.stdout, num_ops)
+        else:
+            put(formats.render(found, form, View(num_ops=num_ops)), args.output)
+        return 0
+
+
+command = CompareCommand()

@@ -1,0 +1,143 @@
+"""`gobrrr diagnose`: what a trace says that torch.profiler wrote elsewhere; many traces are the ranks of one job."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import fields
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gobrrr.cli import price, redact, streams
+from gobrrr.cli.verbs.report import add_formats, add_options, check_target, format_of, put, tell
+from gobrrr.errors import GobrrrError
+from gobrrr.pipeline import redaction
+from gobrrr.report.forms import formats
+from gobrrr.report.forms.formats import View
+from gobrrr.system.escape import plain
+
+if TYPE_CHECKING:  # the engine is imported where it is used: `gobrrr --help` must not wait for it
+    from collections.abc import Iterator
+
+    from gobrrr.ledger.job.ranks import Job
+    from gobrrr.machine.model.machine import Machine
+    from gobrrr.recording.run_folder.run import Recording
+    from gobrrr.recording.trace_files.limits import Limits
+    from gobrrr.recording.trace_files.sources import Source
+    from gobrrr.rules.verdict.report import Report
+
+
+class DiagnoseCommand:
+    """Reads files; needs no torch and no GPU."""
+
+    name = "diagnose"
+    help = "say what makes a program slow from the traces of torch.profiler"
+
+    def prepare(self, parser: argparse.ArgumentParser) -> None:
+        """Arguments of the verb."""
+        from gobrrr.recording.trace_files.limits import Limits, flag
+
+        parser.add_argument("traces", nargs="+", metavar="TRACE", help="files, folders, patterns or .tar archives")
+        add_formats(parser)
+        parser.add_argument("--json", metavar="FILE", help="write the report as JSON too")
+        parser.add_argument("--machine", metavar="FILE", help="ceilings of the traced machine (gobrrr machine --json)")
+        parser.add_argument("--jobs", type=int, default=0, metavar="N", help="processes for many traces (all cores)")
+        parser.add_argument("--portability", action="store_true", help="also what would matter on another device")
+        add_options(parser, tables=True)
+        price.add_option(parser)
+        redact.add_option(parser)
+        for field in fields(Limits):
+            parser.add_argument(flag(field.name), type=int, default=field.default, metavar="N", help=argparse.SUPPRESS)
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Read, account, judge, tell; raises GobrrrError for whatever people can mend."""
+        from gobrrr.pipeline import traces
+        from gobrrr.recording.trace_files.limits import Limits
+        from gobrrr.recording.trace_files.sources import find
+        from gobrrr.report.live.progress import Patience
+        from gobrrr.report.told.money import priced
+
+        _check_form(args, len(args.traces))
+        per_hour = price.asked(args)
+        for output in (args.output, args.json):
+            check_target(output, args.traces)
+        limits = Limits(**{field.name: getattr(args, f"max_{field.name}") for field in fields(Limits)})
+        machine = traces.machine_in(args.machine)
+        sources = find(args.traces, limits)
+        if len(sources) == 1:
+            with Patience(f"reading {sources[0]}"):
+                report, _, recording = traces.judged_trace(sources[0], machine, limits, args.portability)
+            _tell(redaction.redacted(priced(report, per_hour), args.redact), recording, args)
+            return 0
+        _check_form(args, len(sources))
+        if formats.draws(form := format_of(args)):
+            drawn = View(mask=redaction.masker(args.redact), ranks=_ranks(sources, machine, limits, args))
+            put(formats.pieces(None, form, drawn, args.output or ""), args.output)
+            return 0
+        job = traces.job(sources, machine, limits, args.jobs)
+        if all(each.error for each in job.ranks):
+            raise GobrrrError(job.ranks[0].error, "none of these files could be read")
+        _tell_job(redaction.redacted(job, args.redact), args)
+        return 0
+
+
+def _tell(report: Report, recording: Recording, args: argparse.Namespace) -> None:
+    from gobrrr.ledger.steps.profiled_window import profiled_window
+    from gobrrr.report.forms.json import to_json
+    from gobrrr.report.timeline.timeline import timeline
+
+    if args.json:
+        _write(args.json, to_json(report))
+    form = format_of(args)
+    view = View(str(Path.cwd()), mask=redaction.masker(args.redact),
+                timeline=timeline(profiled_window(recording)) if form == "html" else None,
+                ranks=[(report, recording)] if formats.draws(form) else ())  # fmt: skip
+    tell(report, view, args)
+
+
+def _ranks(
+    sources: list[Source], machine: Machine, limits: Limits, args: argparse.Namespace
+) -> Iterator[tuple[Report, Recording]]:
+    """Each trace with what is found in it, one after another; those that cannot be read are named, and left out.
+    Raises GobrrrError where none can be."""
+    from gobrrr.pipeline.traces import judged_trace
+
+    failed = []
+    for source in sources:
+        try:
+            report, _, recording = judged_trace(source, machine, limits, args.portability)
+        except GobrrrError as error:
+            failed.append(error)
+            streams.say(f"gobrrr: left out: {plain(error.message)}")
+            continue
+        yield redaction.redacted(report, args.redact), recording
+    if len(failed) == len(sources):
+        raise GobrrrError(failed[0].message, "none of these files could be read")
+
+
+def _tell_job(job: Job, args: argparse.Namespace) -> None:
+    from gobrrr.report.told.job import show_job
+
+    if args.json:
+        _write(args.json, formats.render(job, "json", View()))
+    form = format_of(args)
+    if form == "text" and not args.output:
+        show_job(job, sys.stdout)
+    else:
+        put(formats.render(job, form, View()), args.output)
+
+
+def _check_form(args: argparse.Namespace, num_traces: int) -> None:
+    """Raises GobrrrError for a form that a job of several ranks does not have, before anything is read."""
+    if num_traces > 1:
+        formats.check(format_of(args), "job")
+
+
+def _write(file: str, content: bytes) -> None:
+    try:
+        Path(file).write_bytes(content)
+    except OSError as error:
+        raise GobrrrError(f"{file}: {error.strerror}", "name another file") from None
+
+
+command = DiagnoseCommand()

@@ -1,0 +1,79 @@
+"""`gobrrr explain`: the codes, and the page of one."""
+
+from __future__ import annotations
+
+import argparse
+import difflib
+import re
+import sys
+
+from gobrrr.errors import GobrrrError
+from gobrrr.rules import pages
+
+_CODE = re.compile(r"(?:BRR)?(\d{3})", re.IGNORECASE)
+
+
+class ExplainCommand:
+    """Shows the pages of rules; needs no torch."""
+
+    name = "explain"
+    help = "what a code such as BRR401 means, and how to mend it by hand"
+
+    def prepare(self, parser: argparse.ArgumentParser) -> None:
+        """Arguments of the verb."""
+        parser.add_argument("code", nargs="?", metavar="CODE", help="BRR401, 401 or a finding's name; none: list them")
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Print the list or the page; raises GobrrrError for a code that does not exist."""
+        if args.code is None:
+            print(_listing())
+        else:
+            _show(page(args.code))
+        return 0
+
+
+def page(word: str) -> str:
+    """The Markdown page of a code (`BRR401`, `brr401`, `401`) or of a finding's name."""
+    number = _CODE.fullmatch(word)
+    code = f"BRR{number[1]}" if number else _names().get(word.lower(), "")
+    if text := pages.text_of(code):
+        return text
+    raise GobrrrError(f"there is no code '{word}'", _nearest(f"BRR{number[1]}" if number else word))
+
+
+def _nearest(word: str) -> str:
+    """A hint that names the codes whose number or name is most like `word`."""
+    known = {code: code for code in pages.codes()} | _names()
+    near = difflib.get_close_matches(word, sorted(known), n=3, cutoff=0.75)
+    codes = dict.fromkeys(known[name] for name in near)
+    return f"did you mean {' or '.join(codes)}?" if codes else "gobrrr explain lists them all"
+
+
+def _names() -> dict[str, str]:
+    """Finding's name to code."""
+    from gobrrr.rules import load
+
+    return {rule.name.lower(): code for code, rule in load().items()}
+
+
+def _listing() -> str:
+    from gobrrr.rules import load
+
+    rules = load().values()
+    width = max((len(rule.name) for rule in rules), default=0)
+    lines = [f"{rule.code}  {rule.name:<{width}}  {rule.bound}" for rule in rules]
+    return "\n".join([*lines, "", f"{len(lines)} codes; one in full: gobrrr explain CODE"])
+
+
+def _show(text: str) -> None:
+    """Formatted for a terminal, as it stands for a file or a pipe."""
+    if not sys.stdout.isatty():
+        print(text.rstrip())
+        return
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    Console().print(Markdown(text))
+
+
+command = ExplainCommand()

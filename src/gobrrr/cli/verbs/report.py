@@ -1,0 +1,228 @@
+"""`gobrrr report`: show a run again, in another form."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gobrrr.cli import file_kinds, numbers, price, redact, streams
+from gobrrr.errors import GobrrrError
+from gobrrr.ledger.model.groupings import WAYS
+from gobrrr.pipeline import redaction
+from gobrrr.pipeline.file_names import RECEIPT, REPORT
+from gobrrr.report.forms import formats
+from gobrrr.report.forms.formats import View
+from gobrrr.report.text.sort_columns import SORTS
+from gobrrr.system import files
+
+if TYPE_CHECKING:  # the renderers are imported where they are used: `gobrrr --help` must not wait for them
+    from gobrrr.recording.run_folder.run import Recording
+    from gobrrr.rules.verdict.report import Report
+    from gobrrr.trial.receipt.receipt import Receipt
+
+RUNS = ".gobrrr"
+TEN = 10
+"""Rows of a table where no number is said."""
+NO_NUMBER = -1
+"""What `--ops` is without one."""
+
+
+class ReportCommand:
+    """Re-renders `.gobrrr/<run>/report.json`, or the receipt of a tuning; needs no torch."""
+
+    name = "report"
+    help = "show the report of an earlier run again"
+
+    def prepare(self, parser: argparse.ArgumentParser) -> None:
+        """Arguments of the verb."""
+        parser.add_argument(
+            "run", nargs="?", default=RUNS, help=f"its folder, {REPORT} or {RECEIPT} (default: the latest)"
+        )
+        add_formats(parser)
+        add_options(parser, tables=True)
+        price.add_option(parser)
+        redact.add_option(parser)
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Read, render, write; raises GobrrrError for what is not a report and for a file that cannot be written."""
+        from gobrrr.pipeline.runs import load
+        from gobrrr.report.told.money import priced
+
+        file = find(Path(args.run))
+        check_target(args.output, [str(file)])
+        if (noun := file_kinds.other(file)) is not None:
+            return _tell_other(redaction.redacted(noun, args.redact), args)
+        report, form = redaction.redacted(priced(load(file), price.asked(args)), args.redact), format_of(args)
+        view = View(str(Path.cwd()), mask=redaction.masker(args.redact), recorded_ns=file.stat().st_mtime_ns)
+        if formats.draws(form):
+            view = view._replace(ranks=ranks_beside(file, report, args))
+        tell(report, beside(view, file, report) if form == "html" else view, args)
+        return 0
+
+
+def find(path: Path) -> Path:
+    """The report or receipt that `path` means: itself, the one in it, or the latest of the runs in it."""
+    if path.is_file():
+        return path
+    for name in (REPORT, RECEIPT):
+        if (path / name).is_file():
+            return path / name
+    found = [run for name in (REPORT, RECEIPT) for run in path.glob(f"*/{name}")] if path.is_dir() else []
+    runs = [run for run in found if run.is_file()]
+    if not runs:
+        raise GobrrrError(f"{path}: no {REPORT} here", "make one with: gobrrr run script.py")
+    return max(runs, key=lambda run: (run.stat().st_mtime_ns, str(run)))
+
+
+def beside(view: View, file: Path, report: Report) -> View:
+    """With every step's time and one step's timeline, where the recording lies beside its report and can be read."""
+    from gobrrr.ledger.steps.profiled_window import profiled_window
+    from gobrrr.recording.run_folder.run import load_run
+    from gobrrr.report.live.progress import Patience
+    from gobrrr.report.timeline.timeline import timeline
+    from gobrrr.report.told.history import step_times
+
+    with Patience(f"reading the recording in {file.parent}"):
+        try:
+            recordings = load_run(file.parent)
+        except (GobrrrError, OSError):
+            return view
+        own = next((recording for recording in recordings if recording.start.rank == report.rank), None)
+        return view if own is None else view._replace(steps=step_times(own), timeline=timeline(profiled_window(own)))
+
+
+def ranks_beside(file: Path, report: Report, args: argparse.Namespace) -> list[tuple[Report | None, Recording | None]]:
+    """Every rank's recording that lies beside the first one's report, each with its own report; the report alone where
+    there is none, which is said."""
+    from gobrrr.pipeline.runs import file_of, load
+    from gobrrr.recording.run_folder.run import load_run
+    from gobrrr.report.timeline.perfetto import WHOLE
+
+    try:
+        recordings = load_run(file.parent)
+    except (GobrrrError, OSError):
+        recordings = []
+    found: list[tuple[Report | None, Recording | None]] = []
+    for recording in recordings:
+        own = file.parent / file_of(recording, recordings[0])
+        told = redaction.redacted(load(own), args.redact) if own != file and own.is_file() else None
+        found.append((report if own == file else told, recording))
+    if file.name != REPORT and found:  # one rank's own report was named
+        found = [(told, recording) for told, recording in found if told is report]
+    if not found or not any(recording and recording.window("profile") for _, recording in found):
+        streams.say(f"gobrrr: {WHOLE}")
+    return found or [(report, None)]
+
+
+def add_formats(parser: argparse.ArgumentParser) -> None:
+    """--format and -o."""
+    parser.add_argument("--format", choices=formats.names(), help="default: by -o, or text")
+    suffixes = " ".join(form.suffixes[0] for form in formats.FORMATS if form.suffixes)
+    parser.add_argument("-o", "--output", metavar="FILE", help=f"write to FILE instead of standard output: {suffixes}")
+
+
+def format_of(args: argparse.Namespace) -> str:
+    """The form that was asked for, by name or by the file's suffix."""
+    return args.format or formats.by_suffix(args.output or "")
+
+
+def add_options(parser: argparse.ArgumentParser, tables: bool = False) -> None:
+    """How much of a report is shown as text; `tables`: or one table of all its ops."""
+    parser.add_argument("-v", "--verbose", action="store_true", help="the whole report, not its first 30 lines")
+    ten = "the ten most expensive ops, not three"
+    if not tables:
+        parser.add_argument("--ops", action="store_true", help=ten)
+        return
+    parser.add_argument(
+        "--ops",
+        nargs="?",
+        type=_rows,
+        const=NO_NUMBER,
+        default=0,
+        metavar="N",
+        help=f"{ten}; N: a table of so many",
+    )
+    parser.add_argument("--by", choices=WAYS, help="a table of all ops instead, summed by op, shape, line or module")
+    parser.add_argument(
+        "--sort", choices=SORTS, help="what that table is sorted by (self; where a device works, device)"
+    )
+
+
+def _rows(word: str) -> int:
+    """The number after `--ops`; what main() writes where a file follows has none."""
+    return numbers.at_least_one(word) if word else NO_NUMBER
+
+
+def wants_table(args: argparse.Namespace) -> bool:
+    """Whether one table of ops was asked for, and not the report."""
+    return bool(args.by or args.sort or args.ops > 0)
+
+
+def tell(report: Report, view: View, args: argparse.Namespace) -> None:
+    """Into the file of -o, or to stdout: text as it suits the terminal, other forms as they are."""
+    form = format_of(args)
+    if form == "text" and wants_table(args):
+        from gobrrr.report.text import op_tables
+
+        num = args.ops if args.ops > 0 else TEN
+        shown = op_tables.show(report, None if args.output else sys.stdout, args.by or "op", args.sort, num)
+        put(shown.encode("utf-8", "replace"), args.output)
+    elif form == "text" and not args.output:
+        from gobrrr.report.text import report as text
+
+        text.show(report, sys.stdout, verbose=args.verbose, ops=bool(args.ops), mask=view.mask)
+    elif formats.draws(form):
+        put(formats.pieces(report, form, view, args.output or ""), args.output)
+    else:
+        put(formats.render(report, form, view), args.output)
+
+
+def _tell_other(noun: Receipt, args: argparse.Namespace) -> int:
+    form = format_of(args)
+    if form == "text" and not args.output:
+        from gobrrr.report.text import tuning
+
+        tuning.show(noun, sys.stdout)
+    else:
+        put(formats.render(noun, form, View(str(Path.cwd()))), args.output)
+    return 0
+
+
+def put(content: bytes | Iterable[bytes], output: str | None) -> None:
+    """Into the file of -o, or to stdout; `content` may come in pieces."""
+    if output:
+        write(Path(output), content)
+    else:
+        sys.stdout.buffer.writelines([content] if isinstance(content, bytes) else content)
+
+
+RECORDED = "rank*"
+"""What a run's folder has of its ranks: rank0.journal, rank0.window1-4.trace.json."""
+
+
+def check_target(output: str | None, inputs: Iterable[str]) -> None:
+    """Raises GobrrrError where writing would overwrite what is to be read."""
+    every = [Path(word) for word in inputs]
+    folders = [path.parent if path.name in (REPORT, RECEIPT) else path for path in every]
+    recorded = [file for folder in folders for file in folder.glob(RECORDED)]
+    if output and any(same(file, Path(output)) for file in (*every, *recorded) if file.is_file()):
+        raise GobrrrError(f"{output} is what is read, and would be overwritten", "name another file")
+
+
+def same(a: Path, b: Path) -> bool:
+    """Whether two names are of one file that is there."""
+    return b.exists() and a.samefile(b)
+
+
+def write(path: Path, content: bytes | Iterable[bytes]) -> None:
+    """All or nothing: an interrupted write leaves the older file as it was."""
+    try:
+        files.put(path, content)
+    except OSError as error:
+        raise GobrrrError(f"{path}: {error.strerror}", "name another file") from None
+
+
+command = ReportCommand()

@@ -1,0 +1,150 @@
+"""`gobrrr run`: the program as it is, then its diagnosis on stderr and in the run's folder."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gobrrr.cli import numbers, price, redact, streams
+from gobrrr.cli.verbs.report import add_options
+from gobrrr.errors import GobrrrError
+
+if TYPE_CHECKING:
+    from gobrrr.trial.receipt.recipe import Recipe
+
+_SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0}
+_BYTES = {"MB": 1e6, "GB": 1e9, "MIB": 1 << 20, "GIB": 1 << 30}
+
+
+class Run:
+    """Run a program as it is and say what makes it slow."""
+
+    name = "run"
+    help = "run a program as it is and say what makes it slow"
+    takes_program = True
+
+    def prepare(self, parser: argparse.ArgumentParser) -> None:
+        """All options stand before the program; what follows it is the program's own."""
+        parser.usage = "gobrrr run [options] script.py [args] | -m module [args] | -- command [args]"
+        parser.add_argument("-o", dest="folder", metavar="DIR", help="folder for the recording (default .gobrrr/<run>)")
+        parser.add_argument("--json", metavar="FILE", help="write the report as JSON (gobrrr.report/1)")
+        parser.add_argument(
+            "--steps", type=numbers.at_least_one, default=0, metavar="N", help="steps to profile (default: 2 to 8)"
+        )
+        parser.add_argument(
+            "--stop-after", type=numbers.at_least_one, default=0, metavar="N", help="end the program after N steps"
+        )
+        parser.add_argument(
+            "--budget", default="60s,512MB", metavar="T[,B]", help="most time and memory for the close looks"
+        )
+        parser.add_argument("--recipe", metavar="FILE", help="apply the remedies of a recipe that `gobrrr tune` wrote")
+        parser.add_argument(
+            "--no-rehearsal", dest="rehearsal", action="store_false",
+            help="estimate savings instead of trying remedies on the program's own ops afterwards (at most 10 s)",
+        )  # fmt: skip
+        parser.add_argument("--portability", action="store_true", help="also show what would stall a GPU")
+        add_options(parser)
+        price.add_option(parser)
+        redact.add_option(parser)
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Run, report, and leave with the program's own exit code."""
+        from gobrrr.capture.process import launch
+        from gobrrr.capture.process.config import SESSION, Config
+        from gobrrr.system import run_folder
+
+        command = program_of(args.program)
+        budget_ns, budget_bytes = parse_budget(args.budget)
+        price.asked(args)  # before anything is started
+        if args.json:
+            _check_target(Path(args.json))
+        recipe = self._recipe(args.recipe, command) if args.recipe else None
+        folder = run_folder.of_run(args.folder, command)
+        config = Config(
+            str(folder.resolve()), steps=args.steps, stop_after=args.stop_after,
+            budget_ns=budget_ns, budget_bytes=budget_bytes,
+            watcher="gobrrr.remedies.mechanism.watcher:Treated" if recipe else SESSION,
+            remedies=",".join(recipe.names) if recipe else None,
+        )  # fmt: skip
+        code = launch.run(command, config, self._variables(recipe))
+        try:
+            self._tell(args, recipe, folder, command, code)
+        except OSError:  # nobody reads stderr any more: the program's exit code is still asked for
+            streams.to_nowhere(2)
+        return launch.leave_as(code)
+
+    def _tell(
+        self, args: argparse.Namespace, recipe: Recipe | None, folder: Path, command: list[str], code: int
+    ) -> None:
+        from gobrrr.pipeline import runs  # not before: the program is started from a small process, without threads
+
+        self._tell_of(recipe, folder)
+        runs.tell(
+            folder, command, code, json_file=args.json, shown={"verbose": args.verbose, "ops": args.ops},
+            portability=args.portability, patterns=args.redact, rehearsal=args.rehearsal, price=price.asked(args),
+        )  # fmt: skip
+        sys.stderr.flush()
+
+    def _recipe(self, file: str, command: list[str]) -> Recipe:
+        """Read, checked, and compared with what is here; raises GobrrrError before anything is started."""
+        from gobrrr.cli import recipe as recipes
+
+        found = recipes.read(Path(file))
+        for said in recipes.misfits(found, command):
+            streams.say(f"gobrrr: recipe: {said}")
+        return found
+
+    def _variables(self, recipe: Recipe | None) -> dict[str, str]:
+        if recipe is None:
+            return {}
+        from gobrrr.remedies import registry
+
+        return registry.environment(recipe.names, recipe.options)
+
+    def _tell_of(self, recipe: Recipe | None, folder: Path) -> None:
+        if recipe is not None:
+            from gobrrr.cli.recipe import outcome
+
+            for said in outcome(recipe, folder):
+                streams.say(f"gobrrr: {said}")
+
+
+def program_of(words: list[str]) -> list[str]:
+    """The plain command of what follows a verb's options. Raises GobrrrError."""
+    from gobrrr.capture.process.launch import command_line
+
+    if words[:1] == ["-m"]:
+        if len(words) < 2:
+            raise GobrrrError("-m wants a module", "gobrrr run -m package.module [args]")
+        return command_line(words[1:], module=True, command=False)
+    if words[:1] == ["--"]:
+        return command_line(words[1:], module=False, command=True)
+    return command_line(words, module=False, command=False)
+
+
+def parse_budget(text: str) -> tuple[int, int]:
+    """'30s', '200MB' or '30s,200MB' as (ns, bytes); what is not named keeps its default. Raises GobrrrError."""
+    found = [60_000_000_000, 512_000_000]
+    for part in filter(None, (p.strip() for p in text.split(","))):
+        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]+)?", part)
+        unit = (match.group(2) or "s") if match else ""
+        if match and unit.lower() in _SECONDS:
+            found[0] = int(float(match.group(1)) * _SECONDS[unit.lower()] * 1e9)
+        elif match and unit.upper() in _BYTES:
+            found[1] = int(float(match.group(1)) * _BYTES[unit.upper()])
+        else:
+            raise GobrrrError(
+                f"cannot read the budget {part!r}", "say --budget 30s, --budget 200MB or both with a comma"
+            )
+    return found[0], found[1]
+
+
+def _check_target(file: Path) -> None:
+    if file.is_dir() or not file.absolute().parent.is_dir():
+        raise GobrrrError(f"cannot write {file}", "name a file in a folder that exists")
+
+
+command = Run()

@@ -1,0 +1,99 @@
+"""`gobrrr top`: a program that `gobrrr run` watches, while it runs. It only reads: the run's folder and /proc."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gobrrr.cli.interrupts import Interrupts
+from gobrrr.cli.verbs.report import RUNS, put
+
+if TYPE_CHECKING:
+    from gobrrr.cli.screen import Screen
+    from gobrrr.pipeline.watching import Watching
+
+FORMS = ("text", "json")
+EVERY_S = 1.0
+"""Between two looks: the program's side writes twenty times as often."""
+
+
+class Top:
+    """A live view on a terminal, one snapshot elsewhere."""
+
+    name = "top"
+    help = "watch a program that runs under gobrrr: step time, trend, memory, doubts"
+
+    def prepare(self, parser: argparse.ArgumentParser) -> None:
+        """Arguments of the verb."""
+        parser.add_argument("run", nargs="?", default=RUNS, help="its folder (default: the newest that runs)")
+        parser.add_argument("--once", action="store_true", help="one snapshot, then end, as where there is no terminal")
+        parser.add_argument("--format", choices=FORMS, help="json: one snapshot (gobrrr.top/1)")
+        parser.add_argument("--json", action="store_true", help="the same as --format json")
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Until the program ends or `q` is typed. Raises GobrrrError where there is no run to be seen."""
+        from gobrrr.cli.screen import can_redraw
+        from gobrrr.pipeline.watching import Watching, folder_of, running
+
+        path = Path(args.run)
+        form = "json" if args.json else args.format or "text"
+        watching = Watching(running(path) if args.run == RUNS else folder_of(path))
+        if form == "text" and not args.once and can_redraw(sys.stdout):
+            return _live(watching)
+        return _once(watching, form)
+
+
+def _once(watching: Watching, form: str) -> int:
+    from gobrrr.report.forms import formats
+    from gobrrr.report.live import top
+    from gobrrr.report.live.progress import Patience
+
+    with Patience(f"reading the recording in {watching.folder}"):
+        watching.look()
+        while watching.behind:
+            watching.look()
+    if form == "text":
+        top.show(watching.now(), sys.stdout)
+    else:
+        put(formats.render(watching.now(), form, formats.View()), None)
+    return 0
+
+
+def _live(watching: Watching) -> int:
+    """Draws until there is nothing more to come, and leaves the last picture on the screen that was there before."""
+    from gobrrr.cli.screen import Screen
+    from gobrrr.report.live import top
+
+    with Interrupts() as interrupts:
+        try:
+            with Screen(sys.stdout) as screen:
+                if not _until_the_end(watching, screen):
+                    return 0
+            top.show(watching.now(), sys.stdout)
+            sys.stdout.flush()
+        except KeyboardInterrupt:
+            return interrupts.exit_code
+    return 0
+
+
+def _until_the_end(watching: Watching, screen: Screen) -> bool:
+    """Whether the program's end was seen, and not a `q` before it."""
+    from gobrrr.recording.live.now import CUT, ENDED
+    from gobrrr.report.live import top
+    from gobrrr.report.text import report
+
+    while True:
+        watching.look()
+        found, (columns, rows) = watching.now(), screen.size
+        _, color, ascii_only = report.suited(sys.stdout)
+        width = min(report.WIDTH, columns)
+        screen.draw(top.render(found, width=width, color=color, ascii_only=ascii_only, rows=rows, keys=True))
+        if found.state in (ENDED, CUT) and not watching.behind:
+            return True
+        if screen.key(0.0 if watching.behind else EVERY_S) in ("q", "Q"):
+            return False
+
+
+command = Top()

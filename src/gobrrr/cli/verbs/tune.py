@@ -1,0 +1,132 @@
+"""`gobrrr tune`: try the remedies on the program's own step, keep what is proven, leave a recipe and a receipt."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gobrrr.cli import numbers, price, redact, writes
+from gobrrr.errors import UNMEASURED, GobrrrError
+from gobrrr.pipeline import redaction
+
+if TYPE_CHECKING:
+    from gobrrr.trial.receipt.receipt import Receipt
+
+LAUNCHERS = ("torchrun", "torch.distributed.run", "torch.distributed.launch", "accelerate", "accelerate-launch",
+             "accelerate.commands.launch", "deepspeed", "horovodrun", "mpirun", "mpiexec")  # fmt: skip
+OPEN = 3
+"""Exit codes; see docs/decisions/0014-tune-is-a-race.md."""
+
+
+class Tune:
+    """Try remedies on the program's own step and keep what helps."""
+
+    name = "tune"
+    help = "try remedies on the program's own step, keep what is proven to help"
+    takes_program = True
+
+    def prepare(self, parser: argparse.ArgumentParser) -> None:
+        """All options stand before the program."""
+        parser.usage = "gobrrr tune [options] script.py [args] | -m module [args] | -- command [args]"
+        parser.add_argument("-o", dest="folder", metavar="DIR", help="folder for the results (default .gobrrr/<run>)")
+        parser.add_argument(
+            "--minutes",
+            type=numbers.more_than_zero,
+            default=10.0,
+            metavar="M",
+            help="wall time to spend, all in all (10)",
+        )
+        parser.add_argument(
+            "--try", dest="named", type=names, default=(), metavar="A,B",
+            help="remedies to try whatever the diagnosis says; semantic ones are tried only so",
+        )  # fmt: skip
+        parser.add_argument("--without", type=names, default=(), metavar="A,B", help="remedies not to try")
+        parser.add_argument(
+            "--remedies", "--only", dest="only", type=names, default=(), metavar="A,B", help="these alone"
+        )
+        parser.add_argument(
+            "--objective", choices=("time", "memory", "throughput"), default="time",
+            help="what to make smaller: time, the time of a step; memory, its peak, whatever the step then takes; "
+            "throughput, the time per sample (time)",
+        )  # fmt: skip
+        parser.add_argument("--resume", metavar="DIR", help="go on with a tuning that was interrupted")
+        parser.add_argument("--seed", type=int, default=0, help="of the order of blocks (0)")
+        writes.add_options(parser)
+        price.add_option(parser)
+        redact.add_option(parser)
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Diagnose, try, confirm, write; Ctrl-C leaves a valid receipt of what was finished."""
+        from gobrrr.cli.interrupts import Interrupts
+        from gobrrr.cli.verbs import run as run_verb
+        from gobrrr.pipeline import tuning
+        from gobrrr.system import run_folder
+        from gobrrr.trial.sandbox import workspace
+        from gobrrr.trial.statistics.objective import OBJECTIVES
+
+        command, per_hour = run_verb.program_of(args.program), price.asked(args)
+        _check_ranks(command)
+        workspace.check(Path.cwd())
+        limits = writes.limits(args)
+        folder = _resumed(args.resume) if args.resume else run_folder.of_run(args.folder, command, "tune-")
+        wishes = tuning.Wishes(
+            seconds=args.minutes * 60, named=args.named, without=args.without, only=args.only, seed=args.seed,
+            limits=limits, redact=args.redact, objective=OBJECTIVES[args.objective],
+        )  # fmt: skip
+        with Interrupts() as interrupts:
+            try:
+                outcome = tuning.tune(command, Path.cwd(), folder, wishes, sys.stderr, interrupts.at_first)
+                tuning.tell(outcome, redaction.shown(args.program, args.redact), sys.stderr, per_hour)
+            except KeyboardInterrupt:
+                return interrupts.exit_code
+        return exit_code(outcome.receipt, interrupts.exit_code)
+
+
+def _check_ranks(command: Sequence[str]) -> None:
+    """Raises GobrrrError for a program of several ranks: an arm is one process, and nothing was run yet."""
+    from gobrrr.capture.process.interpreter import program_of
+    from gobrrr.trial.arm.in_process import world_size
+
+    words = (Path(command[0]).name, Path(program_of(command)).name)
+    launcher = next((word for word in words if word in LAUNCHERS), "")
+    if launcher or world_size() > 1:
+        raise GobrrrError(
+            f"{launcher or 'WORLD_SIZE'} starts several ranks, and gobrrr tune measures programs of one process",
+            "tune one rank's program by itself: gobrrr tune train.py",
+        )
+
+
+def exit_code(receipt: Receipt, interrupted: int = 130) -> int:
+    """0: something was kept, or nothing helps. OPEN: something may help that there was no time to confirm, or to try.
+    UNMEASURED: nothing is known of any remedy. `interrupted`: of what did not come to its end, 128 and the signal."""
+    if not receipt.complete:
+        return interrupted
+    if not receipt.measured:
+        return UNMEASURED
+    ends = [trial.verdict for trial in receipt.trials if trial.purpose in ("guard", "final")]
+    answered = not receipt.likely or (ends and ends[-1] not in ("inconclusive", "failed"))
+    return 0 if receipt.kept or (answered and not receipt.left) else OPEN
+
+
+def _resumed(folder: str) -> Path:
+    """The folder of an earlier tuning. Raises GobrrrError for what is none, and where a link would lead out of it."""
+    from gobrrr.pipeline.file_names import LEFT
+
+    found = Path(folder)
+    if not any((found / name).is_file() for name in LEFT):
+        raise GobrrrError(f"{folder} holds no tuning to go on with", "name the folder that `gobrrr tune` wrote into")
+    for entry in (*found.iterdir(), *(found / "diagnosis").glob("*")):
+        if entry.is_symlink():
+            raise GobrrrError(f"{entry} is a link, which gobrrr tune makes none of", "tune into a new folder")
+    return found
+
+
+def names(text: str) -> tuple[str, ...]:
+    """Words between commas."""
+    return tuple(filter(None, (word.strip() for word in text.split(","))))
+
+
+command = Tune()

@@ -1,0 +1,263 @@
+"""`gobrrr verify`: measure a receipt's recipe once more, on this machine, and say whether it still holds.
+
+A receipt is a file, and its command a stranger's until this user's own mark says otherwise: it is shown, and started
+when somebody agrees. A command that is typed here needs no asking.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING
+
+from gobrrr.cli import numbers, writes
+from gobrrr.errors import GobrrrError
+
+if TYPE_CHECKING:
+    from gobrrr.guard.model.verdict import Guarded
+    from gobrrr.trial.race.referee import Program
+    from gobrrr.trial.receipt.confirmed import Measured
+    from gobrrr.trial.receipt.receipt import Receipt, Speedup
+
+DIFFERS = 3
+"""Exit code where the repeated measurement contradicts the receipt."""
+LONGEST_STEP_NS = 600e9
+"""What a receipt may say of a step's length: patience follows from it."""
+LONGEST_WORD, LONGEST_COMMAND = 128 << 10, 1 << 20
+"""Characters of a word, which Linux bounds (MAX_ARG_STRLEN), and of a command: half of what it takes by default."""
+OTHER_SCRIPT = "the script is not the one that the receipt was measured with: what is found here is not of that one"
+
+
+class Verify:
+    """Repeat the final measurement of a receipt."""
+
+    name = "verify"
+    help = "repeat a receipt's measurement here"
+
+    def prepare(self, parser: argparse.ArgumentParser) -> None:
+        """The receipt, how long it may take, and the program where the receipt's own is not to be taken."""
+        parser.usage = "gobrrr verify [options] receipt.json [-- script.py [args]]"
+        parser.add_argument("receipt", help="receipt.json of a tuning")
+        parser.add_argument(
+            "program", nargs="*", help="the program, where the receipt does not hold all of its command"
+        )
+        parser.add_argument(
+            "--minutes",
+            type=numbers.more_than_zero,
+            default=2.0,
+            metavar="M",
+            help="time for the measurement, starts among it (2)",
+        )
+        parser.add_argument("--seed", type=int, default=1, help="of the order of blocks (1)")
+        writes.add_options(parser)
+        parser.add_argument("--yes", action="store_true", help="start the receipt's command without asking")
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Measure and guard; 0 where the recipe is better here, by what the receipt is of, with its numbers intact,
+        else 3; 4 where not started."""
+        from gobrrr.remedies import registry
+        from gobrrr.trial.receipt import receipt as receipts
+        from gobrrr.trial.statistics.objective import OBJECTIVES
+
+        file = Path(args.receipt)
+        before = receipts.read(file)
+        if not before.kept or before.speedup is None:
+            raise GobrrrError(f"{file} kept no remedy: there is nothing to repeat", "tune the program again")
+        if before.objective not in OBJECTIVES:
+            known = ", ".join(OBJECTIVES)
+            raise GobrrrError(f"{file} is of another objective than {known}", "take the gobrrr that wrote it")
+        _check_figures(before, file)
+        limits = writes.limits(args)
+        program = _typed(before, args.program) if args.program else _named(before, file, args)
+        registry.environment(before.kept, before.options)  # both are checked before anything is started
+        with tempfile.TemporaryDirectory(prefix="gobrrr-verify-", ignore_cleanup_errors=True) as folder:
+            return _measured(before, program._replace(limits=limits), Path(folder), args)
+
+
+def _check_figures(before: Receipt, file: Path) -> None:
+    """Raises GobrrrError for a receipt whose figures are none, or of another objective than it says."""
+    claimed = [each for each in (before.speedup, before.memory) if each is not None]
+    if any(not 0 < each.low <= each.median <= each.high for each in claimed):
+        raise GobrrrError(f"{file} claims a figure outside its own interval", "tune the program again")
+    if (before.objective == "memory") != (before.memory is not None):
+        raise GobrrrError(f"{file} has no figure of its objective, {before.objective}", "tune the program again")
+
+
+def _tell_of_the_script(before: Receipt, command: Sequence[str], source: Path) -> None:
+    """In one line, before anything runs, where the script is not the receipt's; it runs all the same."""
+    from gobrrr.cli import streams
+    from gobrrr.pipeline.tuning import script_digest
+
+    here = script_digest(command, source)
+    if before.script_sha256 and here and here != before.script_sha256:
+        streams.say(f"gobrrr: receipt: {OTHER_SCRIPT}")
+
+
+def _typed(before: Receipt, words: list[str]) -> Program:
+    """The program that was typed, in this folder. Raises GobrrrError where it is not the receipt's."""
+    from gobrrr.cli import consent
+    from gobrrr.cli.verbs.run import program_of
+    from gobrrr.pipeline import redaction
+    from gobrrr.system.escape import command_line
+    from gobrrr.trial.race.referee import Program
+    from gobrrr.trial.sandbox import workspace
+
+    command = program_of(words)
+    stored, typed = _as_typed(before.command), _as_typed(command)
+    if len(stored) != len(typed) or not all(map(_fits, stored, typed)):
+        raise GobrrrError(
+            f"this is not the program of the receipt, which is {command_line(stored)}",
+            "type what stands there, with its masked values in full",
+        )
+    workspace.check(Path.cwd())
+    consent.show(redaction.shown(command), str(Path.cwd()), _doing(before))
+    _tell_of_the_script(before, command, Path.cwd())
+    return Program(
+        tuple(command), Path.cwd(), _step_ns(before), before.loop, options=before.options, consented=before.kept
+    )
+
+
+def _as_typed(command: Sequence[str]) -> list[str]:
+    """A command as it stands behind a verb: without the Python that runs a script, any other behind two dashes."""
+    python = bool(command) and PurePath(command[0]).name.startswith("python")
+    return list(command[1:]) if python else ["--", *command]
+
+
+def _fits(stored: str, word: str) -> bool:
+    """Whether a word of the command line is what a receipt stored, but for what is masked there."""
+    from gobrrr.system.secrets import MASK
+
+    head, masked, rest = stored.partition(MASK)
+    return word.startswith(head) and word.endswith(rest.rpartition(MASK)[2]) if masked else word == stored
+
+
+def _named(before: Receipt, file: Path, args: argparse.Namespace) -> Program:
+    """The program that the receipt names, once it was agreed to. Raises GobrrrError."""
+    from gobrrr.cli import consent
+    from gobrrr.system.secrets import MASK
+    from gobrrr.trial.race.referee import Program
+    from gobrrr.trial.receipt import receipt as receipts
+    from gobrrr.trial.sandbox import workspace
+
+    if not before.command:
+        raise GobrrrError(f"{file} names no program", "tune again, or type it: gobrrr verify receipt.json -- script.py")
+    if not _can_start((*before.command, before.folder)):
+        raise GobrrrError(f"{file} names a command that no computer starts", "tune the program again")
+    if any(MASK in word for word in (*before.command, before.folder)):
+        typed = f"gobrrr verify {shlex.quote(str(file))} -- {shlex.join(_as_typed(before.command))}"
+        raise GobrrrError(f"{file} does not hold all of its command: a key or password was masked", f"type it: {typed}")
+    source = Path(before.folder).absolute()
+    if not source.is_dir():
+        raise GobrrrError(f"the folder of the program is gone: {source}", "put it back, or tune again")
+    workspace.check(source)
+    consent.show(before.command, str(source), _doing(before))
+    _tell_of_the_script(before, before.command, source)
+    if not args.yes and not receipts.is_own(before):
+        consent.ask(before.command, str(source), "you did not write this receipt on this machine, or it was changed")
+    return Program(before.command, source, _step_ns(before), before.loop, options=before.options, consented=before.kept)
+
+
+def _can_start(words: Sequence[str]) -> bool:
+    """Whether a system takes these words: none with a NUL in it, none too long."""
+    return (
+        not any("\0" in word for word in words)
+        and all(len(word) < LONGEST_WORD for word in words)
+        and sum(map(len, words)) < LONGEST_COMMAND
+    )
+
+
+def _doing(before: Receipt) -> str:
+    return (
+        f"starting this program ten to thirty times, in copies of its folder, plain and with {', '.join(before.kept)}"
+    )
+
+
+def _step_ns(before: Receipt) -> float:
+    return min(max(before.step_ns or 0.0, 0.0), LONGEST_STEP_NS)
+
+
+def _measured(before: Receipt, program: Program, folder: Path, args: argparse.Namespace) -> int:
+    """Measure, guard, and hold it against the receipt."""
+    from gobrrr.report.told.speedup_text import figures
+    from gobrrr.system.escape import plain
+    from gobrrr.trial.statistics.objective import BETTER
+
+    found, guarded = _repeated(before, program, folder, args)
+    print(plain(f"receipt   {figures(before)}, numbers {before.guard.verdict}, {before.date}"))
+    print(f"here      {figures(found)}, {found.verdict}, numbers {guarded.verdict}")
+    for reason in guarded.reasons if not guarded.green else ():
+        print(f"          {plain(reason)}", file=sys.stderr)
+    print(f"verdict   {plain(_verdict(before, found, guarded))}")
+    return 0 if found.verdict in BETTER and guarded.green else DIFFERS
+
+
+def _verdict(before: Receipt, found: Measured, guarded: Guarded) -> str:
+    """What the repeated measurement says of the receipt; where it says nothing, what would settle it."""
+    from gobrrr.trial.statistics.objective import BETTER
+
+    if found.verdict in BETTER and guarded.green:
+        return _of_the_factor(before, found) + _of_the_numbers(before.guard, guarded)
+    if found.verdict == "inconclusive" and guarded.verdict not in ("changed", "wrong"):
+        return f"open: {found.reason or 'the interval has 1 in it'} (--minutes)"
+    return "does not hold here"
+
+
+def _of_the_factor(before: Receipt, found: Measured) -> str:
+    """Whether what was made smaller is what was claimed, and of memory the price in time, too."""
+    from gobrrr.report.told.speedup_text import gain
+    from gobrrr.trial.statistics.objective import OBJECTIVES, TIME
+
+    if not _found_here(gain(before), gain(found), OBJECTIVES[before.objective].band):
+        return f"still {found.verdict}, by another factor"
+    if not _found_here(before.speedup, found.speedup, TIME.band):
+        return f"still {found.verdict}, but a step does not take what the receipt says"
+    return "holds"
+
+
+def _found_here(claimed: Speedup | None, here: Speedup | None, band: float) -> bool:
+    """Whether the claim's median lies in the interval found here, widened by what two processes differ by. The claim's
+    own interval does not count: the wider it is, the easier it would be to hold."""
+    if claimed is None or here is None:
+        return False
+    return here.low * (1 - band) <= claimed.median <= here.high * (1 + band)
+
+
+def _of_the_numbers(claimed: Guarded, here: Guarded) -> str:
+    """Said where they are worse than claimed, though still green."""
+    from gobrrr.guard.model.verdict import VERDICTS
+
+    best = VERDICTS.index(claimed.verdict) if claimed.verdict in VERDICTS else -1
+    return (
+        f", with numbers that are {here.verdict}, not {claimed.verdict}" if VERDICTS.index(here.verdict) > best else ""
+    )
+
+
+def _repeated(before: Receipt, program: Program, folder: Path, args: argparse.Namespace) -> tuple[Measured, Guarded]:
+    """The trial and the guard, told on stderr while they run. Raises GobrrrError where nothing was measured."""
+    from gobrrr.report.live import tuning_progress
+    from gobrrr.trial.arm.process_group import adopted
+    from gobrrr.trial.race.candidate import Plan
+    from gobrrr.trial.race.referee import LiveReferee
+    from gobrrr.trial.sandbox.workspace import mark_output
+    from gobrrr.trial.statistics.objective import OBJECTIVES
+
+    mark_output(folder)
+    kept, objective = before.kept, OBJECTIVES[before.objective]
+    seconds, plan = args.minutes * 60, Plan((), kept)
+    listener = tuning_progress.listener(sys.stderr, seconds, objective)
+    referee = LiveReferee(program, folder, seed=args.seed, seconds=seconds, progress=listener.progress,
+                          objective=objective)  # fmt: skip
+    with adopted(), listener:
+        listener.began(plan, 1)
+        found = referee.measure(plan)
+        if found.speedup is None:
+            raise GobrrrError(f"it could not be measured: {found.reason}", "run the program by itself first")
+        listener.guarding(kept)
+        return found, referee.guard(kept)
+
+
+command = Verify()

@@ -1,0 +1,1 @@
+"""How are sequences packed, bucketed and masked?"""

@@ -1,0 +1,121 @@
+"""Documents put into rows one after another, with all that keeps them apart."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from gobrrr.data.packing.loss import IGNORED
+from gobrrr.data.packing.masks import block_mask
+from gobrrr.errors import GobrrrError
+
+IDS, LABELS, MASK = "input_ids", "labels", "attention_mask"
+
+
+class PackingCollate:
+    """`collate_fn` of a DataLoader whose items are packs: lists of samples that share a row of `capacity` tokens.
+
+    A sample is a mapping with `input_ids` (and `labels`, and whatever has one element per token), or the ids alone:
+    a tensor, array or list. What comes back, rows x capacity:
+
+    - `input_ids`, and others of the sample's names, padded with `pad_id` and with 0;
+    - `position_ids`, which restart at `first_position` (RoBERTa's begin at its padding index + 1);
+    - `document_ids`, counted over the batch, -1 for padding: see `gobrrr.data.packing.masks`;
+    - `attention_mask`, bool, rows x 1 x capacity x capacity: no attention across documents;
+    - `labels`, -100 for padding; where `causal`, the first of each document is -100 too, since it would be predicted
+      from the document before, and labels are the ids if the sample has none. They are not shifted: the loss does that
+      (`token_loss`, Hugging Face's models);
+    - `num_labels`, how many are not -100: what the loss is divided by.
+
+    `keys` says which of them to return, for what passes all of a batch to the model.
+    """
+
+    def __init__(
+        self,
+        capacity: int,
+        *,
+        causal: bool = True,
+        pad_id: int = 0,
+        first_position: int = 0,
+        keys: Collection[str] | None = None,
+    ) -> None:
+        if capacity < 1:
+            raise GobrrrError(f"a capacity of {capacity} tokens", "give the length of a row, 1 or more")
+        self.capacity = capacity
+        self.causal = causal
+        self.pad_id = pad_id
+        self.first_position = first_position
+        self.keys = keys
+
+    def __call__(self, packs: Sequence[Sequence[Any]]) -> dict[str, Tensor]:
+        packs = [[self._sample(sample) for sample in pack] for pack in packs]
+        names = {frozenset(sample) for pack in packs for sample in pack}
+        if len(names) > 1:
+            raise GobrrrError(
+                "samples of one batch have different names: " + " and ".join(sorted(str(sorted(n)) for n in names)),
+                "give every sample the same",
+            )
+        held = next(iter(names), {IDS, LABELS} if self.causal else {IDS})
+        fill = dict.fromkeys(sorted(held), 0) | {IDS: self.pad_id}
+        fill |= {LABELS: IGNORED} if LABELS in fill else {}
+        batch = {name: self._rows(packs, name, value) for name, value in fill.items()}
+        lengths = [[len(sample[IDS]) for sample in pack] for pack in packs]
+        batch["position_ids"] = torch.stack([self._positions(one) for one in lengths])
+        batch["document_ids"] = self._documents(lengths)
+        if self.keys is None or MASK in self.keys:
+            batch[MASK] = block_mask(batch["document_ids"], self.causal)
+        if LABELS in batch:
+            batch["num_labels"] = (batch[LABELS] != IGNORED).sum()
+        return batch if self.keys is None else {name: batch[name] for name in self.keys}
+
+    def _sample(self, sample: Any) -> dict[str, Tensor]:
+        """Its tensors with one element per token, with the labels that it is to have."""
+        given = dict(sample) if isinstance(sample, Mapping) else {IDS: sample}
+        if IDS not in given:
+            raise GobrrrError(f"a sample has no input_ids but {sorted(given)}", "name its tokens input_ids")
+        tensors = {name: torch.as_tensor(value) for name, value in given.items()}
+        length = tensors[IDS].shape
+        odd = [f"{name} {list(value.shape)}" for name, value in tensors.items() if value.shape != length]
+        if len(length) != 1 or odd:
+            raise GobrrrError(
+                f"a sample is not one row of tokens: input_ids {list(length)}" + "".join(f", {one}" for one in odd),
+                "packing takes tensors with one element per token; put what belongs to a whole sample elsewhere",
+            )
+        if MASK in tensors and not bool(tensors.pop(MASK).all()):
+            raise GobrrrError(
+                "a sample is padded already (zeros in its attention_mask)", "pack samples without padding"
+            )
+        if self.causal:
+            tensors[LABELS] = tensors.get(LABELS, tensors[IDS]).to(torch.int64, copy=True)
+            tensors[LABELS][:1] = IGNORED
+        return tensors
+
+    def _rows(self, packs: Sequence[Sequence[Mapping[str, Tensor]]], name: str, fill: int) -> Tensor:
+        kind = next((sample[name].dtype for pack in packs for sample in pack), torch.int64)
+        rows = torch.full((len(packs), self.capacity), fill, dtype=kind)
+        for row, pack in zip(rows, packs, strict=True):
+            length = sum(len(sample[IDS]) for sample in pack)
+            if length > self.capacity:
+                raise GobrrrError(
+                    f"a pack has {length} tokens, a row {self.capacity}",
+                    "pack for the same capacity; items of the data set are lists of samples (PackedDataset does that)",
+                )
+            if pack:
+                torch.cat([sample[name] for sample in pack], out=row[:length])
+        return rows
+
+    def _positions(self, lengths: Sequence[int]) -> Tensor:
+        parts = [torch.arange(length) for length in (*lengths, self.capacity - sum(lengths))]
+        return torch.cat(parts) + self.first_position
+
+    def _documents(self, lengths: Sequence[Sequence[int]]) -> Tensor:
+        ids = torch.full((len(lengths), self.capacity), -1)
+        first = 0
+        for row, one in zip(ids, lengths, strict=True):
+            numbers = torch.arange(first, first + len(one)).repeat_interleave(torch.tensor(one, dtype=torch.int64))
+            row[: len(numbers)] = numbers
+            first += len(one)
+        return ids

@@ -1,0 +1,1 @@
+"""How are samples computed once and kept?"""

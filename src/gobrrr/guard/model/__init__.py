@@ -1,0 +1,1 @@
+"""Which observations make a guard verdict?"""

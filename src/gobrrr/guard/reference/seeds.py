@@ -1,0 +1,53 @@
+"""The same program from other seeds: how far apart its own runs lie."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Iterator
+from typing import Any
+
+from gobrrr.capture.hooks.patches import Patches
+
+SEED = 0
+"""Given to a program that sets none: otherwise no two runs of it could be compared."""
+FAR = 1_000_003
+"""Between the seeds of runs, so that seed + rank or seed + epoch of one is none of another."""
+
+
+def seed() -> None:
+    """Begin all random streams of this process anew."""
+    import numpy as np
+    import torch
+
+    torch.manual_seed(SEED)
+    random.seed(SEED)
+    np.random.seed(SEED)
+
+
+@contextlib.contextmanager
+def shifted(number: int) -> Iterator[None]:
+    """Every seed that the program sets for Python, NumPy and torch is moved by number * FAR; 0 leaves them."""
+    import numpy as np
+    import torch
+
+    patches = Patches()
+
+    def shift(owner: Any, name: str, most: int) -> None:
+        plain = getattr(owner, name)
+
+        def seeded(seed: Any = None, *args: Any, **kwargs: Any) -> Any:
+            moved = (seed + number * FAR) % most if isinstance(seed, int) and number else seed
+            return plain(moved, *args, **kwargs)
+
+        patches.replace(owner, name, seeded)
+
+    try:
+        shift(torch, "manual_seed", 1 << 63)
+        shift(random, "seed", 1 << 63)
+        shift(np.random, "seed", 1 << 32)
+        shift(np.random, "default_rng", 1 << 63)
+        seed()
+        yield
+    finally:
+        patches.take_out()

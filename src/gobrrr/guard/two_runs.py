@@ -1,0 +1,61 @@
+"""Two ways of running one training, judged: for tests and notebooks."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from gobrrr.capture.process.bootstrap import need_torch
+from gobrrr.guard.model.observation import Observation
+from gobrrr.guard.model.verdict import Guarded
+from gobrrr.guard.reference.float64 import in_float64
+from gobrrr.guard.reference.seeds import shifted
+from gobrrr.guard.reference.states import States
+from gobrrr.guard.verdicts.judging import judge
+from gobrrr.guard.verdicts.pictures import Near
+from gobrrr.guard.watch.witness import Witness
+
+NUM_SEEDS = 2
+
+
+def compare(
+    baseline: Callable[[], object], candidate: Callable[[], object], *, precision: str = "",
+    order_may_change: bool = False, near: Near | None = None, float64: bool = True,
+) -> Guarded:  # fmt: skip
+    """Run a training as it is (twice, in float64, and from two other seeds) and changed, and judge the change.
+
+    Both callables make their model and train it for at least 30 steps from seeds that they set, in this thread. All
+    runs but those from other seeds begin each step from the state of the first. `near`: by how much pixels may differ;
+    such a run, as one whose order may change, walks its own way. Raises whatever they raise; only the
+    float64 run may fail, which the verdict says.
+    """
+    with tempfile.TemporaryDirectory(prefix="gobrrr-states-") as folder:
+        pictures = near is not None
+        plain = observe(baseline, states=States(Path(folder), keeps=True), pictures=pictures)
+        states = States(Path(folder), keeps=False)
+        again = observe(baseline, states=states)
+        changed = observe(candidate, states=None if order_may_change or pictures else states, pictures=pictures)
+        reference = None
+        if float64:
+            try:
+                reference = observe(baseline, in_double=True, states=states)
+            except (RuntimeError, TypeError, ValueError):
+                reference = None  # mixed dtypes that the program makes by itself: judged without, and said
+    others = [observe(baseline, seed=number + 1) for number in range(NUM_SEEDS)]
+    return judge(
+        plain, changed, again=again, reference=reference, seeds=others, precision=precision,
+        order_may_change=order_may_change, near=near,
+    )  # fmt: skip
+
+
+def observe(
+    run: Callable[[], object], *, seed: int = 0, in_double: bool = False, states: States | None = None,
+    pictures: bool = False,
+) -> Observation:  # fmt: skip
+    """One run of it under a witness; random streams begin anew. `states`: of the baseline, kept or begun from.
+    `pictures`: with the pixels of what it is given. Raises TorchMissing, and whatever it raises."""
+    need_torch()
+    with shifted(seed), Witness(prepare=in_float64 if in_double else None, states=states, pictures=pictures) as witness:
+        run()
+    return witness.observation()

@@ -1,0 +1,1 @@
+"""Are the candidate's numbers still right?"""

@@ -1,0 +1,103 @@
+"""Observations in, verdict out. Pure, and fails closed: what was not seen is unverified."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from gobrrr.guard.model.observation import Observation
+from gobrrr.guard.model.verdict import GREEN, Check, Guarded, worst
+from gobrrr.guard.verdicts import closeness, pictures, side_effects, structure, trajectory
+from gobrrr.guard.verdicts.pictures import Near
+
+BIT_BY_BIT = "observed: without an optimizer, what transforms of torch.func give can be compared bit by bit alone"
+LOOKED = 2
+"""Steps that must have been looked at: a wrong update shows in the second one."""
+
+
+def judge(
+    baseline: Observation, candidate: Observation, *, again: Observation | None, reference: Observation | None = None,
+    naive: Observation | None = None, is_naive: bool = False, seeds: Sequence[Observation] = (), precision: str = "",
+    order_may_change: bool = False, near: Near | None = None, regroups: bool = False,
+) -> Guarded:  # fmt: skip
+    """What a candidate did to the numbers.
+
+    again: the baseline once more, the noise floor. reference: the same program in float64. naive: the program with
+    nothing but the candidate's lower `precision` (bfloat16, float16 or tf32); is_naive: the candidate is that. seeds:
+    the baseline from other seeds.
+    order_may_change: other draws or another order of samples are what was asked for; regroups: samples of like length
+    in one batch. near: by how much pixels may differ, where the user has consented to that; baseline and candidate were
+    then watched with their pixels.
+
+    Where the baseline's training diverges nothing is called wrong: another rounding, or another order, ends elsewhere.
+    """
+    evidence: dict[str, float | None] = {}
+    lost = trajectory.diverges(baseline)
+    sane = closeness.sane_steps(baseline, candidate, reference)
+    found = list(_diverges(sane, baseline, candidate))
+    baseline, candidate = _up_to(sane, baseline), _up_to(sane, candidate)
+    runs = closeness.Runs(baseline, candidate, again, reference, naive, precision, is_naive)
+    found += _checks(runs, seeds, order_may_change, near, evidence, regroups)
+    verdict = worst(found, evidence)
+    if (baseline.transformed or candidate.transformed) and verdict.verdict != "exact":
+        return Guarded("unverified", (BIT_BY_BIT, *verdict.reasons), evidence=evidence)
+    if lost and verdict.verdict not in (*GREEN, "unverified"):
+        said = f"observed: {lost}: the program diverges by itself, and no change of it can be told from that"
+        return Guarded("unverified", (said, *verdict.reasons), evidence=evidence)
+    if verdict.verdict in GREEN or verdict.first_module.count("#") == 0:
+        return verdict
+    module = closeness.first_to_diverge(runs) or verdict.first_module
+    return Guarded(verdict.verdict, verdict.reasons, module, evidence)
+
+
+def _diverges(sane: int, baseline: Observation, candidate: Observation) -> Iterator[Check]:
+    if sane < min(len(baseline.steps), len(candidate.steps)):
+        far = f"not finite or more than {closeness.IMPLAUSIBLE:.0%} from float64: it diverges by itself"
+        yield Check("observed", "unverified", f"from step {sane + 1} on the program's own numbers are {far}")
+
+
+def _up_to(num: int, run: Observation) -> Observation:
+    """Its first steps: what a program that diverges does afterwards says nothing of a change."""
+    return run if num >= len(run.steps) else msgspec.structs.replace(run, steps=run.steps[:num], complete=False)
+
+
+def _checks(
+    runs: closeness.Runs, seeds: Sequence[Observation], order_may_change: bool, near: Near | None,
+    evidence: dict[str, float | None], regroups: bool,
+) -> Iterator[Check]:  # fmt: skip
+    baseline, candidate = runs.baseline, runs.candidate
+    yield from _seen_enough(runs)
+    yield from structure.checks(baseline, candidate, order_may_change, near is not None, regroups)
+    yield from side_effects.checks(baseline, candidate, runs.again, order_may_change, runs.precision, near)
+    if near is not None:
+        yield from pictures.checks(baseline, candidate, near, evidence)
+    if not structure.same_data(baseline, candidate):
+        # Tensors of other data cannot be compared; what is left is where the losses go.
+        if order_may_change:
+            yield trajectory.check(baseline, candidate, seeds, None, evidence, same_data=False)
+        elif near is not None:  # nearly the same in the same order: nearer than any other seed
+            yield trajectory.check(baseline, candidate, seeds, None, evidence)
+        return
+    yield from closeness.checks(runs, evidence)
+    yield trajectory.check(baseline, candidate, seeds, runs.reference, evidence, runs.apart, naive=runs.naive)
+
+
+def _seen_enough(runs: closeness.Runs) -> Iterator[Check]:
+    """What must have been observed before anything can be called right."""
+    name = "observed"
+    baseline, candidate, again = runs.baseline, runs.candidate, runs.again
+    for who, run in (("baseline", baseline), ("candidate", candidate)):
+        few = run.num_looked < min(LOOKED, len(run.steps) if run.complete else LOOKED)
+        if not run.steps or few:
+            yield Check(name, "unverified", f"too few steps of the {who} were looked at")
+        elif run.training and not trajectory.losses(run):
+            yield Check(name, "unverified", f"no loss of the {who} was captured")
+        elif not run.training and not any(call.outputs for step in run.steps for call in step.calls):
+            yield Check(name, "unverified", f"no output of the {who}'s models was captured")
+        for remark in run.remarks:
+            yield Check(name, "unverified", f"{who}: {remark}")
+    if again is None:
+        yield Check(name, "unverified", "the baseline was not run twice: its own noise is not known")
+    elif not structure.same_data(baseline, again):
+        yield Check(name, "unverified", "two runs of the program are given different data: it cannot be repeated")

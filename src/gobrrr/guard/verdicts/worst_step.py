@@ -1,0 +1,96 @@
+"""What a watched run errs in its worst step, tensor by tensor, held against float64; and which kinds of tensors there
+are in a step."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Collection, Mapping
+
+from gobrrr.guard.model.observation import Observation, Step
+from gobrrr.guard.model.tensor_digest import Seen, distance, scalar
+
+Tensors = dict[str, Seen]
+KINDS: dict[str, Callable[[Step], Tensors]] = {
+    "outputs": lambda s: {f"{c.model} output {i} of call {n + 1}": o for n, c in enumerate(s.calls)
+                          for i, o in enumerate(c.outputs or ())},
+    "loss": lambda s: {f"loss {i + 1}": scalar(v) for i, v in enumerate(s.losses)},
+    "gradients": lambda s: {n: g for n, g in (s.gradients or {}).items() if g is not None},
+    "updates": lambda s: dict(s.updates or {}),
+    "buffers": lambda s: dict(s.buffers or {}),
+    "optimizer states": lambda s: dict(s.states or {}),
+}  # fmt: skip
+COINS = ("updates", "optimizer states")
+"""Kinds that say nothing of a parameter whose gradient is rounding."""
+
+
+def parameter(name: str) -> str:
+    """The parameter whose state in an optimizer has this name; of a parameter's own name itself."""
+    return name.partition(" for ")[2].rpartition(": ")[0] or name
+
+
+AROUND = 2
+"""Steps before and after one that say what a norm usually is there."""
+DIP = 0.1
+"""Of that norm, below which a step's is a dip: its terms cancel."""
+EXCUSED = 4.5
+"""Times its own norm that is asked of a dip at most: zeroed, doubled or negated it is wrong there too."""
+Dips = dict[tuple[int, str, tuple[int, ...]], float]
+"""By number of a step, name and shape of a tensor."""
+
+
+def dips(run: Observation, kind: str, num: int) -> Dips:
+    """Tensors whose norm dips in one of the first steps, below a tenth of the median of five steps around it: the norm
+    that they are held against there."""
+    looks: dict[str, dict[int, Seen]] = {}
+    for number, step in enumerate(run.steps[:num]):
+        for name, seen in KINDS[kind](step).items():
+            looks.setdefault(name, {})[number] = seen
+    found: Dips = {}
+    for name, each in looks.items():
+        sizes = {number: seen.norm / math.sqrt(seen.numel or 1) for number, seen in each.items()}  # whole, or samples
+        for number, seen in each.items():
+            around = [sizes[at] for at in range(number - AROUND, number + AROUND + 1) if at in sizes]
+            middle = statistics.median(around)
+            if len(around) == 2 * AROUND + 1 and math.isfinite(middle) and sizes[number] < DIP * middle:
+                found[number, name, seen.shape] = EXCUSED * seen.norm
+    return found
+
+
+class Worst:
+    """What a run errs in its worst step, relative to a tensor's norm and absolutely: by name, and by shape, since
+    samples of a tensor err otherwise than all of it."""
+
+    def __init__(
+        self, run: Observation | None, reference: Observation | None, kind: str, noise: Mapping[int, frozenset[str]],
+        dips: Collection[tuple[int, str, tuple[int, ...]]] = (),
+    ) -> None:  # fmt: skip
+        """`dips`: where what it errs says nothing of other steps."""
+        self._known: dict[tuple[str, tuple[int, ...]], tuple[float, float]] = {}
+        self._gradients: Worst | None = None
+        if run is None or reference is None:
+            return
+        for number, without_signal in noise.items():
+            if number < min(len(run.steps), len(reference.steps)):
+                ours, true = KINDS[kind](run.steps[number]), KINDS[kind](reference.steps[number])
+                told = {n: s for n, s in ours.items() if (number, n, s.shape) not in dips}
+                self._take(told, true, without_signal if kind in COINS else frozenset())
+
+    def _take(self, ours: Tensors, true: Tensors, left_out: frozenset[str]) -> None:
+        for name in (n for n in ours.keys() & true.keys() if parameter(n) not in left_out):
+            error = distance(ours[name], true[name])
+            if math.isfinite(error):
+                relative, absolute = self.of(name, ours[name])
+                relative = max(relative, error / (true[name].norm or math.inf))
+                self._known[(name, ours[name].shape)] = relative, max(absolute, error)
+
+    def no_better_than(self, gradients: Worst) -> None:
+        """What an optimizer makes of a gradient is no more exact than the gradient."""
+        self._gradients = gradients
+
+    def of(self, name: str, seen: Seen) -> tuple[float, float]:
+        """Relative and absolute; 0 where nothing is known."""
+        relative, absolute = self._known.get((name, seen.shape), (0.0, 0.0))
+        if self._gradients is not None:
+            relative = max(relative, self._gradients.of(parameter(name), seen)[0])
+        return relative, absolute

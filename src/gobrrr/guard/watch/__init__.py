@@ -1,0 +1,1 @@
+"""How does the guard watch a running program?"""

@@ -1,0 +1,1 @@
+"""How much do many devices cost, in time and energy?"""

@@ -1,0 +1,1 @@
+"""How much does feeding the model cost?"""

@@ -1,0 +1,1 @@
+"""How much do derivatives cost?"""

@@ -1,0 +1,1 @@
+"""How do number formats differ in range and cost?"""

@@ -1,0 +1,1 @@
+"""How much do fusion and better kernels bring?"""

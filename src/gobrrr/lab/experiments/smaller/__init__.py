@@ -1,0 +1,1 @@
+"""How much do smaller models bring?"""

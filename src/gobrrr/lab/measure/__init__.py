@@ -1,0 +1,1 @@
+"""How is an experiment run and judged?"""

@@ -1,0 +1,1 @@
+"""Which small nets do experiments share?"""

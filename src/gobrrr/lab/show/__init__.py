@@ -1,0 +1,1 @@
+"""How are the lab's results shown?"""

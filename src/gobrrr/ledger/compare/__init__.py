@@ -1,0 +1,1 @@
+"""Which differences between two recordings of one program are real?"""

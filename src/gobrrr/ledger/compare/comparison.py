@@ -1,0 +1,176 @@
+"""Two recordings of one program, side by side: is the difference more than noise, and which ops make it?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import msgspec
+import numpy as np
+
+from gobrrr.ledger.compare.counterparts import counterparts
+from gobrrr.ledger.model.ledger import Ledger
+from gobrrr.ledger.ops.op_times import Key, OpTime
+from gobrrr.ledger.steps.median_interval import median_interval
+
+ROUNDS, CONFIDENCE = 2000, 0.95
+FEWEST = 6
+"""Steps of each side below which an interval says nothing (median_interval gives the whole range then)."""
+
+
+class Side(msgspec.Struct, frozen=True, kw_only=True):
+    """One of the two. Times are ns per step; `busy_ns` is None where no accelerator was seen."""
+
+    source: str
+    step_ns: float
+    num_steps: int
+    averaged: bool = False
+    """The mean of its steps, as of a trace, not their median."""
+    p95_ns: float | None = None
+    p99_ns: float | None = None
+    samples_per_s: float | None = None
+    tokens_per_s: float | None = None
+    """Of the median step; null where not known, as the percentiles."""
+    step_cost: float | None = None
+    """At a price per hour, where one was named."""
+    device: str = ""
+    busy_ns: float | None = None
+    accounts: tuple[tuple[str, float], ...] = ()
+    codes: tuple[str, ...] = ()
+    verdict: str = ""
+    unreliable: bool = False
+    """So says its own verdict."""
+    kind: str = ""
+    """Of its steps: training, inference, loop."""
+    num_params: int | None = None
+    """Of the largest model that it calls; None where none was seen."""
+
+
+class OpRatio(msgspec.Struct, frozen=True, kw_only=True):
+    """One op with these shapes on both sides; a side on which it did not run has None."""
+
+    name: str
+    shapes: str
+    a: OpTime | None
+    b: OpTime | None
+    by: tuple[str, str] | None = None
+    """The ops that do it on each side, where they are not the same: mkldnn_convolution and cudnn_convolution."""
+
+    @property
+    def delta(self) -> float:
+        """ns per step that B takes more: its kernels where both sides have any, else the host, with the kernels where
+        one side has them."""
+        return self._ns(self.b) - self._ns(self.a)
+
+    @property
+    def ratio(self) -> float | None:
+        """How many times as long one call of A takes as one of B, in the same time."""
+        if self.a is None or self.b is None or not self.a.calls or not self.b.calls:
+            return None
+        a, b = self._ns(self.a) / self.a.calls, self._ns(self.b) / self.b.calls
+        return a / b if b else None
+
+    def _ns(self, side: OpTime | None) -> float:
+        if side is None:
+            return 0.0
+        if all(each is None or each.device_ns > 0 for each in (self.a, self.b)):
+            return side.device_ns
+        return side.host_ns + side.device_ns
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """`speedup` is A's step over B's: above 1, B is faster. `low` and `high` are its 95 % interval."""
+
+    schema: str = "gobrrr.comparison/1"
+    verdict: str
+    speedup: float
+    low: float
+    high: float
+    a: Side
+    b: Side
+    ops: tuple[OpRatio, ...] = ()
+    """The largest differences first."""
+    appeared: tuple[str, ...] = ()
+    """Codes that only B has."""
+    vanished: tuple[str, ...] = ()
+
+
+def side(ledger: Ledger, source: str, codes: Sequence[str], verdict: str, unreliable: bool = False) -> Side:
+    """One side of the comparison."""
+    device = ledger.device
+    params = [module.num_params for module in ledger.facts.modules if module.num_params]
+    samples, tokens = ledger.samples_per_step, ledger.sequences.tokens_per_s if ledger.sequences else None
+    return Side(
+        p95_ns=ledger.step.p95_ns, p99_ns=ledger.step.p99_ns, tokens_per_s=tokens,
+        samples_per_s=1e9 * samples / ledger.step.average_ns if samples and ledger.wall else None,
+        source=source, step_ns=ledger.wall, num_steps=ledger.step.plain_count,
+        averaged=ledger.step.averaged, device=device.name if device else "",
+        busy_ns=min(device.busy_ns, ledger.wall) if device else None,
+        accounts=tuple((a.account, a.ns) for a in ledger.accounts),
+        codes=tuple(codes), verdict=verdict, unreliable=unreliable, kind=ledger.step.kind,
+        num_params=max(params, default=None),
+    )  # fmt: skip
+
+
+def compared(
+    a: Side,
+    b: Side,
+    walls: tuple[Sequence[float], Sequence[float]],
+    ops: tuple[Mapping[Key, OpTime], Mapping[Key, OpTime]],
+) -> Comparison:
+    """The comparison. `walls` are the plain steps of both, ns."""
+    some = a.step_ns > 0 and b.step_ns > 0
+    speedup = a.step_ns / b.step_ns if some else math.nan
+    low, high = _interval(*walls, a.averaged, b.averaged) if some else (math.nan, math.nan)
+    rows = (OpRatio(name=p.key[0], shapes=p.key[1], a=p.a, b=p.b, by=p.by) for p in counterparts(*ops))
+    told = (_unlike(a, b) if some else "") or _verdict(speedup, low, high, min(len(w) for w in walls))
+    return Comparison(
+        verdict=told, speedup=speedup, low=low, high=high, a=a, b=b,
+        ops=tuple(sorted(rows, key=lambda row: (-abs(row.delta), row.name, row.shapes))),
+        appeared=tuple(c for c in b.codes if c not in a.codes), vanished=tuple(c for c in a.codes if c not in b.codes),
+    )  # fmt: skip
+
+
+def _interval(
+    first: Sequence[float], second: Sequence[float], *averaged: bool
+) -> tuple[float, float]:  # fmt: skip
+    """Of the ratio of the two medians, or means: bootstrap over the steps of each; with few steps the ratio of whole
+    ranges."""
+    if min(len(first), len(second)) < FEWEST:
+        if not len(first) or not len(second):
+            return math.nan, math.nan
+        (a, b), (c, d) = median_interval(first), median_interval(second)
+        return a / d if d else 0.0, b / c if c else math.inf
+    draw = np.random.default_rng(0)
+    usual = [
+        (np.mean if mean else np.median)(draw.choice(np.asarray(walls, float), (ROUNDS, len(walls))), axis=1)
+        for walls, mean in zip((first, second), averaged, strict=True)
+    ]
+    tail = 100 * (1 - CONFIDENCE) / 2
+    low, high = np.percentile(usual[0] / usual[1], (tail, 100 - tail))
+    return float(low), float(high)
+
+
+def _unlike(a: Side, b: Side) -> str:
+    """Why a ratio of their steps would say nothing; empty where it does not."""
+    if a.kind != b.kind:
+        return f"Not comparable: a step of A is one of {a.kind}, of B one of {b.kind}."
+    if a.num_params and b.num_params and a.num_params != b.num_params:
+        return f"Not comparable: the model of A has {a.num_params:,} parameters, that of B {b.num_params:,}."
+    doubtful = [name for name, each in (("A", a), ("B", b)) if each.unreliable]
+    if doubtful:
+        return f"Not comparable: the steps of {' and '.join(doubtful)} are unreliable, as said below."
+    return ""
+
+
+def _verdict(speedup: float, low: float, high: float, steps: int) -> str:
+    if not math.isfinite(speedup):
+        return "One of them has no steps to compare."
+    sure = low > 1 or high < 1
+    told = f"{max(speedup, 1 / speedup):.2f} times as fast as" if sure else ""
+    interval = f"(95 % interval of A/B {low:.2f} to {high:.2f}, {steps} steps at least)"
+    if steps < FEWEST:
+        return f"A/B is {speedup:.2f}, from {steps} steps: too few to tell from noise."
+    if not sure:
+        return f"No difference beyond the noise of the steps: A/B is {speedup:.2f} {interval}."
+    return f"B is {told} A {interval}." if speedup > 1 else f"A is {told} B {interval}."

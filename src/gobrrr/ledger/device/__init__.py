@@ -1,0 +1,1 @@
+"""When did the accelerator work, and why was it idle?"""

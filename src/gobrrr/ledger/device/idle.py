@@ -1,0 +1,253 @@
+"""When no stream of the accelerator works, and what the host was doing meanwhile."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from gobrrr.ledger.host.host_ops import HostOps
+from gobrrr.ledger.host.places import Places
+from gobrrr.ledger.steps.step_windows import distinct, elapsed, within
+from gobrrr.recording.model.facts import Span
+from gobrrr.recording.model.trace import MEMCPY, Kernels, Runtime, Trace, launch_rows
+
+Ints = npt.NDArray[np.int64]
+Sync = tuple[str, float, float, tuple[Span, ...]]
+"""(call, calls per step, idle ns per step that it causes, user lines)."""
+NONE = np.zeros((0, 2), np.int64)
+_SYNC = re.compile(r"(Synchronize|cudaMemcpy$|hipMemcpy$|hipMemcpyWithStream|StreamWaitValue)")
+_PAGEABLE = re.compile(r"Pageable")
+START_UP_NS = 100_000_000
+"""A call into the runtime that is no wait takes microseconds; making a context or loading a module 0.1 s and more."""
+LAUNCH_NS = 20_000
+"""From the return of a launch to the begin of its kernel, at most: 5 to 20 us are usual (HTA's launch statistics)."""
+ALLOCATOR = re.compile(r"(cuda|hip)(Malloc|Free)")
+
+
+HOLE = 1_000_000
+"""ns without an op after which the host is on its way to no launch: that takes it 10 to 100 us (proposed)."""
+
+
+@dataclass(frozen=True)
+class Idle:
+    """Stretches in which no stream works: (n, 2) begin and end, disjoint, in order."""
+
+    spans: Ints
+
+    @classmethod
+    def between(cls, starts: Ints, ends: Ints, begin: int, end: int) -> Idle:
+        """What disjoint busy stretches leave of [begin, end)."""
+        gaps = np.stack((np.concatenate(([begin], ends)), np.concatenate((starts, [end]))), axis=1)
+        return cls(gaps[gaps[:, 1] > gaps[:, 0]])
+
+    def within(self, spans: Ints) -> Ints:
+        """Idle nanoseconds within each of (n, 2) spans."""
+        return elapsed(spans[:, 1], self.spans) - elapsed(spans[:, 0], self.spans)
+
+    def parts(self, spans: Ints, outside: bool = False) -> Ints:
+        """The idle parts within disjoint sorted spans, or outside of them; disjoint and sorted."""
+        edges = distinct(np.concatenate((self.spans.ravel(), spans.ravel())))
+        begins, ends = edges[:-1], edges[1:]
+        told = within(begins, self.spans) & (within(begins, spans) != outside)
+        return np.stack((begins[told], ends[told]), axis=1)
+
+    def covered(self, spans: Ints) -> int:
+        """Idle nanoseconds that any of the spans covers."""
+        return int(self.within(merged(spans)).sum())
+
+    def until_work(self, times: Ints) -> Ints:
+        """The end of the idle stretch that each time lies in; the time itself where the device works."""
+        if not len(self.spans):
+            return times
+        at = np.maximum(np.searchsorted(self.spans[:, 0], times, "right") - 1, 0)
+        inside = (self.spans[at, 0] <= times) & (times < self.spans[at, 1])
+        return np.where(inside, self.spans[at, 1], times)
+
+    def without(self, spans: Ints) -> Idle:
+        """What disjoint spans, each inside of one of its stretches, leave of it."""
+        edges = np.concatenate((self.spans, spans))
+        times = np.sort(edges.reshape(-1), kind="stable").reshape(-1, 2)  # edges of what is taken out turn over
+        return Idle(times[times[:, 1] > times[:, 0]])
+
+
+def stalls(kernels: Kernels, runtime: Runtime, idle: Idle) -> Ints:
+    """(n, 2) stretches of idle in which the device had its next work: the launch of what ended the idle had returned,
+    and all that starting it may take was over. Not the host's fault, whatever it did meanwhile: power, another process,
+    a fabric, what nodes of a graph wait for."""
+    row = launch_rows(kernels, runtime)
+    launched = (row >= 0) & _among(kernels.start, idle.spans[:, 1])
+    returned = (runtime.start + runtime.dur)[row[launched]]
+    order = np.lexsort((returned, kernels.start[launched]))
+    starts = kernels.start[launched][order]
+    first = np.flatnonzero(np.diff(starts, prepend=starts[:1] - 1))  # of those that begin at once
+    ends = starts[first]
+    begins = idle.spans[np.searchsorted(idle.spans[:, 1], ends), 0]
+    found = np.stack((np.maximum(begins, returned[order][first]) + LAUNCH_NS, ends), axis=1)
+    return found[found[:, 1] > found[:, 0]]
+
+
+def _among(times: Ints, ordered: Ints) -> npt.NDArray[np.bool_]:
+    """Which times are one of those."""
+    if not len(ordered):
+        return np.zeros(len(times), bool)
+    found: npt.NDArray[np.bool_] = ordered[np.searchsorted(ordered, times) % len(ordered)] == times
+    return found
+
+
+def union(starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
+    """The union of intervals as disjoint ones, in order."""
+    order = np.argsort(starts, kind="stable")
+    starts, ends = starts[order], np.maximum.accumulate(ends[order])
+    new = np.concatenate(([True], starts[1:] > ends[:-1]))
+    last = np.concatenate((np.flatnonzero(new)[1:] - 1, [len(ends) - 1]))
+    return starts[new], ends[last]
+
+
+def merged(spans: Ints) -> Ints:
+    """(n, 2) spans as disjoint ones."""
+    spans = spans[spans[:, 1] > spans[:, 0]]
+    return np.stack(union(spans[:, 0], spans[:, 1]), axis=1) if len(spans) else NONE
+
+
+def named(trace: Trace, column: npt.NDArray[np.int32], pattern: re.Pattern[str]) -> npt.NDArray[np.bool_]:
+    """Which rows have a name that the pattern finds; every name is looked at once."""
+    hits = np.array([pattern.search(name) is not None for name in trace.names], bool)
+    return hits[column] if len(column) else np.zeros(0, bool)
+
+
+def idle_causes(
+    trace: Trace, idle: Idle, stalled: Ints, host: HostOps, places: Places, total: int
+) -> tuple[tuple[tuple[str, float], ...], tuple[Sync, ...], Idle, float]:
+    """Idle ns per step by cause, each nanosecond once, the first of these that holds: stalled, data, communication
+    (the host waits for a thread that carries a collective), sync, allocator, launch (the host is inside a torch
+    op), host (the rest); the synchronising calls; and the idle in which ops and Python kept the device waiting, those
+    in a wait for data or for ranks among them; and of the host's what lies in stretches longer than HOLE, per step."""
+    steps, unstalled = host.num_steps, idle.without(stalled)
+    causes, syncs = _causes(trace, idle, stalled, host, places)
+    waiting, stretches, allocating = causes["data_wait"], causes["sync"], causes["allocator"]
+    owned, covered, found = 0, NONE, []
+    for name, spans in causes.items():
+        covered = merged(np.concatenate((covered, spans)))
+        now = min(total, idle.covered(covered))
+        found.append((name, (now - owned) / steps))
+        owned = now
+    others = unstalled.parts(merged(np.concatenate((stretches, allocating))), outside=True)
+    kept = merged(np.concatenate((others, unstalled.parts(merged(waiting)))))
+    rest = idle.parts(covered, outside=True)
+    lengths = rest[:, 1] - rest[:, 0]
+    held = float(lengths[lengths > HOLE].sum()) / steps
+    return (*found, ("host", (total - owned) / steps)), syncs, Idle(kept), held
+
+
+def blamed(trace: Trace, idle: Idle, stalled: Ints, host: HostOps, places: Places) -> dict[str, Ints]:
+    """The stretches of idle by cause, as idle_causes() counts them: disjoint, and together all of it."""
+    covered, found = NONE, {}
+    for name, spans in _causes(trace, idle, stalled, host, places)[0].items():
+        found[name] = Idle(idle.parts(merged(spans))).parts(covered, outside=True)
+        covered = merged(np.concatenate((covered, spans)))
+    return found | {"host": idle.parts(covered, outside=True)}
+
+
+def _causes(
+    trace: Trace, idle: Idle, stalled: Ints, host: HostOps, places: Places
+) -> tuple[dict[str, Ints], tuple[Sync, ...]]:
+    """When each may be blamed, the first that holds; and the synchronising calls."""
+    waiting, ranks = stretches_of(host, host.waits_for_data), stretches_of(host, host.waits_for_ranks)
+    elsewhere = np.concatenate((waiting, ranks))
+    syncs, stretches = _syncs(trace, idle.without(stalled), elsewhere, host, places)
+    calls = trace.runtime.take(named(trace, trace.runtime.name, ALLOCATOR))
+    allocating = np.stack((calls.start, calls.start + calls.dur), axis=1)
+    launching = stretches_of(host, host.is_op)
+    causes = {"stalled": stalled, "data_wait": waiting, "communication": ranks, "sync": stretches,
+              "allocator": allocating, "launch": launching}  # fmt: skip
+    return causes, syncs
+
+
+def awaited(trace: Trace, idle: Idle, host: HostOps) -> int:
+    """Nanoseconds for which a call has the host wait for work that was launched before: its own copy is not such."""
+    runtime, copies = trace.runtime, _blocking_copies(trace)
+    rows = (copies >= 0) | named(trace, runtime.name, _SYNC)
+    rows &= (runtime.start >= host.begin) & (runtime.start < host.end)
+    calls, copies = runtime.take(rows), copies[rows]
+    spans = merged(np.stack((calls.start, calls.start + calls.dur), axis=1))
+    own = int(trace.kernels.dur[copies[copies >= 0]].sum())
+    return max(0, int((spans[:, 1] - spans[:, 0]).sum()) - idle.covered(spans) - own)
+
+
+def starting_up(trace: Trace, idle: Idle, host: HostOps) -> int:
+    """Idle nanoseconds inside calls that only the device's start-up makes so long: contexts, modules, streams."""
+    runtime = trace.runtime
+    long = (runtime.dur >= START_UP_NS) & ~named(trace, runtime.name, _SYNC)
+    calls = runtime.take(long & (runtime.start >= host.begin) & (runtime.start < host.end))
+    return idle.covered(np.stack((calls.start, calls.start + calls.dur), axis=1))
+
+
+def stretches_of(host: HostOps, chosen: npt.NDArray[np.bool_]) -> Ints:
+    """(n, 2) begin and end of the chosen rows."""
+    ops = host.ops
+    return np.stack((ops.start[chosen], ops.start[chosen] + ops.dur[chosen]), axis=1)
+
+
+def _syncs(trace: Trace, idle: Idle, waiting: Ints, host: HostOps, places: Places) -> tuple[tuple[Sync, ...], Ints]:
+    """Synchronising calls with the idle they cause, and the stretches of it: inside the call, and from its return to
+    the next kernel, but no longer than the call kept the host waiting. Without it the host would have been so much
+    ahead, and not more: what it does between a wait for nothing and its next launch is its own affair. Idle in which
+    the loop is `waiting` for data comes before."""
+    calls, names = waits_for_device(trace, host)
+    spans = np.stack((calls.start, calls.start + calls.dur), axis=1)
+    blocked = calls.dur - idle.within(spans)
+    stretches = spans.copy()
+    stretches[:, 1] = np.minimum(idle.until_work(spans[:, 1]), spans[:, 1] + blocked)
+    begins = np.concatenate(([0], np.maximum.accumulate(stretches[:, 1])[:-1])) if len(stretches) else stretches[:, 0]
+    own = np.stack((np.maximum(stretches[:, 0], begins), stretches[:, 1]), axis=1)
+    caused = Idle(idle.parts(merged(waiting), outside=True)).within(own) * (own[:, 1] > own[:, 0])
+    return told_syncs(trace, host, places, names, calls.start, caused), stretches
+
+
+def waits_for_device(trace: Trace, host: HostOps) -> tuple[Runtime, npt.NDArray[np.int32]]:
+    """The steps' calls in which the host waits for the device, and the names to tell them by."""
+    runtime, copies = trace.runtime, _blocking_copies(trace)
+    rows = (copies >= 0) | named(trace, runtime.name, _SYNC)
+    rows &= (runtime.start >= host.begin) & (runtime.start < host.end)
+    calls = runtime.take(rows)
+    names = np.where(copies >= 0, trace.kernels.name[copies], runtime.name)[rows] if len(trace.kernels) else calls.name
+    return calls, names
+
+
+def _blocking_copies(trace: Trace) -> Ints:
+    """Per call into the runtime the row of the copy from or to pageable memory that was done when it returned; -1. Such
+    a copy makes even an asynchronous call wait (CUDA's API synchronization behavior; nsys' rule on pageable memory)."""
+    found = np.full(len(trace.runtime), -1, np.int64)
+    kernels = trace.kernels
+    copies = np.flatnonzero((kernels.kind == MEMCPY) & named(trace, kernels.name, _PAGEABLE))
+    launch = launch_rows(kernels.take(copies), trace.runtime)
+    known = launch >= 0
+    copies, launch = copies[known], launch[known]
+    ends, returned = (kernels.start + kernels.dur)[copies], (trace.runtime.start + trace.runtime.dur)[launch]
+    found[launch[ends <= returned]] = copies[ends <= returned]
+    return found
+
+
+def told_syncs(
+    trace: Trace,
+    host: HostOps,
+    places: Places,
+    names: npt.NDArray[np.int32],
+    starts: Ints,
+    caused: npt.NDArray[np.generic],
+) -> tuple[Sync, ...]:
+    """By call and place, the dearest first."""
+    count: Counter[tuple[int, int]] = Counter()
+    sums: dict[tuple[int, int], float] = defaultdict(float)
+    for name, place, ns in zip(names.tolist(), places.at(starts).tolist(), caused.tolist(), strict=True):
+        count[(name, place)] += 1
+        sums[(name, place)] += ns
+    steps = host.num_steps
+    return tuple(
+        (trace.names[name], count[(name, place)] / steps, ns / steps, places.places[place].where)
+        for (name, place), ns in sorted(sums.items(), key=lambda item: -item[1])
+    )

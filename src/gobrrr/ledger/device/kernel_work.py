@@ -1,0 +1,122 @@
+"""How near the device's kernels come to what it can do: every kernel's time belongs to the op that launched it, and is
+held against that op's FLOPs and bytes at a measured ceiling, or at the data sheet's."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+
+from gobrrr.ledger.device.kernel_names import TENSOR_CORE
+from gobrrr.ledger.device.launchers import launchers
+from gobrrr.ledger.device.shapes import FAMILIES, by_shape
+from gobrrr.ledger.host.host_ops import HostOps
+from gobrrr.ledger.host.places import Places
+from gobrrr.ledger.model.device import DeviceOp, DeviceWork
+from gobrrr.ledger.model.ledger import OpGroup
+from gobrrr.ledger.ops.op_groups import Grouping, op_groups
+from gobrrr.ledger.ops.pricing import Prices, RowPrices, dtype_of, in_tf32
+from gobrrr.machine.model.machine import Machine
+from gobrrr.machine.model.unknown import UNKNOWN
+from gobrrr.recording.model.call_tree import with_children
+from gobrrr.recording.model.trace import KERNEL, Trace
+
+MAX_NAMED = 8
+
+
+def device_ops(
+    trace: Trace,
+    host: HostOps,
+    places: Places,
+    device: Machine | None,
+    updated: Mapping[str, float],
+    grouping: Grouping | None = None,
+) -> tuple[list[OpGroup], float, frozenset[str], tuple[DeviceOp, ...], RowPrices]:
+    """Op groups whose `ns` is the time of the kernels that they launched themselves, per step, in the order of their
+    first call; the time of all kernels, those whose op is not known among them; the names of ops whose fp32 runs in
+    TF32; products, convolutions and attention by their shapes; what each row must cost. Without a `device` no work is
+    priced."""
+    kernels = host.launched(trace.kernels.take(trace.kernels.kind == KERNEL), trace.runtime)
+    row = launchers(kernels, trace.runtime, host.ops, host.parent)
+    ns = np.zeros(len(host), np.int64)
+    np.add.at(ns, row[row >= 0], kernels.dur[row >= 0])
+    tf32 = _in_tf32(trace, host, kernels.name[row >= 0], row[row >= 0])
+    prices = _prices(device, tf32) if device else Prices.none(UNKNOWN)
+    # Without kernels its work has no time: a copy by the driver is none, and what it launched may have run later.
+    counts = with_children(ns, host.parent) > 0
+    calls = op_groups(replace(host, own=ns), trace, places, prices, 0.0, updated, grouping, counts)
+    groups = [op for op in calls.groups if op.ns or op.flops or op.bytes]
+    shaped = by_shape(host, trace, ns, calls.priced, prices, tf32)
+    return groups, float(kernels.dur.sum()) / host.num_steps, tf32, shaped, calls.priced
+
+
+def _in_tf32(trace: Trace, host: HostOps, names: npt.NDArray[np.int32], rows: npt.NDArray[np.int64]) -> frozenset[str]:
+    """The families of which an fp32 op has a kernel that by its name uses matrix units: torch allows TF32 to products
+    and to convolutions apart, and to the latter by default."""
+    matrix = np.array([TENSOR_CORE.search(name) is not None for name in trace.names], bool)
+    found: frozenset[str] = frozenset()
+    for row in np.unique(rows[matrix[names]]).tolist() if len(rows) else ():
+        number, name = int(host.ops.signature[row]), host.name(row)
+        if number >= 0 and name not in found and trace.signatures[number].dtypes[:1] == ("float",):
+            found |= next((family for family in FAMILIES if name in family), frozenset())
+    return found
+
+
+def device_work(
+    ops: Sequence[OpGroup], kernel_ns: float, tf32: frozenset[str], device: Machine, by_shape: tuple[DeviceOp, ...] = ()
+) -> DeviceWork | None:
+    """The same by op and dtype, and those of `by_shape`. None where no work is known: no shapes were recorded."""
+    counted = [op for op in ops if op.bound is not None]
+    if not any(op.flops or op.bytes for op in counted):
+        return None
+    working = {op.name for op in counted if op.flops or op.bytes}
+    told: dict[tuple[str, str], list[OpGroup]] = defaultdict(list)
+    for op in counted:
+        told[_owner(op, working), in_tf32(op.name, dtype_of(op.dtypes), tf32)].append(op)
+    prices = _prices(device, tf32)
+    rows = sorted((_device_op(*key, same, prices) for key, same in told.items()), key=lambda op: -op.ns)
+    flops: dict[str, float] = defaultdict(float)
+    for row in rows:
+        flops[row.dtype] += row.flops
+    dtype = max(flops, key=lambda d: flops[d])
+    unknown: dict[str, float] = defaultdict(float)
+    for op in ops:
+        unknown[op.name] += op.ns if op.bound is None else 0.0
+    longest = sorted(((name, ns) for name, ns in unknown.items() if ns), key=lambda item: -item[1])[:MAX_NAMED]
+    bounds = {b: sum(op.floor_ns for op in counted if op.bound == b) for b in ("compute", "bandwidth")}
+    return DeviceWork(
+        ops=tuple(rows), kernel_ns=kernel_ns, counted_ns=sum(op.ns for op in counted), compute_ns=bounds["compute"],
+        bandwidth_ns=bounds["bandwidth"], dtype=dtype, ceiling_flop_rate=device.flop_rate(dtype, 1),
+        ceiling_byte_rate=device.byte_rate(math.inf, 1),
+        ceiling=device.fingerprint, not_counted=tuple(longest),
+        recomputed_flops=sum(op.flops or 0.0 for op in counted if op.recomputed),
+        by_shape=by_shape,
+    )  # fmt: skip
+
+
+def _owner(op: OpGroup, working: set[str]) -> str:
+    """The op whose work this is: itself, or what it does it for (flash attention has an op inside the op)."""
+    if op.flops or op.bytes:
+        return op.name
+    return next((name for name in reversed(op.parents) if name in working), op.name)
+
+
+def _prices(device: Machine, tf32: frozenset[str]) -> Prices:
+    return Prices(device, 1, None, tf32)
+
+
+def _device_op(name: str, dtype: str, same: Sequence[OpGroup], prices: Prices) -> DeviceOp:
+    floors: dict[str, float] = defaultdict(float)
+    for op in same:
+        floors[op.bound or ""] += op.floor_ns
+    calls = sum(op.calls for op in same if op.name == name) or sum(op.calls for op in same)  # not of what it calls
+    bound = max(floors, key=lambda bound: floors[bound])
+    return DeviceOp(
+        name, dtype, calls, sum(op.ns for op in same), sum(op.flops or 0.0 for op in same),
+        sum(op.bytes or 0.0 for op in same), sum(floors.values()), bound,
+        prices.ceiling(bound, dtype),
+    )  # fmt: skip

@@ -1,0 +1,139 @@
+"""Main-thread time outside torch ops, split by the user line that ran."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from gobrrr.ledger.host.host_ops import DATA, HostOps
+from gobrrr.ledger.host.hot_paths import Hot
+from gobrrr.ledger.host.places import Places
+from gobrrr.ledger.model.ledger import HostGroup
+from gobrrr.ledger.steps.step_windows import distinct, within
+from gobrrr.recording.model.facts import Span
+
+Ints = npt.NDArray[np.int64]
+MAX_HOT = 8
+"""Groups whose library functions are looked for: the longest."""
+
+
+@dataclass(frozen=True)
+class Gaps:
+    """Stretches of the steps that no op and no wait for data covers, cut where place or annotation changes.
+
+    `number` says which gap a piece is of; `traced` whether it begins with an event of the line log.
+    """
+
+    start: Ints
+    end: Ints
+    place: npt.NDArray[np.int32]
+    phase: tuple[str, ...]
+    number: Ints
+    traced: npt.NDArray[np.bool_]
+
+
+def host_groups(host: HostOps, places: Places) -> list[HostGroup]:
+    """Per step: the time of all gaps by place and phase, most first."""
+    gaps = find_gaps(host, places)
+    return [group for group, _ in grouped(gaps, gaps.end - gaps.start, gaps.end - gaps.start, host, places)]
+
+
+def grouped(
+    gaps: Gaps,
+    lengths: Ints,
+    weights: npt.NDArray[np.generic],
+    host: HostOps,
+    places: Places,
+    hot: Callable[[npt.NDArray[np.bool_], Span], Hot] = lambda pieces, line: (),
+) -> list[tuple[HostGroup, float]]:
+    """The groups, most time first, each with the sums of its pieces' `lengths` and `weights` per step. `hot`: the
+    library's path below a line in pieces, which are a mask."""
+    phases = sorted(set(gaps.phase))
+    number = gaps.place.astype(np.int64) * len(phases) + np.array([phases.index(p) for p in gaps.phase], np.int64)
+    keys, group = np.unique(number, return_inverse=True)
+    ns = np.bincount(group, lengths.astype(float), len(keys)) / host.num_steps
+    weighed = np.bincount(group, weights.astype(float), len(keys)) / host.num_steps
+    longest = set(np.argsort(-ns)[:MAX_HOT].tolist())
+    wheres = [places.places[int(key) // len(phases)].where for key in keys.tolist()]
+    found = [
+        (
+            HostGroup(
+                wheres[i],
+                float(ns[i]),
+                phases[int(key) % len(phases)],
+                hot=hot(group == i, wheres[i][0]) if i in longest and wheres[i] else (),
+            ),
+            float(weighed[i]),
+        )
+        for i, key in enumerate(keys.tolist())
+    ]
+    return sorted(found, key=lambda pair: -pair[0].ns)
+
+
+def find_gaps(host: HostOps, places: Places) -> Gaps:
+    """All gaps of the profiled steps."""
+    rows = _covering(host)
+    begins, stops, before = _between(host, rows)
+    inside = _cuts_inside(places.times, begins, stops)
+    edges = np.concatenate((host.updates.ravel(), host.closures.ravel()))
+    cuts = distinct(np.concatenate((begins, inside, _cuts_inside(edges, begins, stops))))
+    number = np.searchsorted(begins, cuts, "right") - 1
+    ends = np.minimum(np.append(cuts[1:], np.iinfo(np.int64).max), stops[number]) if len(cuts) else cuts
+    place = places.at(cuts)
+    around = np.array(_around(host, rows, before, places.known), object)
+    updating = within(cuts, host.updates) & ~within(cuts, host.closures)
+    logged = np.array(["backward" if p.backward else "forward" if p.module else None for p in places.places], object)
+    phase = np.where(updating, "optimizer", around[number])  # by the line log, then by the annotation, then the ops
+    phase = np.where((logged != None)[place], logged[place], phase)  # noqa: E711
+    return Gaps(cuts, ends, place, tuple(phase.tolist()), number, np.isin(cuts, inside))
+
+
+def _covering(host: HostOps) -> Ints:
+    """Rows that own their whole stretch: outermost ops, and the waits for data."""
+    rows = []
+    covered_until = -1
+    starts, ends = host.ops.start.tolist(), (host.ops.start + host.ops.dur).tolist()
+    for row, is_op in enumerate(host.is_op.tolist()):
+        if starts[row] >= covered_until and (is_op or host.name(row).startswith(DATA)):
+            rows.append(row)
+            covered_until = ends[row]
+    return np.array(rows, np.int64)
+
+
+def _between(host: HostOps, rows: Ints) -> tuple[Ints, Ints, Ints]:
+    """Begin and end of what lies between the covering rows within each step, and the index of the row before it."""
+    starts = host.ops.start[rows]
+    ends = np.maximum.accumulate(starts + host.ops.dur[rows]) if len(rows) else starts
+    begins, stops, before = [], [], []
+    for begin, end in host.spans:
+        first, last = np.searchsorted(starts, (begin, end))
+        open_ = max(begin, ends[first - 1]) if first else begin
+        begins.append(np.concatenate(([open_], ends[first:last])))
+        stops.append(np.concatenate((starts[first:last], [end])))
+        before.append(np.arange(first - 1, last))
+    begin_, stop_ = np.concatenate(begins), np.concatenate(stops)
+    real = stop_ > begin_
+    return begin_[real], stop_[real], np.concatenate(before)[real]
+
+
+def _cuts_inside(times: Ints, begins: Ints, stops: Ints) -> Ints:
+    """Those of `times` that lie within a gap."""
+    number = np.searchsorted(begins, times, "right") - 1
+    return times[(number >= 0) & (times < stops[np.maximum(number, 0)])] if len(begins) else times[:0]
+
+
+def _around(host: HostOps, rows: Ints, before: Ints, logged: bool) -> list[str]:
+    """Per gap the phase that the ops around it tell: what leads to the loss is the loss. Without a line log a gap
+    between two ops of one phase is of that phase too."""
+    phases = ["", *(host.phase[row] for row in rows.tolist()), ""]
+    found = []
+    for index in before.tolist():
+        one, other = phases[index + 1], phases[index + 2]
+        if other == "loss" or (one, other) == ("loss", "backward"):
+            found.append("loss")
+        else:
+            found.append(one if one == other and not logged and one in ("forward", "backward") else "other")
+    return found

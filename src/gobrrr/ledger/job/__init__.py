@@ -1,0 +1,1 @@
+"""Which rank waits for whom, and how fast are the links?"""

@@ -1,0 +1,255 @@
+"""Many ranks, each reduced to a few figures: who waits for whom, who is late, and by what.
+
+In synchronous training all ranks make the same step, so its length names nobody. What a rank does outside of exposed
+communication is its own: the rank with most of it is late, and waits least.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from statistics import median
+from typing import TypeVar
+
+import msgspec
+
+from gobrrr import units
+from gobrrr.ledger.job.calls import Calls
+from gobrrr.ledger.job.lateness import Group, Told, lateness
+from gobrrr.ledger.job.link_rates import linked
+from gobrrr.ledger.model.ledger import Ledger
+
+OF_THE_DEVICE = ("compute", "bandwidth", "inefficiency", "uncounted")
+LATE = 0.05
+"""Share of the step by which a rank's own time must exceed the median's to be called late."""
+MOST_RANKS = 1 << 20
+"""Of a job: more is no number of ranks."""
+APART = 60e9
+"""ns between files of ranks after which they are of different runs: clocks of hosts differ by less (proposed)."""
+
+
+class RankSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """One rank; times are ns per step."""
+
+    source: str
+    rank: int | None = None
+    world_size: int | None = None
+    num_steps: int = 0
+    step_ns: float = 0.0
+    busy_ns: float = 0.0
+    exposed_communication_ns: float = 0.0
+    waited_ns: float = 0.0
+    """Of the exposed, that of collectives which threads of the host carry, as gloo's: no kernels."""
+    communication_ns: float = 0.0
+    accounts: tuple[tuple[str, float], ...] = ()
+    verdict: str = ""
+    bound: str = ""
+    codes: tuple[str, ...] = ()
+    device: str = ""
+    within_a_host: bool = False
+    """All ranks fit in the devices of this one's host."""
+    calls: Calls | None = None
+    """Its collectives, call by call; null once they are held against those of the others."""
+    span: tuple[int, int] | None = None
+    """First and last event, in ns since the epoch; null where the file does not say when it was."""
+    error: str = ""
+    """Why this one could not be read; then all else is empty."""
+
+    @property
+    def local_ns(self) -> float:
+        """What the step would be if nobody had to be waited for."""
+        return max(0.0, self.step_ns - self.exposed_communication_ns)
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """What the ranks say together."""
+
+    schema: str = "gobrrr.job/1"
+    verdict: str = ""
+    bound: str = "balanced"
+    slowest: int | None = None
+    """The rank that is late, null where none is."""
+    because: str = ""
+    """The account in which it differs most from the median rank."""
+    late_ns: float = 0.0
+    """What the job would gain at most if the slowest were median."""
+    imbalance: float = 0.0
+    """Largest local time over the mean, minus one."""
+    exposed_share: float = 0.0
+    """Of the step, median over ranks."""
+    missing: tuple[int, ...] = ()
+    """Ranks of the world that are not there."""
+    doubled: tuple[int, ...] = ()
+    ranks: tuple[RankSummary, ...] = ()
+    groups: tuple[Group, ...] = ()
+    """Process groups, with waiting and transfer apart; empty where no collective is in two of the files."""
+
+
+def summary(
+    ledger: Ledger, source: str, rank: int | None, world_size: int | None, calls: Calls | None = None,
+    span: tuple[int, int] | None = None,
+) -> RankSummary:  # fmt: skip
+    """Of one rank's ledger."""
+    device = ledger.device
+    communication = sum(ns for _, _, ns, kind in device.kernels if kind == "communication") if device else 0.0
+    waited = dict(device.idle_by_cause).get("communication", 0.0) if device else 0.0
+    shown = device.exposed_communication_ns + waited if device else ledger.account("communication")
+    return RankSummary(
+        source=source, rank=rank, world_size=world_size, num_steps=ledger.step.count, step_ns=ledger.wall,
+        busy_ns=device.busy_ns if device else 0.0, exposed_communication_ns=shown, waited_ns=waited,
+        communication_ns=communication,
+        accounts=_accounts(ledger), device=device.name if device else "", calls=calls,
+        within_a_host=device.within_a_host if device else False, span=span,
+    )  # fmt: skip
+
+
+def _accounts(ledger: Ledger) -> tuple[tuple[str, float], ...]:
+    """What the device itself does is one account here: by what it is bound says its own report."""
+    if ledger.device is None:
+        return tuple((a.account, a.ns) for a in ledger.accounts)
+    works = sum(a.ns for a in ledger.accounts if a.account in OF_THE_DEVICE)
+    return (("device work", works), *((a.account, a.ns) for a in ledger.accounts if a.account not in OF_THE_DEVICE))
+
+
+T = TypeVar("T")
+
+
+def reduced(
+    reduce: Callable[[T], RankSummary], sources: Sequence[T], mapped: Callable[..., Iterable[RankSummary]] = map
+) -> Job:
+    """`mapped` is map, or that of any executor with the interface of concurrent.futures."""
+    return together(tuple(mapped(reduce, sources)))
+
+
+def together(ranks: Sequence[RankSummary]) -> Job:
+    """The job of the ranks that could be read."""
+    read = sorted(
+        (r for r in ranks if not r.error), key=lambda r: (r.rank if r.rank is not None else 1 << 30, r.source)
+    )
+    if not read:
+        return Job(verdict="Unreliable: no rank could be read.", bound="unreliable", ranks=tuple(ranks))
+    numbers = [r.rank for r in read if r.rank is not None]
+    world = max((r.world_size or 0 for r in read), default=0)
+    missing = tuple(sorted(set(range(min(world, MOST_RANKS))) - set(numbers))) if numbers else ()
+    doubled = tuple(sorted({n for n in numbers if numbers.count(n) > 1}))
+    unread = tuple(r for r in ranks if r.error)
+    told = [_told(r) for r in read]
+    groups = () if doubled else tuple(linked(group, told) for group in lateness(told, world))
+    untold = Job(
+        verdict="", bound="unreliable", missing=missing, doubled=doubled, ranks=(*_without_calls(read, groups), *unread)
+    )
+    if len(read) == 1:
+        alone = f"Only one of {len(ranks)} files could be read: {read[0].verdict}"
+        return msgspec.structs.replace(untold, verdict=alone, bound=read[0].bound)
+    if unclear := _unclear(read, world, doubled):
+        return msgspec.structs.replace(untold, verdict=f"Unreliable: {unclear}.")
+    step = median(r.step_ns for r in read)
+    local = [r.local_ns for r in read]
+    usual, worst = median(local), max(read, key=lambda r: r.local_ns)
+    late = worst.local_ns - usual
+    shares = median(r.exposed_communication_ns / r.step_ns if r.step_ns else 0.0 for r in read)
+    is_late = late > LATE * step
+    because = _because(worst, read) if is_late else ""
+    bound = "straggler" if is_late else "communication" if shares > LATE else "balanced"
+    exposed = _exposed(shares, step, groups) + (_last(groups, worst) if is_late else "")
+    return msgspec.structs.replace(
+        untold, verdict=_sentence(bound, worst, late, step, because, exposed, len(read)), bound=bound,
+        slowest=worst.rank if is_late else None, because=because, late_ns=late if is_late else 0.0,
+        imbalance=worst.local_ns * len(local) / sum(local) - 1 if sum(local) else 0.0, exposed_share=shares,
+        groups=groups,
+    )  # fmt: skip
+
+
+def _told(rank: RankSummary) -> Told:
+    """What a recorded ns of its collectives is in its plain step."""
+    calls = rank.calls or Calls()
+    return Told(
+        rank.rank, rank.source, calls, rank.communication_ns / calls.ns if calls.ns else 1.0,
+        (rank.exposed_communication_ns - rank.waited_ns) / calls.bare_ns if calls.bare_ns else 1.0, rank.device,
+        rank.within_a_host,
+    )  # fmt: skip
+
+
+def _without_calls(read: Sequence[RankSummary], groups: Sequence[Group]) -> list[RankSummary]:
+    """As they are told on. A rank by itself takes the waiting in its fastest call for transfer: it may call a link slow
+    that the transfer alone acquits."""
+    acquitted = any(group.fits for group in groups) and not any(group.slow for group in groups)
+    gone = ("BRR702",) if acquitted else ()
+    return [msgspec.structs.replace(r, calls=None, codes=tuple(c for c in r.codes if c not in gone)) for r in read]
+
+
+def _exposed(shares: float, step: float, groups: Sequence[Group]) -> str:
+    """Of the median rank; of what it does not hide, waiting and transfer."""
+    said = f"exposed communication is {units.share(shares)} of the {units.duration(step)} step on the median rank"
+    waiting, moving = defaultdict[str, float](float), defaultdict[str, float](float)
+    for one in (one for group in groups for one in group.waits):
+        waiting[one.source] += one.exposed_waiting_ns
+        moving[one.source] += one.exposed_transfer_ns
+    if not waiting:
+        return said
+    waited = units.duration(median(waiting.values()))
+    if any(group.partial for group in groups):
+        return f"{said} (at least {waited} of it waiting: not all ranks' files are here)"
+    return f"{said} ({waited} of it waiting for the latest rank, {units.duration(median(moving.values()))} transfer)"
+
+
+def _unclear(read: Sequence[RankSummary], world: int, doubled: Sequence[int]) -> str:
+    """Why these are not the ranks of one job; empty where nothing speaks against it."""
+    numbers = [r.rank for r in read if r.rank is not None]
+    sizes = sorted({r.world_size for r in read if r.world_size is not None})
+    if len(sizes) > 1:
+        return f"the files are of jobs of {' and '.join(map(str, sizes))} ranks; diagnose one job at a time"
+    if doubled:
+        of = f" of {world}" if world else ""
+        return (
+            f"{numbers.count(doubled[0])} files say that they are rank {doubled[0]}{of}: copies, or several recordings "
+            "of one rank; give one file per rank"
+        )
+    if numbers and len(numbers) < len(read):
+        other = next(r.source for r in read if r.rank is None)
+        return f"{len(read) - len(numbers)} of {len(read)} files do not say which rank they are ({other})"
+    if not numbers and not any(r.communication_ns + r.waited_ns for r in read):
+        return (
+            "the files do not say that they are ranks, and none of them communicates; give one at a time, or hold two "
+            "against each other: gobrrr compare A B"
+        )
+    if world > MOST_RANKS:
+        return f"a file says that it is of a job of {world} ranks"
+    spans = [r.span for r in read if r.span is not None]
+    if spans and (between := max(begin for begin, _ in spans) - min(end for _, end in spans)) > APART:
+        return f"some files end {units.duration(between)} before others begin; give the files of one run"
+    if world and max(numbers, default=0) >= world:
+        return f"a file says that it is rank {max(numbers)} of {world}; give the files of one job"
+    return ""
+
+
+def _because(worst: RankSummary, ranks: Sequence[RankSummary]) -> str:
+    """The account in which the late rank exceeds the median of all most."""
+    names = {name for r in ranks for name, _ in r.accounts if name != "communication"}
+    usual = {name: median(dict(r.accounts).get(name, 0.0) for r in ranks) for name in sorted(names)}
+    own = dict(worst.accounts)
+    return max(usual, key=lambda name: own.get(name, 0.0) - usual[name], default="")
+
+
+def _last(groups: Sequence[Group], late: RankSummary) -> str:
+    """Who came last to collectives by most, where that is another than the one with most work of its own."""
+    behind, who = defaultdict[str, float](float), {one.source: one.rank for group in groups for one in group.waits}
+    for one in (one for group in groups for one in group.waits):
+        behind[one.source] += one.late_ns
+    most = max(behind, key=lambda source: behind[source], default="")
+    if not behind.get(most) or most == late.source:
+        return ""
+    name = f"rank {who[most]}" if who[most] is not None else most
+    return f"; yet {name} came last to collectives by most, {units.duration(behind[most])} per step"
+
+
+def _sentence(bound: str, worst: RankSummary, late: float, step: float, because: str, exposed: str, count: int) -> str:
+    if bound == "straggler":
+        who = f"rank {worst.rank}" if worst.rank is not None else worst.source
+        return (
+            f"Straggler: {who} works {units.duration(late)} ({units.share(late / step if step else 0)}) longer per "
+            f"step than the median of {count} ranks, most of it in {because.replace('_', ' ')}; {exposed}."
+        )
+    if bound == "communication":
+        return f"Communication-bound: {exposed}; no rank is late by {units.share(LATE)} of the step."
+    return f"Balanced over {count} ranks: {exposed}; no rank is late by {units.share(LATE)} of the step."

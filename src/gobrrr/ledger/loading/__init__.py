@@ -1,0 +1,1 @@
+"""How long does the loader take, and how many workers would it need?"""

@@ -1,0 +1,1 @@
+"""Which tensors hold the memory of a step?"""

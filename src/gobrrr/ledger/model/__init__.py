@@ -1,0 +1,1 @@
+"""Which parts make a Ledger: accounts, op tables, the device's part?"""

@@ -1,0 +1,215 @@
+"""Every op of the profiled steps, summed by op, by shape, by line and by module: four tables of the same self times."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from gobrrr.ledger.device.launchers import launchers
+from gobrrr.ledger.host.host_ops import HostOps
+from gobrrr.ledger.host.origins import modules, origins
+from gobrrr.ledger.host.places import Places
+from gobrrr.ledger.model.groupings import WAYS
+from gobrrr.ledger.model.op_tables import OpRow, OpTable
+from gobrrr.ledger.ops.op_times import shapes_of
+from gobrrr.ledger.ops.pricing import RowPrices
+from gobrrr.ledger.steps.step_windows import within
+from gobrrr.recording.model.call_tree import with_children
+from gobrrr.recording.model.facts import Span
+from gobrrr.recording.model.trace import Trace
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+MOST = 30
+"""Rows of a table that are kept, those that take most; the others are one."""
+SHORT = 5_000
+"""ns of an op on the host up to which it has no rate: its time is the clock's, the profiler's and torch's own. Under
+torch.profiler add_ to one element takes 3.4 us, mm of 2x2 4.1 us (medians of 3000, torch 2.13, a crowded machine)."""
+DEPTH = 64
+NO_TIMES: Ints = np.zeros(0, np.int64)
+NO_LINES = "lines were not recorded"
+NO_MODULES = "modules were not recorded"
+
+
+class _Sums(NamedTuple):
+    """Of each group, or of one."""
+
+    ops: Floats
+    own: Floats
+    total: Floats
+    device: Floats
+    device_total: Floats
+    flops: Floats
+    floor: Floats
+    priced: Floats
+    calls: Floats
+
+    def of(self, which: Sequence[int] | int, steps: int) -> _Sums:
+        """Of some groups, per step."""
+        return _Sums(*(column[which] / steps for column in self))
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """Per row of HostOps: what is summed. `device`: all that it launched, copies, sets and collectives too;
+    devicework.device_ops has kernels alone, which are held against its work."""
+
+    own: Ints
+    device: Ints
+    flops: Floats
+    floor: Floats
+    priced: Floats
+    """Of the time that rates are of, what is in ops whose work is known; by the row that answers for it."""
+    owner: Ints
+
+
+def op_tables(
+    host: HostOps, trace: Trace, places: Places, priced: RowPrices, on_device: bool, most: int = MOST
+) -> tuple[OpTable, ...]:
+    """By each of WAYS. `priced` is of the device's kernels where it works, else of the host's own time."""
+    if not np.any(host.is_op):
+        return ()
+    columns = _columns(host, trace, priced, on_device)
+    origin = origins(host)
+    signature = host.ops.signature.tolist()
+    keys: dict[str, Sequence[tuple[object, ...]]] = {
+        "op": [(name, "") for name in map(host.name, range(len(host)))],
+        "shape": [(host.name(row), shapes_of(trace, signature[row])) for row in range(len(host))],
+        "line": _lines(host, places, origin.tolist()),
+        "module": [(name or f"({phase})", "") for name, phase in zip(modules(host, places), host.phase, strict=True)],
+    }
+    why = {
+        "line": "" if any(place.where for place in places.places) else NO_LINES,
+        "module": "" if any(place.module for place in places.places) else NO_MODULES,
+    }
+    return tuple(
+        OpTable(by, why=why[by], on_device=on_device) if why.get(by)
+        else _table(by, keys[by], host, places, columns, on_device, most)
+        for by in WAYS
+    )  # fmt: skip
+
+
+def _columns(host: HostOps, trace: Trace, priced: RowPrices, on_device: bool) -> _Columns:
+    device = np.zeros(len(host), np.int64)
+    if on_device:
+        kernels = host.launched(trace.kernels, trace.runtime)
+        row = launchers(kernels, trace.runtime, host.ops, host.parent)
+        np.add.at(device, row[row >= 0], kernels.dur[row >= 0])
+    owner = np.array(priced.owner or range(len(host)), np.int64)
+    known = np.array([bound is not None for bound in priced.bound], bool)[owner]
+    flops = np.array([work.flops if work is not None else 0.0 for work in priced.work], float)
+    time = device if on_device else host.own
+    return _Columns(
+        host.own, device, flops, np.array(priced.floor, float), np.where(known, time, 0).astype(float), owner
+    )
+
+
+def _lines(host: HostOps, places: Places, origin: list[int]) -> list[tuple[object, ...]]:
+    """The user's innermost line, of a backward op that of its forward op."""
+    first = [place.where[0] if place.where else None for place in places.places]
+    return [(span.file, span.line, span.function) if (span := first[place]) else (f"({phase})",)
+            for place, phase in zip(origin, host.phase, strict=True)]  # fmt: skip
+
+
+def _table(
+    by: str, keys: Sequence[tuple[object, ...]], host: HostOps, places: Places, columns: _Columns, on_device: bool,
+    most: int,
+) -> OpTable:  # fmt: skip
+    numbers: dict[tuple[object, ...], int] = {}
+    group = np.array([numbers.setdefault(key, len(numbers)) if is_op else -1
+                      for key, is_op in zip(keys, host.is_op.tolist(), strict=True)], np.int64)  # fmt: skip
+    sums = _sums(group, len(numbers), host, columns)
+    if by == "module":
+        numbers, sums = _with_outer(numbers, sums)
+    sums = sums._replace(calls=_calls(by, numbers, sums, host, places))
+    steps = host.num_steps
+    order = np.lexsort((-sums.own, -sums.device if on_device else -sums.own))
+    ranked = [int(each) for each in order if any(column[each] for column in sums[:5])]
+    named = list(numbers)
+    rows = [_row(by, named[i], sums.of(i, steps), places, on_device) for i in ranked[:most]]
+    rest = _Sums(*(column.sum() for column in sums.of(ranked[most:], steps)))
+    others = _row("op", (f"{len(ranked) - most} others", ""), rest, places, on_device) if len(ranked) > most else None
+    if others is not None:  # what one of them calls may be another one
+        calls = others.calls if by in ("op", "shape") else None
+        others = msgspec.structs.replace(others, total_ns=others.self_ns, device_total_ns=others.device_ns, calls=calls)
+    return OpTable(by, tuple(rows), others, max(0, len(ranked) - most), on_device=on_device)
+
+
+def _calls(by: str, numbers: Iterable[tuple[object, ...]], sums: _Sums, host: HostOps, places: Places) -> Floats:
+    """Of a module those of its forward; of a line nobody counts them."""
+    if by == "module":
+        return np.array([within(places.calls.get(str(name), NO_TIMES), host.ran).sum() for name, *_ in numbers], float)
+    return np.zeros_like(sums.ops) if by == "line" else sums.ops
+
+
+def _sums(group: Ints, count: int, host: HostOps, columns: _Columns) -> _Sums:
+    """(count,) of each but the calls."""
+    mine, owned = group >= 0, group[columns.owner]
+    outermost = mine & ~_inside_of_its_own(group, host.parent)
+    below = with_children(columns.device, host.parent)
+    # What a wrapper answers for lies in its group; of an annotation in none.
+    owned = np.where(owned >= 0, owned, group)
+
+    def by(groups: Ints, values: npt.NDArray[np.generic], which: npt.NDArray[np.bool_]) -> Floats:
+        return np.bincount(groups[which], values[which].astype(float), count).astype(float)
+
+    return _Sums(
+        by(group, np.ones(len(group)), mine), by(group, columns.own, mine), by(group, host.ops.dur, outermost),
+        by(group, columns.device, mine), by(group, below, outermost), by(group, columns.flops, mine),
+        by(owned, columns.floor, mine), by(owned, columns.priced, mine),
+        np.zeros(count),
+    )  # fmt: skip
+
+
+def _inside_of_its_own(group: Ints, parent: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
+    """Which rows lie within another of their group: its total has them already."""
+    found = np.zeros(len(group), bool)
+    above = parent.copy()
+    for _ in range(DEPTH):
+        inside = above >= 0
+        if not inside.any():
+            break
+        found[inside] |= group[above[inside]] == group[inside]
+        above[inside] = parent[above[inside]]
+    return found
+
+
+def _with_outer(numbers: dict[tuple[object, ...], int], sums: _Sums) -> tuple[dict[tuple[object, ...], int], _Sums]:
+    """Modules with those that hold them, which may run no op themselves; a total is of all below."""
+    known = dict(numbers)
+    for name, *_ in numbers:
+        for outer in _outer(str(name)):
+            known.setdefault((outer, ""), len(known))
+    none = np.zeros(len(known) - len(numbers))
+    found = _Sums(*(np.append(column, none) for column in sums))
+    found = found._replace(total=found.own.copy(), device_total=found.device.copy())
+    for key, number in numbers.items():
+        for outer in _outer(str(key[0])):
+            at = known[outer, ""]
+            found.total[at] += sums.own[number]
+            found.device_total[at] += sums.device[number]
+    return known, found
+
+
+def _outer(name: str) -> list[str]:
+    """'a.b.c' -> ['a', 'a.b']."""
+    parts = name.split(".")[:DEPTH] if not name.startswith("(") else []
+    return [".".join(parts[:i]) for i in range(1, len(parts))]
+
+
+def _row(by: str, key: tuple[object, ...], sums: _Sums, places: Places, on_device: bool) -> OpRow:
+    ops, own, total, device, device_total, flops, floor, time, calls = map(float, sums)
+    told = floor < time and (on_device or time > SHORT * ops)
+    where = Span(str(key[0]), int(str(key[1])), str(key[2])) if by == "line" and len(key) > 1 else None
+    detail = places.types.get(str(key[0]), "") if by == "module" else str(key[1]) if by == "shape" else ""
+    return OpRow(
+        str(key[0]), ops, own, total, calls or None,
+        device_ns=device if on_device else None, device_total_ns=device_total if on_device else None,
+        flops_per_s=1e9 * flops / time if told and flops else None, of_peak=floor / time if told and floor else None,
+        detail=detail, where=where,
+    )  # fmt: skip

@@ -1,0 +1,160 @@
+"""What every op of the window must cost at least: its work, counted once over the tree of ops, at this machine's
+ceilings."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from gobrrr.ledger.host.host_ops import HostOps
+from gobrrr.ledger.work import Work, assign, owners
+from gobrrr.machine.model.machine import Machine
+from gobrrr.recording.model.trace import Signature, Trace
+
+# torch's dtype names in a trace, as the machine's ceilings name them.
+CEILING_OF = {
+    "float": "fp32", "double": "fp64", "c10::BFloat16": "bf16", "c10::Half": "fp16", "signed char": "int8",
+    "unsigned char": "int8", "c10::complex<float>": "fp32", "c10::complex<double>": "fp64",
+    "c10::Float8_e4m3fn": "fp8", "c10::Float8_e5m2": "fp8", "c10::Float8_e4m3fnuz": "fp8",
+    "c10::Float8_e5m2fnuz": "fp8",
+}  # fmt: skip
+_INTEGERS = {
+    "long int": "int64", "long": "int64", "long long": "int64", "__int64": "int64", "int": "int32",
+    "short int": "int16",
+    "short": "int16", "bool": "bool",
+}  # fmt: skip
+_PRICED = frozenset(CEILING_OF.values())
+BY_FLOPS = frozenset({"matmul", "convolution", "attention", "rnn", "solve"})
+ELSEWHERE = {"compute": 4.0, "bandwidth": 10.0}
+"""Times its ceiling from which work was not done here: tensors on the meta device, work of another device that only was
+queued. A ceiling from a crowded moment is some 2 too low, and caches are some 5 times as fast as what a copy of that
+size reaches. Proposed."""
+
+
+def dtype_of(dtypes: Iterable[str]) -> str:
+    """Of an op, by its inputs: that of the first which is floating or of 8 bits, else of the first; fp32 where none is
+    recorded."""
+    known = [CEILING_OF.get(name) or _INTEGERS.get(name) for name in dtypes]
+    return next((key for key in known if key in _PRICED), None) or next((key for key in known if key), "fp32")
+
+
+def in_tf32(name: str, dtype: str, tf32: Collection[str]) -> str:
+    """What an op in fp32 runs in, where those of these names run in TF32."""
+    return "tf32" if dtype == "fp32" and name in tf32 else dtype
+
+
+class Prices:
+    """Prices work by this machine's ceilings at the run's threads; `tf32`: names of ops whose fp32 runs in TF32."""
+
+    def __init__(
+        self, machine: Machine, threads: int, matmul_precision: str | None, tf32: Collection[str] = ()
+    ) -> None:
+        self._machine, self._threads, self._tf32 = machine, threads, tf32
+        self._precision = matmul_precision
+        self.priced = True
+
+    @classmethod
+    def none(cls, machine: Machine) -> Prices:
+        """Prices nothing: the ops only launch work elsewhere."""
+        prices = cls(machine, 1, None)
+        prices.priced = False
+        return prices
+
+    def floor(self, work: Work, dtypes: tuple[str, ...], name: str = "") -> tuple[float, str]:
+        """Nanoseconds that the work of an op takes at least, and which ceiling says so: compute or bandwidth."""
+        by_bytes = 1e9 * work.bytes / self._machine.byte_rate(work.bytes, self._threads)
+        dtype, convolved = in_tf32(name, dtype_of(dtypes), self._tf32), work.kind == "convolution"
+        rate = self.flop_rate(dtype, convolved) if work.kind in BY_FLOPS else None
+        by_flops = 1e9 * work.flops / rate if rate else 0.0
+        return max(by_bytes, by_flops), "compute" if by_flops > by_bytes else "bandwidth"
+
+    def memory_rate(self) -> float:
+        """Ceiling for what is larger than every cache, bytes per second."""
+        return self._machine.byte_rate(math.inf, self._threads)
+
+    def ceiling(self, bound: str, dtype: str) -> float:
+        """What work of that bound is held against: FLOP/s where it is compute, else bytes/s of memory."""
+        return (self.flop_rate(dtype) or 0.0) if bound == "compute" else self.memory_rate()
+
+    def flop_rate(self, dtype: str, convolved: bool = False) -> float | None:
+        """Ceiling for a dtype, FLOP/s; without units for it, that of the dtype that it is computed in."""
+        fp32 = self._machine.fp32_path(self._precision, convolved)
+        ways = (fp32 if dtype == "fp32" else dtype, *(("bf16",) if dtype == "fp8" else ()), "fp32")
+        return next((rate for way in ways if (rate := self._machine.flop_rate(way, self._threads))), None)
+
+
+@dataclass(frozen=True)
+class RowPrices:
+    """Per row of HostOps. `work` and `bound` are None where nothing is modelled, and for wrappers."""
+
+    floor: list[float]
+    work: list[Work | None]
+    bound: list[str | None]
+    elsewhere: frozenset[int] = frozenset()
+    """Rows whose work was not done here."""
+    owner: list[int] = field(default_factory=list)
+    """The row that answers for the time of each; empty where nothing is priced."""
+
+
+def row_prices(host: HostOps, trace: Trace, prices: Prices, updated: Mapping[str, float]) -> RowPrices:
+    """The floor of every row, never more than its self time. What an op's floor has over that goes to the ops that it
+    calls to do its work: mean is priced whole, and the sum inside it takes the time.
+
+    `updated` is the number of elements that one step of each optimizer class updates.
+    """
+    count = len(host)
+    if not prices.priced:
+        return RowPrices([0.0] * count, [None] * count, [None] * count)
+    names, parents = [host.names[n] for n in host.ops.name.tolist()], host.parent.tolist()
+    recorded = [trace.signatures[n] if n >= 0 else None for n in host.ops.signature.tolist()]
+    works = assign(names, parents, recorded, updated)
+    owner = owners(names, parents, recorded)
+    spare, bound = _priced(host, names, works, recorded, prices)
+    elsewhere = _elsewhere(host, owner, spare, bound)
+    for row in elsewhere:
+        works[row], bound[row], spare[row] = None, None, 0.0
+    floor = [0.0] * count
+    for row, own in enumerate(host.own.tolist()):
+        above = owner[row]
+        floor[row] = min(spare[above], float(own))
+        spare[above] -= floor[row]
+        bound[row] = bound[above] if floor[row] or (own and bound[above]) else bound[row]
+    return RowPrices(
+        floor, [w if b is not None else None for w, b in zip(works, bound, strict=True)], bound, elsewhere, owner
+    )
+
+
+_Call = tuple[int, int, str | None]
+"""Name, inputs and bound."""
+
+
+def _elsewhere(host: HostOps, owner: list[int], floors: list[float], bound: list[str | None]) -> frozenset[int]:
+    """Rows of ops whose calls with the same inputs took, with all that they own, far less than any work here takes."""
+    calls = list(zip(host.ops.name.tolist(), host.ops.signature.tolist(), bound, strict=True))
+    least: dict[_Call, float] = defaultdict(float)
+    spent: dict[_Call, float] = defaultdict(float)
+    for row, own in enumerate(host.own.tolist()):
+        least[calls[row]] += floors[row]
+        spent[calls[owner[row]]] += own
+    gone = {call for call, floor in least.items() if call[2] and floor > ELSEWHERE[call[2]] * spent[call]}
+    return frozenset(row for row, call in enumerate(calls) if call in gone)
+
+
+def _priced(
+    host: HostOps, names: list[str], works: list[Work | None], recorded: list[Signature | None], prices: Prices
+) -> tuple[list[float], list[str | None]]:
+    """Floor and bound of every row by its own work; a wrapper has none, a view has one of no time."""
+    known: dict[tuple[Work, tuple[str, ...], str], tuple[float, str]] = {}
+    floors, bounds = [0.0] * len(works), [None] * len(works)  # type: list[float], list[str | None]
+    for row, (name, work, call, leaf, is_op) in enumerate(
+        zip(names, works, recorded, host.leaf.tolist(), host.is_op.tolist(), strict=True)
+    ):
+        if work is None or not is_op or (work.flops == work.bytes == 0 and not leaf):
+            continue
+        key = (work, call.dtypes if call is not None else (), name)
+        if key not in known:
+            known[key] = prices.floor(*key)
+        floors[row], bounds[row] = known[key]
+    return floors, bounds

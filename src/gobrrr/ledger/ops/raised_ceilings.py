@@ -1,0 +1,96 @@
+"""A ceiling is never lower than what the program itself reached: the machine's ceilings, raised by the profiled window.
+
+Ceilings are measured once and kept; on a shared machine that moment may have been a crowded one. An op that ran faster
+than its ceiling is a better measurement of the same thing on the same machine.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+
+import msgspec
+import numpy as np
+
+from gobrrr.ledger.host.host_ops import HostOps, host_ops
+from gobrrr.ledger.host.places import replay
+from gobrrr.ledger.ops.pricing import dtype_of
+from gobrrr.ledger.steps.step_stats import plain_steps
+from gobrrr.ledger.work import assign
+from gobrrr.machine.model.bounds import at_least, bounded
+from gobrrr.machine.model.machine import CopyCeiling, Machine, Measured
+from gobrrr.recording.model.trace import Trace
+from gobrrr.recording.model.vitals import rates
+from gobrrr.recording.run_folder.run import Recording
+
+# Ops shorter than this say more of dispatch and of the clock than of the machine.
+MIN_NS = 100_000
+MIN_CALLS = 3
+MOST = 10.0
+"""Times its ceiling beyond which work was not done on this machine (on the meta device, say): no moment is so crowded.
+Proposed."""
+_PRODUCTS = frozenset({"matmul", "convolution"})
+_STREAMS = frozenset({"elementwise", "copy"})
+
+
+def raised(machine: Machine, recording: Recording, matmul_precision: str | None) -> Machine:
+    """The machine with every ceiling at least at the upper quartile of what the window's long ops reached, and as many
+    cores as the program kept busy."""
+    found = _by_window(machine, recording, matmul_precision)
+    busy = rates(recording, plain_steps(recording)).get("process_load") or 0.0
+    return bounded(found, busy) if found.fingerprint else found
+
+
+def _by_window(machine: Machine, recording: Recording, matmul_precision: str | None) -> Machine:
+    window, trace = recording.window("profile"), recording.trace
+    if window is None or trace is None or "device" in trace.signals:
+        return machine
+    host = host_ops(recording, window, trace, replay(window.lines, window.offset))
+    products, streams = _reached(host, trace)
+    fp32 = machine.fp32_path(matmul_precision, convolved=False)
+    threads = recording.start.threads
+    return msgspec.structs.replace(
+        machine,
+        matmul=_matmul(machine, {fp32 if d == "fp32" else d: rates for d, rates in products.items()}, threads),
+        copy=tuple(_copy(ceiling, machine, streams, threads) for ceiling in machine.copy),
+    )
+
+
+def _reached(host: HostOps, trace: Trace) -> tuple[dict[str, list[float]], list[tuple[float, float]]]:
+    """FLOP/s by dtype, and (bytes, bytes/s) of streaming ops, of all calls that lasted long enough."""
+    names, parents = [host.names[n] for n in host.ops.name.tolist()], host.parent.tolist()
+    recorded = [trace.signatures[n] if n >= 0 else None for n in host.ops.signature.tolist()]
+    products: dict[str, list[float]] = defaultdict(list)
+    streams: list[tuple[float, float]] = []
+    for row, work in enumerate(assign(names, parents, recorded, {})):
+        ns, call = float(host.ops.dur[row]), recorded[row]
+        if work is None or call is None or ns < MIN_NS:
+            continue
+        if work.kind in _PRODUCTS:
+            products[dtype_of(call.dtypes)].append(1e9 * work.flops / ns)
+        elif work.kind in _STREAMS:
+            streams.append((work.bytes, 1e9 * work.bytes / ns))
+    return products, streams
+
+
+def _matmul(machine: Machine, reached: Mapping[str, list[float]], threads: int) -> dict[str, dict[str, Measured]]:
+    key = "1" if threads <= 1 else "all" if threads == machine.threads else ""
+    found = {name: dict(ceilings) for name, ceilings in machine.matmul.items()}
+    for dtype, seen in reached.items():
+        if dtype in found.get(key, {}):
+            found[key][dtype] = _lifted(found[key][dtype], seen)
+    return found
+
+
+def _copy(ceiling: CopyCeiling, machine: Machine, streams: list[tuple[float, float]], threads: int) -> CopyCeiling:
+    smaller = max((c.working_set for c in machine.copy if c.working_set < ceiling.working_set), default=0)
+    seen = [rate for num_bytes, rate in streams if smaller < num_bytes <= ceiling.working_set]
+    if ceiling.threads != min(threads, machine.threads):
+        return ceiling
+    return msgspec.structs.replace(ceiling, rate=_lifted(ceiling.rate, seen))
+
+
+def _lifted(ceiling: Measured, reached: list[float]) -> Measured:
+    """The ceiling, no lower than the upper quartile of what was reached here."""
+    here = [rate for rate in reached if rate <= MOST * ceiling.median]
+    return at_least(ceiling, float(np.percentile(here, 75))) if len(here) >= MIN_CALLS else ceiling

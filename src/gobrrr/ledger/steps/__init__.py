@@ -1,0 +1,1 @@
+"""How long is a step, and which steps say so?"""

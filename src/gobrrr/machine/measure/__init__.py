@@ -1,0 +1,1 @@
+"""How fast is this computer, measured here?"""

@@ -1,0 +1,1 @@
+"""How does the system describe this computer, and which of it moves the ceilings?"""

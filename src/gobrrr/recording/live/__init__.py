@@ -1,0 +1,1 @@
+"""How is a run read while it is still running?"""

@@ -1,0 +1,1 @@
+"""Which parts make a recording: traces, facts, steps, phases?"""

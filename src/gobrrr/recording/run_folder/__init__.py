@@ -1,0 +1,1 @@
+"""How is the folder of a live run read back?"""

@@ -1,0 +1,1 @@
+"""How is a trace that another tool wrote read, as hostile data?"""

@@ -1,0 +1,1 @@
+"""Which remedies compute or decode samples once?"""

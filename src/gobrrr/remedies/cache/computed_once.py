@@ -1,0 +1,220 @@
+"""Samples that are the same in each epoch are computed in the first one and kept."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import weakref
+from collections import Counter
+from types import FunctionType
+from typing import TYPE_CHECKING, Any
+
+from gobrrr.errors import GobrrrError
+from gobrrr.remedies.cache.kept_samples import KeptSamples, Kind, Room, counts_in_full
+from gobrrr.remedies.loader.loader_arguments import AFTER_THE_FIRST, Keeper, memory_room
+from gobrrr.rules.data.compute_once import SAVED_BY_KEEPING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from gobrrr.remedies.mechanism.seams import Seams
+
+MOST_DATASETS = 8
+"""Alive at once: of one that is made for each epoch nothing comes again."""
+MADE_ANEW = 2
+"""Data sets of a kind that went away before anything came again, from which the next one is left alone: the first may
+have been made for the mean of its pixels."""
+
+
+class ComputedOnce(Keeper):
+    """For DataLoaders without workers whose samples are the same each time, by all that kept_samples.py looks at. They
+    stay in memory, a quarter of what is free at most. A data set that the program changes between epochs begins anew;
+    one that turns out to give other samples ends the remedy, with an error where a kept sample may have been given
+    instead. Loaders and data sets are the program's own."""
+
+    name = "computed_once"
+    title = "keeps samples in memory that are computed anew in each epoch"
+    said = SAVED_BY_KEEPING
+    unseen = (
+        f"{AFTER_THE_FIRST}; a sample that depends on a file, the clock or the environment stays what it was, until "
+        "one that is computed again for comparison is found to be another; a data set that prints, logs or counts in "
+        "__getitem__ does so twice for some samples in the first epoch, and later only for those few that are compared"
+    )
+    codes = ("BRR401", "BRR405", "BRR408")
+    conflicts = ("batched_fetch", "loader_workers", "one_worker", "decoded_once")
+    by_hand = 'loader = DataLoader(gobrrr.data.cache(dataset, "samples"), ...)'
+
+    def probe(self) -> str:
+        from torch.utils.data._utils import fetch
+
+        return "" if hasattr(fetch, "_MapDatasetFetcher") else "this torch's loaders fetch in a way of their own"
+
+    def apply(self, seams: Seams) -> None:
+        from torch.utils.data import get_worker_info
+        from torch.utils.data._utils.fetch import _MapDatasetFetcher as Fetcher
+
+        plain_made: Any = Fetcher.__init__
+        plain_fetch: Any = Fetcher.fetch
+        books = _Books(self.name, seams)
+
+        def __init__(fetcher: Any, *args: Any, **kwargs: Any) -> None:
+            plain_made(fetcher, *args, **kwargs)
+            if get_worker_info() is None:
+                books.epoch_begins(fetcher.dataset)
+                with contextlib.suppress(TypeError):  # of a list, say, nothing is kept
+                    weakref.finalize(fetcher, books.epoch_ends, weakref.ref(fetcher.dataset)).atexit = False
+
+        def fetch(fetcher: Any, wanted: Any) -> Any:
+            if get_worker_info() is not None or not fetcher.auto_collation or books.over:
+                return plain_fetch(fetcher, wanted)
+            if threading.current_thread() is not threading.main_thread():
+                books.decline("its batches are made beside the program, in another thread")
+                return plain_fetch(fetcher, wanted)
+            samples = books.samples(fetcher.dataset, wanted, _only_reads(fetcher.collate_fn))
+            return plain_fetch(fetcher, wanted) if samples is None else fetcher.collate_fn(samples)
+
+        def change(kwargs: dict[str, Any]) -> dict[str, Any]:
+            if kwargs.get("num_workers"):
+                books.decline("the loader has workers: gobrrr.data.cache serves those")
+            return kwargs
+
+        def take_away() -> None:
+            books.over = True
+
+        seams.undo(take_away)
+        seams.replace(Fetcher, "__init__", __init__)
+        seams.replace(Fetcher, "fetch", fetch)
+        seams.at_loader(change)
+
+
+class _Books:
+    """What is kept of each data set, for as long as the program has it, and who hears of it."""
+
+    def __init__(self, name: str, seams: Seams) -> None:
+        self._name, self._seams = name, seams
+        self._room = Room(memory_room())
+        self._kept: dict[int, KeptSamples | None] = {}
+        self._told: set[str] = set()
+        self._barren: Counter[Kind] = Counter()
+        """How many data sets of a kind went away before one of their samples came again."""
+        self._applied = self.over = False
+
+    def decline(self, why: str) -> None:
+        """Say why one is left alone, once."""
+        if why not in self._told:
+            self._told.add(why)
+            self._seams.declined(self._name, why)
+
+    def epoch_begins(self, dataset: Any) -> None:
+        kept = self._kept.get(id(dataset))
+        if kept is not None:
+            kept.epoch_begins()
+
+    def epoch_ends(self, dataset: weakref.ref[Any]) -> None:
+        """The fetcher is let go, by the end of a loop or in the midst of it; a collector's thread looks at nothing."""
+        there = dataset()
+        kept = self._kept.get(id(there))
+        if kept is None or self.over or threading.current_thread() is not threading.main_thread():
+            return
+        kept.epoch_ends(there)
+        if kept.why_not:
+            try:
+                self._end(there, kept)
+            except GobrrrError:  # nobody is told, and nothing can be raised here: the next batch will
+                self._kept[id(there)] = kept
+
+    def samples(self, dataset: Any, indices: Any, lent: bool = False) -> Any:
+        """Those of a batch; None where they are not kept. `lent`: nobody writes into them or holds them."""
+        kept = self._of(dataset)
+        if kept is None:
+            return None
+        given = kept.give(dataset, indices, lambda wanted: _fetched(dataset, wanted), lent)
+        if kept.why_not:
+            self._end(dataset, kept)
+        elif kept.keeps and not self._applied:
+            self._applied = True
+            self._seams.applied(self._name, f"samples of {type(dataset).__name__}")
+        return given
+
+    def _of(self, dataset: Any) -> KeptSamples | None:
+        known = id(dataset)
+        if known not in self._kept and len(self._kept) < MOST_DATASETS:
+            try:
+                weakref.finalize(dataset, self._gone, known).atexit = False
+            except TypeError:
+                self.decline(f"its data set is a {type(dataset).__name__}: its samples are there already")
+                return None
+            self._kept[known] = self._begun(dataset)
+        elif known not in self._kept:
+            self.decline(f"it has more than {MOST_DATASETS} data sets at once")
+        return self._kept.get(known)
+
+    def _gone(self, known: int) -> None:
+        kept = self._kept.pop(known, None)
+        if kept is not None:
+            if kept.is_fruitless:
+                self._barren[kept.kind] += 1
+            kept.forget()
+
+    def _begun(self, dataset: Any) -> KeptSamples | None:
+        try:
+            length = len(dataset)
+        except (TypeError, NotImplementedError):
+            self.decline(f"its data set (a {type(dataset).__name__}) has no length")
+            return None
+        if _makes_batches(dataset):
+            self.decline("its data set makes the samples of a batch together, which may depend on each other")
+            return None
+        kind = f"{type(dataset).__module__}.{type(dataset).__qualname__}", length
+        if self._barren[kind] >= MADE_ANEW:
+            self.decline(f"its data set (a {type(dataset).__name__}) is made anew before its samples come again")
+            return None
+        return KeptSamples(kind, self._room, counts_in_full if self._barren[kind] else self._seams.aside)
+
+    def _end(self, dataset: Any, kept: KeptSamples) -> None:
+        self._kept[id(dataset)] = None
+        kept.forget()
+        if kept.wrong:
+            error = GobrrrError(f"{self._name}: {kept.why_not}", f"gobrrr tune --without {self._name}")
+            self._seams.give_up(error)
+        else:
+            self.decline(kept.why_not)
+
+
+def _only_reads(collate: Any) -> bool:
+    """Whether batches have memory of their own: torch's collate function copies tensors, arrays and numbers, and makes
+    containers anew. Not where the program has put one of its own into torch's table, or in torch's place."""
+    import numpy as np
+    from torch import Tensor
+    from torch.utils.data._utils import collate as own
+
+    known = (Tensor, np.ndarray, (np.bool_, np.number, np.object_), float, int, str, bytes)
+    table = getattr(own, "default_collate_fn_map", {})
+    parts = (own.default_collate, getattr(own, "collate", None), *table.values())
+    return collate is own.default_collate and {*table} == {*known} and all(_is_of(part, own) for part in parts)
+
+
+def _is_of(function: Any, module: Any) -> bool:
+    """Whether it is a function that the module defines under its name."""
+    plain = isinstance(function, FunctionType) and function.__code__.co_filename == module.__file__
+    return plain and function.__code__.co_name == function.__name__
+
+
+def _makes_batches(dataset: Any) -> bool:
+    """Whether it makes samples of a batch together, in a way of its own: Hugging Face's takes rows, each for itself. A
+    Subset does what its data set does."""
+    from torch.utils.data import Subset
+
+    while type(dataset) is Subset:
+        dataset = dataset.dataset
+    known = (type(dataset).__module__, type(dataset).__name__) == ("datasets.arrow_dataset", "Dataset")
+    return bool(getattr(dataset, "__getitems__", None)) and not known
+
+
+def _fetched(dataset: Any, wanted: Sequence[Any]) -> Any:
+    """As torch's fetcher asks for a batch."""
+    whole = getattr(dataset, "__getitems__", None)
+    return whole(wanted) if whole else [dataset[index] for index in wanted]
+
+
+REMEDY = ComputedOnce()

@@ -1,0 +1,341 @@
+"""The samples of one data set by their index, for as long as it is seen to give the same ones again.
+
+Nothing is computed that the program has not asked for just now, nothing twice before the data set is seen to stay as it
+is while it is used, and no global random stream may move meanwhile. What it holds is looked at again as each epoch
+begins, as it ends and between batches; and of the samples that are kept a few are computed anew now and then, at each
+epoch's beginning always: of what no look reaches (files, the clock, the environment) that finds what changes them all.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils._pytree import tree_leaves, tree_map
+
+from gobrrr.capture.steps.random_streams import NAMES, put_back, states
+from gobrrr.data.sample_cache.fingerprints import digest
+from gobrrr.data.sample_cache.samples import decode, encode
+from gobrrr.errors import GobrrrError
+from gobrrr.remedies.cache.shared_samples import why_held, why_shared
+from gobrrr.units import size
+
+SHARE, MOST_SHARE = 0.01, 0.1
+"""Of the time, what the later looks may take each; and what those at the beginning of epochs may, of an epoch without
+the remedy."""
+AGAIN = 2
+"""Kept samples of a batch that are computed anew where an epoch begins, or the time has come."""
+MOST_CHANGES = 2
+"""Of a data set that stays as it is after that: one that counts its rows at the first sample changes once."""
+OBJECTS, FEW = 2 << 10, 4
+"""Bytes that the objects of a lent sample are taken to have, of so many leaves at most: a tensor and a number took 538,
+two tensors 1,166."""
+NAMED_BY = (int, str)
+"""Types of indices: a tensor of one element is another key each time."""
+
+Compute = Callable[[Sequence[Any]], Any]
+"""The samples of some indices, as torch's fetcher asks for them."""
+Aside = Callable[[int], None]
+"""Told how many ns it took that comes once."""
+Kind = tuple[str, int]
+"""The name of a data set's class, and its length."""
+
+
+def counts_in_full(ns: int) -> None:
+    """Aside of what comes in each epoch, as far as anybody saw."""
+
+
+class Room:
+    """Bytes that the samples of all data sets may take."""
+
+    def __init__(self, left: float) -> None:
+        self.left = left
+
+
+class KeptSamples:
+    """Of one data set."""
+
+    def __init__(self, kind: Kind, room: Room, aside: Aside) -> None:
+        self.kind = kind
+        self.why_not = ""
+        """Why none is kept any more."""
+        self.wrong = False
+        """Whether a sample may have been given that the data set would not have."""
+        (_, self._length), self._room, self._aside = kind, room, aside
+        self._payloads: dict[Any, bytearray] = {}
+        self._lent: dict[Any, Any] = {}
+        """Small samples over the payloads' own memory, for who only reads them."""
+        self._lends, self._needs = True, 0.0
+        """Whether more are; and bytes that the payloads of all samples will take."""
+        self._bytes = self._changes = self._turn = 0
+        self._state: Any = None
+        self._proven = self._given = self._giving = False
+        self._begins, self._compares = False, True
+        self._unlooked = False
+        """Whether kept samples were given since the last look."""
+        self._spent = 0.0
+        """Seconds that computing what is kept took: an epoch is so much shorter for it."""
+        self._asked = 0
+        """Samples that this epoch has asked for."""
+        self._look_again = self._compare_again = self._looked = 0.0
+        self._took = float("inf")
+        """The shortest look: another process may have had the core in a longer one."""
+
+    def epoch_begins(self) -> None:
+        """Look at the next batch whether the program has changed the data set."""
+        self._begins = self._compares = True
+        self._asked = 0
+
+    def epoch_ends(self, dataset: Any) -> None:
+        """Nobody asks for more of it: what the program changes from now on was not changed amid it. Not where it comes
+        amid a batch of another loader, as a collector may."""
+        if self._unlooked and not self.why_not and not self._giving:
+            self._compare_state(dataset)
+
+    @property
+    def keeps(self) -> bool:
+        """Whether it has any."""
+        return bool(self._payloads)
+
+    @property
+    def is_fruitless(self) -> bool:
+        """Whether it has most of them, and none ever came again."""
+        return len(self._payloads) > self._length / 2 and not self._given
+
+    def give(self, dataset: Any, indices: Any, compute: Compute, lent: bool = False) -> Any:
+        """The samples, in this order; those that are computed now are the data set's own objects, so that what the
+        program writes into them reaches it. `lent`: nobody writes into them or holds them. None where somebody else
+        must give them: `why_not` says why."""
+        self._giving = True
+        try:
+            return self._give(dataset, indices, compute, lent)
+        finally:
+            self._giving = False
+
+    def _give(self, dataset: Any, indices: Any, compute: Compute, lent: bool) -> Any:
+        self._check(indices)
+        if not self.why_not:
+            self._look(dataset)
+        if not self.why_not:
+            self._compare(dataset, indices)
+        if self.why_not:
+            return None
+        missing = [place for place, index in enumerate(indices) if index not in self._payloads]
+        if not self._payloads:
+            missing = [*range(len(indices))]
+        given = self._computed(dataset, [indices[place] for place in missing], compute, lent) if missing else []
+        if len(missing) < len(indices):
+            self._given = self._unlooked = True
+        self._asked += len(indices)
+        if not self._stayed(dataset, len(indices)):
+            return None
+        fresh = dict(zip(missing, given, strict=True))
+        kept = self._lend if lent else self._kept
+        return [fresh[n] if n in fresh else kept(index) for n, index in enumerate(indices)]
+
+    def forget(self) -> None:
+        """Give back what they take."""
+        self._take_back()
+        self._room.left += self._bytes
+        self._bytes, self._spent = 0, 0.0
+        self._payloads.clear()
+
+    def _kept(self, index: Any) -> Any:
+        return tree_map(_owned, decode(bytearray(self._payloads[index])))
+
+    def _lend(self, index: Any) -> Any:
+        """Over the payload's own memory: 32 us are 10 for a small picture without the copies, and none where its
+        objects stay: as long as they take no more than half of what no payload will."""
+        if index in self._lent:
+            return self._lent[index]
+        sample, objects = decode(self._payloads[index]), OBJECTS * len(self._lent)
+        free = self._room.left + objects - max(0.0, self._needs - self._bytes)
+        if self._lends and objects + OBJECTS <= free / 2 and _is_small(sample):
+            self._lent[index] = sample
+            self._room.left -= OBJECTS
+        return sample
+
+    def _take_back(self) -> None:
+        self._room.left += OBJECTS * len(self._lent)
+        self._lent.clear()
+
+    def _check(self, indices: Any) -> None:
+        if type(indices) not in (list, tuple):
+            self.why_not = f"its sampler gives a {type(indices).__name__}, not a list, for each batch"
+        elif strange := sorted({type(index).__name__ for index in indices if type(index) not in NAMED_BY}):
+            self.why_not = f"its sampler names samples by {' and '.join(strange)}, not by whole numbers"
+
+    # what the data set holds
+
+    def _look(self, dataset: Any) -> None:
+        now = time.perf_counter()
+        begins, self._begins = self._begins, False
+        if begins and self._looked and now - self._looked + self._spent < self._took / MOST_SHARE:
+            self.why_not = "looking at what its data set holds takes too long for its epochs"
+        elif begins or now >= self._look_again:
+            self._compare_state(dataset)
+            self._looked, took, self._look_again = _after(now)
+            self._took = min(self._took, took)
+
+    def _stayed(self, dataset: Any, num: int) -> bool:
+        """Whether the data set is what it was, looked at as the last `num` samples of a whole epoch are given: who
+        holds on to an iterator that is through may change it, and nobody could tell when that was."""
+        if self.why_not or not self._unlooked or self._asked <= self._length - num:
+            return True
+        self._compare_state(dataset)
+        return not self.wrong
+
+    def _compare_state(self, dataset: Any) -> None:
+        found = self._state_of(dataset)
+        unlooked, self._unlooked = self._unlooked, False
+        if self.why_not or self._state in (None, found):
+            self._state = self._state or found
+            return
+        if unlooked:
+            self.wrong, self.why_not = True, "its data set was changed amid an epoch, or before its iterator was let go"
+        self._changed(found)
+
+    def _changed(self, found: Any) -> None:
+        """Begin anew with what it holds now."""
+        if self.is_fruitless:  # what this cost came to nothing, and may each time
+            self._aside = counts_in_full
+        self._state, self._changes = found, self._changes + 1
+        self._proven = self._given = False
+        self.forget()
+        if self._changes > MOST_CHANGES:
+            self.why_not = self.why_not or "its data set changes while it is used"
+
+    def _state_of(self, dataset: Any) -> Any:
+        try:
+            return digest(dataset, strict=True), torch.get_default_dtype()
+        except GobrrrError as error:
+            self.why_not = error.message
+        except Exception as error:  # the program's own objects, asked in a way that they did not foresee
+            self.why_not = f"its data set cannot be looked at: {type(error).__name__}"
+        return None
+
+    # what it gives
+
+    def _compare(self, dataset: Any, indices: Sequence[Any]) -> None:
+        began = time.perf_counter()
+        kept = [index for index in indices if index in self._payloads]
+        if not kept or not (self._compares or began >= self._compare_again):
+            return
+        for index in kept[self._turn % len(kept) :][:AGAIN]:
+            if not self.why_not and self._again(dataset, index, self._payloads[index]) is None:
+                self.wrong, self.why_not = self._given, f"sample {index!r} was another when it was computed again"
+        self._turn, self._compares = self._turn + AGAIN, False
+        *_, self._compare_again = _after(began)
+
+    def _again(self, dataset: Any, index: Any, payload: bytes | bytearray) -> tuple[Any] | None:
+        """The sample computed anew, where that gives the same and draws nothing; the random streams are left as they
+        are."""
+        with put_back():
+            before = states()
+            try:
+                sample = dataset[index]
+                same = _payload(sample) == payload and states() == before
+            except Exception:  # the program's own, which would meet it in its place
+                return None
+            return (sample,) if same else None
+
+    def _computed(self, dataset: Any, wanted: Sequence[Any], compute: Compute, lent: bool) -> list[Any]:
+        """What was wanted; kept, or `why_not` says why not."""
+        began, before = time.perf_counter_ns(), states()
+        given: list[Any] = compute(wanted)
+        drawn = [name for name, was, now in zip(NAMES, before, states(), strict=True) if was != now]
+        self.why_not = f"its samples draw random numbers ({' and '.join(drawn)})" if drawn else why_shared(given)
+        spent = time.perf_counter_ns() - began
+        self._spent += spent / 1e9
+        self._aside(spent)
+        began = time.perf_counter_ns()
+        payloads = {} if self.why_not else self._encoded(wanted, given)
+        encoded = time.perf_counter_ns() - began
+        if not self.why_not:
+            self._keep(dataset, wanted, given, payloads)
+        if lent and not self.why_not:
+            lending = self._lend_all(payloads)
+            if {*payloads} <= {*self._lent}:  # else they are decoded in each later epoch: as long as encoding
+                self._aside(encoded + lending)
+        return given
+
+    def _lend_all(self, indices: Iterable[Any]) -> int:
+        """Have the objects of those that are kept ready; ns that it took."""
+        began = time.perf_counter_ns()
+        for index in indices:
+            if index in self._payloads:
+                self._lend(index)
+        return time.perf_counter_ns() - began
+
+    def _encoded(self, wanted: Sequence[Any], given: list[Any]) -> dict[Any, bytes]:
+        try:
+            return {index: _payload(sample) for index, sample in zip(wanted, given, strict=True)}
+        except GobrrrError as error:
+            self.why_not = error.message
+            return {}
+
+    def _keep(self, dataset: Any, wanted: Sequence[Any], given: list[Any], payloads: dict[Any, bytes]) -> None:
+        if not self._proven and not self._proves(dataset, dict(zip(wanted, given, strict=True)), payloads):
+            return
+        new = {index: payload for index, payload in payloads.items() if index not in self._payloads}
+        num, taken = len(self._payloads) + len(new), sum(map(len, new.values()))
+        needs = (self._bytes + taken) * max(1.0, self._length / num)
+        if needs > self._room.left + self._bytes and self._lent:
+            self._take_back()
+            self._lends = False
+        self._needs = needs
+        if needs > self._room.left + self._bytes:
+            there = size(self._room.left + self._bytes)
+            self.why_not = f"its {self._length:,} samples take some {size(needs)}, where {there} may be taken"
+        else:
+            self._payloads.update((index, bytearray(payload)) for index, payload in new.items())
+            self._bytes += taken
+            self._room.left -= taken
+
+    def _proves(self, dataset: Any, samples: dict[Any, Any], payloads: dict[Any, bytes]) -> bool:
+        """Whether the data set stayed as it was while these were computed, and gives the first and the last again, in
+        memory of their own."""
+        found = self._state_of(dataset)
+        if self.why_not:
+            return False
+        if found != self._state:
+            self._changed(found)
+            return False
+        began = time.perf_counter_ns()
+        for index in dict.fromkeys((next(iter(payloads)), next(reversed(payloads)))):
+            again = self._again(dataset, index, payloads[index])
+            if again is None:
+                self.why_not = f"sample {index!r} was another when it was computed again"
+            else:
+                self.why_not = why_held(samples[index], again[0])
+            if self.why_not:
+                return False
+        self._aside(time.perf_counter_ns() - began)
+        self._proven = True
+        return True
+
+
+def _is_small(sample: Any) -> bool:
+    leaves = tree_leaves(sample)
+    return len(leaves) <= FEW and all(isinstance(leaf, (torch.Tensor, int, float)) for leaf in leaves)
+
+
+def _payload(sample: Any) -> bytes:
+    """Of a copy: torch lets nobody resize a tensor any more whose memory NumPy has looked at."""
+    return bytes(encode(tree_map(_owned, sample)))
+
+
+def _owned(leaf: Any) -> Any:
+    """With memory of its own, which the program may resize as the data set's."""
+    if isinstance(leaf, torch.Tensor):
+        return leaf.clone()
+    return leaf.copy(order="K") if isinstance(leaf, np.ndarray) else leaf
+
+
+def _after(began: float) -> tuple[float, float, float]:
+    """Now, how long it took, and when the same may be done again so that it takes no more than its share."""
+    now = time.perf_counter()
+    return now, now - began, now + (now - began) / SHARE

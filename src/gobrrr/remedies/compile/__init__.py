@@ -1,0 +1,1 @@
+"""Which remedies compile the model?"""

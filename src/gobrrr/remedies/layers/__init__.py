@@ -1,0 +1,1 @@
+"""Which remedies change how a layer computes?"""

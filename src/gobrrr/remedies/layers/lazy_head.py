@@ -1,0 +1,53 @@
+"""Heads of large vocabularies whose logits stay uncomputed until somebody uses them; see lazylogits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from gobrrr.capture.hooks.transform_guard import is_transformed
+from gobrrr.remedies.mechanism.forwards import replaced
+
+if TYPE_CHECKING:
+    from gobrrr.remedies.mechanism.seams import Seams
+
+LARGE = 4096
+"""Classes from which a linear layer's output is worth it."""
+
+
+def make_lazy(seams: Seams, name: str, multiple: int = 1, whole: bool = False) -> None:
+    """Linear layers with LARGE classes and more, those among them whose number of classes is no multiple already.
+    `whole`: their cross-entropy in one chunk."""
+    import torch
+
+    from gobrrr.remedies.layers.chunks import CHUNK_ELEMENTS, Chunks
+    from gobrrr.remedies.layers.lazy_logits import LazyLogits, keep_heads
+
+    def used() -> None:
+        seams.applied(name)
+
+    def wanted(module: Any) -> bool:
+        return type(module) is torch.nn.Linear and module.out_features >= LARGE and (
+            multiple == 1 or module.out_features % multiple > 0)  # fmt: skip
+
+    def change(model: Any) -> None:
+        for head in filter(wanted, model.modules()):
+            lazy = _lazy(LazyLogits, used, Chunks(0 if whole else CHUNK_ELEMENTS, multiple))
+            seams.replace(head, "forward", replaced(head, lazy))
+
+    seams.undo(keep_heads)  # nobody hears of later steps
+    seams.at_step(keep_heads)
+    seams.at_model(change)
+
+
+def _lazy(kind: Any, used: Any, chunks: Any) -> Any:
+    """A head's forward: lazy in training, as ever in evaluation and inside of transforms."""
+    import torch
+
+    def forward(head: Any, plain: Any, hidden: Any) -> Any:
+        if not head.training or not torch.is_grad_enabled() or (is_transformed() and not torch.compiler.is_compiling()):
+            return plain(hidden)
+        device = hidden.device.type
+        lowered = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
+        return kind.of(hidden, head.weight, head.bias, used, product_dtype=lowered, chunks=chunks)
+
+    return forward

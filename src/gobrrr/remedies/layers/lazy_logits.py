@@ -1,0 +1,331 @@
+"""Logits that are not computed until somebody needs them whole; their cross-entropy never does.
+
+`LazyLogits` stands for hidden @ weight.T + bias. Slices and reshapes that leave the last dimension alone are done to
+`hidden`; F.cross_entropy goes through them chunk by chunk, and so does F.nll_loss of their log_softmax; any other op
+gets the real tensor. Once that was changed in place, has a hook or retains its gradient, it is the only one, and what
+was made of it is made of that. A loss that went through chunks has no gradient for them: torch.autograd.grad(loss,
+logits) is refused by torch. A step of an optimizer changes the weights of logits that may be asked for later: those
+weights are copied before.
+"""
+
+from __future__ import annotations
+
+import math
+import weakref
+from collections.abc import Callable
+from inspect import signature
+from typing import Any, NamedTuple
+
+import torch
+from torch.nn import functional as F
+from torch.utils._pytree import tree_map
+
+from gobrrr.errors import GobrrrError
+from gobrrr.remedies.layers import chunks
+from gobrrr.remedies.layers.chunks import Chunks
+from gobrrr.remedies.mechanism.changed import mark
+
+
+class Head:
+    """What the logits of one forward are computed from, as it was in that forward."""
+
+    def __init__(self, hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
+        self.asks, self.num_classes = hidden.requires_grad or weight.requires_grad, weight.shape[0]
+        self._set(hidden, weight, bias)
+        _HEADS.add(self)
+
+    def _set(self, *given: torch.Tensor | None) -> None:
+        self._given, self._marks = given, [mark(each) for each in given]
+
+    @property
+    def is_as_it_was(self) -> bool:
+        """Whether nobody has written to any of them."""
+        return self._marks == [mark(each) for each in self._given]
+
+    def weights(self) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Weight and bias. Raises GobrrrError where they, or the hidden states, have been changed and nobody kept
+        them."""
+        if not self.is_as_it_was:
+            said = "logits are asked for that were not computed before their head was changed, by no optimizer's step"
+            raise GobrrrError(said, "gobrrr tune --without chunked_loss --without pad_vocabulary")
+        _, weight, bias = self._given
+        assert weight is not None
+        return weight, bias
+
+    def keep(self) -> None:
+        """Copies of the parameters among them, with their place in the graph: these are about to be changed."""
+        if self.is_as_it_was:
+            hidden, *own = self._given
+            with torch.inference_mode(False), torch.enable_grad():
+                self._set(hidden, *(each.clone() if isinstance(each, torch.nn.Parameter) else each for each in own))
+
+
+_HEADS: weakref.WeakSet[Head] = weakref.WeakSet()
+"""Of all logits that are alive."""
+
+
+def keep_heads() -> None:
+    """Before an optimizer's step."""
+    for head in list(_HEADS):
+        head.keep()
+
+
+class Made(NamedTuple):
+    """Of which logits some were made, and how; whether they are a copy, or share their memory."""
+
+    parent: LazyLogits
+    again: Callable[[torch.Tensor], torch.Tensor]
+    copies: bool
+
+
+class LazyLogits(torch.Tensor):
+    """Looks like a tensor of shape (..., V). `used` is called when its cross-entropy was computed in chunks."""
+
+    hidden: torch.Tensor
+    head: Head
+    product_dtype: torch.dtype
+    normalised: bool
+    """These are log-probabilities: the log_softmax of logits over their classes."""
+    chunks: Chunks
+    used: Callable[[], None]
+    _whole: torch.Tensor | None
+    _version_made: int
+    _made: Made | None
+
+    @staticmethod
+    def of(
+        hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, used: Callable[[], None],
+        dtype: torch.dtype | None = None, product_dtype: torch.dtype | None = None, chunks: Chunks | None = None,
+    ) -> LazyLogits:  # fmt: skip
+        """hidden (..., D), weight (V, D), bias (V) or None; `dtype` of the logits, `product_dtype` of the product."""
+        product_dtype = product_dtype or hidden.dtype
+        head, chunks = Head(hidden, weight, bias), chunks or Chunks()
+        return LazyLogits._over(hidden, head, used, dtype or product_dtype, product_dtype, chunks)
+
+    @staticmethod
+    def _over(
+        hidden: torch.Tensor, head: Head, used: Callable[[], None], dtype: torch.dtype, product_dtype: torch.dtype,
+        chunks: Chunks,
+    ) -> LazyLogits:  # fmt: skip
+        shape = (*hidden.shape[:-1], head.num_classes)
+        made: Any = torch.Tensor._make_wrapper_subclass(LazyLogits, shape, dtype=dtype, device=hidden.device)
+        made.hidden, made.head, made.used, made._whole = hidden, head, used, None
+        made._made, made._version_made, made.normalised = None, 0, False
+        made.product_dtype, made.chunks = product_dtype, chunks
+        found: LazyLogits = made
+        return found
+
+    def materialise(self) -> torch.Tensor:
+        """The logits themselves, computed once, with the graph that they would have: who asks first may want none, for
+        a metric say."""
+        with torch.inference_mode(False), torch.enable_grad():
+            if self._made is None or (self._made.copies and self._made.parent.changed):
+                if self._whole is None:
+                    self._keep(self._product())
+            else:  # what others do to the parent is done to this, and the other way round
+                whole = self._made.parent.materialise()
+                if self._whole is None:
+                    self._keep(self._made.again(whole))
+        assert self._whole is not None
+        return self._whole
+
+    def looked_at(self) -> torch.Tensor:
+        """For one who looks on: nothing is computed for the program before it asks."""
+        if self._whole is not None or self.touched:
+            return self.materialise()
+        with torch.inference_mode(False), torch.enable_grad():
+            return self._product()
+
+    def _keep(self, whole: torch.Tensor) -> None:
+        self._whole, self._version_made = whole, whole._version
+
+    def _product(self) -> torch.Tensor:
+        weight, bias = self.head.weights()
+        bias = None if bias is None else bias.to(self.product_dtype)
+        product = F.linear(self.hidden.to(self.product_dtype), weight.to(self.product_dtype), bias)
+        return _log_probabilities(product, self.dtype) if self.normalised else product.to(self.dtype)
+
+    @property
+    def changed(self) -> bool:
+        """Whether somebody has written into it, or into what it is a view of."""
+        if self._whole is not None and self._whole._version != self._version_made:
+            return True
+        return self._made is not None and not self._made.copies and self._made.parent.changed
+
+    @property
+    def touched(self) -> bool:
+        """Changed, or with a hook, or its gradient is kept: what `hidden` gives is not what it is any more."""
+        whole = self._whole
+        if whole is not None and (whole._backward_hooks or (whole.requires_grad and whole.retains_grad)):
+            return True
+        return self.changed or (
+            self._made is not None
+            and self._made.parent.touched
+            and not (self._made.copies and self._made.parent.changed)
+        )
+
+    def with_hidden(self, hidden: torch.Tensor, dtype: torch.dtype | None = None) -> LazyLogits:
+        """The same of other rows."""
+        made = LazyLogits._over(hidden, self.head, self.used, dtype or self.dtype, self.product_dtype, self.chunks)
+        made.normalised = self.normalised
+        return made
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if func in _METADATA:
+            return super().__torch_function__(func, types, args, kwargs)  # type: ignore[no-untyped-call]
+        handler = _HANDLERS.get(func)
+        if handler is not None and args and isinstance(args[0], LazyLogits) and not args[0].touched:
+            done = handler(*args, **kwargs) if _takes(handler, args, kwargs) else None
+            if isinstance(done, LazyLogits) and done is not args[0]:
+                copies = done.dtype != args[0].dtype or done.normalised != args[0].normalised
+                done._made = done._made or Made(args[0], lambda whole: func(whole, *args[1:], **kwargs), copies)
+            if done is not None:
+                return done
+        with torch._C.DisableTorchFunctionSubclass():
+            return func(*tree_map(_real, args), **tree_map(_real, kwargs))
+
+    @classmethod
+    def __torch_dispatch__(  # type: ignore[override]
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        return func(*tree_map(_real, args), **tree_map(_real, kwargs or {}))
+
+
+def _takes(handler: Callable[..., Any], args: Any, kwargs: Any) -> bool:
+    """torch has other names for some arguments: reshape(shape=...), log_softmax(axis=-1)."""
+    try:
+        signature(handler).bind(*args, **kwargs)
+    except TypeError:
+        return False
+    return True
+
+
+def _real(value: Any) -> Any:
+    return value.materialise() if isinstance(value, LazyLogits) else value
+
+
+def _reshaped(logits: LazyLogits, *shape: Any) -> LazyLogits | None:
+    wanted = tuple(shape[0]) if len(shape) == 1 and not isinstance(shape[0], int) else shape
+    if not wanted or isinstance(wanted[0], torch.dtype) or wanted[-1] not in (logits.shape[-1], -1):
+        return None
+    rows = wanted[:-1]
+    if wanted[-1] == -1 and (-1 in rows or math.prod(rows) * logits.shape[-1] != logits.numel()):
+        return None
+    return logits.with_hidden(logits.hidden.reshape(*rows, logits.hidden.shape[-1]))
+
+
+def _flattened(logits: LazyLogits, start_dim: int = 0, end_dim: int = -1) -> LazyLogits | None:
+    end = end_dim % logits.dim()
+    return None if end == logits.dim() - 1 else logits.with_hidden(logits.hidden.flatten(start_dim, end))
+
+
+def _indexed(logits: LazyLogits, index: Any) -> LazyLogits | None:
+    """Plain slices and integers of the leading dimensions."""
+    given = index if isinstance(index, tuple) else (index,)
+    if not all(isinstance(each, (slice, int)) or each is Ellipsis for each in given):
+        return None
+    if Ellipsis in given:
+        at = given.index(Ellipsis)
+        given = (*given[:at], *[slice(None)] * (logits.dim() - len(given) + 1), *given[at + 1 :])
+    if len(given) == logits.dim():
+        if given[-1] != slice(None):
+            return None
+        given = given[:-1]
+    return logits.with_hidden(logits.hidden[given])
+
+
+def _same(logits: LazyLogits, *args: Any, **kwargs: Any) -> LazyLogits | None:
+    return None if args or kwargs else logits
+
+
+def _float(logits: LazyLogits, *args: Any, **kwargs: Any) -> LazyLogits | None:
+    return None if args or kwargs else _cast(logits, torch.float32)
+
+
+def _cast(logits: LazyLogits, *args: Any, **kwargs: Any) -> LazyLogits | None:
+    to = args[0] if len(args) == 1 and not kwargs else kwargs.get("dtype") if not args and len(kwargs) == 1 else None
+    if not isinstance(to, torch.dtype) or not to.is_floating_point or (logits.normalised and to != logits.dtype):
+        return None
+    return logits.with_hidden(logits.hidden, to)
+
+
+def _log_softmax_of_functional(
+    logits: LazyLogits, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None
+) -> LazyLogits | None:
+    return _log_softmax(logits, dim, dtype)
+
+
+def _log_softmax(logits: LazyLogits, dim: int | None = None, dtype: Any = None) -> LazyLogits | None:
+    if logits.normalised or dtype is not None or dim not in (-1, logits.dim() - 1) or not torch.is_grad_enabled():
+        return None
+    wide = _dtype_of(lambda one: one.log_softmax(-1), logits)
+    made = logits.with_hidden(logits.hidden, wide)
+    made.normalised, made._made = True, Made(logits, lambda whole: _log_probabilities(whole, wide), copies=True)
+    return made
+
+
+def _dtype_of(torchs: Callable[[torch.Tensor], torch.Tensor], logits: LazyLogits) -> torch.dtype:
+    """Of what torch gives for such logits: autocast may widen it."""
+    with torch._C.DisableTorchFunctionSubclass(), torch.no_grad():
+        return torchs(torch.zeros((1, 1), dtype=logits.dtype, device=logits.device)).dtype
+
+
+def _log_probabilities(logits: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    return logits.to(dtype).log_softmax(-1)
+
+
+def _nll_loss(
+    logits: LazyLogits, target: Any, weight: Any = None, size_average: Any = None, ignore_index: int = -100,
+    reduce: Any = None, reduction: str = "mean",
+) -> torch.Tensor | None:  # fmt: skip
+    if not logits.normalised:
+        return None
+    return _chunked(F.nll_loss, logits, target, weight, size_average, ignore_index, reduce, reduction)
+
+
+def _needs_gradient(logits: LazyLogits) -> bool:
+    return logits.head.asks
+
+
+def _cross_entropy(
+    logits: LazyLogits, target: Any, weight: Any = None, size_average: Any = None, ignore_index: int = -100,
+    reduce: Any = None, reduction: str = "mean", label_smoothing: float = 0.0,
+) -> torch.Tensor | None:  # fmt: skip
+    if label_smoothing:
+        return None
+    return _chunked(F.cross_entropy, logits, target, weight, size_average, ignore_index, reduce, reduction)
+
+
+def _chunked(
+    torchs: Callable[..., torch.Tensor], logits: LazyLogits, target: Any, weight: Any, size_average: Any,
+    ignore_index: int, reduce: Any, reduction: str,
+) -> torch.Tensor | None:  # fmt: skip
+    if not isinstance(target, torch.Tensor) or target.dtype != torch.int64 or logits.dim() != 2 or target.dim() != 1:
+        return None
+    if weight is not None or size_average is not None or reduce is not None:
+        return None
+    if reduction not in ("mean", "sum") or not logits.head.is_as_it_was or len(target) != len(logits):
+        return None
+    logits.used()
+    head = (logits.hidden, *logits.head.weights())
+    with torch._C.DisableTorchFunctionSubclass():
+        found = chunks.cross_entropy(
+            *head, target, ignore_index, reduction == "mean", logits.product_dtype, logits.chunks
+        )
+    return found.to(_dtype_of(lambda one: torchs(one, target.new_zeros(1)), logits))
+
+
+_T: Any = torch.Tensor
+_METADATA = frozenset(
+    (_T.shape.__get__, _T.dtype.__get__, _T.device.__get__, _T.layout.__get__, _T.is_cuda.__get__, _T.ndim.__get__,
+     _T.size, _T.dim, _T.numel, _T.is_floating_point, _T.is_complex, _T.__len__, torch.is_floating_point)
+)  # fmt: skip
+_HANDLERS: dict[Any, Callable[..., Any]] = {
+    _T.view: _reshaped, _T.reshape: _reshaped, torch.reshape: _reshaped, _T.flatten: _flattened,
+    torch.flatten: _flattened, _T.__getitem__: _indexed, _T.contiguous: _same, _T.float: _float, _T.to: _cast,
+    _T.type: _cast, _T.requires_grad.__get__: _needs_gradient, F.cross_entropy: _cross_entropy,
+    F.log_softmax: _log_softmax_of_functional, torch.log_softmax: _log_softmax, _T.log_softmax: _log_softmax,
+    F.nll_loss: _nll_loss,
+}  # fmt: skip

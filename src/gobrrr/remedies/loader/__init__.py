@@ -1,0 +1,1 @@
+"""Which remedies make the loader faster?"""

@@ -1,0 +1,89 @@
+"""How are settings of an optimizer's groups changed for a run, and for that run alone?"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gobrrr.remedies.mechanism.seams import Seams
+
+Group = dict[str, Any]
+
+
+def at_each_group(seams: Seams, told: Callable[[Any], None]) -> None:
+    """`told` hears of an optimizer whenever it has got a group, at first and later."""
+    from torch.optim import Optimizer
+
+    plain = Optimizer.add_param_group
+
+    @functools.wraps(plain)
+    def add_param_group(optimizer: Any, param_group: Group) -> None:
+        plain(optimizer, param_group)
+        told(optimizer)
+
+    seams.replace(Optimizer, "add_param_group", add_param_group)
+
+
+def parameters_of(holder: Any) -> list[Any]:
+    """Of an optimizer or a module."""
+    groups = getattr(holder, "param_groups", None)
+    return list(holder.parameters()) if groups is None else [p for group in groups for p in group["params"]]
+
+
+def asked_for(inputs: Any) -> tuple[Any, list[Any]]:
+    """What torch.autograd is asked for the gradients of, one or several, to be given on: an iterator has been read; and
+    the tensors of it, which may be named by their edges."""
+    import torch
+
+    is_one = isinstance(inputs, (torch.Tensor, torch.autograd.graph.GradientEdge))
+    given = (inputs,) if is_one else inputs if isinstance(inputs, Mapping) else tuple(inputs)
+    several = given.values() if isinstance(given, Mapping) else given
+    return given, [getattr(getattr(each, "node", None), "variable", each) for each in several]
+
+
+class Switched:
+    """A group with other settings until they are put back."""
+
+    def __init__(self, group: Group, settings: Group) -> None:
+        self.group = group
+        self.before = {key: group.get(key) for key in settings}
+        self.is_on = True
+        group.update(settings)
+
+    def back(self) -> None:
+        """As it was; safe to call twice."""
+        if self.is_on:
+            self.group.update(self.before)
+        self.is_on = False
+
+
+class Groups:
+    """Groups of an optimizer that can be switched. A checkpoint has the settings of before: loaded without gobrrr it
+    would go on with ours, and nobody would say so. (A file of the whole optimizer has ours.)"""
+
+    def __init__(self, optimizer: Any, can: Callable[[Group], bool], **settings: Any) -> None:
+        self.optimizer, self._can, self._settings = optimizer, can, settings
+        self.switched: list[Switched] = []
+        self.on()
+
+    def on(self, *_: Any) -> None:
+        """At first, and when a checkpoint was loaded, whose groups are others."""
+        groups = [group for group in self.optimizer.param_groups if self._can(group)]
+        self.switched = [Switched(group, self._settings) for group in groups]
+
+    def off(self) -> None:
+        """All as they were."""
+        for each in self.switched:
+            each.back()
+
+    def keep(self, seams: Seams) -> None:
+        """Until the remedies are taken away."""
+        seams.undo(self.off)
+        seams.undo(self.optimizer.register_state_dict_post_hook(self._as_before).remove)
+        seams.undo(self.optimizer.register_load_state_dict_post_hook(self.on).remove)
+
+    def _as_before(self, _: Any, state: dict[str, Any]) -> None:
+        for told, mine in zip(state["param_groups"], self.optimizer.param_groups, strict=True):
+            told.update(next((each.before for each in self.switched if each.is_on and each.group is mine), {}))

@@ -1,0 +1,1 @@
+"""Which remedies trade memory for time?"""

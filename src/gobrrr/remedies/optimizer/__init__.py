@@ -1,0 +1,1 @@
+"""Which remedies act on the optimizer and gradients?"""

@@ -1,0 +1,137 @@
+"""The optimizer's own fused kernel, switched on before its first step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from gobrrr.capture.hooks.dynamo import called_from_compiled
+from gobrrr.remedies.mechanism.optimizer_groups import Group, Groups, Switched
+from gobrrr.remedies.model import Remedy, SetKeyword
+
+if TYPE_CHECKING:
+    from gobrrr.remedies.mechanism.seams import Seams
+    from gobrrr.rules.verdict.report import Report
+
+KINDS = ("Adam", "AdamW", "SGD", "Adagrad")
+"""torch.optim classes with a fused kernel on the CPU; what this build lacks is asked of the optimizer itself."""
+
+
+class FusedOptimizer(Remedy):
+    """group["fused"] = True for every group of a torch.optim optimizer that knows the switch."""
+
+    name = "fused_optimizer"
+    title = "updates all parameters in one fused kernel (on a CPU torch's default is a loop)"
+    safety = "tolerance"
+    place = "optimizer"
+    saves_memory = True
+    codes = ("BRR208",)
+    conflicts = ("foreach_optimizer",)
+    serves = "training"
+    by_hand = "torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)"
+    # Not SGD with a momentum, its third argument: torch's own raises where a parameter's first gradient comes late.
+    # Nor beside Lightning's clipping, which refuses an optimizer that unscales gradients itself (mixed precision).
+    edit = SetKeyword(
+        KINDS, "fused", "True", unless=("foreach", "differentiable", "capturable", "momentum"),
+        without=("gradient_clip_val",), positional=2,
+    )  # fmt: skip
+
+    def is_pointless(self, report: Report) -> bool:
+        return super().is_pointless(report) or report.fusable is False
+
+    def apply(self, seams: Seams) -> None:
+        def switch(optimizer: Any) -> None:
+            kind = type(optimizer).__name__
+            groups = _Fused(optimizer, partial(self._can, optimizer))
+            if groups.switched:
+                groups.keep(seams)
+                seams.undo(
+                    optimizer.register_step_pre_hook(called_from_compiled(lambda _, *given: groups.look(*given))).remove
+                )
+                seams.applied(self.name, f"{kind}, {len(groups.switched)} of {len(optimizer.param_groups)} groups")
+
+        seams.at_optimizer(switch)
+
+    @staticmethod
+    def _can(optimizer: Any, group: dict[str, Any]) -> bool:
+        import torch
+
+        if type(optimizer).__name__ not in KINDS or not type(optimizer).__module__.startswith("torch.optim"):
+            return False
+        if "fused" not in group or group.get("fused") or group.get("differentiable") or group.get("capturable"):
+            return False
+        return all(torch.is_floating_point(p) and not p.is_sparse for p in group["params"])
+
+
+class _Fused(Groups):
+    """torch's kernel on a CPU walks over memory and heeds no strides: it is off where not all lies as the parameters
+    do, for states come with a checkpoint and gradients from anywhere."""
+
+    def __init__(self, optimizer: Any, can: Callable[[Group], bool]) -> None:
+        super().__init__(optimizer, can, fused=True, foreach=False)
+
+    def on(self, *_: Any) -> None:
+        """At first, and when a checkpoint was loaded."""
+        super().on()
+        self._same, self._strides = 0, list[tuple[int, ...]]()
+        _steps_as_tensors(self.optimizer)
+
+    def look(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Before each step; at states only where they may be new, or parameters have moved."""
+        strides = [parameter.stride() for each in self.switched for parameter in each.group["params"]]
+        self._same = self._same + 1 if strides == self._strides else 0
+        self._strides = strides
+        states = self.optimizer.state if self._same < NEW else {}
+        closure = kwargs.get("closure", args[1] if len(args) > 1 else None)  # the first is the optimizer
+        for each in self.switched:
+            if each.is_on and not all(_alike(parameter, states) for parameter in each.group["params"]):
+                each.back()
+            if each.is_on and each.group.get("momentum"):
+                self._begin_late(each, has_closure=closure is not None)
+
+    def _begin_late(self, each: Switched, has_closure: bool) -> None:
+        """Buffers of SGD's momentum for parameters that get their first gradient after others: its kernel wants all of
+        them or none. Of zeros it makes what the loop begins with, but for dampening. A closure's gradients are still to
+        come."""
+        import torch
+
+        states, parameters = self.optimizer.state, each.group["params"]
+        without = [p for p in parameters if p not in states or states[p].get("momentum_buffer") is None]
+        late = [p for p in without if (p.requires_grad if has_closure else p.grad is not None)]
+        if not late or len(without) == len(parameters):
+            return
+        if each.group["dampening"]:
+            each.back()
+            return
+        for parameter in late:
+            states[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+
+
+NEW = 2
+"""Steps after which an optimizer has made its states."""
+
+
+def _alike(parameter: Any, states: Mapping[Any, Mapping[str, Any]]) -> bool:
+    """Whether its gradient, and its state where that is asked for, lie in memory as it does."""
+    gradient = parameter.grad
+    if gradient is None:
+        return True
+    strides = parameter.stride()
+    if gradient.stride() != strides or (len(strides) < 2 and not parameter.is_contiguous()):
+        return False
+    beside = states.get(parameter) or {}
+    return all(each.stride() == strides for each in beside.values() if getattr(each, "shape", None) == parameter.shape)
+
+
+def _steps_as_tensors(optimizer: Any) -> None:
+    """A state that was loaded may count its steps in a number; the kernel wants a float32 tensor beside the
+    parameter."""
+    import torch
+
+    for parameter, state in optimizer.state.items():
+        if "step" in state and not isinstance(state["step"], torch.Tensor):
+            state["step"] = torch.tensor(float(state["step"]), dtype=torch.float32, device=parameter.device)
+
+
+REMEDY = FusedOptimizer()

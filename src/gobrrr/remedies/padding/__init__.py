@@ -1,0 +1,1 @@
+"""Which remedies spare work on padding?"""

@@ -1,0 +1,1 @@
+"""Which remedies compute in another number format?"""

@@ -1,0 +1,1 @@
+"""Which remedies are a setting of the process?"""

@@ -1,0 +1,1 @@
+"""In which other forms is a report written?"""

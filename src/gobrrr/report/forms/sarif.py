@@ -1,0 +1,211 @@
+"""The report as SARIF 2.1.0 (OASIS, 2020, errata 01 of 2023), as GitHub's code scanning and editors read it.
+
+Findings are results. What has no line is a notification of the tool, as doubts about the measurement are: GitHub
+refuses a file that holds a result without a location.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import PurePath
+from typing import Any
+from urllib.parse import quote
+
+import msgspec
+
+import gobrrr
+from gobrrr import units
+from gobrrr.recording.model.facts import Span
+from gobrrr.rules.model.finding import Finding
+from gobrrr.rules.pages import text_of
+from gobrrr.rules.verdict.place import CELL
+from gobrrr.rules.verdict.regression import Held
+from gobrrr.rules.verdict.report import Report
+from gobrrr.system.escape import plain
+
+SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+BASE = "%SRCROOT%"
+"""What relative locations start at: the folder that gobrrr was run in, whichever that is where the file is read."""
+LEVELS = {"critical": "error", "warning": "warning", "note": "note"}
+REGRESSION, DOUBT = "regression", "BRR9"
+MOST_OF_A_DESCRIPTION = 1024
+"""Characters that GitHub shows of a rule's full description."""
+NS_PER_MS = 1e6
+Json = dict[str, Any]
+
+
+def to_sarif(report: Report, root: str, regression: Held | None = None) -> bytes:
+    """The document, indented, ending with a newline; the same report gives the same bytes."""
+    firsts = {finding.code: finding for finding in reversed(report.findings)}
+    rules = [_rule(finding) for finding in firsts.values()] + ([_regression_rule()] if regression else [])
+    said = [_result(finding, report, root) for finding in report.findings]
+    said += [_regressed(regression, root)] if regression else []
+    _number(said, rules)
+    shown = [each for each in said if each["locations"] and not each["ruleId"].startswith(DOUBT)]
+    run = {
+        "tool": {"driver": {"name": "gobrrr", "version": gobrrr.__version__, "rules": rules}},
+        "automationDetails": {"id": "gobrrr/"},
+        "columnKind": "unicodeCodePoints",
+        "originalUriBaseIds": {BASE: {"description": _text("The folder that gobrrr was run in")}},
+        "invocations": [
+            {
+                "executionSuccessful": report.verdict.bound != "unreliable",
+                "toolExecutionNotifications": [_notification(each) for each in said if each not in shown],
+            }
+        ],
+        "results": shown,
+        "properties": {"verdict": plain(report.verdict.sentence), "bound": report.verdict.bound, **_step(report)},
+    }
+    return msgspec.json.format(msgspec.json.encode({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]})) + b"\n"
+
+
+def _number(said: list[Json], rules: list[Json]) -> None:
+    """Where each one's rule stands; of several with one fingerprint (two findings of a code in one function) which."""
+    index = {rule["id"]: number for number, rule in enumerate(rules)}
+    seen: Counter[str] = Counter()
+    for each in said:
+        mark = each["partialFingerprints"]["gobrrr/v1"]
+        seen[mark] += 1
+        each["ruleIndex"] = index[each["ruleId"]]
+        each["partialFingerprints"]["gobrrr/v1"] = f"{mark}:{seen[mark]}"
+
+
+def _notification(each: Json) -> Json:
+    rule = {"id": each["ruleId"], "index": each["ruleIndex"]}
+    return {"level": each["level"], "message": each["message"], "associatedRule": rule}
+
+
+def _step(report: Report) -> Json:
+    step = report.step
+    return {"stepMs": _ms(step.plain_wall_ns), "lowMs": _ms(step.low_ns), "highMs": _ms(step.high_ns)}
+
+
+def _rule(finding: Finding) -> Json:
+    """One code; help is its page. `name` is what GitHub shows beside the id."""
+    page = text_of(finding.code)
+    means = " ".join(page.partition("## What it means\n")[2].partition("\n## ")[0].split())
+    return {
+        "id": plain(finding.code),
+        "name": plain(finding.name),
+        "shortDescription": _text(f"{finding.name} ({finding.bound})"),
+        "fullDescription": _text(means[:MOST_OF_A_DESCRIPTION] or finding.name),
+        "help": {"text": page or finding.advice or finding.name, "markdown": page or finding.name},
+        "defaultConfiguration": {"level": "warning"},
+        "properties": {"tags": ["performance", plain(finding.bound)], "precision": "high"},
+    }
+
+
+def _regression_rule() -> Json:
+    return {
+        "id": REGRESSION,
+        "name": "regression",
+        "shortDescription": _text("The step takes surely longer than in the baseline"),
+        "fullDescription": _text("The 95 % interval of the ratio of two median steps lies above the tolerance."),
+        "help": _text("Look at the lines that grew; `gobrrr compare` holds two recordings against each other."),
+        "defaultConfiguration": {"level": "error"},
+        "properties": {"tags": ["performance"], "precision": "high"},
+    }
+
+
+def _result(finding: Finding, report: Report, root: str) -> Json:
+    places = ordered(finding.where, root)
+    saving = finding.saving
+    result = {
+        "ruleId": plain(finding.code),
+        "level": LEVELS.get(finding.severity, "none"),
+        "message": _text(" ".join(filter(None, (f"{finding.message.rstrip('.')}.", _cost(finding), finding.advice)))),
+        "partialFingerprints": {"gobrrr/v1": _fingerprint(finding.code, places)},
+        "properties": {
+            "severity": plain(finding.severity), "bound": plain(finding.bound), "basis": plain(finding.basis),
+            "confidence": plain(finding.confidence), **_step(report),
+            "savingMs": {"low": _ms(saving.low_ns), "expected": _ms(saving.expected_ns),
+                         "ceiling": _ms(saving.ceiling_ns)},
+            "remedies": list(map(plain, finding.remedies)),
+        },
+    }  # fmt: skip
+    return {**result, **_located(places, root)}
+
+
+def _cost(finding: Finding) -> str:
+    if finding.saving.ceiling_ns <= 0:
+        return ""
+    expected, ceiling = finding.saving.expected_ns, finding.saving.ceiling_ns
+    return f"Expected to save {units.duration(expected)} per step, {units.duration(ceiling)} at most."
+
+
+def _regressed(held: Held, root: str) -> Json:
+    places = [growth.where for growth in held.grown if growth.where is not None]
+    return {
+        "ruleId": REGRESSION, "level": "error", "message": _text(told(held)),
+        "partialFingerprints": {"gobrrr/v1": _fingerprint(REGRESSION, places)},
+        "properties": {"ratio": held.ratio, "low": held.low, "high": held.high, "beforeMs": _ms(held.before_ns),
+                       "stepMs": _ms(held.now_ns)},
+        **_located(places, root),
+    }  # fmt: skip
+
+
+def told(held: Held) -> str:
+    """The regression in one line, with what grew."""
+    grown = [f"{growth.what.removeprefix('aten::')} +{units.duration(growth.delta_ns)}" for growth in held.grown]
+    return f"{held.sentence} {'; '.join(grown)}".strip()
+
+
+def _located(places: Sequence[Span], root: str) -> Json:
+    """The first is where it is shown."""
+    related = [{"id": number, **_location(span, root)} for number, span in enumerate(places[1:], 1)]
+    locations = [_location(span, root) for span in places[:1]]
+    return {"locations": locations, **({"relatedLocations": related} if related else {})}
+
+
+def _location(span: Span, root: str) -> Json:
+    return {
+        "physicalLocation": {
+            "artifactLocation": _artifact(span.file, root),
+            "region": {"startLine": max(1, span.line)},
+        },
+        "logicalLocations": [{"name": plain(span.function) or "module", "kind": "function"}],
+    }
+
+
+def _artifact(file: str, root: str) -> Json:
+    """Relative to the folder where it lies below it, which is all that a repository shows; else as it is."""
+    path = PurePath(file)
+    if below := inside(file, root):
+        return {"uri": _quoted(below), "uriBaseId": BASE}
+    return {"uri": f"file://{_quoted(path.as_posix())}" if path.is_absolute() else _quoted(file)}
+
+
+def _quoted(path: str) -> str:
+    return quote(path, errors="replace")
+
+
+def inside(file: str, root: str) -> str:
+    """The path below `root`; empty where it lies elsewhere, or is no file (a notebook's cell, generated code)."""
+    path = PurePath(file)
+    if CELL.search(file) or file.startswith("<") or ".." in path.parts:
+        return ""
+    if path.is_absolute():
+        return path.relative_to(root).as_posix() if root and path.is_relative_to(root) else ""
+    return path.as_posix()
+
+
+def ordered(where: Sequence[Span], root: str) -> list[Span]:
+    """Lines below `root` first: what a library does is shown at the line that calls it."""
+    return sorted(where, key=lambda span: not inside(span.file, root))
+
+
+def _fingerprint(code: str, places: Sequence[Span]) -> str:
+    """Of what stays when lines move: the code, the file's name and the function."""
+    place = [part for span in places[:1] for part in (PurePath(span.file).name, span.function)]
+    return hashlib.sha256("\0".join((code, *place)).encode("utf-8", "replace")).hexdigest()[:32]
+
+
+def _text(text: str) -> Json:
+    """A message: braces are placeholders in one, and `](` would make a link of what a program says (3.11 of SARIF)."""
+    return {"text": plain(text).replace("{", "{{").replace("}", "}}").replace("](", "] (")}
+
+
+def _ms(ns: float) -> float:
+    return round(ns / NS_PER_MS, 6)

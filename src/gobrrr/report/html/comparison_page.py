@@ -1,0 +1,123 @@
+"""What the page of a comparison shows: both steps on one scale, what became faster and slower, and every op."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from gobrrr import units
+from gobrrr.ledger.compare.comparison import Comparison, OpRatio, Side
+from gobrrr.report.html import charts
+from gobrrr.report.html.charts import Part
+from gobrrr.report.html.code_page import page_of
+from gobrrr.report.html.tables import Cell, Table
+from gobrrr.report.html.time_page import KIND, MEANS
+from gobrrr.report.text.comparison import accounts, line, named, signed
+from gobrrr.report.text.time_table import ACCOUNTS
+
+MOST_BARS, MOST_OPS = 12, 200
+"""Ops that are drawn as faster or slower, and that are listed; all are in the data."""
+SMALLEST = 1e-3
+"""Share of the larger step below which a difference is not drawn."""
+
+
+def parts(found: Comparison) -> dict[str, Any]:
+    """Everything that the template needs."""
+    kinds = {name: KIND[style] for name, (style, _) in ACCOUNTS.items()}
+    rows = accounts(found)
+    used = {kinds.get(name, "rest") for name, _, _ in rows}
+    return {
+        "found": found, "sure": _is_sure(found), "sides": _sides(found, kinds),
+        "accounts": _accounts(rows, kinds),
+        "totals": [units.duration(sum(ns)) for ns in ([a for _, a, _ in rows], [b for _, _, b in rows])],
+        "change": signed(sum(b - a for _, a, b in rows)),
+        "key": [(charts.swatch(kind), words) for kind, words in MEANS.items() if kind in used],
+        "codes": [(label, [(code, page_of(code)) for code in codes])
+                  for label, codes in (("A", found.vanished), ("B", found.appeared)) if codes],
+        "changed": _changed(found), "ops": _ops(found.ops[:MOST_OPS]), "num_ops": len(found.ops),
+        "most_ops": MOST_OPS,
+    }  # fmt: skip
+
+
+def _is_sure(found: Comparison) -> bool:
+    """Whether a difference is shown: of two that are not alike there is none."""
+    return (found.low > 1 or found.high < 1) and found.verdict.startswith(("A is ", "B is "))
+
+
+def _sides(found: Comparison, kinds: dict[str, str]) -> list[dict[str, Any]]:
+    """Each with its step as a bar; both on the scale of the longer one."""
+    longest = max(found.a.step_ns, found.b.step_ns)
+    return [{"label": label, "line": line(side), "it": side, "chart": _chart(label, side, kinds, longest)}
+            for label, side in (("A", found.a), ("B", found.b))]  # fmt: skip
+
+
+def _chart(label: str, side: Side, kinds: dict[str, str], longest: float) -> Any:
+    known = [
+        Part(name, ns, kinds.get(name, "rest"), f"{name.replace('_', ' ')}: {units.duration(ns)}")
+        for name, ns in side.accounts
+    ]
+    return charts.stack(known, f"The step of {label} by account", longest)
+
+
+def _accounts(rows: Sequence[tuple[str, float, float]], kinds: dict[str, str]) -> list[dict[str, Any]]:
+    most = max((max(a, b) for _, a, b in rows), default=1.0)
+    found = []
+    for name, a, b in rows:
+        kind, told = kinds.get(name, "rest"), name.replace("_", " ")
+        bars = [charts.share_bar([(ns / most, kind)], f"{told} of {label}: {units.duration(ns)}")
+                for label, ns in (("A", a), ("B", b))]  # fmt: skip
+        found.append({"name": told, "swatch": charts.swatch(kind), "a": units.duration(a), "b": units.duration(b),
+                      "change": signed(b - a), "bars": bars})  # fmt: skip
+    return found
+
+
+def _changed(found: Comparison) -> list[dict[str, Any]]:
+    """What B does faster and what it does slower than A, the largest differences first, all on one scale."""
+    least = SMALLEST * max(found.a.step_ns, found.b.step_ns)
+    told = [op for op in found.ops if abs(op.delta) > least]
+    most = max((abs(op.delta) for op in told), default=1.0)
+    groups = (("Faster in B", "work", [op for op in told if op.delta < 0]),
+              ("Slower in B", "idle", [op for op in told if op.delta > 0]))  # fmt: skip
+    return [
+        {"title": title, "more": max(0, len(ops) - MOST_BARS), "rows": [
+            {"name": named(op).replace("aten::", ""), "shapes": op.shapes, "change": signed(op.delta),
+             "ratio": _ratio(op), "calls": _calls(op),
+             "bar": charts.share_bar([(abs(op.delta) / most, kind)], f"{named(op)}: {signed(op.delta)}")}
+            for op in ops[:MOST_BARS]]}
+        for title, kind, ops in groups if ops
+    ]  # fmt: skip
+
+
+def _ratio(op: OpRatio) -> str:
+    return "only A" if op.b is None else "only B" if op.a is None else "" if op.ratio is None else f"{op.ratio:.2f}x"
+
+
+def _calls(op: OpRatio) -> str:
+    a, b = (f"{side.calls:.3g}" if side else "0" for side in (op.a, op.b))
+    return a if a == b else f"{a} → {b}"
+
+
+def _ops(listed: Sequence[OpRatio]) -> Table | None:
+    heads = (("op", False), ("shapes", False), ("calls A", True), ("calls B", True), ("A host", True),
+             ("A device", True), ("B host", True), ("B device", True), ("B - A", True), ("a call", True))  # fmt: skip
+    rows = tuple(_op(op) for op in listed)
+    return Table("Ops, the largest differences first", heads, rows) if rows else None
+
+
+def _op(op: OpRatio) -> tuple[Cell, ...]:
+    times = [_time(ns) for side in (op.a, op.b) for ns in (
+        (side.host_ns, side.device_ns) if side else (None, None))]  # fmt: skip
+    calls = [Cell(f"{side.calls:.3g}", side.calls) if side else Cell("", 0.0) for side in (op.a, op.b)]
+    ratio = Cell("", 0.0) if op.ratio is None else Cell(f"{op.ratio:.2f}x", op.ratio)
+    return (
+        Cell(named(op).replace("aten::", "")),
+        Cell(op.shapes),
+        *calls,
+        *times,
+        Cell(signed(op.delta), op.delta),
+        ratio,
+    )
+
+
+def _time(ns: float | None) -> Cell:
+    return Cell(units.duration(ns), ns) if ns else Cell("", 0.0)

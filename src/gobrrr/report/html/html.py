@@ -1,0 +1,105 @@
+"""A report, tuning, comparison or job as one page of HTML: no network, complete without JavaScript, nothing foreign.
+
+Three walls stand between a hostile name and the page: `plain` (no control character reaches it), Jinja2's autoescape,
+and a Content-Security-Policy that allows one style sheet and one script, ours, by their hashes, and loads nothing.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from gobrrr.ledger.compare.comparison import Comparison
+from gobrrr.ledger.job.ranks import Job
+from gobrrr.report.forms.formats import View
+from gobrrr.report.forms.json import as_json, to_json
+from gobrrr.report.html import comparison_page, findings_page, job_page, tables, time_page, timeline_page, tuning_page
+from gobrrr.rules.verdict.report import Report
+from gobrrr.rules.verdict.sentence import is_doubt
+from gobrrr.system.escape import plain
+from gobrrr.trial.receipt.receipt import Receipt
+
+HERE = Path(__file__).parent
+MOST_DATA = 1 << 20
+"""Bytes of JSON that a page carries; a report is some 20 kB. One that is larger stays beside it."""
+
+
+def to_html(report: Report, view: View) -> str:
+    """The page. Pure but for the source that is quoted; the same report and source give the same bytes."""
+    return page(
+        "page.html.j2", to_json(report), report=report, facts=tables.facts(report),
+        ledger=time_page.ledger(report), phases=time_page.phases(report), history=time_page.history(report, view.steps),
+        timeline=timeline_page.timeline(view.timeline, view.mask),
+        roofline=tables.roofline(report), memory=tables.memory(report), tables=tables.ops(report),
+        unknown=tables.unknown(report),
+        findings=findings_page.findings(report, view), doubts=[f for f in report.findings if is_doubt(f)],
+        skipped=tables.skipped(report), about=tables.about(report),
+        next_command=findings_page.next_command(report),
+    )  # fmt: skip
+
+
+def tuning_to_html(receipt: Receipt, view: View) -> str:
+    """A tuning's page, as pure."""
+    return page("tuning.html.j2", as_json(receipt), **tuning_page.parts(receipt, view))
+
+
+def comparison_to_html(found: Comparison) -> str:
+    """The page of two recordings side by side, as pure."""
+    return page("comparison.html.j2", as_json(found), **comparison_page.parts(found))
+
+
+def job_to_html(job: Job) -> str:
+    """The page of a job's ranks, as pure."""
+    return page("job.html.j2", as_json(job), **job_page.parts(job))
+
+
+def page(template: str, data: bytes, folder: Path = HERE, **parts: Any) -> str:
+    """A template of a folder in the frame that all pages share: policy, style, script, and what it was made of as
+    JSON."""
+    style, script = _part("page.css"), _part("page.js")
+    return _templates(folder).get_template(template).render(
+        policy=_policy(style, script), style=Markup(style), script=Markup(script), data=_data(data), **parts
+    )  # fmt: skip
+
+
+@cache
+def _templates(folder: Path) -> Environment:
+    """Whatever a template prints passes `plain` first, and then autoescape."""
+    return Environment(
+        loader=FileSystemLoader([folder, HERE]), autoescape=True, undefined=StrictUndefined, finalize=_harmless,
+        trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
+    )  # fmt: skip
+
+
+def _harmless(value: Any) -> Any:
+    return plain(value) if isinstance(value, str) and not isinstance(value, Markup) else value
+
+
+def _part(name: str) -> str:
+    return (HERE / name).read_text(encoding="utf-8")
+
+
+def _policy(style: str, script: str) -> str:
+    """Nothing is loaded from anywhere; of what is inline our own alone counts."""
+    return (
+        f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; base-uri 'none'; form-action 'none'"
+    )
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def _data(told: bytes) -> Markup:
+    """JSON for programs, with every text whole. ASCII without any character that ends a script block."""
+    if len(told) > MOST_DATA:
+        told = b'{"note": "too large for a page: see the JSON beside it"}'
+    text = json.dumps(json.loads(told), separators=(",", ":"))
+    return Markup(text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e"))

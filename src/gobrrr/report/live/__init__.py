@@ -1,0 +1,1 @@
+"""How is a run or a tuning shown while it goes on?"""

@@ -1,0 +1,1 @@
+"""How is a machine shown?"""

@@ -1,0 +1,1 @@
+"""How is a report shown in a terminal?"""

@@ -1,0 +1,122 @@
+"""What a check has come to, for a person and for a program: the schema gobrrr.check/1."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+from rich.console import RenderableType
+from rich.text import Text
+
+from gobrrr import units
+from gobrrr.report.text.page import Page, phrase
+from gobrrr.rules.model.finding import SEVERITIES, Finding
+from gobrrr.rules.verdict.place import shown
+from gobrrr.rules.verdict.regression import Growth, Held
+from gobrrr.rules.verdict.report import Report
+
+PASSED, FAILED, UNRELIABLE = 0, 1, 3
+"""Exit codes of `gobrrr check`; 2 is for what was asked wrongly, as everywhere."""
+VERDICTS = {PASSED: "passed", FAILED: "failed", UNRELIABLE: "unreliable"}
+
+
+class Against(msgspec.Struct, frozen=True):
+    """One baseline, by the name that it was given by, and what came of it."""
+
+    baseline: str
+    held: Held
+
+
+class Checked(msgspec.Struct, frozen=True, kw_only=True):
+    """The outcome, with what it follows from: the findings that were asked for and are there, the baselines."""
+
+    schema: str = "gobrrr.check/1"
+    verdict: str
+    exit_code: int
+    why: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    against: tuple[Against, ...] = ()
+    recording: str = ""
+
+    @property
+    def regression(self) -> Held | None:
+        """The one that is told: the first, where all baselines say so."""
+        bad = [each.held for each in self.against if each.held.verdict == "regression"]
+        return bad[0] if bad and len(bad) == len(self.against) else None
+
+
+def checked(report: Report, wanted: Sequence[str], against: Sequence[Against]) -> Checked:
+    """What it comes to. A regression is one against every baseline: what is in the spread of two runs of the same
+    program is none."""
+    found = tuple(finding for finding in report.findings if is_wanted(finding, wanted))
+    verdicts = {each.held.verdict for each in against}
+    why: tuple[str, ...] = ()
+    if report.verdict.bound == "unreliable":
+        code, why = UNRELIABLE, (report.verdict.sentence,)
+    elif verdicts == {"regression"} or found:
+        code = FAILED
+    elif "unreliable" in verdicts and "steady" not in verdicts:
+        code = UNRELIABLE
+    else:
+        code = PASSED
+    return Checked(verdict=VERDICTS[code], exit_code=code, why=why, findings=found, against=tuple(against),
+                   recording=report.recording)  # fmt: skip
+
+
+def is_wanted(finding: Finding, wanted: Sequence[str]) -> bool:
+    """Whether it is of a code that was asked for, or at least as severe."""
+    levels = [SEVERITIES.index(word) for word in wanted if word in SEVERITIES]
+    severe = finding.severity in SEVERITIES and any(SEVERITIES.index(finding.severity) >= level for level in levels)
+    return severe or finding.code in wanted
+
+
+def to_json(found: Checked) -> bytes:
+    """Indented, ends with a newline; a ratio that is none is null."""
+    return msgspec.json.format(msgspec.json.encode(found)) + b"\n"
+
+
+def blocks(found: Checked, page: Page) -> list[list[RenderableType]]:
+    """The verdict, each baseline with what grown since, the findings that were asked for."""
+    style = {PASSED: "bold green", FAILED: "bold red"}.get(found.exit_code, "bold magenta")
+    rows: list[RenderableType] = [page.row("check", phrase((found.verdict, style), _because(found)))]
+    rows += [page.row("", Text(page.clean(sentence))) for sentence in found.why]
+    for each in found.against:
+        rows.append(page.row("against", Text(page.clean(each.baseline)), *_held(each.held, page)))
+    rows += [page.row("found", *(_finding(finding, page) for finding in found.findings))] if found.findings else []
+    return [rows]
+
+
+def _because(found: Checked) -> str:
+    parts = ["a regression"] if found.regression and found.exit_code == FAILED else []
+    parts += [f"{len(found.findings)} of the findings asked for"] if found.findings else []
+    return f" (exit code {found.exit_code}){': ' if parts else ''}{' and '.join(parts)}"
+
+
+def _held(held: Held, page: Page) -> list[Text]:
+    lines = [Text(page.clean(held.sentence))]
+    if held.before_ns:
+        lines.append(Text(f"{units.duration(held.before_ns)} then, {units.duration(held.now_ns)} now", style="dim"))
+    lines += [_grown(growth, page) for growth in held.grown]
+    return lines + [Text(page.clean(note), style="dim") for note in held.notes]
+
+
+def _grown(growth: Growth, page: Page) -> Text:
+    figures = f"+{units.duration(growth.delta_ns)}"
+    was = f"  ({units.duration(growth.before_ns)} to {units.duration(growth.now_ns)})"
+    return phrase((f"{figures:>9}", "bold"), f"  {page.clean(said(growth, page.root))}", (was, "dim"))
+
+
+def said(growth: Growth, root: str) -> str:
+    """'bmm in backward, train.py:36 in Attention.forward'."""
+    name = growth.what.removeprefix("aten::")
+    phase = f" in {growth.phase}" if growth.phase and growth.phase != "data" else ""
+    if growth.where is None:
+        return f"{name}{phase}"
+    function = f" in {growth.where.function}" if growth.where.function not in ("", "<module>") else ""
+    return f"{name}{phase}, {shown(growth.where, root)}{function}"
+
+
+def _finding(finding: Finding, page: Page) -> Text:
+    place = f"  {page.clean(shown(finding.where[0], page.root))}" if finding.where else ""
+    head = f"{page.clean(finding.code)} {page.clean(finding.severity)} {page.clean(finding.name)}"
+    return phrase((head, "bold"), (place, "cyan"))

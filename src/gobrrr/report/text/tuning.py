@@ -1,0 +1,327 @@
+"""What a tuning found, as text: the gain and its interval, a waterfall of what was kept, and why the rest lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TextIO
+
+from rich.console import RenderableType
+from rich.text import Text
+
+from gobrrr import units
+from gobrrr.report.text.bars import bar
+from gobrrr.report.text.page import Page, phrase
+from gobrrr.report.told import money, speedup_text
+from gobrrr.system.escape import plain
+from gobrrr.trial.receipt.receipt import Compiled, Figure, Headspace, Receipt, TrialResult, is_crowded, is_of
+from gobrrr.trial.statistics.objective import BETTER, OBJECTIVES
+from gobrrr.units import duration
+
+BAR = 24
+FEW = 3
+"""Of the remedies that there was no time for, named in the verdict: all are in the notes."""
+STYLES = {
+    **dict.fromkeys(BETTER, "bold green"), **dict.fromkeys((each.worse for each in OBJECTIVES.values()), "bold red"),
+    "failed": "red", "inconclusive": "magenta", "equivalent": "dim",
+}  # fmt: skip
+
+
+def render(receipt: Receipt, *, width: int = 100, color: bool = False, ascii_only: bool = False) -> str:
+    """The receipt as text that ends with a newline; pure."""
+    from gobrrr.report.text.report import laid_out
+
+    page = Page(width, ascii_only)
+    return laid_out(blocks(receipt, page), page.width, color)
+
+
+def show(
+    receipt: Receipt, stream: TextIO, next_command: str = "", seconds: float = 0.0, price_per_hour: float | None = None
+) -> None:
+    """Write it to a stream as suits that. `seconds`: wall time of the tuning."""
+    from gobrrr.report.text.report import laid_out, suited
+
+    width, color, ascii_only = suited(stream)
+    page = Page(width, ascii_only)
+    told = blocks(receipt, page)
+    paid = pay_back(receipt, seconds or receipt.seconds or 0.0, price_per_hour)
+    told.append([page.row("pay-back", Text(paid))] if paid else [])
+    if next_command:
+        told.append([page.row("next", Text(page.clean(next_command)))])
+    stream.write(laid_out(told, page.width, color))
+
+
+def blocks(receipt: Receipt, page: Page) -> list[list[RenderableType]]:
+    """Verdict, waterfall, table of the tried, costs; empty ones are left out by the layout."""
+    return [
+        [verdict(receipt)],
+        _kept(receipt, page),
+        _headspace(receipt, page),
+        _lost(receipt, page),
+        _costs(receipt, page),
+        _notes(receipt, page),
+    ]
+
+
+def verdict(receipt: Receipt) -> Text:
+    """What came of it, in a sentence: the gain with its interval and what the guard says, or why there is none."""
+    if not receipt.complete:
+        head = f"Interrupted after {_count(len(receipt.trials), 'trial')}"
+        return phrase((f"{head}: what was finished stands, --resume goes on.", "bold magenta"))
+    if not receipt.kept or speedup_text.gain(receipt) is None:
+        return _nothing(receipt)
+    if not receipt.guard.green:
+        numbers = f" the whole recipe's numbers are {plain(receipt.guard.verdict)}: no speed-up is shown beside them."
+        return phrase(("Not proven:", "bold red"), numbers)
+    first, rest = speedup_text.head(receipt)
+    said = f"{rest}; numbers {plain(receipt.guard.verdict)}."
+    if is_crowded(receipt):
+        return phrase((first, "bold magenta"), f"{said} {_crowded(receipt)}")
+    return phrase((first, "bold green"), said)
+
+
+def _crowded(receipt: Receipt) -> str:
+    now, before = duration(receipt.step_ns or 0), duration(receipt.diagnosed_step_ns or 0)
+    return (
+        f"Measured on a crowded machine: as written a step took {now} here and {before} in the diagnosis. What this "
+        "brings without the others is unverified: tune again when they have ended."
+    )
+
+
+def _nothing(receipt: Receipt) -> Text:
+    """Why nothing was kept: nothing was measured, something is left open, or nothing helps."""
+    tried = len({name for t in receipt.trials for name in t.remedies})
+    if not receipt.trials and receipt.measured:
+        return phrase(("Nothing kept:", "bold"), " no finding calls for a remedy that there is.")
+    if not receipt.measured:
+        return phrase(("Nothing was measured,", "bold magenta"), " so nothing is known of any remedy: see below.")
+    final = next((t for t in receipt.trials if t.purpose == "final"), None)
+    if receipt.likely and (final is None or final.verdict in ("inconclusive", "failed")):
+        names, why = " + ".join(receipt.likely), (final.reason if final else "") or "the minutes were spent"
+        return phrase(("Not confirmed:", "bold magenta"), f" {names} may be {_better(receipt)}; {why}.")
+    open_ = f" There was no time to try and to prove {_listed(receipt.left)}." if receipt.left else ""
+    if final is not None and speedup_text.gain(final) is not None:
+        return phrase(("Nothing kept:", "bold"), f" {final.name} looked {_better(receipt)} in the race and did not in "
+                      f"fresh processes: {speedup_text.figures(final)}.{open_}")  # fmt: skip
+    return phrase(("Nothing kept:", "bold"), f" of {_count(tried, 'remedy', 'remedies')} tried none was shown "
+                  f"to make this program {_better(receipt)} with its numbers intact.{open_}")  # fmt: skip
+
+
+def _listed(names: Sequence[str]) -> str:
+    """'a, b, c and 2 more'."""
+    shown, more = names[:FEW], len(names) - FEW
+    return (
+        f"{', '.join(shown)} and {more} more"
+        if more > 0
+        else " and ".join(filter(None, (", ".join(shown[:-1]), shown[-1])))
+    )
+
+
+def _better(receipt: Receipt) -> str:
+    found = OBJECTIVES.get(receipt.objective)
+    return found.better if found else "better"
+
+
+class Level(NamedTuple):
+    """What the figure that was to be made smaller became: of which stack, how large, and what it says of it."""
+
+    name: str
+    figure: float
+    said: str
+    onto: tuple[str, ...] = ()
+
+
+def levels(receipt: Receipt) -> list[Level]:
+    """The step as written, or its peak, with what each of the kept ones made of it where it was shown, and with all of
+    them, the last. Empty where nothing was shown."""
+    whole, before, final = speedup_text.gain(receipt), speedup_text.as_written(receipt), speedup_text.final(receipt)
+    if not receipt.kept or not before or whole is None or not receipt.guard.green:
+        return []
+    rows, parts = [Level("as written", before, "")], False
+    for trial in raced(receipt, kept=True):
+        if trial.purpose == "add" and trial.verdict in BETTER and (found := speedup_text.gain(trial)):
+            onto = f" on top of {' + '.join(trial.onto)}" if trial.onto else ""
+            after = before / found.median  # of the step above: in the race others ran beside it
+            parts |= {*trial.remedies} != {*receipt.kept}
+            rows.append(Level(trial.name, after, f"{speedup_text.figures(trial)}{onto}", trial.onto))
+    said = compiled(final.compiled) if final and final.compiled else ""
+    together = f"{speedup_text.figures(receipt)}, {plain(receipt.guard.verdict)}"
+    name = "all together" if parts else "in fresh processes" if len(rows) > 1 else " + ".join(receipt.kept)
+    return [*rows, Level(name, before / whole.median, f"{together}; {said}" if said else together)]
+
+
+def _kept(receipt: Receipt, page: Page) -> list[RenderableType]:
+    rows = levels(receipt)
+    if not rows:
+        return []
+    longest, before = max(len(row.name) for row in rows), rows[0].figure
+    lines = [
+        phrase(
+            f"{page.clean(row.name):<{longest}}  {speedup_text.size(receipt, row.figure):>8}  ",
+            (f"{bar(min(1.0, row.figure / before), BAR, ascii_only=page.ascii_only):<{BAR}}", "green"),
+            f"  {page.clean(row.said)}",
+        )
+        for row in rows
+    ]
+    return [page.row("kept", Text(page.clean(" + ".join(receipt.kept))), *lines)]
+
+
+def _lost(receipt: Receipt, page: Page) -> list[RenderableType]:
+    """All that was tried and not kept, with why."""
+    lost = raced(receipt, kept=False)
+    if not lost:
+        return []
+    names = [page.clean(t.name) for t in lost]
+    longest = max(map(len, names))
+    lines = []
+    for trial, name in zip(lost, names, strict=True):
+        said = label(trial)
+        lines.append(
+            phrase(f"{name:<{longest}}  ", (f"{said:<12}", STYLES.get(said, "red")), f"  {page.clean(why(trial))}")
+        )
+    return [page.row("tried", *lines)]
+
+
+def raced(receipt: Receipt, kept: bool) -> list[TrialResult]:
+    """Trials of the race and red guards whose remedies were all kept, or were not, and what was not confirmed. Where
+    guard or confirmation judged a stack that had won its race, what they said stands for that."""
+    found = [t for t in receipt.trials if t.remedies and not (kept and t.purpose == "final")]
+    chosen = [t for t in found if is_of(t, receipt.kept, receipt.options) == kept]
+    return chosen if kept else [t for t in chosen if t.purpose != "add" or _stands(t, receipt)]
+
+
+def _stands(trial: TrialResult, receipt: Receipt) -> bool:
+    """Whether a trial of the race is the last word on its stack: no second look but one for which there was no time,
+    and no guard or confirmation of what had won, with the settings that it had."""
+    looks = [t for t in receipt.trials if t.purpose == "add" and (t.name, t.onto) == (trial.name, trial.onto)]
+    stack = {*trial.remedies, *trial.onto}
+    judged = any(t.purpose != "add" and {*t.remedies} == stack for t in receipt.trials)
+    won = _is_won(trial) and is_of(trial, trial.remedies, receipt.options)
+    seen = [t for t in looks if t.verdict != "inconclusive" or t.speedup is not None] or looks
+    return seen[-1] is trial and not (won and judged)
+
+
+def _is_won(trial: TrialResult) -> bool:
+    """In the race alone."""
+    return trial.purpose == "add" and trial.verdict in BETTER
+
+
+def label(trial: TrialResult) -> str:
+    """The verdict; where it is better at the price of its numbers, the guard's. In the race no numbers are checked."""
+    return plain(trial.guard.verdict if _is_red(trial) else trial.verdict)
+
+
+def why(trial: TrialResult) -> str:
+    """Why a trial was not kept, or what it brought, in half a sentence."""
+    if _is_red(trial):
+        first = f" from {trial.guard.first_module} on" if trial.guard.first_module else ""
+        reason = f": {trial.guard.reasons[0]}" if trial.guard.reasons else ""
+        return f"its numbers{first}{reason}" if first or reason else "its numbers could not be checked"
+    if trial.verdict == "failed" or speedup_text.gain(trial) is None:
+        return trial.reason or "could not be measured"
+    if _is_won(trial) and not trial.guard.green:
+        return "in the race alone: not confirmed, so no speed-up is shown"
+    parts = [("in fresh processes " if trial.purpose == "final" else "") + speedup_text.figures(trial)]
+    settled = trial.verdict not in ("inconclusive", "failed")  # of an open one nothing is known to be realised
+    if settled and trial.predicted is not None and trial.realised_ns is not None and trial.predicted.ceiling_ns > 0:
+        low, most = units.duration(trial.predicted.low_ns), units.duration(trial.predicted.ceiling_ns)
+        parts.append(f"predicted {low} to {most}, realised {units.duration(trial.realised_ns)}")
+    if trial.compiled is not None:
+        parts.append(compiled(trial.compiled))
+    if trial.reason:
+        parts.append(trial.reason)
+    return "; ".join(parts)
+
+
+def _is_red(trial: TrialResult) -> bool:
+    checked = trial.purpose != "add" or trial.guard.verdict != "unverified"
+    return checked and trial.verdict in BETTER and not trial.guard.green
+
+
+def compiled(found: Compiled) -> str:
+    """'3 graphs, 2 graph breaks, recompiled 4 times while it was measured'."""
+    parts = [
+        _count(found.graphs, "graph"),
+        *([_count(found.graph_breaks, "graph break")] if found.graph_breaks else []),
+    ]
+    if found.recompiled:
+        parts.append(f"recompiled {_count(found.recompiled, 'time')} while it was measured")
+    return ", ".join(parts)
+
+
+def start_up(receipt: Receipt) -> list[str]:
+    """What was kept costs at the start, and after how many steps that is paid."""
+    lines = []
+    for trial in receipt.trials:
+        cost = trial.start_up
+        if trial.purpose != "final" or not receipt.kept or not cost.steps_to_pay or cost.steps_to_pay < 1:
+            continue
+        enough = ""
+        if cost.program_steps is not None:
+            pays = cost.program_steps >= cost.steps_to_pay
+            enough = f"; this program makes {cost.program_steps:,}" + ("" if pays else ": it does not pay here")
+        lines.append(
+            f"it costs {cost.seconds:.1f} s at the start and pays after {cost.steps_to_pay:,.0f} steps{enough}"
+        )
+    return lines
+
+
+def peaks(receipt: Receipt) -> str:
+    """Memory before and after, where it was not the objective: then that of the steps stands above."""
+    final = next((t for t in receipt.trials if t.purpose == "final"), None)
+    before, after = final.peak_bytes if final else (None, None)
+    if not before or not after or receipt.objective == "memory":
+        return ""
+    return f"peak {units.size(before)} before, {units.size(after)} after"
+
+
+def headspace(found: Headspace | None) -> list[str]:
+    """The most that any loader fix could give, and how much of it what was kept does; or why that is not known."""
+    if found is None:
+        return []
+    if found.compute_ns is None or found.saved_ns is None:
+        return [f"what any loader fix could give at most was not measured: {found.reason}"]
+    step, ready, saved = duration(found.step_ns), found.compute_ns, found.saved_ns
+    told = (
+        f"any loader fix could give {_within(saved, duration)} of a step of {step} at most: with batches that are "
+        f"ready it takes {_within(ready, duration)}"
+    )
+    if found.reached is None:
+        return [told]
+    return [told, f"what was kept brings {_within(found.reached, units.share)} of what any loader fix could give"]
+
+
+def _within(found: Figure, said: Callable[[float], str]) -> str:
+    return f"{said(found.value)} ({said(found.low)} to {said(found.high)})"
+
+
+def _headspace(receipt: Receipt, page: Page) -> list[RenderableType]:
+    lines = [Text(page.clean(line)) for line in headspace(receipt.headspace)]
+    return [page.row("headspace", *lines)] if lines else []
+
+
+def _costs(receipt: Receipt, page: Page) -> list[RenderableType]:
+    lines, memory = [Text(line) for line in start_up(receipt)], peaks(receipt)
+    block: list[RenderableType] = [page.row("start-up", *lines)] if lines else []
+    return [*block, page.row("memory", Text(memory))] if memory else block
+
+
+def pay_back(receipt: Receipt, spent: float, price_per_hour: float | None = None) -> str:
+    """What the tuning took (seconds), after how much of the program's own time it is paid, and money per hour of it.
+    Empty where no time was saved."""
+    if receipt.speedup is None or not receipt.guard.green or receipt.speedup.median <= 1.0:
+        return ""
+    if receipt.objective == "memory" or spent <= 0:
+        return ""
+    part = 1 - 1 / receipt.speedup.median
+    text = f"tuning took {spent / 60:.1f} min: paid after {spent / part / 3600:.1f} hours of the program as written"
+    if price_per_hour is not None:
+        text += f"; {money.pay_back(part, spent, price_per_hour)}"
+    return text
+
+
+def _notes(receipt: Receipt, page: Page) -> list[RenderableType]:
+    return [page.row("notes", *(Text(page.clean(note)) for note in receipt.notes))] if receipt.notes else []
+
+
+def _count(number: int, one: str, many: str = "") -> str:
+    return f"{number} {one if number == 1 else many or one + 's'}"

@@ -1,0 +1,1 @@
+"""How is a step drawn along the line of time?"""

@@ -1,0 +1,158 @@
+"""Recordings as a trace for ui.perfetto.dev: one process for each rank, with the findings as slices at their place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain, count
+
+from gobrrr import units
+from gobrrr.errors import GobrrrError
+from gobrrr.ledger.steps.profiled_window import ProfiledWindow, profiled_window
+from gobrrr.recording.run_folder.run import Recording
+from gobrrr.report.timeline.perfetto_findings import NOWHERE, place_of
+from gobrrr.report.timeline.perfetto_window import WindowEvents, file_of
+from gobrrr.report.timeline.trace_events import Process, arguments, document, lanes
+from gobrrr.rules.model.finding import Finding
+from gobrrr.rules.verdict.place import short
+from gobrrr.rules.verdict.report import Report
+
+Rank = tuple[Report | None, Recording | None]
+BEFORE = 60 * 10**9
+"""ns of the file before the first rank's begin: other ranks begin before it, and no time is below zero."""
+APART = 3600 * 10**9
+"""ns from the first rank's begin beyond which another's clock is another one."""
+MOST_STEPS = 100_000
+WHOLE = "no step was profiled, or its trace is not at hand: steps and findings only"
+NO_STEP = GobrrrError("there is no step to draw", "record more steps: gobrrr run")
+
+
+def to_perfetto(report: Report, recording: Recording | None, mask: Callable[[str], str] = str) -> Iterator[bytes]:
+    """One recording with its findings, in pieces. Raises GobrrrError where not even the length of a step is known."""
+    return job_to_perfetto([(report, recording)], mask, alone=True)
+
+
+def job_to_perfetto(ranks: Iterable[Rank], mask: Callable[[str], str] = str, alone: bool = False) -> Iterator[bytes]:
+    """Ranks are taken one after another: memory does not grow with their number, but for what holds them."""
+    return _File(mask, alone).pieces(ranks)
+
+
+class _File:
+    """A file while it is written: numbers that all processes share, and the time that is its zero."""
+
+    def __init__(self, mask: Callable[[str], str], alone: bool) -> None:
+        self.mask, self.alone = mask, alone
+        self.tids, self.flows = count(1), count(1)
+        self.zero: int | None = None
+
+    def pieces(self, ranks: Iterable[Rank]) -> Iterator[bytes]:
+        given = iter(ranks)
+        first = next(given, None)
+        if first is None:
+            raise NO_STEP
+        report = first[0]
+        said = {"made by": "gobrrr", "verdict": self.mask(report.verdict.sentence) if report else ""}
+        events = chain.from_iterable(self._rank(pid, *rank) for pid, rank in enumerate(chain([first], given), 1))
+        yield from document(events, said)
+
+    def _rank(self, pid: int, report: Report | None, recording: Recording | None) -> Iterator[str]:
+        window = profiled_window(recording) if recording is not None else None
+        steps = [] if window else _steps(report, recording)
+        if not window and not steps:
+            if self.alone:
+                raise NO_STEP
+            process = Process(pid, 0, self.tids, self.mask)
+            yield from (*process.named(self._name(pid, report, recording)), process.label(NO_STEP.message))
+            return
+        begin = window.begin if window else steps[0][0]
+        zero, note = self._zero(begin)
+        process = Process(pid, zero, self.tids, self.mask)
+        yield from process.named(self._name(pid, report, recording))
+        if window is None:
+            yield from _without_window(process, report, steps)
+        else:
+            yield from self._with_window(process, report, window)
+        room = f"{process.dropped} events have no room" if process.dropped else ""
+        if labels := "; ".join(filter(None, (note, "" if window else WHOLE, room))):
+            yield process.label(labels)
+
+    def _with_window(self, process: Process, report: Report | None, window: ProfiledWindow) -> Iterator[str]:
+        yield from _findings(process, report, _placed(report, window))
+        yield from WindowEvents(window, process, self.flows)
+
+    def _zero(self, begin: int) -> tuple[int, str]:
+        """What this rank's clock says at the file's zero; another clock is told."""
+        before = 0 if self.alone else BEFORE
+        if self.zero is None:
+            self.zero = begin - before
+        if 0 <= begin - self.zero < APART:
+            return self.zero, ""
+        return begin - before, "its clock is another one: it begins where the first does"
+
+    def _name(self, pid: int, report: Report | None, recording: Recording | None) -> str:
+        rank = report.rank if report else recording.start.rank if recording else None
+        number = f"rank {rank}" if rank is not None else "" if self.alone else f"file {pid}"
+        process = f"pid {recording.start.pid}" if recording and recording.start.pid else ""
+        return " ".join(filter(None, (number, f"({process})" if number and process else process))) or "the program"
+
+
+Step = tuple[int, int, int, str]
+"""Begin, end, wait for data, and what it is called."""
+
+
+Placed = tuple[Finding, Iterable[tuple[int, int]], str]
+"""A finding, the stretches at which it is drawn, and by what they were found."""
+
+
+def _steps(report: Report | None, recording: Recording | None) -> list[Step]:
+    """Every step of the main loop; without a recording one of median length; none where not even that is known."""
+    main = recording.main if recording is not None else None
+    if main is not None and main.steps:
+        many = main.steps[:MOST_STEPS]
+        return [(step.start, step.end, step.wait, f"step {i}") for i, step in enumerate(many, 1)]
+    if report is not None and report.step.plain_wall_ns > 0:
+        return [(0, report.step.plain_wall_ns, 0, "the median step")]
+    return []
+
+
+def _without_window(process: Process, report: Report | None, steps: list[Step]) -> Iterator[str]:
+    """Findings over the step of median length, and the steps."""
+    middle = sorted(steps, key=lambda step: step[1] - step[0])[(len(steps) - 1) // 2]
+    whole = [middle[:2]]
+    yield from _findings(process, report, [(finding, whole, NOWHERE) for finding in report.findings] if report else [])
+    tid, head = process.track("steps")
+    yield from head
+    for begin, end, wait, name in steps:
+        args = arguments(process, {"data wait": units.duration(wait) if wait else ""})
+        yield process.slice(tid, begin, end, process.text(name), args)
+
+
+def _findings(process: Process, report: Report | None, placed: list[Placed]) -> Iterator[str]:
+    """Each at its place; where two take each other's place, the later one is a track below."""
+    if report is None:
+        return
+    pieces = [(int(a), int(b), finding, said) for finding, spans, said in placed for a, b in spans]
+    pieces.sort(key=lambda piece: (piece[0], -piece[1]))
+    tracks, head = process.tracks("findings", lanes([p[0] for p in pieces], [p[1] for p in pieces]))
+    yield from head
+    for (begin, end, finding, said), tid in zip(pieces, tracks, strict=True):
+        if tid >= 0:
+            name = process.text(f"{finding.code} {finding.name}")
+            yield process.slice(tid, begin, end, name, _told(process, finding, said, report))
+
+
+def _placed(report: Report | None, window: ProfiledWindow) -> list[Placed]:
+    places = [(finding, place_of(finding, window)) for finding in report.findings] if report else []
+    return [(finding, place.spans.tolist(), place.said) for finding, place in places]
+
+
+def _told(process: Process, finding: Finding, said: str, report: Report) -> str:
+    saving, wall = finding.saving, report.step.whole_ns(finding.rare)
+    where = finding.where[0] if finding.where else None
+    return arguments(process, {
+        "code": finding.code, "severity": finding.severity, "sentence": finding.message, "advice": finding.advice,
+        "expected back, ms per step": round(saving.expected_ns / 1e6, 6),
+        "at most, ms per step": round(saving.ceiling_ns / 1e6, 6),
+        "expected back, of the step": units.share(saving.expected_ns / wall) if wall else "",
+        "line": short(where) if where else "", **file_of(where), "remedies": ", ".join(finding.remedies),
+        "place": said,
+    })  # fmt: skip

@@ -1,0 +1,1 @@
+"""Which facts do all forms of a report share?"""

@@ -1,0 +1,95 @@
+"""What a step costs at a price per hour, and what each finding wastes of it: the one place that computes money.
+
+The price is the user's (`--price-per-hour`, or GOBRRR_PRICE_PER_HOUR), in whichever currency; nobody looks it up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from gobrrr import units
+from gobrrr.rules.model.finding import Finding
+from gobrrr.rules.verdict.report import Money, Report, Waste
+from gobrrr.rules.verdict.sentence import is_doubt
+
+HOUR_NS = 3.6e12
+MILLION = 1e6
+NUM_WASTES = 3
+
+
+def priced(report: Report, per_hour: float | None) -> Report:
+    """The report with what it costs; as it is without a price."""
+    wall = report.step.plain_wall_ns
+    if per_hour is None or wall <= 0:
+        return report
+    step, samples = of_time(wall, per_hour), report.step.samples
+    average = of_time(report.step.whole_ns(rare=True), per_hour)  # an epoch has its slow steps too
+    tokens = report.tokens.per_s if report.tokens else None
+    money = Money(
+        per_hour=per_hour,
+        step=step,
+        epoch=average * report.step.epoch_steps if report.step.epoch_steps else None,
+        million_samples=MILLION * average / samples if samples else None,
+        million_tokens=MILLION * of_time(1e9 / tokens, per_hour) if tokens else None,
+        wastes=tuple(_wastes(report, per_hour)),
+    )
+    return replace(report, money=money)
+
+
+def of_time(ns: float, per_hour: float) -> float:
+    """What so many nanoseconds cost."""
+    return ns / HOUR_NS * per_hour
+
+
+def saved_per_hour(part: float, per_hour: float) -> float:
+    """What is left over of each hour's price where a part of the time falls away; below zero where it grows."""
+    return part * per_hour
+
+
+def _wastes(report: Report, per_hour: float) -> Iterator[Waste]:
+    for finding in report.findings:
+        if finding.saving.ceiling_ns > 0 and not is_doubt(finding):
+            yield Waste(finding.code, *_of_each_hour(finding, report, per_hour), _remedies(finding, report, per_hour))
+
+
+def _of_each_hour(finding: Finding, report: Report, per_hour: float) -> tuple[float, float, float]:
+    """(low, expected, ceiling) of what it costs in each hour: its part of the step; between steps it may be more."""
+    saving, wall = finding.saving, report.step.whole_ns(finding.rare)
+    low, expected, ceiling = (min(1.0, ns / wall) for ns in (saving.low_ns, saving.expected_ns, saving.ceiling_ns))
+    return tuple(saved_per_hour(part, per_hour) for part in (low, expected, ceiling))  # type: ignore[return-value]
+
+
+def _remedies(finding: Finding, report: Report, per_hour: float) -> tuple[tuple[str, float], ...]:
+    """What each remedy saves that was rehearsed on this run's own ops; of others only the finding's figure stands."""
+    wall = report.step.whole_ns(finding.rare)
+    return tuple(
+        (each.remedy, saved_per_hour(min(1.0, each.saving.expected_ns / wall), per_hour))
+        for each in finding.rehearsed
+        if each.saving.expected_ns > 0
+    )
+
+
+def sentences(money: Money) -> list[str]:
+    """What a step costs, then the findings that waste most: 'BRR401 wastes 0.97 of it (0.39 to 1.33)'."""
+    parts = [f"a step costs {units.money(money.step)}"]
+    parts += [f"an epoch {units.money(money.epoch)}"] if money.epoch is not None else []
+    parts += [f"a million samples {units.money(money.million_samples)}"] if money.million_samples is not None else []
+    parts += [f"a million tokens {units.money(money.million_tokens)}"] if money.million_tokens is not None else []
+    return [f"at {units.money(money.per_hour)} per hour {', '.join(parts)}", *map(_waste, money.wastes[:NUM_WASTES])]
+
+
+def _waste(waste: Waste) -> str:
+    span = f"{units.money(waste.low)} to {units.money(waste.ceiling)}"
+    remedies = ", ".join(f"{name} saves {units.money(saved)}" for name, saved in waste.remedies)
+    return f"{waste.code} wastes {units.money(waste.expected)} per hour ({span}){f': {remedies}' if remedies else ''}"
+
+
+def pay_back(part: float, spent_s: float, per_hour: float) -> str:
+    """Of a trial: what it took, and what is saved then. The hours until it has paid are the same at every price."""
+    cost = of_time(1e9 * spent_s, per_hour)
+    return (
+        f"it cost {units.money(cost)}; then {units.money(saved_per_hour(part, per_hour))} of every "
+        f"{units.money(per_hour)} per hour stay with you"
+    )

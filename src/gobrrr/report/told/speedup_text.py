@@ -1,0 +1,97 @@
+"""How it is said what a stack brought, and for which price: times as fast, or a peak of memory and the step's time."""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from gobrrr import units
+from gobrrr.trial.receipt.confirmed import Measured
+from gobrrr.trial.receipt.receipt import Receipt, Speedup, TrialResult
+
+Found: TypeAlias = TrialResult | Receipt | Measured
+EVEN = 0.05
+"""Share of a step's time within which its interval must lie for it to take as long as before."""
+WILD = 10.0
+"""Times its low end from which on an interval around 1 is no figure: "0.27x (0.00 to 152.90)" came of three blocks."""
+
+
+def times(speedup: Speedup) -> str:
+    """'1.24x (1.21 to 1.27)'."""
+    if speedup.low < 1.0 < speedup.high and speedup.high > WILD * speedup.low:
+        return "blocks that scatter too much for a figure"
+    return f"{speedup.median:.2f}x ({speedup.low:.2f} to {speedup.high:.2f})"
+
+
+def change(memory: Speedup) -> str:
+    """'-43 % (-45 to -41)', of a peak, from its ratio."""
+    middle, most, least = (f"{round(100 * (1 / ratio - 1)):+d}" for ratio in (memory.median, memory.high, memory.low))
+    return f"{middle} % ({most} to {least})"
+
+
+def price(speedup: Speedup | None) -> str:
+    """'a step takes 1.20 times as long', which is said of time where it was not the objective."""
+    if speedup is None:
+        return "what a step takes is not known"
+    if 1 - EVEN <= speedup.low <= 1.0 <= speedup.high <= 1 + EVEN:
+        return "a step takes as long as before"
+    if speedup.low <= 1.0:
+        return f"a step takes {1 / speedup.median:.2f} times as long ({1 / speedup.high:.2f} to {1 / speedup.low:.2f})"
+    return f"a step is {speedup.median:.2f} times as fast ({speedup.low:.2f} to {speedup.high:.2f})"
+
+
+def gain(found: Found) -> Speedup | None:
+    """By how much that was made smaller which was to be; null where it was not measured."""
+    return found.memory if found.memory is not None else found.speedup
+
+
+def figures(found: Found) -> str:
+    """In half a sentence: '1.24x (1.21 to 1.27)', or 'peak -43 % (-45 to -41), a step takes 1.20 times as long (1.15 to
+    1.25)'."""
+    if found.memory is not None:
+        return f"peak {change(found.memory)}, {price(found.speedup)}"
+    return times(found.speedup) if found.speedup is not None else "not measured"
+
+
+def final(receipt: Receipt) -> TrialResult | None:
+    """The confirmation."""
+    return next((trial for trial in reversed(receipt.trials) if trial.purpose == "final"), None)
+
+
+def as_written(receipt: Receipt) -> float | None:
+    """The figure of the untouched program that was to be made smaller: ns of its step or of a sample, or bytes of its
+    peak."""
+    confirmed = final(receipt)
+    if receipt.objective == "memory":
+        return confirmed.step_peak_bytes[0] if confirmed is not None else None
+    return receipt.step_ns / (per_step(receipt) or 1.0) if receipt.step_ns is not None else None
+
+
+def per_step(receipt: Receipt) -> float | None:
+    """Samples of the untouched program's step, where those were counted."""
+    confirmed = final(receipt)
+    if confirmed is None or receipt.objective != "throughput":
+        return None
+    return confirmed.samples.per_step(0)
+
+
+def size(receipt: Receipt, figure: float) -> str:
+    """Such a figure, in its unit."""
+    return units.size(figure) if receipt.objective == "memory" else units.duration(figure)
+
+
+def head(receipt: Receipt) -> tuple[str, str]:
+    """What was brought, in the first sentence: the words that count most, and the rest."""
+    speedup, before = receipt.speedup, as_written(receipt)
+    assert speedup is not None
+    if receipt.objective == "memory":
+        assert receipt.memory is not None
+        after = (
+            f"Peak {units.size(before / receipt.memory.median)} instead of {units.size(before)}" if before else "Peak"
+        )
+        return after, f", {change(receipt.memory)}; {price(speedup)}"
+    what = "sample" if per_step(receipt) else "step"
+    step = f", {units.duration(before)} to {units.duration(before / speedup.median)} per {what}" if before else ""
+    rest = f" (95 % interval {speedup.low:.2f} to {speedup.high:.2f}){step}"
+    if receipt.objective == "throughput":
+        return f"{speedup.median:.2f} times as many samples per second", rest
+    return f"{speedup.median:.2f} times as fast", rest

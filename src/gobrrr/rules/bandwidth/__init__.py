@@ -1,0 +1,1 @@
+"""Does memory traffic bind the step that could be spared?"""

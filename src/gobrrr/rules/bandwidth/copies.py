@@ -1,0 +1,140 @@
+"""BRR204 and BRR205: copies that only change a tensor's layout, and casts that only change its format."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from gobrrr.ledger.model.ledger import Ledger, OpGroup
+from gobrrr.machine.model.machine import Machine
+from gobrrr.rules.model.evidence import count, ratio, time, worth_telling
+from gobrrr.rules.model.finding import Finding, finding, rule, without
+from gobrrr.rules.model.shapes import CONVOLUTIONS, FLOATS, MODEL, by_line, costliest_line, inside, total
+from gobrrr.units import duration, share
+
+COPYING = ("aten::copy_", "aten::_to_copy", "aten::to")
+REORDERING = re.compile("nchwToNhwc|nhwcToNchw")
+"""cuDNN's kernels from rows to channels_last and back, around a convolution."""
+EIGHT_BITS = tuple(f"c10::Float8_{kind}" for kind in ("e4m3fn", "e5m2", "e4m3fnuz", "e5m2fnuz", "e8m0fnu"))
+"""Where no unit computes with them they are cast to and from: emulated."""
+
+
+@rule(
+    "BRR204",
+    "layout-copies",
+    "bandwidth",
+    needs={"ops", "shapes"},
+    remedies=("compile_frozen", "channels_last"),
+    on_device=True,
+)
+def layout_copies(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """Copies between tensors of one dtype and shape whose strides differ: contiguous(), reshape(), clone(); and those
+    that a GPU's convolutions make for themselves, whose matrix units want the channels last."""
+    copies = [op for op in ledger.ops if op.phase in MODEL and _changes_layout(op)]
+    kernels = ledger.device.kernels if ledger.device is not None and ledger.of_device else ()
+    within = sum(ns for name, _, ns, _ in kernels if REORDERING.search(name))
+    own = total(copies)
+    cost = own + within
+    if not worth_telling(ledger, 0.8 * cost):
+        return
+    lines = by_line(copies)
+    first = next(iter(lines.values()), [])
+    # One layout throughout also spares convolutions their own reordering: 1.13 to 1.22 times with channels_last, and
+    # twice on a step of small ones.
+    convolutions = [op for op in ledger.ops if op.name in CONVOLUTIONS]
+    expected = 0.8 * cost + 0.1 * total(convolutions)
+    if within > own:
+        most = f"{duration(within)} of it within convolutions, which want the channels last"
+    else:
+        most = f"{_shape(first[0])} most of all"
+    found = finding(
+        "BRR204",
+        ledger,
+        low=0.3 * cost,
+        expected=expected,
+        ceiling=1.15 * cost + sum(max(0.0, op.ns - op.floor_ns) for op in convolutions),
+        message=f"{duration(cost)} per step ({share(cost / ledger.wall)}) goes into copies that only change a layout, "
+        + most,
+        advice="Keep one layout through the model: drop the permute and contiguous() pair, or use einsum, "
+        "channels_last or a view where the next op takes strides.",
+        where=costliest_line(convolutions if within > own else copies),
+        evidence={
+            "copies": count(sum(op.calls for op in copies)),
+            "time": time(cost),
+            "within_convolutions": time(within),
+            "lines": count(len(lines)),
+            "share_of_first_line": ratio(total(first) / cost),
+        },
+    )
+    # Without convolutions nothing wants the channels last: in a transformer the remedy never took hold.
+    yield found if convolutions else without(found, "channels_last")
+
+
+def _changes_layout(op: OpGroup) -> bool:
+    """copy_(target, source) of one shape and dtype whose strides differ where a dimension is longer than one.
+
+    One that the program calls itself (`cache[:, :n] = keys`) fills a tensor that it keeps: no layout is changed there.
+    """
+    if not any(parent.startswith("aten::") for parent in op.parents):
+        return False
+    # A convolution's backward brings its gradient into its own order: nobody's line asks for that.
+    if op.name != "aten::copy_" or inside(op, "Optimizer.", "aten::convolution_backward"):
+        return False
+    if len(op.shapes) < 2 or len(op.strides) < 2:
+        return False
+    (shape, source), (to, origin) = op.shapes[:2], op.strides[:2]
+    if shape != source or len(shape) < 2 or len(op.dtypes) < 2 or op.dtypes[0] != op.dtypes[1]:
+        return False
+    moved = [(a, b) for a, b, length in zip(to, origin, shape, strict=False) if length > 1]
+    spread = any(b == 0 for _, b in moved)  # a bias over its rows, the gradient of a sum: no layout, and no way round
+    return not spread and any(a != b for a, b in moved)
+
+
+@rule("BRR205", "dtype-casts", "bandwidth", needs={"ops", "shapes", "facts"}, on_device=True)
+def dtype_casts(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """Copies between two floating formats, in every step. Those that autocast makes are its price, not a mistake."""
+    if ledger.facts.settings.autocast:
+        return
+    casts = [op for op in ledger.ops if op.phase in MODEL and _casts(op)]
+    around = [op for op in ledger.ops if op.phase in MODEL and op.name in COPYING[1:]]
+    lines = by_line(casts)
+    cost = total(casts) + total(op for op in around if op.where and op.where[0] in lines)
+    if not worth_telling(ledger, 0.8 * cost):
+        return
+    # Ops that read what was cast find it in the cache, or not: what they spend above their floor may go too.
+    readers = [op for op in ledger.ops if op.where and op.where[0] in lines and op.name not in COPYING]
+    yield finding(
+        "BRR205",
+        ledger,
+        low=0.4 * cost,
+        expected=0.8 * cost,
+        ceiling=1.15 * cost + sum(max(0.0, op.ns - op.floor_ns) for op in readers),
+        message=f"{duration(cost)} per step ({share(cost / ledger.wall)}) goes into casts between "
+        f"{_formats(casts)}" + (", back and forth over the same shapes" if _round_trip(casts) else ""),
+        advice="Cast once, where the tensor is made, and let the ops between work in one format.",
+        where=costliest_line(casts),
+        evidence={"casts": count(sum(op.calls for op in casts)), "time": time(cost), "lines": count(len(lines))},
+    )
+
+
+def _casts(op: OpGroup) -> bool:
+    """copy_(target, source) between two floating formats; float64 is BRR101's."""
+    if op.name != "aten::copy_" or len(op.shapes) < 2 or not op.shapes[0] or inside(op, "Optimizer."):
+        return False
+    formats = set(op.dtypes[:2])
+    return len(formats) == 2 and formats <= {*FLOATS, *EIGHT_BITS} - {"double"}
+
+
+def _round_trip(casts: list[OpGroup]) -> bool:
+    made = {(op.shapes[0], op.dtypes[:2]) for op in casts if op.phase != "backward"}
+    return any((shape, (source, target)) in made for shape, (target, source) in made)
+
+
+def _formats(casts: list[OpGroup]) -> str:
+    names = {"float": "float32", "c10::BFloat16": "bfloat16", "c10::Half": "float16"}
+    formats = {dtype for op in casts for dtype in op.dtypes[:2]}
+    return " and ".join(sorted(names.get(dtype, dtype.removeprefix("c10::").lower()) for dtype in formats))
+
+
+def _shape(op: OpGroup) -> str:
+    return " x ".join(map(str, op.shapes[0]))

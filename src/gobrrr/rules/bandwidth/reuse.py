@@ -1,0 +1,177 @@
+"""BRR202 and BRR203: passes over memory that reusing it, or working in chunks, would spare."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+
+from gobrrr.ledger.model.ledger import Ledger, OpGroup
+from gobrrr.machine.model.machine import Machine
+from gobrrr.rules.compute.unused_work import idle_graph_pages
+from gobrrr.rules.model.evidence import count, size, time, worth_telling
+from gobrrr.rules.model.finding import Finding, finding, rule
+from gobrrr.rules.model.shapes import (
+    FLOATS,
+    MODEL,
+    costliest_line,
+    factors,
+    float_dtype,
+    inside,
+    kind,
+    result_bytes,
+    total,
+)
+from gobrrr.units import PAGE, duration, share
+from gobrrr.units import size as bytes_text
+
+# glibc never serves a request of this size from memory it already has (DEFAULT_MMAP_THRESHOLD_MAX on 64 bits).
+ALWAYS_FRESH = 32 << 20
+FADES = 2.0
+"""Times as many faults before the profiled window as after it."""
+COMES_BACK, MOST_COMES_BACK = 1.4, 2.5
+"""Times the cost of touching fresh pages that keeping them saves, expected and at most: giving them back costs too, and
+they are not in the caches. Seven programs of the zoo with malloc's thresholds: 0.6 to 2.2, median 1.45."""
+LARGE_VOCABULARY = 4096
+LARGE_LOGITS = 16 << 20
+# What logits, log-probabilities and their gradient must hold together before their bytes alone are worth a word.
+TELLING_BYTES = 256 << 20
+
+
+@rule(
+    "BRR202",
+    "page-faults-of-fresh-allocations",
+    "bandwidth",
+    needs={"ops", "facts"},
+    remedies=("malloc_thresholds", "preloaded_allocator"),
+)
+def page_faults(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """Large results whose memory the system hands out page by page in every step, and takes back."""
+    faults = ledger.facts.minor_faults_per_step or 0.0
+    # Memory that grows is touched for the first time too, and no allocator setting spares that: BRR601.
+    faults -= max(0.0, ledger.facts.rss_growth_per_step or 0.0) / PAGE
+    faults -= idle_graph_pages(ledger)  # BRR107 has them
+    cost = max(0.0, faults) * machine.fresh_page.median
+    spare = sum(max(0.0, op.ns - op.floor_ns - op.dispatch_ns) for op in ledger.ops)
+    large = [op for op in ledger.ops if result_bytes(op) >= ALWAYS_FRESH and kind(op) not in ("view", None)]
+    # A result of 32 MiB is touched as it is written, whoever keeps its pages (0.8 of the cost came back); small ones
+    # are given back and fetched again, for what lies on top of the heap comes and goes.
+    expected = min((0.8 if large else COMES_BACK) * cost, 0.9 * spare)
+    if not worth_telling(ledger, expected):
+        yield from _ended_by_watching(ledger, machine)
+        return
+    yield finding(
+        "BRR202",
+        ledger,
+        low=0.4 * expected,
+        expected=expected,
+        ceiling=max(expected, faults * machine.fresh_page.high * 1.3 if large else MOST_COMES_BACK * cost),
+        message=f"{faults:,.0f} page faults per step cost {duration(cost)} ({share(cost / ledger.wall)} of the step): "
+        + (f"results of {bytes_text(ALWAYS_FRESH)} and more get fresh memory every time" if large else "memory is "
+           "given back and fetched again in every step, which with cold caches costs up to "
+           f"{MOST_COMES_BACK:.1f} times that"),
+        advice="Let malloc keep large blocks (MALLOC_MMAP_THRESHOLD_ and MALLOC_TRIM_THRESHOLD_ in the environment), "
+        "or write into existing tensors with out= or in place.",
+        where=costliest_line(large or [op for op in ledger.ops if op.ns > op.floor_ns + op.dispatch_ns]),
+        evidence={
+            "minor_faults": count(faults),
+            "one_fault": time(machine.fresh_page.median),
+            "largest_result": size(max((result_bytes(op) for op in large), default=0)),
+        },
+    )  # fmt: skip
+
+
+def _ended_by_watching(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """Faults that came until the profiled window. The profiler's last small block on top of the heap keeps malloc from
+    giving back what lies below it: a GPT-2 of the zoo had 21,000 faults in each of 400 steps, and none behind a window,
+    with 13 % less CPU time. Others settle by themselves: the low is 0."""
+    before, after = ledger.facts.minor_faults_before, ledger.facts.minor_faults_after
+    if before is None or after is None:
+        return
+    cost = min((before - after) * machine.fresh_page.median, ledger.wall)
+    if before < FADES * after or not worth_telling(ledger, cost):
+        return
+    yield finding(
+        "BRR202",
+        ledger,
+        low=0.0,
+        expected=min(COMES_BACK * cost, ledger.wall),
+        ceiling=min(MOST_COMES_BACK * cost, ledger.wall),
+        message=f"{before:,.0f} page faults per step cost {duration(cost)} before the profiled window and "
+        f"{after:,.0f} after it: what the profiler left on top of the heap keeps malloc from giving memory back, and "
+        "without it the steps may be so much longer",
+        advice="See whether the program is faster with MALLOC_MMAP_THRESHOLD_ and MALLOC_TRIM_THRESHOLD_ in its "
+        "environment: gobrrr tune tries it.",
+        where=(),
+        evidence={
+            "minor_faults_before": count(before),
+            "minor_faults": count(after),
+            "one_fault": time(machine.fresh_page.median),
+        },
+        of=(),
+        confidence="inferred",
+        between=True,
+        level="note",
+    )
+
+
+@rule(
+    "BRR203", "large-logits", "bandwidth", needs={"ops", "shapes"}, remedies=("chunked_loss", "compile"), on_device=True
+)
+def large_logits(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """Logits over a large vocabulary, held whole, and again as log-probabilities and as gradient."""
+    by_elements: dict[int, list[OpGroup]] = {}
+    for softmax in ledger.named("aten::_log_softmax"):
+        shape = softmax.shapes[0] if softmax.shapes else ()
+        held = prod(shape) * FLOATS.get(float_dtype(softmax) or "float", 4)
+        if len(shape) >= 2 and shape[-1] >= LARGE_VOCABULARY and held >= LARGE_LOGITS and _feeds_a_loss(ledger):
+            by_elements.setdefault(prod(shape), []).append(softmax)
+    for elements, found in by_elements.items():  # one finding, by however many ways the loss is reached
+        costliest = max(found, key=lambda op: op.ns)
+        held = elements * FLOATS.get(float_dtype(costliest) or "float", 4)
+        calls = sum(op.calls for op in found)
+        yield from _judge_logits(ledger, machine, costliest, elements, held, calls)
+
+
+def _feeds_a_loss(ledger: Ledger) -> bool:
+    return any(op.name.startswith(("aten::nll_loss", "aten::cross_entropy", "aten::gather")) for op in ledger.ops)
+
+
+def _judge_logits(
+    ledger: Ledger, machine: Machine, softmax: OpGroup, elements: int, held: int, calls: float
+) -> Iterator[Finding]:
+    training = any(op.phase == "backward" for op in ledger.ops)
+    copies = 3 if training else 2  # logits, log-probabilities, and their gradient
+    ops = [op for op in ledger.ops if op.phase in MODEL and _holds(op, elements)]
+    passes = [op for op in ops if factors(op) is None]
+    products = total(ops) - total(passes)
+    head = f", {duration(products)} in the products of the head" if products > 0 else ""
+    spare = sum(max(0.0, op.ns - op.floor_ns) for op in ops)
+    fresh = (copies + training) * held / PAGE * machine.fresh_page.median * max(calls, 1.0)
+    # Chunks whose logits stay in the cache spare the pages and most of the traffic; the products stay.
+    expected = min(0.7 * fresh, 0.5 * total(passes) + 0.5 * spare)
+    if copies * held < TELLING_BYTES and not worth_telling(ledger, expected):
+        return
+    yield finding(
+        "BRR203",
+        ledger,
+        low=0.0,
+        expected=expected,
+        ceiling=total(ops),  # where the loss uses few rows, most of the products go too
+        message=f"Logits over {softmax.shapes[0][-1]:,} classes take {bytes_text(held)}, {copies} times over, and "
+        f"{duration(total(passes))} per step in passes over them{head}",
+        advice="Compute head and loss in chunks of rows, or only for the rows that the loss uses.",
+        where=softmax.where,
+        evidence={
+            "logits": size(held),
+            "passes": time(total(passes)),
+            "head_products": time(products),
+        },
+        cost_bytes=copies * held,
+    )
+
+
+def _holds(op: OpGroup, elements: int) -> bool:
+    """It reads or writes a tensor of as many elements; a product also where its result is one."""
+    pair = factors(op)
+    made = prod(pair[0][:-1]) * pair[1][-1] if pair else 0
+    return not inside(op, "Optimizer.") and (made == elements or any(prod(shape) == elements for shape in op.shapes))

@@ -1,0 +1,228 @@
+"""BRR206 to BRR208: gradients and updates that pass over more memory, or more often, than the update needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from math import prod
+
+from gobrrr.ledger.model.ledger import Ledger, OpGroup
+from gobrrr.machine.model.machine import Machine
+from gobrrr.recording.model.facts import OptimizerFacts
+from gobrrr.rules.model.evidence import count, ratio, size, time, worth_telling
+from gobrrr.rules.model.finding import Finding, finding, rule
+from gobrrr.rules.model.shapes import FLOATS, MATMULS, costliest_line, inside, total
+from gobrrr.rules.model.views import everything, of_phase, stepping
+from gobrrr.units import duration, share
+
+# A gradient that touches more than one row in eight is dense for all practical purposes.
+SPARSE_ENOUGH = 1 / 8
+# One tensor in a fused optimizer took 4.3 us where a small op took 1.2 us.
+FUSED_PER_TENSOR = 3.5
+STEP = "Optimizer.step"
+DENSE = "aten::embedding_dense_backward"
+ACCUMULATE = "torch::autograd::AccumulateGrad"
+
+
+@rule(
+    "BRR206",
+    "dense-embedding-gradient",
+    "bandwidth",
+    needs={"ops", "shapes"},
+    remedies=("sparse_gradient",),
+    on_device=True,
+)
+def dense_embedding_gradient(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """A gradient as large as the whole embedding table for the few rows that a batch looks up."""
+    ill = [
+        (op, table)
+        for op in ledger.named(DENSE)
+        if (table := _table(op)) and not _has_head_of(ledger, table) and _touched(op, table) <= SPARSE_ENOUGH
+    ]
+    tables = {table for _, table in ill}
+    gradient, update = _gradient_cost(ledger, [op for op, _ in ill]), _update_cost(ledger, tables)
+    touched = max((_touched(op, table) for op, table in ill), default=0.0)
+    cost = (gradient + update) * (1 - touched)
+    if not ill or not worth_telling(ledger, 0.8 * cost):
+        return
+    largest, (rows, _) = max(ill, key=lambda each: prod(each[1]))
+    yield finding(
+        "BRR206",
+        ledger,
+        low=0.35 * cost,
+        expected=0.8 * cost,
+        ceiling=1.4 * (gradient + update),  # and the cache that passes over the table empty
+        message=f"A batch looks up at most {share(touched)} of {rows:,} rows, and the whole table's gradient is "
+        f"written ({duration(gradient)}) and updated ({duration(update)}) in every step",
+        advice="Make the embedding with sparse=True and give it an optimizer of its own, SparseAdam or SGD.",
+        where=largest.where,
+        evidence={
+            "rows": count(rows),
+            "rows_touched": ratio(touched),
+            "gradient": time(gradient),
+            "update": time(update),
+            "tables": count(len(tables)),
+        },
+        cost_bytes=sum(prod(table) * FLOATS.get(op.dtypes[0], 4) for op, table in ill),
+    )
+
+
+def _touched(op: OpGroup, table: tuple[int, int]) -> float:
+    """Share of the table's rows that a batch can touch at most."""
+    return min(1.0, prod(op.shapes[1]) / table[0])
+
+
+def _table(op: OpGroup) -> tuple[int, int] | None:
+    """(rows, dim) of embedding_dense_backward(grad, indices, num_weights, padding_idx, scale_grad_by_freq)."""
+    if len(op.shapes) < 2 or not op.shapes[0] or len(op.concrete) < 3 or not op.concrete[2].isdigit():
+        return None
+    return int(op.concrete[2]), op.shapes[0][-1]
+
+
+def _has_head_of(ledger: Ledger, table: tuple[int, int]) -> bool:
+    """A product with a matrix of the table's size: weights tied to a head get a dense gradient anyway."""
+    sides = {table, table[::-1]}
+    return any(op.name in MATMULS and any(shape in sides for shape in op.shapes) for op in ledger.ops)
+
+
+def _gradient_cost(ledger: Ledger, ops: list[OpGroup]) -> float:
+    """The ops and what runs inside them: making zeros as large as the table."""
+    places = {op.where for op in ops}
+    return total(ops) + total(op for op in ledger.ops if op.where in places and inside(op, DENSE))
+
+
+def _update_cost(ledger: Ledger, tables: set[tuple[int, int]]) -> float:
+    """What optimizer, zero_grad and clipping spend on the tables; by their share of the elements where shapes hide."""
+    after = [
+        op
+        for op in ledger.ops
+        if op.phase in ("backward", "optimizer", "other") and tables & set(op.shapes) and not inside(op, DENSE)
+    ]
+    if any(inside(op, STEP) for op in after):
+        return total(after)
+    elements = sum(optimizer.num_elements for optimizer in stepping(ledger))
+    part = min(1.0, sum(map(prod, tables)) / elements) if elements else 0.0
+    return total(after) + ledger.phase("optimizer") * part
+
+
+@rule("BRR207", "gradients-zeroed-by-writing", "bandwidth", needs={"ops"}, remedies=("set_to_none",), on_device=True)
+def gradients_zeroed(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """zero_grad that writes zeros: one pass to write them, and one to add to them what could have been put there."""
+    zeros = [op for op in ledger.ops if inside(op, "Optimizer.zero_grad")]
+    if not zeros:
+        zeros = _zeroed_by_hand(ledger)
+    if not zeros:
+        return
+    micro_steps = max((o.micro_steps for o in stepping(ledger)), default=1.0)
+    adds = total(op for op in ledger.ops if inside(op, ACCUMULATE) and op.name == "aten::add_") / max(micro_steps, 1.0)
+    cost = total(zeros) + adds
+    if not worth_telling(ledger, 0.75 * cost):
+        return
+    yield finding(
+        "BRR207",
+        ledger,
+        low=0.3 * cost,
+        expected=0.75 * cost,
+        ceiling=1.2 * cost + 0.4 * ledger.phase("optimizer"),  # whose gradients are then fresh in the cache
+        message=f"Zeros are written into the gradients ({duration(total(zeros))} per step), so that backward must add "
+        f"to them ({duration(adds)})",
+        advice="Call zero_grad() as it is by default, with set_to_none=True.",
+        where=costliest_line(zeros),
+        evidence={"zeroing": time(total(zeros)), "adding": time(adds), "micro_steps": count(micro_steps)},
+        of=[*zeros, *(op for op in ledger.ops if inside(op, ACCUMULATE) and op.name == "aten::add_")],
+    )
+
+
+def _zeroed_by_hand(ledger: Ledger) -> list[OpGroup]:
+    """zero_() on the user's own line, over at least half of the parameters."""
+    zeros = [
+        op
+        for op in ledger.named("aten::zero_", "aten::_foreach_zero_")
+        if op.phase in ("optimizer", "other") and not any(parent.startswith("aten::") for parent in op.parents)
+    ]
+    written = sum(op.calls * prod(op.shapes[0]) for op in zeros if op.shapes)
+    elements = sum(optimizer.num_elements for optimizer in stepping(ledger))
+    return zeros if elements and written >= 0.5 * elements else []
+
+
+@rule(
+    "BRR208",
+    "unfused-optimizer",
+    "bandwidth",
+    needs={"ops", "facts"},
+    remedies=("fused_optimizer", "foreach_optimizer"),
+    on_device=True,
+)
+def unfused_optimizer(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """An optimizer that passes over parameters, gradients and state once per op, though it has a fused kernel."""
+    every = [o for o in stepping(ledger) if o.num_elements]
+    ill = [o for o in every if o.supports_fused and not o.fused]
+    if not ill:
+        return
+    ops = _of_updates(ledger)
+    if sum(op.calls for op in ops if op.parents[-1].startswith(STEP)) < 2 * sum(o.num_tensors for o in ill):
+        return  # one op per tensor, or lists of tensors already: nothing to fuse
+    part = sum(o.num_elements for o in ill) / sum(o.num_elements for o in every)
+    spent = part * updating(ledger)[0]
+    floor = sum(_update_floor(o, ledger, machine, _own_rate(ops)) for o in ill)
+    fused = 1.1 * floor + sum(o.num_tensors for o in ill) * FUSED_PER_TENSOR * machine.dispatch.median
+    saved = spent - fused
+    if not worth_telling(ledger, 0.9 * saved):
+        return
+    main = max(ill, key=lambda o: o.num_elements)
+    yield finding(
+        "BRR208",
+        ledger,
+        low=0.35 * saved,
+        expected=0.9 * saved,
+        ceiling=spent - 0.5 * floor,
+        message=f"{main.kind}.step updates {sum(o.num_tensors for o in ill)} tensors {_how(main)} in {duration(spent)} "
+        f"per step ({share(spent / ledger.wall)}); one fused pass takes about {duration(fused)}",
+        advice=f"Make it with {main.kind}(..., fused=True).",
+        where=(main.span,) if main.span else costliest_line(ops),
+        evidence={
+            "optimizer_step": time(spent),
+            "one_pass": time(floor),
+            "tensors": count(sum(o.num_tensors for o in ill)),
+            "state": size(sum(o.param_bytes + o.grad_bytes + o.state_bytes for o in ill)),
+        },
+        of=[group for group in everything(ledger) if group.phase == "optimizer"]
+        if ledger.of_device
+        else [*ops, *(host for host in ledger.host if host.phase == "optimizer")],
+        holds=spent,
+        both=True,
+    )
+
+
+def _of_updates(ledger: Ledger) -> list[OpGroup]:
+    """Ops of optimizers' steps, without what their closures run."""
+    return [op for op in ledger.ops if inside(op, STEP) and op.phase == "optimizer"]
+
+
+def updating(ledger: Ledger) -> tuple[float, float]:
+    """ns per step in updates, at least and at most: as profiled, and as the plain steps that were sampled had it. Ops
+    by the hundred lose too much with the instruments (2.2 of 3.5 ms of a forecasting model). Where a device works, its
+    kernels and its idle time there."""
+    if ledger.device is not None:
+        spent = of_phase(ledger, "optimizer")
+        return spent, spent
+    sampled = sum(line.ns for line in ledger.lines if line.phase == "optimizer")
+    profiled = ledger.phase("optimizer") or total(_of_updates(ledger))
+    seen = (profiled, sampled) if "samples" in ledger.signals and ledger.lines else (profiled,)
+    return min(seen), max(seen)
+
+
+def _own_rate(ops: list[OpGroup]) -> float:
+    """Bytes per second that the update's ops reached in this very run: one pass is no slower."""
+    counted = [op for op in ops if op.bytes and op.ns > op.dispatch_ns]
+    return sum(op.bytes or 0.0 for op in counted) / max(total(counted), 1.0) * 1e9
+
+
+def _update_floor(optimizer: OptimizerFacts, ledger: Ledger, machine: Machine, own_rate: float) -> float:
+    """Parameters and state are read and written once, gradients read once."""
+    held = optimizer.param_bytes + optimizer.state_bytes
+    moved = 2 * held + optimizer.grad_bytes
+    return moved / max(own_rate, machine.byte_rate(held + optimizer.grad_bytes, ledger.threads)) * 1e9
+
+
+def _how(optimizer: OptimizerFacts) -> str:
+    return "in lists, op by op (foreach)" if optimizer.foreach else "one by one, op by op"

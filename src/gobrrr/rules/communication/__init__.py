@@ -1,0 +1,1 @@
+"""Do ranks wait for each other, or links carry too little?"""

@@ -1,0 +1,234 @@
+"""BRR701 to BRR703: waiting for other ranks, links that carry too little, and gradients summed too often."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from math import prod
+
+from gobrrr.ledger.model.device import DeviceLedger, SizedCalls, Transfer
+from gobrrr.ledger.model.ledger import Ledger, OpGroup
+from gobrrr.machine.model.links import LARGE, NETWORK, Link, far_below, link_of
+from gobrrr.machine.model.machine import Machine
+from gobrrr.recording.trace_files.categories import is_communication
+from gobrrr.rules.model.cores import micro_steps
+from gobrrr.rules.model.evidence import count, time, worth_telling
+from gobrrr.rules.model.finding import Finding, Quantity, finding, rule
+from gobrrr.rules.model.lines import loop_line
+from gobrrr.rules.model.shapes import costliest_line, total
+from gobrrr.units import byte_rate, duration, share, size
+
+EXPOSED = 0.05
+"""Share of the step in communication that nothing hides (TraceLens 5 %; tb_plugin 10 % of all communication)."""
+WAITED = 0.1
+"""Share of a kind's time from which what lies above its fastest calls is told."""
+OVERLAP = "Overlap it (larger buckets, gradient_as_bucket_view), send less (bf16, no_sync), and compare the ranks."
+REACHED = 0.5
+"""Of the data sheet, what a link that is there may be expected to give (nccl-tests reaches 0.7 and more)."""
+ALL_REDUCE = "c10d::allreduce_"
+"""What DistributedDataParallel calls for each of its buckets."""
+WRAPPER = "DistributedDataParallel"
+"""The class of nets that send their gradients so."""
+TWICE = 1.5
+"""Times that all gradients are summed per update, from which they are summed again; other sums (of metrics, of batch
+norms) are small beside them."""
+SIZES = 4
+"""Sizes of a kind whose rates are among the evidence."""
+
+
+@rule(
+    "BRR701",
+    "exposed-communication",
+    "communication",
+    needs={"plain"},
+)
+def exposed_communication(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """Collectives that the step waits for. The wait may be for a slow rank: one rank's account cannot tell."""
+    cost = ledger.account("communication")
+    if cost < EXPOSED * ledger.wall or not worth_telling(ledger, 0.6 * cost):
+        return
+    ops = [op for op in ledger.ops if is_communication(op.name)]
+    calls = sum(op.calls for op in ops if op.name.startswith("c10d::"))
+    yield finding(
+        "BRR701",
+        ledger,
+        low=0.1 * cost,
+        expected=0.6 * cost,
+        ceiling=cost,
+        message=f"{duration(cost)} ({share(cost / ledger.wall)}) of the step goes to collectives that nothing hides, "
+        "a slow rank's delay included" + "".join(_told(ledger.device)),
+        advice=OVERLAP,
+        where=costliest_line(op for op in ops if op.where) or loop_line(ledger),
+        evidence={"communication": time(cost), "collectives": count(calls), "op_time": time(total(ops))}
+        | _bus(ledger.device),
+        confidence="measured",
+    )
+
+
+@rule("BRR702", "slow-link", "communication", needs={"plain"})
+def slow_link(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """Large collectives that even at their fastest leave a link idle that their devices have, all of them in one host.
+
+    The fastest of a size may have waited for a later rank as well: one rank's file cannot tell, the files of all can.
+    """
+    device = ledger.device
+    link = link_of(device.name) if device is not None else None
+    if device is None or link is None or not device.within_a_host:
+        return
+    large = [(one.kind, size) for one in device.transfers for size in one.sizes if size.size >= LARGE]
+    kind, best = max(large, key=lambda one: _at_best(one[1]), default=("", None))
+    if best is None or not far_below(link, _at_best(best)):
+        return
+    # At half of the sheet; of what that frees, the share that nothing hides today.
+    fastest = sum(size.fastest_ns for _, size in large)
+    freed = fastest - sum(size.bus_bytes for _, size in large) / (REACHED * link.rate) * 1e9
+    cost = ledger.account("communication")
+    expected = freed * min(1.0, cost / sum(one.ns for one in device.transfers))
+    if not worth_telling(ledger, expected):
+        return
+    yield finding(
+        "BRR702",
+        ledger,
+        low=0.0,
+        expected=expected,
+        ceiling=min(cost, freed),
+        message=f"large collectives reach {byte_rate(_at_best(best))} on the bus at best ({kind}s of "
+        f"{size(best.size)}), {share(_at_best(best) / link.rate)} of {link.name} ({byte_rate(link.rate)}, "
+        f"{link.source}): the host's memory or a network carries them, or even the fastest waited for a later rank",
+        advice="Give the files of all ranks, by which waiting and transfer come apart; see what carries them "
+        "(NCCL_DEBUG=INFO, nvidia-smi topo -m; rocm-smi --showtopo).",
+        where=loop_line(ledger),
+        evidence={
+            "bus_at_best": Quantity(round(_at_best(best)), "B/s"),
+            "link": Quantity(round(link.rate), "B/s"),
+            "data_sheet": Quantity(link.source),
+            "large_time": time(sum(size.ns for _, size in large)),
+            "large_at_their_fastest": time(fastest),
+        },
+        confidence="inferred",
+    )
+
+
+@rule("BRR703", "gradients-summed-too-often", "communication", needs={"plain"})
+def gradients_summed_too_often(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """Gradients that backward passes add up for one update go around the ranks at every pass."""
+    cost, once = ledger.account("communication"), _wrapped(ledger)
+    ops = [op for op in ledger.ops if op.name == ALL_REDUCE and op.phase == "backward"]
+    sent = _elements(ops)
+    rounds = min(sent, once + _added_up(ledger)) / once if once else 0.0
+    if rounds < TWICE:
+        return
+    spare = 1 - 1 / rounds
+    # Without a device the cores that compute the rest of the pass sum and copy as well.
+    beside = spare * _above_floor(ledger) if ledger.device is None else 0.0
+    if not worth_telling(ledger, spare * cost):
+        return
+    yield finding(
+        "BRR703",
+        ledger,
+        low=0.5 * spare * cost,
+        expected=spare * cost + 0.5 * beside,
+        ceiling=cost + beside,
+        message=f"gradients are added up for an update, and go around the ranks {rounds:.1f} times before it, where "
+        f"once would do: {duration(cost)} ({share(cost / ledger.wall)}) of the step",
+        advice="Put all but the last backward pass before an update, its forward included, under model.no_sync() "
+        "(accelerate: accelerator.accumulate(model)); where a pass needs none of some parameters, "
+        "requires_grad_(False) keeps them from being sent.",
+        where=costliest_line(op for op in ops if op.where) or loop_line(ledger),
+        evidence={
+            "communication": time(cost),
+            "backward_passes": count(micro_steps(ledger)),
+            "elements_sent": count(sent),
+            "parameters": count(once),
+        },
+        confidence="inferred",
+    )
+
+
+def _wrapped(ledger: Ledger) -> int:
+    """Elements that DistributedDataParallel's nets send for one backward pass each."""
+    nets = (module for module in ledger.facts.modules if module.kind == WRAPPER and module.calls_per_step)
+    return sum(net.trainable_params for net in nets)
+
+
+def _added_up(ledger: Ledger) -> float:
+    """Elements that backward adds to gradients that are there already, but for those that were zeroed in between: by
+    zero_grad(set_to_none=False), for the default leaves nothing to add to."""
+    shapes = {shape for optimizer in ledger.facts.optimizers for shape, _ in optimizer.shapes}
+    ours = [op for op in ledger.ops if op.shapes and op.shapes[0] in shapes]
+    added = (
+        op for op in ours if op.name == "aten::add_" and op.phase == "backward" and op.shapes[:1] == op.shapes[1:2]
+    )
+    whole = sum(optimizer.num_elements for optimizer in ledger.facts.optimizers)
+    at_once = sum(op.calls for op in ledger.ops if op.name == "aten::_foreach_zero_" and op.leaf) * whole
+    zeroed = _elements(op for op in ours if op.name == "aten::zero_") + at_once
+    return max(0.0, _elements(added) - zeroed)
+
+
+def _elements(ops: Iterable[OpGroup]) -> float:
+    """Of the ops' first tensors, per step."""
+    return sum(op.calls * prod(op.shapes[0]) for op in ops if op.shapes)
+
+
+def _above_floor(ledger: Ledger) -> float:
+    """ns per step of the backward's ops above what their work takes here by themselves."""
+    ops = (op for op in ledger.ops if op.phase == "backward" and not is_communication(op.name))
+    return sum(max(0.0, op.ns - op.floor_ns) for op in ops)
+
+
+def _at_best(size: SizedCalls) -> float:
+    """Bus bandwidth of the fastest call, bytes per second."""
+    return size.bus_bytes / size.fastest_ns * 1e9 if size.fastest_ns else 0.0
+
+
+def _carries(link: Link, one: Transfer) -> bool:
+    return all(link.carries(_at_best(sized)) for sized in one.sizes)
+
+
+def _told(device: DeviceLedger | None) -> Iterator[str]:
+    """The dearest kind: its rate on the bus, and what of it was waiting."""
+    if device is None or not device.transfers:
+        return
+    one, link = device.transfers[0], link_of(device.name)
+    if link is not None and not _carries(link, one):
+        return  # their sizes or ranks are not as the file says
+    yield (
+        f"; {one.kind}s of {size(one.bytes / one.calls)} ran at {byte_rate(one.bus_rate)} on the bus, waiting "
+        f"included{_of(device, one.bus_rate)}"
+    )
+    if one.ns - one.fastest_ns >= WAITED * one.ns:
+        yield (
+            f", {duration(one.ns - one.fastest_ns)} of their {duration(one.ns)} more than the fastest of each size "
+            "takes: later ranks, or a link that others use"
+        )
+
+
+def _of(device: DeviceLedger, bus_rate: float) -> str:
+    """The link that it can be held against: within the host; else the range that is usual, and no verdict."""
+    link = link_of(device.name)
+    if link is None or bus_rate > link.rate:
+        return ""
+    if device.within_a_host:
+        return f", {share(bus_rate / link.rate)} of {link.name}"
+    low, high = map(byte_rate, NETWORK)
+    return f" ({link.name} within a host carries {byte_rate(link.rate)}, a network between hosts {low} to {high})"
+
+
+def _bus(device: DeviceLedger | None) -> dict[str, Quantity]:
+    """Bus bandwidth by kind, beside the link's data sheet; nothing where the file has no sizes."""
+    if device is None or not device.transfers:
+        return {}
+    found, link = {}, link_of(device.name)
+    for one in device.transfers:
+        name = one.kind.replace("-", "_")
+        found[f"{name}_time"] = time(one.ns)
+        found[f"{name}_beyond_fastest"] = time(one.ns - one.fastest_ns)
+        if link is not None and not _carries(link, one):
+            continue  # their sizes or ranks are not as the file says
+        found[f"{name}_bus"] = Quantity(round(one.bus_rate), "B/s")
+        for sized in one.sizes[:SIZES]:
+            found[f"{name}_bus_of_{round(sized.size)}_B"] = Quantity(round(_rate(sized)), "B/s")
+    return found | ({"link": Quantity(round(link.rate), "B/s")} if link and device.within_a_host else {})
+
+
+def _rate(size: SizedCalls) -> float:
+    return size.bus_bytes / size.ns * 1e9 if size.ns else 0.0

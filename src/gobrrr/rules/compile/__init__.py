@@ -1,0 +1,1 @@
+"""Does torch.compile compile again, or give up?"""

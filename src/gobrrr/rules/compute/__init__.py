@@ -1,0 +1,1 @@
+"""Is arithmetic done that could be faster or spared?"""

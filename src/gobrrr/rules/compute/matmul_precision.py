@@ -1,0 +1,272 @@
+"""BRR101 to BRR104: matrix products and what they are computed in, against this machine's ceilings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+
+from gobrrr.ledger.model.ledger import Ledger, OpGroup
+from gobrrr.machine.model.machine import Machine
+from gobrrr.recording.model.facts import Span
+from gobrrr.rules.compile.recompiles import COMPILED
+from gobrrr.rules.model.evidence import rate, ratio, time, worth_telling
+from gobrrr.rules.model.finding import Finding, finding, rule, without
+from gobrrr.rules.model.shapes import (
+    CONVOLUTIONS,
+    KEPT_WIDE,
+    MATMULS,
+    MODEL,
+    costliest_line,
+    factorises,
+    float_dtype,
+    has_dtype,
+    num_elements,
+    total,
+)
+from gobrrr.units import duration, flop_rate, share
+
+PRODUCTS = MATMULS | CONVOLUTIONS
+# A format must promise this much: two runs of one step differ by up to 7 %, and casts eat a part of every gain.
+WORTHWHILE = 1.3
+# bf16 autocast made training steps 1.5 to 2.4 times faster where the ceilings of their products allowed 2.1 to 4.2:
+# casts, and what stays in fp32, took the rest.
+REALISED = 0.7
+# Of what matrix units do, what may be left that leaves them alone: with more of it the same remedy is BRR110's.
+HARDLY = 0.1
+ASSIGNMENTS = frozenset({"aten::index_put_", "aten::index_copy_", "aten::index_add_"})
+# Below this share of its time at the ceiling, something else than the format holds a product up.
+COMPUTE_BOUND = 0.2
+
+
+@dataclass(frozen=True)
+class Gain:
+    """What another format gives back, ns per step: at the rate these ops run at now, and at the new ceiling."""
+
+    expected: float = 0.0
+    ceiling: float = 0.0
+
+    def __add__(self, other: Gain) -> Gain:
+        return Gain(self.expected + other.expected, self.ceiling + other.ceiling)
+
+
+def _work(op: OpGroup) -> float:
+    return max(0.0, op.ns - op.dispatch_ns)
+
+
+def _at_rate(op: OpGroup, now: float, then: float) -> Gain:
+    """Its time shrinks as the ceilings do; at most to its FLOPs at the new ceiling."""
+    work = _work(op)
+    best = op.flops / then * 1e9 if op.flops else 0.0
+    expected = work * (1 - now / then)
+    return Gain(expected, max(expected, work - best))
+
+
+def _sum(gains: Iterable[Gain]) -> Gain:
+    return sum(gains, Gain())
+
+
+@rule("BRR101", "float64-by-accident", "compute", needs={"ops", "shapes"}, remedies=("float32",), on_device=True)
+def float64_by_accident(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """Ops on double tensors, whose products run at the fp64 ceiling and whose other ops move twice the bytes."""
+    # A compiled function has hundreds of inputs: that one of them is double says nothing of its time.
+    double = [op for op in ledger.ops if has_dtype(op, "double") and not op.name.startswith(COMPILED)]
+    model = [op for op in double if op.phase != "data"]
+    gain = _sum(_gain_of_float32(op, machine, ledger.threads) for op in model)
+    if not worth_telling(ledger, gain.expected):
+        return
+    chosen = "64" in (ledger.facts.settings.default_dtype or "")
+    trained = any(o.num_elements and o.param_bytes == 8 * o.num_elements for o in ledger.facts.optimizers)
+    yield finding(
+        "BRR101",
+        ledger,
+        low=0.4 * gain.expected,
+        expected=gain.expected,
+        ceiling=gain.ceiling,
+        message=f"{duration(total(model))} per step ({share(total(model) / ledger.wall)}) is spent on float64 tensors"
+        + (": the program sets float64 as default dtype" if chosen else ", which come in at this line")
+        + (", and the parameters are float64 too" if trained and not chosen else ""),
+        advice="Make model and data float32, both at once: without .double(), .to(torch.float64) and a default dtype."
+        if trained
+        else "Make the tensor float32 where it is created (numpy and Python numbers make float64).",
+        where=_entry(double) or costliest_line(model),
+        evidence={
+            "time_in_float64": time(total(model)),
+            "fp64_ceiling": rate(machine.flop_rate("fp64", ledger.threads) or 0),
+            "fp32_ceiling": rate(machine.flop_rate("fp32", ledger.threads) or 0),
+        },
+    )
+
+
+def _gain_of_float32(op: OpGroup, machine: Machine, threads: int) -> Gain:
+    """Casts to and from double go away, products scale with the ceilings, other ops move half the bytes."""
+    work = _work(op)
+    if op.name == "aten::copy_" and has_dtype(op, "float"):
+        return Gain(work, op.ns)
+    now, then = machine.flop_rate("fp64", threads), machine.flop_rate("fp32", threads)
+    if op.name in PRODUCTS and now and then and now < then:
+        return _at_rate(op, now, then)
+    # Half the bytes; a working set that then fits a cache gains more (cache against memory: 3x on one machine).
+    return Gain(0.5 * work, 0.8 * work)
+
+
+def _entry(double: list[OpGroup]) -> tuple[Span, ...]:
+    """Where double first comes into the step; picking a sample from a double dataset is no entry."""
+    picking = {"aten::index", "aten::select", "aten::slice", "aten::as_strided", "aten::index_select", "aten::unbind"}
+    entries = [
+        op
+        for op in double
+        if op.where
+        and op.phase in ("data", "forward", "loss", "other")
+        and num_elements(op) >= 64
+        and not (op.phase == "data" and op.name in picking)
+    ]
+    return min(entries, key=lambda op: op.order).where if entries else ()
+
+
+@rule(
+    "BRR102",
+    "fp32-where-bf16-is-faster",
+    "compute",
+    needs={"ops", "shapes"},
+    remedies=("bf16_autocast", "matmul_precision"),
+    on_device=True,
+)
+def bf16_is_faster(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """fp32 where bf16, measured here, is well above it: products on a CPU, all that autocast lowers on a GPU whose
+    products take TF32 already. Not where the model factorises matrices: what products feed into that must stay positive
+    definite."""
+    if not any(factorises(op) for op in ledger.ops if op.phase in MODEL):
+        yield from _on_cpu(ledger, machine) if ledger.device is None else _on_device(ledger, machine)
+
+
+def _on_device(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """Kernels of a device whose matrix units work in TF32: 16 bits halve the bytes of each and the time of a product,
+    and so their floor. Where those units are left alone it is BRR110's."""
+    now, then = machine.flop_rate("tf32", 1) or 0.0, machine.flop_rate("bf16", 1) or 0.0
+    taken = ledger.device is not None and ledger.device.tensor_core_eligible_ns < HARDLY * ledger.device.tensor_core_ns
+    if not (ledger.of_device and taken and 0 < WORTHWHILE * now <= then) or ledger.facts.settings.autocast:
+        return
+    ops = [op for op in ledger.ops if op.phase in MODEL and float_dtype(op) == "float" and op.name not in KEPT_WIDE]
+    expected = 0.5 * sum(op.floor_ns for op in ops)
+    if not worth_telling(ledger, expected):
+        return
+    found = finding(
+        "BRR102",
+        ledger,
+        low=0.4 * expected,
+        expected=expected,
+        ceiling=0.75 * total(ops),
+        message=f"{duration(total(ops))} per step goes into kernels on fp32 tensors, products mostly in TF32 already: "
+        f"bfloat16 halves their bytes, and its products reach {flop_rate(then)} here, TF32's {flop_rate(now)}",
+        advice=_under_autocast("cuda", ledger),
+        where=costliest_line(ops),
+        evidence={"time_in_fp32": time(total(ops)), "tf32_ceiling": rate(now), "bf16_ceiling": rate(then)},
+        of=ops,
+    )
+    yield without(found, "matmul_precision")
+
+
+def _on_cpu(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    threads = ledger.threads
+    then = machine.flop_rate("bf16", threads) or 0.0
+    ops = _held_up(ledger, PRODUCTS, lambda op: _fp32_rate(op, ledger, machine), then)
+    gain = _sum(_at_rate(op, _fp32_rate(op, ledger, machine), then) for op in ops)
+    expected = REALISED * gain.expected
+    if not worth_telling(ledger, expected):
+        return
+    moved = sum(_work(op) for op in ledger.ops if op.bound == "bandwidth" and op.phase in ("forward", "backward"))
+    now = machine.flop_rate("fp32", threads) or 0.0
+    yield finding(
+        "BRR102",
+        ledger,
+        low=0.4 * expected,
+        expected=expected,
+        ceiling=gain.ceiling + 0.5 * moved,
+        message=f"{duration(total(ops))} per step goes into fp32 products at {flop_rate(now)} at most, "
+        f"where this CPU does {flop_rate(then)} in bf16",
+        advice=_under_autocast("cpu", ledger),
+        where=costliest_line(ops),
+        evidence={"time_in_fp32_products": time(total(ops)), "fp32_ceiling": rate(now), "bf16_ceiling": rate(then)},
+    )
+
+
+@rule("BRR103", "fp16-without-hardware", "compute", needs={"ops", "shapes"})
+def fp16_without_hardware(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """fp16 products on a CPU that computes fp16 at less than half of its fp32 rate."""
+    now, then = machine.flop_rate("fp16", ledger.threads), machine.flop_rate("fp32", ledger.threads)
+    if ledger.device is not None or not now or not then or now >= then / 2:
+        return
+    ops = [op for op in ledger.ops if op.name in PRODUCTS and has_dtype(op, "c10::Half")]
+    gain = _sum(_at_rate(op, now, then) for op in ops)
+    if not worth_telling(ledger, gain.expected):
+        return
+    yield finding(
+        "BRR103",
+        ledger,
+        low=0.5 * gain.expected,
+        expected=gain.expected,
+        ceiling=gain.ceiling,
+        message=f"{duration(total(ops))} per step goes into fp16 products at {flop_rate(now)} on this CPU: "
+        f"{then / now:.0f} times slower than fp32",
+        advice="Use bfloat16, or float32, on this CPU: half precision has no hardware here.",
+        where=costliest_line(ops),
+        evidence={"time_in_fp16_products": time(total(ops)), "fp16_ceiling": rate(now), "fp32_ceiling": rate(then)},
+    )
+
+
+@rule("BRR104", "slow-fp32-library-path", "compute", needs={"ops", "shapes", "facts"}, remedies=("matmul_precision",))
+def slow_fp32_path(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """fp32 products below what "medium" reaches here with an error of the same size: a slow library path."""
+    threads = ledger.threads
+    now, then = machine.flop_rate("fp32", threads) or 0.0, machine.flop_rate("fp32_medium", threads) or 0.0
+    if ledger.device is not None or not machine.medium_is_fp32 or ledger.facts.settings.matmul_precision != "highest":
+        return
+    ops = _held_up(ledger, MATMULS, lambda _: now, then)
+    gain = _sum(_at_rate(op, now, then) for op in ops)
+    expected = REALISED * gain.expected
+    if not worth_telling(ledger, expected):
+        return
+    yield finding(
+        "BRR104",
+        ledger,
+        low=0.4 * expected,
+        expected=expected,
+        ceiling=gain.ceiling,
+        message=f"{duration(total(ops))} per step goes into fp32 matrix products at {flop_rate(now)} at most, where "
+        f'precision "medium" reaches {flop_rate(then)} here with an error of the same size',
+        advice='Call torch.set_float32_matmul_precision("medium") at the start of the program.',
+        where=costliest_line(ops),
+        evidence={
+            "time_in_fp32_products": time(total(ops)),
+            "fp32_ceiling": rate(now),
+            "fp32_medium_ceiling": rate(then),
+            "error_ratio": ratio(machine.fp32_medium_error / machine.fp32_error),
+        },
+    )
+
+
+def _under_autocast(device: str, ledger: Ledger) -> str:
+    """A loss of one's own, label smoothing say, rounds in bfloat16 what torch's keeps in float32. An assignment by
+    index casts nothing: torch refuses what a product gives there (each expert's tokens, say)."""
+    assigns = any(op.name in ASSIGNMENTS and op.phase == "forward" and has_dtype(op, "float") for op in ledger.ops)
+    more = " Cast what is assigned by index: x[i] = y.to(x.dtype)." if assigns else ""
+    return f'Run the forward under torch.autocast("{device}", dtype=torch.bfloat16), the loss in float32.{more}'
+
+
+def _fp32_rate(op: OpGroup, ledger: Ledger, machine: Machine) -> float:
+    """The fp32 ceiling this op runs under."""
+    path = machine.fp32_path(ledger.facts.settings.matmul_precision, op.name in CONVOLUTIONS)
+    return max(machine.flop_rate(each, ledger.threads) or 0.0 for each in ("fp32", path))
+
+
+def _held_up(ledger: Ledger, names: frozenset[str], rate_of: Callable[[OpGroup], float], then: float) -> list[OpGroup]:
+    """fp32 products whose own ceiling explains their time, and whose new ceiling is worth the change."""
+    return [
+        op
+        for op in ledger.ops
+        if op.name in names
+        and float_dtype(op) == "float"
+        and op.flops
+        and 0 < WORTHWHILE * rate_of(op) <= then
+        and op.flops / rate_of(op) * 1e9 >= COMPUTE_BOUND * op.ns
+    ]

@@ -1,0 +1,227 @@
+"""BRR106 to BRR108, BRR111: gradients, graphs and forwards that nobody uses, or that memory did not ask for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gobrrr.ledger.model.ledger import Ledger, OpGroup
+from gobrrr.machine.model.machine import Machine
+from gobrrr.recording.model.facts import ModuleFacts, OrphanFacts, Span
+from gobrrr.recording.trace_files.categories import BACKWARD
+from gobrrr.rules.memory.device_memory import peak_and_limit
+from gobrrr.rules.model.evidence import count, ratio, size, time, worth_telling
+from gobrrr.rules.model.finding import Finding, finding, rule
+from gobrrr.rules.model.shapes import costliest_line, shared_lines, total
+from gobrrr.rules.model.views import everything, of_phase, stepping
+from gobrrr.units import PAGE, duration, share
+from gobrrr.units import size as bytes_text
+
+LARGE = 0.1
+"""Of the parameters of the largest module that the program calls, or of what it updates: the line of a smaller one (a
+softplus that keeps a length positive) is not its own, nor is the time at it."""
+ROOM = 0.7
+"""Share of the memory below which a peak is no reason to compute activations again; the batch may vary."""
+
+
+@rule("BRR106", "gradients-never-used", "compute", needs={"ops", "facts"}, remedies=("freeze_unused",), on_device=True)
+def gradients_never_used(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """Parameters that receive gradients and are in no optimizer: their share of the backward pass is for nothing."""
+    orphans = ledger.facts.orphans
+    backward = ledger.phase("backward")
+    if orphans is None or not orphans.num_elements or not backward:
+        return
+    part = _orphan_share(ledger, orphans)
+    # Weight gradients are half of backward; the other half, the gradients of inputs, goes too where no updated
+    # parameter lies before the orphans. A frozen backbone under a new head is that case.
+    if not worth_telling(ledger, 0.8 * part * backward):
+        return
+    ops = [op for op in ledger.ops if op.phase == "backward"]
+    yield finding(
+        "BRR106",
+        ledger,
+        low=0.3 * part * backward,
+        expected=0.8 * part * backward,
+        ceiling=backward + 0.5 * ledger.phase("forward"),  # which saves activations for it
+        message=f"{orphans.num_elements:,} parameters ({share(part)} of those with gradients, {_names(orphans)}) get "
+        f"gradients and are in no optimizer; backward takes {duration(backward)} per step",
+        advice="Call requires_grad_(False) on them, or run that part under torch.no_grad().",
+        where=(orphans.span,) if orphans.span else costliest_line(ops),
+        evidence={
+            "orphan_elements": count(orphans.num_elements),
+            "orphan_share": ratio(part),
+            "orphan_gradients": size(orphans.num_bytes),
+            "backward": time(backward),
+        },
+        cost_bytes=orphans.num_bytes,
+        confidence="inferred",
+    )
+
+
+def _orphan_share(ledger: Ledger, orphans: OrphanFacts) -> float:
+    updated = sum(optimizer.num_elements for optimizer in stepping(ledger))
+    return orphans.num_elements / (orphans.num_elements + updated)
+
+
+def _names(orphans: OrphanFacts) -> str:
+    shown = ", ".join(orphans.names[:2])
+    return f"{shown}, ..." if orphans.num_tensors > 2 else shown or "unnamed"
+
+
+@rule(
+    "BRR107",
+    "inference-builds-a-graph",
+    "compute",
+    needs={"ops", "facts"},
+    remedies=("no_grad_evaluation", "compile_frozen"),
+)
+def inference_builds_a_graph(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """Forwards with gradients enabled and no backward: every op makes a node, every activation is kept."""
+    modules = [m for m in ledger.facts.modules if m.grad_enabled and m.trainable_params and m.calls_per_step]
+    backward = ledger.phase("backward") or any(op.phase == "backward" for op in ledger.ops)
+    if ledger.step.kind != "inference" or backward or not modules:
+        return
+    ops = [op for op in ledger.ops if op.phase != "data"]
+    nodes = sum(op.calls for op in ops) * machine.dispatch.median
+    faults = idle_graph_pages(ledger) * machine.fresh_page.median
+    if ledger.device is not None:  # what is beside kernels costs nothing
+        nodes = min(nodes, total(ops))
+    # Measured: an add takes 0.9 us more with a node than without, of 1.2; a third of the ops that a profile shows is
+    # differentiable. Pages: what is kept till the end cannot be used again by the next op.
+    expected = 0.3 * nodes + 0.8 * faults
+    if not worth_telling(ledger, expected):
+        return
+    module = max(modules, key=lambda m: m.num_params)
+    every_fault = (ledger.facts.minor_faults_per_step or 0.0) * machine.fresh_page.high
+    spare = sum(max(0.0, op.ns - op.floor_ns - op.dispatch_ns) for op in ops)
+    yield finding(
+        "BRR107",
+        ledger,
+        low=0.3 * expected,
+        expected=expected,
+        ceiling=1.2 * nodes + max(1.3 * every_fault, spare),
+        message=f"{module.kind or 'The model'} runs with gradients enabled and no backward follows: "
+        f"{sum(op.calls for op in ops):.0f} ops per step build a graph that keeps {_kept(ledger)}",
+        advice="Run it under torch.inference_mode() or torch.no_grad(); eval() does not do that.",
+        where=(module.span,) if module.span else costliest_line(ops),
+        evidence={
+            "ops": count(sum(op.calls for op in ops)),
+            "kept_bytes": size(ledger.facts.saved_total or 0),
+            "page_faults": count(ledger.facts.minor_faults_per_step or 0),
+        },
+        cost_bytes=ledger.facts.saved_total,
+    )
+
+
+def idle_graph_pages(ledger: Ledger) -> float:
+    """Page faults per step that a graph explains which no backward uses; 0 where there is one, and where what it keeps
+    is a device's memory."""
+    if (
+        ledger.device is not None
+        or ledger.step.kind != "inference"
+        or ledger.step.backwards
+        or not any(m.grad_enabled and m.trainable_params for m in ledger.facts.modules)
+    ):
+        return 0.0
+    return min(ledger.facts.minor_faults_per_step or 0.0, (ledger.facts.saved_total or 0) / PAGE)
+
+
+def _kept(ledger: Ledger) -> str:
+    kept = ledger.facts.saved_total
+    return f"{bytes_text(kept)} of activations" if kept else "its activations"
+
+
+@rule("BRR108", "same-forward-twice", "compute", needs={"ops", "facts"})
+def same_forward_twice(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """A module called again, with the very tensors that it was given before and the weights that it had then."""
+    updated = [optimizer.num_elements for optimizer in stepping(ledger)]
+    largest = max((*updated, *(module.num_params for module in ledger.facts.modules)), default=0)
+    for module in ledger.facts.modules:
+        repeats = _repeats(ledger, module)
+        if repeats < 0.5 or module.num_params < LARGE * largest:
+            continue
+        again = _again(ledger, module, repeats)
+        if not worth_telling(ledger, 0.85 * again):
+            continue
+        yield finding(
+            "BRR108",
+            ledger,
+            low=0.5 * again,
+            expected=0.85 * again,
+            ceiling=1.3 * again,
+            message=f"{module.kind or 'A module'} runs {module.calls_per_step:.0f} times a step, {repeats:.0f} of them "
+            f"on inputs that it was given before, with the same weights: {duration(again)} per step",
+            advice="Keep the result of the first call and use it here; detach() it where no gradient is wanted.",
+            where=(module.repeated_span,) if module.repeated_span else (module.span,) if module.span else (),
+            evidence={"calls": count(module.calls_per_step), "repeated_calls": count(repeats), "time": time(again)},
+            both=True,
+        )
+
+
+def _repeats(ledger: Ledger, module: ModuleFacts) -> float:
+    """Repeated calls per step. Micro-batches may reuse each other's memory: one call per backward pass is no repeat."""
+    tensors = sum(optimizer.num_tensors for optimizer in stepping(ledger))
+    gradients = sum(op.calls for op in ledger.named("torch::autograd::AccumulateGrad"))
+    passes = max(1.0, gradients / tensors) if tensors else 1.0
+    return min(module.repeated_inputs, module.calls_per_step - passes)
+
+
+def _again(ledger: Ledger, module: ModuleFacts, repeats: float) -> float:
+    """Nanoseconds of the repeated calls: what was seen below their line, at most their share of all calls' time."""
+    calls = sum(m.calls_per_step for m in ledger.facts.modules)
+    evenly = (of_phase(ledger, "forward") or of_phase(ledger, "other")) * repeats / calls if calls else 0.0
+    every = ledger.ops if ledger.device is None else tuple(everything(ledger))
+    there = [group for group in every if module.repeated_span and _below(group.where, module.repeated_span)]
+    if not there:
+        return evenly
+    forward = sum(group.ns for group in there if group.phase != "backward")
+    # What plain steps spend at the line: fresh memory and the release of what was saved, which no op of a profile has.
+    sampled = ledger.lines if ledger.device is None else ()
+    at_line = [line for line in sampled if module.repeated_span and _below(line.where, module.repeated_span)]
+    forward = max(forward, sum(line.ns for line in at_line if line.phase != "backward"))
+    backward = sum(group.ns for group in there if group.phase == "backward")
+    part = repeats / (module.repeated_span_calls or module.calls_per_step)
+    if module.repeated_share is not None:  # calls of one line may differ in size: a picture, and fifty copies of it
+        part = min(part, module.repeated_share)
+    return min(1.0, part) * (forward + backward)
+
+
+def _below(where: tuple[Span, ...], span: Span) -> bool:
+    return any(frame.place == span.place for frame in where)
+
+
+@rule("BRR111", "recomputed-with-room", "compute", needs={"ops"}, remedies=("keep_activations",), on_device=True)
+def recomputed_with_room(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """Activations are computed again in backward although memory has room to keep them."""
+    ops = [op for op in ledger.ops if op.recomputed]
+    again = total(ops) + _python_again(ledger, ops)
+    peak, limit = peak_and_limit(ledger, machine)
+    # What they read and write is more than what would be kept: where that fits, their results do.
+    kept = sum(op.bytes or 0.0 for op in ops)
+    if not peak or not limit or peak + kept > ROOM * limit or not worth_telling(ledger, 0.9 * again):
+        return
+    yield finding(
+        "BRR111",
+        ledger,
+        low=0.5 * again,
+        expected=0.9 * again,
+        ceiling=max(1.2 * again, ledger.phase("forward")),
+        message=f"{sum(op.calls for op in ops):.0f} ops of forward run again in backward ({duration(again)}, "
+        f"{share(again / ledger.wall)} of the step), and the peak is {bytes_text(peak)} of {bytes_text(limit)}",
+        advice="Keep the activations: no torch.utils.checkpoint around these layers, or around fewer of them.",
+        where=shared_lines(ops) or costliest_line(ops),
+        evidence={
+            "recomputed": time(again),
+            "most_kept_bytes": size(kept),
+            "peak": size(peak),
+            "limit": size(limit),
+        },
+        confidence="derived",
+    )
+
+
+def _python_again(ledger: Ledger, ops: list[OpGroup]) -> float:
+    """ns per step of the Python between the ops that run again: what the nodes that call it take beyond their dispatch
+    (hooks, random states and modules; in a Llama of trl's it was 10 ms beside 20 of ops)."""
+    nodes = {name for op in ops for name in op.parents if not name.startswith(BACKWARD)} - {op.name for op in ops}
+    theirs = [op for op in ledger.ops if op.phase == "backward" and op.name in nodes]
+    return 0.0 if ledger.of_device else sum(max(0.0, op.ns - op.dispatch_ns) for op in theirs)

@@ -1,0 +1,1 @@
+"""Why does the loop wait for its batch?"""

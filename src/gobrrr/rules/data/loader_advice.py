@@ -1,0 +1,172 @@
+"""What does the loader model advise for this run: how many workers, or cheaper samples?"""
+
+from __future__ import annotations
+
+from statistics import median, stdev
+from typing import NamedTuple
+
+from gobrrr.ledger.loading import loader_model
+from gobrrr.ledger.loading.loader_model import Cores, Pipeline
+from gobrrr.ledger.model.ledger import Ledger
+from gobrrr.ledger.steps.median_interval import median_interval
+from gobrrr.machine.model.machine import Machine
+from gobrrr.recording.model.facts import LoaderFacts
+from gobrrr.rules.data.library_settings import most_workers
+from gobrrr.rules.data.wait_stages import Wait
+from gobrrr.rules.model.cores import batches_per_step, free_cores, left_by_others, worker_groups
+from gobrrr.rules.model.evidence import count, size, time
+from gobrrr.rules.model.finding import Quantity, slack
+
+SAVED_BY_WORKERS, SAVED_BY_ONE, WORKERS, HELD_BYTES = "saved_by_workers", "saved_by_one", "workers", "held_bytes"
+NUM_WORKERS, AHEAD = "num_workers", "batches_ahead"
+"""Names in a finding's evidence that the remedies ask for."""
+EXPECTED_BY = "expected_by"
+"""What the expected saving is of: what was measured, or a guess where nothing was."""
+
+SURE = 1.96
+"""Standard errors of a mean's 95 % interval."""
+
+
+class Gain(NamedTuple):
+    """ns per step: at least, expected."""
+
+    low: float
+    expected: float
+
+
+class Loading:
+    """The loop and its loader as the model sees them. A trace says nothing of cores and of what workers do."""
+
+    def __init__(self, ledger: Ledger, machine: Machine, found: Wait) -> None:
+        self._most = most_workers(found.loader)
+        working = found.loader.num_workers if self._most is None else min(found.loader.num_workers, self._most)
+        self.workers, self._rest = working, max(0.0, ledger.wall - ledger.account("data_wait"))
+        self.now = self._rest + found.ns
+        """ns of the step, of the mean one where batches come in bursts."""
+        self.cores = _cores(ledger, machine)
+        self.pipeline = self._of(ledger, found)
+        modelled = loader_model.step(self.pipeline, self.workers, self.cores.median)
+        self._scale = self.now / modelled if modelled and self.workers else 1.0
+        """What the model is off by for the workers that there are: taken to be so for others as well."""
+
+    def _of(self, ledger: Ledger, found: Wait) -> Pipeline:
+        blocked, cpu = _blocked_and_cpu(ledger, found, self.workers, self.now)
+        load = ledger.facts.process_load
+        spent = float("inf") if load is None else load * self.now - (0.0 if self.workers else cpu)
+        busy = min(float(ledger.threads), max(0.0, spent / self._rest)) if self._rest else 0.0
+        spread = min(0.5, slack(ledger) / ledger.wall)
+        batches = batches_per_step(ledger)
+        return Pipeline(self._rest, blocked, cpu, busy, ledger.threads, batches, spread, found.receiving_ns)
+
+    @property
+    def wanted(self) -> int:
+        """The fewest workers that are as good as any, had each something to read."""
+        most = loader_model.enough(self.cores.median, self.workers)
+        return loader_model.best(self.pipeline, self.cores.median, most)
+
+    @property
+    def advised(self) -> int:
+        """No more than there are shards, where a shard is one worker's."""
+        return self.wanted if self._most is None else min(self.wanted, self._most)
+
+    def gain(self, workers: int, pipeline: Pipeline | None = None) -> Gain:
+        """What so many workers bring, or a loop that is another one than this."""
+        said = loader_model.predicted(pipeline or self.pipeline, workers, self.cores)
+        low, expected = (max(0.0, self.now - self._scale * ns) for ns in (said.high, said.expected))
+        return Gain(min(low, expected), expected)
+
+    def cheaper(self, blocked: float, cpu: float) -> float:
+        """What it brings that batches block and compute so many ns, the workers staying as many."""
+        less = self.pipeline._replace(blocked_ns=blocked, cpu_ns=cpu)
+        return max(0.0, self.now - self._scale * loader_model.step(less, self.workers, self.cores.median))
+
+    def moved(self, share: float, ns: float) -> float:
+        """What it brings that so much of what samples compute is done once for their batch instead, in `ns` of the
+        step."""
+        own = self.pipeline
+        less = own._replace(cpu_ns=(1 - share) * own.cpu_ns, compute_ns=own.compute_ns + ns)
+        return max(0.0, self.now - self._scale * loader_model.step(less, self.workers, self.cores.median))
+
+    def lacks(self, share: float) -> float:
+        """What samples bring that compute so much less, as a share of what they compute now."""
+        return self.cheaper(self.pipeline.blocked_ns, (1 - share) * self.pipeline.cpu_ns)
+
+    def one(self) -> Gain:
+        """What one worker brings that has a core of its own: ops have a thread less where they have all."""
+        threads = self.pipeline.threads
+        crowds = threads > 1 and threads >= self.cores.median
+        return self.gain(1, self.pipeline.with_threads(threads - 1) if crowds else None)
+
+
+def evidence(ledger: Ledger, loading: Loading, found: Wait) -> dict[str, Quantity]:
+    """What the remedies choose by, and the bound that no loader fix can pass, with where it comes from."""
+    bound = _headspace(ledger, found) | {"headspace_by": Quantity("plain phase", "")}
+    if "offline" in ledger.signals:
+        return bound
+    advised = loading.advised
+    ready = found.loader.prefetch_factor or loader_model.PREFETCH
+    held = ready * batch_bytes(ledger)
+    return bound | {
+        "blocked": time(loading.pipeline.blocked_ns), "computed": time(loading.pipeline.cpu_ns),
+        WORKERS: count(advised), SAVED_BY_WORKERS: time(loading.gain(advised).expected),
+        SAVED_BY_ONE: time(loading.one().expected), AHEAD: count(ready),
+    } | ({HELD_BYTES: size(held)} if held else {})  # fmt: skip
+
+
+def batch_bytes(ledger: Ledger) -> float:
+    """Of what the model is given in a step: inputs are noted in several."""
+    return sum(given.num_bytes for given in ledger.facts.inputs) / max(1, ledger.facts.counted_steps)
+
+
+def _headspace(ledger: Ledger, found: Wait) -> dict[str, Quantity]:
+    """The step less the step with its batches ready, with its 95 % interval: of the median wait, or, where batches come
+    in bursts, of the mean one."""
+    waits = ledger.step.waits
+    said = {"headspace": time(found.ns)}
+    if len(waits) < 2:
+        return said
+    usual = median(waits)
+    low, high = median_interval(waits)
+    if found.ns > high:
+        usual = found.ns
+        low, high = (usual + sign * SURE * stdev(waits) / len(waits) ** 0.5 for sign in (-1, 1))
+    parts = {"headspace_low": found.ns - (usual - low), "headspace_high": found.ns + (high - usual)}
+    return said | {name: time(max(0.0, ns)) for name, ns in parts.items()}
+
+
+def prefetched(
+    ledger: Ledger, machine: Machine, loader: LoaderFacts, rare: list[float], usual: float
+) -> dict[str, Quantity]:
+    """What more workers hide of batches that are slow now and then: those before them are ready meanwhile."""
+    steps, now = max(1, len(ledger.step.waits)), loader.num_workers
+    ahead = ledger.wall * max(0, loader_model.PREFETCH * now - 1)  # what is hidden of each already
+    slow = [wait - usual + ahead for wait in rare]
+    most = loader_model.enough(machine.effective_cores.median, now)
+    left = [sum(loader_model.late(ns, w, ledger.wall) for ns in slow) / steps for w in range(most + 1)]
+    least = min(left[now:], default=0.0)
+    enough = (w for w in range(now, most + 1) if left[w] <= least + loader_model.ALIKE * ledger.wall)
+    advised = next(enough, now)
+    saved = {SAVED_BY_WORKERS: time(left[now] - left[advised])}
+    return {"num_workers": count(now), WORKERS: count(advised)} | saved
+
+
+def _cores(ledger: Ledger, machine: Machine) -> Cores:
+    """Effective cores as far as strangers left them."""
+    got, left = machine.effective_cores, left_by_others(ledger, machine)
+    return Cores(free_cores(ledger, machine), min(got.low, left), min(got.high, left))
+
+
+def _blocked_and_cpu(ledger: Ledger, found: Wait, workers: int, now: float) -> tuple[float, float]:
+    """ns per step that loading blocks and computes. Where nobody looked it computes: that is what cores limit."""
+    idle = found.idle_share or 0.0
+    if not workers:
+        return idle * found.ns, (1 - idle) * found.ns
+    groups = [g for g in worker_groups(ledger, found.loader) if g.kind in ("getitem", "collate")]
+    batches = batches_per_step(ledger)
+    whole = sum(g.ns for g in groups) * batches
+    if not whole:
+        return idle * workers * now, (1 - idle) * workers * now
+    cpu = sum(g.ns * (1.0 if g.cpu_share is None else g.cpu_share) for g in groups) * batches
+    if found.idle_share is None:
+        return 0.0, cpu  # they wait for a core, not for what they read
+    return max(whole, workers * now - loader_model.HANDOVER_NS * batches) - cpu, cpu  # the loop waits: they never do

@@ -1,0 +1,306 @@
+"""BRR401, 402, 403, 407 and 408: why the loop waits for its batch.
+
+One usual wait has one cause: `waits.cause` names it, and the other codes of the same nanoseconds keep still. What rare
+slow samples (BRR407) and starting workers (BRR404) cost comes on top of the usual wait and is told beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec.structs import replace
+
+from gobrrr.ledger.model.ledger import Ledger, SampleTime
+from gobrrr.machine.model.machine import Machine
+from gobrrr.recording.model.facts import Span
+from gobrrr.rules.data.compute_once import advice, also_kept, keeping, offered
+from gobrrr.rules.data.compute_once import quantities as kept_samples
+from gobrrr.rules.data.known_calls import with_libraries
+from gobrrr.rules.data.library_settings import with_formats
+from gobrrr.rules.data.loader_advice import EXPECTED_BY, Loading, batch_bytes, evidence, prefetched
+from gobrrr.rules.data.pictures import with_pictures, with_transforms
+from gobrrr.rules.data.pixel_messages import pixels, with_pixels
+from gobrrr.rules.data.rare_waits import SLOW as SEVERAL
+from gobrrr.rules.data.rare_waits import WAIT, epoch_starts, fetches, period, rare_waits, rest_varies, start_cost, tail
+from gobrrr.rules.data.wait_stages import Wait, cause, wait
+from gobrrr.rules.model.cores import batches_per_step, cores_busy, first_span, recovers
+from gobrrr.rules.model.evidence import count, ratio, time, worth_telling
+from gobrrr.rules.model.finding import Finding, Quantity, finding, rule, whole
+from gobrrr.units import duration, share
+
+ALIKE = 0.10
+"""Mean and median wait this near are one figure."""
+CHEAPER, LITTLE = 0.7, 0.25
+"""Of what samples compute, what a person's cheaper way is expected to save, and saves at least (a faster decoder is 1.3
+to 1.5 times as fast)."""
+COLLATED, FEW_COLLATED = 0.8, 0.3
+"""The same of collating, which copies a batch once where it is written well: what that takes is measured here, so that
+the first is for batches of which nobody saw how large they are."""
+SLOW, FEW_SLOW = 0.8, 0.3
+"""Of what slow samples cost, what must be worth telling (the rest may be chance), and what comes back at least where
+only some of them can be mended."""
+
+NAMED = 3
+"""Slow samples whose index is told."""
+AT_ONCE, HALF_AT_ONCE = 0.9, 0.5
+"""Of what fetching rows one by one computes, what fetching them at once saves (29 ms of 2,048 samples became 0.09), and
+saves at least where rows are wide and copying them is most of it."""
+
+
+BY_KEEPING = "what taking kept samples from memory takes here"
+GUESSED = "a guess of how much cheaper samples can be"
+"""Of what a person's cheaper way takes no recording says anything: what workers bring instead is BRR405's."""
+
+
+def _by(what: str) -> dict[str, Quantity]:
+    return {EXPECTED_BY: Quantity(what, "")}
+
+
+def _is(ledger: Ledger, machine: Machine, code: str) -> Wait | None:
+    return wait(ledger, machine) if cause(ledger, machine) == code else None
+
+
+def _most(found: Wait, ledger: Ledger, machine: Machine) -> float:
+    """All of the wait, and what it takes from the rest of the step."""
+    return found.ns + recovers(ledger, machine, found.ns)
+
+
+def told(found: Wait, ledger: Ledger) -> str:
+    """The wait as the accounts have it; where batches come in bursts the mean, beside what the accounts have."""
+    usual = ledger.account("data_wait")
+    if found.ns <= (1 + ALIKE) * usual:
+        return f"{duration(usual)} ({share(usual / ledger.wall)}) of every step is spent waiting for a batch"
+    return (
+        f"{duration(found.ns)} per step on average ({share(found.ns / whole(ledger))} of the mean step; the median one "
+        f"waits {duration(usual)}) is spent waiting for a batch"
+    )
+
+
+def is_of_few(found: Wait, ledger: Ledger) -> bool:
+    """Most of the mean wait is of few steps: the median step does not have it to give back."""
+    return found.ns > 2 * ledger.account("data_wait")
+
+
+def num_workers(found: Wait, ledger: Ledger) -> int | None:
+    """Those of the loader. A trace tells none from some; how many, where waits recur with every round of them."""
+    if "offline" not in ledger.signals or not found.loader.num_workers:
+        return found.loader.num_workers
+    return period(ledger.step.waits)
+
+
+def quantities(found: Wait, ledger: Ledger) -> dict[str, Quantity]:
+    workers = num_workers(found, ledger)
+    told_of = {"data_wait": time(found.ns)} | ({"num_workers": count(workers)} if workers is not None else {})
+    if found.here_ns is not None:
+        told_of["at_line"] = time(found.here_ns)
+    if found.idle_share is not None:
+        told_of["off_cpu_share"] = ratio(found.idle_share)
+    if found.collate_share is not None:
+        told_of["collate_share"] = ratio(found.collate_share)
+    if found.item_ns is not None:
+        told_of["per_sample"] = time(found.item_ns)
+    busy = cores_busy(ledger)
+    return told_of | ({"cores_busy": ratio(busy)} if busy is not None else {})
+
+
+@rule(
+    "BRR401",
+    "transform-bound-loader",
+    "data",
+    needs={"plain", "facts"},
+    remedies=("one_worker", "loader_workers", "computed_once", "decoded_once", "draft_decoding"),
+)
+def transform_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """The loop waits while samples are computed: the processor is busy in __getitem__."""
+    found = _is(ledger, machine, "BRR401")
+    if found is None:
+        return
+    loading = Loading(ledger, machine, found)
+    kept, seen = keeping(ledger, machine, loading, found), pixels(ledger, machine, found, loading)
+    low, expected = seen.saving(loading.lacks(LITTLE), loading.lacks(CHEAPER))
+    by = seen.by or GUESSED
+    if kept is not None and kept.comes_again and kept.saved_ns >= expected:
+        low, expected, by = min(low, kept.saved_ns), kept.saved_ns, BY_KEEPING
+    if not worth_telling(ledger, expected):
+        return
+    told_of = finding(
+        "BRR401",
+        ledger,
+        low=low,
+        expected=expected,
+        ceiling=_most(found, ledger, machine),
+        rare=is_of_few(found, ledger),
+        message=f"{told(found, ledger)} whose samples are being computed, most of it at this line",
+        advice=advice(
+            kept,
+            "Compute it once and keep it, do it on the whole batch, or use a cheaper way; workers help only where "
+            "cores are idle.",
+        ),
+        where=found.where,
+        evidence=quantities(found, ledger) | evidence(ledger, loading, found) | kept_samples(kept) | _by(by),
+    )
+    told_of = replace(told_of, remedies=offered(kept, told_of.remedies))
+    told_of = with_libraries(told_of, ledger, found.loader)
+    told_of = with_transforms(with_pictures(told_of, ledger, found.loader, found.ns), ledger, found.loader)
+    told_of = with_formats(told_of, ledger, found.loader, loading.wanted)
+    yield with_pixels(told_of, ledger, seen)
+
+
+@rule("BRR402", "read-bound-loader", "data", needs={"plain", "facts"}, remedies=("loader_workers",))
+def read_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """The loop waits while its workers wait for what they read: nobody computes. Without workers it is BRR405."""
+    found = _is(ledger, machine, "BRR402")
+    if found is None:
+        return
+    loading = Loading(ledger, machine, found)
+    more = loading.wanted
+    gain = loading.gain(more)
+    if not worth_telling(ledger, gain.expected):
+        return
+    told_of = finding(
+        "BRR402",
+        ledger,
+        low=gain.low,
+        expected=gain.expected,
+        ceiling=_most(found, ledger, machine),
+        rare=is_of_few(found, ledger),
+        message=f"{told(found, ledger)}, {share(found.idle_share or 0.0)} of it with the processor idle: the samples "
+        "are being read",
+        advice=f"Read ahead with {more} workers or threads, keep what was read, or pack small files into large ones.",
+        where=found.where,
+        evidence=quantities(found, ledger) | evidence(ledger, loading, found),
+    )
+    yield with_formats(told_of, ledger, found.loader, more)
+
+
+@rule("BRR403", "collate-bound-loader", "data", needs={"plain", "facts"}, remedies=("one_worker", "loader_workers"))
+def collate_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """Most of the wait is putting samples together."""
+    found = _is(ledger, machine, "BRR403")
+    if found is None:
+        return
+    part, loading = (found.collate_share or 0.0) * found.ns, Loading(ledger, machine, found)
+    saved, by = _collated_once(ledger, machine, found, loading.pipeline.cpu_ns)
+    expected = loading.lacks(saved)
+    if not worth_telling(ledger, expected):
+        return
+    told_of = finding(
+        "BRR403",
+        ledger,
+        low=loading.lacks(FEW_COLLATED * (found.collate_share or 0.0)),
+        expected=expected,
+        ceiling=_most(found, ledger, machine),
+        rare=is_of_few(found, ledger),
+        message=f"{told(found, ledger)}, {share(found.collate_share or 0.0)} of it for "
+        f"{found.loader.collate or 'collate'}",
+        advice="Fill one tensor made in advance, convert whole arrays at once (torch.from_numpy); no loop per element.",
+        where=found.where,
+        evidence=quantities(found, ledger) | evidence(ledger, loading, found) | {"collate": time(part)} | _by(by),
+    )
+    told_of = with_formats(with_libraries(told_of, ledger, found.loader), ledger, found.loader)
+    yield with_pixels(told_of, ledger, pixels(ledger, machine, found, loading))
+
+
+def _collated_once(ledger: Ledger, machine: Machine, found: Wait, computed: float) -> tuple[float, str]:
+    """Of what loading computes (ns per step), the share that a collate function saves which copies each sample once: a
+    dispatch for each, and the bytes of the model's inputs, read and written at the machine's ceiling."""
+    share, samples = found.collate_share or 0.0, found.loader.batch_size
+    size = 2.0 * batch_bytes(ledger)
+    if not size or not samples or computed <= 0:
+        return COLLATED * share, GUESSED
+    once = batches_per_step(ledger) * (samples * machine.dispatch.median + size * 1e9 / machine.byte_rate(size, 1))
+    return max(0.0, share - once / computed), "what copying each sample once takes here"
+
+
+@rule("BRR407", "slow-samples", "data", needs={"plain"}, remedies=("loader_workers",))
+def slow_samples(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """A few waits are many times the usual one."""
+    cost, limit = tail(ledger, machine)
+    start = start_cost(ledger)
+    why = cause(ledger, machine)
+    if why == "BRR408" or (why == "BRR410" and epoch_starts(ledger) > 0.5 * cost):
+        return  # collections that so many samples set off, or what epochs begin with: with them goes their tail
+    if start > 0.5 * cost or cost <= 2 * rest_varies(ledger) or not worth_telling(ledger, SLOW * cost):
+        return  # late first batches of epochs (BRR404), or a machine on which everything is late now and then
+    waits = sorted(fetches(ledger))
+    rare = rare_waits(ledger, machine)
+    usual = waits[len(waits) // 2]
+    found = wait(ledger, machine)
+    loader = ledger.facts.main_loader
+    place = found.where if found else _dataset_line(ledger)
+    named = slow_indices(ledger, found)
+    yield finding(
+        "BRR407",
+        ledger,
+        low=FEW_SLOW * cost,
+        expected=cost,
+        ceiling=limit,
+        message=f"{len(rare)} of {len(waits)} batches take up to {duration(waits[-1])} where the usual one takes "
+        f"{duration(usual)}: {duration(cost)} per step{_told_indices(named)}",
+        advice="See what those samples have in common (size, file, retry) and mend, cache or drop them.",
+        where=place,
+        evidence={
+            "slow_batches": count(len(rare)),
+            "usual_wait": time(usual),
+            "p95_wait": time(waits[int(0.95 * (len(waits) - 1))]),
+            "longest_wait": time(waits[-1]),
+        }
+        | {f"sample {each.index}": time(each.ns) for each in named}
+        | {f"sample {each.index} cpu": time(each.cpu_ns) for each in named if each.cpu_ns is not None}
+        | _by("the usual wait of the plain phase")
+        | (prefetched(ledger, machine, loader, rare, usual) if loader and "offline" not in ledger.signals else {}),
+        confidence="measured",
+        rare=True,
+    )
+
+
+def slow_indices(ledger: Ledger, found: Wait | None) -> tuple[SampleTime, ...]:
+    """Of the samples that were seen being made those that take several times the mean one, and a share of the step."""
+    usual = found.item_ns if found and found.item_ns is not None else 0.0
+    least = max(SEVERAL * usual, WAIT * ledger.wall)
+    return tuple(each for each in ledger.slow_samples if each.ns > least)[:NAMED]
+
+
+def _told_indices(named: tuple[SampleTime, ...]) -> str:
+    """'; index 300 took 122 ms, 1200 119 ms'."""
+    if not named:
+        return ""
+    first, *rest = named
+    told = [f"index {first.index} took {duration(first.ns)}", *(f"{each.index} {duration(each.ns)}" for each in rest)]
+    return f"; {', '.join(told)}"
+
+
+def _dataset_line(ledger: Ledger) -> tuple[Span, ...]:
+    lines = [line for line in ledger.lines if line.phase == "data" and line.where and not line.stage]
+    if lines:
+        return max(lines, key=lambda line: line.ns).where
+    loader = ledger.facts.main_loader
+    span = (loader.dataset_span or loader.created_span) if loader else None
+    return (span,) if span else ()
+
+
+@rule("BRR408", "item-by-item-fetch", "data", needs={"plain", "facts"}, remedies=("batched_fetch", "computed_once"))
+def item_by_item_fetch(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """Tensors in memory that are taken apart into samples and stacked into a batch again."""
+    found = _is(ledger, machine, "BRR408")
+    if found is None:
+        return
+    loader, loading = found.loader, Loading(ledger, machine, found)
+    expected, kept = loading.lacks(AT_ONCE), keeping(ledger, machine, loading, found)
+    if not worth_telling(ledger, expected):
+        return
+    said = finding(
+        "BRR408",
+        ledger,
+        low=loading.lacks(HALF_AT_ONCE),
+        expected=expected,
+        ceiling=_most(found, ledger, machine),
+        rare=is_of_few(found, ledger),
+        message=f"{told(found, ledger)} of data that is in memory: {loader.batch_size} samples are fetched one by one "
+        f"({duration(found.item_ns or 0.0)} each) and stacked again",
+        advice="Give the data set a __getitems__ that makes a batch from its indices at once; where it only indexes "
+        "tensors, batch_size=None and a BatchSampler do" + also_kept(kept) + ".",
+        where=first_span(loader.dataset_span, loader.created_span),
+        evidence=quantities(found, ledger) | evidence(ledger, loading, found) | kept_samples(kept),
+    )
+    yield replace(said, remedies=offered(kept, said.remedies))

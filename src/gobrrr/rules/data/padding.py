@@ -1,0 +1,242 @@
+"""BRR409: batches that are mostly padding."""
+
+from __future__ import annotations
+
+import bisect
+import itertools
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from statistics import mean
+from typing import NamedTuple
+
+from gobrrr.ledger.loading.lengths import LARGE, SHIFTED, are_tokens
+from gobrrr.ledger.model.ledger import Ledger, Sequences, Ways
+from gobrrr.machine.model.machine import Machine
+from gobrrr.recording.model.facts import InputFacts, Span
+from gobrrr.rules.model.cores import first_span, made_at
+from gobrrr.rules.model.evidence import count, ratio, time, worth_telling
+from gobrrr.rules.model.finding import Finding, Quantity, finding, rule, without
+from gobrrr.rules.model.shapes import costliest_line
+from gobrrr.rules.model.views import host_side
+from gobrrr.rules.overhead.decoding import growing
+from gobrrr.units import share
+
+
+class Padded(NamedTuple):
+    """What is padded, and which share of the work on it each way would leave out."""
+
+    share: float
+    told: str
+    given: InputFacts
+    longest: float
+    """By padding to the longest of each batch."""
+    together: float
+    """By putting sequences of like length together."""
+    sure: float
+    """Of what is expected, the part that is surely saved."""
+    evidence: dict[str, Quantity]
+
+
+@rule(
+    "BRR409",
+    "padding",
+    "data",
+    needs={"plain", "facts"},
+    remedies=("trim_padding", "bucketing", "packing"),
+    on_device=True,
+)
+def padding(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """Sequences that are mostly padding, on which the model works as on the rest."""
+    on_host = host_side(ledger)
+    padded = _of_many(ledger.sequences) if ledger.sequences is not None else _of_three(on_host)
+    if padded is None or padded.share <= PADDED or growing(on_host) is not None:
+        return  # a text that grows by its own end may repeat one word: that is no padding
+    pad, ways = padded.share, ledger.sequences.ways if ledger.sequences is not None else None
+    work = sum(ledger.phase(phase) for phase in MODEL)
+    attention = min(work, sum(op.ns for op in ledger.ops if _is_attention(op.name, op.shapes, padded.given)))
+    packed = attention * (1 - (1 - pad) ** 2) + (work - attention) * pad
+    less = max(0.0, work - _per_op(ledger))
+    longest, together = less * padded.longest, less * padded.together
+    expected = longest if ways is None else max(longest, together)
+    if not worth_telling(ledger, max(expected, work * padded.together)):
+        return
+    found = finding(
+        "BRR409",
+        ledger,
+        low=padded.sure * (longest or expected),
+        expected=expected,
+        ceiling=packed,
+        message=f"{share(pad)} of {padded.told}, and the model works on it as on the rest",
+        advice=_advice(padded, ledger.sequences, is_stream(ledger)),
+        where=_padded_at(on_host) or first_span(padded.given.span),
+        evidence={"pad_share": ratio(pad), "model_time": time(work), "attention_time": time(attention)}
+        | {"saved_by_longest": time(longest), "saved_by_bucketing": time(together)}
+        | padded.evidence,
+        confidence="inferred",
+        of=[op for op in ledger.ops if op.phase in MODEL],
+        part=packed / work,
+    )
+    yield _takes_hold(found, padded, ledger.sequences)
+
+
+def _takes_hold(found: Finding, padded: Padded, sequences: Sequences | None) -> Finding:
+    """Without remedies that no tuning need try: nothing is cut or packed where no mask says what padding is, and then
+    like lengths together bring nothing where batches are as wide whatever they hold."""
+    if sequences is None or sequences.masked:
+        return found
+    found = without(without(found, "trim_padding"), "packing")
+    return without(found, "bucketing") if padded.longest > LITTLE else found
+
+
+def _of_many(found: Sequences) -> Padded | None:
+    """From the lengths of many batches."""
+    if found.given is None or (not found.masked and _are_alike(found)):
+        return None
+    ways = found.ways
+    together = found.longest_share if ways is None else max(found.real_share, ways.bucketing)
+    reached = SEVERAL if found.several else 1.0
+    return Padded(
+        1 - found.real_share,
+        f"what {found.batches} batches of up to {found.batch_size}x{found.widest} hold"
+        f"{' of the first sequence of each sample' if found.several else ''} is padding",
+        found.given,
+        longest=1 - found.real_share / found.longest_share,
+        together=reached * (1 - found.real_share / together),
+        sure=0.8 if found.masked and (not found.several or found.longest_share > found.real_share) else 0.0,
+        evidence={"batches": count(found.batches), **({} if ways is None else _reached(ways))},
+    )
+
+
+def _are_alike(found: Sequences) -> bool:
+    """Whether nine of ten end at the same place: that is how the data are, a picture's margin say. Padding there is
+    because lengths differ."""
+    lengths = sorted(found.lengths)
+    so_far = [*itertools.accumulate(number for _, number in lengths)]
+    if not so_far:
+        return False
+    shortest, longest = (lengths[bisect.bisect_left(so_far, share * so_far[-1])][0] for share in (0.05, 0.95))
+    return longest - shortest <= ALIKE * longest
+
+
+def _reached(ways: Ways) -> dict[str, Quantity]:
+    """Tokens over tokens computed on, for each way of making batches."""
+    names = ("pad_to_cap", "pad_in_collate", "bucketing", "packing", "packing_bound")
+    return {name: ratio(getattr(ways, name)) for name in names}
+
+
+def _of_three(ledger: Ledger) -> Padded | None:
+    """From what the model was given in the counting steps, where the lengths of the loader's batches are not known."""
+    inputs = [given for given in ledger.facts.inputs if len(given.shape) >= 2]
+    padded = [given for given in inputs if (given.pad_share or 0.0) > PADDED]
+    if not padded or max(p.num_bytes for p in padded) < LARGE * max(given.num_bytes for given in inputs):
+        return None
+    worst = max(padded, key=lambda given: (given.num_bytes, given.pad_share or 0.0))
+    if not are_tokens(worst.shape[0] * (worst.shape[1] - SHIFTED), ledger.facts, ledger.ops):
+        return None
+    alike = _least_padded(inputs, worst)
+    pad, longest = mean(given.pad_share or 0.0 for given in alike), _longest(alike)
+    together = (pad - LEFT) / (1 - LEFT)
+    rows = f", its longest row has {longest:.0f}" if longest is not None else ""
+    return Padded(
+        pad,
+        f"the batch {'x'.join(map(str, worst.shape))} is padding{rows}",
+        worst,
+        longest=min(pad, 1 - longest / worst.shape[1]) if longest is not None else together,
+        together=together,
+        sure=0.0,
+        evidence={"longest": count(longest)} if longest is not None else {},
+    )
+
+
+def is_stream(ledger: Ledger) -> bool:
+    """Whether samples have no index that a sampler could name."""
+    loader = ledger.facts.main_loader
+    return loader is not None and loader.stream
+
+
+def _advice(padded: Padded, found: Sequences | None, stream: bool = False) -> str:
+    """What to do by hand, and which share of what is computed on would be tokens then."""
+    ways = found.ways if found is not None else None
+    first = [_longest_row(found)] if padded.longest > LITTLE else []
+    if stream:
+        packs = "gobrrr.data.PackingDataset packs several of a stream into one row"
+        return " ".join([*first, f"Sort a few thousand samples by length before they are batched, or {packs}."])
+    if found is None or ways is None:
+        return " ".join([*first, "Put sequences of like length together, or pack several into one row."])
+    sums = " (of a sample's sequences together)" if found.several else ""
+    now = "" if first else f" are tokens, {share(found.real_share)} now"
+    sampler = f"Like lengths{sums} together, batch_sampler=BucketBatchSampler(lengths, {found.batch_size})"
+    told = [*first, f"{sampler}: {share(ways.bucketing)}{now}."]
+    if ways.nothing_to_gain:
+        packs = f"Nothing to gain by packing: {share(ways.long_share)} of the sequences exceed half of {found.widest}."
+        return " ".join([*told, packs])
+    packs = f"PackedDataset(dataset, pack(lengths, {found.widest})) with collate_fn=PackingCollate({found.widest})"
+    reached = f"{share(ways.packing)} (at most {share(ways.packing_bound)})"
+    return " ".join([*told, f"Several packed into one row, {packs}: {reached}. All of gobrrr.data."])
+
+
+def _longest_row(found: Sequences | None) -> str:
+    """What padding each batch to its longest row reaches, and what must hold for its numbers to be the same."""
+    unmasked = " (no attention_mask was found)" if found is not None and not found.masked else ""
+    exact = f"exact where the model heeds a mask{unmasked} and no loss counts padding"
+    if found is None:
+        return f"Pad each batch to its longest row, {exact}."
+    tokens = f"{share(found.longest_share)} of what is computed on are tokens then, {share(found.real_share)} now"
+    return f"Pad each batch to its longest row, {exact}: {tokens}."
+
+
+def _least_padded(inputs: list[InputFacts], worst: InputFacts) -> list[InputFacts]:
+    """Of the inputs in that place that end in runs, those with the least padding: a column is padding where all have it
+    (labels of a masked language model are mostly -100)."""
+    by_value: dict[float | None, list[InputFacts]] = defaultdict(list)
+    for given in inputs:
+        ends_in_runs = given.pad_value is not None or given == worst
+        if (given.shape, given.span) == (worst.shape, worst.span) and ends_in_runs:
+            by_value[given.pad_value].append(given)
+    return min(by_value.values(), key=lambda alike: mean(given.pad_share or 0.0 for given in alike))
+
+
+def _longest(batches: list[InputFacts]) -> float | None:
+    """Length of the longest row of a batch, over those that were looked at."""
+    known = [batch.longest for batch in batches if batch.longest is not None]
+    return mean(known) if known else None
+
+
+def _per_op(ledger: Ledger) -> float:
+    """What shorter rows do not make shorter: Python between the model's ops, and torch's own cost for each. Kernels are
+    all work."""
+    if ledger.of_device:
+        return 0.0
+    between = sum(gap.ns for gap in ledger.host if gap.phase in MODEL)
+    return between + sum(op.dispatch_ns for op in ledger.ops if op.phase in MODEL)
+
+
+MODEL = ("forward", "loss", "backward")
+PADDED = 0.10
+"""diagnosis G17."""
+LITTLE = 0.03
+"""Of the columns: padding to the longest of the batch is not advised for less, which is no note."""
+ALIKE = 0.05
+"""Of the longest, by how much lengths differ that do not (proposed)."""
+SEVERAL = 0.5
+"""What like lengths save where a sample has several sequences, of what they save of one: pairs of texts of independent
+lengths, sorted by their sums, left out 16 % of what the model works on, where sorting single texts leaves out 34."""
+PADS = frozenset({"aten::constant_pad_nd", "aten::pad", "aten::pad_sequence", "aten::_pad_enum"})
+ATTENTION = re.compile("scaled_dot_product|_attention_(for|back)ward")
+"""Fused, as torch names it, and inside of that whose kernels it takes."""
+LEFT = 0.15
+"""Padding that sorting by length leaves (5 to 22 % measured); remedies are proposed from 15 % on."""
+
+
+def _padded_at(ledger: Ledger) -> tuple[Span, ...]:
+    """The line that pads, where an op of the loader tells it; else what makes the batches."""
+    line = costliest_line(op for op in ledger.ops if op.name in PADS and op.phase in ("data", "other"))
+    loader = ledger.facts.main_loader
+    return line or (made_at(loader) if loader is not None else ())
+
+
+def _is_attention(name: str, shapes: tuple[tuple[int, ...], ...], padded: InputFacts) -> bool:
+    """Work that grows with the square of the length: fused attention, and ops on length x length."""
+    length = padded.shape[1]
+    return ATTENTION.search(name) is not None or any(len(s) >= 3 and s[-1] == s[-2] == length for s in shapes)

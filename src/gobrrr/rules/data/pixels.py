@@ -1,0 +1,180 @@
+"""What of a loader's wait makes bytes of pictures floats, sample by sample, and what resizes them again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from gobrrr.ledger.model.ledger import Ledger, LineGroup, WorkerGroup
+from gobrrr.machine.model.machine import Machine
+from gobrrr.recording.model.facts import InputFacts, LoaderFacts, Span
+from gobrrr.rules.data.loader_advice import Loading
+from gobrrr.rules.data.pictures import loading_lines, transforms
+from gobrrr.rules.data.wait_stages import Wait
+from gobrrr.rules.model.cores import batches_per_step
+from gobrrr.rules.model.lines import Functions, own_name
+from gobrrr.units import PAGE
+
+LIBRARIES = ("torchvision.transforms.", "albumentations.", "transformers.image_")
+TO_FLOATS = frozenset(
+    {"ToTensor", "ToDtype", "ConvertImageDtype", "ConvertDtype", "ToFloat", "to_tensor", "convert_image_dtype",
+     "to_dtype", "to_dtype_image", "to_float", "rescale"}
+)  # fmt: skip
+NORMALISING = frozenset({"Normalize", "normalize", "normalize_image"})
+"""Classes and functions of `LIBRARIES`."""
+RESIZES = Functions(
+    ("PIL.Image.", "torch.nn.functional.", "torchvision.transforms.", "transformers.image_", "skimage.transform."),
+    frozenset({"resize", "reduce", "thumbnail", "interpolate"}),
+)
+RESIZERS = frozenset(
+    {"Resize", "RandomResizedCrop", "RandomResize", "RandomShortestSize", "ScaleJitter", "SmallestMaxSize",
+     "LongestMaxSize", "MaxSizeTransform", "RandomScale", "BaseRandomSizedCrop", "RandomSizedCrop"}
+)  # fmt: skip
+"""Transforms of torchvision and albumentations that resize what they are given."""
+CHANNELS, SIDE = (1, 3, 4), 8
+"""What a picture's channels are, and what its sides have at least."""
+AS_BYTES = 0.75
+"""Of a batch of floats, what bytes are less."""
+PASSES = 4
+"""Over the batch, where it is normalised once: made floats, divided by 255, less the mean, divided by the deviation."""
+SCALED = ("div", "div_", "sub", "sub_", "mul", "mul_", "add", "add_", "true_divide")
+
+
+class Floats(NamedTuple):
+    """Bytes that become floats sample by sample."""
+
+    share: float
+    """Of the loading."""
+    where: tuple[Span, ...]
+    """The line that has most of it."""
+    batch_bytes: int
+    """Of a batch of floats: its bytes are a quarter of them."""
+
+
+class Chain(NamedTuple):
+    """Resizes of one picture, one after the other, with their shares of the loading."""
+
+    links: tuple[tuple[str, float], ...]
+    """(where or what, share)."""
+    in_order: bool
+
+    @property
+    def again(self) -> float:
+        """All but the dearest: one resize to the last size costs no more than that."""
+        every = [part for _, part in self.links]
+        return sum(every) - max(every)
+
+
+def floats(ledger: Ledger, found: Wait) -> Floats | None:
+    """By the sampled lines that convert and scale, as the source or the library's functions say, or by the profiled ops
+    of the main process, whichever saw more; None where the model gets no pictures of floats."""
+    batch = batch_bytes(ledger)
+    if not batch:
+        return None
+    marked = {span.place for span in ledger.facts.pictures.floats}
+    lines = loading_lines(ledger, found.loader)
+    everything = sum(line.ns for line in lines)
+    costs = [(_converting(line, marked), line) for line in lines if not _collates(line, found.loader)]
+    most = max(costs, key=lambda pair: pair[0], default=None)
+    by_lines = sum(cost for cost, _ in costs) / everything if everything > 0 else 0.0
+    by_ops = _ops_ns(ledger) / found.ns if found.ns > 0 and not found.loader.num_workers else 0.0
+    where = most[1].where if most and most[0] > 0 else ()
+    part = min(1.0, max(by_lines, by_ops))
+    return Floats(part, where, batch) if part > 0 else None
+
+
+def batch_bytes(ledger: Ledger) -> int:
+    """Of the largest batch of pictures as floats that a model got: inputs are noted in several steps, and never summed.
+    0 where there is none."""
+    return max((given.num_bytes for given in ledger.facts.inputs if _picture_batch(given)), default=0)
+
+
+def _picture_batch(given: InputFacts) -> bool:
+    return given.dtype == "float32" and len(given.shape) == 4 and _picture(given.shape[1:])
+
+
+def _picture(shape: Sequence[int]) -> bool:
+    """Three dimensions, channels first or last."""
+    if len(shape) != 3:
+        return False
+    return any(c in CHANNELS and min(sides) >= SIDE for c, sides in ((shape[0], shape[1:]), (shape[2], shape[:2])))
+
+
+def _collates(line: LineGroup | WorkerGroup, loader: LoaderFacts) -> bool:
+    """A line of the user's collate function: what it converts, it converts at once."""
+    span = loader.collate_span
+    if isinstance(line, WorkerGroup):
+        return line.kind == "collate"
+    ours = [at for at in line.where if span and at.file == span.file]
+    return any(own_name(at.function) == own_name(span.function) for at in ours if span)
+
+
+def _converting(line: LineGroup | WorkerGroup, marked: set[tuple[str, int]]) -> float:
+    """ns of a line; what NumPy and torch compute has no frame below it. Inclusive times of one kind nest."""
+    libraries = [({*name.split(".")[-2:]}, ns) for name, ns in line.libraries if name.startswith(LIBRARIES)]
+    named = sum(max((ns for names, ns in libraries if names & kind), default=0.0) for kind in (TO_FLOATS, NORMALISING))
+    own = line.ns * (line.own_share or 0.0) if line.where and line.where[0].place in marked else 0.0
+    return min(line.ns, named + own)
+
+
+def _ops_ns(ledger: Ledger) -> float:
+    """ns per step of ops in the data phase that copy the bytes of single pictures to floats, and that scale those."""
+    ours = [op for op in ledger.ops if op.phase == "data" and op.shapes and op.dtypes and _picture(op.shapes[0])]
+    made = [op for op in ours if op.name == "aten::copy_" and op.dtypes[:2] == ("float", "unsigned char")]
+    shapes = {tuple(sorted(op.shapes[0])) for op in made}
+    scaled = {"aten::" + name for name in SCALED}
+    scales = [op for op in ours if op.name in scaled and op.dtypes[0] in ("float", "unsigned char")]
+    return sum(op.ns for op in [*made, *(op for op in scales if tuple(sorted(op.shapes[0])) in shapes)])
+
+
+def chain(ledger: Ledger, loader: LoaderFacts) -> Chain | None:
+    """The chain that costs most beside its dearest resize: by lines, as the source has them, or by the transforms of
+    one Compose."""
+    lines = loading_lines(ledger, loader)
+    everything = sum(line.ns for line in lines)
+    if everything <= 0:
+        return None
+    known: dict[tuple[str, int], float] = {}
+    for line in lines:
+        if line.where:
+            resized = max((ns for name, ns in line.libraries if RESIZES.has(name)), default=0.0)
+            ns = resized or line.ns * (line.own_share or 0.0)  # OpenCV has no frames
+            known[line.where[0].place] = known.get(line.where[0].place, 0.0) + ns / everything
+    chains = [
+        Chain(tuple((f"line {link.line}", known[link.place]) for link in links if known.get(link.place)), True)
+        for links in ledger.facts.pictures.chains
+    ]
+    named = transforms(ledger, loader)
+    chains.append(Chain(tuple((kind, part) for kind, part in named.items() if kind in RESIZERS), False))
+    return max((each for each in chains if len(each.links) > 1), key=lambda one: one.again, default=None)
+
+
+def once(ledger: Ledger, machine: Machine, size: float) -> float:
+    """ns per step of making batches floats and normalising them at once, where they are used: at the ceilings, every
+    pass reading and writing all of it and the first one reading bytes."""
+    moved = (PASSES * 2 - AS_BYTES) * size
+    device = machine.device if ledger.device is not None else None
+    if device is not None:
+        ns = PASSES * device.launch.median + moved * 1e9 / device.copy.median
+    else:
+        pages = size / PAGE * machine.fresh_page.median
+        ns = PASSES * machine.dispatch.median + pages + moved * 1e9 / machine.byte_rate(2.0 * size, ledger.threads)
+    return batches_per_step(ledger) * ns
+
+
+def saved_as_bytes(
+    ledger: Ledger, machine: Machine, found: Wait, loading: Loading, seen: Floats
+) -> tuple[float, float]:
+    """(at least, expected) ns per step: what is spent sample by sample and what bytes are less to collate, less what
+    the whole batch takes; at least what is spent alone, the batch at half of the ceilings' rate."""
+    ns, computed = once(ledger, machine, seen.batch_bytes), loading.pipeline.cpu_ns
+    collating = _collating(ledger, machine, found, seen.batch_bytes) / computed if computed else 0.0
+    return loading.moved(0.9 * seen.share, 2 * ns), loading.moved(min(1.0, seen.share + collating), ns)
+
+
+def _collating(ledger: Ledger, machine: Machine, found: Wait, size: float) -> float:
+    """ns per step of copying three quarters of the batches at the ceiling, into fresh pages; not more than of what
+    collating took: a part of that is waiting for cores, and dispatching."""
+    less = AS_BYTES * size
+    copied = 2 * less * 1e9 / machine.byte_rate(2.0 * size, 1) + less / PAGE * machine.fresh_page.median
+    return min(batches_per_step(ledger) * copied, AS_BYTES * (found.collate_share or 0.0) * found.ns)

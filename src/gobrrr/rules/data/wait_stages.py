@@ -1,0 +1,207 @@
+"""What the usual data wait is made of: drawing indices, reading, transforming, collating, handing over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from gobrrr.ledger.loading.loader_model import HANDOVER_NS
+from gobrrr.ledger.loading.loader_stages import RECEIVING, SAMPLING, SENDING
+from gobrrr.ledger.model.ledger import Ledger, LineGroup, WorkerGroup
+from gobrrr.machine.model.machine import Machine
+from gobrrr.recording.model.facts import LoaderFacts, Span
+from gobrrr.rules.data.rare_waits import WAIT, epoch_starts, steady_wait
+from gobrrr.rules.model.cores import batches_per_step, cores_busy, crowded, first_span, worker_groups
+from gobrrr.rules.model.lines import Functions, below, own_name
+
+HALF = 0.5
+"""A part names the wait where it is half of it (SageMaker's IOBottleneck takes 50 % of the time in I/O)."""
+SATURATED = 0.8
+"""Share of the effective cores from which waiting workers wait for a core, not for a disk."""
+HARDLY_RUNS = 0.9
+"""Share of time off the processor that is waiting even where strangers have the cores: they leave a fifth of one."""
+CHEAP_ITEM = 50.0
+"""Dispatches per sample under which fetching it is indexing and stacking, no transform: TensorDataset needs 4 us per
+sample where one small op costs 1.2 us; a JPEG needs 800."""
+DEAR = 2.0
+"""Times the usual hand-over from which one is dear: those of small pictures took 1.2 to 2.1 ms where 1.5 is usual."""
+COLLATE = (Functions(("torch.utils.data._utils.collate.",)),)
+
+
+class Wait(NamedTuple):
+    """The wait for the loader in a usual step. Shares are null where nobody looked."""
+
+    loader: LoaderFacts
+    ns: float
+    collate_share: float | None
+    idle_share: float | None
+    """Part of the fetching in which its thread or process was off the processor."""
+    item_ns: float | None
+    """Fetching and collating one sample."""
+    where: tuple[Span, ...]
+    hot: tuple[tuple[str, float], ...] = ()
+    """A trace's library functions below that line, ns per step, as a Cluster has them."""
+    here_ns: float | None = None
+    """What of it lies under that line; null where nobody looked."""
+    sampling_ns: float = 0.0
+    """The main process draws the indices of the batches to come; what epochs begin with counts, rare as it is."""
+    receiving_ns: float = 0.0
+    """The main process takes in batches that workers have ready."""
+    sending_ns: float | None = None
+    """CPU time of all workers that hand their batches over, beside making them; null where nobody looked."""
+
+
+def wait(ledger: Ledger, machine: Machine) -> Wait | None:
+    """The wait of the loop's loader, None where there is none of 5 % of the step or no loader was seen."""
+    loader = ledger.facts.main_loader
+    if loader is None or ledger.wall <= 0:
+        return None
+    ns = steady_wait(ledger, machine)
+    by = _by_trace if "offline" in ledger.signals else _by_workers if loader.num_workers else _by_main
+    found = _with_own(by(ledger, machine, loader, ns), ledger, ns)
+    return found if max(found.ns, found.sampling_ns) >= WAIT * ledger.wall else None
+
+
+def _with_own(found: Wait, ledger: Ledger, ns: float) -> Wait:
+    """The wait with what the main thread itself does in it, which is no less of it where strangers have the cores."""
+    everything = sum(line.ns for line in ledger.lines if line.phase == "data")
+    mean = max(ns, min(everything, ns + epoch_starts(ledger)))  # with the starts of epochs, where those were sampled
+    sampling = mean * (_part((line.ns for line in staged_lines(ledger, SAMPLING)), everything) or 0.0)
+    receiving = ns * (_part((line.ns for line in staged_lines(ledger, RECEIVING)), everything) or 0.0)
+    groups = [group.ns for group in worker_groups(ledger, found.loader) if group.kind == SENDING]
+    sending = sum(groups) * batches_per_step(ledger) if groups else None
+    own = min(ns, max(found.ns, sampling + receiving))
+    return found._replace(ns=own, sampling_ns=sampling, receiving_ns=receiving, sending_ns=sending)
+
+
+def staged_lines(ledger: Ledger, stage: str) -> list[LineGroup]:
+    """The sampled lines of one stage of the wait, the costliest first."""
+    found = [line for line in ledger.lines if line.phase == "data" and line.stage == stage]
+    return sorted(found, key=lambda line: -line.ns)
+
+
+def cause(ledger: Ledger, machine: Machine) -> str | None:
+    """The one code that names the usual wait best; None where there is no wait."""
+    found = wait(ledger, machine)
+    if found is None:
+        return None
+    cheap = found.item_ns is not None and found.item_ns < CHEAP_ITEM * machine.dispatch.median
+    if "offline" in ledger.signals:
+        return "BRR405"  # nobody looked into the workers: that they, or the main process, are too slow is what it says
+    if found.sampling_ns >= HALF * found.ns:
+        return "BRR410"
+    if _receives(ledger, machine, found) or _sends(ledger, machine, found):
+        return "BRR411"
+    if found.loader.in_memory and found.loader.one_by_one and cheap and found.loader.batch_size:
+        return "BRR408"
+    if found.idle_share is not None and found.idle_share >= HALF:
+        return "BRR402" if found.loader.num_workers else "BRR405"
+    if found.collate_share is not None and found.collate_share >= HALF:
+        return "BRR403"
+    return "BRR401"
+
+
+def _receives(ledger: Ledger, machine: Machine, found: Wait) -> bool:
+    """Half of the wait, and more than taking over a batch of a few tensors costs anyhow: on crowded cores by CPU time,
+    for there the worker that is asked comes late."""
+    took = 1.0 if not crowded(ledger, machine) else cpu_share(staged_lines(ledger, RECEIVING))
+    dear = found.receiving_ns * (1.0 if took is None else took) >= DEAR * HANDOVER_NS * batches_per_step(ledger)
+    return dear and found.receiving_ns >= HALF * found.ns
+
+
+def cpu_share(lines: list[LineGroup]) -> float | None:
+    """Of the time of these lines on a processor; None where nobody looked."""
+    known = [line for line in lines if line.cpu_share is not None]
+    return _part((line.ns * (line.cpu_share or 0.0) for line in known), sum(line.ns for line in known))
+
+
+def _sends(ledger: Ledger, machine: Machine, found: Wait) -> bool:
+    """Workers are longer at handing a batch over than at making it. As long as one thread pickles the other one of a
+    worker may be kept from going on, which is no reading."""
+    made = [group for group in worker_groups(ledger, found.loader) if group.kind in ("getitem", "collate")]
+    batches, sending = batches_per_step(ledger), found.sending_ns or 0.0
+    cpu = batches * sum(group.ns * (1.0 if group.cpu_share is None else group.cpu_share) for group in made)
+    blocked = 0.0 if crowded(ledger, machine) else batches * sum(group.ns for group in made) - cpu
+    least = max(WAIT * ledger.wall, DEAR * HANDOVER_NS * batches)
+    return bool(made) and sending >= max(least, cpu + max(0.0, blocked - sending))
+
+
+def _by_trace(ledger: Ledger, machine: Machine, loader: LoaderFacts, ns: float) -> Wait:
+    """By the lines at which the loop waited, where the trace has any; what it is made of nobody measured."""
+    lines = [line for line in ledger.lines if line.phase == "data"]
+    if not lines:
+        return Wait(loader, ns, None, None, None, ())
+    top = lines[0]
+    here = min(ns, ns * top.ns / max(ledger.account("data_wait"), sum(line.ns for line in lines)))
+    return Wait(loader, ns, None, None, None, top.where, tuple((name, part * here) for name, part in top.hot), here)
+
+
+def _by_workers(ledger: Ledger, machine: Machine, loader: LoaderFacts, ns: float) -> Wait:
+    groups = worker_groups(ledger, loader)
+    groups = [group for group in groups if group.kind in ("getitem", "collate")]  # else it has nothing to do
+    everything = sum(group.ns for group in groups)
+    collate = _part((g.ns for g in groups if g.kind == "collate"), everything)
+    fetching = [g for g in groups if g.kind == "getitem" and g.cpu_share is not None]
+    idle = _part((g.ns * (1 - (g.cpu_share or 0.0)) for g in fetching), sum(g.ns for g in fetching))
+    busy = cores_busy(ledger)
+    if busy is not None and busy >= SATURATED * machine.effective_cores.median:
+        idle = None  # they wait for a core
+    if crowded(ledger, machine):
+        ns = min(ns, _own_wait(ledger, loader, groups, ns, idle))
+        idle = idle if idle is not None and idle >= HARDLY_RUNS else None
+    kind = "collate" if (collate or 0.0) >= HALF else "getitem"
+    top = max((g for g in groups if g.kind == kind and g.where), key=lambda g: g.ns, default=None)
+    item = everything / loader.batch_size if everything and loader.batch_size else None
+    return Wait(loader, ns, collate, idle, item, top.where if top else _defined(loader, kind))
+
+
+def _own_wait(ledger: Ledger, loader: LoaderFacts, groups: list[WorkerGroup], ns: float, idle: float | None) -> float:
+    """The wait without strangers: what a batch takes of its workers, CPU time alone unless they read, less the step's.
+
+    Workers and step that share what strangers leave of the cores wait for each other whatever they do. Where nobody
+    saw the workers, half a step of waiting is taken for theirs, less is not.
+    """
+    if idle is None:
+        return ns if ns >= HALF * ledger.wall else 0.0
+    reads = idle >= HARDLY_RUNS
+    batch = sum(group.ns * (1.0 if reads or group.cpu_share is None else group.cpu_share) for group in groups)
+    step = (ledger.facts.process_load or 0.0) * ledger.wall
+    return max(0.0, batch * batches_per_step(ledger) / loader.num_workers - step)
+
+
+def _by_main(ledger: Ledger, machine: Machine, loader: LoaderFacts, ns: float) -> Wait:
+    lines = [line for line in ledger.lines if line.phase == "data" and line.stage != SAMPLING]
+    everything = sum(line.ns for line in lines)
+    collated = [(_collating(line, loader), line) for line in lines]
+    collate = _part((part for part, _ in collated), everything)
+    idle = _part((line.ns for line in lines if line.waiting), everything)
+    if crowded(ledger, machine) and _rest_waits(ledger):
+        idle = None
+    item = ns / batches_per_step(ledger) / loader.batch_size if loader.batch_size else None
+    kind = "collate" if (collate or 0.0) >= HALF else "getitem"
+    parts = collated if kind == "collate" else [(line.ns - part, line) for part, line in collated]
+    top = max(parts, key=lambda pair: pair[0], default=None)
+    return Wait(loader, ns, collate, idle, item, top[1].where if top and top[1].where else _defined(loader, kind))
+
+
+def _rest_waits(ledger: Ledger) -> bool:
+    """What is outside the loader is off the processor as well: the whole thread waits its turn."""
+    rest = [line for line in ledger.lines if line.phase != "data"]
+    return sum(line.ns for line in rest if line.waiting) >= HALF * sum(line.ns for line in rest)
+
+
+def _part(some: Iterable[float], everything: float) -> float | None:
+    return sum(some) / everything if everything > 0 else None
+
+
+def _collating(line: LineGroup, loader: LoaderFacts) -> float:
+    """What of a line of the loader is collating: all of it below the user's collate function, else torch's own."""
+    span = loader.collate_span
+    if span and any(at.file == span.file and own_name(at.function) == own_name(span.function) for at in line.where):
+        return line.ns
+    return below(line, COLLATE)[0]
+
+
+def _defined(loader: LoaderFacts, kind: str) -> tuple[Span, ...]:
+    """Where the loader's parts are defined, where no line was sampled."""
+    return first_span(loader.collate_span if kind == "collate" else loader.dataset_span, loader.created_span)

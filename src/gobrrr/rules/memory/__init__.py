@@ -1,0 +1,1 @@
+"""Does memory grow, run out, or hold what nobody needs?"""

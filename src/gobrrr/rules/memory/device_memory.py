@@ -1,0 +1,215 @@
+"""BRR601 to BRR603: memory that grows, that runs out, and that costs more per parameter than training needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gobrrr.ledger.model.ledger import Ledger
+from gobrrr.machine.model.machine import Machine
+from gobrrr.recording.model.facts import HeldGraph
+from gobrrr.rules.model.evidence import count, ratio, size, time, worth_telling
+from gobrrr.rules.model.finding import Finding, Quantity, finding, rule
+from gobrrr.rules.model.shapes import costliest_line
+from gobrrr.units import PAGE, share
+from gobrrr.units import size as bytes_text
+
+# Without a container that was seen to grow, only much and steady growth counts: caches grow too, for a while.
+# TraceML calls 1 GiB a creep.
+CREEP_BYTES = 1 << 30
+CREEP_PER_STEP = 1 << 20
+# Steps until memory is full: a run of an hour or two makes thousands.
+FULL_SOON, FULL_LATER = 1_000, 10_000
+# Share of the limit. gpuprof warns at 90 and 97 %, TraceML at 92 and 97 %.
+PRESSURE, CRITICAL_PRESSURE = 0.90, 0.97
+SWAPPED = 64 << 20
+# Parameter, gradient and two moments in fp32 are 16 bytes; mixed precision with a 16-bit copy 18.
+BYTES_PER_PARAMETER = 18.0
+WORTH_BYTES = 16 << 20
+"""Less is nobody's concern, whatever it is per parameter."""
+
+
+@rule("BRR601", "memory-grows", "memory")
+def memory_grows(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """A container that keeps tensors with their graphs, or memory that rises with every step."""
+    there = ledger.device_memory
+    growth = max(0.0, ledger.facts.rss_growth_per_step or 0.0, (there.growth_per_step or 0.0) if there else 0.0)
+    held = max(
+        (graph for graph in ledger.facts.held_graphs if graph.growth_per_step >= 0.5),
+        key=lambda graph: graph.growth_per_step,
+        default=None,
+    )
+    creeps = growth >= CREEP_PER_STEP and growth * max(ledger.step.count, FULL_SOON if there else 0) >= CREEP_BYTES
+    if held is None and not creeps:
+        return
+    pages = growth / PAGE * machine.fresh_page.median
+    if ledger.device is not None:  # its own memory has no pages, and what the host touches beside it costs nothing
+        on_host = max(0.0, ledger.facts.rss_growth_per_step or 0.0)
+        pages = min(on_host / PAGE * machine.fresh_page.median, ledger.device.starved_ns)
+    # What is kept cannot be used again: every page of it is a fresh one. A graph that grows makes backward longer too.
+    drift = max(0.0, ledger.step.drift) if held else 0.0
+    longer = drift / (1 + drift) * ledger.wall  # of the last third's step, the part that the first third's had not
+    freed = (ledger.facts.minor_faults_per_step or 0.0) * machine.fresh_page.high * 1.3
+    left = _left(ledger, machine)
+    yield finding(
+        "BRR601",
+        ledger,
+        low=0.3 * pages,
+        expected=0.8 * pages + 0.4 * longer,
+        ceiling=max(pages, freed) + longer + _written(ledger, held) + (ledger.facts.gc_ns_per_step or 0.0),
+        message=_what_grows(held, growth) + _until_full(left, growth),
+        advice="Keep numbers, not tensors with a graph: loss.item() or loss.detach()."
+        if held
+        else "Look for what the loop keeps from step to step: lists, caches, hooks, state carried without detach().",
+        where=(held.span,) if held and held.span else costliest_line(ledger.ops),
+        evidence={
+            "growth_per_step": size(growth),
+            "steps_until_full": count(left / growth if growth else 0),
+            "entries_per_step": count(held.growth_per_step if held else 0),
+            "drift_of_the_step": ratio(ledger.step.drift),
+            "fresh_pages": time(pages),
+        },
+        cost_bytes=round(growth) or None,
+        confidence="measured" if held else "inferred",
+        level=_urgency(left, growth),
+    )
+
+
+def _written(ledger: Ledger, held: HeldGraph | None) -> float:
+    """What ops below the line that keeps their results spend above their floors: on memory that is never warm."""
+    if held is None or held.span is None:
+        return 0.0
+    place = held.span.place
+    below = [op for op in ledger.ops if any(span.place == place for span in op.where)]
+    return sum(max(0.0, op.ns - op.floor_ns) for op in below)
+
+
+def _what_grows(held: HeldGraph | None, growth: float) -> str:
+    rate = f"{bytes_text(growth)} per step"
+    if held is None:
+        return f"Memory grows by {rate}"
+    return (
+        f"{held.name} keeps {held.length} tensors with their graphs and grows by {held.growth_per_step:.0f} per step"
+        + (f" ({rate})" if growth else "")
+    )
+
+
+def _left(ledger: Ledger, machine: Machine) -> float:
+    there = ledger.device_memory
+    if there is not None:
+        return float(max(0, (there.capacity or there.peak) - there.peak))
+    limit = ledger.facts.memory_limit or machine.memory_bytes
+    return max(0.0, float(limit - (ledger.facts.rss_bytes or 0)))
+
+
+def _until_full(left: float, growth: float) -> str:
+    return f": full after {left / growth:,.0f} more steps" if growth and left / growth < FULL_LATER else ""
+
+
+def _urgency(left: float, growth: float) -> str | None:
+    """Critical where memory is full within a thousand steps, warning within ten thousand; else by the time it costs."""
+    steps = left / growth if growth else float("inf")
+    return "critical" if steps < FULL_SOON else "warning" if steps < FULL_LATER else None
+
+
+@rule(
+    "BRR602", "memory-pressure", "memory",
+    remedies=("bf16_autocast", "activation_checkpointing", "compile_memory_budget"),
+)  # fmt: skip
+def memory_pressure(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """Peak memory near the limit, swap in use, or an allocator that must ask the driver in every step: the next larger
+    batch dies, or this one crawls."""
+    peak, limit = peak_and_limit(ledger, machine)
+    part = peak / limit if limit else 0.0
+    swapped = (ledger.facts.swap_used or 0) >= SWAPPED
+    stalled = _stalled(ledger)
+    if part < PRESSURE and not swapped and not worth_telling(ledger, stalled):
+        return
+    there = ledger.device_memory
+    yield finding(
+        "BRR602",
+        ledger,
+        low=0.3 * stalled,
+        expected=0.8 * stalled,
+        ceiling=0.5 * ledger.wall if swapped else stalled,
+        message=f"Peak memory is {bytes_text(peak)}"
+        + (f", {share(part)} of the {bytes_text(limit)} there are" if limit else "")
+        + (f", and {bytes_text(ledger.facts.swap_used or 0)} of this process lie in swap" if swapped else "")
+        + _asked(ledger, stalled),
+        advice="Take a smaller micro-batch with accumulation, checkpoint activations, or free what is not used.",
+        where=there.where if there else (),
+        evidence={
+            "peak": size(peak),
+            "limit": size(limit),
+            "share": ratio(part),
+            "stalled": time(stalled),
+            **_largest(ledger),
+        },
+        cost_bytes=peak,
+        confidence="measured",
+        level="critical" if part >= CRITICAL_PRESSURE or swapped else "warning",
+    )
+
+
+def _asked(ledger: Ledger, stalled: float) -> str:
+    there = ledger.device_memory
+    if there is None or not stalled:
+        return ""
+    return (
+        f"; {there.driver_calls:.0f} call{'s'[: there.driver_calls >= 1.5]} to the driver for memory stall every step"
+    )
+
+
+def peak_and_limit(ledger: Ledger, machine: Machine) -> tuple[int, int]:
+    """Bytes, of the accelerator where one works; 0 where unknown."""
+    if ledger.device is None:
+        return ledger.facts.peak_rss_bytes or ledger.memory.peak or 0, ledger.facts.memory_limit or machine.memory_bytes
+    there = ledger.device.memory
+    known = machine.device.memory_bytes if machine.device else 0
+    if there is not None:
+        return there.peak, known if there.capacity is None else there.capacity
+    return ledger.memory.peak or 0, known
+
+
+def _stalled(ledger: Ledger) -> float:
+    """Idle of the device while the allocator asks the driver, in steps that all do so."""
+    there = ledger.device_memory
+    if ledger.device is None or there is None or there.driver_calls < 1:
+        return 0.0
+    return dict(ledger.device.idle_by_cause).get("allocator", 0.0)
+
+
+def _largest(ledger: Ledger) -> dict[str, Quantity]:
+    return {name: size(held) for name, held in ledger.memory.alive_at_peak[:3]}
+
+
+@rule("BRR603", "bytes-per-parameter", "memory", needs={"facts"})
+def bytes_per_parameter(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """Parameters, gradients and optimizer state above what mixed-precision Adam needs."""
+    memory = ledger.memory
+    each = memory.bytes_per_parameter or 0.0
+    held = sum(part or 0 for part in (memory.parameters, memory.gradients, memory.optimizer_state))
+    if each <= BYTES_PER_PARAMETER * 1.02 or not held:
+        return
+    spare = round(held * (1 - BYTES_PER_PARAMETER / each))
+    if spare < WORTH_BYTES:
+        return
+    yield finding(
+        "BRR603",
+        ledger,
+        low=0.0,
+        expected=0.0,
+        ceiling=0.0,
+        message=f"Training holds {each:.1f} bytes per parameter; mixed-precision Adam needs 16 to 18: "
+        f"{bytes_text(spare)} more than that",
+        advice="Look for double-precision state, amsgrad, or a second copy of the parameters.",
+        where=tuple(o.span for o in ledger.facts.optimizers[:1] if o.span),
+        evidence={
+            "bytes_per_parameter": Quantity(round(each, 1), "B"),
+            "parameters": size(memory.parameters or 0),
+            "gradients": size(memory.gradients or 0),
+            "optimizer_state": size(memory.optimizer_state or 0),
+        },
+        cost_bytes=spare,
+        confidence="measured",
+        level="note",
+    )

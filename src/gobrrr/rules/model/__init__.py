@@ -1,0 +1,1 @@
+"""How is a Finding made, and which helpers do rules share?"""

@@ -1,0 +1,1 @@
+"""How much do the host and torch itself cost?"""

@@ -1,0 +1,392 @@
+"""BRR311 and BRR312: what a step does beside training, whatever it is: evaluation, a second model, a metric."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+
+from gobrrr.ledger.model.ledger import HostGroup, Ledger, LineGroup, OpGroup, OtherLoop
+from gobrrr.ledger.steps.other_loops import own_share
+from gobrrr.machine.model.machine import Machine
+from gobrrr.recording.model.facts import Span
+from gobrrr.rules.model.evidence import SLOWED, ratio, slowed, time
+from gobrrr.rules.model.finding import Finding, finding, rule, whole
+from gobrrr.rules.model.lines import Functions, body, is_rare, own_name
+from gobrrr.rules.model.views import everything
+from gobrrr.rules.overhead.small_op_loops import NEAR
+from gobrrr.units import duration, share
+
+HOLDS = 0.10
+"""Share of the step from which a line is named (TraceML warns at 10 %)."""
+WHOLLY = 0.95
+"""Share of a loop that must lie between steps for what it waits for its loader to be told of them."""
+ALL = 0.9
+"""Share of a step that trains nothing from which a line is the step itself."""
+HARDLY = 0.02
+"""Share of a line's time in gradients, updates or the loader up to which it has no part in training: clocks and places
+of neighbouring ops are off by as much."""
+MODEL_ADVICE = (
+    "What makes targets or features may compute no more than is read (a backbone ends at the last layer that is used), "
+    "and keep what comes again. All else: "
+)
+INPUT_ADVICE = (
+    "What makes the model's input may be made once where it comes again, or by the loader's workers. All else: "
+)
+UPDATING = (Functions(("torch.nn.utils.clip_grad.", "torch.amp.grad_scaler.", "torch.optim.")),)
+GRADIENT_OPS = ("aten::_foreach_norm", "aten::linalg_vector_norm", "aten::_foreach_mul_", "aten::_foreach_clamp_")
+FORWARDS = "forwards of "
+"""How ledger.stepstats names a loop of forwards."""
+BACKWARDS = "5:"
+"""How the word of a loop of backward passes begins (recording.steps)."""
+
+
+@dataclass
+class Node:
+    """A user line as it was reached: what ran at it and below it. ns per step."""
+
+    where: tuple[Span, ...] = ()
+    ns: float = 0.0
+    """Outside backward, updates and the loader."""
+    forward: float = 0.0
+    """Of that in modules."""
+    training: float = 0.0
+    """Backward of what ran here, updates, and the loader."""
+    groups: list[OpGroup | HostGroup] = field(default_factory=list)
+    children: dict[tuple[str, int], Node] = field(default_factory=dict)
+
+
+@rule("BRR311", "work-beside-training", "host", needs={"plain"})
+def work_beside_training(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """A line, with what it calls, that holds a tenth of the step and has no part in forward, backward or update; and
+    what holds the training up before an evaluation between its steps, or once it has made its last forward."""
+    yield from _around_forwards(ledger)
+    for node, ns in _beside(ledger) if {"ops", "stacks"} <= ledger.signals else ():
+        if _evaluates(ledger, node) or (node.forward == 0 and _updates_by_hand(ledger)):
+            continue
+        if ledger.step.kind != "training" and ns > ALL * ledger.wall:
+            continue  # beside nothing: it is what the loop is for
+        rare = is_rare(ledger, _sampled(ledger, node))
+        step, of = whole(ledger, rare), "the mean step" if rare else "the step"
+        ns *= step / ledger.wall
+        is_model = node.forward > 0.5 * node.ns
+        yield finding(
+            "BRR311",
+            ledger,
+            low=0.0,
+            expected=0.5 * ns,
+            ceiling=ns,
+            message=f"{duration(ns)} ({share(ns / step)} of {of}) go into this line and what it calls: "
+            + (
+                "what gets no gradient has no part in forward, backward, update or loading"
+                if is_model
+                else "it gets no gradient, and lies outside of modules, update and loading"
+            ),
+            advice=(MODEL_ADVICE if is_model else INPUT_ADVICE)
+            + "Do it less often, on less, once before the loop, or beside it in another process.",
+            where=node.where,
+            evidence={"time": time(ns), "in_modules": ratio(node.forward / node.ns if node.ns else 0.0)},
+            of=node.groups,
+            holds=ns,
+            bound=_bound(ledger, node),
+            both=True,
+            rare=rare,
+            level="note" if slowed(ledger) > SLOWED and ns < HOLDS * step * slowed(ledger) else None,
+        )
+
+
+@rule("BRR312", "forwards-without-update", "host", needs={"plain"})
+def evaluates_often(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """Evaluation in every step, or so much of it between steps that training waits for it."""
+    inside = [(node, ns) for node, ns in _beside(ledger) if _evaluates(ledger, node)] if _looked(ledger) else []
+    for node, ns in inside:
+        rare = is_rare(ledger, _sampled(ledger, node))
+        step, of = whole(ledger, rare), "the mean step" if rare else "every step"
+        ns *= step / ledger.wall
+        yield finding(
+            "BRR312",
+            ledger,
+            low=0.3 * ns,
+            expected=0.75 * ns,
+            ceiling=ns,
+            message=f"{duration(ns)} ({share(ns / step)}) of {of} are forwards of the model that no backward follows, "
+            "at this line and below",
+            advice="Evaluate every few hundred steps or once an epoch, on a part of the data, and in larger batches.",
+            where=node.where,
+            evidence={"time": time(ns)},
+            of=node.groups,
+            holds=ns,
+            bound=_bound(ledger, node),
+            both=True,
+            rare=rare,
+        )
+    if not inside:
+        yield from _between_steps(ledger)
+
+
+def _between_steps(ledger: Ledger) -> Iterator[Finding]:
+    """Forwards between the updates that are a loop of their own. A rollout of reinforcement learning looks alike; a
+    test after the last update lies between none."""
+    most = max(_loops(ledger), key=lambda loop: _made(ledger, loop), default=None)
+    if most is not None and _made(ledger, most) >= 2 * HOLDS:
+        yield _forwards(ledger, most)
+
+
+def _around_forwards(ledger: Ledger) -> Iterator[Finding]:
+    for part, tells in ((_after, _what_follows), (_before, _what_precedes)):
+        most = max(_loops(ledger), key=partial(part, ledger), default=None)
+        if most is not None and part(ledger, most) >= 2 * HOLDS:
+            yield tells(ledger, most)
+
+
+def _loops(ledger: Ledger) -> list[OtherLoop]:
+    """Of forwards, beside a training of which something was seen."""
+    trains = ledger.step.kind == "training" and own_share(ledger.loops) > 0
+    return [loop for loop in ledger.loops if loop.name.startswith(FORWARDS)] if trains else []
+
+
+def _after(ledger: Ledger, loop: OtherLoop) -> float:
+    """Of the watched time, what comes after its forwards; where a device works it may be theirs, waited for."""
+    return loop.after if ledger.device is None else 0.0
+
+
+def _before(ledger: Ledger, loop: OtherLoop) -> float:
+    """Of the watched time, what comes before its forwards; where a device works it may be the update's, waited for."""
+    return loop.before if ledger.device is None else 0.0
+
+
+def _made(ledger: Ledger, loop: OtherLoop) -> float:
+    return loop.between - _after(ledger, loop) - _before(ledger, loop)
+
+
+def _per_update(ledger: Ledger, part: float) -> float:
+    """ns of a share of the watched time for each step of the main loop."""
+    return part / own_share(ledger.loops) * ledger.step.mean_ns
+
+
+def _at(ledger: Ledger, loop: OtherLoop) -> tuple[Span, ...]:
+    span = loop.where or ledger.facts.eval_span
+    return (span,) if span else ()
+
+
+def _forwards(ledger: Ledger, loop: OtherLoop) -> Finding:
+    part = _made(ledger, loop)
+    cost, waits = _per_update(ledger, part), loop.waits * (loop.between > WHOLLY * loop.share)
+    return finding(
+        "BRR312",
+        ledger,
+        low=0.0,
+        expected=0.5 * cost,  # of the mean step: these forwards lie between the steps that were timed
+        ceiling=cost,
+        message=f"a loop around {loop.name} without an update takes {share(part)} of the watched time, all "
+        f"that it does between steps included: {duration(cost)} for each of {loop.beside or ledger.step.count} updates"
+        + (f", {duration(waits * cost)} of that waiting for its loader" if waits >= HOLDS else ""),
+        advice="If they evaluate, do it less often, on a part of the data or in larger batches (under no_grad they fit)"
+        + (", and load ahead there too (num_workers)" if waits >= HOLDS else "")
+        + "; if they act, act in larger batches, in which a simulator too makes many steps at once.",
+        where=_at(ledger, loop),
+        evidence={
+            "share": ratio(part),
+            "per_update": time(cost),
+            "waiting_for_its_loader": time(waits * cost),
+        },
+        of=(),
+        confidence="inferred",
+        between=True,
+    )
+
+
+def _what_follows(ledger: Ledger, loop: OtherLoop) -> Finding:
+    return _aside(
+        ledger, loop, loop.after, "the last of the forwards that no update follows and the step with which training "
+        "goes on", "See what comes after them (a checkpoint, a plot, a metric over all of it)",
+    )  # fmt: skip
+
+
+def _what_precedes(ledger: Ledger, loop: OtherLoop) -> Finding:
+    return _aside(
+        ledger, loop, loop.before, "an update and the first of the forwards that none follows",
+        "See what comes before them (histograms, a log, a copy of the weights)",
+    )  # fmt: skip
+
+
+def _aside(ledger: Ledger, loop: OtherLoop, part: float, between: str, look: str) -> Finding:
+    cost = _per_update(ledger, part)
+    kind = loop.name.removeprefix(FORWARDS)
+    return finding(
+        "BRR311",
+        ledger,
+        low=0.0,
+        expected=0.5 * cost,
+        ceiling=cost,
+        message=f"{share(part)} of the watched time lies between {between} ({kind}): {duration(cost)} for each of "
+        f"{loop.beside or ledger.step.count} updates",
+        advice=f"{look}: do it less often, or beside the training in a thread or process.",
+        where=_at(ledger, loop),
+        evidence={"share": ratio(part), "per_update": time(cost)},
+        of=(),
+        confidence="inferred",
+        between=True,
+    )
+
+
+def _updates_by_hand(ledger: Ledger) -> bool:
+    """No optimizer ends its steps: any line may be the update."""
+    return ledger.step.loop.startswith(BACKWARDS)
+
+
+def _looked(ledger: Ledger) -> bool:
+    return {"ops", "stacks"} <= ledger.signals and ledger.step.kind == "training"
+
+
+def _beside(ledger: Ledger) -> list[tuple[Node, float]]:
+    """Lines of weight that have no part in training, the outermost each, with their inclusive time; costliest first.
+    Where a device works that is what it does for them and for how long it idles at them."""
+    if "offline" in ledger.signals:
+        return []
+    found = [(node, _time(ledger, node)) for node in _joined(_pure(ledger, _tree(ledger)))]
+    return sorted(((n, ns) for n, ns in found if ns >= HOLDS * ledger.wall), key=lambda pair: -pair[1])
+
+
+def _tree(ledger: Ledger) -> Node:
+    """User lines by who called them, the program's first line outermost."""
+    root = Node()
+    for group in everything(ledger):
+        node, where = root, group.where
+        for depth in range(len(where) - 1, -1, -1):
+            place = (where[depth].file, where[depth].line)
+            node = node.children.setdefault(place, Node(where[depth:]))
+            _add(node, group, ledger.step.kind == "training")
+    return root
+
+
+def _add(node: Node, group: OpGroup | HostGroup, trains: bool) -> None:
+    if group.phase in ("backward", "optimizer", "data"):
+        node.training += group.ns
+        return
+    node.ns += group.ns
+    node.groups.append(group)
+    if group.phase == "forward":
+        node.forward += group.ns
+        node.training += 0.0 if trains else group.ns  # the forward is the step
+
+
+def _pure(ledger: Ledger, node: Node) -> Iterator[list[Node]]:
+    """Siblings, one function's lines each time, that have no part in training; what only forwards is not opened."""
+    pure: dict[tuple[str, str], list[Node]] = defaultdict(list)
+    for child in node.children.values():
+        if child.training <= HARDLY * child.ns and not _trains(ledger, child):
+            if not _updates(ledger, child) and not _is_layer(child, node):
+                pure[(child.where[0].file, child.where[0].function)].append(child)
+        elif child.forward < (1 - HARDLY) * child.ns and not _makes_output(ledger, child, node):
+            yield from _pure(ledger, child)
+    yield from pure.values()
+
+
+def _is_layer(child: Node, node: Node) -> bool:
+    """Part of the forward of what its caller trains: a layer that gets no gradient, such as one that normalises."""
+    forwards = own_name(child.where[0].function) == "forward" and child.forward >= (1 - HARDLY) * child.ns
+    return forwards and node.forward > 0 and node.training > HARDLY * node.ns
+
+
+def _makes_output(ledger: Ledger, child: Node, node: Node) -> bool:
+    """Where the forward is the step, what a call of the loop does around it makes its output, as a policy samples its
+    action: only the loop's own lines stand beside it. What holds all but a tenth of its caller leads to the loop."""
+    siblings = sum(other.ns for other in node.children.values())
+    return ledger.step.kind != "training" and child.ns < (1 - HOLDS) * siblings
+
+
+def _joined(siblings: Iterable[list[Node]]) -> Iterator[Node]:
+    """Neighbouring lines as one, at the costliest of them: a few lines of an evaluation are one thing."""
+    for nodes in siblings:
+        cluster: list[Node] = []
+        for node in sorted(nodes, key=lambda node: (node.where[0].file, node.where[0].line)):
+            if cluster and not _near(cluster[-1].where[0], node.where[0]):
+                yield _one(cluster)
+                cluster = []
+            cluster.append(node)
+        if cluster:
+            yield _one(cluster)
+
+
+def _near(one: Span, other: Span) -> bool:
+    return one.file == other.file and 0 <= other.line - one.line <= NEAR
+
+
+def _one(nodes: list[Node]) -> Node:
+    top = max(nodes, key=lambda node: node.ns)
+    groups = [group for node in nodes for group in node.groups]
+    return Node(top.where, sum(n.ns for n in nodes), sum(n.forward for n in nodes), sum(n.training for n in nodes),
+                groups, {(n.where[0].file, n.where[0].line): n for n in nodes})  # fmt: skip
+
+
+def _updates(ledger: Ledger, node: Node) -> bool:
+    """Clipping, scaling and what else belongs to the update."""
+    ops = sum(g.ns for g in node.groups if isinstance(g, OpGroup))
+    named = sum(g.ns for g in node.groups if isinstance(g, OpGroup) and g.name in GRADIENT_OPS)
+    below = sum(line.ns for line in body(ledger) if _within(line.where, (node,)) and _of_update(line.libraries))
+    return named > 0.5 * ops > 0 or below > 0.5 * node.ns
+
+
+def _of_update(libraries: tuple[tuple[str, float], ...]) -> bool:
+    return any(kind.has(name) for name, _ in libraries for kind in UPDATING)
+
+
+def _time(ledger: Ledger, node: Node) -> float:
+    """As sampled in plain steps, where lines were: the profile makes Python longer than it is. What a device does
+    meanwhile no sample says."""
+    if ledger.device is not None:
+        return node.ns
+    sampled = sum(line.ns for line in _sampled(ledger, node))
+    return min(sampled, ledger.wall) if sampled else node.ns
+
+
+def _sampled(ledger: Ledger, node: Node) -> list[LineGroup]:
+    """Sampled lines at a node and below it."""
+    lines = node.children.values() if node.children else ()
+    return [line for line in body(ledger) if line.phase != "optimizer" and _within(line.where, (*lines, node))]
+
+
+def _within(where: tuple[Span, ...], nodes: Iterable[Node]) -> bool:
+    places = {(node.where[0].file, node.where[0].line) for node in nodes if node.where}
+    return any(span.place in places for span in where)
+
+
+def _evaluates(ledger: Ledger, node: Node) -> bool:
+    """Most of it is forwards, and not of a second model, called here, while the first one is called elsewhere; nor of a
+    frozen one that the loss compares with as well: it makes targets (VGG's features of the content and of the output).
+    """
+    if node.forward <= 0.5 * node.ns:
+        return False
+    lines = {span.place for group in node.groups for span in group.where}
+    called = [m for m in ledger.facts.modules if m.span and m.calls_per_step]
+    models = [m for m in called if m.num_params]
+    here = [m for m in models if m.span and m.span.place in lines]
+    if not here and any(m.span and m.span.place in lines for m in called):
+        return False  # modules without weights: an augmentation, a transform
+    compares = any(m.calls_per_step > 1.5 and not m.trainable_params for m in models)
+    return not compares if not here else len(here) == len(models)
+
+
+def _trains(ledger: Ledger, node: Node) -> bool:
+    """Whether the step's own forward is in here: all models that train are called at these lines, no more often than
+    backward. Behind a frozen trunk the gradients of a small head are next to nothing."""
+    lines = {span.place for group in node.groups for span in group.where}
+    called = [m for m in ledger.facts.modules if m.span and m.calls_per_step and m.trainable_params and m.grad_enabled]
+    often = max((m.calls_per_step for m in called), default=0.0)
+    here = all(m.span is not None and m.span.place in lines for m in called)
+    return ledger.step.kind == "training" and bool(called) and here and often <= max(1, ledger.step.backwards) + 0.5
+
+
+def _bound(ledger: Ledger, node: Node) -> str:
+    """Where its time lies: in work that ops do, in torch's own cost for them, or between them. Where a device works, it
+    idles for as long as the host is in an op."""
+    between = sum(group.ns for group in node.groups if isinstance(group, HostGroup))
+    ops = [group for group in node.groups if isinstance(group, OpGroup)]
+    kernels = {id(op) for op in ledger.device_ops}
+    dispatch = sum(op.ns if kernels and id(op) not in kernels else op.dispatch_ns for op in ops)
+    if between + dispatch >= 0.5 * node.ns:
+        return "host" if between >= dispatch else "overhead"
+    by_bytes = sum(g.ns for g in node.groups if isinstance(g, OpGroup) and g.bound == "bandwidth")
+    return "bandwidth" if by_bytes > 0.5 * (node.ns - between) else "compute"

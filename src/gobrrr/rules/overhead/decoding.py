@@ -1,0 +1,109 @@
+"""BRR314: a sequence that is read from its beginning for every token that it grows by."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Iterator
+from math import prod
+from typing import NamedTuple
+
+from gobrrr.ledger.model.ledger import Ledger, StepStats
+from gobrrr.machine.model.machine import Machine
+from gobrrr.recording.model.facts import Span
+from gobrrr.rules.model.evidence import count, time, worth_telling
+from gobrrr.rules.model.finding import Finding, finding, rule
+from gobrrr.rules.model.views import host_side
+from gobrrr.units import duration
+
+EMBEDDING = "aten::embedding"
+FEWEST = 3
+"""Steps in a row whose inputs grow by one: two may be chance."""
+GROWS = 0.1
+"""Of the median step, what the last third's is longer than the first third's where steps grow (proposed)."""
+TREND = 30
+"""Steps from which their growth is told: eleven on a crowded machine were a trend (proposed)."""
+SHORTEST = 8
+"""Tokens from which on reading them again is told."""
+
+
+class Growing(NamedTuple):
+    """A sequence that grew in the recorded steps."""
+
+    where: tuple[Span, ...]
+    lengths: frozenset[int]
+    rows: int
+    """Sequences that grow side by side."""
+    seen: bool
+    """Whether what the model was given was seen to be what it had before and one more."""
+
+    @property
+    def sizes(self) -> frozenset[int]:
+        """Dimensions by which an op is known to work on all tokens: linear layers have those of all rows as one."""
+        return self.lengths | {self.rows * length for length in self.lengths}
+
+    @property
+    def length(self) -> float:
+        """The mean of what was recorded."""
+        return sum(self.lengths) / len(self.lengths)
+
+
+@rule("BRR314", "decoding-without-cache", "compute", needs={"plain", "ops", "shapes"}, on_device=True)
+def decoding_without_cache(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """Generation that hands the model all tokens so far in every step, and uses the last one's output."""
+    grown = growing(host_side(ledger))
+    if ledger.step.kind != "inference" or grown is None:
+        return
+    ops = [op for op in ledger.ops if any(set(shape) & grown.sizes for shape in op.shapes)]
+    spent = sum(max(0.0, op.ns - op.dispatch_ns) for op in ops)
+    again = spent * (1 - 1 / grown.length) + longer(ledger.step)
+    if not worth_telling(ledger, 0.7 * again):
+        return
+    shortest, longest = min(grown.lengths), max(grown.lengths)
+    module = max(
+        (module for module in ledger.facts.modules if module.calls_per_step and module.span),
+        key=lambda module: module.num_params, default=None,
+    )  # fmt: skip
+    yield finding(
+        "BRR314",
+        ledger,
+        low=0.2 * again if grown.seen else 0.0,
+        expected=0.7 * again,
+        ceiling=again,
+        message=f"Every step hands the model one token more, {shortest} to {longest} in those that were recorded: "
+        f"{duration(again)} per step, on average over all that were timed, are tokens that it had read before",
+        advice="Keep keys and values of what was read (use_cache=True, past_key_values), and hand over the new token "
+        "alone.",
+        where=(module.span,) if module and module.span else grown.where,
+        evidence={"read_again": time(again), "shortest": count(shortest), "longest": count(longest)},
+        of=ops,
+        confidence="derived" if grown.seen else "inferred",
+    )
+
+
+def longer(step: StepStats) -> float:
+    """ns by which the mean step is longer than the median one because steps take longer and longer: of 15 ms at the 50
+    tokens that were recorded and 18 on average over 204, keys and values saved 12. No more than the drift allows for:
+    single slow steps do not count."""
+    allowed = step.drift / 2 * step.plain_wall_ns if step.drift > GROWS and step.count >= TREND else 0.0
+    return max(0.0, min(step.mean_ns - step.plain_wall_ns, allowed))
+
+
+def growing(ledger: Ledger) -> Growing | None:
+    """The indices of an embedding that are one longer each time that their length is another, and as often each; not
+    where what the model was given was seen to begin otherwise each time."""
+    places: dict[tuple[tuple[Span, ...], int], dict[int, float]] = defaultdict(dict)
+    for op in sorted(ledger.named(EMBEDDING), key=lambda op: op.order):
+        if len(op.shapes) > 1 and op.shapes[1]:
+            *batch, length = op.shapes[1]
+            lengths = places[op.where, prod(batch)]
+            lengths[length] = lengths.get(length, 0.0) + op.calls
+    extends = [given.extends for given in ledger.facts.inputs if given.extends is not None]
+    if not all(extends):
+        return None  # other texts each time, in the order of their lengths
+    for (where, rows), lengths in places.items():
+        grows = len(lengths) >= FEWEST and all(b == a + 1 for a, b in itertools.pairwise(lengths))
+        found = Growing(where, frozenset(lengths), rows, bool(extends))
+        if grows and max(lengths.values()) <= 1.5 * min(lengths.values()) and found.length >= SHORTEST:
+            return found
+    return None

@@ -1,0 +1,351 @@
+"""BRR302 to BRR306: Python and library code that runs inside the step, charged to the user's line."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from gobrrr.ledger.model.ledger import HostGroup, Ledger, LineGroup
+from gobrrr.machine.model.machine import Machine
+from gobrrr.recording.model.facts import Span
+from gobrrr.recording.trace_files.stack_lines import BUILT_IN
+from gobrrr.rules.data.rare_waits import rest_varies
+from gobrrr.rules.model.cores import recovers
+from gobrrr.rules.model.evidence import count, per_step, time, worth_telling
+from gobrrr.rules.model.finding import TINY, Finding, Quantity, finding, rule
+from gobrrr.rules.model.lines import (
+    COPYING,
+    FORMATTING,
+    SAMPLING,
+    WRITING,
+    Functions,
+    Spent,
+    at,
+    averaged,
+    below,
+    body,
+    brief_name,
+    by_hand,
+    claimed,
+    collecting,
+    loop_line,
+    own_name,
+    spent,
+    telling,
+    told_path,
+    writes,
+)
+from gobrrr.rules.model.lines import WAITING as WAITS
+from gobrrr.rules.model.shapes import Key, key, total
+from gobrrr.rules.model.views import idle_at
+from gobrrr.rules.overhead.small_op_loops import NEAR, loops
+from gobrrr.rules.overhead.waits import standing, stands
+from gobrrr.rules.sync.waits_for_host import between_launches, launches
+from gobrrr.units import duration, share
+
+IN_STEP = 0.05
+"""Share of the step that code between ops must take (diagnosis G2)."""
+ENGINE = (Functions(("torch.autograd.",)), Functions(("torch._tensor.",), frozenset({"backward"})))
+MOSTLY = 0.5
+"""Share of a line's time that Python must have for its ops to be part of the same work."""
+PYTHON = "Do it on whole tensors, less often, or after the loop; keep results as tensors till they are read."
+LIBRARY = "Do it ahead of the step (in loader workers, once for all), on the device, or with a faster library."
+MODULES = "It is what calling modules costs: torch.compile{graphs} or a larger batch; fewer, larger modules."
+WAITING = "Nothing computes here: take the wait for a timer, a lock, a file or another process out of the step."
+ENOUGH = 10
+"""Samples of a line from which the function is named that most of them saw (proposed): with five of ten, half or more
+is a matter of chance."""
+CROWD = 0.01
+"""Lines below this share of the step do not make a cluster."""
+
+
+class Cluster(NamedTuple):
+    """Neighbouring lines of one function that keep the main thread busy between ops; ns per step."""
+
+    where: tuple[Span, ...]
+    ns: float
+    with_ops_ns: float
+    library: str
+    """The function of a library that has most of it, if any."""
+    num_lines: int
+    hot: tuple[tuple[str, float], ...] = ()
+    """A trace's library functions below the costliest line: the one that has most, what it calls; ns per step."""
+    in_model: float = 0.0
+    """Of `ns` inside calls of modules: what they cost beside their ops."""
+
+    error: float = SAMPLING
+    """Of `ns`, as a share; a trace has no samples."""
+
+    @property
+    def most(self) -> float:
+        """What doing without these lines saves: their ops too, unless they are mostly ops (a call of the model)."""
+        own = (1 + self.error) * self.ns
+        return max(own, self.with_ops_ns) if self.ns >= MOSTLY * self.with_ops_ns else own
+
+
+@rule("BRR302", "python-in-step", "host", needs={"plain", "ops"})
+def python_in_step(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """Python or library work of the user between ops that no more specific rule explains."""
+    # A trace names a function by its first line, or by the one where it was when the profiler began.
+    here = "in this function" if "offline" in ledger.signals else "at this line"
+    for found in _clusters(ledger, machine):
+        if found.ns < IN_STEP * ledger.wall or not worth_telling(ledger, 0.7 * found.ns):
+            continue
+        library = f" in {brief_name(found.library)}" if found.library else ""
+        ops = f", {duration(found.most)} with its ops" if found.most == found.with_ops_ns else ""
+        yield finding(
+            "BRR302",
+            ledger,
+            low=0.3 * found.ns,
+            expected=0.7 * found.ns,
+            ceiling=found.most,
+            message=f"{duration(found.ns)} ({share(found.ns / ledger.wall)} of the step{ops}) is Python{library} "
+            f"{here}, while no op runs{told_path(found.hot, found.ns)}",
+            advice=_advice(found, ledger),
+            where=found.where,
+            evidence={
+                "python_time": time(found.ns),
+                "with_ops": time(found.with_ops_ns),
+                "lines": count(found.num_lines),
+            },
+        )
+
+
+def _advice(found: Cluster, ledger: Ledger) -> str:
+    if found.in_model >= MOSTLY * found.ns:
+        return MODULES.format(graphs=", CUDA graphs" if ledger.device else "")
+    if not found.hot:
+        return WAITING if any(kind.has(found.library) for kind in WAITS) else PYTHON
+    return WAITING if found.hot[0][0].startswith(BUILT_IN) else LIBRARY
+
+
+def _clusters(ledger: Ledger, machine: Machine) -> list[Cluster]:
+    """Busy lines, joined where they are neighbours in one function, costliest first."""
+    taken = claimed(ledger) | {line for loop in loops(ledger, machine) for line in loop.lines}
+    groups: dict[Key, list[HostGroup]] = defaultdict(list)
+    for group in between_launches(ledger)[1] if launches(ledger) else ledger.host:
+        place = key(group.where)
+        if place is not None and group.phase not in ("data", "optimizer") and place not in taken:
+            groups[place].append(group)
+    lines = {place: _line(ledger, machine, place, there) for place, there in groups.items()}
+    busy = sorted(place for place, line in lines.items() if line.ns >= CROWD * ledger.wall)
+    joined: list[list[Cluster]] = []
+    for place in busy:
+        if joined and _neighbours(joined[-1][-1].where[0], lines[place].where[0]):
+            joined[-1].append(lines[place])
+        else:
+            joined.append([lines[place]])
+    found = sorted((_join(ledger, lines) for lines in joined), key=lambda c: -c.ns)
+    return [cluster._replace(error=0.0) for cluster in found] if "offline" in ledger.signals else found
+
+
+def _line(ledger: Ledger, machine: Machine, place: Key, groups: list[HostGroup]) -> Cluster:
+    """One line's own time between ops. Issuing an op costs Python too: a line that makes ops is let that much."""
+    ops = [op for op in ledger.ops if key(op.where) == place and op.phase not in ("backward", "data")]
+    sampled = [line for line in body(ledger) if key(line.where) == place]
+    in_backward = [line for line in sampled if line.phase == "backward"]
+    between = sum(g.ns for g in groups if g.phase != "backward" or not _is_engine(in_backward))
+    if between < TINY * machine.dispatch.median * sum(op.calls for op in ops):
+        between = 0.0
+    if sum(stands(line, ledger, machine) for line in sampled) > 0.5 * between:
+        between = 0.0  # it sleeps, waits or writes
+    others = [line for line in sampled if line.phase != "backward"] or sampled
+    most = max(groups, key=lambda g: g.ns)
+    hot = tuple((name, part * most.ns) for name, part in most.hot) if between else ()
+    return Cluster(
+        most.where,
+        between,
+        between + total(ops),
+        _named(others),
+        1,
+        hot,
+        sum(g.ns for g in groups if g.phase == "forward"),
+    )
+
+
+def _named(sampled: list[LineGroup]) -> str:
+    """The library function that has most of the samples of a line, where there are enough to say so."""
+    seen = [line for line in sampled if line.num_samples is None or line.num_samples >= ENOUGH]
+    most = ((ns, name) for line in seen for name, ns in line.libraries[:1] if ns >= MOSTLY * line.ns)
+    return next((name for _, name in most if not name.startswith("torch.")), "")
+
+
+def _join(ledger: Ledger, lines: list[Cluster]) -> Cluster:
+    """Neighbours as one, no more than was sampled around them.
+
+    The profiled steps slow Python down; the sampled ones do not. But a sample can only be taken where Python lets
+    another thread run, which may be a line or a call further on: the whole function and its call are the bound.
+    """
+    top = max(lines, key=lambda line: line.ns)
+    ns = sum(line.ns for line in lines)
+    if "samples" in ledger.signals:
+        around = [line for line in body(ledger) if line.where and _around(line.where[0], top.where)]
+        places = {key(line.where) for line in around}
+        ops = total(op for op in ledger.ops if key(op.where) in places and op.phase not in ("backward", "data"))
+        ns = min(ns, max(0.0, sum(line.ns for line in around) - ops))
+    in_model = sum(line.in_model for line in lines)
+    return Cluster(top.where, ns, sum(line.with_ops_ns for line in lines), top.library, len(lines), top.hot, in_model)
+
+
+def _around(at: Span, where: tuple[Span, ...]) -> bool:
+    """In the function of the innermost line of `where`, or at the line that calls it."""
+    same = at.file == where[0].file and own_name(at.function) == own_name(where[0].function)
+    return same or (len(where) > 1 and at.place == where[1].place)
+
+
+def _is_engine(sampled: list[LineGroup]) -> bool:
+    """The line that calls backward(): torch's engine runs there between ops. Unsampled, it is taken for that."""
+    here = sum(line.ns for line in sampled)
+    return sum(below(line, ENGINE)[0] for line in sampled) >= 0.5 * here
+
+
+def _neighbours(one: Span, other: Span) -> bool:
+    same = one.file == other.file and own_name(one.function) == own_name(other.function)
+    return same and abs(other.line - one.line) <= NEAR
+
+
+@rule("BRR303", "deep-copy-every-step", "host", needs={"plain"})
+def deep_copy_every_step(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """copy.deepcopy of a model or its state, or clones of a state_dict."""
+    for line in averaged(ledger, telling(ledger, _copies(ledger))):
+        yield _rare(
+            "BRR303",
+            ledger,
+            machine,
+            line,
+            message=f"{own_name(line.function)} copies {per_step(ledger, line.ns, line.rare)}",
+            advice="Copy when the copy is used: on a better score, every few hundred steps, or at the end.",
+        )
+
+
+def _copies(ledger: Ledger) -> list[Spent]:
+    """A state_dict that is cloned: the clones are the cost, not the dict."""
+    found = []
+    for line in spent(ledger, COPYING, less=FORMATTING + WRITING):
+        place = key(line.where)
+        clones = total(op for op in ledger.named("aten::clone", "aten::copy_") if key(op.where) == place)
+        found.append(line._replace(ns=max(line.ns, min(clones, line.line_ns))))
+    return sorted(found, key=lambda line: -line.ns)
+
+
+@rule("BRR304", "write-every-step", "host", needs={"plain"})
+def write_every_step(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """A checkpoint, a log, a plot or another write in every step."""
+    for line in averaged(ledger, telling(ledger, writes(ledger))):
+        yield _rare(
+            "BRR304",
+            ledger,
+            machine,
+            line,
+            message=f"{line.function} takes {per_step(ledger, line.ns, line.rare)}",
+            advice="Write every few hundred steps, or hand it to a background thread.",
+        )
+    for line in averaged(ledger, telling(ledger, [each.line for each in standing(ledger, machine) if each.writes])):
+        yield _rare(
+            "BRR304",
+            ledger,
+            machine,
+            line,
+            message=f"here the loop writes for {per_step(ledger, line.ns, line.rare)}, and no op runs",
+            advice="Write every few hundred steps, or hand it to a background thread.",
+        )
+
+
+@rule("BRR305", "formatting-tensors", "host", needs={"plain"})
+def formatting_tensors(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """print or f-string of a tensor in every step."""
+    for line in averaged(ledger, telling(ledger, spent(ledger, FORMATTING))):
+        yield _rare(
+            "BRR305",
+            ledger,
+            machine,
+            line,
+            message=f"turning a tensor into text takes {per_step(ledger, line.ns, line.rare)}",
+            advice="Print every few hundred steps, and only numbers: loss.item(), x.mean().item().",
+        )
+
+
+def _rare(
+    code: str, ledger: Ledger, machine: Machine, line: Spent, *, message: str, advice: str, confidence: str = "derived"
+) -> Finding:  # fmt: skip
+    """Work that a program may as well do once in a hundred steps: nearly all of it comes back, and with it what the
+    rest of the step takes longer because its data has left the caches."""
+    evidence: dict[str, Quantity] = {"time": time(line.ns), "line": time(line.line_ns)}
+    if line.function:
+        evidence["function"] = Quantity(line.function)
+    return finding(
+        code,
+        ledger,
+        low=0.6 * line.ns if line.sure else 0.0,
+        expected=0.95 * line.ns,
+        ceiling=(1 + SAMPLING) * line.ns + recovers(ledger, machine, line.ns),
+        message=message,
+        advice=advice,
+        where=line.where,
+        evidence=evidence,
+        confidence=confidence,
+        rare=line.rare,
+    )
+
+
+@rule("BRR306", "garbage-collection", "host", needs={"plain", "facts"}, remedies=("gc_freeze",))
+def garbage_collection(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """Python's collector inside the step: called by hand, or set off by what the step allocates."""
+    facts = ledger.facts
+    span = collecting(ledger)
+    cost, rare = _collections(ledger)
+    at_line = at(ledger, span) if span else 0.0
+    if ledger.device is not None and span and (idle := idle_at(ledger, span.place)) is not None:
+        cost, at_line = min(cost, idle), min(at_line, idle)
+    if not worth_telling(ledger, 0.8 * cost):
+        return
+    runs = facts.gc_runs_per_step
+    takes = f"takes {per_step(ledger, cost, rare)}"
+    yield finding(
+        "BRR306",
+        ledger,
+        low=(0.6 if span else 0.2) * cost,
+        expected=(0.95 if span else 0.8) * cost,
+        ceiling=max((1 + SAMPLING) * cost, at_line),
+        message=f"{_who_collects(ledger)} {_how_often(runs)} and {takes}",
+        advice=_instead(ledger),
+        where=(span,) if span else loop_line(ledger) if by_hand(ledger) else (),
+        evidence={"collections": time(cost)} | ({"runs_per_step": count(runs)} if runs is not None else {}),
+        confidence="measured",
+        rare=rare,
+    )
+
+
+def _collections(ledger: Ledger) -> tuple[float, bool]:
+    """ns per step in collections of the kind that takes more; whether they are rare: of the mean step then, as the
+    usual one shows few. What comes by itself while the loop waits for a batch is the loader's."""
+    facts, asked = ledger.facts, by_hand(ledger)
+    all_ns, usual, own = facts.gc_ns_per_step or 0.0, facts.gc_usual_ns, ledger.account("gc")
+    part = (facts.gc_by_hand or 0.0) if asked else 1 - (facts.gc_by_hand or 0.0)
+    if usual is not None and usual < 0.5 * all_ns:
+        mean = all_ns * max(1.0, ledger.step.mean_ns / ledger.wall)
+        return part * (mean if asked else min(mean, usual + rest_varies(ledger))), True
+    return part * (max(own, all_ns) if asked or "ops" not in ledger.signals else own), False
+
+
+def _who_collects(ledger: Ledger) -> str:
+    library = ledger.facts.gc_library
+    if not by_hand(ledger):
+        return "the garbage collector runs by itself"
+    at = f" at {library.file.rpartition('-packages/')[2]}:{library.line}" if library and not collecting(ledger) else ""
+    return f"gc.collect(){at} runs"
+
+
+def _instead(ledger: Ledger) -> str:
+    if collecting(ledger):
+        return "Remove gc.collect() from the loop: it frees cycles only, never a tensor that is still referenced."
+    if by_hand(ledger):
+        return "Call gc.freeze() before the loop: collections then leave out what is there already."
+    return "Call gc.freeze() before the loop, or collect every few hundred steps with the automatic collector off."
+
+
+def _how_often(runs: float | None) -> str:
+    if not runs:
+        return "again and again"
+    return f"{runs:.1f} times per step" if runs >= 0.95 else f"once in {1 / runs:.0f} steps"

@@ -1,0 +1,235 @@
+"""Python loops that issue many tiny ops: lines where torch's own cost per op is most of the time."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from gobrrr.ledger.model.ledger import HostGroup, Ledger, LineGroup, OpGroup
+from gobrrr.machine.model.machine import Machine
+from gobrrr.recording.model.facts import Span
+from gobrrr.rules.bandwidth.updates_by_hand import by_hand
+from gobrrr.rules.model.cores import micro_steps
+from gobrrr.rules.model.finding import TINY
+from gobrrr.rules.model.lines import claimed
+from gobrrr.rules.model.shapes import CONVOLUTIONS, Key, factors, inside, key, total
+from gobrrr.rules.model.views import stepping
+
+SMALL = 100.0
+"""Dispatches that an op of a loop may take (0.1 ms where one takes 1 us): above, its own work fills the cores."""
+REPEATS = 16
+"""Calls of one op with the same shapes from one line and step that make a loop over samples or time steps: layers of a
+small model repeat 2 to 12 times, samples and time steps 16 times and more (proposed)."""
+ONCE = 0.9
+"""Weights, to the products of their shape, from which each is used once: a step that is half seen has some too few."""
+MICRO_STEPS = 8.0
+"""Micro-steps of an update multiply the calls; more than these are a loop over samples themselves."""
+MOSTLY = 0.75
+SELDOM = 1 / 8
+"""Calls of an op, to those of the loop, from which its function is taken to hold the loop and not to be its body."""
+NEAR = 3
+"""Lines between two lines of one loop: its header and what it binds make no ops."""
+BODY = ("forward", "loss", "other")
+RECURRENT = ("aten::gru", "aten::lstm", "aten::rnn_")
+"""torch's own loops over time: not the user's to vectorize."""
+
+
+class Loop(NamedTuple):
+    """A loop in one function: its busiest line and what everything in it costs per step."""
+
+    where: tuple[Span, ...]
+    op: str
+    calls: float
+    """Of the op that does most of its busiest line's work."""
+    num_ops: float
+    """All ops of the loop, those of backward too."""
+    ns: float
+    """All that the loop takes: its lines as sampled in plain steps, its ops in backward and the engine between them."""
+    op_ns: float
+    """Self time of the ops alone."""
+    floor_ns: float
+    lines: frozenset[Key]
+    layers: bool = False
+    """Each call has weights of its own: it goes over layers, experts or members, not over samples or time steps."""
+
+
+def is_tiny(op: OpGroup, machine: Machine) -> bool:
+    """Its time per call is of the order of dispatching it, or its work is worth less than that, whatever it took."""
+    dispatch = machine.dispatch.median
+    worthless = op.bound is not None and op.floor_ns < dispatch * op.calls
+    return op.calls > 0 and (worthless or op.ns < TINY * dispatch * op.calls)
+
+
+def _is_small(op: OpGroup, machine: Machine) -> bool:
+    """In a loop: tiny, or small and mostly above its floor, so that one op on the whole batch does it for less."""
+    small = op.bound is not None and op.ns < SMALL * machine.dispatch.median * op.calls
+    return is_tiny(op, machine) or (small and op.floor_ns < 0.5 * op.ns)
+
+
+def loops(ledger: Ledger, machine: Machine) -> list[Loop]:
+    """Loops of tiny ops outside loader and optimizer, costliest first."""
+    taken = claimed(ledger) | by_hand(ledger).keys()
+    by_line: dict[Key, list[OpGroup]] = defaultdict(list)
+    for op in ledger.ops:
+        place = key(op.where)
+        if op.phase in BODY and place is not None and place not in taken and not inside(op, *RECURRENT):
+            by_line[place].append(op)
+    micro = micro_steps(ledger)
+    updates = max([1, *(count for _, count in ledger.step.updates)])  # a critic's five times for a generator's once
+    repeats = REPEATS * updates * (micro if micro <= MICRO_STEPS else 1.0)
+    found = {place: ops for place, ops in by_line.items() if _is_loop(ops, machine, repeats)}
+    working = frozenset(place for place, ops in by_line.items() if place not in found and _works(ops, machine))
+    own = _own_weights(ledger, repeats / REPEATS) if found else frozenset()
+    by_function: dict[tuple[str, str], list[Key]] = defaultdict(list)
+    for place, ops in found.items():
+        by_function[(place[0], ops[0].where[0].function)].append(place)
+    made: dict[Key | None, Loop] = {}
+    for places in by_function.values():
+        loop = _loop(ledger, frozenset(places), found, own, working)
+        known = made.get(key(loop.where))
+        made[key(loop.where)] = _together(known, loop) if known else loop
+    whole = [loop._replace(ns=min(loop.ns, ledger.wall)) for loop in made.values()]  # lines and ops are of other steps
+    return sorted(whole, key=lambda loop: -loop.ns)
+
+
+def _is_loop(ops: list[OpGroup], machine: Machine, repeats: float) -> bool:
+    """Most of the line's op time is small ops that repeat with the same shapes or ever new ones (a growing cat)."""
+    calls: dict[tuple[object, ...], float] = defaultdict(float)
+    shapes: dict[str, set[object]] = defaultdict(set)
+    for op in ops:
+        calls[(op.name, op.shapes)] += op.calls
+        calls[(op.name,)] += op.calls
+        shapes[op.name].add(op.shapes)
+    repeated = sum(
+        op.ns
+        for op in ops
+        if _is_small(op, machine)
+        and (
+            calls[(op.name, op.shapes)] >= repeats
+            or (calls[(op.name,)] >= repeats and len(shapes[op.name]) >= calls[(op.name,)] / 2)
+        )
+    )
+    return repeated > 0 and repeated >= MOSTLY * sum(op.ns for op in ops)
+
+
+def _works(ops: list[OpGroup], machine: Machine) -> bool:
+    """Much of the line's op time is work, in ops that are not tiny."""
+    return sum(op.ns for op in ops if not is_tiny(op, machine)) > (1 - MOSTLY) * total(ops)
+
+
+def _own_weights(ledger: Ledger, passes: float) -> frozenset[tuple[int, ...]]:
+    """Shapes of weights that a product or convolution takes once each: in the whole step no more of these than there
+    are weights of the shape, in so many forwards."""
+    weights = Counter[tuple[int, ...]]()
+    for optimizer in stepping(ledger):
+        weights.update(dict(optimizer.shapes))
+    calls = _weighted(op for op in ledger.ops if op.phase in BODY and not op.recomputed)
+    return frozenset(
+        shape for shape, num in calls.items() if max(weights[shape], weights[shape[::-1]]) * passes >= ONCE * num
+    )
+
+
+def _weighted(ops: Iterable[OpGroup]) -> dict[tuple[int, ...], float]:
+    """Calls of products and convolutions by the shape of their second factor, which is the weight of a layer."""
+    found: dict[tuple[int, ...], float] = defaultdict(float)
+    for op in ops:
+        pair = factors(op) or (op.shapes[:2] if op.name in CONVOLUTIONS else ())
+        if len(pair) == 2:
+            found[pair[1]] += op.calls
+    return found
+
+
+def _loop(
+    ledger: Ledger, lines: frozenset[Key], by_line: dict[Key, list[OpGroup]], own: frozenset[tuple[int, ...]],
+    working: frozenset[Key],
+) -> Loop:  # fmt: skip
+    ops = [op for op in ledger.ops if key(op.where) in lines and op.phase not in ("optimizer", "data")]
+    busiest = max(sorted(lines), key=lambda place: sum(op.calls for op in by_line[place]))
+    name, calls = _costliest(by_line[busiest])
+    forward = sum(op.ns for op in ops if op.phase != "backward")
+    backward = sum(op.ns for op in ops if op.phase == "backward")
+    return Loop(
+        _where(ledger, max(by_line[busiest], key=lambda op: op.ns).where, calls),
+        name,
+        calls,
+        sum(op.calls for op in ops),
+        max(forward, _at_lines(ledger, lines, ops, forward, working)) + _backward(ledger, ops),
+        forward + backward,
+        sum(op.floor_ns for op in ops),
+        lines,
+        _are_layers(by_line[busiest], own),
+    )
+
+
+def _are_layers(ops: list[OpGroup], own: frozenset[tuple[int, ...]]) -> bool:
+    """Most of the line's products have weights of their own."""
+    calls = _weighted(op for op in ops if op.phase in BODY)
+    return sum(num for shape, num in calls.items() if shape in own) > 0.5 * sum(calls.values())
+
+
+def _together(one: Loop, other: Loop) -> Loop:
+    """A loop and the function that it calls."""
+    top = max(one, other, key=lambda loop: loop.ns)
+    return top._replace(
+        num_ops=one.num_ops + other.num_ops,
+        ns=one.ns + other.ns,
+        op_ns=one.op_ns + other.op_ns,
+        floor_ns=one.floor_ns + other.floor_ns,
+        lines=one.lines | other.lines,
+        layers=one.layers and other.layers,
+    )
+
+
+def _where(ledger: Ledger, where: tuple[Span, ...], calls: float) -> tuple[Span, ...]:
+    """From the loop outwards: a line that repeats inside a function which does nothing else is called by the loop."""
+    rarest: dict[tuple[str, str], float] = {}
+    for op in ledger.ops:
+        if op.where and op.phase in BODY:
+            function = (op.where[0].file, op.where[0].function)
+            rarest[function] = min(op.calls, rarest.get(function, op.calls))
+    for depth, span in enumerate(where):
+        if rarest.get((span.file, span.function), calls) <= SELDOM * calls:
+            return where[depth:]
+    return where
+
+
+def _costliest(ops: list[OpGroup]) -> tuple[str, float]:
+    """Name and calls of the op with most of the line's work, of those that it calls often."""
+    calls: dict[str, float] = defaultdict(float)
+    work: dict[str, tuple[float, float]] = defaultdict(lambda: (0.0, 0.0))
+    for op in ops:
+        calls[op.name] += op.calls
+        work[op.name] = (work[op.name][0] + op.floor_ns, work[op.name][1] + op.ns)
+    name = max(calls, key=lambda name: (calls[name] >= REPEATS, work[name], name))
+    return name, calls[name]
+
+
+def _at_lines(
+    ledger: Ledger, lines: frozenset[Key], ops: list[OpGroup], forward: float, working: frozenset[Key]
+) -> float:
+    """Ops and Python at the loop's lines and beside them, but for lines that work: as sampled, else ops and host time
+    as profiled: where a device works its idle time, of which samples know nothing."""
+    functions = {(op.where[0].file, op.where[0].function) for op in ops if op.phase in BODY}
+
+    def of_loop(group: LineGroup | HostGroup) -> bool:
+        at = group.where[0] if group.where else None
+        if at is None or group.phase not in BODY or (at.file, at.function) not in functions or at.place in working:
+            return False
+        return any(abs(at.line - line) <= NEAR for file, line in lines if file == at.file)
+
+    sampled = sum(line.ns for line in ledger.lines if of_loop(line)) if ledger.device is None else 0.0
+    return sampled or forward + sum(host.ns for host in ledger.host if of_loop(host))
+
+
+def _backward(ledger: Ledger, ops: list[OpGroup]) -> float:
+    """The loop's ops in backward, with their part of what the engine does between ops, or of backward as sampled."""
+    every = [op for op in ledger.ops if op.phase == "backward"]
+    own = [op for op in ops if op.phase == "backward"]
+    if not own:
+        return 0.0
+    engine = sum(group.ns for group in ledger.host if group.phase == "backward")
+    lines = ledger.lines if ledger.device is None else ()
+    sampled = sum(line.ns for line in lines if line.phase == "backward")
+    profiled = total(own) + engine * sum(op.calls for op in own) / sum(op.calls for op in every)
+    return max(profiled, sampled * total(own) / total(every)) if total(every) else profiled

@@ -1,0 +1,1 @@
+"""Does the accelerator wait for the host?"""

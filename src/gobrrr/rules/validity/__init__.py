@@ -1,0 +1,1 @@
+"""Can this measurement be trusted?"""

@@ -1,0 +1,325 @@
+"""BRR903 to 908 and 911: doubts about the measurement itself. They cost nothing; critical ones make it unreliable."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from gobrrr.ledger.model.ledger import Ledger
+from gobrrr.machine.model.machine import Machine
+from gobrrr.recording.model.event_kinds import NO_WINDOW
+from gobrrr.rules.data.rare_waits import rest_varies
+from gobrrr.rules.model.cores import CROWDED, STARVED, other_load, starved, usable_cores
+from gobrrr.rules.model.evidence import SLOWED, count, ratio, slowed, time
+from gobrrr.rules.model.finding import Finding, Quantity, finding, rule
+from gobrrr.rules.overhead.decoding import longer
+from gobrrr.units import duration, share
+
+HARDLY = 0.1
+"""Share of what the program took from which the steps that were seen are worth a diagnosis."""
+VERY_SLOWED = 10.0
+"""As evidence.SLOWED: from here it is a warning."""
+VERY_CROWDED = 0.5
+"""Share of the cores that others kept busy; a quarter (CROWDED) moves medians by 10 % (proposed)."""
+VERY_STARVED = 0.25
+"""As cores.STARVED: from here it is a warning (proposed)."""
+WORTH_NAMING = 0.1
+"""Cores' worth of stolen time that is named."""
+LINGERS = 0.1
+"""Share by which steps after the profiled window are longer, from which on it is told: pytorch's issue 144455 has 10 to
+20 %, an H200 had 20 to 40 % where the host is the limit."""
+WATCHED = 0.01
+"""What gobrrr promises to stay under in the plain phase."""
+UNEXPLAINED, HARDLY_EXPLAINED = 0.10, 0.25
+"""Share of the step that no account owns (gpuprof tells 10 %), or of the mean that rare slow steps own."""
+RARE = "rare slow steps (ends of epochs, checkpoints, evaluation)"
+WANTED = ("plain", "ops", "shapes", "samples", "facts")
+WANTED_OF_A_FILE = ("ops", "shapes", "stacks")
+REPLAYED, MOSTLY = 0.05, 0.5
+"""Share of kernel time under graph replay, or of device events without a launch, that is told; and half of it, from
+which no cause is named."""
+SHORT = 1e6
+"""ns of a step that is too short for hooks of some microseconds each."""
+STALLED = 0.1
+"""Share of the step that a device stood still with work queued, from which on it is told. Proposed."""
+ELSEWHERE = (
+    "ranks: gobrrr run -- torchrun --nproc_per_node N script.py; a script: gobrrr run that one; else put "
+    "`with gobrrr.watch():` into the function that they run"
+)
+"""How to see the steps of processes that the program starts."""
+WHAT = {
+    "stacks": "Python stacks, so no lines",
+    "plain": "steps timed without the profiler",
+    "ops": "the ops of the step",
+    "shapes": "their shapes, so no FLOPs and bytes",
+    "samples": "sampled stacks, so lines only where ops ran",
+    "facts": "settings, loaders and optimizers",
+}
+CUT = re.compile(
+    r"could not be written|cut short|truncat|torn|checksum|killed|broke|breaks off|is damaged"
+    r"|ends (?:within|before|early|in the middle)|are damaged",
+    re.IGNORECASE,
+)
+
+
+def doubt(
+    code: str, ledger: Ledger, level: str, message: str, advice: str, evidence: dict[str, Quantity] | None = None
+) -> Finding:
+    return finding(
+        code, ledger, low=0.0, expected=0.0, ceiling=0.0, level=level, message=message, advice=advice,
+        evidence=evidence, confidence="measured",
+    )  # fmt: skip
+
+
+@rule("BRR903", "profiler-overhead", "host", needs={"plain"})
+def profiler_overhead(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """The profiled steps were much slower than the plain ones: proportions within the step may be off."""
+    step = ledger.step
+    if "offline" in ledger.signals:
+        yield doubt(
+            "BRR903",
+            ledger,
+            "note",
+            "every step of this file ran under the profiler, which makes the host's side of it longer",
+            "Hold the step against one without profiler before you count on milliseconds of the host.",
+        )
+        return
+    times = slowed(ledger)
+    if times <= SLOWED:
+        return
+    yield doubt(
+        "BRR903",
+        ledger,
+        "warning" if times > VERY_SLOWED else "note",
+        f"a step took {duration(step.wall_ns)} under the profiler, {times:.1f} times {duration(ledger.wall)}: "
+        "shares of small ops are too high",
+        "Trust the plain step and the sampled lines more than the split between ops.",
+        {"slowed": ratio(times), "profiled_step": time(step.wall_ns), "plain_step": time(ledger.wall)},
+    )
+
+
+@rule("BRR904", "signals-missing", "host")
+def signals_missing(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """What was not seen, and so could not be judged."""
+    yield from _steps_of_children(ledger)
+    offline = "offline" in ledger.signals
+    lacking = [signal for signal in (WANTED_OF_A_FILE if offline else WANTED) if signal not in ledger.signals]
+    if not lacking:
+        return
+    yield doubt(
+        "BRR904",
+        ledger,
+        "warning" if {"plain", "ops"} & set(lacking) else "note",
+        f"the recording lacks {'; '.join(WHAT[signal] for signal in lacking)}",
+        _recorded_with(ledger, lacking)
+        if offline
+        else "Let the program make enough steps for all windows (--steps, --budget), and run no other profiler or "
+        "debugger.",
+        {"missing": Quantity(", ".join(lacking))}
+        | (
+            {"command": Quantity(f"profile({_arguments(lacking)})")} if offline and "nsys" not in ledger.signals else {}
+        ),
+    )
+
+
+def _recorded_with(ledger: Ledger, lacking: Sequence[str]) -> str:
+    if "nsys" not in ledger.signals:
+        return "Record it with profile(record_shapes=True, with_stack=True)."
+    ops = "Run the steps of a PyTorch program under torch.autograd.profiler.emit_nvtx(), and nsys names their ops. "
+    return f"{ops if 'ops' in lacking else ''}Shapes and lines are in traces of torch.profiler alone."
+
+
+def _arguments(lacking: Sequence[str]) -> str:
+    """Of torch.profiler's profile(), for what a trace lacks."""
+    wanted = {"ops": "activities=[CPU, CUDA]", "shapes": "record_shapes=True", "stacks": "with_stack=True"}
+    return ", ".join(argument for signal, argument in wanted.items() if signal in lacking)
+
+
+def children_work(ledger: Ledger) -> bool:
+    """Whether processes of multiprocessing that are no loader workers used more CPU time than the program itself. Where
+    torch.compile is used it cannot be told: its compilers are children too."""
+    children = ledger.facts.children
+    compiles = ledger.facts.compile.used
+    return children is not None and children.processes > 0 and not compiles and children.others_ns > children.own_ns
+
+
+def _steps_of_children(ledger: Ledger) -> Iterator[Finding]:
+    children, step = ledger.facts.children, ledger.step
+    if children is None or not children_work(ledger):
+        return
+    seen = step.seen_ns * max(1.0, ledger.facts.process_load or 1.0)
+    trains = step.kind == "training" and seen >= HARDLY * children.others_ns  # one of the ranks, say: its steps count
+    yield doubt(
+        "BRR904",
+        ledger,
+        "warning" if trains else "critical",
+        f"the processes that the program started used {duration(children.others_ns)} of CPU time, its own "
+        f"{duration(children.own_ns)}: what the run costs lies in them, and none of it was seen",
+        f"Watch those instead. {ELSEWHERE[0].upper()}{ELSEWHERE[1:]}.",
+        {
+            "children_cpu": time(children.others_ns), "process_cpu": time(children.own_ns),
+            "processes": count(children.processes),
+        },
+    )  # fmt: skip
+
+
+@rule("BRR905", "other-processes", "host", needs={"facts"}, remedies=("short_wait",))
+def other_processes(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """A starved program: its threads wait for cores, or others keep the cores busy that it may use."""
+    cores, load, lost = usable_cores(ledger, machine), other_load(ledger), starved(ledger) or 0.0
+    if lost <= STARVED and load <= CROWDED * cores:
+        return
+    message = f"other processes kept {load:.1f} of the {cores} cores busy that the program may use"
+    if lost > STARVED:
+        message = (
+            f"the program's threads had no core for {share(lost)} of the time that they wanted one"
+            + (f": other processes kept {load:.1f} of its {cores} cores busy" if load > CROWDED * cores else "")
+            + _stolen(ledger)
+        )
+    yield doubt(
+        "BRR905",
+        ledger,
+        "warning" if lost > VERY_STARVED or load > VERY_CROWDED * cores else "note",
+        message,
+        "Stop them or wait, and run again: this step may be much faster alone. Where they stay, let threads that wait "
+        "sleep (GOMP_SPINCOUNT=1000).",
+        {"other_load": ratio(load), "cores": count(cores), "starved": ratio(lost)},
+    )
+
+
+def _stolen(ledger: Ledger) -> str:
+    stolen = ledger.facts.stolen_load or 0.0
+    return f", and the host took {stolen:.1f} of them" if stolen > WORTH_NAMING else ""
+
+
+@rule("BRR906", "recording-cut-short", "host")
+def recording_cut_short(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """The program or its recording ended before its time. What is missing of a trace may be all that its device did."""
+    notes = [note for note in ledger.missing if CUT.search(note)]
+    if not notes:
+        return
+    offline = "offline" in ledger.signals
+    yield doubt(
+        "BRR906",
+        ledger,
+        "critical" if offline else "note",
+        "; ".join(notes),
+        "Copy the file again, or record anew: what is missing may be all that the device did."
+        if offline
+        else "What was recorded until then is judged; let the program end by itself for the rest.",
+        {"notes": count(len(notes))},
+    )
+
+
+@rule("BRR907", "watching-costs", "host", needs={"plain"})
+def watching_costs(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """gobrrr's own hooks took more than the 1 % that it promises, or what it had torch record of a device lingers."""
+    cost, step = ledger.step.overhead_share, ledger.step
+    if step.attached or step.lingering > LINGERS:
+        yield _attached(ledger)
+    if cost <= WATCHED:
+        return
+    yield doubt(
+        "BRR907",
+        ledger,
+        "warning" if cost > 5 * WATCHED else "note",
+        f"watching cost {share(cost)} of the plain step of {duration(ledger.wall)}",
+        "Steps of a fraction of a millisecond are too short to watch one by one; use a larger batch for the diagnosis."
+        if ledger.wall < SHORT
+        else "Many calls of modules and loaders in a step, or a busy machine: what is told holds within that.",
+        {"overhead_share": ratio(cost)},
+    )
+
+
+def _attached(ledger: Ledger) -> Finding:
+    longer = f"{share(ledger.step.lingering)} longer than those before it"
+    return doubt(
+        "BRR907", ledger, "note",
+        "few steps came before the profiled window, and those after it, which are told, may take longer by it"
+        if ledger.step.attached else f"steps after the profiled window took {longer}, and are in no figure here",
+        "What records kernels for torch's profiler (CUPTI) stays attached afterwards, and each launch costs more until "
+        "the program ends. TEARDOWN_CUPTI=1 has torch detach it, from CUDA 12.6 on.",
+        {"lingering": ratio(ledger.step.lingering)},
+    )  # fmt: skip
+
+
+def _unseen(ledger: Ledger) -> str:
+    """Why no step was looked at closely, where the run itself has told."""
+    told = next((text.removeprefix(f"{NO_WINDOW}: ") for text in ledger.missing if text.startswith(NO_WINDOW)), "")
+    if "gobrrr.steps" in told:
+        return f"{told[0].upper()}{told[1:]}."
+    if "offline" in ledger.signals:
+        how = "nsys profile --trace=cuda,nvtx" if "nsys" in ledger.signals else "profile(activities=[CPU, CUDA])"
+        return f"The file holds no op and no kernel: record with {how} around the steps."
+    return "Let the program make more steps: those that are looked at closely come after the first ones."
+
+
+@rule("BRR908", "unexplained-time", "host", needs={"plain"})
+def unexplained_time(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """Time that no account owns, or that the median step does not show."""
+    step = ledger.step
+    unowned = ledger.account("unattributed") / ledger.wall if ledger.wall > 0 else 0.0
+    if unowned > UNEXPLAINED:
+        yield doubt(
+            "BRR908",
+            ledger,
+            "critical" if unowned > MOSTLY else "warning" if unowned > HARDLY_EXPLAINED else "note",
+            f"{'' if 'ops' in ledger.signals else 'no step was looked at closely: '}{share(unowned)} of the step "
+            f"({duration(unowned * ledger.wall)}) could not be charged to anything",
+            "Work on other threads or in compiled code that calls no torch op hides here; let it make more steps."
+            if "ops" in ledger.signals
+            else _unseen(ledger),
+            {"unattributed": ratio(unowned)},
+        )
+    if step.between_share > UNEXPLAINED:
+        yield doubt(
+            "BRR908",
+            ledger,
+            "critical",
+            f"{share(step.between_share)} of the time from the first step to the last lies between steps: what the "
+            "device idles for then is no cost of any of them",
+            "Record while there are requests all the time, or look at a part of the file.",
+            {"between_share": ratio(step.between_share)},
+        )
+    rare = step.outlier_ns / step.mean_ns if step.mean_ns > 0 else 0.0
+    if rare > UNEXPLAINED:
+        shows = "which the figures here do not show" if step.averaged else "which the median step does not show"
+        told = "and are in every figure here" if step.averaged and ledger.device is not None else shows
+        crowd = (starved(ledger) or 0.0) > VERY_STARVED
+        grows = 2 * longer(step) > step.outlier_ns and not crowd
+        what = "steps that take longer and longer" if grows else "slow steps" if crowd else RARE
+        beside = "offline" in ledger.signals and rest_varies(ledger) > HARDLY_EXPLAINED * step.mean_ns
+        yield doubt(
+            "BRR908",
+            ledger,
+            "critical" if beside else "note",
+            f"{what} add {duration(step.outlier_ns)} to the mean step, {share(rare)} of it, {told}",
+            "Record steps without them: shares of a file are of all its steps."
+            if beside
+            else "See what grows with each step: a text, a graph, a list."
+            if grows
+            else "Threads that waited for a core make some steps long: watch it again on a quiet machine."
+            if crowd
+            else f"Look at {'the other loops that the report names, and at ' if ledger.loops else ''}what runs between "
+            "epochs.",
+            {"outlier_share": ratio(rare), "outliers": time(step.outlier_ns), "mean_step": time(step.mean_ns)},
+        )
+
+
+@rule("BRR911", "device-stalled", "host", needs={"device"})
+def device_stalled(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """The device had its next work and did not begin it: what the host did meanwhile is not why."""
+    stalled = ledger.account("stalled")
+    if ledger.device is None or stalled < STALLED * ledger.wall:
+        return
+    rules = all(stalled >= account.ns for account in ledger.accounts)
+    yield doubt(
+        "BRR911",
+        ledger,
+        "critical" if rules else "note",
+        f"the device stood still for {duration(stalled)} ({share(stalled / ledger.wall)} of the step) with its next "
+        "work launched: neither the program's lines nor its loader kept it",
+        "Look for another process on the device, its power limit and clocks, a fabric that is slow, and at what the "
+        "nodes of a graph wait for (nvidia-smi, rocm-smi, nsys).",
+        {"stalled": time(stalled), "idle": time(ledger.device.idle_ns)},
+    )

@@ -1,0 +1,362 @@
+"""One arm from outside: the user's program and all that it starts, which run only while it is its turn."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import psutil
+
+from gobrrr.capture.process.config import Config
+from gobrrr.capture.process.launch import environment
+from gobrrr.capture.steps import loops
+from gobrrr.guard.model import observation
+from gobrrr.guard.model.observation import Observation
+from gobrrr.recording.model.steps import LOOP_NAMES
+from gobrrr.trial.arm import protocol
+from gobrrr.trial.arm.handshake import RefereeSide
+from gobrrr.trial.arm.orphans import HEIRS
+from gobrrr.trial.arm.process_group import Family
+from gobrrr.trial.sandbox import limits
+from gobrrr.trial.sandbox.limits import AT_HOME, Limits
+from gobrrr.trial.sandbox.workspace import WORK, Workspace, as_theirs, inside
+from gobrrr.trial.sandbox.writes import FIRST
+from gobrrr.trial.statistics.objective import TIME, Objective
+
+TIMED, OBSERVED = "gobrrr.trial.arm.timed:Inside", "gobrrr.trial.arm.observed:Observing"
+REPLAYING = "gobrrr.trial.arm.replaying:Replaying"
+"""Who watches in its process: for blocks, for the guard, for blocks of batches that are replayed."""
+START_S = 300.0
+"""Until the first step: imports, data, a first compilation."""
+PATIENCE = 20.0
+"""Times what a block should take after which an arm is taken for hung, if it computes nothing."""
+BUSY = 0.2
+"""Cores that an arm keeps busy which is compiling, say: then it has as long as for its first step."""
+GRACE_S = 10.0
+SPENT = "the time was spent"
+"""Why an arm was ended that had done nothing wrong."""
+UNHELD, AND = "never took hold", " and "
+POLL_S = 0.05
+BESIDE = {"OMP_WAIT_POLICY": "PASSIVE", "KMP_BLOCKTIME": "0"}
+"""For runs that are watched beside each other: threads that spin while they wait take each other's cores. (Four of a
+transformer at once with four threads each on four cores: steps of 480 ms, spinning 9,000; one alone 260.)"""
+
+
+class Block(NamedTuple):
+    """What an arm did between a grant and its last boundary, by its own clock."""
+
+    ns: int
+    walls: tuple[int, ...]
+    graphs: tuple[int, int] | None = None
+    """Graphs and graph breaks of torch.compile up to its end."""
+    peak_bytes: int | None = None
+    """Most that its steps held, where that is the objective."""
+    samples: int | None = None
+    """That loaders gave its steps, where those are counted; none where there is no loader."""
+
+
+class ArmError(Exception):
+    """An arm that can't go on: an outcome of the trial, with its reason. `over`: the program simply came to its end."""
+
+    def __init__(self, reason: str, over: bool = False) -> None:
+        super().__init__(reason)
+        self.reason, self.over = reason, over
+
+
+def require_hold(names: Iterable[str], applied: Mapping[str, str], declined: Mapping[str, str], where: str) -> None:
+    """Raises ArmError for remedies that have not taken hold, with the reason that the first of them gave."""
+    missing = [name for name in names if name not in applied]
+    if missing:
+        why = f": {declined[missing[0]]}" if missing[0] in declined else ""
+        raise ArmError(f"{AND.join(missing)} {UNHELD} {where}{why}")
+
+
+def unheld(reason: str) -> list[str]:
+    """Remedies for want of which an arm could not go on, as they did not take hold."""
+    names, found, _ = reason.partition(f" {UNHELD} ")
+    return names.split(AND) if found else []
+
+
+class Arm:
+    """Start it, run blocks, end it. Between blocks its whole family is stopped, so that no worker runs ahead."""
+
+    def __init__(
+        self, command: Sequence[str], folder: Path, remedies: Sequence[str] = (), *,
+        source: Path | None = None, env: Mapping[str, str] | None = None, within: Limits = AT_HOME, loop: str = "",
+        objective: Objective = TIME, timed: str = TIMED,
+    ) -> None:  # fmt: skip
+        """`source`: the user's working directory, of which the arm gets its own copy; default the present one. `loop`:
+        the one that the diagnosis found to take the time; else the first one that makes a step. `objective`: what is
+        measured of its blocks beside their time. `timed`: who watches where those are made."""
+        self._loop, self._side, self._objective = loop, RefereeSide(), objective
+        self._timed = timed
+        self._limits = within
+        self._scratch: Path | None = None
+        self._command, self._folder, self._source = list(command), folder, (source or Path.cwd()).resolve()
+        self.remedies, self._env = tuple(remedies), dict(env or {})
+        self._process: subprocess.Popen[bytes] | None = None
+        self._family: Family | None = None
+        self._ask: protocol.Line | None = None
+        self._told: protocol.Line | None = None
+        self._killed = ""
+        self.applied: dict[str, str] = {}
+        """Remedies that said they took hold, with what they said."""
+        self.declined: dict[str, str] = {}
+        """Remedies that left something as it was, with the last reason."""
+        self.places: dict[str, dict[str, bool]] = {}
+        """Lines of the user's that led to either ("train.py:12"), and whether a remedy took all that it met there."""
+        self.start_seconds = 0.0
+        self.peak_bytes = 0
+
+    def start(self, seconds: float = START_S) -> None:
+        """Until its first step has ended; then it stands still. Raises ArmError."""
+        self._launch(self._timed)
+        self.start_seconds = float(self._expect("ready", seconds).get("seconds", 0.0))
+        self.pause()
+
+    def observe(self, steps: int, *, seed: int = 0, states: Path | None = None, keeps: bool = False,
+                seconds: float = START_S, **how: bool) -> Observation:  # fmt: skip
+        """Instead of start and run: let the guard watch the first steps, and give what it saw. Raises ArmError.
+
+        `states`: the baseline's, from which it begins its steps; one that `keeps` them does so in its own folder.
+        `how`: float64, without_dropout, pictures, real_tokens, as in capture.config."""
+        folder = self._folder / protocol.STATES if keeps else states
+        self._launch(
+            OBSERVED, observe=steps, seed=seed, keeps=int(keeps),
+            states=str(folder.resolve()) if folder is not None else None,
+            **{name: int(value) for name, value in how.items()},
+        )  # fmt: skip
+        self._expect("ended", seconds)
+        assert self._process is not None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            if self._process.wait(GRACE_S):
+                raise self._gone()
+        require_hold(self.remedies, self.applied, self.declined, "in this program")
+        return observation.read(self._folder / protocol.OBSERVED)
+
+    def _launch(self, watcher: str, **watched: Any) -> None:
+        """Start it in a folder of its own, its group its own, its output into files: what it prints only for the guard,
+        which reads it."""
+        self._folder.mkdir(parents=True)
+        work = Workspace(self._source, self._folder / WORK).make()
+        command = [inside(word, self._source, work) for word in self._command]
+        waiting = BESIDE if watcher == OBSERVED else {}
+        config = Config(
+            str(self._folder.resolve()), watcher=watcher, first=FIRST, remedies=",".join(self.remedies) or None,
+            source=str(self._source), referee=os.getpid(), loop=self._loop or None,
+            objective=self._objective.name, **watched,
+        )  # fmt: skip
+        protocol.make(self._folder)
+        self._ask = protocol.Line(self._folder / protocol.ASK)
+        self._told = protocol.Line(self._folder / protocol.TOLD)
+        start = limits.start(
+            command, waiting | environment(config) | self._env, self._folder, self._source, self._limits
+        )
+        self._scratch = start.scratch
+        printed = self._folder / protocol.STDOUT if watcher == OBSERVED else Path(os.devnull)
+        with printed.open("wb") as out, (self._folder / limits.STDERR).open("ab") as err:
+            self._process = subprocess.Popen(
+                start.command, env=start.env, cwd=work, stdin=subprocess.DEVNULL,
+                stdout=out, stderr=err, start_new_session=True,
+            )  # fmt: skip
+        self._family = Family(self._process.pid)
+        HEIRS.know(self._family.known())
+        if self._killed:  # while it was being made
+            self.kill(self._killed)
+
+    def run(self, steps: int, expected_ns: float | None = None) -> Block:
+        """Let it make so many steps, then stop it; it warms up where nobody expects how long they take. Raises ArmError
+        where it dies, ends or hangs."""
+        assert self._ask is not None
+        self.resume()
+        self._ask.send(**self._side.grant(steps), warm=expected_ns is not None)
+        seconds = START_S if expected_ns is None else max(10.0, PATIENCE * expected_ns / 1e9)
+        message = self._expect("block", seconds)
+        self.pause()
+        graphs = message.get("graphs")
+        return Block(
+            int(message["ns"]), tuple(int(wall) for wall in message["walls"]), tuple(graphs) if graphs else None,
+            message.get("peak_bytes"), message.get("samples"),
+        )  # fmt: skip
+
+    def pause(self) -> None:
+        """Stop every process of its family."""
+        self._note_memory()
+        if self._family is not None and self._process is not None:  # before they stand still
+            HEIRS.know(self._family.known())
+        self._signal(signal.SIGSTOP)
+        limits.shorten(self._folder)
+
+    def resume(self) -> None:
+        """Let them go on."""
+        self._signal(signal.SIGCONT)
+
+    def wanting(self) -> int:
+        """Threads of the family that run or want a core."""
+        return self._family.wanting() if self._family is not None and self._process is not None else 0
+
+    def end(self) -> None:
+        """End it as its own sys.exit() would; kill what is left of the family. Safe at any moment, and twice."""
+        self._killed = self._killed or "it was ended"
+        process = self._process
+        if process is None:
+            return
+        if self._side.waits:  # in the middle of its steps it hears nothing
+            self.kill(self._killed)
+        with contextlib.suppress(OSError):
+            self.resume()
+            if not self._side.waits and process.poll() is None and self._ask is not None:
+                self._ask.send("end")
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(GRACE_S)
+        self._signal(signal.SIGKILL)
+        HEIRS.forget(process.pid)  # while its number is its own
+        process.wait()
+        self._process = None
+        if self._scratch is not None:
+            shutil.rmtree(self._scratch, ignore_errors=True)
+        for line in (self._ask, self._told):
+            if line is not None:
+                line.close()
+
+    def kill(self, why: str = SPENT) -> None:
+        """End it at once, from any thread, started or not: who waits for it hears why. `end` is still to be called."""
+        self._killed = why
+        self._members()  # what it has started since it was last looked at
+        self._signal(signal.SIGKILL)
+
+    def alive(self) -> bool:
+        """Whether its program still runs, or stands still."""
+        return self._process is not None and self._process.poll() is None
+
+    def resident(self) -> int:
+        """Bytes that the family holds now."""
+        total = 0
+        for each in self._members():
+            with contextlib.suppress(psutil.Error):
+                total += each.memory_info().rss
+        return total
+
+    def held(self) -> int:
+        """The same, pages that its processes share counted once: forked workers share most of what they hold."""
+        total = 0
+        for each in self._members():
+            with contextlib.suppress(psutil.Error, AttributeError):
+                found = each.memory_full_info()
+                total += getattr(found, "pss", found.uss)
+        return total
+
+    def _cpu_s(self) -> float:
+        """Seconds of CPU time that its processes have used, those that ended among them."""
+        total = 0.0
+        for each in self._members():
+            with contextlib.suppress(psutil.Error):
+                total += sum(each.cpu_times()[:4])
+        return total
+
+    def _members(self) -> list[psutil.Process]:
+        return self._family.members() if self._family is not None and self._process is not None else []
+
+    def _idles(self, since: float, cpu_s: float, waited: float) -> bool:
+        """Whether its processes have computed next to nothing since then."""
+        return self._cpu_s() - cpu_s < BUSY * (waited - since)
+
+    def _note_memory(self) -> None:
+        self.peak_bytes = max(self.peak_bytes, self.resident())
+
+    def _signal(self, number: int) -> None:
+        if self._family is not None and self._process is not None:
+            self._family.signal(number)
+
+    def _expect(self, kind: str, seconds: float) -> protocol.Message:
+        """The next message of a kind. Raises ArmError where the process ends, fails or stays silent before it."""
+        assert self._told is not None and self._process is not None
+        process, began = self._process, time.monotonic()
+        looked: tuple[float, float] | None = None  # in blocks far too long alone: it goes through all processes
+        while True:
+            alive = process.poll() is None
+            message = self._told.receive(POLL_S if alive else 0)
+            if message is not None:
+                if message["kind"] == "once":  # it makes what it will not make again: its steps begin that much later
+                    began, looked = began + float(message["ns"]) / 1e9, None
+                elif self._heard(message, kind):
+                    return message
+                continue
+            if not alive:
+                raise self._gone()
+            waited = time.monotonic() - began
+            if looked is None and waited > seconds / 2:
+                looked = waited, self._cpu_s()
+                self._once_more()
+            if looked and waited > seconds:
+                idle = self._idles(*looked, waited)
+                if idle or waited > START_S:
+                    raise ArmError(self._silent(waited, idle))
+
+    def _heard(self, message: protocol.Message, kind: str) -> bool:
+        """Whether a message is the one that is waited for. Raises ArmError."""
+        if message["kind"] == "ended":
+            self._members()  # once it is gone nothing leads to what it has started
+        if self._side.told(message) or (message["kind"] == kind == "ended"):
+            return True
+        if message["kind"] in ("applied", "declined"):
+            self._placed(message)
+        if message["kind"] == "applied":
+            self.applied[str(message["remedy"])] = str(message["detail"])
+        elif message["kind"] == "declined":
+            self.declined[str(message["remedy"])] = str(message["detail"])
+        elif message["kind"] == "failed":
+            raise ArmError(str(message["error"]))
+        elif message["kind"] == "ended":
+            raise self._gone()
+        return False
+
+    def _placed(self, message: protocol.Message) -> None:
+        """By the user's file, not the arm's copy of it."""
+        if line := message.get("line"):
+            file = as_theirs(str(line["file"]), self._source, self._folder / WORK)
+            place = f"{file.removeprefix(f'{self._source}/')}:{line['line']}"
+            known = self.places.setdefault(str(message["remedy"]), {})
+            known[place] = known.get(place, True) and message["kind"] == "applied"
+
+    def _once_more(self) -> None:
+        """What it told may be lost: if it stands still it says it again, and nobody waits for the other."""
+        if self._ask is not None and self._side.waits:
+            self._ask.send("say")
+
+    def _silent(self, seconds: float, idle: bool) -> str:
+        """What is known of an arm that makes no step and does not wait for us."""
+        loop = loops.read(self._loop)
+        which = f" of {LOOP_NAMES[loop[0]]}" if loop and loop[0] in LOOP_NAMES else ""
+        said = f"no step{which} for {seconds:.0f} s"
+        if self._side.aside is not None:
+            kind, steps = self._side.aside
+            return f"{said}; meanwhile {steps} of another loop, of {LOOP_NAMES.get(kind, 'steps')}: an evaluation?"
+        if idle:
+            return f"{said}, and its processes compute nothing: it waits for something that is not there, or hangs"
+        return f"{said}, though it computes: longer than a trial waits"
+
+    def _gone(self) -> ArmError:
+        """Why the program is no longer there. Another thread may have ended it."""
+        if self._killed or self._process is None:
+            return ArmError(self._killed)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(GRACE_S)
+        code = self._process.poll()
+        if not code:
+            return ArmError("the program came to its end", over=True)
+        if code == -signal.SIGKILL:
+            return ArmError("it was killed: out of memory, most likely")
+        last = f": {said}" if (said := limits.last_words(self._folder)) else ""
+        how = f"signal {-code}" if code < 0 else f"exit code {code}"
+        refused = limits.refusal(self._folder)
+        return ArmError(
+            f"it ended with {how}{last}; {refused}: {limits.HINT}" if refused else f"it ended with {how}{last}"
+        )

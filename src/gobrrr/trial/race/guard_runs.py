@@ -1,0 +1,350 @@
+"""Which runs of a program the guard needs to judge a stack of remedies: each taken once, beside others, untimed."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import msgspec
+
+from gobrrr.guard.model.observation import Observation
+from gobrrr.guard.model.verdict import VERDICTS, Guarded
+from gobrrr.guard.reference.watched_steps import twin_steps
+from gobrrr.guard.verdicts.closeness import same_numbers
+from gobrrr.guard.verdicts.judging import judge
+from gobrrr.guard.verdicts.pictures import Near
+from gobrrr.guard.verdicts.structure import same_data
+from gobrrr.remedies import registry
+from gobrrr.trial.arm import protocol
+from gobrrr.trial.arm.arm import SPENT, START_S, Arm, ArmError
+from gobrrr.trial.arm.side import clear
+from gobrrr.trial.race.first_looks import compiles
+from gobrrr.trial.race.race_round import Stack
+
+SEEDS = (1, 2)
+DETAIL_FACTOR = 20.0
+"""A watched step takes this many times a plain one, at most: tensors are read, hashed and summed."""
+
+
+class Watched(NamedTuple):
+    """A run of the program that the guard watches. `again`: what the program itself does otherwise the next time.
+    `beside`: steps that are looked at begin from the baseline's state, though its remedies may bring other data."""
+
+    stack: Stack = ()
+    float64: bool = False
+    again: bool = False
+    seed: int = 0
+    without_dropout: bool = False
+    pictures: bool = False
+    real_tokens: bool = False
+    beside: bool = False
+
+
+PLAIN = Watched()
+WITHOUT_DROPOUT = "its numbers were compared without dropout, whose masks it changes"
+AT_TOKENS = "of what the model gives, real tokens were compared and nothing at padding"
+Judged = Callable[[Observation, Sequence[Observation]], Guarded]
+"""The verdict, from a second run of the baseline and from other seeds of it."""
+
+
+class Means(Protocol):
+    """What the guard needs of the referee."""
+
+    def arm(self, folder: Path, stack: Stack) -> Arm:
+        """A new arm. Raises ArmError when the time is over."""
+
+    def at_once(self) -> int:
+        """Watched runs that there are cores and memory for."""
+
+    def is_over(self) -> bool:
+        """Whether the time is."""
+
+    def stop(self) -> None:
+        """Kill whatever runs."""
+
+
+class Guarding:
+    """Judges stacks against the untouched program, in which a plain step follows another after `step_ns`. Its own runs
+    are taken once."""
+
+    def __init__(self, means: Means, folder: Path, step_ns: float, consented: Collection[str] = ()) -> None:
+        """`consented`: remedies that the user named; those of them that change pixels are judged by how much."""
+        self._means, self._folder, self._step_ns = means, folder, step_ns
+        self._consented = frozenset(name for name in consented if registry.remedy(name).pixels is not None)
+        self._num = itertools.count()
+        self._running: list[Arm] = []
+        self.seen: dict[Watched, Observation | ArmError] = {}
+
+    def ahead(self, seconds: float, stacks: Sequence[Stack] = ((),)) -> None:
+        """Watch the untouched program now, as each of these stacks will be held against it, for so long at most: where
+        that fails it is watched when it is asked for, by itself."""
+        wanted = list(dict.fromkeys(map(_untouched, stacks)))
+        late = threading.Timer(seconds, self._kill)
+        late.daemon = True
+        late.start()
+        try:
+            self._beside(wanted, len(wanted))
+        finally:  # Ctrl-C too: a timer that waits keeps the command from ending
+            late.cancel()
+
+    def judged(self, stack: Stack, milder: Stack = ()) -> Guarded:
+        """What the numbers of a stack are; unverified where the program could not be watched. `milder`, which may be
+        asked for next, is watched at once where a core has nothing else to do: a check of its own takes a minute."""
+        pixels = tuple(name for name in stack if name in self._consented)
+        if not pixels:
+            return self._of_equal_data(stack, PLAIN, milder)
+        first = self._of_other_pixels(pixels)
+        if not first.green or pixels == stack:
+            return first
+        # All else of the stack answers for itself, against the program with these pixels, as strictly as ever.
+        rest = self._of_equal_data(stack, PLAIN._replace(stack=pixels), milder if {*pixels} <= {*milder} else ())
+        return _worse(first, rest)
+
+    def _of_other_pixels(self, stack: Stack) -> Guarded:
+        """Of remedies that change nothing but pixels, and to whose changes the user has consented."""
+        plain = PLAIN._replace(pictures=True)
+        changed, others = plain._replace(stack=stack), [PLAIN._replace(seed=seed) for seed in SEEDS]
+        try:
+            self.together([plain, changed, PLAIN, *others])
+            seeds = [run for other in others if (run := self._tried(other)) is not None]
+            baseline, candidate = self._observe(plain), self._observe(changed)
+            declared = [Near(*each) for name in stack if (each := registry.remedy(name).pixels) is not None]
+            near = Near(*(max(limits) for limits in zip(*declared, strict=True)))
+            return judge(baseline, candidate, again=self._observe(PLAIN), seeds=seeds, near=near)
+        except ArmError as error:
+            return Guarded(reasons=(f"the program could not be watched: {error.reason}",))
+
+    def _of_equal_data(self, stack: Stack, plain: Watched, milder: Stack) -> Guarded:
+        if (draws_other_masks(milder), _leaves_padding(milder)) != (draws_other_masks(stack), _leaves_padding(stack)):
+            milder = ()
+        if not draws_other_masks(stack):
+            return self._judged(stack, plain, milder)
+        found = self._judged(stack, _untouched(stack, plain), milder)
+        verdict = "equivalent" if found.verdict == "exact" else found.verdict
+        remarks = (WITHOUT_DROPOUT, *([AT_TOKENS] if _leaves_padding(stack) else []))
+        return msgspec.structs.replace(found, verdict=verdict, reasons=(*found.reasons, *remarks))
+
+    def _judged(self, stack: Stack, plain: Watched, milder: Stack) -> Guarded:
+        changed, true = plain._replace(stack=stack), plain._replace(float64=True)
+        is_exact = _is_exact([name for name in stack if name not in plain.stack])
+        walks_alone = draws_otherwise(stack)
+        kept = _keeps_precision(stack) if not walks_alone else ()
+        kept = kept if {*kept} > {*plain.stack} else ()
+        try:
+            if walks_alone:  # it needs no state of the baseline's; of other data no tensor is held against float64
+                beside = [changed, plain._replace(again=True)] if plain in self.seen else [plain, changed]
+            else:
+                self._observe(plain)
+                beside = [changed, *([] if is_exact else [true, *self._naive(changed)])]
+            beside += [plain._replace(stack=kept)] if kept else []
+            idle = milder and not is_exact and plain in self.seen and self._means.at_once() > len(beside)
+            self.together([*beside, *([plain._replace(stack=milder)] if idle else [])])
+            baseline = self._observe(plain)
+            candidate = self._observe(changed)
+            equal = judge(baseline, candidate, again=baseline, reference=baseline)
+            if equal.verdict == "exact":  # bit for bit: so the program repeats itself, and other runs can say no more
+                return equal
+            comparable = not walks_alone or same_data(baseline, candidate)
+            if walks_alone and comparable:  # of its own way rounding alone is far after thirty steps
+                changed = changed._replace(beside=True)
+                self.together([changed, true, *self._naive(changed)])
+                candidate = self._observe(changed)
+            judged = self._with_references(
+                changed, true if comparable or true in self.seen else None, baseline, candidate
+            )
+            # As if the program made no noise of its own: the strictest. Other runs can only widen its limits.
+            equals = (candidate, self._tried(true)) if comparable else ()
+            repeats = any(run is not None and same_data(baseline, run) for run in equals)
+            if repeats and (found := judged(baseline, ())).green:  # another run was given the same data
+                return self._with_kept(found, kept, plain)
+            rest = tuple(name for name in stack if not draws_otherwise((name,)))
+            if comparable or not rest:
+                return self._with_kept(self._in_doubt(plain, baseline, candidate, judged), kept, plain)
+            # Where its losses go proves little of the rest: beside bucketing a model that heeds no mask was cut.
+            strictly = self._judged(rest, plain, ())
+            return _worse(strictly, self._in_doubt(plain, baseline, candidate, judged)) if strictly.green else strictly
+        except ArmError as error:
+            return Guarded(reasons=(f"the program could not be watched: {error.reason}",))
+
+    def _with_kept(self, found: Guarded, kept: Stack, plain: Watched) -> Guarded:
+        """What keeps the precision of a stack that lowers it answers for itself, as strictly as ever: within what
+        bfloat16 explains it could shift a loss by a twentieth, or stop an average of the weights."""
+        if not kept or found.verdict != "bounded":  # else it was green without any allowance
+            return found
+        strictly = self._judged(kept, plain, ())
+        return found if strictly.green else _worse(found, strictly)
+
+    def _with_references(
+        self, changed: Watched, true: Watched | None, baseline: Observation, candidate: Observation
+    ) -> Judged:
+        """What lowers the precision on some chips keeps it on others: so it is judged first as if it did not. `true`:
+        null where its data are others than the baseline's, and no tensor can be compared."""
+        stack = changed.stack
+        precision = next((remedy.precision for name in stack if (remedy := registry.remedy(name)).precision), "")
+        plain = partial(
+            judge,
+            baseline,
+            candidate,
+            reference=self._tried(true) if true is not None else None,
+            order_may_change=draws_otherwise(stack),
+            regroups=any(registry.remedy(name).regroups for name in stack),
+        )
+        wanted = self._naive(changed)
+        naive = next(map(self._tried, wanted), None) if true is not None else None
+        if true is not None and wanted and (naive is None or same_numbers(baseline, naive)):
+            precision = ""  # nothing says what the precision alone does, or that does nothing on this chip
+        lowered = partial(plain, naive=naive, is_naive=not wanted)
+
+        def judged(again: Observation, seeds: Sequence[Observation]) -> Guarded:
+            found = plain(again=again, seeds=seeds)
+            return found if found.green or not precision else lowered(again=again, seeds=seeds, precision=precision)
+
+        return judged
+
+    def _in_doubt(self, plain: Watched, baseline: Observation, candidate: Observation, judged: Judged) -> Guarded:
+        """With a second run of the baseline, and its other seeds. Raises ArmError."""
+        second, *others = _others(plain)
+        self.together([second, *others])
+        again = self._observe(second)
+        equal = judge(baseline, candidate, again=again, reference=baseline)
+        if equal.verdict == "exact":  # but for what the program itself does otherwise each time: prints times, say
+            return equal
+        found = judged(again, ())
+        seeds = [run for other in others if (run := self._tried(other)) is not None]
+        return found if found.green else judged(again, seeds)
+
+    # the runs
+
+    def together(self, wanted: Sequence[Watched]) -> None:
+        """Take these beside each other, as far as there are cores and memory: none is timed. Who fails so, for want of
+        memory say, is watched by itself when it is asked for."""
+        wanted = [each for each in dict.fromkeys(wanted) if each not in self.seen]
+        at_once = min(self._means.at_once(), len(wanted))
+        if at_once < 2:
+            return
+        self._beside(wanted, at_once)
+
+    def _beside(self, wanted: Sequence[Watched], at_once: int) -> None:
+        """Watch these, so many at a time, and keep what was seen."""
+        with ThreadPoolExecutor(at_once) as pool:
+            try:
+                found = list(pool.map(self._watched, wanted))
+            except BaseException:  # Ctrl-C: arms have sessions of their own and do not hear it
+                self._means.stop()
+                raise
+        self.seen.update((each, run) for each, run in zip(wanted, found, strict=True) if isinstance(run, Observation))
+
+    def _tried(self, wanted: Watched) -> Observation | None:
+        """A run that may fail: a program need not be able to compute in float64."""
+        try:
+            return self._observe(wanted)
+        except ArmError:
+            return None
+
+    def _observe(self, wanted: Watched) -> Observation:
+        """An observation, each taken once. Raises ArmError."""
+        if wanted not in self.seen:
+            self.seen[wanted] = self._watched(wanted)
+        found = self.seen[wanted]
+        if isinstance(found, ArmError):
+            raise found
+        return found
+
+    def _watched(self, wanted: Watched) -> Observation | ArmError:
+        folder = self._folder / f"guard{next(self._num)}"
+        base = tuple(name for name in wanted.stack if name in self._consented)
+        keeps, states = (
+            wanted._replace(without_dropout=False, real_tokens=False) == PLAIN._replace(stack=base),
+            self._states(wanted, base),
+        )
+        steps = twin_steps(self._step_ns)
+        walks_alone = wanted.seed or wanted.pictures or (draws_otherwise(wanted.stack) and not wanted.beside)
+        arm = None
+        try:
+            arm = self._means.arm(folder, wanted.stack)
+            self._running.append(arm)
+            found = arm.observe(
+                steps, seed=wanted.seed, float64=wanted.float64, without_dropout=wanted.without_dropout,
+                pictures=wanted.pictures, real_tokens=wanted.real_tokens,
+                states=None if walks_alone else states, keeps=keeps,
+                seconds=START_S + DETAIL_FACTOR * steps * self._step_ns / 1e9,
+            )  # fmt: skip
+            if keeps:
+                (folder / protocol.STATES).rename(states)
+            return found
+        except ArmError as error:
+            return ArmError(SPENT) if self._means.is_over() else error
+        finally:
+            if arm is not None:
+                self._running.remove(arm)
+                arm.end()
+            clear(folder)
+
+    def _kill(self) -> None:
+        for arm in list(self._running):
+            arm.kill()
+
+    def _states(self, wanted: Watched, base: Stack) -> Path:
+        """The baseline's own states, kept by its first watched run; those from other seeds have other ones, and so has
+        the program with other pixels."""
+        without = ("without-dropout",) if wanted.without_dropout else ()
+        tokens = ("real-tokens",) if wanted.real_tokens else ()
+        return self._folder / "-".join((protocol.STATES, *without, *tokens, *base))
+
+    def _naive(self, changed: Watched) -> list[Watched]:
+        """The naive version at a lower precision: those of the remedies that lower it, alone."""
+        lowering = [name for name in changed.stack if registry.remedy(name).precision]
+        naive = tuple(name for name in changed.stack if name in lowering or name in self._consented)
+        return [changed._replace(stack=naive, beside=False)] if lowering and naive != changed.stack else []
+
+
+def _keeps_precision(stack: Stack) -> Stack:
+    """Of a stack that lowers the precision what does not. Nothing that changes the order of samples, which tells of
+    itself, nor what compiles: in another precision that would be compiled anew, for a minute on two cores."""
+    lowers = any(registry.remedy(name).precision for name in stack)
+    kept = [n for n in stack if not (registry.remedy(n).precision or draws_otherwise((n,)) or compiles((n,)))]
+    return tuple(kept) if lowers else ()
+
+
+def _worse(first: Guarded, second: Guarded) -> Guarded:
+    """What both say: the worse verdict, all reasons."""
+    verdict = max(first.verdict, second.verdict, key=VERDICTS.index)
+    return Guarded(verdict, (*first.reasons, *second.reasons), second.first_module, second.evidence | first.evidence)
+
+
+def _untouched(stack: Stack, plain: Watched = PLAIN) -> Watched:
+    """What a stack is held against: where it draws other masks, the program without any."""
+    if not draws_other_masks(stack):
+        return plain
+    return plain._replace(without_dropout=True, real_tokens=_leaves_padding(stack))
+
+
+def _others(plain: Watched) -> list[Watched]:
+    """A second run of the baseline, and its other seeds."""
+    return [plain._replace(again=True), *(plain._replace(seed=seed) for seed in SEEDS)]
+
+
+def draws_other_masks(stack: Stack) -> bool:
+    """Whether dropout has other masks with it, for the same data: then only runs without any can be compared."""
+    return any(registry.remedy(name).judged_without_dropout for name in stack)
+
+
+def _leaves_padding(stack: Stack) -> bool:
+    """Whether something else may come out at padding: such remedies draw other masks, too."""
+    return any(registry.remedy(name).leaves_padding for name in stack)
+
+
+def _is_exact(stack: Collection[str]) -> bool:
+    """Whether its remedies promise equal bits: then nothing is needed beside the stack itself."""
+    return all(registry.remedy(name).safety == "exact" for name in stack)
+
+
+def draws_otherwise(stack: Stack) -> bool:
+    """Whether a stack may change the order of samples or draws: then it walks its own way, from its own weights, since
+    what it does with other data at the baseline's weights would say nothing of where it goes."""
+    return any((each := registry.remedy(name)).safety == "order" and not each.judged_without_dropout for name in stack)

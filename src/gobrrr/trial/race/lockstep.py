@@ -1,0 +1,147 @@
+"""The referee: two arms in turn, block by block, started anew round by round, until the schedule has what it needs."""
+
+from __future__ import annotations
+
+import statistics as figures
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import psutil
+
+from gobrrr.trial.arm.arm import ArmError
+from gobrrr.trial.arm.side import Side, end, level
+from gobrrr.trial.receipt.confirmed import Measured
+from gobrrr.trial.receipt.receipt import Samples, Speedup, StartUp
+from gobrrr.trial.statistics import paired
+from gobrrr.trial.statistics.block_schedule import EDGE_NS, PILOT
+from gobrrr.trial.statistics.objective import MEMORY, TIME, Objective
+from gobrrr.trial.statistics.rounds import Rounds
+
+ROOM = 1.25
+"""A second arm is started beside the first where this many times its memory is free."""
+
+Progress = Callable[[int, int, Speedup | None], None]
+
+
+def measure(
+    baseline: Side, candidate: Side, *, seed: int, seconds: float, progress: Progress | None = None,
+    free_bytes: Callable[[], int] = lambda: int(psutil.virtual_memory().available),
+    rounds: Callable[..., Rounds] = Rounds, objective: Objective = TIME, pairs: int = 1,
+) -> Measured:  # fmt: skip
+    """Compare two stacks in at most `seconds`, starts and warm-ups among them; three times that where no verdict fits
+    in. What goes wrong in an arm is a failed trial with its reason; only Ctrl-C comes through. `pairs`: of processes
+    that there are cores and memory for at once; those of later rounds start beside the first and stand still."""
+    sides = (baseline, candidate)
+    began = time.monotonic()
+    pool = ThreadPoolExecutor(len(sides) * pairs)  # an arm dies with the thread that started it (capture.parent)
+    try:
+        ahead_s = _started_ahead(sides, pool, pairs) if pairs > 1 else 0.0
+        _made_ready(sides, pool)
+        least = (ROOM - 1) * (baseline.resident() + candidate.resident())
+        if (apart := free_bytes() < least) and any(side.ahead for side in sides):
+            end(sides, Side.end_ahead)
+            apart = free_bytes() < least
+        started = 1 + min(side.ahead for side in sides)
+        schedule = rounds((baseline.step_ns, candidate.step_ns), EDGE_NS, seed=seed, seconds=seconds, apart=apart,
+                          spent=time.monotonic() - began, objective=objective, started=started,
+                          ahead_s=ahead_s)  # fmt: skip
+        return _compared(sides, schedule, progress, apart, pool, objective)
+    except ArmError as error:
+        return Measured(verdict="failed", reason=error.reason)
+    finally:
+        end(sides, Side.close)
+        pool.shutdown()
+
+
+def _started_ahead(sides: tuple[Side, Side], pool: ThreadPoolExecutor, pairs: int) -> float:
+    """Of both, the first process and those of later rounds; the seconds that it took."""
+    began = time.monotonic()
+    for started in [pool.submit(side.start_ahead) for _ in range(pairs) for side in sides]:
+        started.result()
+    return time.monotonic() - began
+
+
+def _made_ready(sides: tuple[Side, Side], pool: ThreadPoolExecutor) -> None:
+    """Start them beside each other: most of a start is one thread's work. Raises ArmError, the baseline's first."""
+    for bring in (Side.start, Side.warm):
+        errors = [brought.exception() for brought in [pool.submit(bring, side) for side in sides]]
+        for error, who in zip(errors, ("the program as it is", "with the remedy"), strict=True):
+            if isinstance(error, ArmError):
+                raise ArmError(f"{who}: {error.reason}") from None
+            if error is not None:
+                raise error
+    level(sides)
+
+
+def _compared(
+    sides: tuple[Side, Side], rounds: Rounds, progress: Progress | None, apart: bool, pool: ThreadPoolExecutor,
+    objective: Objective,
+) -> Measured:  # fmt: skip
+    taken: list[tuple[int, int, int, int, int | None, int | None]] = []
+    while (wanted := rounds.next()) is not None:
+        if wanted.fresh:  # other processes: memory and threads lie elsewhere
+            end(sides)
+        if apart:  # memory for one arm at a time: the other one starts anew when its turn comes
+            sides[1 - wanted.arm].end()
+        elif wanted.fresh:
+            _made_ready(sides, pool)
+        number = len(rounds.logs)
+        try:
+            block = sides[wanted.arm].block(wanted.steps, anew=not rounds.may_end())
+        except ArmError as error:
+            if not error.over:
+                raise
+            rounds.ended()
+            del taken[len(taken) - len(taken) % 4 :]
+            continue
+        rounds.feed(block.ns, len(block.walls), objective.cost(block))
+        taken.append((wanted.arm, len(block.walls), block.ns, number, block.peak_bytes, block.samples))
+        if progress is not None:
+            progress(len(taken), 4 * rounds.quadruples * rounds.planned, _so_far(rounds))
+    return _measured(sides, rounds, Samples(*zip(*taken, strict=True)), apart, objective)
+
+
+def _measured(
+    sides: tuple[Side, Side], rounds: Rounds, samples: Samples, apart: bool, objective: Objective
+) -> Measured:
+    found = rounds.result()
+    compared = Speedup(found.median, found.low, found.high)
+    baseline, candidate = sides
+    start = max(0.0, candidate.warm_seconds - baseline.warm_seconds)
+    per_step = _per_step(samples, 0), _per_step(samples, 1)
+    reasons = (["one arm at a time: there was no memory for two"] if apart else []) + list(
+        filter(None, [rounds.wants()])
+    )
+    return Measured(
+        verdict=objective.word(found.verdict), speedup=_clocked(samples) if objective is MEMORY else compared,
+        memory=compared if objective is MEMORY else None, p_value=found.p_value,
+        reason="; ".join(reasons), blocks_needed=4 * rounds.quadruples * found.needed if found.needed else None,
+        starts_needed=found.needed,
+        step_ns=per_step, start_up=StartUp(start, paired.break_even(start, *per_step), baseline.program_steps),
+        compiled=candidate.compiled, peak_bytes=(baseline.peak_bytes or None, candidate.peak_bytes or None),
+        step_peak_bytes=(samples.peak(0), samples.peak(1)), samples=samples,
+    )  # fmt: skip
+
+
+def _clocked(samples: Samples) -> Speedup:
+    """What the rounds say of time, where another figure decided how many there were."""
+    times = [ns / steps for ns, steps in zip(samples.ns, samples.steps, strict=True)]
+    logs: dict[int, list[float]] = {}
+    for at in range(0, len(times) - 3, 4):
+        log = paired.quadruple(*times[at : at + 4])
+        logs.setdefault(samples.round[at], []).append(-log if samples.arm[at] else log)
+    found = paired.compare_rounds(list(logs.values()))
+    return Speedup(found.median, found.low, found.high)
+
+
+def _so_far(rounds: Rounds) -> Speedup | None:
+    if len(rounds.logs[0]) < PILOT:
+        return None
+    found = rounds.result()
+    return Speedup(found.median, found.low, found.high)
+
+
+def _per_step(samples: Samples, arm: int) -> float:
+    rows = zip(samples.arm, samples.steps, samples.ns, strict=True)
+    return figures.median(ns / steps for which, steps, ns in rows if which == arm)

@@ -1,0 +1,1 @@
+"""How is a tuning kept, to be believed and repeated?"""

@@ -1,0 +1,251 @@
+"""What is left of a tuning to believe and to repeat (JSON schema gobrrr.receipt/1)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from statistics import median
+
+import msgspec
+
+from gobrrr.errors import GobrrrError
+from gobrrr.guard.model.verdict import Guarded
+from gobrrr.rules.model.finding import Saving
+from gobrrr.system import files
+from gobrrr.trial.sandbox import signature as mark
+
+SCHEMA = "gobrrr.receipt/1"
+MAX_BYTES = 256 << 20
+"""A receipt holds every block of every trial: some hundred KB. What is larger was not written by us."""
+
+
+class Speedup(msgspec.Struct, frozen=True):
+    """Baseline time over candidate time: mean of the rounds' medians of paired blocks, and its interval."""
+
+    median: float
+    low: float
+    high: float
+
+
+class Samples(msgspec.Struct, frozen=True):
+    """Raw blocks in the order in which they ran: arm (0 baseline, 1 candidate), steps, ns, and the round, from 1 on:
+    blocks of one round are of the same two processes."""
+
+    arm: tuple[int, ...] = ()
+    steps: tuple[int, ...] = ()
+    ns: tuple[int, ...] = ()
+    round: tuple[int, ...] = ()
+    peak_bytes: tuple[int | None, ...] = ()
+    """Most that each block's steps held, where that is the objective."""
+    samples: tuple[int | None, ...] = ()
+    """Of each block, where those are counted."""
+
+    def peak(self, arm: int) -> int | None:
+        """Median of the peaks of an arm's blocks, bytes."""
+        found = [peak for which, peak in zip(self.arm, self.peak_bytes, strict=False) if which == arm and peak]
+        return round(median(found)) if found else None
+
+    def per_step(self, arm: int) -> float | None:
+        """Samples of a step of an arm; null where none were counted."""
+        rows = [row for row in zip(self.arm, self.steps, self.samples, strict=False) if row[0] == arm]
+        counted = sum(samples or 0 for _, _, samples in rows)
+        return counted / sum(steps for _, steps, _ in rows) if counted else None
+
+
+class StartUp(msgspec.Struct, frozen=True):
+    """What a remedy costs before it gains: seconds of warm-up above the baseline's, and the steps that pay for it."""
+
+    seconds: float = 0.0
+    steps_to_pay: float | None = None
+    program_steps: int | None = None
+    """Steps that this program makes, where its end was seen."""
+
+
+class Compiled(msgspec.Struct, frozen=True):
+    """What torch.compile made of the candidate: graphs, distinct graph breaks, and graphs made anew while it was
+    measured, after the warm-up."""
+
+    graphs: int
+    graph_breaks: int
+    recompiled: int = 0
+
+
+class Figure(msgspec.Struct, frozen=True):
+    """With its interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+class Headspace(msgspec.Struct, frozen=True, kw_only=True):
+    """The most that any loader fix could give, by an arm whose batches were ready: a few of the program's own, replayed
+    through its step. Nulls, and why, where that could not be measured."""
+
+    reason: str = ""
+    step_ns: float = 0.0
+    """The program as it is, in the same sweeps; the median."""
+    compute_ns: Figure | None = None
+    """The step with its batches ready."""
+    saved_ns: Figure | None = None
+    """step_ns less compute_ns."""
+    reached: Figure | None = None
+    """Share of it that the loader remedies which were kept bring; null where none was, or it may be nothing."""
+    samples: Samples = Samples()
+    """Arm 1 is the one whose batches were replayed."""
+    seconds: float = 0.0
+
+
+class TrialResult(msgspec.Struct, frozen=True, kw_only=True):
+    """One trial: `remedies` on top of `onto`, measured in pairs against `onto` alone."""
+
+    remedies: tuple[str, ...]
+    onto: tuple[str, ...] = ()
+    objective: str = "time"
+    """What is compared: time, memory or throughput."""
+    options: dict[str, dict[str, int]] = {}
+    """With which its remedies were applied, where several settings of them were tried: of a loader."""
+    purpose: str = "add"
+    """add (in the race), guard (its numbers were not those of the program) or final."""
+    verdict: str
+    """faster, slower, equivalent, inconclusive or failed; of memory smaller and larger."""
+    reason: str = ""
+    speedup: Speedup | None = None
+    """Null where nothing could be measured. Of throughput, of the time per sample."""
+    memory: Speedup | None = None
+    """The baseline's peak of memory over the candidate's, where that is the objective."""
+    p_value: float | None = None
+    blocks_needed: int | None = None
+    """For inconclusive: how many blocks would settle it."""
+    starts_needed: int | None = None
+    """And in how many starts of each arm; null where pairs of processes were not compared."""
+    guard: Guarded = Guarded()
+    predicted: Saving | None = None
+    realised_ns: float | None = None
+    """Saving per step of this trial, ns; the median."""
+    baseline_step_ns: float | None = None
+    start_up: StartUp = StartUp()
+    compiled: Compiled | None = None
+    peak_bytes: tuple[int | None, int | None] = (None, None)
+    """Peak resident bytes of the two arms, from their starts on."""
+    step_peak_bytes: tuple[int | None, int | None] = (None, None)
+    """Of the two arms what their blocks' steps held at most, the median, where that is the objective: of the device's
+    tensors, or resident."""
+    samples: Samples = Samples()
+    seconds: float = 0.0
+    """What the trial took; of a heat its share."""
+
+    @property
+    def name(self) -> str:
+        """Of what was tried: 'loader_workers (workers=2) + batched_fetch'."""
+        return " + ".join(map(self._named, self.remedies))
+
+    def _named(self, remedy: str) -> str:
+        given = ", ".join(f"{option}={value}" for option, value in self.options.get(remedy, {}).items())
+        return f"{remedy} ({given})" if given else remedy
+
+
+CROWDED = 1.5
+"""Beside seven others' programs on four cores a step of 144 ms took 4.9 s, and a remedy that keeps idle threads from
+spinning was "24.72 times as fast"; on quiet cores the zoo's steps took 0.8 to 1.0 times those of their diagnosis."""
+
+
+class Receipt(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything needed to believe the result and to measure it again."""
+
+    schema: str = SCHEMA
+    trials: tuple[TrialResult, ...] = ()
+    kept: tuple[str, ...] = ()
+    options: dict[str, dict[str, int]] = {}
+    """With which remedies were applied, of those that had some."""
+    places: dict[str, tuple[str, ...]] = {}
+    """Lines of the program ("train.py:12") at which remedies that were kept took hold, and left nothing as it was."""
+    likely: tuple[str, ...] = ()
+    """What seemed to be better and was not confirmed; empty where something was kept."""
+    left: tuple[str, ...] = ()
+    """Remedies that there was no time for; what promises most comes first."""
+    measured: bool = True
+    """False where no remedy was measured at all: then nothing is known of any."""
+    objective: str = "time"
+    """What was made smaller: time, memory or throughput (time per sample)."""
+    speedup: Speedup | None = None
+    """Of the final confirmation, on fresh blocks; null where there was none. Below 1 where memory costs time."""
+    memory: Speedup | None = None
+    """Of memory, likewise; null for another objective."""
+    guard: Guarded = Guarded()
+    complete: bool = True
+    """False where the tuning was interrupted: what was finished stands."""
+    command: tuple[str, ...] = ()
+    """With keys and passwords masked."""
+    folder: str = ""
+    date: str = ""
+    seed: int = 0
+    machine: str = ""
+    fingerprint: str = ""
+    versions: dict[str, str] = {}
+    script_sha256: str = ""
+    step_ns: float | None = None
+    """The untouched program's median step."""
+    diagnosed_step_ns: float | None = None
+    """The same before the race, in the diagnosis; null in receipts of before this was kept."""
+    seconds: float | None = None
+    """Wall time of the tuning, its diagnosis in it; null in receipts of before this was kept."""
+    loop: str = ""
+    """Whose, in a word: recording.steps.LoopSteps.word."""
+    headspace: Headspace | None = None
+    """Where the program waits for its loader; null in receipts of before this was measured."""
+    notes: tuple[str, ...] = ()
+    mark: str = ""
+    """Says that this user wrote it on this machine, and that nobody changed it since; see trial.mark."""
+
+
+def is_of(trial: TrialResult, kept: Collection[str], options: Mapping[str, Mapping[str, int]]) -> bool:
+    """Whether a trial was of remedies that were kept, with the options that were."""
+    return set(trial.remedies) <= set(kept) and all(options.get(name) == each for name, each in trial.options.items())
+
+
+def is_crowded(receipt: Receipt) -> bool:
+    """Whether the program as written was so much slower in the trial than before it that something else held the
+    machine: then what is shown holds beside that, and nobody knows for how much without it."""
+    before, now = receipt.diagnosed_step_ns, receipt.step_ns
+    return bool(before and now and now > CROWDED * before)
+
+
+def write(receipt: Receipt, file: Path) -> None:
+    """Write it whole or not at all, for its owner alone. Raises OSError."""
+    files.write(file, msgspec.json.format(msgspec.json.encode(receipt), indent=1))
+
+
+def marked(receipt: Receipt) -> Receipt:
+    """The same with the mark of this user on this machine."""
+    return msgspec.structs.replace(receipt, mark=mark.of(_unmarked(receipt), SCHEMA))
+
+
+def is_own(receipt: Receipt) -> bool:
+    """Whether this user's gobrrr wrote it on this machine, just as it is."""
+    return mark.holds(receipt.mark, _unmarked(receipt), SCHEMA)
+
+
+def _unmarked(receipt: Receipt) -> bytes:
+    """Its bytes without the mark, as they are once it was read back: an integer in a float's place becomes a float."""
+    plain = msgspec.json.encode(msgspec.structs.replace(receipt, mark=""))
+    try:
+        return msgspec.json.encode(msgspec.json.decode(plain, type=Receipt))
+    except msgspec.ValidationError:  # a figure that is none: it cannot be read back, marked or not
+        return plain
+
+
+def read(file: Path) -> Receipt:
+    """Read it back. Raises GobrrrError for what is missing, too large, truncated or no receipt."""
+    try:
+        data = files.read(file, MAX_BYTES)
+        if len(data) > MAX_BYTES:
+            raise GobrrrError(f"{file} is no receipt: it is larger than any", "name the receipt.json of a tuning")
+        receipt = msgspec.json.decode(data, type=Receipt)
+    except OSError as error:
+        raise GobrrrError(f"cannot read {file}: {error.strerror}", "name the receipt.json of a tuning") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise GobrrrError(f"{file} is no receipt: {error}", "name the receipt.json of a tuning") from None
+    if receipt.schema != SCHEMA:
+        raise GobrrrError(f"{file} has the schema {receipt.schema!r}, not {SCHEMA}", "tune again with this version")
+    return receipt

@@ -1,0 +1,1 @@
+"""Where may a trial write, and how is that enforced?"""

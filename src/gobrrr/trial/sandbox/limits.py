@@ -1,0 +1,195 @@
+"""What an arm may write to, who sees to it on this machine, and how its command is started so."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import stat
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from gobrrr.system import files
+from gobrrr.trial.sandbox import landlock
+from gobrrr.trial.sandbox.writes import PROTECTION, PYTHON, REFUSED, SHARED_MEMORY, UNPROTECTED, WRITABLE
+
+STDERR = "stderr"
+"""File of an arm's folder."""
+TEMPORARY = ("/tmp", "/var/tmp")
+INDUCTOR = "TORCHINDUCTOR_CACHE_DIR"
+CACHES = (
+    ("XDG_CACHE_HOME", "~/.cache", ""), ("TRITON_HOME", "~", ".triton"), ("CUDA_CACHE_PATH", "~/.nv/ComputeCache", ""),
+    *((name, "", "") for name in (
+        "TRITON_CACHE_DIR", INDUCTOR, "TORCH_HOME", "TORCH_EXTENSIONS_DIR", "HF_HOME",
+        "HF_DATASETS_CACHE", "HF_HUB_CACHE", "NUMBA_CACHE_DIR", "MPLCONFIGDIR", "PYTHONPYCACHEPREFIX")),
+)  # fmt: skip
+"""Documented variables of caches, where these are without them, and the part of it that is written to."""
+
+
+HINT = "let it write below its working directory, allow that folder with --allow-writes DIR, or all with --unprotected"
+_DENIED = re.compile(
+    r"Permission denied|Read-only file system|cross-device link|Errno (13|18|30)\b"
+    r"|readonly database|unable to open database"
+)
+_LAST_LINES = 30
+"""Of stderr, in which the reason why a program ended is looked for."""
+_READ_BYTES, _MOST_BYTES = 64 << 10, 4 << 20
+"""Of the end of stderr, what is read; and what it may grow to before the rest is cut off."""
+
+
+class Limits(NamedTuple):
+    """What the user allows beside the default, and where caches go that do not exist yet; default: the arm's folder."""
+
+    allowed: tuple[Path, ...] = ()
+    unprotected: bool = False
+    caches: Path | None = None
+
+
+AT_HOME = Limits()
+
+
+class Start(NamedTuple):
+    """How to start an arm's program. `scratch`: its own folder for temporary files, to be removed when it is over."""
+
+    command: list[str]
+    env: dict[str, str]
+    scratch: Path | None
+
+
+def protection(source: Path, limits: Limits) -> str:
+    """Who keeps an arm from writing elsewhere: one of kernel's means, PYTHON or UNPROTECTED."""
+    if limits.unprotected:
+        return UNPROTECTED
+    if source.resolve().is_relative_to(SHARED_MEMORY):
+        return PYTHON  # which every program must be able to write to
+    return landlock.means() or PYTHON
+
+
+def told(source: Path, limits: Limits) -> str:
+    """The protection on this machine, in a sentence."""
+    found = protection(source, limits)
+    if found == UNPROTECTED:
+        return (
+            "arms are not kept from writing outside their own copy, as you asked: only what Python itself writes into "
+            "your working directory is refused"
+        )
+    if found == PYTHON:
+        return (
+            "the kernel does not keep arms from writing outside their own copy here: Python's own calls are refused, "
+            "and so is every other program that they start (--unprotected lets them)"
+        )
+    version = f" ABI {landlock.abi()}" if found == landlock.LANDLOCK else ""
+    return f"arms are kept from writing outside their own copy by the kernel ({found}{version})"
+
+
+def start(
+    command: Sequence[str], env: Mapping[str, str], folder: Path, source: Path, limits: Limits = AT_HOME
+) -> Start:
+    """Of an arm in `folder` that is there; `source` is the user's own. Leaves WRITABLE and PROTECTION in the folder."""
+    found, given = protection(source, limits), dict(env)
+    temporary, scratch = _temporary(source, given)
+    caches = _caches(limits.caches or folder / "caches", given, source)
+    places = (folder, *limits.allowed, *temporary, *caches, SHARED_MEMORY, *landlock.DEVICES)
+    names = (os.path.realpath(str(place)) for place in places)
+    (folder / WRITABLE).write_bytes(b"\0".join(os.fsencode(name) for name in dict.fromkeys(names)))
+    (folder / PROTECTION).write_text(found, encoding="utf-8")
+    if found in (PYTHON, UNPROTECTED):
+        return Start(list(command), given, scratch)
+    return Start(landlock.confined(command, found, str((folder / WRITABLE).resolve())), given, scratch)
+
+
+def refusal(folder: Path) -> str:
+    """Why a program that failed in this folder was kept from writing, as far as can be told; else nothing."""
+    last = "\n".join(last_lines(folder, _LAST_LINES))
+    paths = _read(folder / REFUSED).splitlines()
+    for path in paths:
+        if path in last:
+            return f"it writes to {path}, which a trial must not change"
+    if paths:
+        return f"it was kept from writing to {paths[0]}, which a trial must not change"
+    if _DENIED.search(last) and _read(folder / PROTECTION) in (landlock.LANDLOCK, landlock.MOUNTS):
+        return (
+            "most likely it writes outside its own copy of the working directory, or over a file of more than 1 MiB "
+            "in it, which a trial must not change"
+        )
+    return ""
+
+
+def last_lines(folder: Path, count: int) -> list[str]:
+    """What a program wrote to stderr at last; nothing where its stderr is no file of this folder."""
+    return _end(folder / STDERR).decode(errors="replace").strip().splitlines()[-count:]
+
+
+def last_words(folder: Path) -> str:
+    """Of a program that failed: the error of its last traceback, whose message may have lines of its own after that;
+    else the last line that it wrote to stderr; at most 200 characters."""
+    lines = last_lines(folder, _READ_BYTES)
+    begins = [number for number, line in enumerate(lines) if line.startswith("Traceback (")]
+    errors = [line for line in lines[begins[-1] + 1 :] if line and not line[0].isspace()] if begins else []
+    return (errors or lines[-1:] or [""])[0].strip()[:200]
+
+
+def shorten(folder: Path) -> None:
+    """Keep of a large stderr the end, which is all that is ever read. A program appends to it, whatever its length."""
+    file = folder / STDERR
+    with contextlib.suppress(OSError):
+        if file.stat().st_size > _MOST_BYTES:
+            end = _end(file)
+            os.truncate(file, 0)
+            files.append(file, end)
+
+
+def _end(file: Path) -> bytes:
+    try:
+        with files.opened(file, follow=False) as opened:
+            opened.seek(max(0, os.fstat(opened.fileno()).st_size - _READ_BYTES))
+            return opened.read(_READ_BYTES)
+    except OSError:
+        return b""
+
+
+def _read(file: Path) -> str:
+    try:
+        return file.read_text(errors="replace")
+    except OSError:
+        return ""
+
+
+def _temporary(source: Path, env: dict[str, str]) -> tuple[list[Path], Path | None]:
+    """Folders for temporary files, but none that the user works below: then one of the arm's own, with a short name
+    for the sockets in it."""
+    usual = Path(tempfile.gettempdir()).resolve()
+    places = [place for place in (usual, *map(Path, TEMPORARY)) if not source.resolve().is_relative_to(place.resolve())]
+    if usual in places:
+        return places, None
+    scratch = Path(tempfile.mkdtemp(prefix="gobrrr-"))
+    env["TMPDIR"] = str(scratch)
+    return [*places, scratch], scratch
+
+
+def _caches(ours: Path, env: dict[str, str], source: Path) -> list[Path]:
+    """Caches that exist stay where they are; one that does not is made among ours, and its variable says so. Inductor's
+    is always ours: it takes a library that was half written, when an arm was killed, for a whole one ever after."""
+    found = []
+    for variable, default, part in CACHES:
+        usual = env.get(variable) or default
+        place = Path(os.path.expanduser(usual), part)  # noqa: PTH111
+        if not place.is_absolute() and variable != INDUCTOR:  # none, or one that lies in the arm's own copy
+            continue
+        if variable == INDUCTOR or not place.is_dir() or source.resolve().is_relative_to(place.resolve()):
+            env[variable] = str(ours.resolve() / variable)
+            place = Path(env[variable]) / part
+            place.mkdir(parents=True, exist_ok=True)
+        found.append(place)
+    return found
+
+
+def mend(caches: Path) -> None:
+    """Remove libraries that a compiler was killed over: the linker makes them executable at last. To be called when
+    nobody compiles."""
+    for library in (caches / INDUCTOR).rglob("*.so"):
+        with contextlib.suppress(OSError):
+            if not library.stat().st_mode & stat.S_IXUSR:
+                library.unlink()

@@ -1,0 +1,1 @@
+"""How sure are paired measurements, and when are they enough?"""

@@ -1,0 +1,76 @@
+"""What a tuning is to make smaller, how sure of that its figures are, and what its verdicts are called. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gobrrr.trial.statistics.paired import PROCESS_BAND, PROCESS_SD
+
+if TYPE_CHECKING:
+    from gobrrr.trial.arm.arm import Block
+
+WORTH_BYTES = 0.05
+"""Share of the peak below which a saving is none: peaks hardly scatter, so that one of 1 % could be shown, and nobody
+would compute longer for it."""
+BYTES_SD = 0.01
+"""Deviation of a process's log peak from other starts of the same arm; measured: 0.4 to 1.8 % in programs of 300 to 500
+MiB, whose heap lies otherwise each time."""
+
+
+def _per_step(block: Block) -> float:
+    return block.ns / len(block.walls)
+
+
+def _per_sample(block: Block) -> float:
+    """Where no batch came from a loader nobody knows how many samples a step has: then they have equally many."""
+    return block.ns / block.samples if block.samples else _per_step(block)
+
+
+def _peak(block: Block) -> float:
+    return float(block.peak_bytes or 1)
+
+
+@dataclass(frozen=True)
+class Objective:
+    """A figure of a block, above 0, of which less is better. Arms are compared by its log ratio."""
+
+    name: str
+    cost: Callable[[Block], float]
+    better: str = "faster"
+    worse: str = "slower"
+    process_sd: float = PROCESS_SD
+    """By which a process's log figure is off from its next start's."""
+    band: float = PROCESS_BAND
+    """Arms within it are equivalent."""
+    worth: float = 0.0
+    """Log ratio that a gain must surely be above; what is less than it apart is a tie."""
+    is_peak: bool = False
+    """Of a peak only what is highest shows: what lies below it shows once that is gone, so that a remedy that changes
+    nothing by itself is tried on top of others. And nobody predicts it: all that exclude each other are looked at."""
+
+    def verdict(self, low: float, high: float) -> str:
+        """What an interval of log ratios, reference over contender, says."""
+        if low > self.worth or high < -self.worth:
+            return self.better if low > self.worth else self.worse
+        inside = math.log(1 - self.band) <= low and high <= math.log(1 + self.band)
+        return "equivalent" if inside else "inconclusive"
+
+    def word(self, verdict: str) -> str:
+        """Its own word for one of statistics.Comparison."""
+        return {"faster": self.better, "slower": self.worse}.get(verdict, verdict)
+
+
+TIME = Objective("time", _per_step)
+THROUGHPUT = Objective("throughput", _per_sample)
+MEMORY = Objective(
+    "memory", _peak, "smaller", "larger", BYTES_SD, WORTH_BYTES, -math.log(1 - WORTH_BYTES), is_peak=True
+)
+OBJECTIVES = {each.name: each for each in (TIME, MEMORY, THROUGHPUT)}
+"""By the word that a person types."""
+BETTER = tuple(dict.fromkeys(each.better for each in OBJECTIVES.values()))
+"""Verdicts that speak for a stack, of whatever objective."""
+SETTLED = (*BETTER, *dict.fromkeys(each.worse for each in OBJECTIVES.values()), "equivalent")
+"""Verdicts that a later tuning may take over."""

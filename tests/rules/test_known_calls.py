@@ -1,0 +1,62 @@
+"""Library calls that samples are made with: named where a cheaper way is known, and only those."""
+
+from __future__ import annotations
+
+import pytest
+
+from gobrrr.rules.data.known_calls import KNOWN, LEAST
+from tests.rules.test_keeping import GETITEM, computing
+from tests.support.rule_lines import LOOP, line
+
+
+@pytest.mark.parametrize(
+    ("call", "what", "instead"),
+    [
+        ("pandas__core__indexing___LocationIndexer____getitem__", "taking rows out of pandas", "to_numpy"),
+        ("json__decoder__JSONDecoder__decode", "parsing JSON", "Parse all records once"),
+        ("transformers__tokenization_utils_base__PreTrainedTokenizerBase__encode", "tokenising", "batched=True"),
+        ("h5py___hl__dataset__Dataset____getitem__", "reading HDF5", "rows of a batch at once"),
+        ("gzip__GzipFile__read", "unpacking", "Unpack once"),
+        ("torch__serialization__load", "unpickling", "mmap=True"),
+    ],
+)
+def test_a_known_call_is_named_with_its_share_and_what_to_do_instead(call: str, what: str, instead: str) -> None:
+    case = computing(iter_ns=(1000,))
+    case.extra["lines"] = (line(30, GETITEM, LOOP, phase="data", **{call: 24.0}), line(10, LOOP, phase="data"))
+    (found,) = case.raised("BRR401")
+    assert f"60.0 % of it {what}" in found.message and found.evidence[what].value == pytest.approx(0.6)
+    assert instead in found.advice and "Compute it once" in found.advice, "the rule's own words stay"
+
+
+def test_the_costliest_kind_is_named_and_what_is_little_is_not() -> None:
+    case = computing(iter_ns=(1000,))
+    case.extra["lines"] = (
+        line(40, GETITEM, LOOP, phase="data", json__loads=13.0, pandas__core__frame__DataFrame____getitem__=16.0),
+    )
+    (found,) = case.raised("BRR401")
+    assert "pandas" in found.message and "JSON" not in found.message
+    case.extra["lines"] = (line(40, GETITEM, LOOP, phase="data", json__loads=40 * LEAST - 0.1),)
+    assert "JSON" not in case.raised("BRR401")[0].message
+    case.extra["lines"] = (line(40, GETITEM, LOOP, phase="data", mine__json__loads=40.0),)
+    assert not any(known.what in case.raised("BRR401")[0].message for known in KNOWN)
+
+
+def test_keeping_comes_first_where_samples_come_again() -> None:
+    case = computing()
+    case.extra["lines"] = (line(40, GETITEM, LOOP, phase="data", json__loads=39.0),)
+    advice = case.raised("BRR401")[0].advice
+    assert advice.index("gobrrr.data.cache") < advice.index("Parse all records")
+
+
+def test_a_feature_extractor_is_no_tokeniser() -> None:
+    case = computing(iter_ns=(1000,))
+    called = {"transformers__models__whisper__feature_extraction_whisper__WhisperFeatureExtractor__extract": 39.0}
+    case.extra["lines"] = (line(40, GETITEM, LOOP, phase="data", **called),)
+    assert "tokenising" not in case.raised("BRR401")[0].message
+
+
+def test_in_a_collate_function_they_are_named_too() -> None:
+    case = computing(collate="stacked", collate_span=GETITEM)
+    case.extra["lines"] = (line(40, GETITEM, LOOP, phase="data", json__loads=39.0),)
+    (found,) = case.raised("BRR403")
+    assert "of it parsing JSON" in found.message and "Parse all records once" in found.advice
