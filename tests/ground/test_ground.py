@@ -91,6 +91,20 @@ def test_every_room_has_a_row_and_no_two_stand_in_a_circle() -> None:
         above.add(name)
 
 
+def test_every_folder_has_a_row_with_its_question_and_at_most_16_files() -> None:
+    rows = dict(re.findall(r"^\| (\w+/[\w/]+) \| ([^|]*) \|$", ARCHITECTURE, re.M))
+    source = ROOT / "src" / "gobrrr"
+    inits = {str(path.parent.relative_to(source)): path for path in source.rglob("__init__.py")}
+    said = {
+        name: (ast.get_docstring(ast.parse(path.read_text())) or "").split("\n")[0]
+        for name, path in inits.items()
+        if "/" in name
+    }
+    assert rows == said
+    crowded = {name for name, path in inits.items() if len(list(path.parent.glob("*.py"))) - 1 > 16}
+    assert crowded == {"ledger/work"}  # one file for each family of ops
+
+
 @pytest.mark.parametrize("named", sorted(set(re.findall(r"`(gobrrr[\w.]*:[\w.]+)`", ARCHITECTURE))))
 def test_the_way_of_one_number_is_there(named: str) -> None:
     module, _, attribute = named.partition(":")
