@@ -45,7 +45,8 @@ from gobrrr.recording.run_folder.noted_facts import facts_of
 from gobrrr.recording.run_folder.run import Recording, Samples
 
 WAITED = 0.1
-"""Of the time that threads wanted a core, without one: from here on longer steps are no larger ones. Proposed."""
+"""Share of the time in which threads wanted a core and had none, from which longer steps are no larger ones.
+Proposed."""
 GREW = 1.1
 """Plain step over those around the profiled ones up to which no step does more work than another (proposed): medians of
 the same steps differ by as much, and calls are whole numbers (of 74 tensors' sqrt 78 were told)."""
@@ -119,7 +120,7 @@ def _accounts(
 
 
 class _Looked(NamedTuple):
-    """What the profiled window says. `stats` are those that know what its device does in a step."""
+    """Findings of the profiled window. `stats` are those that know what its device does in a step."""
 
     profiled: Seen
     device: DeviceLedger | None
@@ -185,8 +186,8 @@ def _scaled(profiled: Seen, device: DeviceLedger | None, data: float, stats: Ste
 
 
 def _grown(stats: StepStats, facts: Facts) -> float:
-    """Times the work of the profiled steps that later, longer ones do. Where the program's threads waited for cores the
-    machine got busier: the same work took longer."""
+    """Return how many times the work of the profiled steps later, longer ones do. Where the program's threads waited
+    for cores the machine got busier: the same work took longer."""
     waited = (facts.waiting_load or 0.0) + (facts.stolen_load or 0.0)
     if not stats.beside_ns or waited > WAITED * (waited + (facts.process_load or 0.0)):
         return 1.0
@@ -209,7 +210,7 @@ def _lines(recording: Recording, stats: StepStats) -> tuple[LineGroup, ...]:
 
 
 def _sampled(recording: Recording) -> list[Samples]:
-    """Of the thread that steps, and of its loader's workers."""
+    """Return samples of the thread that steps, and of its loader's workers."""
     window = recording.window("sample")
     own = [window.samples] if window is not None and window.samples is not None else []
     return own + [worker.samples for worker in recording.workers]

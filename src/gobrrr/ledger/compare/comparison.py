@@ -30,7 +30,7 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
     p99_ns: float | None = None
     samples_per_s: float | None = None
     tokens_per_s: float | None = None
-    """Of the median step; null where not known, as the percentiles."""
+    """Tokens per second of the median step; null where not known, as the percentiles."""
     step_cost: float | None = None
     """At a price per hour, where one was named."""
     device: str = ""
@@ -41,9 +41,9 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
     unreliable: bool = False
     """So says its own verdict."""
     kind: str = ""
-    """Of its steps: training, inference, loop."""
+    """Kind of its steps: training, inference, loop."""
     num_params: int | None = None
-    """Of the largest model that it calls; None where none was seen."""
+    """Parameters of the largest model that it calls; None where none was seen."""
 
 
 class OpRatio(msgspec.Struct, frozen=True, kw_only=True):

@@ -40,7 +40,7 @@ class Idle:
 
     @classmethod
     def between(cls, starts: Ints, ends: Ints, begin: int, end: int) -> Idle:
-        """What disjoint busy stretches leave of [begin, end)."""
+        """Return the idle that disjoint busy stretches leave of [begin, end)."""
         gaps = np.stack((np.concatenate(([begin], ends)), np.concatenate((starts, [end]))), axis=1)
         return cls(gaps[gaps[:, 1] > gaps[:, 0]])
 
@@ -68,7 +68,7 @@ class Idle:
         return np.where(inside, self.spans[at, 1], times)
 
     def without(self, spans: Ints) -> Idle:
-        """What disjoint spans, each inside of one of its stretches, leave of it."""
+        """Return the idle left without disjoint spans, each inside one of its stretches."""
         edges = np.concatenate((self.spans, spans))
         times = np.sort(edges.reshape(-1), kind="stable").reshape(-1, 2)  # edges of what is taken out turn over
         return Idle(times[times[:, 1] > times[:, 0]])

@@ -1,4 +1,4 @@
-"""What a kernel's name says: its class of work, and whether it uses matrix units."""
+"""Meaning of a kernel's name: its class of work, and whether it uses matrix units."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from gobrrr.machine.model.unknown import UNKNOWN
 from gobrrr.recording.model.call_tree import with_children
 from gobrrr.recording.model.trace import KERNEL, Trace
 
-MAX_NAMED = 8
+MAX_NAMED = 8  # names of unknown ops, longest first; proposed: a person reads a few; a report that needs more
 
 
 def device_ops(

@@ -16,7 +16,7 @@ PRODUCTS = frozenset(("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "
 CONVOLUTIONS = frozenset(("aten::cudnn_convolution", "aten::cudnn_convolution_transpose", "aten::convolution_backward"))
 FAMILIES = (PRODUCTS, CONVOLUTIONS)
 """Ops that torch allows TF32 together."""
-MAX_SHAPES = 200
+MAX_SHAPES = 200  # ops by shape, longest first; proposed: bounds the file; a step with more that matter
 
 
 def by_shape(
@@ -49,6 +49,6 @@ def by_shape(
 
 
 def _shapes(called: Signature) -> str:
-    """Of its tensors, in the order of its arguments: '32x512, 512x2048'."""
+    """Return the shapes of its tensors, in the order of its arguments: '32x512, 512x2048'."""
     tensors = (shape for shape in called.shapes if shape and all(isinstance(n, int) for n in shape))
     return ", ".join("x".join(map(str, shape)) for shape in tensors)

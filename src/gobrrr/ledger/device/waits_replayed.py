@@ -1,5 +1,6 @@
-"""What do waits for the device cost the plain step, and by how much is it shorter where kernels are? The window again,
-at the speed at which the program runs alone.
+"""How much do waits for the device cost the plain step, and by how much is it shorter where kernels are?
+
+The window again, at the speed at which the program runs alone.
 
 A profiler makes the host twice as slow and the device not, so that in the window the host is late anyway, and a wait
 hardly costs. So the window is played again as a queue: the host works, launches, and waits; the device does what was
@@ -158,7 +159,7 @@ def _fetches_a_number(host: HostOps) -> npt.NDArray[np.bool_]:
 
 
 def _service(kernels: Kernels) -> npt.NDArray[np.float64]:
-    """What each adds to the time in which the device works."""
+    """Return what each kernel adds to the time in which the device works."""
     order = np.argsort(kernels.start, kind="stable")
     starts, ends = kernels.start[order], (kernels.start + kernels.dur)[order]
     before = np.concatenate(([0], np.maximum.accumulate(ends)[:-1])) if len(ends) else ends

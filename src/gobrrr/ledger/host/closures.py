@@ -1,4 +1,4 @@
-"""What of an optimizer's step is its closure: LBFGS evaluates one again and again, Lightning trains inside one.
+"""Closures inside an optimizer's step: LBFGS evaluates one again and again, Lightning trains inside one.
 
 A step that runs no backward runs no closure. In one that does, an evaluation begins where the step does or with its
 forward, and ends with its backward; what lies between evaluations and after the last one is the optimizer's own.

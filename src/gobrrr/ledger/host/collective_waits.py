@@ -38,7 +38,7 @@ def with_waits(ops: Ops, trace: Trace, lines: Ints) -> Ops:
 
 
 def _transfers(ops: Ops, trace: Trace) -> Ops:
-    """Those that other threads made, sorted by their end."""
+    """Return transfers that other threads made, sorted by their end."""
     named = np.array([n for n, name in enumerate(trace.names) if is_communication(name)], np.int64)
     others = ~np.isin(trace.ops.thread, np.unique(ops.thread))
     found = trace.ops.take(np.isin(trace.ops.name, named) & others)

@@ -120,7 +120,7 @@ def _between(host: HostOps, rows: Ints) -> tuple[Ints, Ints, Ints]:
 
 
 def _cuts_inside(times: Ints, begins: Ints, stops: Ints) -> Ints:
-    """Those of `times` that lie within a gap."""
+    """Return the `times` that lie within a gap."""
     number = np.searchsorted(begins, times, "right") - 1
     return times[(number >= 0) & (times < stops[np.maximum(number, 0)])] if len(begins) else times[:0]
 

@@ -87,7 +87,7 @@ class HostOps:
         return found
 
     def _begin_with(self, prefix: str | tuple[str, ...]) -> npt.NDArray[np.bool_]:
-        """Whose names do; each name is looked at once."""
+        """Mark ops whose names begin with `prefix`; each name is looked at once."""
         return np.array([name.startswith(prefix) for name in self.names], bool)[self.ops.name]
 
     @property
@@ -219,7 +219,7 @@ def _told(name: str) -> str:
 
 
 def _leads_back(ops: Ops) -> npt.NDArray[np.bool_]:
-    """Whose node of the graph a backward op works at: autograd gives both its number."""
+    """Mark ops whose node of the graph a backward op works at: autograd gives both its number."""
     known = ops.sequence >= 0
     return known & ~ops.is_backward & np.isin(ops.sequence, ops.sequence[known & ops.is_backward])
 

@@ -36,7 +36,7 @@ class Places:
     states: npt.NDArray[np.int32]
     places: tuple[Place, ...]
     types: Mapping[str, str] = field(default_factory=dict)
-    """Of modules by name, where recorded: 'GPT.blocks.0' is a 'Block'."""
+    """Types of modules by name, where recorded: 'GPT.blocks.0' is a 'Block'."""
     calls: Mapping[str, Ints] = field(default_factory=dict)
     """When each module was called, by name. What runs again in a backward pass (checkpoints) is no call."""
 

@@ -20,11 +20,11 @@ from gobrrr.recording.run_folder.run import Samples
 
 _PACKAGES = re.compile(r"(?:site-packages|dist-packages|python3\.\d+)/(?!site-packages|dist-packages)(.+)\.py$")
 _HOOKS = re.compile(r"/gobrrr/(?:capture|system|inside)/")
-MAX_LIBRARIES = 24
+MAX_LIBRARIES = 24  # library functions kept, longest first; proposed: bounds the file; a report that lacks one
 # Below this share of CPU the thread was waiting (sleep, I/O, a queue), not working.
 WAITING = 0.2
 LONG = 2.0
-"""Times the median from which a step is no usual one."""
+"""Multiple of the median step from which a step is not a usual one."""
 
 
 class Sample(NamedTuple):
@@ -38,12 +38,12 @@ class Sample(NamedTuple):
     wrote: float = 0.0
     """Bytes until the next sample: a long call is counted when it ends."""
     usual: float = 0.0
-    """Of `ns`, in steps of usual length."""
+    """Part of `ns` in steps of usual length."""
 
 
 @dataclass
 class Sum:
-    """What the samples of one place add up to, ns. CPU that is not known counts as worked."""
+    """Sums of the samples of one place, ns. CPU that is not known counts as worked."""
 
     ns: float = 0.0
     cpu: float = 0.0
@@ -69,7 +69,7 @@ class Sum:
 
     @property
     def own_share(self) -> float:
-        """Of the time, with no library function below the line."""
+        """Return the share of the time with no library function below the line."""
         return self.innermost.get((), 0.0) / self.ns
 
     def libraries(self, num: int) -> tuple[tuple[str, float], ...]:

@@ -1,4 +1,4 @@
-"""What does one rank hand back of its collectives, call by call? A few numbers of each, so that a thousand ranks fit.
+"""How does one rank hand back its collectives, call by call? A few numbers of each, so that a thousand ranks fit.
 
 A call is known on all ranks by its group and its number in it: the one that the file gives ("Seq"), else which call of
 its kind and group it is in the profiler's step of that number, in the order in which they were launched. Of the part of
@@ -27,10 +27,10 @@ Floats = npt.NDArray[np.float64]
 CALLS, OF_ALL = 512, 1 << 17
 """A rank hands back so many at most, the first ones, and all ranks together: 73 bytes each, 9.1 MiB."""
 KNOTS = 6
-"""Of a call's curve, beside its two ends: exact for three stretches that something hides."""
+"""Points of a call's curve, beside its two ends: exact for three stretches that something hides."""
 IN_A_STEP, MOST = 1 << 24, 1 << 35
 """Calls in a step, and steps, that a number of 64 bits can tell apart."""
-CHARS = 200
+CHARS = 200  # characters kept of a group's name or ranks; proposed: bounds the file; two groups cut to one
 NAMES = tuple(kind for kind, _ in KINDS)
 ROW = np.dtype(
     [("number", "<i8"), ("kind", "<i1"), ("size", "<f8"), ("ns", "<f4"), ("bare", "<f4"), ("at", "<f4", (KNOTS,)),
@@ -46,13 +46,13 @@ class GroupCalls(msgspec.Struct, frozen=True):
     group: str
     """As the file names it; empty where it does not, or calls it by its stream alone."""
     ranks: str
-    """Of the group, as text; 'stream 0' and so on where the file names no group."""
+    """Ranks of the group, as text; 'stream 0' and so on where the file names no group."""
     size: int
     """Ranks in the group; 0 unknown."""
     numbered: bool
     """The file numbers the calls; else their order does."""
     rows: bytes
-    """Of ROW."""
+    """Calls as bytes, in records of ROW."""
 
     def table(self) -> npt.NDArray[np.void]:
         """The rows, sorted by number."""
@@ -64,9 +64,9 @@ class Calls(msgspec.Struct, frozen=True):
 
     groups: tuple[GroupCalls, ...] = ()
     ns: float = 0.0
-    """Of all kernels of collectives that are told here, summed as they were recorded."""
+    """Time in ns of all kernels of collectives that are told here, summed as they were recorded."""
     bare_ns: float = 0.0
-    """Of those what nothing hides."""
+    """Part of `ns` that nothing hides."""
     told: int = 0
     count: int = 0
     """How many there are: more than are told where they were too many."""
@@ -78,7 +78,7 @@ def calls_each(num_ranks: int) -> int:
 
 
 def calls(recording: Recording, trace: Trace, most: int = CALLS) -> Calls:
-    """Of the kernels of collectives in the recording's steps, the first `most`; empty where there are none."""
+    """Return the first `most` collective kernels of the recording's steps; empty where there are none."""
     window = recording.window("profile")
     communicates = trace.kernels.kind == COMMUNICATION
     if window is None or not window.steps or not communicates.any():

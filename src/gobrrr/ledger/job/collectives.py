@@ -79,7 +79,7 @@ def sent(call: Collective) -> float:
 
 
 def bus_factor(kind: str, num_ranks: int) -> float:
-    """What bytes are multiplied with (nccl-tests, doc/PERFORMANCE.md)."""
+    """Return the factor that bytes are multiplied by (nccl-tests, doc/PERFORMANCE.md)."""
     others = (num_ranks - 1) / num_ranks
     factor = {"all-reduce": 2 * others, "all-gather": others, "reduce-scatter": others, "all-to-all": others}
     return factor.get(kind, 1.0)

@@ -1,4 +1,4 @@
-"""Of the time in collectives, what is waiting for the latest rank, and what is transfer? Call by call, without clocks.
+"""How much time in collectives is waiting for the latest rank, and how much is transfer? Call by call, without clocks.
 
 Where every rank needs data of every other (all-reduce, all-gather, reduce-scatter, all-to-all), none can end before the
 last one has come, and all end at about the same moment: within 7 us in DLRM's calls on 8 V100s of one host. So the
@@ -34,7 +34,8 @@ SIZES = 8
 
 
 class Told(msgspec.Struct, frozen=True):
-    """What one rank tells: its calls, and what a recorded ns is in its plain step (alone, and with nothing beside)."""
+    """Report of one rank: its calls, and the worth of a recorded ns in its plain step (alone, and with nothing
+    beside)."""
 
     rank: int | None
     source: str
@@ -70,7 +71,7 @@ class SizedTransfer(msgspec.Struct, frozen=True, kw_only=True):
     calls: int
     """In all recorded steps."""
     transfer_ns: float
-    """Of one call, mean."""
+    """Mean transfer of one call, ns."""
     bus_rate: float = 0.0
     """Bytes per second over the transfer alone; 0 where sizes are not known."""
 
@@ -87,15 +88,15 @@ class Group(msgspec.Struct, frozen=True, kw_only=True):
     calls: int = 0
     """That were split, in all recorded steps."""
     together: int = 0
-    """Of those: to which nobody came late."""
+    """Calls among those to which nobody came late."""
     transfer_ns: float = 0.0
     waiting_ns: float = 0.0
-    """Of the median rank."""
+    """Waiting of the median rank, ns."""
     exposed_waiting_ns: float = 0.0
     exposed_transfer_ns: float = 0.0
     sizes: tuple[SizedTransfer, ...] = ()
     waits: tuple[Waiting, ...] = ()
-    """Of each rank, who came last most often first."""
+    """Waiting of each rank; the one that came last most often is first."""
     link: str = ""
     """How fast its transfers are, and what that is of the link's data sheet; empty where sizes are not known."""
     fits: bool = False
@@ -152,7 +153,7 @@ def _group(members: list[tuple[Told, GroupCalls]], world: int) -> Group:
 
 
 def _where(mask: npt.NDArray[np.bool_], table: Rows) -> Rows:
-    """Of a thousand ranks' tables no copy is made without need."""
+    """Return the masked rows, with no copy made without need: there may be a thousand ranks' tables."""
     return table if mask.all() else table[mask]
 
 
@@ -191,7 +192,7 @@ def _sizes(table: Rows, transfer: Floats, num_ranks: int) -> list[SizedTransfer]
 def _doubts(
     members: list[tuple[Told, GroupCalls]], size: int, lost: int, most: int, different: int, apart: int
 ) -> Iterator[str]:  # fmt: skip
-    """What stands between these figures and the truth."""
+    """Yield reasons why these figures may not be true."""
     if size > len(members):
         yield (
             f"of {size} ranks {len(members)} are here: the latest may be another, so that the transfer is no more "

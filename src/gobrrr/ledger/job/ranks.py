@@ -23,7 +23,7 @@ OF_THE_DEVICE = ("compute", "bandwidth", "inefficiency", "uncounted")
 LATE = 0.05
 """Share of the step by which a rank's own time must exceed the median's to be called late."""
 MOST_RANKS = 1 << 20
-"""Of a job: more is no number of ranks."""
+"""Most ranks of a job: more is no number of ranks."""
 APART = 60e9
 """ns between files of ranks after which they are of different runs: clocks of hosts differ by less (proposed)."""
 
@@ -39,7 +39,7 @@ class RankSummary(msgspec.Struct, frozen=True, kw_only=True):
     busy_ns: float = 0.0
     exposed_communication_ns: float = 0.0
     waited_ns: float = 0.0
-    """Of the exposed, that of collectives which threads of the host carry, as gloo's: no kernels."""
+    """Part of the exposed time that is of collectives which threads of the host carry, as gloo's: no kernels."""
     communication_ns: float = 0.0
     accounts: tuple[tuple[str, float], ...] = ()
     verdict: str = ""
@@ -57,12 +57,12 @@ class RankSummary(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def local_ns(self) -> float:
-        """What the step would be if nobody had to be waited for."""
+        """Return the step in ns if nobody had to be waited for."""
         return max(0.0, self.step_ns - self.exposed_communication_ns)
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """What the ranks say together."""
+    """Report of all ranks together."""
 
     schema: str = "gobrrr.job/1"
     verdict: str = ""
@@ -72,11 +72,11 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     because: str = ""
     """The account in which it differs most from the median rank."""
     late_ns: float = 0.0
-    """What the job would gain at most if the slowest were median."""
+    """Most that the job would gain, ns, if the slowest were median."""
     imbalance: float = 0.0
     """Largest local time over the mean, minus one."""
     exposed_share: float = 0.0
-    """Of the step, median over ranks."""
+    """Exposed share of the step, median over ranks."""
     missing: tuple[int, ...] = ()
     """Ranks of the world that are not there."""
     doubled: tuple[int, ...] = ()
@@ -89,7 +89,7 @@ def summary(
     ledger: Ledger, source: str, rank: int | None, world_size: int | None, calls: Calls | None = None,
     span: tuple[int, int] | None = None,
 ) -> RankSummary:  # fmt: skip
-    """Of one rank's ledger."""
+    """Summarise one rank's ledger."""
     device = ledger.device
     communication = sum(ns for _, _, ns, kind in device.kernels if kind == "communication") if device else 0.0
     waited = dict(device.idle_by_cause).get("communication", 0.0) if device else 0.0
@@ -104,7 +104,7 @@ def summary(
 
 
 def _accounts(ledger: Ledger) -> tuple[tuple[str, float], ...]:
-    """What the device itself does is one account here: by what it is bound says its own report."""
+    """Return the accounts, with the device's own work as one: its own report says by what it is bound."""
     if ledger.device is None:
         return tuple((a.account, a.ns) for a in ledger.accounts)
     works = sum(a.ns for a in ledger.accounts if a.account in OF_THE_DEVICE)
@@ -161,7 +161,7 @@ def together(ranks: Sequence[RankSummary]) -> Job:
 
 
 def _told(rank: RankSummary) -> Told:
-    """What a recorded ns of its collectives is in its plain step."""
+    """Return the rank's calls and what a recorded ns of its collectives is in its plain step."""
     calls = rank.calls or Calls()
     return Told(
         rank.rank, rank.source, calls, rank.communication_ns / calls.ns if calls.ns else 1.0,
@@ -179,7 +179,7 @@ def _without_calls(read: Sequence[RankSummary], groups: Sequence[Group]) -> list
 
 
 def _exposed(shares: float, step: float, groups: Sequence[Group]) -> str:
-    """Of the median rank; of what it does not hide, waiting and transfer."""
+    """Describe the exposed time of the median rank, split into waiting and transfer."""
     said = f"exposed communication is {units.share(shares)} of the {units.duration(step)} step on the median rank"
     waiting, moving = defaultdict[str, float](float), defaultdict[str, float](float)
     for one in (one for group in groups for one in group.waits):
@@ -232,7 +232,7 @@ def _because(worst: RankSummary, ranks: Sequence[RankSummary]) -> str:
 
 
 def _last(groups: Sequence[Group], late: RankSummary) -> str:
-    """Who came last to collectives by most, where that is another than the one with most work of its own."""
+    """Name the rank that came last to collectives by most, if it is not the one with most work of its own."""
     behind, who = defaultdict[str, float](float), {one.source: one.rank for group in groups for one in group.waits}
     for one in (one for group in groups for one in group.waits):
         behind[one.source] += one.late_ns

@@ -1,4 +1,4 @@
-"""Of what the model works on, how much is real: from the lengths of the batches that were looked at."""
+"""How much of what the model works on is real? From the lengths of the batches that were looked at."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gobrrr.ledger.model.ledger import OpGroup, Sequences, StepStats
 from gobrrr.recording.model.facts import Facts, InputFacts, LengthFacts
 
 LARGE = 0.25
-"""Of the bytes of the largest input: the few tokens beside a picture are not what the model works on (proposed)."""
+"""Share of the bytes of the largest input: the model does not work on the few tokens beside a picture (proposed)."""
 SHIFTED = 8
 """Columns by which what a model gets may be narrower than its batch: a decoder's inputs are without the last token."""
 LOOKS_UP = {"aten::embedding": 1, "aten::_embedding_bag": 1, "aten::index_select": 2, "aten::one_hot": 0}
@@ -19,7 +19,8 @@ LOOKS_UP = {"aten::embedding": 1, "aten::_embedding_bag": 1, "aten::index_select
 
 
 def sequences(facts: Facts, step: StepStats, ops: Sequence[OpGroup] = ()) -> Sequences | None:
-    """Of the loader that serves the steps, where they are what the model works on; None where that is not known."""
+    """Return sequences of the loader that serves the steps, if the model works on them; None where that is not
+    known."""
     loader = facts.main_loader
     known = {each.loader: each for each in facts.lengths if each.fits}
     found = known.get(loader.id) if loader is not None else None

@@ -15,7 +15,7 @@ from math import ceil
 from typing import NamedTuple
 
 HANDOVER_NS = 1.5e6
-"""What a batch from a worker costs a loop that had none: small pictures, two cores, 1.2 to 2.1 ms where the main
+"""Cost in ns of a batch from a worker to a loop that had none: small pictures, two cores, 1.2 to 2.1 ms where the main
 process took 0.1 to 0.5 for the batch itself. A step of 3.8 ms with a wait of 0.9 was 1.5 times as long with workers."""
 PREFETCH = 2
 """Batches that a DataLoader's worker holds ready where nothing is said (torch.utils.data.DataLoader)."""
@@ -45,13 +45,13 @@ class Pipeline(NamedTuple):
     busy: float = 0.0
     """Cores that the program keeps busy during C, mean."""
     threads: int = 1
-    """Of its ops."""
+    """Threads of its ops."""
     batches: float = 1.0
     """Per step."""
     spread: float = 0.0
     """Half the 95 % interval of the recorded step, as a share of it."""
     received_ns: float = 0.0
-    """What the main process was seen to spend on taking batches over; 0 where there are no workers."""
+    """Time in ns that the main process was seen to spend on taking batches over; 0 where there are no workers."""
 
     @property
     def parallel(self) -> float:
@@ -129,6 +129,6 @@ def enough(cores: float, workers: int) -> int:
 
 
 def late(slow_ns: float, workers: int, step_ns: float) -> float:
-    """What a loop still waits for one batch that takes so much longer than its others: it was asked for while those
-    before it were ready, as many as workers hold, and they come in their order."""
+    """Return the ns that a loop still waits for one batch that is so much slower than others: it was asked for while
+    those before it were ready, as many as workers hold, and they come in their order."""
     return max(0.0, slow_ns - max(0, PREFETCH * workers - 1) * step_ns)

@@ -1,4 +1,4 @@
-"""Of a wait for the loader, what the main thread itself does in it, told by torch's own functions on the stack.
+"""Work of the main thread itself in a wait for the loader, told by torch's own functions on the stack.
 
 Drawing indices and receiving a batch from a worker are done by the main process whatever the number of workers, so
 that none of them can take it over.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 SAMPLING, RECEIVING = "sampling", "receiving"
 SENDING = "sending"
-"""Of a worker: what its threads do that hand batches over, beside the one that makes them."""
+"""Work of a worker's threads that hand batches over, beside the one that makes them."""
 _LOADER = "torch/utils/data/dataloader.py"
 _POLLS = frozenset({"poll", "_poll"})
 

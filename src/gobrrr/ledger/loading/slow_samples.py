@@ -10,7 +10,7 @@ from gobrrr.recording.run_folder.run import Samples
 
 MOST = 8
 """That are kept: a person looks at a few."""
-SECOND = 1_000_000_000
+SECOND = 1_000_000_000  # ns in a second
 
 
 def slow_samples(threads: Iterable[Samples]) -> tuple[SampleTime, ...]:

@@ -1,4 +1,4 @@
-"""What a loader's workers hold alone, and by how much that grows steadily with each batch."""
+"""Memory that a loader's workers hold alone, and by how much it grows steadily with each batch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ FEWEST = 6
 
 
 def worker_memory(workers: tuple[Worker, ...]) -> WorkerMemory | None:
-    """Of all workers together; None where none was read. Growth is per batch of the loop, whoever made it."""
+    """Return the memory of all workers together; None where none was read. Growth is per batch of the loop, whoever
+    made it."""
     last = {worker.pid: worker for worker in workers if worker.memory}
     if not last:
         return None

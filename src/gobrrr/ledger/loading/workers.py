@@ -1,4 +1,4 @@
-"""What a loader's workers do with their time, from samples of them."""
+"""Time of a loader's workers by what they do, from samples of them."""
 
 from __future__ import annotations
 

@@ -15,15 +15,15 @@ from gobrrr.recording.model.facts import Facts
 from gobrrr.recording.model.trace import Memory, Trace
 
 Ints = npt.NDArray[np.int64]
-CPU = 0
+CPU = 0  # device type of the host (c10::DeviceType)
 FEWEST_STEPS = 3
 """Steps from which a rise is one: the first fills caches."""
 MAKERS = ("aten::empty", "aten::resize_")
 
 
 def device_memory(trace: Trace, host: HostOps, places: Places, facts: Facts) -> DeviceMemory | None:
-    """Of the steps of the window; where the profiler did not record the device's allocations, of the whole program by
-    what its allocator said in the end. None where neither is known."""
+    """Return the memory of the window's steps; where the profiler did not record the device's allocations, of the whole
+    program by what its allocator said in the end. None where neither is known."""
     table, allocated, totals = allocated_until(trace, host.end)
     within = table.start >= host.begin
     if not within.any():

@@ -19,13 +19,13 @@ class DeviceOp(msgspec.Struct, frozen=True):
     flops: float
     bytes: float
     floor_ns: float
-    """What the work takes at least at the ceiling; never more than `ns`."""
+    """Least ns that the work takes at the ceiling; never more than `ns`."""
     bound: str
     """compute or bandwidth: which floor was the higher for most of it."""
     ceiling: float
     """FLOP/s of what is bound by compute, else bytes/s: what `rate` is held against."""
     shapes: str = ""
-    """Of its tensors, where calls of different shapes are told apart: '32x512, 512x2048'."""
+    """Shapes of its tensors, where calls of different shapes are told apart: '32x512, 512x2048'."""
 
     @property
     def believed(self) -> bool:
@@ -49,7 +49,7 @@ class DeviceWork(msgspec.Struct, frozen=True):
     ops: tuple[DeviceOp, ...] = ()
     kernel_ns: float = 0.0
     counted_ns: float = 0.0
-    """Of it in ops whose work is modelled: `compute_ns` and `bandwidth_ns` of that is their floor."""
+    """Part of `ns` in ops whose work is modelled: `compute_ns` and `bandwidth_ns` of that is their floor."""
     compute_ns: float = 0.0
     bandwidth_ns: float = 0.0
     dtype: str = "fp32"
@@ -67,7 +67,7 @@ class DeviceWork(msgspec.Struct, frozen=True):
 
     @property
     def flops(self) -> float:
-        """Of all counted ops."""
+        """Return the FLOPs of all counted ops."""
         return sum(op.flops for op in self.ops)
 
 
@@ -82,7 +82,7 @@ class DeviceMemory(msgspec.Struct, frozen=True):
     """The op that allocated when the peak was reached."""
     where: tuple[Span, ...] = ()
     growth_per_step: float | None = None
-    """What is left of every step, at least; null where there were too few."""
+    """Least memory left of every step, in bytes; null where there were too few."""
     driver_calls: float = 0.0
     """Allocations and releases per step that went to the driver: a warm allocator makes none."""
     capacity: int | None = None
@@ -99,9 +99,9 @@ class SizedCalls(msgspec.Struct, frozen=True):
     """Bytes of one call, as nccl-tests counts them: of all ranks where they are gathered or scattered."""
     calls: float
     ns: float
-    """Of their kernels, waiting for later ranks included."""
+    """Time in ns of their kernels, waiting for later ranks included."""
     fastest_ns: float
-    """What they took if each had been as fast as the fastest of them."""
+    """Time in ns if each had been as fast as the fastest of them."""
     bus_bytes: float
     """Bytes times the kind's factor of bus bandwidth."""
 
@@ -121,17 +121,17 @@ class Transfer(msgspec.Struct, frozen=True):
 
     @property
     def bytes(self) -> float:
-        """Of all of them."""
+        """Return the bytes of all of them."""
         return sum(one.size * one.calls for one in self.sizes)
 
     @property
     def ns(self) -> float:
-        """Of their kernels, waiting for later ranks included."""
+        """Time in ns of their kernels, waiting for later ranks included."""
         return sum(one.ns for one in self.sizes)
 
     @property
     def fastest_ns(self) -> float:
-        """What they took if each had been as fast as the fastest of its size."""
+        """Time in ns if each had been as fast as the fastest of its size."""
         return sum(one.fastest_ns for one in self.sizes)
 
     @property
@@ -165,10 +165,10 @@ class DeviceLedger(msgspec.Struct, frozen=True):
     lighter: tuple[tuple[float, float], ...] = ()
     """(ns of kernels that go, ns by which the plain step gets shorter) where the window was played again so."""
     short_kernel_share: float = 0.0
-    """Of the kernels, those that run under 10 us and were launched each by itself, not by a graph."""
+    """Share of the kernels that run under 10 us and were launched each by itself, not by a graph."""
     underfilled_share: float | None = None
-    """Of kernel time, in kernels with less than one block per multiprocessor: a grid that leaves some of them without
-    work. Null where the profiler did not say."""
+    """Share of kernel time in kernels with less than one block per multiprocessor: a grid that leaves some of them
+    without work. Null where the profiler did not say."""
     tensor_core_ns: float = 0.0
     """In kernels that by their names use matrix units."""
     tensor_core_eligible_ns: float = 0.0
@@ -184,15 +184,15 @@ class DeviceLedger(msgspec.Struct, frozen=True):
     ahead_ns: float = 0.0
     """How long before their launch at least one in twenty kernels begins: the clocks of host and device differ."""
     captured_share: float = 0.0
-    """Of the launches of a kernel, into a graph: they run when it is replayed."""
+    """Share of a kernel's launches that go into a graph: they run when it is replayed."""
     unseen_share: float = 0.0
     """Share of launched kernels that the file does not have: it looks idle where they ran."""
     overlap_share: float = 0.0
-    """Of the device's time, in which two events of one stream run at once."""
+    """Share of the device's time in which two events of one stream run at once."""
     awaited_ns: float = 0.0
     """For which the host stands in a synchronising call while the device works off what was launched."""
     held_ns: float = 0.0
-    """Of the idle that is the host's: in stretches too long to be on the way to a launch."""
+    """Part of the host's idle in stretches too long to be on the way to a launch."""
     start_up_ns: float = 0.0
     """Idle inside calls that only the device's start-up makes so long."""
     replayed_share: float = 0.0

@@ -1,3 +1,3 @@
-"""What a table of ops can be grouped by: words of the command line too, which needs no model for them."""
+"""Groupings of a table of ops: words of the command line too, which needs no model for them."""
 
 WAYS = ("op", "shape", "line", "module")

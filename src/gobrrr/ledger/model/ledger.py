@@ -105,22 +105,23 @@ class LineGroup(msgspec.Struct, frozen=True):
     num_samples: int | None = None
     """That it is made of; null where nobody counted."""
     held: float | None = None
-    """Of `ns`, held by a call of the system that waits (a timer, a lock, a pipe, a socket, another process) and writes
-    nothing; null where nobody looked. So are the next two."""
+    """Share of `ns` held by a call of the system that waits (a timer, a lock, a pipe, a socket, another process) and
+    writes nothing; null where nobody looked. So are the next two."""
     writing: float | None = None
     """Held by a call that writes."""
     written: float | None = None
     """Bytes handed to calls that write."""
     own_share: float | None = None
-    """Of `ns`, with no library function below the line (what torch computes is in it); null where nobody looked."""
+    """Share of `ns` with no library function below the line (torch's computing is in it); null where nobody looked."""
     hot: tuple[tuple[str, float], ...] = ()
     """As a HostGroup has it."""
     stage: str = ""
-    """Of a wait for the loader what the main thread does: sampling (indices), receiving (a ready batch); else empty."""
+    """Main thread's work in a wait for the loader: sampling (indices), receiving (a ready batch); else empty."""
     cpu_share: float | None = None
-    """Of `ns`, on a processor; null where nobody looked."""
+    """Share of `ns` on a processor; null where nobody looked."""
     usual_share: float | None = None
-    """What it takes in a step of twice the median at most, of `ns`: near 0 where only long ones have it, at most 2."""
+    """Share of `ns` that it takes in a step of at most twice the median: near 0 if only long ones have it, at most
+    2."""
 
 
 class WorkerGroup(msgspec.Struct, frozen=True):
@@ -147,7 +148,7 @@ class WorkerMemory(msgspec.Struct, frozen=True):
 
 
 class SampleTime(msgspec.Struct, frozen=True):
-    """What making one sample took, by its index in the data set: ns, of that on a processor; null where not known."""
+    """Time to make one sample, by its index in the data set: ns, and ns on a processor; null where not known."""
 
     index: int
     ns: float
@@ -165,7 +166,7 @@ class StepStats(msgspec.Struct, frozen=True):
     """95 % interval of the median plain step."""
     p95_ns: float | None = None
     p99_ns: float | None = None
-    """Of the plain steps that are told; null of too few."""
+    """99th percentile in ns of the plain steps that are told; null of too few."""
     quartile_spread: float = 0.0
     """(p75 - p25) / median of the plain steps; steps in which an epoch begins are held against their own median."""
     wall_ns: float = 0.0
@@ -185,7 +186,7 @@ class StepStats(msgspec.Struct, frozen=True):
     drift: float = 0.0
     """Change of the median from the first to the last third of the plain steps, as a share."""
     overhead_share: float = 0.0
-    """What watching cost, of the plain step, measured in this run: on average over watched steps and rests."""
+    """Share of the plain step that watching cost, measured in this run: on average over watched steps and rests."""
     overhead_low: float | None = None
     overhead_high: float | None = None
     """95 % interval of it; null where the hooks never rested, and it is the least that they can have cost."""
@@ -202,12 +203,12 @@ class StepStats(msgspec.Struct, frozen=True):
     process_cpu_ns: float | None = None
     """CPU time of the process from its start to the last step that was seen; null where it was not read."""
     batches: int = 0
-    """Of the loaders, in a usual plain step; 0 where none was seen."""
+    """Batches of the loaders in a usual plain step; 0 where none was seen."""
     backwards: int = 0
     updates: tuple[tuple[int, int], ...] = ()
     """(optimizer, its updates in a usual plain step)."""
     between_share: float = 0.0
-    """Of the time from the first step to the last, between steps: of a file whose steps do not follow on each other."""
+    """Share between steps of the time from first to last step: of a file whose steps do not follow on each other."""
     epoch_count: int = 0
     """Plain steps in which an epoch began, as far as they are a kind of their own."""
     epoch_wall_ns: float = 0.0
@@ -226,7 +227,7 @@ class OtherLoop(msgspec.Struct, frozen=True):
     share: float
     count: int
     waits: float = 0.0
-    """Of its steps' time, what its loader lets it wait."""
+    """Share of its steps' time in which it waits for its loader."""
     beside: int = 0
     """Steps of the main loop while it was seen: not those that a rest counted."""
     apart: bool = False
@@ -238,9 +239,9 @@ class OtherLoop(msgspec.Struct, frozen=True):
     where: Span | None = None
     """The user's line that makes its forwards."""
     after: float = 0.0
-    """Of `between`, what comes after the last of its steps, by the longest of them: a checkpoint, a plot, a metric."""
+    """Share of `between` after the last of its steps, by the longest of them: a checkpoint, a plot, a metric."""
     before: float = 0.0
-    """Of `between`, what comes between the update and the first of its steps: a log, a histogram."""
+    """Share of `between` that comes between the update and the first of its steps: a log, a histogram."""
 
 
 class MemoryLedger(msgspec.Struct, frozen=True):
@@ -275,7 +276,7 @@ class Roofline(msgspec.Struct, frozen=True):
     dtype: str = "fp32"
     ceiling_flop_rate: float | None = None
     ceiling_byte_rate: float | None = None
-    """Of memory, bytes per second: what does not fit into caches."""
+    """Ceiling of memory, bytes per second, for what does not fit into caches."""
     speed_of_light: float | None = None
     """floor_ns / step: how near the step as written is to what the machine can do."""
     ceiling: str = ""
@@ -286,8 +287,7 @@ class Roofline(msgspec.Struct, frozen=True):
 
 
 class Ways(msgspec.Struct, frozen=True):
-    """What each way of making batches of a program's own lengths would reach, simulated: tokens over tokens computed
-    on."""
+    """Reach of each way to make batches of a program's own lengths, simulated: tokens over tokens computed on."""
 
     pad_to_cap: float
     pad_in_collate: float
@@ -295,7 +295,7 @@ class Ways(msgspec.Struct, frozen=True):
     bucketing: float
     packing: float
     packing_bound: float
-    """What no packing can exceed."""
+    """Bound that no packing can exceed."""
     long_share: float
     """Sequences longer than half the widest batch: no two of them share a row."""
     nothing_to_gain: bool
@@ -303,7 +303,7 @@ class Ways(msgspec.Struct, frozen=True):
 
 
 class Sequences(msgspec.Struct, frozen=True):
-    """Of the batches that the loop's loader gave, as far as they were looked at."""
+    """Sequences of the batches that the loop's loader gave, as far as they were looked at."""
 
     batches: int
     """That were looked at."""
@@ -353,7 +353,7 @@ class Ledger(msgspec.Struct, frozen=True):
     """Null where the model works on none, or their lengths were not seen."""
     threads: int = 1
     missing: tuple[str, ...] = ()
-    """What the recording lacks, in words: band 9 reads it."""
+    """Gaps of the recording, in words: band 9 reads it."""
     signals: frozenset[str] = frozenset()
     """ops, shapes, stacks, samples, plain, device, workers, facts."""
     device: DeviceLedger | None = None
@@ -364,7 +364,7 @@ class Ledger(msgspec.Struct, frozen=True):
     serving: tuple[ServingClass, ...] = ()
     """Steps of a serving engine by kind, where it has marked them."""
     scaled_by: float = 1.0
-    """What all ops of the profiled steps were multiplied by to fit the plain one, without what the instruments added:
+    """Factor that fits all ops of the profiled steps to the plain one, without what the instruments added:
     far from 1 it is not known which of them were the longer ones."""
     of_device: bool = False
     """This is the device's view: `ops` are those of `device_ops`."""

@@ -17,15 +17,15 @@ class OpRow(msgspec.Struct, frozen=True):
     self_ns: float
     total_ns: float
     calls: float | None = None
-    """Of an op as `ops`; of a module how often its forward was called, null of what has none (a ModuleList, ops outside
-    of all modules); null of a line."""
+    """Calls: of an op as `ops`; of a module how often its forward was called, null of what has none (a ModuleList, ops
+    outside of all modules); null of a line."""
     device_ns: float | None = None
     """Null where no device works, or none was recorded."""
     device_total_ns: float | None = None
     flops_per_s: float | None = None
     """On the device where one works; null where no work of them is modelled, or the time is too short to tell."""
     of_peak: float | None = None
-    """Of their time what the work takes at least at the ceilings that were measured."""
+    """Share of their time that the work takes at least, at the ceilings that were measured."""
     detail: str = ""
     """Shapes of its tensors, the class of a module."""
     where: Span | None = None

@@ -46,18 +46,18 @@ class Grouping:
     rows: Ints
     """Rows of ops, in the order in which they ran."""
     group: Ints
-    """Of each of `rows`; groups are numbered in the order of their first call."""
+    """Group of each of `rows`; groups are numbered in the order of their first call."""
     first: Ints
     """The first row of each group."""
     origin: npt.NDArray[np.int32]
     chain: list[tuple[str, ...]]
     again: npt.NDArray[np.bool_]
     in_a_row: npt.NDArray[np.float64]
-    """Of each group, as OpGroup has it."""
+    """Value of each group, as OpGroup has it."""
 
     @classmethod
     def of(cls, host: HostOps, places: Places, trace: Trace) -> Grouping:
-        """Of all ops; annotations have no group of their own."""
+        """Group all ops; annotations have no group of their own."""
         origin, chain, again = origins(host), chains(host), recomputed(host)
         numbers: dict[tuple[str, ...], int] = {}
         enclosing = np.array([numbers.setdefault(each, len(numbers)) for each in chain], np.int64)
@@ -70,7 +70,7 @@ class Grouping:
         return cls(rows, group, first, origin, chain, again, in_a_row)
 
     def sums(self, values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-        """Of a value per row of HostOps, by group."""
+        """Sum a value per row of HostOps, by group."""
         return np.bincount(self.group, values[self.rows].astype(float), len(self.first)).astype(np.float64)
 
 
@@ -120,7 +120,7 @@ def op_groups(
 
 
 class _Work(NamedTuple):
-    """What the calls of one group must cost and do over the window; no bound where nothing is modelled."""
+    """Least cost and work of the calls of one group over the window; no bound where nothing is modelled."""
 
     floor: float = 0.0
     flops: float = 0.0
@@ -230,7 +230,7 @@ def _plain(shape: Any) -> bool:
 
 
 def _elements(shapes: Any) -> int:
-    """Of all tensors in lists of lists; what a file has among them that is no shape counts nothing."""
+    """Count the elements of all tensors in lists of lists; anything in them that is no shape counts nothing."""
     if _plain(shapes):
         return prod(shapes)
     return sum(_elements(each) for each in shapes if isinstance(each, tuple))

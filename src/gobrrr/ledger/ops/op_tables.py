@@ -30,14 +30,14 @@ MOST = 30
 SHORT = 5_000
 """ns of an op on the host up to which it has no rate: its time is the clock's, the profiler's and torch's own. Under
 torch.profiler add_ to one element takes 3.4 us, mm of 2x2 4.1 us (medians of 3000, torch 2.13, a crowded machine)."""
-DEPTH = 64
+DEPTH = 64  # levels of nesting followed; proposed: bounds the loop; a model nested deeper
 NO_TIMES: Ints = np.zeros(0, np.int64)
 NO_LINES = "lines were not recorded"
 NO_MODULES = "modules were not recorded"
 
 
 class _Sums(NamedTuple):
-    """Of each group, or of one."""
+    """Sums of each group, or of one."""
 
     ops: Floats
     own: Floats
@@ -50,7 +50,7 @@ class _Sums(NamedTuple):
     calls: Floats
 
     def of(self, which: Sequence[int] | int, steps: int) -> _Sums:
-        """Of some groups, per step."""
+        """Return the sums of some groups, per step."""
         return _Sums(*(column[which] / steps for column in self))
 
 
@@ -64,7 +64,7 @@ class _Columns:
     flops: Floats
     floor: Floats
     priced: Floats
-    """Of the time that rates are of, what is in ops whose work is known; by the row that answers for it."""
+    """Part of the time that rates are of in ops whose work is known; by the row that answers for it."""
     owner: Ints
 
 
@@ -141,7 +141,7 @@ def _table(
 
 
 def _calls(by: str, numbers: Iterable[tuple[object, ...]], sums: _Sums, host: HostOps, places: Places) -> Floats:
-    """Of a module those of its forward; of a line nobody counts them."""
+    """Return the calls: of a module those of its forward; of a line nobody counts them."""
     if by == "module":
         return np.array([within(places.calls.get(str(name), NO_TIMES), host.ran).sum() for name, *_ in numbers], float)
     return np.zeros_like(sums.ops) if by == "line" else sums.ops

@@ -1,4 +1,4 @@
-"""What every op of the window must cost at least: its work, counted once over the tree of ops, at this machine's
+"""Least cost of every op of the window: its work, counted once over the tree of ops, at this machine's
 ceilings."""
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ _INTEGERS = {
 _PRICED = frozenset(CEILING_OF.values())
 BY_FLOPS = frozenset({"matmul", "convolution", "attention", "rnn", "solve"})
 ELSEWHERE = {"compute": 4.0, "bandwidth": 10.0}
-"""Times its ceiling from which work was not done here: tensors on the meta device, work of another device that only was
-queued. A ceiling from a crowded moment is some 2 too low, and caches are some 5 times as fast as what a copy of that
-size reaches. Proposed."""
+"""Multiple of its ceiling from which work was not done here: tensors on the meta device, work of another device that
+only was queued. A ceiling from a busy moment is some 2 too low, and caches are some 5 times as fast as what a copy of
+that size reaches. Proposed."""
 
 
 def dtype_of(dtypes: Iterable[str]) -> str:
-    """Of an op, by its inputs: that of the first which is floating or of 8 bits, else of the first; fp32 where none is
-    recorded."""
+    """Return an op's dtype by its inputs: that of the first which is floating or of 8 bits, else of the first; fp32
+    where none is recorded."""
     known = [CEILING_OF.get(name) or _INTEGERS.get(name) for name in dtypes]
     return next((key for key in known if key in _PRICED), None) or next((key for key in known if key), "fp32")
 
 
 def in_tf32(name: str, dtype: str, tf32: Collection[str]) -> str:
-    """What an op in fp32 runs in, where those of these names run in TF32."""
+    """Return the dtype that an op in fp32 runs in, where those of these names run in TF32."""
     return "tf32" if dtype == "fp32" and name in tf32 else dtype
 
 
@@ -75,7 +75,7 @@ class Prices:
         return self._machine.byte_rate(math.inf, self._threads)
 
     def ceiling(self, bound: str, dtype: str) -> float:
-        """What work of that bound is held against: FLOP/s where it is compute, else bytes/s of memory."""
+        """Return the ceiling of work of that bound: FLOP/s where it is compute, else bytes/s of memory."""
         return (self.flop_rate(dtype) or 0.0) if bound == "compute" else self.memory_rate()
 
     def flop_rate(self, dtype: str, convolved: bool = False) -> float | None:

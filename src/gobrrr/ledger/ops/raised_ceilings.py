@@ -25,10 +25,10 @@ from gobrrr.recording.run_folder.run import Recording
 
 # Ops shorter than this say more of dispatch and of the clock than of the machine.
 MIN_NS = 100_000
-MIN_CALLS = 3
+MIN_CALLS = 3  # calls that raise a ceiling; proposed: one may be mistimed; ceilings of repeated runs
 MOST = 10.0
-"""Times its ceiling beyond which work was not done on this machine (on the meta device, say): no moment is so crowded.
-Proposed."""
+"""Multiple of its ceiling beyond which work was not done on this machine (on the meta device, say): no moment is so
+busy. Proposed."""
 _PRODUCTS = frozenset({"matmul", "convolution"})
 _STREAMS = frozenset({"elementwise", "copy"})
 

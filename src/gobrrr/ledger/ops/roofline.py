@@ -8,14 +8,14 @@ from gobrrr.ledger.model.device import DeviceWork
 from gobrrr.ledger.model.ledger import OpGroup, Roofline
 from gobrrr.ledger.ops.pricing import Prices, dtype_of
 
-MAX_NAMED = 8
+MAX_NAMED = 8  # names of uncounted ops, longest first; proposed: a person reads a few; a report that needs more
 COUNTED = 0.5
-"""Of the kernels' time, from which on the rest may be left out of a utilisation. Proposed."""
+"""Share of the kernels' time from which on the rest may be left out of a utilisation. Proposed."""
 
 
 def roofline(ops: list[OpGroup], plain: float, prices: Prices) -> Roofline:
-    """Of all ops outside the wait for data. `dtype` is that of most FLOPs. Where no work is known (the ops only launch
-    it elsewhere) there is no utilisation, which is not one of zero."""
+    """Return the roofline of ops outside the wait for data. `dtype` is that of most FLOPs. Where no work is known (the
+    ops only launch it elsewhere) there is no utilisation, which is not one of zero."""
     counted = [op for op in ops if op.phase != "data" and op.flops is not None]
     flops = sum(op.flops or 0.0 for op in counted)
     by_dtype: dict[str, float] = defaultdict(float)
@@ -41,9 +41,9 @@ def roofline(ops: list[OpGroup], plain: float, prices: Prices) -> Roofline:
 
 
 def device_roofline(work: DeviceWork, plain: float) -> Roofline:
-    """Of the kernels on an accelerator. Their floors are added up, so streams that overlap can pass the speed of light
-    only where they do. No MFU and no speed of light where most of the kernels' time is that of uncounted work: "MFU
-    0.0 %" said of such a step that it does nothing."""
+    """Return the roofline of an accelerator's kernels. Floors are added up, so streams that overlap can pass the speed
+    of light only where they do. No MFU and no speed of light where most of the kernels' time is that of uncounted work:
+    "MFU 0.0 %" said of such a step that it does nothing."""
     flops, floor = work.flops, work.compute_ns + work.bandwidth_ns
     mfu, hfu = _utilisation(flops, work.recomputed_flops, work.ceiling_flop_rate, plain)
     known = work.counted_ns >= COUNTED * work.kernel_ns

@@ -30,7 +30,7 @@ Key = tuple[int, int]
 
 
 class Stretch(NamedTuple):
-    """What lies between two steps of the main loop, with steps of others in it: theirs is [begin, end), what is left
+    """Stretch between two steps of the main loop, with steps of others in it: theirs is [begin, end), what is left
     until `until` is the main loop's. `boundaries`: how many each of the others has in it; `after`: ns from when the
     last of these steps should be over, by the longest before it, and its loader has said that it is; `before`: ns to
     where they begin, with a loader, its first batch, or a forward and the time that such a step takes for its input."""
@@ -76,7 +76,7 @@ def other_loops(recording: Recording) -> tuple[OtherLoop, ...]:
 
 
 def own_share(loops: Iterable[OtherLoop]) -> float:
-    """Of the watched time, what these loops leave to the main one."""
+    """Return the share of the watched time that these loops leave to the main one."""
     return 1 - sum(loop.share for loop in loops)
 
 
@@ -119,7 +119,7 @@ def _asked(events: Ints) -> Ints:
 
 
 def _between(stretches: list[Stretch], main: LoopSteps) -> Iterator[Stretch]:
-    """Those after the first step of the main loop and before its last."""
+    """Yield stretches after the first step of the main loop and before its last."""
     first, last = main.steps[0], main.steps[-1]
     return (each for each in stretches if first.end <= each.begin and each.end <= last.end)
 
@@ -180,7 +180,7 @@ def _count(events: Ints, stretches: list[Stretch], loop: LoopSteps) -> int:
 
 
 def _waits(loop: LoopSteps) -> float:
-    """Of its steps' time, what its loader lets it wait."""
+    """Return the share of its steps' time in which it waits for its loader."""
     seen = [step for step in loop.steps if not step.rests]
     return sum(step.wait for step in seen) / (sum(step.wall for step in seen) or 1)
 
@@ -201,7 +201,7 @@ def _where(recording: Recording, loop: LoopSteps) -> Span | None:
 
 
 def _entries(recording: Recording, table: str, number: int) -> Iterator[dict[str, Any]]:
-    """What the facts of all moments say of a number in a table of theirs; the file may hold anything."""
+    """Yield entries of a number in a table of the facts of all moments; the file may hold anything."""
     for facts in recording.raw_facts:
         entries = facts.get(table)
         for entry in entries if isinstance(entries, list) else ():

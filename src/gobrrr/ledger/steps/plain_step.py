@@ -1,4 +1,4 @@
-"""What an accelerator does in the plain step, by what it did in the recorded ones.
+"""Work of an accelerator in the plain step, by what it did in the recorded ones.
 
 Recorded steps differ from the plain one for two reasons. Of a trace from elsewhere they are the steps themselves: some
 are longer than the median, and more of everything is in them, so that all of it shrinks alike and every share stays
@@ -21,7 +21,8 @@ Op = TypeVar("Op", OpGroup, DeviceOp)
 
 
 def factors(device: DeviceLedger, plain: float, alike: bool) -> tuple[float, float]:
-    """Of its work and of its idle time. `alike`: all steps were recorded, so that both shrink alike."""
+    """Return the factors of its work and of its idle time. `alike`: all steps were recorded, so that both shrink
+    alike."""
     if alike:
         recorded = device.busy_ns + device.idle_ns
         same = plain / recorded if recorded else 1.0

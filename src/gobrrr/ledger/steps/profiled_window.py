@@ -86,8 +86,8 @@ class ProfiledWindow:
         return _last_of_each(times[order], np.cumsum(steps[order]))
 
     def memory(self) -> tuple[Ints, Ints, bool]:
-        """Times, bytes that tensors held on the first device after each, and whether those are the allocator's totals:
-        without them they are above what was there when the recording began."""
+        """Return times, bytes that tensors held on the first device after each, and if those are the allocator's
+        totals: without them they are above what was there when the recording began."""
         table, held, totals = allocated_until(self.trace, int(np.iinfo(np.int64).max))
         return *_last_of_each(table.start, held), totals
 
@@ -103,6 +103,6 @@ def profiled_window(recording: Recording) -> ProfiledWindow | None:
 
 
 def _last_of_each(times: Ints, values: Ints) -> tuple[Ints, Ints]:
-    """Of values that begin at one moment the last."""
+    """Return the last of the values that begin at one moment."""
     last = np.append(times[1:] != times[:-1], True) if len(times) else np.zeros(0, bool)
     return times[last], values[last].astype(np.int64)

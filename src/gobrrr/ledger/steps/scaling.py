@@ -73,7 +73,7 @@ def seen(
     idle: Idle | None = None,
     frames: Frames | None = None,
 ) -> Seen:
-    """What the profiled steps were, with the part of the instruments in each group. With a device's `idle` only that
+    """Return the profiled steps, with the part of the instruments in each group. With a device's `idle` only that
     counts of the time between ops. `frames`: calls of library functions, to say what of them had a line's time."""
     gaps = find_gaps(host, places)
     lengths = gaps.end - gaps.start

@@ -50,6 +50,6 @@ def _class(kind: str, steps: Sequence[tuple[int, Iteration]]) -> ServingClass:
 
 
 def _median(numbers: Iterable[int | None]) -> float | None:
-    """Of those that are known."""
+    """Return the median of those that are known."""
     known = [number for number in numbers if number is not None]
     return float(median(known)) if known else None

@@ -1,4 +1,5 @@
-"""What the steps of a loop say: the median plain step, of a trace the mean, with interval, spread, drift and waits."""
+"""Statistics of the steps of a loop: the median plain step, of a trace the mean, with interval, spread, drift and
+waits."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ from gobrrr.recording.model.steps import BACKWARDS, LOOP_NAMES, LoopSteps, Step
 from gobrrr.recording.model.warmup import warmup
 from gobrrr.recording.run_folder.run import Recording
 
-MAX_KEPT = 2000
+MAX_KEPT = 2000  # plain steps kept one by one; proposed: bounds the file; percentiles of longer runs
 DISTORTS = 0.01
 """Share of the step from which the hooks' own time would show in the plain step: as much as is promised at most."""
 MIN_OF_A_KIND, APART = 3, 0.10
@@ -117,7 +118,7 @@ def waited(recording: Recording, plain: list[Step]) -> float:
 
 
 def _counted(recording: Recording, plain: list[Step]) -> np.ndarray:
-    """Of a trace the steps whose ops and kernels are in the figures, of which only the mean is what those add up to:
+    """Return a trace's steps whose ops and kernels are in the figures, of which only the mean is what those add up to:
     all of them where a device worked, else those that are alike (ledger.hostops)."""
     walls, waits = (np.array([getattr(step, name) for step in plain], float) for name in ("wall", "wait"))
     device = recording.trace is not None and len(recording.trace.kernels)
@@ -125,7 +126,7 @@ def _counted(recording: Recording, plain: list[Step]) -> np.ndarray:
 
 
 def _kind(recording: Recording, main: LoopSteps) -> str:
-    """What its steps are for: backward passes that lead to no weight (attribution) train nothing."""
+    """Name the purpose of its steps: backward passes that lead to no weight (attribution) train nothing."""
     passes = recording.events[recording.events[:, 1] == event_kinds.BACKWARD, 3]
     if LOOP_NAMES.get(main.kind) == BACKWARDS and len(passes) and float(np.mean(passes)) > 0.5:
         return "inference"
@@ -170,7 +171,7 @@ def _dropped(recording: Recording, plain: list[Step]) -> int:
 
 
 def _around(recording: Recording, plain: list[Step]) -> dict[str, Any]:
-    """What the profiled window does to the steps after it, and whether the plain ones are such."""
+    """Return what the profiled window does to the steps after it, and whether the plain ones are such."""
     before, after = around_profiling(recording, _plain(recording))
     return {
         "lingering": lingering(before[_warm(recording, before) :], after),

@@ -23,7 +23,7 @@ def samples_per_step(facts: Facts, step: StepStats, found: Sequences | None) -> 
 
 
 def steps_per_epoch(facts: Facts, samples: float | None) -> float | None:
-    """Of that loader's data set, where it has a length and is read one sample at a time."""
+    """Return the steps per epoch of that loader's data set, where it has a length and is read one sample at a time."""
     loader = facts.main_loader
     if loader is None or not samples or not loader.length or not loader.one_by_one:
         return None

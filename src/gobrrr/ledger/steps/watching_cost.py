@@ -1,4 +1,4 @@
-"""What watching cost: CPU time of steps with hooks held against that of the rest right behind them."""
+"""Cost of watching: CPU time of steps with hooks held against that of the rest right behind them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gobrrr.recording.run_folder.run import Recording
 MIN_STRETCHES = 6
 """The fewest whose median has a 95 % interval."""
 BEAT_NS = 6_000.0
-"""What a step of a rest costs (counter, collector and iterators noted, all cold): 4 to 7 us were measured
+"""Cost in ns of a step of a rest (counter, collector and iterators noted, all cold): 4 to 7 us were measured
 (benchmarks/overhead.py)."""
 _CYCLE = (kinds.WAKING, kinds.HOOKED, kinds.LEAVING, kinds.RESTING, kinds.RESTED)
 
@@ -29,7 +29,7 @@ class Watching(NamedTuple):
     high: float
     """95 % interval of the average."""
     hooked: float
-    """Of a step with all hooks, in the middle of a stretch."""
+    """Cost of a step with all hooks, in the middle of a stretch."""
 
 
 class _Stretch(NamedTuple):
@@ -61,7 +61,8 @@ def watching(recording: Recording) -> Watching | None:
 
 
 def _stretches(recording: Recording, main: LoopSteps) -> Iterator[_Stretch]:
-    """Those that nothing came between: five readings in order, and steps of the main loop alone between them."""
+    """Yield stretches that nothing came between: five readings in order, and steps of the main loop alone between
+    them."""
     events = recording.events
     rows = events[events[:, 1] == kinds.SPENT]
     steps = events[(events[:, 1] == kinds.BOUNDARY) & (events[:, 2] == main.number) & (events[:, 3] == main.kind), 0]

@@ -24,7 +24,7 @@ _OPTIMIZER = re.compile(r"Optimizer\.step#(\w+)\.")
 
 
 class Recorded(Protocol):
-    """What one call was recorded with: a trace's Signature, or anything with these fields."""
+    """Record of one call: a trace's Signature, or anything with these fields."""
 
     @property
     def shapes(self) -> tuple[Any, ...]: ...
@@ -122,7 +122,7 @@ def _works(
 def _inner_sizes(
     names: Sequence[str], parents: Sequence[int], recorded: Sequence[Recorded | None]
 ) -> dict[int, list[tuple[int, ...]]]:
-    """What ops allocate (packed weights) or view (indexing) directly inside those that need it."""
+    """Return shapes that ops allocate (packed weights) or view (indexing) directly inside those that need them."""
     wanted = dict.fromkeys(("aten::index", "aten::_index_put_impl_"), ("aten::as_strided", 1))
     found: dict[int, list[tuple[int, ...]]] = {}
     for i, parent in enumerate(parents):

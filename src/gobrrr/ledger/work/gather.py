@@ -156,7 +156,7 @@ def put(call: Call) -> Work:
 
 @formula("masked_select nonzero nonzero_static")
 def select_true(call: Call) -> Work:
-    """What a mask selects is not known from shapes: only the reading is counted, so this is a lower bound."""
+    """Count only the reading, a lower bound: the part that a mask selects is not known from shapes."""
     x, mask = call.tensor(0), call.maybe(1)
     if call.name == "masked_select" and mask is not None:
         return work("gather", mask.numel, read(mask))
