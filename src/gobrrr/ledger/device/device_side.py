@@ -92,7 +92,7 @@ def _span_busy(kernels: Kernels) -> float:
 
 
 def _by_graph(trace: Trace, kernels: Kernels) -> Flags:
-    """Which kernels a graph launched: they cannot be charged to ops or lines."""
+    """Mark kernels that a graph launched: they cannot be charged to ops or lines."""
     graphs = trace.runtime.correlation[named(trace, trace.runtime.name, _GRAPH)]
     return np.isin(kernels.correlation, graphs)
 
@@ -121,7 +121,7 @@ def may_overlap(capability: str) -> bool:
 
 
 def _captured(trace: Trace) -> Flags:
-    """Which calls lie between the begin of a capture and its end."""
+    """Mark calls that lie between the begin of a capture and its end."""
     runtime = trace.runtime
     begins, ends = (np.sort(runtime.start[named(trace, runtime.name, part)]) for part in (_BEGINS, _ENDS))
     before = np.searchsorted(begins, runtime.start, "right")
@@ -150,7 +150,7 @@ def _ahead(delays: Ints) -> float:
 
 
 def launches(trace: Trace) -> Flags:
-    """Which rows of the runtime launch one kernel each."""
+    """Mark rows of the runtime that launch one kernel each."""
     return named(trace, trace.runtime.name, _KERNEL)
 
 

@@ -91,7 +91,7 @@ def stalls(kernels: Kernels, runtime: Runtime, idle: Idle) -> Ints:
 
 
 def _among(times: Ints, ordered: Ints) -> npt.NDArray[np.bool_]:
-    """Which times are one of those."""
+    """Mark times that are one of those."""
     if not len(ordered):
         return np.zeros(len(times), bool)
     found: npt.NDArray[np.bool_] = ordered[np.searchsorted(ordered, times) % len(ordered)] == times
@@ -114,7 +114,7 @@ def merged(spans: Ints) -> Ints:
 
 
 def named(trace: Trace, column: npt.NDArray[np.int32], pattern: re.Pattern[str]) -> npt.NDArray[np.bool_]:
-    """Which rows have a name that the pattern finds; every name is looked at once."""
+    """Mark rows with a name that the pattern finds; every name is looked at once."""
     hits = np.array([pattern.search(name) is not None for name in trace.names], bool)
     return hits[column] if len(column) else np.zeros(0, bool)
 

@@ -25,7 +25,8 @@ from gobrrr.machine.model.unknown import UNKNOWN
 from gobrrr.recording.model.call_tree import with_children
 from gobrrr.recording.model.trace import KERNEL, Trace
 
-MAX_NAMED = 8  # names of unknown ops, longest first; proposed: a person reads a few; a report that needs more
+MAX_NAMED = 8  # names of unknown ops, longest first; proposed: a person reads few; a longer list asked for would settle
+it
 
 
 def device_ops(

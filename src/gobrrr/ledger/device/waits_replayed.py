@@ -1,12 +1,11 @@
 """How much do waits for the device cost the plain step, and by how much is it shorter where kernels are?
 
-The window again, at the speed at which the program runs alone.
-
 A profiler makes the host twice as slow and the device not, so that in the window the host is late anyway, and a wait
-hardly costs. So the window is played again as a queue: the host works, launches, and waits; the device does what was
-launched, one thing after the other, each as long as it took. The host's work is made shorter by one factor until a step
-takes as long as the plain one. Then it is played once more without the waits and what fetching a number takes the host
-besides; the difference is what they cost. And with lighter kernels: a host that is late anyway has little of those.
+hardly costs. So the window is played again as a queue, at the speed at which the program runs alone: the host works,
+launches, and waits; the device does what was launched, one thing after the other, each as long as it took. The host's
+work is made shorter by one factor until a step takes as long as the plain one. Then it is played once more without the
+waits and what fetching a number takes the host besides; the difference is what they cost. And with lighter kernels: a
+host that is late anyway has little of those.
 """
 
 from __future__ import annotations
@@ -154,7 +153,7 @@ def _awaited(ends: Ints, kind: Ints, waits: Ints) -> list[int]:
 
 
 def _fetches_a_number(host: HostOps) -> npt.NDArray[np.bool_]:
-    """Which rows are an item(), a float(), a print. Whoever keeps the number on the device spares all of that."""
+    """Mark rows that are an item(), a float(), a print. Whoever keeps the number on the device spares all of that."""
     return np.array([name == NUMBER for name in host.names], bool)[host.ops.name]
 
 

@@ -77,12 +77,12 @@ class HostOps:
 
     @property
     def waits_for_data(self) -> npt.NDArray[np.bool_]:
-        """Which rows are the loop's waits for a batch."""
+        """Mark rows that are the loop's waits for a batch."""
         return self._begin_with(DATA)
 
     @property
     def waits_for_ranks(self) -> npt.NDArray[np.bool_]:
-        """Which rows are waits for a collective that a thread of its own carries (waits.with_waits)."""
+        """Mark rows that are waits for a collective that a thread of its own carries (waits.with_waits)."""
         found: npt.NDArray[np.bool_] = self.is_op & self._begin_with(OF_THREADS)
         return found
 

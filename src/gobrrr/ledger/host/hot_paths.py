@@ -21,7 +21,7 @@ MOST = 0.5
 """Share of a line's time from which a function has most of it."""
 PART = 0.1
 """Share from which what that function calls is named."""
-MAX_PARTS = 3  # callees named, largest first; proposed: they fit one line; a path whose fourth matters
+MAX_PARTS = 3  # callees named, largest first; proposed: they fit one line; a path whose fourth matters would settle it
 
 Hot = tuple[tuple[str, float], ...]
 """(function, share of the line's time): the innermost one that has most of it, then those that it calls."""

@@ -20,7 +20,7 @@ from gobrrr.recording.run_folder.run import Samples
 
 _PACKAGES = re.compile(r"(?:site-packages|dist-packages|python3\.\d+)/(?!site-packages|dist-packages)(.+)\.py$")
 _HOOKS = re.compile(r"/gobrrr/(?:capture|system|inside)/")
-MAX_LIBRARIES = 24  # library functions kept, longest first; proposed: bounds the file; a report that lacks one
+MAX_LIBRARIES = 24  # library functions kept; proposed: bounds the file; a report that lacks one would settle it
 # Below this share of CPU the thread was waiting (sleep, I/O, a queue), not working.
 WAITING = 0.2
 LONG = 2.0

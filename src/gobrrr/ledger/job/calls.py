@@ -30,7 +30,7 @@ KNOTS = 6
 """Points of a call's curve, beside its two ends: exact for three stretches that something hides."""
 IN_A_STEP, MOST = 1 << 24, 1 << 35
 """Calls in a step, and steps, that a number of 64 bits can tell apart."""
-CHARS = 200  # characters kept of a group's name or ranks; proposed: bounds the file; two groups cut to one
+CHARS = 200  # characters of a group's name or ranks; proposed: bounds the file; two cut to one would settle it
 NAMES = tuple(kind for kind, _ in KINDS)
 ROW = np.dtype(
     [("number", "<i8"), ("kind", "<i1"), ("size", "<f8"), ("ns", "<f4"), ("bare", "<f4"), ("at", "<f4", (KNOTS,)),
@@ -190,7 +190,8 @@ def _bare(table: npt.NDArray[np.void], kernels: Kernels, others: Kernels) -> Non
 
 
 def _picked(count: int) -> npt.NDArray[np.intp]:
-    """Which corners are kept: all where they are few, else more of those near the end, where the transfer is."""
+    """Choose the corners that are kept: all where they are few, else more of those near the end, where the transfer
+    is."""
     if count <= KNOTS:
         return np.arange(count)
     return np.unique(np.geomspace(1, count, KNOTS).round().astype(int)) - 1

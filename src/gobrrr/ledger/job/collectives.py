@@ -65,7 +65,7 @@ def measure(call: Collective) -> tuple[str, float, float] | None:
 
 @lru_cache(4096)
 def kind_of(name: str) -> str | None:
-    """Which collective the name of a call, an op or a kernel means; None where it says none."""
+    """Return the collective that the name of a call, an op or a kernel means; None where it says none."""
     return next((kind for kind, pattern in KINDS if pattern.search(name.lower())), None)
 
 

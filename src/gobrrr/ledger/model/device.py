@@ -82,7 +82,7 @@ class DeviceMemory(msgspec.Struct, frozen=True):
     """The op that allocated when the peak was reached."""
     where: tuple[Span, ...] = ()
     growth_per_step: float | None = None
-    """Least memory left of every step, in bytes; null where there were too few."""
+    """Bytes that every step leaves allocated, at least; null where there were too few."""
     driver_calls: float = 0.0
     """Allocations and releases per step that went to the driver: a warm allocator makes none."""
     capacity: int | None = None
@@ -126,12 +126,12 @@ class Transfer(msgspec.Struct, frozen=True):
 
     @property
     def ns(self) -> float:
-        """Time in ns of their kernels, waiting for later ranks included."""
+        """Return the time in ns of their kernels, waiting for later ranks included."""
         return sum(one.ns for one in self.sizes)
 
     @property
     def fastest_ns(self) -> float:
-        """Time in ns if each had been as fast as the fastest of its size."""
+        """Return the time in ns if each had been as fast as the fastest of its size."""
         return sum(one.fastest_ns for one in self.sizes)
 
     @property

@@ -239,9 +239,9 @@ class OtherLoop(msgspec.Struct, frozen=True):
     where: Span | None = None
     """The user's line that makes its forwards."""
     after: float = 0.0
-    """Share of `between` after the last of its steps, by the longest of them: a checkpoint, a plot, a metric."""
+    """Part of `between` after the last of its steps, by the longest of them: a checkpoint, a plot, a metric."""
     before: float = 0.0
-    """Share of `between` that comes between the update and the first of its steps: a log, a histogram."""
+    """Part of `between` that comes between the update and the first of its steps: a log, a histogram."""
 
 
 class MemoryLedger(msgspec.Struct, frozen=True):

@@ -29,8 +29,8 @@ MOST = 30
 """Rows of a table that are kept, those that take most; the others are one."""
 SHORT = 5_000
 """ns of an op on the host up to which it has no rate: its time is the clock's, the profiler's and torch's own. Under
-torch.profiler add_ to one element takes 3.4 us, mm of 2x2 4.1 us (medians of 3000, torch 2.13, a crowded machine)."""
-DEPTH = 64  # levels of nesting followed; proposed: bounds the loop; a model nested deeper
+torch.profiler add_ to one element takes 3.4 us, mm of 2x2 4.1 us (medians of 3000, torch 2.13, a busy machine)."""
+DEPTH = 64  # levels of nesting followed; proposed: bounds the loop; a model nested deeper would settle it
 NO_TIMES: Ints = np.zeros(0, np.int64)
 NO_LINES = "lines were not recorded"
 NO_MODULES = "modules were not recorded"
@@ -167,7 +167,7 @@ def _sums(group: Ints, count: int, host: HostOps, columns: _Columns) -> _Sums:
 
 
 def _inside_of_its_own(group: Ints, parent: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
-    """Which rows lie within another of their group: its total has them already."""
+    """Mark rows that lie within another of their group: its total has them already."""
     found = np.zeros(len(group), bool)
     above = parent.copy()
     for _ in range(DEPTH):

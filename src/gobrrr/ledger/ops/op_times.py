@@ -15,7 +15,7 @@ from gobrrr.recording.model.trace import CPU_OP, Ops, Trace
 Ints = npt.NDArray[np.int64]
 Key = tuple[str, str]
 """(op, shapes as text); ops of unknown shapes have ""."""
-MAX_SHAPES = 120  # characters of shapes as text; proposed: one line holds them; ops that differ only later
+MAX_SHAPES = 120  # characters of shapes; proposed: fits one line; ops that differ only later would settle it
 NEARLY_ALL = 0.95
 """Share of an op's calls by one caller, from which its time may be counted as that caller's (proposed)."""
 

@@ -1,5 +1,4 @@
-"""Least cost of every op of the window: its work, counted once over the tree of ops, at this machine's
-ceilings."""
+"""Least cost of every op of the window: its work, counted once over the tree of ops, at this machine's ceilings."""
 
 from __future__ import annotations
 

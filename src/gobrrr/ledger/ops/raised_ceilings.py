@@ -1,6 +1,6 @@
 """A ceiling is never lower than what the program itself reached: the machine's ceilings, raised by the profiled window.
 
-Ceilings are measured once and kept; on a shared machine that moment may have been a crowded one. An op that ran faster
+Ceilings are measured once and kept; on a shared machine that moment may have been a busy one. An op that ran faster
 than its ceiling is a better measurement of the same thing on the same machine.
 """
 
@@ -25,7 +25,7 @@ from gobrrr.recording.run_folder.run import Recording
 
 # Ops shorter than this say more of dispatch and of the clock than of the machine.
 MIN_NS = 100_000
-MIN_CALLS = 3  # calls that raise a ceiling; proposed: one may be mistimed; ceilings of repeated runs
+MIN_CALLS = 3  # calls that raise a ceiling; proposed: one may be mistimed; ceilings of repeated runs would settle it
 MOST = 10.0
 """Multiple of its ceiling beyond which work was not done on this machine (on the meta device, say): no moment is so
 busy. Proposed."""

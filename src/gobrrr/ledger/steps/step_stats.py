@@ -26,7 +26,7 @@ from gobrrr.recording.model.steps import BACKWARDS, LOOP_NAMES, LoopSteps, Step
 from gobrrr.recording.model.warmup import warmup
 from gobrrr.recording.run_folder.run import Recording
 
-MAX_KEPT = 2000  # plain steps kept one by one; proposed: bounds the file; percentiles of longer runs
+MAX_KEPT = 2000  # plain steps kept one by one; proposed: bounds the file; percentiles of longer runs would settle it
 DISTORTS = 0.01
 """Share of the step from which the hooks' own time would show in the plain step: as much as is promised at most."""
 MIN_OF_A_KIND, APART = 3, 0.10
@@ -180,7 +180,8 @@ def _around(recording: Recording, plain: list[Step]) -> dict[str, Any]:
 
 
 def kinds(recording: Recording, plain: list[Step], walls: np.ndarray) -> np.ndarray:
-    """Which plain steps begin an epoch, where these are a kind of their own: several, and of another length."""
+    """Mark plain steps that begin an epoch, where these are a kind of their own: several, and of another
+    length."""
     made = np.sort(recording.events[recording.events[:, 1] == event_kinds.ITER, 0])
     starts, ends = (np.array([getattr(step, at) for step in plain]) for at in ("start", "end"))
     begins = np.searchsorted(made, ends, "left") > np.searchsorted(made, starts, "left")

@@ -45,7 +45,7 @@ def usual(spans: Ints, recording: Recording) -> Ints:
 
 
 def alike(walls: npt.NDArray[Any], waits: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Which steps did not take far longer than the others, but for their waits; of fewer than four all."""
+    """Mark steps that did not take far longer than the others, but for their waits; of fewer than four all."""
     work = np.maximum(0, walls - waits)
     if len(work) < 4:
         return np.ones(len(work), bool)
@@ -73,7 +73,7 @@ def after_watching(spans: Ints, *moments: Ints) -> Ints:
 
 
 def within(times: Ints, spans: Ints) -> npt.NDArray[np.bool_]:
-    """Which times lie in one of the spans: disjoint, sorted, each [begin, end)."""
+    """Mark times that lie in one of the spans: disjoint, sorted, each [begin, end)."""
     if not len(spans):
         return np.zeros(len(times), bool)
     at = np.searchsorted(spans[:, 0], times, "right") - 1

@@ -153,7 +153,7 @@ def _fused_steps(
 
 
 def _passing(names: Sequence[str], parents: Sequence[int], works: Sequence[Work | None]) -> list[bool]:
-    """Which ops leave their work to others: wrappers, and partial ones inside which something works. A product or a
+    """Mark ops that leave their work to others: wrappers, and partial ones inside which something works. A product or a
     convolution is left only to another of that weight: what it copies on the way is not its work."""
     num = len(names)
     below, has_child, repeats, passes = [_IDLE] * num, [False] * num, [False] * num, [False] * num
