@@ -25,8 +25,7 @@ from gobrrr.machine.model.unknown import UNKNOWN
 from gobrrr.recording.model.call_tree import with_children
 from gobrrr.recording.model.trace import KERNEL, Trace
 
-MAX_NAMED = 8  # names of unknown ops, longest first; proposed: a person reads few; a longer list asked for would settle
-it
+MAX_NAMED = 8  # unknown ops named, longest first; proposed: a person reads few; a longer list asked for would settle it
 
 
 def device_ops(

@@ -16,7 +16,7 @@ PRODUCTS = frozenset(("aten::mm", "aten::addmm", "aten::bmm", "aten::baddbmm", "
 CONVOLUTIONS = frozenset(("aten::cudnn_convolution", "aten::cudnn_convolution_transpose", "aten::convolution_backward"))
 FAMILIES = (PRODUCTS, CONVOLUTIONS)
 """Ops that torch allows TF32 together."""
-MAX_SHAPES = 200  # ops by shape, longest first; proposed: bounds the file; a step with more that matter
+MAX_SHAPES = 200  # ops by shape, longest first; proposed: bounds the file; a step that lacks one would settle it
 
 
 def by_shape(

@@ -8,9 +8,9 @@ from gobrrr.ledger.model.device import DeviceWork
 from gobrrr.ledger.model.ledger import OpGroup, Roofline
 from gobrrr.ledger.ops.pricing import Prices, dtype_of
 
-MAX_NAMED = 8  # names of uncounted ops, longest first; proposed: a person reads few; a longer list asked for would
-settle it COUNTED = 0.5 """Share of the kernels' time from which on the rest may be left out of a utilisation.
-Proposed."""
+MAX_NAMED = 8  # uncounted ops, longest first; proposed: a person reads few; a longer list asked for would settle it
+COUNTED = 0.5
+"""Share of the kernels' time from which on the rest may be left out of a utilisation. Proposed."""
 
 
 def roofline(ops: list[OpGroup], plain: float, prices: Prices) -> Roofline:
