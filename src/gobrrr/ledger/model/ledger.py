@@ -105,7 +105,7 @@ class LineGroup(msgspec.Struct, frozen=True):
     num_samples: int | None = None
     """That it is made of; null where nobody counted."""
     held: float | None = None
-    """Share of `ns` held by a call of the system that waits (a timer, a lock, a pipe, a socket, another process) and
+    """Part of `ns` held by a call of the system that waits (a timer, a lock, a pipe, a socket, another process) and
     writes nothing; null where nobody looked. So are the next two."""
     writing: float | None = None
     """Held by a call that writes."""
