@@ -32,11 +32,11 @@ from gobrrr.trial.statistics.objective import TIME, Objective
 
 TIMED, OBSERVED = "gobrrr.trial.arm.timed:Inside", "gobrrr.trial.arm.observed:Observing"
 REPLAYING = "gobrrr.trial.arm.replaying:Replaying"
-"""Who watches in its process: for blocks, for the guard, for blocks of batches that are replayed."""
+"""Watchers in the arm's process: for blocks, for the guard, for blocks of batches that are replayed."""
 START_S = 300.0
 """Until the first step: imports, data, a first compilation."""
 PATIENCE = 20.0
-"""Times what a block should take after which an arm is taken for hung, if it computes nothing."""
+"""An arm that computes nothing is taken for hung after so many times what a block should take."""
 BUSY = 0.2
 """Cores that an arm keeps busy which is compiling, say: then it has as long as for its first step."""
 GRACE_S = 10.0
@@ -50,7 +50,7 @@ transformer at once with four threads each on four cores: steps of 480 ms, spinn
 
 
 class Block(NamedTuple):
-    """What an arm did between a grant and its last boundary, by its own clock."""
+    """Work of an arm between a grant and its last boundary, by its own clock."""
 
     ns: int
     walls: tuple[int, ...]
@@ -332,7 +332,7 @@ class Arm:
             self._ask.send("say")
 
     def _silent(self, seconds: float, idle: bool) -> str:
-        """What is known of an arm that makes no step and does not wait for us."""
+        """Say what is known of an arm that makes no step and does not wait for us."""
         loop = loops.read(self._loop)
         which = f" of {LOOP_NAMES[loop[0]]}" if loop and loop[0] in LOOP_NAMES else ""
         said = f"no step{which} for {seconds:.0f} s"

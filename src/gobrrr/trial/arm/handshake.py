@@ -99,7 +99,7 @@ class ArmSide:
 
 
 class RefereeSide:
-    """Of one arm: what it may be told now, and what its messages mean."""
+    """One arm as the referee sees it: what it may be told now, and what its messages mean."""
 
     def __init__(self) -> None:
         self.phase = Phase.STARTING

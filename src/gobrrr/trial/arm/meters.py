@@ -26,7 +26,7 @@ HINT = "tune for memory on Linux, or on a GPU"
 
 
 class Gauge(Protocol):
-    """Of one process."""
+    """Meter of one process."""
 
     def install(self) -> None:
         """torch has been imported, and nothing of the program has run."""
@@ -126,7 +126,7 @@ class Samples(Nothing):
 
 
 def of(objective: str | None) -> Gauge:
-    """What an arm's process measures for an objective."""
+    """Return the gauge of an arm's process for an objective."""
     return {"memory": Peak, "throughput": Samples}.get(objective or "", Nothing)()
 
 

@@ -83,7 +83,7 @@ class Observing:
         """Explicit steps change nothing here."""
 
     def _printed(self) -> dict[str, tuple[tuple[str, ...], ...]] | None:
-        """What the program has written to stdout, which is a file of the arm's folder."""
+        """Return what the program has written to stdout, which is a file of the arm's folder."""
         from gobrrr.guard.watch.effects import MOST_TEXT, printed
 
         with contextlib.suppress(OSError, ValueError, AttributeError):

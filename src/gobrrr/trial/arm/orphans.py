@@ -67,7 +67,7 @@ class Heirs:
 
 
 HEIRS = Heirs()
-"""Of this process, for all of its arms."""
+"""Heirs of this process, for all of its arms."""
 
 
 def _started() -> subprocess.Popen[bytes]:

@@ -31,7 +31,7 @@ AT_ONCE = nullcontext()
 
 
 class Runner(Protocol):
-    """What the referee needs of an arm; `arm.Arm` is one, tests have others."""
+    """Methods of an arm that the referee needs; `arm.Arm` is one, tests have others."""
 
     applied: dict[str, str]
     declined: dict[str, str]
@@ -79,7 +79,7 @@ class Side:
         self._ends = 0
         self.step_ns = 0.0
         self.ready_seconds = 0.0
-        """What its first start took in all, warm-up included."""
+        """Seconds of its first start in all, warm-up included."""
         self.warm_seconds = 0.0
         """From the start of the process to its first warm step; of the first start."""
         self.program_steps: int | None = None

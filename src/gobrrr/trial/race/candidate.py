@@ -25,15 +25,15 @@ class Candidate:
     choice: int = 0
     """Its place among the remedies that the findings name: of two for the same cause the apter one comes first."""
     risk: int = 0
-    """Of changing numbers: the riskiest is dropped first where the guard is red."""
+    """Risk of changing numbers: the riskiest is dropped first where the guard is red."""
     overlaps: frozenset[str] = frozenset()
     """Others that bring the same: one of them goes into a stack, the one that is shown to bring more."""
     unseen: str = ""
-    """What it changes that no check of the numbers can see."""
+    """Change that no check of the numbers can see."""
     in_step: bool = False
     """It works on the step itself, and can't shorten the wait for a loader."""
     rehearsed: bool = False
-    """What is predicted was measured on the run's own ops."""
+    """Whether the prediction was measured on the run's own ops."""
     cause: str = ""
     """Code of the finding that calls for it; of a staple that none calls for, nothing."""
     reorders: bool = False

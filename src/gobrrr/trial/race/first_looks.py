@@ -148,5 +148,5 @@ def spread(openers: Sequence[Stack], known: Mapping[str, Candidate], beside: Ite
 
 
 def _cause(stack: Stack, known: Mapping[str, Candidate]) -> str:
-    """Of its first remedy that has one."""
+    """Return the cause of its first remedy that has one."""
     return next((cause for name in stack if (cause := known[name].cause)), "")

@@ -53,7 +53,7 @@ Judged = Callable[[Observation, Sequence[Observation]], Guarded]
 
 
 class Means(Protocol):
-    """What the guard needs of the referee."""
+    """Methods of the referee that the guard needs."""
 
     def arm(self, folder: Path, stack: Stack) -> Arm:
         """A new arm. Raises ArmError when the time is over."""
@@ -312,7 +312,7 @@ def _keeps_precision(stack: Stack) -> Stack:
 
 
 def _worse(first: Guarded, second: Guarded) -> Guarded:
-    """What both say: the worse verdict, all reasons."""
+    """Join both: the worse verdict, all reasons."""
     verdict = max(first.verdict, second.verdict, key=VERDICTS.index)
     return Guarded(verdict, (*first.reasons, *second.reasons), second.first_module, second.evidence | first.evidence)
 

@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 REPLAYED: Stack = (protocol.REPLAYED,)
 """An arm that is measured and never kept: no race knows it."""
 SHARE = 0.1
-"""Of a tuning's time that its blocks may take. It starts beside the program as it is, which the search needs too."""
+"""Share of a tuning's time for its blocks. It starts beside the program as it is, which the search needs too."""
 MOST, NARROW = 24, 0.08
 """Sweeps, and half the interval of the log ratio from which on no more are made; 3.2 % of it are the processes' own."""
 ENOUGH = 0.9
-"""Of the headspace, what a loader's settings must bring for none of the others to be tried."""
+"""Share of the headspace that a loader's settings must bring for none of the others to be tried."""
 WAITS = (
     "BRR401", "BRR402", "BRR403", "BRR404", "BRR405", "BRR406", "BRR407", "BRR408", "BRR410", "BRR411",
 )  # fmt: skip

@@ -35,7 +35,7 @@ MANY, ONE, BATCHED, PINNED, STAYING = (
 )
 """Remedies that a setting is made of; the last is part of each that has workers."""
 KEEPERS = ("computed_once", "decoded_once")
-"""Those that keep what the first epoch computes; each is a setting by itself."""
+"""Remedies that keep what the first epoch computes; each is a setting by itself."""
 CODES = ("BRR401", "BRR402", "BRR403", "BRR405", "BRR406", "BRR407")
 """Findings that another number of workers may help."""
 WORTH = 0.1
@@ -67,7 +67,7 @@ class Look(Heat):
 
 
 class Settled(Protocol):
-    """What the search needs of the referee."""
+    """Methods of the referee that the search needs."""
 
     @property
     def options(self) -> Options:
@@ -102,7 +102,7 @@ class Family(NamedTuple):
         return self.one if setting.workers == 1 else MANY
 
     def options(self, setting: Setting) -> dict[str, dict[str, int]]:
-        """Of the remedy that sets the workers."""
+        """Return the options of the remedy that sets the workers."""
         base = self._base(setting)
         if base not in self.stack(setting):
             return {}
@@ -139,7 +139,7 @@ def most_workers(report: Report, now: Setting) -> int:
 
 
 def share(most: Headspace | None) -> float:
-    """Of a tuning's time, what the search may take, by what a loader can bring."""
+    """Return the share of a tuning's time that the search may take, by what a loader can bring."""
     held = most.saved_ns.low / most.step_ns if most is not None and most.saved_ns is not None else 0.0
     return min(MOST_SHARE, max(SHARE, held))
 

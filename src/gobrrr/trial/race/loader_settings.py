@@ -29,7 +29,7 @@ UP = 1.5
 
 
 class Setting(NamedTuple):
-    """Of all loaders of a program; their workers stay from epoch to epoch."""
+    """Setting of all loaders of a program; their workers stay from epoch to epoch."""
 
     workers: int
     prefetch: int = PREFETCH
@@ -59,7 +59,7 @@ class Setting(NamedTuple):
 
 
 class Tried(NamedTuple):
-    """What came of a setting: the mean log ratio of the program's step over its own, and the interval's lower end."""
+    """Outcome of a setting: the mean log ratio of the program's step over its own, and the interval's lower end."""
 
     mean: float
     low: float
@@ -83,10 +83,10 @@ class LoaderSearch:
         self.tried: dict[Setting, Tried] = {}
         self.failed: set[Setting] = set()
         self.too_large: set[Setting] = set()
-        """What was asked for and has no room."""
+        """Settings that were asked for and have no room."""
 
     def next(self) -> Setting | None:
-        """What is to be tried now; None where the walk is over."""
+        """Return the setting to try now; None where the walk is over."""
         if len(self.tried) + len(self.failed) >= MOST_TRIALS or self.has_enough():
             return None
         known = {self.now, *self.tried, *self.failed}

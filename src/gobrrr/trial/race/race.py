@@ -24,7 +24,7 @@ of those that wait for it, twice. And it gets a third of what is left to come up
 AGAIN = 1.5
 """Times a start that must be left where the program as it is has to be started too: a start is cut at 70 % of it."""
 ANEW = 0.5
-"""Of the plain program's start, what a block lasts in which arms are started anew, at least."""
+"""Least length of a block in which arms are started anew, as a share of the plain program's start."""
 CACHED = 2.0
 """Times the plain program's start that a later start takes at most, compiled code being kept (BERT: 45 s at first, then
 15 to 21, plain 10; GPT-2 with AMX 25, plain 15: at three times that a compiled stack of 2.6 was thought to take longer
@@ -84,7 +84,7 @@ class Ran(NamedTuple):
 
 
 class Looked(NamedTuple):
-    """What came of a heat."""
+    """Outcome of a heat."""
 
     results: list[TrialResult]
     broken: dict[Stack, str]
@@ -136,7 +136,7 @@ class Racing:
         return self._left() > times * max(alike, default=self._took.get((), 0.0))
 
     def hope(self) -> Stack:
-        """What is worth its proof by now: shown to be better, or leaning far; empty where nothing is."""
+        """Return what is worth its proof by now: shown to be better, or leaning far; empty where nothing is."""
         heat, race = self._running, self._race
         if (race.shown or race.far()) and (known := race.best()):
             return known
@@ -146,7 +146,7 @@ class Racing:
         return next((each for each in alive if heat.wins(each) or heat.leans_far(each)), ())
 
     def pace(self, confirmed: Stack) -> Pace:
-        """Of what is to be confirmed."""
+        """Return the pace of what is to be confirmed."""
         starts = [found for stack, found in self._starts.items() if set(stack) <= set(confirmed)]
         plain = self._starts[()][0] if () in self._starts else math.inf
         start_s = min(max((start for start, _ in starts), default=0.0), CACHED * plain)

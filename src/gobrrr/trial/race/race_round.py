@@ -38,7 +38,7 @@ BRIEF = 12
 """Sweeps of a heat while others wait for theirs: the next twelve cost as much as these, and another's first three say
 more (bf16 at 0.98 had 24, and then there was no time for what brings 1.25)."""
 EDGE_SHARE = 0.02
-"""Of a block, what waking an arm may take: twice that of a trial, for the looks of a race claim nothing."""
+"""Share of a block that waking an arm may take: twice that of a trial, for the looks of a race claim nothing."""
 
 
 class Heat:
@@ -65,7 +65,7 @@ class Heat:
         return found
 
     def feed(self, costs: Mapping[Stack, Sequence[float]]) -> None:
-        """What each arm's blocks cost in one sweep: ns per step, say."""
+        """Add the costs of each arm's blocks in one sweep: ns per step, say."""
         self.sweeps.append({arm: fmean(map(math.log, cost)) for arm, cost in costs.items()})
         self._live = [arm for arm in self._live if self._runs_on(arm)]
 
@@ -89,7 +89,7 @@ class Heat:
         return anytime.interval(self.sweeps, other, arm, self._level, self.objective.process_sd)
 
     def verdict(self, arm: Stack) -> str:
-        """What its standing says: better, worse, equivalent (inside the band of two processes) or inconclusive."""
+        """Return the verdict: better, worse, equivalent (inside the band of two processes) or inconclusive."""
         found = self.standing(arm)
         return self.objective.verdict(found.low, found.high)
 

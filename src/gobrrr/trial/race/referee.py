@@ -47,9 +47,9 @@ class Program(NamedTuple):
     step_ns: float = 0.0
     loop: str = ""
     limits: Limits = AT_HOME
-    """What its arms may write to."""
+    """Places that its arms may write to."""
     threads: int = 0
-    """Of its ops; 0 where not known, then as many as cores."""
+    """Threads of its ops; 0 where not known, then as many as cores."""
     bytes: int = 0
     """Most that it holds of this machine's memory; 0 where not known."""
 
@@ -58,9 +58,9 @@ class Program(NamedTuple):
     consented: tuple[str, ...] = ()
     """Remedies that the user named."""
     between_ns: float = 0.0
-    """What other loops take between two of its steps."""
+    """Time in ns that other loops take between two of its steps."""
     copies: int = 0
-    """Of it that fit on its device at once; 0 without one."""
+    """Copies of it that fit on its device at once; 0 without one."""
 
     def abreast(self, cores: int) -> int:
         """So many of it can compute at once without taking each other's cores."""

@@ -73,18 +73,18 @@ class Race:
     _joined: bool = False
     _num: int = 0
     _places: int = 0
-    """Of the last heat: arms that there was room for."""
+    """Arms that there was room for in the last heat."""
 
     def __post_init__(self) -> None:
         self._make(self.candidates)
         self._leans = max(LEANS, self.objective.worth)
 
     def candidate(self, name: str) -> Candidate:
-        """Of that name; one that was never given is a plain one."""
+        """Return the candidate of that name; one that was never given is a plain one."""
         return self._by_name.get(name, Candidate(name))
 
     def risk(self, stack: Stack) -> int:
-        """Of changing numbers: that of its riskiest remedy."""
+        """Return the risk of changing numbers: that of its riskiest remedy."""
         return max((self.candidate(name).risk for name in stack), default=0)
 
     def limit(self, part: float) -> None:

@@ -296,7 +296,7 @@ class Tuning:
         return not asked
 
     def _guarded(self, stack: Stack) -> Guarded:
-        """What the guard says, unverified where the minutes are over before it is asked."""
+        """Return what the guard says, unverified where the minutes are over before it is asked."""
         if self.left() <= 0:
             return Guarded(reasons=(UNCHECKED,))
         self._listener.guarding(stack)

@@ -1,4 +1,4 @@
-"""What fresh pairs of processes said of two stacks."""
+"""Outcome of fresh pairs of processes for two combinations."""
 
 from __future__ import annotations
 

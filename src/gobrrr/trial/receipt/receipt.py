@@ -102,7 +102,7 @@ class TrialResult(msgspec.Struct, frozen=True, kw_only=True):
     remedies: tuple[str, ...]
     onto: tuple[str, ...] = ()
     objective: str = "time"
-    """What is compared: time, memory or throughput."""
+    """Measure that is compared: time, memory or throughput."""
     options: dict[str, dict[str, int]] = {}
     """With which its remedies were applied, where several settings of them were tried: of a loader."""
     purpose: str = "add"
@@ -133,11 +133,11 @@ class TrialResult(msgspec.Struct, frozen=True, kw_only=True):
     tensors, or resident."""
     samples: Samples = Samples()
     seconds: float = 0.0
-    """What the trial took; of a heat its share."""
+    """Seconds that the trial took; of a heat its share."""
 
     @property
     def name(self) -> str:
-        """Of what was tried: 'loader_workers (workers=2) + batched_fetch'."""
+        """Name what was tried: 'loader_workers (workers=2) + batched_fetch'."""
         return " + ".join(map(self._named, self.remedies))
 
     def _named(self, remedy: str) -> str:
@@ -167,11 +167,11 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     measured: bool = True
     """False where no remedy was measured at all: then nothing is known of any."""
     objective: str = "time"
-    """What was made smaller: time, memory or throughput (time per sample)."""
+    """Measure that was made smaller: time, memory or throughput (time per sample)."""
     speedup: Speedup | None = None
     """Of the final confirmation, on fresh blocks; null where there was none. Below 1 where memory costs time."""
     memory: Speedup | None = None
-    """Of memory, likewise; null for another objective."""
+    """Gain in memory, likewise; null for another objective."""
     guard: Guarded = Guarded()
     complete: bool = True
     """False where the tuning was interrupted: what was finished stands."""

@@ -62,7 +62,7 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     date: str = ""
     gobrrr: str = ""
     objective: str | None = None
-    """What it was chosen for, where that is not time."""
+    """Objective that it was chosen for, where that is not time."""
     speedup: tuple[float, float, float] | None = None
     memory: tuple[float, float, float] | None = None
     """The peak of memory as written over that with the recipe, where that was the objective."""
@@ -152,7 +152,7 @@ def _check_remedies(recipe: Recipe, source: str, known: frozenset[str] | None) -
 
 
 def misfits(recipe: Recipe, here: Fits) -> list[str]:
-    """What differs between where the recipe was validated and here, one sentence each; empty where it fits."""
+    """Return what differs between where the recipe was validated and here, one sentence each; empty where it fits."""
     labels = {"torch": "torch", "python": "Python", "fingerprint": "the machine", "script_sha256": "the script",
               "model": "the model"}  # fmt: skip
     found = []

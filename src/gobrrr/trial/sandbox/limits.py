@@ -34,7 +34,7 @@ _DENIED = re.compile(
     r"|readonly database|unable to open database"
 )
 _LAST_LINES = 30
-"""Of stderr, in which the reason why a program ended is looked for."""
+"""Lines of stderr in which the reason why a program ended is looked for."""
 _READ_BYTES, _MOST_BYTES = 64 << 10, 4 << 20
 """Of the end of stderr, what is read; and what it may grow to before the rest is cut off."""
 
@@ -118,7 +118,7 @@ def refusal(folder: Path) -> str:
 
 
 def last_lines(folder: Path, count: int) -> list[str]:
-    """What a program wrote to stderr at last; nothing where its stderr is no file of this folder."""
+    """Return the last lines of a program's stderr; none where its stderr is no file of this folder."""
     return _end(folder / STDERR).decode(errors="replace").strip().splitlines()[-count:]
 
 

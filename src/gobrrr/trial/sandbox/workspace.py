@@ -29,7 +29,7 @@ LEVELS = 3
 MOST_LISTED, MOST_BESIDE = 4_000, 200
 """Entries of each of them that are looked at, and linked: folders first, for that is where data lies."""
 WORK = "work"
-"""Of an arm's folder, the folder of its Workspace."""
+"""Folder of the Workspace in an arm's folder."""
 OUTPUT_MARK = ".gobrrr-output"
 LEFT_OUT = frozenset((".git", ".hg", ".gobrrr", ".venv", "venv", "node_modules", "__pycache__"))
 PSEUDO = ("/proc", "/sys")

@@ -36,7 +36,7 @@ Arm = TypeVar("Arm", bound=Hashable)
 
 
 class Interval(NamedTuple):
-    """Of a mean log ratio."""
+    """Interval of a mean log ratio."""
 
     mean: float
     low: float

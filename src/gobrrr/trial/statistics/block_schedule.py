@@ -23,7 +23,7 @@ from gobrrr.trial.statistics.paired import BAND, FEWEST, LEVEL, Comparison
 EDGE_NS = 1e6
 """Waking an arm's group and telling it to go, measured on two cores: 0.3 to 0.8 ms."""
 EDGE_SHARE = 0.01
-"""Of a block, what waking an arm and telling it to go may take."""
+"""Share of a block that waking an arm and telling it to go may take."""
 SHORTEST_NS = 50e6
 """A block covers what the scheduler of the system does in a few of its turns."""
 PILOT = 4
@@ -147,7 +147,7 @@ class Pairing:
             self._result = found
 
     def result(self) -> Comparison:
-        """What the quadruples so far say; where the comparison was cut short it can only be inconclusive."""
+        """Return what the quadruples so far say; where the comparison was cut short it can only be inconclusive."""
         if self._result is not None:
             return self._result
         cut = paired.compare(self.logs, self._level, self._band, self._seed)

@@ -52,7 +52,7 @@ class Objective:
     nothing by itself is tried on top of others. And nobody predicts it: all that exclude each other are looked at."""
 
     def verdict(self, low: float, high: float) -> str:
-        """What an interval of log ratios, reference over contender, says."""
+        """Say what an interval of log ratios, reference over contender, means."""
         if low > self.worth or high < -self.worth:
             return self.better if low > self.worth else self.worse
         inside = math.log(1 - self.band) <= low and high <= math.log(1 + self.band)

@@ -41,7 +41,7 @@ class Comparison(msgspec.Struct, frozen=True):
     verdict: str
     """faster, slower, equivalent or inconclusive."""
     median: float
-    """Of the quadruples; of rounds the mean of their medians."""
+    """Median of the quadruples; of rounds the mean of their medians."""
     low: float
     high: float
     """Its interval at `1 - level`."""

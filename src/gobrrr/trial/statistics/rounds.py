@@ -59,7 +59,7 @@ class Rounds:
         self.logs: list[list[float]] = [[]]
         """Log ratios of each round's quadruples."""
         self.quadruples = FEWEST_QUADRUPLES if apart else PILOT
-        """Of a round; fixed after the pilot."""
+        """Quadruples of a round; fixed after the pilot."""
         self.planned = FEWEST_ROUNDS
         """Rounds in all; fixed after the second."""
         self._looks: dict[int, float] = {}
@@ -135,7 +135,7 @@ class Rounds:
         self._looks = looks(self.planned, FEWEST_ROUNDS, self._level, (0.0, *LOOKS))
 
     def result(self) -> Comparison:
-        """What the rounds say; where the comparison was cut short it can only be inconclusive."""
+        """Return what the rounds say; where the comparison was cut short it can only be inconclusive."""
         return self._result or self._cut()
 
     def _last_look(self) -> Comparison:
