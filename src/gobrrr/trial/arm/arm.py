@@ -327,7 +327,7 @@ class Arm:
             known[place] = known.get(place, True) and message["kind"] == "applied"
 
     def _once_more(self) -> None:
-        """What it told may be lost: if it stands still it says it again, and nobody waits for the other."""
+        """Tell it again if it stands still: what it told may be lost, and nobody waits for the other."""
         if self._ask is not None and self._side.waits:
             self._ask.send("say")
 

@@ -36,7 +36,7 @@ class ArmSide:
     def __init__(self, loop: Loop | None) -> None:
         self.phase, self.loop = Phase.STARTING, loop
         self.walls: list[int] = []
-        """Of the steps of this grant between which no other loop had one: those are what `gobrrr run` measures."""
+        """Steps (ns) of this grant between which no other loop had one: those are what `gobrrr run` measures."""
         self.aside_ns = 0
         """Of this grant: what lies around steps of other loops (an evaluation), or comes once; no part of its steps."""
         self._aside = 0
@@ -76,7 +76,7 @@ class ArmSide:
         return self._last
 
     def told(self, message: Message, now: int) -> Message | None:
-        """What the referee says to an arm that stands still: what to tell once more. Look at `phase` then."""
+        """Return what to tell an arm once more that stands still after the referee's message. Look at `phase` then."""
         kind = message.get("kind")
         if self.phase is not Phase.HELD:
             return None
@@ -119,7 +119,7 @@ class RefereeSide:
         return self.phase in (Phase.STARTING, Phase.RUNNING)
 
     def told(self, message: Message) -> bool:
-        """What the arm says: whether it is what was waited for. Anything late or out of turn is passed over."""
+        """Say whether the arm's message is what was waited for. Anything late or out of turn is passed over."""
         kind = message["kind"]
         if kind == "aside":
             self.aside = int(message["loop"][0]), int(message["steps"])

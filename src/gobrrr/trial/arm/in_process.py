@@ -1,4 +1,4 @@
-"""What happens first in the user's process: in the run that is diagnosed before a tuning, and in both kinds of arms."""
+"""First work in the user's process: in the run that is diagnosed before a tuning, and in both kinds of arms."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ FIRST_STEP, WARMED_UP = 0.7, 0.85
 up the others. (A compiled T5 that generates compiled anew in each warm-up step, and nobody was measured.)"""
 LATE = "not ready within"
 NEARLY = 0.75
-"""Of the steps of a program that has come to its end: an arm that has made so many is about to come to its own."""
+"""Share of the steps of a program that has ended: an arm that has made so many is about to end too."""
 KILL_S = 0.5
 """Until an arm that is to be killed is killed again: it may just have been started."""
 

@@ -39,7 +39,7 @@ class Gauge(Protocol):
         """A step has ended; one that does not count was interrupted by another loop."""
 
     def end(self) -> dict[str, int]:
-        """What is told of the block, whose clock has stopped."""
+        """Return the figures of the block, whose clock has stopped."""
 
 
 class Nothing:

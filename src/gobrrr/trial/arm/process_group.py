@@ -65,7 +65,7 @@ class Family:
 
 @contextlib.contextmanager
 def adopted() -> Iterator[None]:
-    """What programs leave behind falls to this process meanwhile, and ends with the context; on Linux only."""
+    """Adopt what programs leave behind meanwhile, and end it with the context; on Linux only."""
     before = set(psutil.Process().children())
     adopt_orphans(True)
     try:

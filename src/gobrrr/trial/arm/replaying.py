@@ -73,7 +73,7 @@ class Replay(Nothing):
         replay, plain = self, DataLoader._get_iterator
 
         class Replayed(dataloader._BaseDataLoaderIter):
-            """Of a loader: as many batches as it has, all of them kept ones."""
+            """Iterator of a loader: as many batches as it has, all of them kept ones."""
 
             def __init__(self, loader: Any) -> None:
                 super().__init__(loader)
@@ -113,7 +113,7 @@ class Replay(Nothing):
         return batch
 
     def _of(self, loader: Any, plain: Any) -> Kept:
-        """What is kept of this loader, or of one that was made like it: for each epoch, say."""
+        """Return what is kept of this loader, or of one that was made like it: for each epoch, say."""
         sampler = loader.batch_sampler if loader.batch_size is None else None
         alike = (loader.dataset, loader.collate_fn, sampler)
         key = (*map(id, alike), loader.batch_size)
@@ -187,7 +187,7 @@ def copied(batch: Any) -> Any:
 
 
 def _cloned(tensor: Any) -> Any:
-    """Of its elements alone: copy.deepcopy would take along all of the storage that a view is of."""
+    """Copy its elements alone: copy.deepcopy would take along all of the storage that a view is of."""
     cloned = tensor.detach().clone()
     return (cloned.pin_memory() if tensor.is_pinned() else cloned).requires_grad_(tensor.requires_grad)
 

@@ -102,7 +102,7 @@ class Inside:
         self._wait()
 
     def _block(self) -> dict[str, Any]:
-        """What the device still does belongs to the block."""
+        """End the block: work that the device still does belongs to it."""
         _synchronise()
         ns = time.perf_counter_ns() - self._granted - self._side.aside_ns
         told = {"steps": len(self._side.walls), "walls": self._side.walls, "ns": ns, "graphs": graphs()}

@@ -1,4 +1,4 @@
-"""What may be raced, and what is compared in fresh processes."""
+"""Candidates: remedies that may be raced, and those that are compared in fresh processes."""
 
 from __future__ import annotations
 

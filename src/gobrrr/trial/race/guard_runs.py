@@ -106,7 +106,7 @@ class Guarding:
         return _worse(first, rest)
 
     def _of_other_pixels(self, stack: Stack) -> Guarded:
-        """Of remedies that change nothing but pixels, and to whose changes the user has consented."""
+        """Judge remedies that change nothing but pixels, and to whose changes the user has consented."""
         plain = PLAIN._replace(pictures=True)
         changed, others = plain._replace(stack=stack), [PLAIN._replace(seed=seed) for seed in SEEDS]
         try:
@@ -318,7 +318,7 @@ def _worse(first: Guarded, second: Guarded) -> Guarded:
 
 
 def _untouched(stack: Stack, plain: Watched = PLAIN) -> Watched:
-    """What a stack is held against: where it draws other masks, the program without any."""
+    """Return what a combination is held against: where it draws other masks, the program without any."""
     if not draws_other_masks(stack):
         return plain
     return plain._replace(without_dropout=True, real_tokens=_leaves_padding(stack))

@@ -21,7 +21,7 @@ EDGE_NS = 2e4
 
 
 class Compared(NamedTuple):
-    """What `compare` found: `str()` is a sentence. Above 1 the candidate is faster; `step_ns` are medians of blocks."""
+    """Result of `compare`: `str()` is a sentence. Above 1 the candidate is faster; `step_ns` are medians of blocks."""
 
     verdict: str
     speedup: float

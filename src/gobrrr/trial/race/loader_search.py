@@ -85,7 +85,7 @@ class Family(NamedTuple):
 
     search: LoaderSearch
     one: str = ONE
-    """Of a single worker; MANY where the user leaves ONE out."""
+    """Name for a single worker; MANY where the user leaves ONE out."""
     guests: tuple[str, ...] = ()
     """Remedies that are candidates for the search's sake alone."""
     advised: bool = True
@@ -223,7 +223,7 @@ class Settling:
             self._race.withdraw(name)
 
     def _left(self) -> str:
-        """What the race is left with, in a sentence: the best setting as it stands, or all as it was before."""
+        """Say what the race is left with: the best setting as it stands, or all as it was before."""
         found, num = self._search.likely(), len(self._results)
         told = f"{num} settings of its loaders were tried" if num > 1 else "1 setting of its loaders was tried"
         if self._search.too_large:

@@ -125,7 +125,7 @@ def _measured(
 
 
 def _clocked(samples: Samples) -> Speedup:
-    """What the rounds say of time, where another figure decided how many there were."""
+    """Return the rounds' speedup in time, where another figure decided how many there were."""
     times = [ns / steps for ns, steps in zip(samples.ns, samples.steps, strict=True)]
     logs: dict[int, list[float]] = {}
     for at in range(0, len(times) - 3, 4):

@@ -32,7 +32,7 @@ than the 282 s that were left, and one of 2.2 was confirmed)."""
 
 
 class Arms(Protocol):
-    """What a race needs of the arms. What goes wrong inside one is an outcome: only `block` raises, ArmError."""
+    """Arms as a race needs them. Whatever goes wrong inside one is an outcome: only `block` raises, ArmError."""
 
     def start(self, stacks: Sequence[Stack], seconds: float) -> dict[Stack, str]:
         """Bring them up beside each other; the reasons of those that were not ready in time."""
@@ -110,7 +110,7 @@ class Racing:
         self._took: dict[Stack, float] = {}
         """Seconds of each start; of a late one, at least."""
         self._lasted_s = self._stepped_s = 0.0
-        """Of all blocks in which nothing was started anew: by the clock, and of their steps."""
+        """Seconds of all blocks in which nothing was started anew: by the clock, and of their steps."""
         self._running: Heat | None = None
         self.broken = ""
         """Why the program as it is could not be run."""
@@ -304,7 +304,7 @@ def _leads(heat: Heat, stack: Stack) -> bool:
 
 
 def _costs(ran: Sequence[Ran], stacks: Iterable[Stack]) -> dict[Stack, list[float]]:
-    """Of each arm's blocks in a sweep, of those that made both."""
+    """Return the costs of each arm's blocks in a sweep, of those that made both."""
     found = {stack: [each.cost for each in ran if each.stack == stack] for stack in stacks}
     return {stack: costs for stack, costs in found.items() if len(costs) == 2}
 

@@ -36,11 +36,11 @@ TRIAL_SECONDS = 90.0
 HELD = 3.0
 """Times what an arm held that a watched one may need, for those that are watched beside each other."""
 WATCHED_COPIES = 2
-"""Of the program, that a watched run may take of a device: it keeps tensors of each step to look at them."""
+"""Copies of the program that a watched run may take of a device: it keeps tensors of each step to look at them."""
 
 
 class Program(NamedTuple):
-    """What is tuned: its command, the folder where the user starts it, its plain step (ns), which loop's."""
+    """Program to tune: its command, the folder where the user starts it, its plain step (ns), which loop's."""
 
     command: tuple[str, ...]
     source: Path
@@ -162,7 +162,7 @@ class LiveReferee:
         self._program = self._program._replace(options=options)
 
     def notes(self) -> list[str]:
-        """What remedies that have something to tell said last of what they did."""
+        """Return what remedies that have something to tell said last of what they did."""
         said = {name: arm.applied[name] for arm in self._all for name in arm.remedies if name in arm.applied}
         return [f"{name}: {detail}" for name, detail in said.items() if registry.remedy(name).tells and detail]
 
@@ -246,5 +246,5 @@ class LiveReferee:
 
 
 def _remedies(stack: Stack) -> Stack:
-    """Of an arm: where batches are replayed it has none."""
+    """Return the remedies of an arm: where batches are replayed it has none."""
     return () if stack == REPLAYED else stack

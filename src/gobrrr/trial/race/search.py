@@ -92,7 +92,7 @@ class Race:
         self._make([candidate.within(part * self.step_ns) for candidate in self.candidates])
 
     def expect(self, name: str, mean: float) -> None:
-        """What a search saw of a remedy, as a log ratio, is what the race expects of it."""
+        """Expect of a remedy in the race what a search saw of it, as a log ratio."""
         seen = (1 - math.exp(-mean)) * self.step_ns
         self._make([replace(each, seen_ns=seen) if each.name == name else each for each in self.candidates])
         self.skipped.pop(name, None)
@@ -243,7 +243,7 @@ class Race:
         return self._with_likely(self._best_of(far)) if (far := self.far()) else self.instead()
 
     def far(self) -> dict[Stack, float]:
-        """Of what is not shown, all that leans far."""
+        """Return all that leans far among what is not shown."""
         return {each: self.leaning[each] for each, far in self.likely.items() if far and not set(each) & self.refused}
 
     def instead(self) -> Stack:
@@ -275,7 +275,7 @@ class Race:
         return left if helps else ()
 
     def milder(self, stack: Stack) -> Stack:
-        """What would be checked next, were the numbers of this one not to be kept."""
+        """Return what would be checked next, were the numbers of this one not to be kept."""
         return tuple(name for name in stack if name != self._riskiest(stack))
 
     def _riskiest(self, stack: Stack) -> str:
@@ -292,7 +292,7 @@ class Race:
         return Heat(reference, contenders, seed=self.seed + self._num, objective=self.objective, most=most)
 
     def _unsettled(self) -> list[Stack]:
-        """Those that may be faster and had a brief look, the likeliest first; of a peak one look says all."""
+        """Return those that may be faster and had a brief look, the likeliest first; of a peak one look says all."""
         if self.objective.is_peak:
             return []
         known = [stack for stack in self._brief if stack in self.leaning and not set(stack) & self.refused]
@@ -318,7 +318,7 @@ class Race:
         return set(stack) < set(best) and heat.wins(stack) and more.mean < max(more.error, heat.objective.worth)
 
     def _spread(self, stacks: list[Stack], beside: Sequence[Stack] = ()) -> list[Stack]:
-        """What is promised together, then the others, each for a cause of its own first."""
+        """Order by what is promised together, then the others, each for a cause of its own first."""
         first = [stack for stack in stacks if stack in self._first]
         return [*first, *first_looks.spread([each for each in stacks if each not in first], self._by_name, beside)]
 

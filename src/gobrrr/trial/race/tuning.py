@@ -57,7 +57,7 @@ LEAST_HEATS = 2
 """Heats of a race that can find something: the candidates, and the winners together. Their blocks take about as long as
 their starts."""
 BLOCKS = 11
-"""Of a round, on average: where time is short 16 in the first one and 8 in each of the others."""
+"""Blocks of a round, on average: where time is short 16 in the first one and 8 in each of the others."""
 
 
 class Referee(Arms, Settled, Protocol):
@@ -80,7 +80,7 @@ class Listener(race.Listener):
         """A trial has ended."""
 
     def headspace(self, found: Headspace) -> None:
-        """What any loader fix could give was measured, or could not be."""
+        """Take what any loader fix could give: measured, or could not be."""
 
     def began(self, plan: Plan, number: int) -> None:
         """A comparison of fresh processes begins."""
@@ -169,9 +169,9 @@ class Tuning:
         self.complete = False
         self._raced = 0.0
         self._likely: Stack = ()
-        """What went into guard and confirmation."""
+        """Combination that went into guard and confirmation."""
         self._put_off: Stack = ()
-        """What would have, with more time."""
+        """Combination that would have, with more time."""
 
     def run(self) -> None:
         """Race, guard, confirm; a KeyboardInterrupt leaves what was finished in `results` and on disk."""

@@ -8,7 +8,7 @@ from gobrrr.trial.receipt.receipt import Compiled, Samples, Speedup, StartUp
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
-    """What the referee says of one pair of stacks. `step_ns`: medians of baseline and candidate."""
+    """Verdict of the referee on one pair of combinations. `step_ns`: medians of baseline and candidate."""
 
     verdict: str
     reason: str = ""

@@ -1,4 +1,4 @@
-"""What is left of a tuning to believe and to repeat (JSON schema gobrrr.receipt/1)."""
+"""Receipt: record of a tuning to believe and to repeat (JSON schema gobrrr.receipt/1)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Samples(msgspec.Struct, frozen=True):
     peak_bytes: tuple[int | None, ...] = ()
     """Most that each block's steps held, where that is the objective."""
     samples: tuple[int | None, ...] = ()
-    """Of each block, where those are counted."""
+    """Samples of each block, where those are counted."""
 
     def peak(self, arm: int) -> int | None:
         """Median of the peaks of an arm's blocks, bytes."""
@@ -53,7 +53,7 @@ class Samples(msgspec.Struct, frozen=True):
 
 
 class StartUp(msgspec.Struct, frozen=True):
-    """What a remedy costs before it gains: seconds of warm-up above the baseline's, and the steps that pay for it."""
+    """Cost of a remedy before it gains: seconds of warm-up above the baseline's, and the steps that pay for it."""
 
     seconds: float = 0.0
     steps_to_pay: float | None = None
@@ -161,7 +161,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     places: dict[str, tuple[str, ...]] = {}
     """Lines of the program ("train.py:12") at which remedies that were kept took hold, and left nothing as it was."""
     likely: tuple[str, ...] = ()
-    """What seemed to be better and was not confirmed; empty where something was kept."""
+    """Remedies that seemed better and were not confirmed; empty where something was kept."""
     left: tuple[str, ...] = ()
     """Remedies that there was no time for; what promises most comes first."""
     measured: bool = True
@@ -169,7 +169,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     objective: str = "time"
     """Measure that was made smaller: time, memory or throughput (time per sample)."""
     speedup: Speedup | None = None
-    """Of the final confirmation, on fresh blocks; null where there was none. Below 1 where memory costs time."""
+    """Speedup in the final confirmation, on fresh blocks; null without one. Below 1 where memory costs time."""
     memory: Speedup | None = None
     """Gain in memory, likewise; null for another objective."""
     guard: Guarded = Guarded()

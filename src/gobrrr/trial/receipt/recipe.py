@@ -43,7 +43,7 @@ class Ingredient(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Fits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the recipe was validated on; an empty string is not compared."""
+    """Setup that the recipe was validated on; an empty string is not compared."""
 
     torch: str = ""
     python: str = ""
@@ -77,7 +77,7 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def options(self) -> dict[str, dict[str, int]]:
-        """Of each remedy that has some, as far as they are whole numbers: no remedy takes others."""
+        """Return the options of each remedy that has some, if whole numbers: no remedy takes others."""
         found = {each.name: {k: v for k, v in each.options.items() if type(v) is int} for each in self.remedies}
         return {name: options for name, options in found.items() if options}
 

@@ -1,4 +1,4 @@
-"""What an arm may write to, who sees to it on this machine, and how its command is started so."""
+"""Places that an arm may write to, the means that see to it on this machine, and how its command is started so."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ _DENIED = re.compile(
 _LAST_LINES = 30
 """Lines of stderr in which the reason why a program ended is looked for."""
 _READ_BYTES, _MOST_BYTES = 64 << 10, 4 << 20
-"""Of the end of stderr, what is read; and what it may grow to before the rest is cut off."""
+"""Bytes read of the end of stderr; and bytes it may grow to before the rest is cut off."""
 
 
 class Limits(NamedTuple):
-    """What the user allows beside the default, and where caches go that do not exist yet; default: the arm's folder."""
+    """Places the user allows beside the default, and for caches that do not exist yet; default: the arm's folder."""
 
     allowed: tuple[Path, ...] = ()
     unprotected: bool = False
@@ -59,7 +59,7 @@ class Start(NamedTuple):
 
 
 def protection(source: Path, limits: Limits) -> str:
-    """Who keeps an arm from writing elsewhere: one of kernel's means, PYTHON or UNPROTECTED."""
+    """Return the means that keeps an arm from writing elsewhere: one of kernel's, PYTHON or UNPROTECTED."""
     if limits.unprotected:
         return UNPROTECTED
     if source.resolve().is_relative_to(SHARED_MEMORY):

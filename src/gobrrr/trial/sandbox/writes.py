@@ -42,7 +42,7 @@ _TOOLS = ("torch._inductor", "torch.utils.cpp_extension", "triton", "platform", 
 
 
 class KeptOut(PermissionError):
-    """What the program sees where it would write to what is not its own."""
+    """Error that the program sees where it would write to what is not its own."""
 
 
 def keep_out(config: Config) -> None:

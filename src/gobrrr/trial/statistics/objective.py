@@ -1,4 +1,4 @@
-"""What a tuning is to make smaller, how sure of that its figures are, and what its verdicts are called. Pure."""
+"""Objective: the measure a tuning makes smaller, how sure its figures are, and its verdicts' names. Pure."""
 
 from __future__ import annotations
 

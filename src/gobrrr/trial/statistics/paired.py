@@ -143,7 +143,7 @@ def standard_error(rounds: Sequence[npt.NDArray[np.float64]], process_sd: float)
 
 
 def median_variance(values: npt.NDArray[np.float64]) -> float:
-    """Of the median of so few values, by the bootstrap (Efron 1979), unbiased for two. Same values, same figure."""
+    """Return the variance of a median of few values: bootstrap (Efron 1979), unbiased for two; repeatable."""
     num = len(values)
     if num < 2:
         return 0.0

@@ -30,10 +30,10 @@ FEWEST_QUADRUPLES = 2
 """Below it a round says nothing of how quadruples scatter."""
 MOST_QUADRUPLES = 20
 SHARE = 0.5
-"""Of the time that a round's start takes, its blocks get this much at least: starts alone say nothing."""
+"""Least share for its blocks of the time that a round's start takes: starts alone say nothing."""
 
 SLACK = 0.85
-"""Of the seconds, what the fewest rounds are planned to take: a later one may take longer than the first."""
+"""Share of the seconds planned for the fewest rounds: a later one may take longer than the first."""
 
 
 class Rounds:
