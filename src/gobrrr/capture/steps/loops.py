@@ -32,7 +32,7 @@ def read(word: str | None) -> tuple[int, int] | None:
 
 
 class Loop:
-    """What is known of one loop while the program runs."""
+    """State of one loop while the program runs."""
 
     def __init__(self) -> None:
         self.walls: list[int] = []
@@ -176,7 +176,7 @@ class Loops:
 
     @property
     def optimizers(self) -> Collection[int]:
-        """Those that stepped lately."""
+        """Return the optimizers that stepped lately."""
         return self._updates.counts
 
     def updated_inside(self) -> None:

@@ -53,5 +53,5 @@ class SampleWindow(Window):
             self.session.workers.switch(False, 0.0)
 
     def error(self) -> str:
-        """Of the sampler."""
+        """Return the sampler's error; empty where there is none."""
         return self._sampler.error if self._sampler is not None else ""
