@@ -24,7 +24,7 @@ class Part(msgspec.Struct, frozen=True):
 
     @property
     def upper_ns(self) -> float:
-        """What `today` takes by the reading that says more."""
+        """Return the ns that `today` takes by the reading that says more."""
         return max(self.ns, self.most_ns)
 
 

@@ -1,4 +1,4 @@
-"""What the profiler's dtypes are in torch, and how many bytes they take. Standard library alone."""
+"""The profiler's dtypes in torch, and how many bytes they take. Standard library alone."""
 
 from __future__ import annotations
 
