@@ -130,7 +130,7 @@ def _ours() -> dict[str, int]:
 
 
 @pytest.mark.parametrize(
-    "where", ["recorder.Recorder.note", "session.Session._open", "window.Window._write", "linelog.LineLog._number"]
+    "where", ["recorder.Recorder.note", "session.Session._open", "window.Window._write", "line_log.LineLog._number"]
 )
 def test_an_interrupt_in_our_code_reaches_the_program(
     where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -13,11 +13,10 @@ from typing import Any
 
 import pytest
 
-import gobrrr.capture
 from gobrrr.capture.windows.kineto_output import _CHATTER
 from gobrrr.recording.run_folder.run import load_run
 from tests.transparency.pairs import differences
-from tests.transparency.training import break_, functions_of, notes, surroundings, train, watched
+from tests.transparency.training import MODULES, break_, functions_of, notes, surroundings, train, watched
 
 
 @pytest.mark.usefixtures("hurried")
@@ -36,45 +35,47 @@ class Injected(Exception):
 
 
 OUTSIDE = {
-    "api", "bootstrap", "config", "folders", "interpreter", "launch", "parent", "relay", "script", "watcher",
-    "__init__",
+    "bootstrap", "config", "interpreter", "launch", "relay", "script", "watcher", "sitecustomize", "__init__",
 }  # fmt: skip
 """Modules that work before the program's first line, or in another process; the rest is called from hooks."""
 GUARDS = {
     "hooks.Hooks._guarded", "hooks._is",
     "hooks.Hooks._timed", "lookup.Lookup.__get__", "lookup.EngineLookup.__get__",
-    "unseen.is_the_programs", "unseen._code",
+    "transform_guard.is_the_programs", "transform_guard._code",
     "session.Session.begin", "session.Session._failed", "session.Session.mark", "records.complaint",
-    "linelog.LineLog._global", "linelog.LineLog._fail", "linelog.LineLog._user_local", "linelog.LineLog._module_local",
-    "linelog.LineLog._backward_local", "sampler.Sampler._run", "workers.WorkerSampling._follow",
-    "unlisted.Unlisted._run", "overdue._Bell.__bool__", "overdue.Overdue._look",
+    "line_log.LineLog._global", "line_log.LineLog._fail", "line_log.LineLog._user_local",
+    "line_log.LineLog._module_local",
+    "line_log.LineLog._backward_local", "sampler.Sampler._run", "workers.WorkerSampling._follow",
+    "unlisted_thread.Unlisted._run", "late_windows._Bell.__bool__", "late_windows.Overdue._look",
 }  # fmt: skip
 """What the interpreter or torch calls: each only catches what goes wrong in what it calls, and says so."""
 TAKES_OFF = {
     "hooks.Hooks.remove", "hooks.Hooks._unregister", "hooks.Hooks._step_over", "lookup.ModuleCall.remove",
     "patches.Patches.take_out",
-    "collector.Collections.remove", "session.Session.end", "session.Session._abandon_window", "session.Session.forked",
+    "gc_events.Collections.remove", "session.Session.end", "session.Session._abandon_window", "session.Session.forked",
     "window.Window.release", "profiling.ProfileWindow.off", "counting.CountWindow.off", "sampling.SampleWindow.off",
-    "linelog.LineLog.stop", "unseen.forget", "sampler.Sampler.stop", "profiled.Profiled.abandon",
+    "line_log.LineLog.stop", "transform_guard.forget", "sampler.Sampler.stop", "profiled.Profiled.abandon",
     "profiled.Profiled._disable", "workers.WorkerSampling.close", "journal.JournalWriter.close",
     "recorder.Recorder.started",
     "descriptors.Held.close", "descriptors.Held.fd", "descriptors.Held.__init__",
-    "kept.KeptCalls.remove", "kept.KeptCalls._put_back", "lookup.EngineLookup.remove", "recorder._forked",
-    "unlisted.Unlisted.alive", "unlisted.Unlisted.stop", "overdue.Overdue.stop",
-    "chatter.let_through", "chatter._read", "chatter._heirs", "threadcalls.ThreadCalls.close",
+    "bound_methods.KeptCalls.remove", "bound_methods.KeptCalls._put_back", "lookup.EngineLookup.remove",
+    "recorder._forked",
+    "unlisted_thread.Unlisted.alive", "unlisted_thread.Unlisted.stop", "late_windows.Overdue.stop",
+    "kineto_output.let_through", "kineto_output._read", "kineto_output._heirs", "thread_syscalls.ThreadCalls.close",
 }  # fmt: skip
 """What ends watching: were it broken, something would stay."""
 LATER = {
     "recorder.Recorder.note": (30,), "recorder.Recorder.update_end": (9,), "recorder.Recorder.forward": (3,),
     "recorder.Recorder.batch": (2,), "recorder.Recorder._boundary": (5, 12), "recorder.Registry.number": (4,),
-    "collector.Collections.pending": (1,), "loops.Loops.update": (3,), "loops.Loops.forward": (7,),
+    "gc_events.Collections.pending": (1,), "loops.Loops.update": (3,), "loops.Loops.forward": (7,),
     "session.Session._boundary": (8,), "session.Session._plain": (3,), "session.Session._open": (1, 2),
     "session.Session._in_window": (1,), "session.Session._close": (1, 2), "window.Window.open": (2,),
-    "window.Window.close": (1, 2), "profiled.without_chatter": (1,), "linelog.LineLog._kind": (50,),
-    "linelog.LineLog._number": (20,), "linelog.LineLog._enter": (30,), "linelog.LineLog._enter_module": (5,),
-    "linelog.LineLog._module_number": (3,), "linelog.LineLog._line": (40,), "counted.Counted.denormal": (9,),
-    "saved.Saved._keep": (3,), "saved.Places._event": (9,), "journal.JournalWriter.json": (2,),
-    "journal.JournalWriter.events": (2,), "journal.JournalWriter._frame": (1,), "plan.is_steady": (3,),
+    "window.Window.close": (1, 2), "profiled.without_chatter": (1,), "line_log.LineLog._kind": (50,),
+    "line_log.LineLog._number": (20,), "line_log.LineLog._enter": (30,), "line_log.LineLog._enter_module": (5,),
+    "line_log.LineLog._module_number": (3,), "line_log.LineLog._line": (40,), "counted.Counted.denormal": (9,),
+    "saved_for_backward.Saved._keep": (3,), "saved_for_backward.Places._event": (9,),
+    "journal.JournalWriter.json": (2,),
+    "journal.JournalWriter.events": (2,), "journal.JournalWriter._frame": (1,), "window_plan.is_steady": (3,),
     "hooks.Hooks._next_begin": (3,), "hooks.Hooks._next_end": (3,), "hooks.Hooks._forward": (3,),
     "hooks.Hooks._update_begin": (3,), "hooks.Hooks._update_end": (3,), "hooks.Hooks._loader_number": (3,),
 }  # fmt: skip
@@ -83,8 +84,7 @@ LATER = {
 
 def _faults() -> list[tuple[str, int]]:
     """Every function of gobrrr.capture: one that is added is tried without being named here."""
-    capture = Path(gobrrr.capture.__file__).parent
-    modules = sorted({path.stem for path in capture.glob("*.py")} - OUTSIDE)
+    modules = sorted(MODULES.keys() - OUTSIDE)
     named = [name for module in modules for name in functions_of(module) if name not in GUARDS | TAKES_OFF]
     return [(name, after) for name in named for after in (0, *LATER.get(name, ()))]
 

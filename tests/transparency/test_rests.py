@@ -215,14 +215,14 @@ def test_what_watching_cost_is_measured(tmp_path: Path) -> None:
 
 
 FAULTS = [
-    ("rests.Rests.step", 4), ("rests.Rests._begin", 0), ("rests.Rests._begin", 1), ("rests.Rests._due", 0),
-    ("rests.Rests._due", 1), ("rests.Rests._due", 2), ("rests.Rests._reading", 0), ("rests.Rests._reading", 2),
-    ("rests.Rests._reading", 4), ("rests.Rests._cost", 0), ("rests.Rests._iterator", 0),
-    ("rests.Rests._iterator", 2), ("pulse.Pulse.__init__", 0), ("pulse.Pulse.beat", 1),
+    ("pause.Rests.step", 4), ("pause.Rests._begin", 0), ("pause.Rests._begin", 1), ("pause.Rests._due", 0),
+    ("pause.Rests._due", 1), ("pause.Rests._due", 2), ("pause.Rests._reading", 0), ("pause.Rests._reading", 2),
+    ("pause.Rests._reading", 4), ("pause.Rests._cost", 0), ("pause.Rests._iterator", 0),
+    ("pause.Rests._iterator", 2), ("pause_hook.Pulse.__init__", 0), ("pause_hook.Pulse.beat", 1),
     ("pacing.Pacing.watched", 3), ("pacing.Pacing.rested", 0), ("recorder.Recorder.rests", 0),
     ("recorder.Recorder.rested", 0), ("recorder.Recorder.spent", 3), ("session.Session._rested", 0),
     ("hooks.Hooks.rest", 0), ("hooks.Hooks.wake", 0), ("hooks.Hooks._fetchers", 0), ("hooks.Hooks._fetchers", 1),
-    ("seats.Seat.becomes", 0), ("seats.Seat.becomes", 1), ("seats.Seat.becomes", 2),
+    ("hook_slots.Seat.becomes", 0), ("hook_slots.Seat.becomes", 1), ("hook_slots.Seat.becomes", 2),
 ]  # fmt: skip
 
 

@@ -20,6 +20,7 @@ from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils.data import DataLoader, Dataset
 
+import gobrrr
 from gobrrr.capture.process import bootstrap
 from gobrrr.capture.session.session import Session
 from gobrrr.recording.run_folder.journal import read_journal
@@ -110,10 +111,20 @@ def notes(folder: Path) -> str:
     return json.dumps(telling) + "".join(path.read_text() for path in folder.glob("seen-*"))
 
 
+MODULES = {
+    path.stem: ".".join(("gobrrr", *path.relative_to(Path(gobrrr.__file__).parent).with_suffix("").parts))
+    for path in [
+        *Path(gobrrr.__file__).parent.glob("capture/*/*.py"),
+        Path(gobrrr.__file__).parent / "system" / "descriptors.py",
+    ]
+}
+"""The modules that work inside a watched program, by their last name; no two have the same."""
+
+
 def break_(monkeypatch: pytest.MonkeyPatch, where: str, after: int, error: BaseException) -> list[int]:
     """Let a function of gobrrr.capture raise from its call number `after` on; the list counts its calls."""
     module, *path = where.split(".")
-    owner: Any = importlib.import_module(f"gobrrr.capture.{module}")
+    owner: Any = importlib.import_module(MODULES[module])
     for name in path[:-1]:
         owner = getattr(owner, name)
     held, calls = vars(owner)[path[-1]], []
@@ -134,7 +145,7 @@ def break_(monkeypatch: pytest.MonkeyPatch, where: str, after: int, error: BaseE
 
 def functions_of(module: str) -> Iterator[str]:
     """Every function, method and property that a module of gobrrr.capture defines, as `break_` names them."""
-    found = importlib.import_module(f"gobrrr.capture.{module}")
+    found = importlib.import_module(MODULES[module])
     for name, value in vars(found).items():
         if getattr(value, "__module__", None) != found.__name__:
             continue
