@@ -140,7 +140,7 @@ def test_where_the_whole_run_is_watched_no_test_is_until_that_has_ended(
     trainings.makeconftest(f"""
 from types import SimpleNamespace
 
-from gobrrr.capture import bootstrap
+from gobrrr.capture.process import bootstrap
 
 
 def pytest_runtest_setup(item):

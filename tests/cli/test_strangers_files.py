@@ -280,8 +280,8 @@ class TestReceipts:
     def test_one_s_own_goes_on_without_asking(self, gobrrr: Runner, tmp_path: Path, env: dict[str, str]) -> None:
         file = self.receipt(tmp_path, command=(sys.executable, "-c", "print('no steps')"))
         program = (
-            "import sys; from pathlib import Path; from gobrrr.trial import receipt as r; f = Path(sys.argv[1]); "
-            "r.write(r.marked(r.read(f)), f)"
+            "import sys; from pathlib import Path; from gobrrr.trial.receipt import receipt as r; "
+            "f = Path(sys.argv[1]); r.write(r.marked(r.read(f)), f)"
         )
         subprocess.run([sys.executable, "-c", program, str(file)], env=env, check=True)
         done = gobrrr("verify", file, stdin=subprocess.DEVNULL)

@@ -297,7 +297,7 @@ def test_without_dropout_attention_takes_the_way_that_it_takes_with_it(dropout_p
 COMPILED = """
 import torch
 from gobrrr.capture.hooks.patches import Patches
-from gobrrr.guard import dropout
+from gobrrr.guard.watch import dropout
 
 dropout.none(Patches())
 model = torch.nn.TransformerEncoderLayer(8, 2, 16, dropout=0.5, batch_first=True)

@@ -55,7 +55,7 @@ def test_what_does_not_end_or_dies_is_no_answer(ends: object, monkeypatch: pytes
 ALONE = """
 import os, signal, sys, time
 import torch
-from gobrrr.remedies import apart
+from gobrrr.remedies.mechanism import forked_copy as apart
 
 heard = []
 signal.signal(signal.SIGCHLD, lambda *_: heard.append(1))

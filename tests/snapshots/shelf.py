@@ -11,11 +11,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
-from gobrrr.machine.fingerprint import fingerprint
-from gobrrr.machine.store import torch_version
 
-from gobrrr.machine.probe import probe
-from tests.unit.machine_samples import machine
+from gobrrr.machine.measure.store import torch_version
+from gobrrr.machine.probe.fingerprint import fingerprint
+from gobrrr.machine.probe.system_probe import probe
+from tests.support.machine_samples import machine
 
 STORED = Path(__file__).parent / "stored"
 TORCH = "2.13.0+cpu"

@@ -6,11 +6,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from gobrrr.recording.run import load_run
 
 from gobrrr.cli.recipe import read as read_recipe
 from gobrrr.pipeline.runs import load
-from gobrrr.trial.receipt import read as read_receipt
+from gobrrr.recording.run_folder.run import load_run
+from gobrrr.trial.receipt.receipt import read as read_receipt
 from tests.snapshots.cases import RUNS
 from tests.snapshots.shelf import STORED, lay
 

@@ -25,7 +25,7 @@ from gobrrr.trial.statistics.rounds import Rounds
 MIB = 1 << 20
 linux = pytest.mark.skipif(bool(meters.unable()), reason="the peak of resident memory cannot be reset here")
 KNOWN = """
-from gobrrr.trial import gauge
+from gobrrr.trial.arm import meters as gauge
 MIB = 1 << 20
 peak = gauge.Peak()
 peak.begin(True)
@@ -39,7 +39,7 @@ del held
 print(before - empty, peak.end()["peak_bytes"] - empty)
 """
 KEPT_BY_GLIBC = """
-from gobrrr.trial import gauge
+from gobrrr.trial.arm import meters as gauge
 small = [bytearray(64 << 10) for _ in range(3200)]  # 200 MiB from the heap
 last = bytearray(64 << 10)                          # above them: the heap cannot shrink
 del small
@@ -240,7 +240,7 @@ def test_where_it_cannot_be_measured_that_is_one_line(tmp_path: Path, monkeypatc
 
 
 def test_an_arm_that_cannot_measure_says_so(tmp_path: Path) -> None:
-    hidden = "import pathlib\nfrom gobrrr.trial import gauge\ngauge.CLEAR = pathlib.Path('absent/clear_refs')\n"
+    hidden = "import pathlib\nfrom gobrrr.trial.arm import meters\nmeters.CLEAR = pathlib.Path('absent/clear_refs')\n"
     made = arm(tmp_path, hidden + LOADED, MEMORY)
     try:
         made.start(120)
