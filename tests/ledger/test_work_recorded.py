@@ -16,7 +16,7 @@ import pytest
 from gobrrr.ledger.work import work_of
 from tests.ledger.ops.agreement import AT_MOST, agrees
 
-FILE = Path(__file__).parents[1] / "ops" / "opinfo-calls.json.gz"
+FILE = Path(__file__).parent / "ops" / "opinfo-calls.json.gz"
 
 
 class Seen(NamedTuple):

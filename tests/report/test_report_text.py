@@ -29,7 +29,7 @@ from gobrrr.rules.verdict.report import Device, Report
 from gobrrr.rules.verdict.report import Span as Busy
 from tests.support import report_samples as samples
 
-GOLDEN = Path(__file__).parent.parent / "golden"
+GOLDEN = Path(__file__).parent / "golden"
 REPORTS: dict[str, Callable[[], Report]] = {
     "starved": samples.starved, "balanced": samples.balanced, "unreliable": samples.unreliable,
 }  # fmt: skip

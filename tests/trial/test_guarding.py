@@ -521,7 +521,7 @@ def test_arms_are_told_what_the_program_holds_here_and_on_its_device(
         raced.append(program)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(tuning.firstrun, "diagnosed", lambda *_: told)
+    monkeypatch.setattr(tuning.first_run, "diagnosed", lambda *_: told)
     monkeypatch.setattr(tuning, "unable", lambda *_: {})
     monkeypatch.setattr(tuning, "_raced", stops)
     with pytest.raises(KeyboardInterrupt):
