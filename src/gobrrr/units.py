@@ -69,7 +69,7 @@ def interval(low: float, high: float) -> str:
 
 
 def money(amount: float) -> str:
-    """Of no currency, cents as such and less in three digits: 1234.5 -> '1,234.50', 0.000154 -> '0.000154'."""
+    """No currency, two decimals; three digits where less than 0.1: 1234.5 -> '1,234.50', 0.000154 -> '0.000154'."""
     if abs(amount) >= 0.1 or not amount:
         return f"{amount:,.2f}"
     return f"{amount:.3g}" if abs(amount) < 1e-5 else f"{amount:.{2 - math.floor(math.log10(abs(amount)))}f}"
