@@ -21,7 +21,7 @@ def load() -> dict[str, Experiment]:
 
 
 def chosen(words: list[str]) -> dict[str, Experiment]:
-    """Those of these names, numbers and chapters; raises GobrrrError for a word that is none of them."""
+    """Return the experiments of these names, numbers and chapters; raise GobrrrError for any other word."""
     known, picked = load(), set()
     for word in words:
         same = {name for name, one in known.items() if word in (name, str(one.number), one.chapter)}

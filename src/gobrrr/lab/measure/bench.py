@@ -1,4 +1,4 @@
-"""What an experiment measures with: pairs in turn, times with their interval, and this machine's ceilings."""
+"""Measure for an experiment: pairs in turn, times with their interval, and this machine's ceilings."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ class Bench:
 
     @property
     def threads(self) -> int:
-        """Of torch's ops."""
+        """Threads of torch's ops."""
         return int(self.torch.get_num_threads())
 
     def size(self, full: int, tiny: int) -> int:
-        """Of a tensor, a loop, a batch."""
+        """Return the size of a tensor, a loop or a batch: `full`, or `tiny` in a tiny run."""
         return tiny if self.tiny else full
 
     def pair(self, baseline: Call, candidate: Call, of: int = 1) -> Figure:
@@ -75,7 +75,7 @@ class Bench:
         return self.machine.flop_rate(dtype, self.threads) or math.nan
 
     def byte_rate(self, num_bytes: float) -> float:
-        """Of memory or a cache, by the bytes that are worked on; read and written, bytes per second."""
+        """Return bytes per second, read and written, of memory or of the cache that holds so many bytes."""
         return self.machine.byte_rate(num_bytes, self.threads)
 
     def fresh_ns(self, num_bytes: float) -> float:

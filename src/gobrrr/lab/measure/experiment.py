@@ -1,4 +1,4 @@
-"""What an experiment says before it is measured, and what came out."""
+"""Describe an experiment before it is measured, and its result."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ CHAPTERS = {
     "kernels": "Fusion and kernels", "data": "Data", "smaller": "Smaller models", "cost": "Many, and what it costs",
 }  # fmt: skip
 NEEDS = ("torch", "device", "compiler", "ninja", "pillow", "simplejpeg", "gloo", "energy")
-"""What an experiment may need: an accelerator, a compiler of C++ and what drives it, a library, processes that talk, a
-counter of joules."""
+"""Needs that an experiment may have: an accelerator, a C++ compiler and its build tool, a library, processes that talk,
+a counter of joules."""
 
 
 class Figure(msgspec.Struct, frozen=True):
@@ -32,7 +32,7 @@ class Figure(msgspec.Struct, frozen=True):
 
     @classmethod
     def exact(cls, value: float) -> Figure:
-        """What is counted, not timed."""
+        """Make a figure that is counted, not timed: it has no interval."""
         return cls(value, value, value)
 
 
@@ -45,13 +45,13 @@ class Row(msgspec.Struct, frozen=True):
     x: float | None = None
     """Where it stands on the axis; null in a table."""
     unit: str = ""
-    """Of both values: "ns", "FLOP/s", "B/s", "B", "%", "x" or none."""
+    """Unit of both values: "ns", "FLOP/s", "B/s", "B", "%", "x" or none."""
     series: str = ""
-    """Of several curves in one picture, the one that it belongs to."""
+    """Name of the curve that it belongs to, where a picture has several."""
 
 
 class Found(msgspec.Struct, frozen=True):
-    """What `measure` gives. `factor` is what the claim is about: judged by the range that the experiment has named."""
+    """Result of `measure`. `factor` is the figure of the claim, judged by the range that the experiment has named."""
 
     factor: Figure
     predicted: float | None = None
@@ -74,7 +74,7 @@ class Experiment:
     published: str
     """The figure, with the hardware that it is from; a slip in it is told."""
     factor: str
-    """What the judged figure is: 'time of eager over time of fused'."""
+    """Name of the judged figure: 'time of eager over time of fused'."""
     reproduced: tuple[float, float]
     """Range of the factor in which the claim holds here; written before anything is measured."""
     why: str
@@ -82,13 +82,13 @@ class Experiment:
     measure: Callable[[Bench], Found]
     needs: tuple[str, ...] = ("torch",)
     axis: str = ""
-    """What the rows' x is, for a plot; empty: they are a table."""
+    """Name of the rows' x, for a plot; empty: they are a table."""
     finding: tuple[str, str] | None = None
     """(program of tests/planted that has this illness, the code that `gobrrr run` must give it first)."""
     seconds: float = 20.0
-    """What it takes by default; under a minute."""
+    """Seconds that it takes by default; under a minute."""
     unit: str = "x"
-    """Of the factor."""
+    """Unit of the factor."""
 
     @property
     def inverts(self) -> bool:
@@ -105,7 +105,7 @@ class Result(msgspec.Struct, frozen=True):
     verdict: str
     """reproduced, not here, inverted, inconclusive, or cannot run here."""
     why_not: str = ""
-    """Of the last one: what is missing; of others that did not end: what happened."""
+    """Missing needs where it cannot run here; what happened where it did not end."""
     found: Found | None = None
     published: str = ""
     cpu: str = ""
@@ -115,7 +115,7 @@ class Result(msgspec.Struct, frozen=True):
     torch: str = ""
     date: str = ""
     seconds: float = 0.0
-    """What it took."""
+    """Seconds that it took."""
     schema: str = SCHEMA
 
 

@@ -1,4 +1,4 @@
-"""What does an experiment need that this machine lacks? Answered without importing torch."""
+"""Which needs of an experiment does this machine lack? Answered without importing torch."""
 
 from __future__ import annotations
 

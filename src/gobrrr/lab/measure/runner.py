@@ -20,9 +20,11 @@ from gobrrr.lab.measure.verdict import CANNOT, INCONCLUSIVE
 from gobrrr.machine.model.machine import Machine
 from gobrrr.system import files
 
-KEPT = Path(".gobrrr") / "lab"
+KEPT = Path(".gobrrr") / "lab"  # folder of the results
 MOST_BYTES = 1 << 20
+"""Bytes read of a file of results; proposed: far more than they have; a file refused would settle it."""
 LAST_WORDS_S = 5.0
+"""Seconds to clear away after SIGTERM; proposed: files and processes go faster; leftovers would settle it."""
 LATE_S = 60.0
 """Beside thrice its time: what an experiment may take before it is ended. Compiling takes most of that."""
 

@@ -1,4 +1,4 @@
-"""What does a branch on a tensor's values cost a graph?"""
+"""How much does a branch on a tensor's values cost a graph?"""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from gobrrr.errors import GobrrrError
 from gobrrr.lab.measure.bench import Bench
 from gobrrr.lab.measure.experiment import Figure, Row
 
-BRANCHES = 3
+BRANCHES = 3  # links of the chain, each with a branch; proposed: more than one; a longer chain would settle it
 
 
 def measured_branches(bench: Bench, of: int) -> list[Row]:

@@ -6,7 +6,7 @@ from typing import Any
 
 WIDTH, HEADS, LAYERS = 256, 4, 4
 OPS = 14
-"""Of a layer."""
+"""Ops of a layer."""
 
 
 class Decoder:

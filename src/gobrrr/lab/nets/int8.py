@@ -10,7 +10,7 @@ from typing import Any
 from gobrrr.errors import GobrrrError
 
 ENGINES = ("x86", "fbgemm", "onednn", "qnnpack")
-"""Of torch's quantized kernels, by preference; a build has one for its processor, or none."""
+"""Engines of torch's quantized kernels, by preference; a build has one for its processor, or none."""
 
 
 def weight_only(torch: Any, net: Any) -> Any:

@@ -13,7 +13,7 @@ from gobrrr.errors import GobrrrError
 
 
 def meet(work: Callable[..., Any], ranks: int, *args: Any, wait_s: float = 100.0) -> Any:
-    """What rank 0's `work(rank, *args)` gave; each rank is a process with one thread of torch's. Raises
+    """Return the result of rank 0's `work(rank, *args)`; each rank is a process with one thread of torch's. Raise
     GobrrrError where they do not end within `wait_s` seconds."""
     context = multiprocessing.get_context("forkserver")  # imports torch once, not once for each rank
     context.set_forkserver_preload(["torch.distributed"])
@@ -52,7 +52,7 @@ def _rank(rank: int, ranks: int, store: str, work: Callable[..., Any], args: tup
 
 
 def _end_with_the_lab() -> None:
-    """Who is killed cannot tell its ranks, and they would wait for each other until gloo's patience ends."""
+    """End with the parent: where it is killed it tells its ranks nothing, and they would wait until gloo's timeout."""
     if (parent := multiprocessing.parent_process()) is not None:
         parent.join()
         os._exit(1)

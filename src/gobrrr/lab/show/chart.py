@@ -19,7 +19,7 @@ DOT, LETTER, LINE = 5, 8, 17
 FEWEST = 3
 """Points that make a curve."""
 FILLS = ("phase0", "expected", "least", "phase4", "phase2", "phase6")
-"""Of the dots, one for each curve; the page's style has them."""
+"""Classes of the dots' colours, one for each curve; the page's style has them."""
 
 
 def curve(rows: Sequence[Row], axis: str) -> Markup:

@@ -15,7 +15,7 @@ from gobrrr.report.text.page import Page
 from gobrrr.report.text.report import laid_out
 
 STYLES = {REPRODUCED: "green", NOT_HERE: "yellow", INVERTED: "red", INCONCLUSIVE: "dim", CANNOT: "dim"}
-BAR = 16
+BAR = 16  # characters of a full bar; proposed: fits beside figures in 100 columns; readers would settle it
 UNITS = {"ns": units.duration, "FLOP/s": units.flop_rate, "B/s": units.byte_rate, "B": units.size, "FLOP": units.flops}
 
 
@@ -82,7 +82,7 @@ def figure_text(figure: Figure, unit: str) -> str:
 
 
 def _edge(end: float, unit: str) -> str:
-    """Of a range, to as many digits as it was written with."""
+    """Format the end of a range, to as many digits as it was written with."""
     return value(end, unit) if unit in UNITS else f"{end:.6g}{value(1.0, unit)[1:]}"
 
 

@@ -12,6 +12,7 @@ from gobrrr.lab.measure.experiment import Experiment, Figure, Found, Row
 
 COUNTER = Path("/sys/class/powercap/intel-rapl:0/energy_uj")
 SECONDS = 2.0
+"""Seconds of products in each format; proposed: long beside the counter's steps; repeats' spread would settle it."""
 
 
 def measure(bench: Bench) -> Found:
@@ -27,7 +28,7 @@ def measure(bench: Bench) -> Found:
 
 
 def _joules(x: Any, seconds: float) -> float:
-    """Of one product."""
+    """Return the joules of one product, as the mean over so many seconds of them."""
     began, ends, count = int(COUNTER.read_text()), time.monotonic() + seconds, 0
     while time.monotonic() < ends:
         x @ x

@@ -35,7 +35,7 @@ def measure(bench: Bench) -> Found:
 
 
 def _share(lengths: np.ndarray, batches: list) -> float:  # type: ignore[type-arg]
-    """Of tokens where a batch is as long as its longest."""
+    """Return the share of tokens where each batch is padded to its longest sequence."""
     whole = sum(len(batch) * int(lengths[np.asarray(batch)].max()) for batch in batches)
     return float(lengths[np.concatenate([np.asarray(b) for b in batches])].sum() / whole)
 

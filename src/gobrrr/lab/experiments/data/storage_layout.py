@@ -10,7 +10,7 @@ import numpy as np
 from gobrrr.lab.measure.bench import Bench
 from gobrrr.lab.measure.experiment import Experiment, Found, Row
 
-SAMPLE = 16 << 10
+SAMPLE = 16 << 10  # bytes of a sample; proposed: a small file, mostly opened; other sizes would settle it
 
 
 def measure(bench: Bench) -> Found:

@@ -11,7 +11,7 @@ from gobrrr.lab.measure.bench import Bench
 from gobrrr.lab.measure.experiment import Experiment, Figure, Found, Row
 
 COMPUTE_S, WAIT_S = 0.010, 0.024
-"""Of a step, and of making a batch: asleep both, so that no core is shared."""
+"""Seconds of a step, and of making a batch: both sleep, so that no core is shared."""
 STEPS, WARM = 24, 6
 
 

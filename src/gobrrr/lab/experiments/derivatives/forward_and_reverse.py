@@ -12,7 +12,7 @@ from gobrrr.lab.measure.bench import Bench
 from gobrrr.lab.measure.experiment import Experiment, Figure, Found, Row
 
 HIDDEN, LARGE = 256, 1 << 15
-"""Of the net between its products; inputs of one so large that its weights are all of its time."""
+"""Width of the net between its products; inputs of a net so large that reading its weights takes all of its time."""
 OPS = 30
 """Calls in a Jacobian by torch.func, either way: its four ops, their derivatives, and the batching of them."""
 

@@ -10,7 +10,7 @@ from gobrrr.lab.measure.experiment import Experiment, Figure, Found, Row
 
 STEPS, POINTS, CLIMB = 400, 64, 20
 SHARES = (0.1, 0.3, 0.5, 0.8, 0.95, 0.99, 1.01, 1.05, 1.2)
-"""Of the rate from which it diverges by theory."""
+"""Rates, as shares of the rate from which training diverges by theory."""
 
 
 def measure(bench: Bench) -> Found:

@@ -13,9 +13,9 @@ POINTS, AROUND = 64, (1.2, 1.4)
 """Rounding is chance: an error is the root of the mean square over so many places between the two."""
 EPS = {"float32": 2.0**-23, "float64": 2.0**-52}
 DECADES = {"float32": range(-6, -1), "float64": range(-12, -1)}
-"""Of the step, told; the best step is sought among ten of each decade."""
+"""Powers of ten of the steps that are shown; the best step is sought among ten of each decade."""
 ORDERS = {"forward": 1, "central": 2}
-TINY = 1e-30
+TINY = 1e-30  # imaginary step: its square is lost beside 1 in float64, and nothing is subtracted
 DIGITS = 16
 """Errors in units of eps that the chain rule may have: a dozen roundings of at most half of one each."""
 
@@ -84,7 +84,7 @@ def _difference(x: Any, step: float, way: str) -> Any:
 
 
 def _predicted(x: Any, step: float, eps: float, order: int) -> float:
-    """What the series leaves out, and what the last digit of two numbers is over the step."""
+    """Return the relative error by theory: the rest of the series, plus the two numbers' rounding over the step."""
     first, second, third = slopes(x)
     left_out = second * step / 2 if order == 1 else third * step**2 / 6
     return float((((left_out + eps * function(x) / step) / first) ** 2).mean().sqrt())

@@ -8,7 +8,7 @@ from gobrrr.lab.measure.bench import Bench
 from gobrrr.lab.measure.experiment import Experiment, Figure, Found, Row
 
 ADDITIONS = 18
-"""Of quarter matrices, in one level of Strassen's scheme; each reads two and writes one."""
+"""Additions of quarter matrices in one level of Strassen's scheme; each reads two and writes one."""
 
 
 def measure(bench: Bench) -> Found:

@@ -20,7 +20,7 @@ def measure(bench: Bench) -> Found:
 
 
 def efficiency(size: int) -> float:
-    """Of a square product: tiles over those that full waves would hold, times how full the tiles at the edge are."""
+    """Return that of a square product: tiles over those of full waves, times how full the tiles at the edge are."""
     tiles = math.ceil(size / TILE)
     waves = math.ceil(tiles**2 / UNITS)
     return (size / (tiles * TILE)) ** 2 * tiles**2 / (waves * UNITS)

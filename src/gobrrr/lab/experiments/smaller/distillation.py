@@ -46,7 +46,7 @@ def measure(bench: Bench) -> Found:
 
 
 def accuracies(bench: Bench, case: Case, seed: int) -> list[float]:
-    """Of the teacher, of the small net on labels, of the small net on both."""
+    """Return the accuracies of the teacher, of the small net on labels, and of the small net on both."""
     torch = bench.torch
     x, y, far, truth = data(torch, seed, case)
     labels = torch.nn.functional.one_hot(y, CLASSES).float()

@@ -51,7 +51,7 @@ def measure(bench: Bench) -> Found:
 
 
 def slope(times: dict[int, float]) -> float:
-    """Of the straight line through logarithms: the power of the length that time grows with."""
+    """Return the slope of the line through the logarithms: the power of the length that time grows with."""
     x, y = (np.log(np.asarray(list(each), float)) for each in (times.keys(), times.values()))
     return float(np.polyfit(x, y, 1)[0])
 

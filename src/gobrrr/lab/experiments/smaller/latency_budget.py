@@ -10,7 +10,7 @@ from gobrrr.lab.measure.bench import Bench
 from gobrrr.lab.measure.experiment import Experiment, Figure, Found, Row
 
 WIDTHS, DEPTHS = (128, 256, 512), (2, 4, 8)
-BATCH = 64
+BATCH = 64  # rows that a net is given at once; proposed: any one will do; other sizes would settle it
 
 
 def measure(bench: Bench) -> Found:

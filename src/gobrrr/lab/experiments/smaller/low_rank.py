@@ -8,7 +8,7 @@ from gobrrr.lab.measure.bench import Bench
 from gobrrr.lab.measure.experiment import Experiment, Figure, Found, Row
 
 RANKS = (16, 64, 256)
-JUDGED = 64
+JUDGED = 64  # rank of the judged figure; proposed: the middle one of RANKS; the others' rows would settle it
 
 
 def measure(bench: Bench) -> Found:

@@ -12,7 +12,7 @@ PER_ELEMENT = 5.0
 """FLOPs per output element of softmax, norms and activations; an addition has one. A convention."""
 PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "linear", "attention")
 RUNS = 11
-"""Of their order the second and the last but one hold the median in 98.8 % of cases."""
+"""Timed runs; sorted, the second and the last but one enclose the median in 98.8 % of cases."""
 
 
 def measure(bench: Bench) -> Found:

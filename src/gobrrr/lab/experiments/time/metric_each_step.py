@@ -7,7 +7,7 @@ from typing import Any
 from gobrrr.lab.measure.bench import Bench
 from gobrrr.lab.measure.experiment import Experiment, Found, Row
 
-STEPS = 10
+STEPS = 10  # of an epoch; proposed: the metric's share shows, and it is short; other lengths would settle it
 
 
 def measure(bench: Bench) -> Found:

@@ -10,7 +10,7 @@ from gobrrr.lab.measure.experiment import Experiment, Found, Row
 
 COUNTS = (1, 4, 16, 64, 128)
 EAGER = (1, 4, 16)
-JUDGED = 16
+JUDGED = 16  # multiplications judged against one: below the knee that the source has, 32 to 64
 
 
 def measure(bench: Bench) -> Found:
