@@ -1,1 +1,1 @@
-"""What helps: each remedy says when it applies, applies itself at torch's seams, and undoes itself."""
+"""Remedies: each says when it applies, applies itself at torch's seams, and undoes itself."""

@@ -88,7 +88,7 @@ class ComputedOnce(Keeper):
 
 
 class _Books:
-    """What is kept of each data set, for as long as the program has it, and who hears of it."""
+    """Kept samples of each data set, for as long as the program has it; reports when they apply and why they end."""
 
     def __init__(self, name: str, seams: Seams) -> None:
         self._name, self._seams = name, seams
@@ -124,7 +124,7 @@ class _Books:
                 self._kept[id(there)] = kept
 
     def samples(self, dataset: Any, indices: Any, lent: bool = False) -> Any:
-        """Those of a batch; None where they are not kept. `lent`: nobody writes into them or holds them."""
+        """Return a batch's samples; None where they are not kept. `lent`: nobody writes into them or holds them."""
         kept = self._of(dataset)
         if kept is None:
             return None

@@ -49,8 +49,8 @@ class KeptPictures:
         self._decoded = 0
 
     def converted(self, data: bytes, like: Any, mode: str) -> Later:
-        """Of a file that was not seen before decoded now, so that what is wrong with it is found where the program
-        looks for it; the pixels wait for what is asked of them."""
+        """Return a picture whose pixels wait for what is asked of them. A file not seen before is decoded now, so that
+        a fault in it shows where the program looks for it."""
         picture = later(data, like, mode)
         if self._is_ours() and _key(data, mode) not in self._kept:
             began = time.perf_counter_ns()
@@ -64,7 +64,7 @@ class KeptPictures:
         return self._made(asked, data, like.mode, getattr(like, "_whole", None))
 
     def _made(self, asked: Resized | Reduced | None, data: bytes, mode: str, at_hand: tuple[Any, int] | None) -> Any:
-        """What is asked of a picture, the whole one for nothing; `at_hand`: it is decoded, in so many ns."""
+        """Return the picture asked for, the whole one for None. `at_hand`: it is decoded already, in so many ns."""
         name = WHOLE if asked is None else repr(asked)
         key = _key(data, mode) if self._is_ours() else None
         kept = self._kept.get(key) if key is not None else None
@@ -83,7 +83,8 @@ class KeptPictures:
         return made
 
     def _keep(self, key: Key, before: Kept | None, asked: str, made: Any, whole: Any) -> bool:
-        """What was made, or, where it was asked for another before, the whole picture. Those that come first stay."""
+        """Keep the picture made, or the whole one if another was asked for before; say whether it is kept. The first
+        pictures stay."""
         self._decoded += 1
         picture, name = (made, asked) if before is None else (whole, WHOLE)
         width, height = picture.size

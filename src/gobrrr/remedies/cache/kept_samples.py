@@ -24,12 +24,12 @@ from gobrrr.remedies.cache.shared_samples import why_held, why_shared
 from gobrrr.units import size
 
 SHARE, MOST_SHARE = 0.01, 0.1
-"""Of the time, what the later looks may take each; and what those at the beginning of epochs may, of an epoch without
-the remedy."""
+"""Shares of the time that looks may take: each later look; and those at the beginning of epochs, as a share of an epoch
+without the remedy."""
 AGAIN = 2
 """Kept samples of a batch that are computed anew where an epoch begins, or the time has come."""
 MOST_CHANGES = 2
-"""Of a data set that stays as it is after that: one that counts its rows at the first sample changes once."""
+"""Most changes of a data set whose samples are kept: one that counts its rows at the first sample changes once."""
 OBJECTS, FEW = 2 << 10, 4
 """Bytes that the objects of a lent sample are taken to have, of so many leaves at most: a tensor and a number took 538,
 two tensors 1,166."""
@@ -56,7 +56,7 @@ class Room:
 
 
 class KeptSamples:
-    """Of one data set."""
+    """Kept samples of one data set."""
 
     def __init__(self, kind: Kind, room: Room, aside: Aside) -> None:
         self.kind = kind
@@ -243,7 +243,7 @@ class KeptSamples:
             return (sample,) if same else None
 
     def _computed(self, dataset: Any, wanted: Sequence[Any], compute: Compute, lent: bool) -> list[Any]:
-        """What was wanted; kept, or `why_not` says why not."""
+        """Return the wanted samples, computed; keep them, or say in `why_not` why not."""
         began, before = time.perf_counter_ns(), states()
         given: list[Any] = compute(wanted)
         drawn = [name for name, was, now in zip(NAMES, before, states(), strict=True) if was != now]
@@ -324,12 +324,12 @@ def _is_small(sample: Any) -> bool:
 
 
 def _payload(sample: Any) -> bytes:
-    """Of a copy: torch lets nobody resize a tensor any more whose memory NumPy has looked at."""
+    """Return a copy of the sample as bytes: a tensor whose memory NumPy has looked at can no longer be resized."""
     return bytes(encode(tree_map(_owned, sample)))
 
 
 def _owned(leaf: Any) -> Any:
-    """With memory of its own, which the program may resize as the data set's."""
+    """Return a copy with memory of its own, which the program may resize as it may the data set's."""
     if isinstance(leaf, torch.Tensor):
         return leaf.clone()
     return leaf.copy(order="K") if isinstance(leaf, np.ndarray) else leaf

@@ -18,13 +18,15 @@ from torch.utils.data import get_worker_info
 
 MODES = ("RGB", "L")
 SCALES = (8, 4, 2)
-"""By which libjpeg divides a picture while it decodes it, the largest first."""
+"""Factors by which libjpeg can shrink a picture while it decodes it, the largest first."""
 END = b"\xff\xd9"
 PADDING, PADDED = b"\0\n\r ", 64
-"""What may stand behind the end, and in how many bytes the end is looked for."""
+"""Bytes that may follow the end marker, and in how many last bytes the marker is looked for."""
 FEW = 4
 """Pictures of each process that are decoded both ways, to say how far the pixels are apart."""
 ROWS = 64
+"""Rows of counts: one for the main process, one for each worker; workers beyond 63 share rows. proposed: more than
+most machines have cores; a machine with more workers would settle it."""
 PLAIN = {name: getattr(Image.Image, name) for name in ("convert", "resize", "reduce", "thumbnail")}
 """As Pillow has them."""
 
@@ -43,8 +45,8 @@ class Way(Protocol):
         """The picture of a file's bytes, in a mode; nobody else's. `at_hand`: it is decoded, in so many ns."""
 
     def small(self, asked: Resized | Reduced, data: bytes, like: Any) -> Any:
-        """What is asked of it, `like` being what is known of it; None where Pillow does it. Raises TypeError and
-        ValueError where Pillow would."""
+        """Return the smaller picture asked for, `like` being what is known of it; None where Pillow does it. Raises
+        TypeError and ValueError where Pillow would."""
 
 
 class Differences:
@@ -93,7 +95,7 @@ class Differences:
         self.tell()
 
     def tell(self) -> None:
-        """What was seen since it was last asked, if anything; nothing in another process."""
+        """Report what was seen since the last report, if anything; nothing in another process."""
         number = float(self._rows[:, 0].sum())
         if self._told is None or os.getpid() != self._pid or number == self._sum:
             return

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from gobrrr.remedies.mechanism.seams import Seams
 
 BUDGET = 0.5
-"""Of the bytes that backward needs: 1 keeps all, 0 computes everything again that can be."""
+"""Share of the bytes backward needs that are kept: 1 keeps all, 0 computes everything again that can be."""
 
 
 class CompileMemoryBudget(Compile):

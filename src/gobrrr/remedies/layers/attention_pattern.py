@@ -40,7 +40,7 @@ CONSTANT = {
 
 @dataclass
 class Attention:
-    """What the pattern's parts are. `mask`: (condition, value filled in where it holds), or (tensor added, None)."""
+    """Parts of the pattern. `mask`: (condition, value filled in where it holds), or (tensor added, None)."""
 
     query: Node
     key: Node
@@ -147,7 +147,7 @@ def _scores(node: Any) -> tuple[Node, float, tuple[Node, float | None] | None] |
 
 
 def _masked(node: Any) -> tuple[Any, tuple[Any, float | None]] | None:
-    """What was masked, and the mask."""
+    """Return the scores that are masked, and the mask."""
     if _is(node, FILL):
         value = _argument(node, 2, "value")
         if isinstance(value, (int, float)) and value <= VERY_NEGATIVE:

@@ -54,7 +54,7 @@ class ChannelsLast(Remedy):
             return isinstance(value, torch.Tensor) and value.layout == torch.strided
 
         def is_image(value: Any) -> bool:
-            """Of the program's own with channels last, or a part of one."""
+            """Say whether it is channels last by the program itself, or a part of such a tensor."""
             return is_strided(value) and value.dim() == 4 and 0 < value.stride(1) < value.stride(3)
 
         def is_scattered(value: Any) -> bool:
@@ -101,7 +101,7 @@ class ChannelsLast(Remedy):
 
 
 def _weights(module: Any) -> list[Any]:
-    """Of its convolutions; what a parametrization makes one of, instead of it."""
+    """Return the weights of its convolutions; of a parametrized weight the parameter that it is made from."""
     import torch
 
     kinds = (torch.nn.Conv2d, torch.nn.ConvTranspose2d)

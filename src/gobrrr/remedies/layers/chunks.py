@@ -12,6 +12,8 @@ CHUNK_ELEMENTS = 1 << 23
 """Logits of one chunk, 32 MiB in float32. Chunks of 256 of 50257 took 1479 ms and 248 MB, all at once 1633 and
 589, chunks of 128 1690 ms (1024 tokens x 768, two cores)."""
 FEWEST_ROWS = 64
+"""Rows a chunk has at least. proposed: products of fewer rows leave the device idle; a run over larger vocabularies
+would settle it."""
 
 
 class Chunks(NamedTuple):
@@ -29,8 +31,9 @@ def cross_entropy(
     hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, target: torch.Tensor, ignored: int,
     mean: bool, dtype: torch.dtype, chunks: Chunks,
 ) -> torch.Tensor:  # fmt: skip
-    """Of hidden (N, D), weight (V, D), bias (V) or None and target (N) of int64: a scalar, float32 at least. `ignored`
-    is the target that counts nothing, `mean` over the others or their sum, `dtype` that of the products."""
+    """Return a scalar, float32 at least, for hidden (N, D), weight (V, D), bias (V) or None and int64 target (N).
+    `ignored` is the target that does not count, `mean` averages the others instead of adding, `dtype` is the
+    products'."""
     found: torch.Tensor = _Chunked.apply(  # type: ignore[no-untyped-call]
         hidden, weight, bias, target, ignored, mean, dtype, chunks
     )

@@ -145,13 +145,13 @@ def _pairs(module: Any) -> Iterator[tuple[Any, Any, Any]]:
 
 
 def _defaults(module: Any) -> dict[str, Any]:
-    """What a call without them means: `if mask is None` goes another way then."""
+    """Return the default of each argument that a call may leave out: `if mask is None` branches on it."""
     found = inspect.signature(module.forward).parameters.values()
     return {one.name: one.default for one in found if one.default is not inspect.Parameter.empty}
 
 
 def _joined(module: Any, defaults: dict[str, Any]) -> list[tuple[Any, Any]] | None:
-    """Of one way through the forward; None where torch.fx cannot follow it."""
+    """Return the (layer, norm) pairs to fold on one way through the forward; None where torch.fx cannot follow it."""
     from torch import fx
 
     from gobrrr.remedies.layers.folded import Folded, Followed

@@ -97,7 +97,8 @@ class Folded:
         return x
 
     def _dims(self) -> int:
-        """Of an input whose channels are where the layer puts them; the norm takes no fewer, a Linear's no more."""
+        """Return the dimensions of an input whose channels are where the layer puts them; the norm takes no fewer, a
+        Linear's no more."""
         return int(self.layer.weight.dim())
 
     def _current(self) -> tuple[Any, Any]:

@@ -27,7 +27,7 @@ from gobrrr.remedies.mechanism.changed import mark
 
 
 class Head:
-    """What the logits of one forward are computed from, as it was in that forward."""
+    """Tensors that the logits of one forward are computed from, as they were in that forward."""
 
     def __init__(self, hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
         self.asks, self.num_classes = hidden.requires_grad or weight.requires_grad, weight.shape[0]
@@ -61,7 +61,7 @@ class Head:
 
 
 _HEADS: weakref.WeakSet[Head] = weakref.WeakSet()
-"""Of all logits that are alive."""
+"""Heads of all logits that are alive."""
 
 
 def keep_heads() -> None:
@@ -71,7 +71,7 @@ def keep_heads() -> None:
 
 
 class Made(NamedTuple):
-    """Of which logits some were made, and how; whether they are a copy, or share their memory."""
+    """How some logits were made from others (`parent`); `copies`: they are a copy, otherwise they share memory."""
 
     parent: LazyLogits
     again: Callable[[torch.Tensor], torch.Tensor]
@@ -267,7 +267,7 @@ def _log_softmax(logits: LazyLogits, dim: int | None = None, dtype: Any = None) 
 
 
 def _dtype_of(torchs: Callable[[torch.Tensor], torch.Tensor], logits: LazyLogits) -> torch.dtype:
-    """Of what torch gives for such logits: autocast may widen it."""
+    """Return the dtype that torch gives for such logits: autocast may widen it."""
     with torch._C.DisableTorchFunctionSubclass(), torch.no_grad():
         return torchs(torch.zeros((1, 1), dtype=logits.dtype, device=logits.device)).dtype
 
