@@ -1,4 +1,4 @@
-"""What padding, bucketing and packing would make of a program's lengths, by simulation."""
+"""Simulate what padding, bucketing and packing would make of a program's sequence lengths."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Advice:
     bucketing: float
     packing: float
     packing_bound: float
-    """What no packing can exceed: tokens over the room of `lower_bound` bins."""
+    """Share that no packing can exceed: tokens over the room of `lower_bound` bins."""
     num_bins: int
     lower_bound: int
     long_share: float

@@ -50,7 +50,7 @@ class Lane(Protocol):
 
 
 class Prefetch:
-    """What `prefetch` gives: as often to be iterated, and as long, as the loader."""
+    """Result of `prefetch`: iterates as often as the loader and has its length."""
 
     def __init__(self, loader: Any, device: torch.device, lane: Callable[[torch.device], Lane] | None) -> None:
         self.loader = loader

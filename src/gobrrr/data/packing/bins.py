@@ -68,7 +68,7 @@ class Bins(Sequence[list[int]]):
         return Bins(self.indices[np.repeat(self.offsets[:-1][order], sizes) + inside], offsets)
 
     def sums(self, values: ArrayLike) -> NDArray[np.int64]:
-        """Of each bin, the sum of what `values` (one integer per index) has for its indices."""
+        """Return for each bin the sum of `values` (one integer per index) over its indices."""
         running = ends(np.asarray(values)[self.indices])
         return running[self.offsets[1:]] - running[self.offsets[:-1]]
 

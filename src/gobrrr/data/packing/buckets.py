@@ -85,7 +85,7 @@ class BucketBatchSampler:
         self._next, self._start, self._epoch = int(state["epoch"]), int(state["batches_done"]), None
 
     def _identity(self) -> dict[str, int]:
-        """What decides the batches of an epoch."""
+        """Return everything that decides the batches of an epoch."""
         return {
             "lengths_crc32": zlib.crc32(np.ascontiguousarray(self._sizes).tobytes()),
             "batch_size": self.batch_size or 0,
@@ -103,7 +103,7 @@ class BucketBatchSampler:
         return self._cache[1]
 
     def _drawn(self, epoch: int) -> Bins:
-        """Those of all ranks: consecutive ones belong to one step, rank after rank."""
+        """Draw the batches of all ranks: consecutive ones belong to one step, rank after rank."""
         # The stream of this generator is frozen (NEP 19): a state resumes under any NumPy.
         draw = np.random.RandomState(np.random.MT19937(np.random.SeedSequence([self.seed, epoch])))
         order = draw.permutation(len(self._sizes))
@@ -224,7 +224,7 @@ class OrderDistance(NamedTuple):
 
 
 def order_distance(lengths: ArrayLike, batches: Iterable[list[int]]) -> OrderDistance:
-    """Of one epoch's batches: `order_distance(lengths, sampler.batches(0))`."""
+    """Measure the order of one epoch's batches: `order_distance(lengths, sampler.batches(0))`."""
     drawn = batches if isinstance(batches, Bins) else Bins.of(batches)
     sizes = np.asarray(lengths)[drawn.indices]
     _, which, counts = np.unique(sizes, return_inverse=True, return_counts=True)

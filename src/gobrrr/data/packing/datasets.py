@@ -30,7 +30,7 @@ class PackedDataset(Dataset[Pack]):
 
 
 def num_tokens(sample: Any) -> int:
-    """Of a mapping its `input_ids`, else its own length."""
+    """Return the length of a mapping's `input_ids`, else of the sample itself."""
     return len(sample["input_ids"]) if isinstance(sample, Mapping) else len(sample)
 
 

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 IGNORED = -100
-"""What cross_entropy computes no loss from."""
+"""Label that cross_entropy computes no loss from."""
 
 
 def token_loss(logits: Tensor, labels: Tensor, total: Tensor | float | None = None, causal: bool = True) -> Tensor:
@@ -24,8 +24,8 @@ def token_loss(logits: Tensor, labels: Tensor, total: Tensor | float | None = No
 
 
 def global_labels(batches: Iterable[Mapping[str, Tensor]], group: dist.ProcessGroup | None = None) -> Tensor:
-    """What to divide summed losses by in one update: the labels of all its micro-batches on all ranks, over the number
-    of ranks, since DistributedDataParallel averages gradients. Every rank must call it."""
+    """Return the divisor of summed losses in one update: the labels of all its micro-batches on all ranks, over the
+    number of ranks, since DistributedDataParallel averages gradients. Every rank must call it."""
     total = torch.stack([batch["num_labels"].to(torch.float64) for batch in batches]).sum()
     if dist.is_available() and dist.is_initialized():
         dist.all_reduce(total, group=group)
@@ -34,7 +34,7 @@ def global_labels(batches: Iterable[Mapping[str, Tensor]], group: dist.ProcessGr
 
 
 def document_losses(logits: Tensor, labels: Tensor, document_ids: Tensor, causal: bool = True) -> Tensor:
-    """Of each document of a batch, the sum of its tokens' losses, in the order of their ids."""
+    """Return for each document of a batch, in the order of ids, the sum of its tokens' losses."""
     losses = _losses(logits, labels, causal)
     # Without its labels the padding's losses are zero: it may go anywhere.
     return losses.new_zeros(int(document_ids.max()) + 1).index_add(0, document_ids.clamp(min=0).flatten(), losses)

@@ -35,7 +35,7 @@ _OTHER = "name another folder, or delete this one; key= names a version yourself
 
 
 class _Facts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the samples of a folder are of. `key`: the caller's own, which stands for code and values."""
+    """Origin of a folder's samples. `key`: the caller's own, which stands for code and values."""
 
     schema: str
     kind: str
@@ -85,7 +85,7 @@ def cache(
 
 
 class CachedDataset(Dataset[Any]):
-    """What `cache` gives. `dataset` is what it was made from; `compute(index)` goes past the cache.
+    """Result of `cache`. `dataset` is the data set it was made from; `compute(index)` goes past the cache.
 
     Other attributes are those of `dataset`, to be read and to be set: a worker_init_fn, set_epoch.
     """
@@ -119,7 +119,7 @@ class CachedDataset(Dataset[Any]):
 
     @property
     def _fingerprint(self) -> str:
-        """What it is for another cache around it, and later for itself: not the state of the store."""
+        """Identity for another cache around it, and later for itself: not the state of the store."""
         return str(_facts(self.dataset, self.function, self.key, self.store.length))
 
     def _look(self) -> str:

@@ -1,4 +1,4 @@
-"""What a data set or a function is, as a digest that another process finds again: its code, its values, its libraries.
+"""Digest a data set or a function so that another process finds the same: its code, its values, its libraries.
 
 Code is bytecode with its constants and the names it uses, so that comments and formatting do not count and a helper
 function or a constant of the program does, of another module too (names.py). Installed packages count by their version.
@@ -35,21 +35,24 @@ from gobrrr.data.sample_cache.names import imported, is_installed, loaded, mangl
 from gobrrr.errors import GobrrrError
 
 _MAX_DEPTH = 40
-"""What lies deeper is told later, from the top, so that it is told whole and the stack does not overflow."""
+"""Levels of nesting: deeper values are told later, from the top, so that they are told whole and the stack does not
+overflow."""
 _MOST_ITEMS = 100_000
-"""Of a list of objects; of a longer one so many, evenly spread."""
+"""Items of a list of objects that are looked at; of a longer list so many, evenly spread."""
 _BLOCK = 1000
+"""Items of a list told at once; proposed: few calls, little memory; a timing of long lists would settle it."""
 _PLAIN = (bool, int, float, complex, str, bytes, type(None), type(...))
 _MADE_ANEW = (tuple, frozenset, types.MethodType, types.BuiltinFunctionType, np.dtype, np.generic)
-"""What one process has once and the next twice (constants of compiled and of loaded code): no account of sameness."""
+"""Types of which one process has one object and the next two equal ones (constants of compiled and of loaded code):
+whether two are the same object is not told."""
 _CONTAINERS: tuple[Any, ...] = (list, tuple, set, frozenset, dict, str, bytes, int, float)
 _FLAT: dict[type, int] = {bool: 0, int: 1, float: 2, str: 3, bytes: 4, type(None): 5, dict: 6, list: 7, tuple: 8}
-"""What msgpack says fully, together with the types: it has one word for a list, a tuple and a set."""
+"""Types that msgpack tells fully once their types are told too: it has one word for a list, a tuple and a set."""
 _encode = msgspec.msgpack.Encoder().encode
 _WEAK = (weakref.WeakKeyDictionary, weakref.WeakValueDictionary, weakref.WeakSet)
 _VIEWS: tuple[type, ...] = (type({}.keys()), type({}.values()), type({}.items()))
 _FORMAT = ("_format_type", "_format_kwargs", "_format_columns", "_output_all_columns")
-"""Of Hugging Face's data sets: how the rows are given out, with the function of with_transform."""
+"""Attributes of Hugging Face's data sets: how rows are given out, with the function of with_transform."""
 _SKIPPED = frozenset(
     {"__dict__", "__weakref__", "__doc__", "__module__", "__annotations__", "__firstlineno__", "__static_attributes__"}
     | {"__slotnames__", "_abc_impl"}  # which come with the first pickling and the first isinstance
@@ -229,7 +232,7 @@ class _Walk:
         self.tell("package", module, str(getattr(sys.modules.get(top), "__version__", "")))
 
     def _module(self, module: types.ModuleType, names: Iterable[str]) -> None:
-        """Of the program's own: what is found under these names, in modules within it too."""
+        """See what a module of the program's own has under these names, in modules within it too."""
         if is_installed(module.__name__):
             self._package(module.__name__)
             return
@@ -241,7 +244,7 @@ class _Walk:
                 self._used(vars(module)[name], names)
 
     def _used(self, value: Any, names: Iterable[str]) -> None:
-        """What code with these names has at hand: of a module it uses what it names."""
+        """See what code with these names can use: of a module only what it names."""
         if isinstance(value, types.ModuleType):
             self._module(value, names)
         else:

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 _MOST_BYTES, _PIECES = 256 << 20, 4096
-"""Of an array; of a larger one so much, in so many pieces, evenly spread: it may be a mapped file."""
+"""Bytes read of an array; of a larger one so many, in so many pieces, evenly spread: it may be a mapped file."""
 _SAME_SIZE = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64, 16: torch.complex128}
 _COMPRESSED = {
     torch.sparse_csr: ("crow_indices", "col_indices"),
@@ -46,7 +46,7 @@ def _pieces(size: int, itemsize: int) -> list[tuple[int, int]]:
 
 
 def parts_of(value: torch.Tensor) -> list[Any] | None:
-    """What a sparse, quantised or nested tensor is made of; None for a dense one."""
+    """Return the tensors that a sparse, quantised or nested one is made of; None for a dense one."""
     if value.is_nested:
         return list(value.unbind())
     if value.layout is torch.sparse_coo:

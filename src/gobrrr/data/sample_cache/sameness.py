@@ -64,7 +64,7 @@ def streams(seed: int) -> Iterator[list[str]]:
 
 
 def states() -> dict[str, Any]:
-    """Of torch's, NumPy's and Python's stream, to be compared: 25 us."""
+    """Return the states of torch's, NumPy's and Python's random streams, to be compared: 25 us."""
     array: Any = np.random.get_state()
     return {
         "torch": torch.get_rng_state().numpy().tobytes(),

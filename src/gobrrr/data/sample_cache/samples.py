@@ -23,12 +23,13 @@ from gobrrr.errors import GobrrrError
 ALIGN = 16
 """Bytes: the largest element is a complex128."""
 MAX_DEPTH = 64
+"""Levels of nesting; proposed: deeper than samples are, no danger to the stack; a sample refused would settle it."""
 MAX_BYTES = 1 << 30
-"""Of one sample: what a damaged or hostile file may make a reader allocate."""
+"""Bytes of one sample: the most that a damaged or hostile file may make a reader allocate."""
 _SIZE = struct.Struct("<I")
 _TUPLE, _TENSOR, _ARRAY, _SCALAR, _COMPLEX, _LARGE, _TEXT = range(1, 8)
 _LEAVES = frozenset({int, float, bool, type(None), bytes})
-_KEYS = _LEAVES | {str}
+_KEYS = _LEAVES | {str}  # types of the keys of a dict that are kept
 # Bool, integers, floats, complex numbers, bytes, text, times: no objects and no records.
 _NUMPY = re.compile(r"[<>|](?:[biufcSU][1-9]\d{0,8}|[Mm]8(?:\[\d{0,4}[a-zA-Z]{1,2}\])?)")
 _TORCH = {
@@ -46,7 +47,7 @@ _encode: Callable[[Any], bytes] = msgspec.msgpack.Encoder().encode
 
 
 class _Meta(msgspec.Struct, array_like=True, forbid_unknown_fields=True, frozen=True):
-    """Of a tensor or array: where its bytes begin and, where they are not in C order, which axis comes first."""
+    """Layout of a tensor or array: where its bytes begin and, where they are not in C order, which axis comes first."""
 
     dtype: str
     shape: tuple[int, ...]

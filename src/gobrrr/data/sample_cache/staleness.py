@@ -9,7 +9,7 @@ from collections.abc import Callable
 from gobrrr.errors import GobrrrError
 
 _SHARE = 0.01
-"""Of the time, at most, that fingerprints take, beside one where a process begins."""
+"""Largest share of the time that fingerprints take, beside one where a process begins."""
 
 
 class Watch:

@@ -24,16 +24,19 @@ from gobrrr.system import files
 _SHARD_BITS = 44
 """A place is a shard's number and, in these bits, an offset: 16 TiB per shard."""
 _MOST_SHARDS = 10_000
+"""Shards read of a folder; proposed: more than processes ever write at once; a folder with more would settle it."""
 _MOST_OPEN = 128
+"""Files open at once; proposed: far below the usual limit, 1,024; timing a store of more shards would settle it."""
 _BLOCK = 1 << 20
 """Entries read at once."""
+# A page that is written becomes the process's own; no swap is set aside for it, where the system knows that.
 _PRIVATE = mmap.MAP_PRIVATE | getattr(mmap, "MAP_NORESERVE", 0)
 _MOST_TRIED = 64
 """Records of one number, where the first is damaged."""
 _LARGE = 1 << 20
 """Bytes from which on a record says what it is before memory is taken for it."""
 _SHARE = 0.01
-"""Of the time, at most, that looking for other processes' records takes."""
+"""Largest share of the time that looking for other processes' records takes."""
 
 
 class Store:
@@ -57,7 +60,7 @@ class Store:
         self._begin()
 
     def _begin(self) -> None:
-        """What belongs to one process: nothing open is shared with a parent, whose lock and places it would use."""
+        """Set up what one process owns: nothing open is shared with a parent, whose lock and places it would use."""
         self._process = os.getpid()
         self._lock = threading.RLock()
         self._open: dict[int, Handle] = {}
