@@ -34,16 +34,16 @@ TIMED, OBSERVED = "gobrrr.trial.arm.timed:Inside", "gobrrr.trial.arm.observed:Ob
 REPLAYING = "gobrrr.trial.arm.replaying:Replaying"
 """Watchers in the arm's process: for blocks, for the guard, for blocks of batches that are replayed."""
 START_S = 300.0
-"""Until the first step: imports, data, a first compilation."""
+"""Seconds until the first step: imports, data, a first compilation."""
 PATIENCE = 20.0
 """An arm that computes nothing is taken for hung after so many times what a block should take."""
 BUSY = 0.2
 """Cores that an arm keeps busy which is compiling, say: then it has as long as for its first step."""
-GRACE_S = 10.0
+GRACE_S = 10.0  # seconds for a program to exit; proposed: with torch in it that takes seconds; exit times of programs
 SPENT = "the time was spent"
 """Why an arm was ended that had done nothing wrong."""
 UNHELD, AND = "never took hold", " and "
-POLL_S = 0.05
+POLL_S = 0.05  # seconds between looks whether a silent arm lives; proposed: soon noticed; CPU time of looking
 BESIDE = {"OMP_WAIT_POLICY": "PASSIVE", "KMP_BLOCKTIME": "0"}
 """For runs that are watched beside each other: threads that spin while they wait take each other's cores. (Four of a
 transformer at once with four threads each on four cores: steps of 480 ms, spinning 9,000; one alone 260.)"""
@@ -59,7 +59,7 @@ class Block(NamedTuple):
     peak_bytes: int | None = None
     """Most that its steps held, where that is the objective."""
     samples: int | None = None
-    """That loaders gave its steps, where those are counted; none where there is no loader."""
+    """Samples that loaders gave its steps, where those are counted; none where there is no loader."""
 
 
 class ArmError(Exception):
@@ -126,7 +126,7 @@ class Arm:
         """Instead of start and run: let the guard watch the first steps, and give what it saw. Raises ArmError.
 
         `states`: the baseline's, from which it begins its steps; one that `keeps` them does so in its own folder.
-        `how`: float64, without_dropout, pictures, real_tokens, as in capture.config."""
+        `how`: float64, without_dropout, pictures, real_tokens, as in capture.process.config."""
         folder = self._folder / protocol.STATES if keeps else states
         self._launch(
             OBSERVED, observe=steps, seed=seed, keeps=int(keeps),
@@ -327,7 +327,8 @@ class Arm:
             known[place] = known.get(place, True) and message["kind"] == "applied"
 
     def _once_more(self) -> None:
-        """Tell it again if it stands still: what it told may be lost, and nobody waits for the other."""
+        """Ask an arm that stands still for its last message again, which may be lost: so neither waits for the
+        other."""
         if self._ask is not None and self._side.waits:
             self._ask.send("say")
 

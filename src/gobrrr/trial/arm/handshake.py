@@ -1,4 +1,4 @@
-"""Who may do what when, between a referee and an arm: two state machines without clocks, pipes or processes.
+"""Rules of who may do what when, between a referee and an arm: two state machines without clocks, pipes or processes.
 
                  arm                                   referee
     STARTING     runs to its loop's first step         waits for `ready`
@@ -19,7 +19,7 @@ from typing import Any
 Loop = tuple[int, int]
 Message = dict[str, Any]
 TELL_NS = 1_000_000_000
-"""Between two signs of life of another loop than the one that is measured."""
+"""Least ns between two signs of life of another loop than the one that is measured."""
 
 
 class Phase(Enum):
@@ -36,9 +36,9 @@ class ArmSide:
     def __init__(self, loop: Loop | None) -> None:
         self.phase, self.loop = Phase.STARTING, loop
         self.walls: list[int] = []
-        """Steps (ns) of this grant between which no other loop had one: those are what `gobrrr run` measures."""
+        """Wall ns of each step of this grant in which no other loop ended one: those that `gobrrr run` measures."""
         self.aside_ns = 0
-        """Of this grant: what lies around steps of other loops (an evaluation), or comes once; no part of its steps."""
+        """Ns of this grant around steps of other loops (an evaluation), or for what comes once; in no step of it."""
         self._aside = 0
         self._told_at = self._since = 0
         self._number = self._left = 0
@@ -76,7 +76,8 @@ class ArmSide:
         return self._last
 
     def told(self, message: Message, now: int) -> Message | None:
-        """Return what to tell an arm once more that stands still after the referee's message. Look at `phase` then."""
+        """Take the referee's message if the arm stands still; return what to tell once more, where it asks for that.
+        Look at `phase` then."""
         kind = message.get("kind")
         if self.phase is not Phase.HELD:
             return None

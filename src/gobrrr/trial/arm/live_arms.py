@@ -23,13 +23,13 @@ MOST = 6
 """Arms beside the reference, and no more than cores to start them: who waits for slower starts is not measured."""
 
 FIRST_STEP, WARMED_UP = 0.7, 0.85
-"""Of the time for a start, what there is until the first step, and until it is warm: who is late then no longer holds
-up the others. (A compiled T5 that generates compiled anew in each warm-up step, and nobody was measured.)"""
+"""Shares of the time for a start within which an arm must make its first step, and be warm: one that is late no longer
+holds up the others. (A T5 that generates compiled anew in each warm-up step, and no arm was measured.)"""
 LATE = "not ready within"
 NEARLY = 0.75
 """Share of the steps of a program that has ended: an arm that has made so many is about to end too."""
 KILL_S = 0.5
-"""Until an arm that is to be killed is killed again: it may just have been started."""
+"""Seconds until an arm that is to be killed is killed again: it may just have been started."""
 
 
 class Field:
@@ -45,7 +45,7 @@ class Field:
         self._make, self._folder, self._free, self._most = make, folder, free_bytes, min(MOST, max(2, cores))
         self._sides: dict[Stack, Side] = {}
         self._num = 0
-        # An arm dies with the thread that started it (capture.parent): the threads live as long as the field.
+        # An arm dies with the thread that started it (system.parent_death): the threads live as long as the field.
         self._pool = ThreadPoolExecutor(max(1, cores))
 
     def __len__(self) -> int:
@@ -113,7 +113,7 @@ class Field:
     def _late_or_broken(
         self, coming: dict[Stack, Future[None]], until: float, late_since: str, kill: Callable[[Stack], None]
     ) -> dict[Stack, str]:
-        """Waits for them; who did not come, and why."""
+        """Wait for them; return those that did not come up, and why."""
         late = wait(coming.values(), max(0.0, until - time.monotonic())).not_done
         failed = {}
         for stack, future in coming.items():

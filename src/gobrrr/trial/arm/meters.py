@@ -1,4 +1,4 @@
-"""What an arm measures of its blocks beside their time, in the user's process: the peak of their memory, their samples.
+"""Meters of an arm's blocks beside their time, in the user's process: the peak of their memory, their samples.
 
 The peak is that of the steps between a grant and its end, in the process that makes them: what imports, warm-up and
 compilation held, and have freed, is no part of it.
@@ -154,7 +154,7 @@ def resident_peak() -> int:
 
 
 def give_back() -> None:
-    """What glibc keeps of freed memory goes back to the system: compilation frees gigabytes that would else be resident
-    in every step after it. Other allocators do as they do."""
+    """Give freed memory that glibc keeps back to the system: compilation frees gigabytes that would else be resident in
+    every step after it. Other allocators do as they do."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)

@@ -1,6 +1,6 @@
-"""Who ends the arms of a referee that was killed? Stopped processes do not see that their parent is gone: what an arm
-has executed would stand still for ever. One small process of standard library only, started with the first arm, reads
-from a pipe which groups and processes there are; the pipe ends with the referee, however that ends.
+"""How do the arms of a referee that was killed end? Stopped processes do not see that their parent is gone: programs
+that an arm has started would stand still for ever. One small process of standard library only, started with the first
+arm, reads from a pipe which groups and processes there are; the pipe ends with the referee, however that ends.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import subprocess
 
 WAIT_S = 1.0
-"""For the helper to end behind a referee that ends as it should; then nobody waits for it."""
+"""Seconds that a referee which ends as it should waits for the helper to end."""
 SELF = os.path.abspath(__file__)  # noqa: PTH100 - pathlib would be most of what the helper imports
 
 

@@ -15,7 +15,7 @@ from gobrrr.system.parent_death import adopt_orphans
 
 
 class Family:
-    """Of a process that leads a group. A process is known by its number and the moment it began at (psutil), so that
+    """Processes of one that leads a group. Each is known by its number and the moment it began at (psutil), so that
     none is signalled that got the number of another."""
 
     def __init__(self, pid: int) -> None:
@@ -55,7 +55,7 @@ class Family:
         return found
 
     def signal(self, number: int) -> None:
-        """To all of them that are known."""
+        """Send a signal to all of them that are known."""
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._pid, number)
         for each in list(self._strays):

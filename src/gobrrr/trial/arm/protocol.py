@@ -1,4 +1,4 @@
-"""What referee and arm say to each other: JSON lines through two FIFOs in the arm's folder.
+"""Messages between referee and arm: JSON lines through two FIFOs in the arm's folder.
 
 Arm to referee: `ready` (seconds since its start), `block` (steps, ns of each, ns in all), `aside` (steps of another
 loop), `once` (ns of a step that went into what no later one does), `applied` and `declined` (remedy, detail, the user's
@@ -20,7 +20,7 @@ from gobrrr.system.descriptors import Held
 ASK, TOLD, OBSERVED, STATES, STDOUT = "ask", "told", "observation", "states", "stdout"
 """Files of an arm's folder: two FIFOs, what the guard saw, the states that it kept, what the program printed."""
 REPLAYED = "replayed batches"
-"""What an arm says took hold whose batches are replayed (replay.py). No remedy can have the name: it is two words."""
+"""Name under which an arm says that it replays batches (replaying.py). No remedy can have it: it is two words."""
 Message = dict[str, Any]
 
 

@@ -19,13 +19,13 @@ from gobrrr.trial.receipt.receipt import Compiled
 WARM_STEPS, MOST_WARM_STEPS = 10, 200
 WARM_S = 4.0
 """Seconds of warm-up after which LEAST_WARM steps are enough: what takes so long is no matter of caches any more."""
-LEAST_WARM = 4
+LEAST_WARM = 4  # steps of a warm-up; proposed: the first compile and fill caches; step times of slow programs
 WARM_BAND = 0.15
 """Halves of the last WARM_STEPS steps agree within it: the arm is warm."""
 LEVEL_S = 2.0
 """Seconds that an arm which has made fewer steps than others may take to catch up with them."""
 TOO_SHORT = "the program is too short: it ended while it was still warming up"
-MOST_RESTARTS = 20
+MOST_RESTARTS = 20  # of one side; proposed: more starts than steps are no measurement; counts on short programs
 AT_ONCE = nullcontext()
 """No arm waits for its turn."""
 
@@ -235,8 +235,8 @@ class Side:
 
     @property
     def compiled(self) -> Compiled | None:
-        """What torch.compile made; None where it was not used. Recompiled: the most graphs that any one process made
-        after its first block."""
+        """Graphs and breaks of torch.compile; None where it was not used. Recompiled: the most graphs that any one
+        process made after its first block."""
         return Compiled(*self._graphs, recompiled=self._recompiled) if self._graphs is not None else None
 
     @property
@@ -293,7 +293,7 @@ def level(sides: Sequence[Side]) -> None:
 
 
 def end(sides: Sequence[Side], how: Callable[[Side], None] = Side.end) -> None:
-    """All at once: an interpreter with torch in it takes seconds to go."""
+    """End all at once: an interpreter with torch in it takes seconds to go."""
     with ThreadPoolExecutor(max(1, len(sides))) as pool:
         for ended in [pool.submit(how, side) for side in sides]:
             ended.result()

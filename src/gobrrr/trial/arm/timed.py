@@ -109,8 +109,8 @@ class Inside:
         return told | self._gauge.end()
 
     def _put_aside(self, ns: int) -> None:
-        """What comes once is no part of a step; what another thread does beside it never was. Where a device works
-        meanwhile nobody knows how much of it the step would have waited for: it stays in."""
+        """Take work that comes once out of the step; work of another thread beside it was never in. Where a device
+        works meanwhile nobody knows how much of it the step would have waited for: it stays in."""
         if threading.get_ident() != self._thread or cuda_in_use() is not None:
             return
         self._side.put_aside(ns)

@@ -62,7 +62,7 @@ def promised(ranked: Sequence[Candidate], step_ns: float, clash: Callable[[str, 
 
 
 def _by_hope(rivals: Sequence[Candidate]) -> list[Candidate]:
-    """Of remedies for one cause that first which may bring most: alone a GPT's bf16 pays for fresh pages at its casts,
+    """Order remedies for one cause by the most they may bring: alone a GPT's bf16 pays for fresh pages at its casts,
     and promised 104 ms where bf16 inside of products alone did 123; beside malloc's thresholds it made the step 2.3
     times as fast, the other one 2.0."""
     return sorted(rivals, key=lambda each: -each.predicted.ceiling_ns)
@@ -118,9 +118,9 @@ def is_slow_pair(stack: Stack) -> bool:
 
 
 def side_by_side(openers: Sequence[Stack], known: Mapping[str, Candidate], step_ns: float) -> list[Stack]:
-    """Those that start beside each other: with what promises most no compiling that it would have to wait for, where
-    none is called for by it (minutes went by until compile was ready, beside dropout masks that promised 1.3). What
-    a rehearsal has shown to gain comes before it: a fused update of 1.1 was left open beside it and then lost."""
+    """Return those that start beside each other: with what promises most no compiling that it would have to wait for,
+    where none is called for by it (minutes went by until compile was ready, beside dropout masks that promised 1.3).
+    What a rehearsal has shown to gain comes before it: a fused update of 1.1 was left open beside it and then lost."""
     calls = any(set(openers[0]) <= set(pair) for pair in PAIRS if SLOWEST in pair)
     quick = [stack for stack in openers if SLOWEST not in stack]
     sure = [stack for stack in quick if is_sure([known[name] for name in stack], step_ns)]

@@ -93,7 +93,7 @@ class Guarding:
             late.cancel()
 
     def judged(self, stack: Stack, milder: Stack = ()) -> Guarded:
-        """What the numbers of a stack are; unverified where the program could not be watched. `milder`, which may be
+        """Judge the numbers of a combination; unverified where the program could not be watched. `milder`, which may be
         asked for next, is watched at once where a core has nothing else to do: a check of its own takes a minute."""
         pixels = tuple(name for name in stack if name in self._consented)
         if not pixels:
@@ -172,8 +172,8 @@ class Guarding:
             return Guarded(reasons=(f"the program could not be watched: {error.reason}",))
 
     def _with_kept(self, found: Guarded, kept: Stack, plain: Watched) -> Guarded:
-        """What keeps the precision of a stack that lowers it answers for itself, as strictly as ever: within what
-        bfloat16 explains it could shift a loss by a twentieth, or stop an average of the weights."""
+        """Judge remedies that keep the precision, in a combination that lowers it, by themselves, as strictly as ever:
+        within what bfloat16 explains they could shift a loss by a twentieth, or stop an average of the weights."""
         if not kept or found.verdict != "bounded":  # else it was green without any allowance
             return found
         strictly = self._judged(kept, plain, ())
@@ -182,8 +182,8 @@ class Guarding:
     def _with_references(
         self, changed: Watched, true: Watched | None, baseline: Observation, candidate: Observation
     ) -> Judged:
-        """What lowers the precision on some chips keeps it on others: so it is judged first as if it did not. `true`:
-        null where its data are others than the baseline's, and no tensor can be compared."""
+        """Judge remedies that lower the precision first as if they did not: on some chips they keep it. `true`: null
+        where its data are others than the baseline's, and no tensor can be compared."""
         stack = changed.stack
         precision = next((remedy.precision for name in stack if (remedy := registry.remedy(name)).precision), "")
         plain = partial(
@@ -304,8 +304,9 @@ class Guarding:
 
 
 def _keeps_precision(stack: Stack) -> Stack:
-    """Of a stack that lowers the precision what does not. Nothing that changes the order of samples, which tells of
-    itself, nor what compiles: in another precision that would be compiled anew, for a minute on two cores."""
+    """Return the remedies that keep the precision, of a combination that lowers it. None that changes the order of
+    samples, which is judged by itself, nor one that compiles: in another precision it would be compiled anew, for a
+    minute on two cores."""
     lowers = any(registry.remedy(name).precision for name in stack)
     kept = [n for n in stack if not (registry.remedy(n).precision or draws_otherwise((n,)) or compiles((n,)))]
     return tuple(kept) if lowers else ()

@@ -41,8 +41,8 @@ CODES = ("BRR401", "BRR402", "BRR403", "BRR405", "BRR406", "BRR407")
 WORTH = 0.1
 """Share of the step that must be there to gain: of less the race looks at what the model advises, among all else."""
 SHARE, MOST_SHARE = 0.3, 0.6
-"""Of a tuning's time, what the search may take: race, guard and confirmation come after it. More where the wait for the
-loader is more of the step than that: then the race has little left to gain."""
+"""Shares of a tuning's time that the search may take, usually and at most: race, guard and confirmation come after it.
+More than usual where the wait for the loader is a larger share of the step: then the race has little left to gain."""
 FEWEST, MOST, PRECISE = 4, 8, 0.02
 """Sweeps of a look, and the standard error (1.4 % of it the processes' own) below which it ends."""
 
@@ -71,10 +71,10 @@ class Settled(Protocol):
 
     @property
     def options(self) -> Options:
-        """With which remedies are applied."""
+        """Options with which remedies are applied."""
 
     def give(self, options: Options) -> None:
-        """With which they are applied in what starts from now on."""
+        """Set the options of remedies for arms that start from now on."""
 
     def held(self, stack: Stack) -> int:
         """Bytes that an arm and its workers hold now, what they share counted once."""
@@ -85,7 +85,7 @@ class Family(NamedTuple):
 
     search: LoaderSearch
     one: str = ONE
-    """Name for a single worker; MANY where the user leaves ONE out."""
+    """Remedy that sets a single worker; MANY where the user leaves ONE out."""
     guests: tuple[str, ...] = ()
     """Remedies that are candidates for the search's sake alone."""
     advised: bool = True
@@ -111,8 +111,8 @@ class Family(NamedTuple):
 
 
 def family(report: Report, names: Collection[str], allowed: Callable[[str], bool]) -> Family | None:
-    """Where a finding says that workers may help, and the user allows for them. `names`: the race's candidates.
-    `allowed`: whether the user lets a remedy be tried."""
+    """Return the family where a finding says that workers may help, and the user allows for them; else None. `names`:
+    the race's candidates. `allowed`: whether the user lets a remedy be tried."""
     advised = most_said(report, CODES, WORKERS)
     worth = max((finding.saving.ceiling_ns for finding in report.findings if finding.code in CODES), default=0.0)
     if advised is None or not allowed(MANY) or worth < WORTH * report.step.plain_wall_ns:
@@ -132,7 +132,7 @@ def family(report: Report, names: Collection[str], allowed: Callable[[str], bool
 
 
 def most_workers(report: Report, now: Setting) -> int:
-    """That are worth a look: by the cores of this machine, and what the model advises."""
+    """Return the most workers that are worth a look: by the cores of this machine, and what the model advises."""
     from gobrrr.capture.steps import run_queue
 
     return max(loader_model.enough(float(run_queue.cores()), now.workers), int(most_said(report, CODES, WORKERS) or 0))

@@ -19,13 +19,13 @@ from typing import NamedTuple
 
 from gobrrr.ledger.loading.loader_model import ALIKE, PREFETCH
 
-MOST_TRIALS = 8
+MOST_TRIALS = 8  # settings of a search: docs/decisions/0019-the-loader-model.md
 MOST_AHEAD = 8
 """Batches that a worker holds ready at most."""
 LADDER = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 """Numbers of workers: of many a neighbour that can be told from it."""
 UP = 1.5
-"""Times the workers that more of them are at least: of 3 % with each doubling a single one brings less than ALIKE."""
+"""Least factor to a higher number of workers: of 3 % with each doubling a single one brings less than ALIKE."""
 
 
 class Setting(NamedTuple):
@@ -134,8 +134,8 @@ class LoaderSearch:
         return True
 
     def _front(self, among: dict[Setting, float]) -> Setting:
-        """Of those and what the user set, as good as the best of them within ALIKE, the fewest workers, then the least
-        else."""
+        """Return the setting with the fewest workers, then the least else, among those and the user's own that are as
+        good as the best within ALIKE."""
         fitting = {self.now: 0.0} | among
         enough = max(fitting.values()) - ALIKE
         return min(each for each, mean in fitting.items() if mean >= enough)

@@ -55,7 +55,7 @@ def measure(
 
 
 def _started_ahead(sides: tuple[Side, Side], pool: ThreadPoolExecutor, pairs: int) -> float:
-    """Of both, the first process and those of later rounds; the seconds that it took."""
+    """Start so many processes of both ahead, for the first round and later ones; return the seconds that it took."""
     began = time.monotonic()
     for started in [pool.submit(side.start_ahead) for _ in range(pairs) for side in sides]:
         started.result()

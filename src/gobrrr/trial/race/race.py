@@ -22,13 +22,13 @@ FILLS = 3.0
 """Starts that must be left for another to take the place of one that failed: its own, and as much again for the sweeps
 of those that wait for it, twice. And it gets a third of what is left to come up: they are lost where none is."""
 AGAIN = 1.5
-"""Times a start that must be left where the program as it is has to be started too: a start is cut at 70 % of it."""
+"""Starts that must be left where the program as it is has to be started too: a start is cut at 70 % of the time."""
 ANEW = 0.5
 """Least length of a block in which arms are started anew, as a share of the plain program's start."""
 CACHED = 2.0
-"""Times the plain program's start that a later start takes at most, compiled code being kept (BERT: 45 s at first, then
-15 to 21, plain 10; GPT-2 with AMX 25, plain 15: at three times that a compiled stack of 2.6 was thought to take longer
-than the 282 s that were left, and one of 2.2 was confirmed)."""
+"""Longest later start over the plain program's, compiled code being kept (BERT: 45 s at first, then 15 to 21, plain 10;
+GPT-2 with AMX 25, plain 15: at three times that a compiled combination of 2.6 was thought to take longer than the 282 s
+that were left, and one of 2.2 was confirmed)."""
 
 
 class Arms(Protocol):
@@ -64,8 +64,8 @@ class Listener:
 
 
 class Pace(NamedTuple):
-    """What processes of a stack take that are started later: seconds of the slowest start, ns of the slowest step, and
-    times its steps that a block lasts by the clock, since what lies between steps (an evaluation) is not the step's."""
+    """Pace of later processes of a combination: seconds of the slowest start, ns of the slowest step, and a block's
+    time by the clock over that of its steps, since time between steps (an evaluation) is not the step's."""
 
     start_s: float
     step_ns: float

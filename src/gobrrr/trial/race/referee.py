@@ -32,9 +32,9 @@ from gobrrr.trial.statistics.objective import TIME, Objective
 from gobrrr.trial.statistics.paired import FEWEST_ROUNDS
 from gobrrr.trial.statistics.rounds import Rounds
 
-TRIAL_SECONDS = 90.0
+TRIAL_SECONDS = 90.0  # seconds of a trial, as in docs/decisions/0013-the-process-is-the-unit.md
 HELD = 3.0
-"""Times what an arm held that a watched one may need, for those that are watched beside each other."""
+"""Memory that a watched arm may need over what an arm held, for those that are watched beside each other."""
 WATCHED_COPIES = 2
 """Copies of the program that a watched run may take of a device: it keeps tensors of each step to look at them."""
 

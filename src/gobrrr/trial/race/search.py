@@ -1,4 +1,4 @@
-"""Who races whom next, and what may be kept: first looks, the winners as one stack, what else helps on top of it.
+"""Heats of a race, and remedies that may be kept: first looks, the winners as one combination, then more on top of it.
 Pure; knows no clock, and claims nothing: what it keeps is confirmed in processes of its own.
 
     race = Race(candidates, step_ns)
@@ -49,21 +49,21 @@ class Race:
     shown: dict[Stack, float] = field(default_factory=dict)
     """Mean log ratio over the program as it is, of stacks that were shown to be faster."""
     leaning: dict[Stack, float] = field(default_factory=dict)
-    """The same of those that may be."""
+    """The same of those that may be faster."""
     likely: dict[Stack, bool] = field(default_factory=dict)
-    """Of those, the ones that are taken along unproven; whether they lean so far that others may wait."""
+    """Combinations of `leaning` that are taken along unproven; whether they lean so far that others may wait."""
     times: dict[Stack, float] = field(default_factory=dict)
     """Mean log ratio of time of those that were looked at: it breaks ties where another figure is compared."""
     refused: set[str] = field(default_factory=set)
-    """Failed, or guilty of other numbers."""
+    """Remedies that failed, or are guilty of other numbers."""
     _looked: set[tuple[Stack, Stack]] = field(default_factory=set)
     _withdrawn: set[str] = field(default_factory=set)
     _brief: set[Stack] = field(default_factory=set)
-    """Had fewer sweeps, since others waited."""
+    """Combinations that had fewer sweeps, since others waited."""
     _whole: Stack = ()
     """All that is promised."""
     _first: tuple[Stack, ...] = ()
-    """That, and beside it the same without what is doubted, and with a rival where there is room."""
+    """`_whole`, and beside it the same without what is doubted, and with a rival where there is room."""
     _wholes: set[Stack] = field(default_factory=set)
     """All of these that there were: that one is faster does not say that each of its parts is."""
     _costly: set[str] = field(default_factory=set)
@@ -123,9 +123,9 @@ class Race:
         return self._heat(self.leader, on_top[:places]) if self.leader and on_top else None
 
     def fill(self, heat: Heat, failed: Mapping[Stack, str], fits: Callable[[Stack], bool]) -> list[Stack]:
-        """Who takes the places of those that could not start (`failed`, with why), beside those that could: of a BERT
-        three of four never took hold, and no time was left for what brings 1.4. Nothing that compiles: the others would
-        have to wait for it."""
+        """Return those that take the places of arms that could not start (`failed`, with why), beside those that could:
+        of a BERT three of four never took hold, and no time was left for what brings 1.4. Nothing that compiles: the
+        others would have to wait for it."""
         if heat.reference or not set(heat.live) - set(failed):
             return []
         for stack, why in failed.items():
@@ -175,8 +175,8 @@ class Race:
             self._climb(heat, broken)
 
     def settle(self, reference: Stack, stack: Stack, said: str, mean: float, time: float = 0.0, why: str = "") -> None:
-        """What is known of a stack: faster, slower, equivalent, inconclusive or failed, and why that; of a peak that is
-        equivalent it may be what is highest once others have cut what is highest now."""
+        """Take the verdict on a combination: faster, slower, equivalent, inconclusive or failed (`why`). One whose peak
+        is equivalent leans all the same: it may cut what is highest once others have cut what is highest now."""
         self._looked.add((reference, stack))
         if reference:
             return
@@ -236,8 +236,9 @@ class Race:
         return tuple(found)
 
     def best(self) -> Stack:
-        """What is to be guarded and confirmed; empty where nothing seems to help. Where the time ended before what was
-        shown was put together, what very likely helps too comes with it, if it is no riskier: all of it is measured."""
+        """Return what is to be guarded and confirmed; empty where nothing seems to help. Where the time ended before
+        what was shown was put together, what very likely helps too comes with it, if no riskier: all of it is
+        measured."""
         if self.front():
             return self.leader if self._joined else self._with_likely(self.union())
         return self._with_likely(self._best_of(far)) if (far := self.far()) else self.instead()
@@ -279,7 +280,8 @@ class Race:
         return tuple(name for name in stack if name != self._riskiest(stack))
 
     def _riskiest(self, stack: Stack) -> str:
-        """Of those that are as risky, what takes hold with another alone before that one, then what brings least."""
+        """Return the riskiest remedy; of equals one that takes hold only with another, then the one that brings
+        least."""
         return max(
             stack, key=lambda name: (self._by_name[name].risk, NEEDS.get(name) in stack,
                                      -self.shown.get((name,), 0.0), -self._by_name[name].predicted.expected_ns),
@@ -338,8 +340,8 @@ class Race:
         return self._behind_whole(at_once, [c for c in ranked if c.name not in late])
 
     def _behind_whole(self, at_once: list[Stack], open_: Sequence[Candidate]) -> list[Stack]:
-        """What is promised together, made anew without what was refused or costs, before all else, beside it the same
-        without what is doubted. Once it is shown to be faster a pair that compiles is tried with what it goes with
+        """Put what is promised together, made anew without what was refused or costs, before all else, beside it the
+        same without what is doubted. Once it is shown to be faster a pair that compiles is tried with what it goes with
         of it, before its parts are alone."""
         promising = [] if self.objective.is_peak else [c for c in open_ if c.name not in self._costly]
         if ((), self._whole) not in self._looked or set(self._whole) & (self.refused | self._costly):

@@ -44,14 +44,15 @@ UNCOUNTED = "no DataLoader gave its steps samples that could be counted: all are
 NO_TIME = "there was no time left to try and to prove it"
 UNCHECKED = "the minutes were spent while its numbers were checked"
 MARGIN = 1.4
-"""Times what checking and confirming is thought to take beside strangers' load: what is not confirmed is lost."""
+"""Time kept for checking and confirming over what they are thought to take, as other processes may slow them: what is
+not confirmed is lost."""
 RISKY = 2
 """Risk from which on the guard may well be red, so that there must be time for a second one: an encoder's bf16 beside
 bucketing was refused, after a heat of two minutes for what compiles, and one round of three was made of the rest."""
 SHORTER = 0.8
-"""Times the proof of a stack that another's takes at most to be proven instead of it, where it is about as fast."""
+"""Longest proof, over that of a combination, of another that is proven instead of it, where it is about as fast."""
 HURRY = 3.0
-"""Times what a check took that must be left, for the next one to ask for one remedy less only: a check more, and rounds
+"""Checks that must fit in what is left for the next one to leave out one remedy only: a check more, and rounds
 (of GPT with two lower precisions two checks took 3.5 of 6 minutes, and nothing was confirmed)."""
 LEAST_HEATS = 2
 """Heats of a race that can find something: the candidates, and the winners together. Their blocks take about as long as
@@ -228,9 +229,9 @@ class Tuning:
         return runs * (start + watched * WATCHED * slack * step_ns / 1e9)
 
     def _affordable(self, stack: Stack) -> Stack:
-        """What is to be confirmed: of the stack, and those that were shown to be faster or lean far, the best for which
-        there is time, the one that takes least where there is time for none; of those that are about as fast as the
-        stack, and no riskier, one that takes much less."""
+        """Return what is to be confirmed: of the stack, and those that were shown to be faster or lean far, the best
+        for which there is time, the one that takes least where there is time for none; of those that are about as fast
+        as the stack, and no riskier, one that takes much less."""
         known = self.race.far() | self.race.shown
         hopes = {each: mean for each, mean in known.items() if each != stack and not set(each) & self.race.refused}
         proofs = {each: self._proof(each, margin=1.0) for each in (stack, *sorted(hopes, key=lambda e: -hopes[e]))}
@@ -247,8 +248,8 @@ class Tuning:
         return found
 
     def take_over(self) -> str:
-        """What an earlier tuning settled of the first looks is not measured again; all else is, and what it did for
-        another objective. Says so in words."""
+        """Take over the first looks that an earlier tuning settled; all else is measured again, and what it did for
+        another objective. Say so in words."""
         found = [result for result in self._journal.read() 
                  if result.purpose == "add" and not result.onto and not result.options]  # fmt: skip
         looks = [result for result in found if result.objective == self._objective.name]
@@ -336,7 +337,7 @@ class Tuning:
         )  # fmt: skip
 
     def _loaders_brought(self, final: TrialResult | None) -> Speedup | None:
-        """What the loader remedies that were kept bring: confirmed where nothing else was kept, else in the race."""
+        """Return the speedup of the loader remedies kept: confirmed if nothing else was kept, else in the race."""
         kept = [name for name in self.kept if name in headspace.LOADERS]
         if not kept or final is None or set(kept) == set(self.kept):
             return final.speedup if kept and final else None

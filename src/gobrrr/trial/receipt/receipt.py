@@ -62,8 +62,8 @@ class StartUp(msgspec.Struct, frozen=True):
 
 
 class Compiled(msgspec.Struct, frozen=True):
-    """What torch.compile made of the candidate: graphs, distinct graph breaks, and graphs made anew while it was
-    measured, after the warm-up."""
+    """Graphs of torch.compile in the candidate, distinct graph breaks, and graphs made anew while it was measured,
+    after the warm-up."""
 
     graphs: int
     graph_breaks: int
@@ -71,7 +71,7 @@ class Compiled(msgspec.Struct, frozen=True):
 
 
 class Figure(msgspec.Struct, frozen=True):
-    """With its interval."""
+    """Figure with its interval."""
 
     value: float
     low: float
@@ -104,7 +104,7 @@ class TrialResult(msgspec.Struct, frozen=True, kw_only=True):
     objective: str = "time"
     """Measure that is compared: time, memory or throughput."""
     options: dict[str, dict[str, int]] = {}
-    """With which its remedies were applied, where several settings of them were tried: of a loader."""
+    """Options with which its remedies were applied, where several settings of them were tried: of a loader."""
     purpose: str = "add"
     """add (in the race), guard (its numbers were not those of the program) or final."""
     verdict: str
@@ -129,8 +129,8 @@ class TrialResult(msgspec.Struct, frozen=True, kw_only=True):
     peak_bytes: tuple[int | None, int | None] = (None, None)
     """Peak resident bytes of the two arms, from their starts on."""
     step_peak_bytes: tuple[int | None, int | None] = (None, None)
-    """Of the two arms what their blocks' steps held at most, the median, where that is the objective: of the device's
-    tensors, or resident."""
+    """Median peak in bytes of the blocks' steps of the two arms, where that is the objective: of the device's tensors,
+    or resident."""
     samples: Samples = Samples()
     seconds: float = 0.0
     """Seconds that the trial took; of a heat its share."""
@@ -191,12 +191,12 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float | None = None
     """Wall time of the tuning, its diagnosis in it; null in receipts of before this was kept."""
     loop: str = ""
-    """Whose, in a word: recording.steps.LoopSteps.word."""
+    """Loop whose steps were measured, in a word: recording.model.steps.LoopSteps.word."""
     headspace: Headspace | None = None
     """Where the program waits for its loader; null in receipts of before this was measured."""
     notes: tuple[str, ...] = ()
     mark: str = ""
-    """Says that this user wrote it on this machine, and that nobody changed it since; see trial.mark."""
+    """Mark that this user wrote it on this machine and nobody changed it since; see trial.sandbox.signature."""
 
 
 def is_of(trial: TrialResult, kept: Collection[str], options: Mapping[str, Mapping[str, int]]) -> bool:

@@ -19,10 +19,10 @@ else:
     import tomli as tomllib
 
 SCHEMA = "gobrrr.recipe/1"
-MAX_BYTES = 64 << 10
+MAX_BYTES = 64 << 10  # of a recipe's file; proposed: far above any that tune writes; the largest one written
 MAX_LINE = 1024
 """Characters. The reader of TOML takes time with the square of a dotted key: a second for a whole file of such."""
-MAX_REMEDIES = 64
+MAX_REMEDIES = 64  # of one recipe; proposed: far above any that tune keeps; the number of remedies there are
 HINT = "gobrrr tune writes a recipe.toml; `gobrrr remedies` lists what may stand in one"
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,63}(\.[a-z][a-z0-9_]{0,63})?")
 _WORD = re.compile(r"[A-Za-z0-9_-]+")
@@ -77,7 +77,7 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def options(self) -> dict[str, dict[str, int]]:
-        """Return the options of each remedy that has some, if whole numbers: no remedy takes others."""
+        """Return the options of each remedy that are whole numbers, where it has some: no remedy takes others."""
         found = {each.name: {k: v for k, v in each.options.items() if type(v) is int} for each in self.remedies}
         return {name: options for name, options in found.items() if options}
 

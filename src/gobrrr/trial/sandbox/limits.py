@@ -40,7 +40,7 @@ _READ_BYTES, _MOST_BYTES = 64 << 10, 4 << 20
 
 
 class Limits(NamedTuple):
-    """Places the user allows beside the default, and for caches that do not exist yet; default: the arm's folder."""
+    """Places the user allows beside the default; folder for caches that do not exist yet (default: in the arm's)."""
 
     allowed: tuple[Path, ...] = ()
     unprotected: bool = False
@@ -59,7 +59,7 @@ class Start(NamedTuple):
 
 
 def protection(source: Path, limits: Limits) -> str:
-    """Return the means that keeps an arm from writing elsewhere: one of kernel's, PYTHON or UNPROTECTED."""
+    """Return the means that keep an arm from writing elsewhere: one of landlock.py's, PYTHON or UNPROTECTED."""
     if limits.unprotected:
         return UNPROTECTED
     if source.resolve().is_relative_to(SHARED_MEMORY):
@@ -87,7 +87,7 @@ def told(source: Path, limits: Limits) -> str:
 def start(
     command: Sequence[str], env: Mapping[str, str], folder: Path, source: Path, limits: Limits = AT_HOME
 ) -> Start:
-    """Of an arm in `folder` that is there; `source` is the user's own. Leaves WRITABLE and PROTECTION in the folder."""
+    """Return the Start of an arm in `folder`, which exists; `source`: the user's. Leaves WRITABLE, PROTECTION in it."""
     found, given = protection(source, limits), dict(env)
     temporary, scratch = _temporary(source, given)
     caches = _caches(limits.caches or folder / "caches", given, source)
@@ -123,8 +123,8 @@ def last_lines(folder: Path, count: int) -> list[str]:
 
 
 def last_words(folder: Path) -> str:
-    """Of a program that failed: the error of its last traceback, whose message may have lines of its own after that;
-    else the last line that it wrote to stderr; at most 200 characters."""
+    """Return the error of a failed program's last traceback, whose message may have lines of its own after that; else
+    the last line that it wrote to stderr; at most 200 characters."""
     lines = last_lines(folder, _READ_BYTES)
     begins = [number for number, line in enumerate(lines) if line.startswith("Traceback (")]
     errors = [line for line in lines[begins[-1] + 1 :] if line and not line[0].isspace()] if begins else []

@@ -1,4 +1,4 @@
-"""What this user's gobrrr has written on this machine, told from what somebody else has: by a keyed mark.
+"""Keyed mark that tells what this user's gobrrr has written on this machine from what somebody else has.
 
 The key lies in the user's cache folder, is drawn once and never leaves it. A mark binds bytes to their kind, the user
 and the machine's name; whoever changes a byte, or brings a file from elsewhere, has no mark that holds.
@@ -15,7 +15,7 @@ from pathlib import Path
 from gobrrr.system import cache_folder
 
 KEY = "mark.key"
-NUM_BYTES = 32
+NUM_BYTES = 32  # of the key: as long as what SHA-256 gives, the least that RFC 2104 advises
 
 
 def of(data: bytes, kind: str) -> str:

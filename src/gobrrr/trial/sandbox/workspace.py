@@ -143,7 +143,7 @@ def as_theirs(text: str, source: Path, folder: Path) -> str:
 
 
 def _top(source: Path) -> Path:
-    """What the folder of a Workspace stands for: the last of the folders above that it has."""
+    """Return the folder that a Workspace's folder stands for: the last of the folders above that it has."""
     return [source, *source.parents][: LEVELS + 1][-1]
 
 

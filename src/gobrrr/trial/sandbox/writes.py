@@ -1,7 +1,7 @@
-"""What Python itself tells of an arm's writes: links are copied before they are written to, what lies outside refused.
+"""Writes of an arm that Python itself tells of: links are copied before they are written to, writes outside refused.
 
 Python's audit events tell of every file that is opened, renamed or removed, before it happens, and name it: so a
-refusal has a path and a reason. The kernel (`trial.kernel`) is what nobody gets round; where it cannot be had, other
+refusal has a path and a reason. The kernel (landlock.py) is what nobody gets round; where it cannot be had, other
 programs and databases are refused as a whole, since nothing tells what they write to.
 """
 
@@ -19,11 +19,11 @@ from gobrrr.guard.watch.effects import opens_for_writing
 from gobrrr.trial.sandbox.workspace import MOST_COPIED_BYTES, WORK, mirror_of
 
 FIRST = "gobrrr.trial.sandbox.writes:keep_out"
-"""As a Config calls it."""
+"""Name of `keep_out` in a Config."""
 WRITABLE, PROTECTION = "writable", "protection"
 """Files of an arm's folder: the paths that it may write below, with NUL between them, and who keeps it from others."""
 PYTHON, UNPROTECTED = "Python's own calls", "unprotected"
-"""Who keeps it, where the kernel does not; and what the user chose with `--unprotected`."""
+"""Protection where the kernel gives none; and the user's choice with `--unprotected`."""
 REFUSED = "refused"
 """File of an arm's folder: paths that it was kept from, one a line."""
 SHARED_MEMORY = "/dev/shm"

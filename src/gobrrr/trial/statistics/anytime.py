@@ -27,7 +27,7 @@ PRIOR = 25.0
 width (of two arms 5.8 deviations after 3 sweeps, 2.6 after 5, 1.3 after 10 at 5 %; of five arms 2.7 after 3, 1.8 after
 5), never its error."""
 POOLED = 0.8
-"""Of the error, the share of the interval that counts on the noise of all arms, which is the narrower one at first. The
+"""Share of the error for the interval that counts on the noise of all arms, which is the narrower one at first. The
 rest is that of the pair by itself, the narrower where another arm is far noisier: batches cut to their longest row,
 with steps of 30 to 60 ms, gave the arms beside them intervals from 0.1 to 5.6."""
 FEWEST = 3
@@ -50,8 +50,8 @@ class Interval(NamedTuple):
 def interval(
     sweeps: Sequence[Mapping[Arm, float]], slow: Arm, fast: Arm, level: float = LEVEL, process_sd: float = PROCESS_SD
 ) -> Interval:
-    """Of the log time of `slow` over that of `fast`, over all moments at 1 - level. Infinite for fewer than FEWEST
-    sweeps of both."""
+    """Return the interval of the log time of `slow` over that of `fast`, at 1 - level over all moments. Infinite for
+    fewer than FEWEST sweeps of both."""
     both = [sweep for sweep in sweeps if slow in sweep and fast in sweep]
     if len(both) < 2:
         mean = both[0][slow] - both[0][fast] if both else 0.0

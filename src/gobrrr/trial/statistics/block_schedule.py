@@ -26,12 +26,12 @@ EDGE_SHARE = 0.01
 """Share of a block that waking an arm and telling it to go may take."""
 SHORTEST_NS = 50e6
 """A block covers what the scheduler of the system does in a few of its turns."""
-PILOT = 4
+PILOT = 4  # quadruples before the plan; proposed: enough to guess their scatter; plans after 3 and 6 compared
 LOOKS = (0.5, 0.75, 1.0)
 EFFECT = 0.02
 """Smallest log ratio that a comparison's length is planned for: what is less hardly matters."""
 OVERRUN = 3.0
-"""Times its seconds that a comparison may take where those are too few for any verdict: time for nothing otherwise."""
+"""Longest comparison over its seconds, where those are too few for any verdict: time for nothing otherwise."""
 MOST = 60
 """Quadruples at most, where the time allows them."""
 

@@ -42,14 +42,14 @@ class Objective:
     better: str = "faster"
     worse: str = "slower"
     process_sd: float = PROCESS_SD
-    """By which a process's log figure is off from its next start's."""
+    """Deviation of a process's log figure from its next start's."""
     band: float = PROCESS_BAND
     """Arms within it are equivalent."""
     worth: float = 0.0
     """Log ratio that a gain must surely be above; what is less than it apart is a tie."""
     is_peak: bool = False
-    """Of a peak only what is highest shows: what lies below it shows once that is gone, so that a remedy that changes
-    nothing by itself is tried on top of others. And nobody predicts it: all that exclude each other are looked at."""
+    """Whether it is a peak: only what is highest shows, the rest once that is gone. So a remedy that changes nothing by
+    itself is tried on top of others. And nobody predicts it: all that exclude each other are looked at."""
 
     def verdict(self, low: float, high: float) -> str:
         """Say what an interval of log ratios, reference over contender, means."""

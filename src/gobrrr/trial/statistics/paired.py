@@ -1,4 +1,4 @@
-"""What paired blocks say: how much faster, how surely, and how much more would settle it. Pure, on any clock.
+"""Verdicts of paired blocks: how much faster, how surely, and how much more would settle it. Pure, on any clock.
 
 A quadruple of blocks, A B B A or B A A B, has a log ratio that is free of linear drift. Within one process quadruples
 are the unit (`compare`): far enough apart to be taken as independent. Two arms are processes of their own, and each
@@ -27,8 +27,8 @@ measured: 0.6 to 1.1 % of CPU time in three programs, 14 % in a fourth (benchmar
 PROCESS_BAND = 0.02
 """Two arms within 2 % of each other are equivalent: twice what one start may be off. A band of 1 % would take 22 starts
 of each arm, ((1.96 + 1.28) sqrt(2) PROCESS_SD / 0.01)^2, this one 6."""
-FEWEST_ROUNDS = 3
-RESAMPLES = 2000
+FEWEST_ROUNDS = 3  # rounds of a trial at least: docs/decisions/0013-the-process-is-the-unit.md
+RESAMPLES = 2000  # of a bootstrap; proposed: its own noise is small; how far seeds move an interval
 FEWEST = 6
 """Quadruples below which the sign test cannot reach 5 %: 2 / 2^6 = 3.1 %."""
 MEDIAN_LOSS = math.sqrt(math.pi / 2)
@@ -60,7 +60,7 @@ def quadruple(first: float, second: float, third: float, fourth: float) -> float
 
 
 def compare(logs: Sequence[float], level: float = LEVEL, band: float = BAND, seed: int = 0) -> Comparison:
-    """What quadruples' log ratios say at a level.
+    """Compare by quadruples' log ratios, at a level.
 
     Faster and slower need both the bootstrap interval and the sign test; equivalent needs the interval inside the band.
     """
@@ -107,7 +107,7 @@ def compare_rounds(
     rounds: Sequence[Sequence[float]], level: float = LEVEL, band: float = PROCESS_BAND, process_sd: float = PROCESS_SD,
     worth: float = 0.0,
 ) -> Comparison:  # fmt: skip
-    """What rounds say at a level; each is the quadruples' log ratios of a fresh pair of processes, two at least.
+    """Compare by rounds, at a level; each is the quadruples' log ratios of a fresh pair of processes, two at least.
 
     Three starts hardly tell how much starts differ, so that is taken to be `process_sd` at least; where the rounds
     differ by more, they alone say how much. Faster and slower: Student's interval lies beyond `worth`, which is zero
@@ -130,8 +130,9 @@ def compare_rounds(
 
 
 def standard_error(rounds: Sequence[npt.NDArray[np.float64]], process_sd: float) -> tuple[float, float]:
-    """Of the mean of rounds' medians, and its degrees of freedom: of the blocks where the processes' share is given
-    (Satterthwaite 1946), of the rounds where they differ by more. Infinite where no round has two quadruples."""
+    """Return the standard error of the mean of rounds' medians, and its degrees of freedom: of the blocks where the
+    processes' share is given (Satterthwaite 1946), of the rounds where they differ by more. Infinite where no round has
+    two quadruples."""
     num, quadruples = len(rounds), sum(map(len, rounds))
     if quadruples <= num:
         return math.inf, 1.0
@@ -143,7 +144,8 @@ def standard_error(rounds: Sequence[npt.NDArray[np.float64]], process_sd: float)
 
 
 def median_variance(values: npt.NDArray[np.float64]) -> float:
-    """Return the variance of a median of few values: bootstrap (Efron 1979), unbiased for two; repeatable."""
+    """Return the variance of the median of so few values, by the bootstrap (Efron 1979) times n / (n - 1), which takes
+    its bias away for two; 0 for fewer than two. The same values always give the same variance: draws are fixed."""
     num = len(values)
     if num < 2:
         return 0.0

@@ -25,12 +25,12 @@ from gobrrr.trial.statistics.block_schedule import EFFECT, LOOKS, OVERRUN, PILOT
 from gobrrr.trial.statistics.objective import TIME, Objective
 from gobrrr.trial.statistics.paired import FEWEST_ROUNDS, LEVEL, MEDIAN_LOSS, PROCESS_SD, Comparison
 
-MOST_ROUNDS = 12
+MOST_ROUNDS = 12  # of a trial: docs/decisions/0013-the-process-is-the-unit.md
 FEWEST_QUADRUPLES = 2
 """Below it a round says nothing of how quadruples scatter."""
-MOST_QUADRUPLES = 20
+MOST_QUADRUPLES = 20  # of a round; proposed: by then a new start tells more; trials with 10 and 40
 SHARE = 0.5
-"""Least share for its blocks of the time that a round's start takes: starts alone say nothing."""
+"""Least time of a round's blocks over that of its start, where it may overrun: starts alone say nothing."""
 
 SLACK = 0.85
 """Share of the seconds planned for the fewest rounds: a later one may take longer than the first."""
