@@ -116,7 +116,7 @@ class Arm:
         self.peak_bytes = 0
 
     def start(self, seconds: float = START_S) -> None:
-        """Until its first step has ended; then it stands still. Raises ArmError."""
+        """Run it until its first step has ended; then it stands still. Raises ArmError."""
         self._launch(self._timed)
         self.start_seconds = float(self._expect("ready", seconds).get("seconds", 0.0))
         self.pause()
@@ -319,7 +319,7 @@ class Arm:
         return False
 
     def _placed(self, message: protocol.Message) -> None:
-        """By the user's file, not the arm's copy of it."""
+        """Note the line by the user's file, not the arm's copy of it."""
         if line := message.get("line"):
             file = as_theirs(str(line["file"]), self._source, self._folder / WORK)
             place = f"{file.removeprefix(f'{self._source}/')}:{line['line']}"

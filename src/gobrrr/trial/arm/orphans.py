@@ -55,7 +55,7 @@ class Heirs:
                 helper.wait(WAIT_S)
 
     def _say(self, line: str) -> None:
-        """To the helper; one that is not there, or was ended, is started and hears of all that there are."""
+        """Tell the helper; one that is not there, or was ended, is started and hears of all that there are."""
         with contextlib.suppress(OSError):
             if self._helper is None or self._helper.poll() is not None:
                 if self._helper is not None and self._helper.stdin is not None:

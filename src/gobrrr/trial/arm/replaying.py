@@ -31,7 +31,7 @@ ROOM = 0.1
 DRAW_S = 5.0
 """After which no more are drawn than FEWEST: the other arms wait for this one's first step."""
 MOST_LOADERS = 8
-"""That batches are kept of. A program that makes a data set for each epoch would load in each of them."""
+"""Most loaders that batches are kept of. A program that makes a data set for each epoch would load in each of them."""
 DEEPEST = 6
 """Containers within each other that are looked through for tensors."""
 

@@ -39,7 +39,7 @@ class Candidate:
     reorders: bool = False
     """Samples or draws may come in another order with it: its guard takes a run more."""
     seen_ns: float = 0.0
-    """That a search before the race saw come of it, though it was not shown."""
+    """Saving in ns that a search before the race saw of it, though it was not shown."""
 
     @property
     def hope(self) -> tuple[float, float]:

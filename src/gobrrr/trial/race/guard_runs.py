@@ -207,7 +207,7 @@ class Guarding:
         return judged
 
     def _in_doubt(self, plain: Watched, baseline: Observation, candidate: Observation, judged: Judged) -> Guarded:
-        """With a second run of the baseline, and its other seeds. Raises ArmError."""
+        """Judge with a second run of the baseline, and its other seeds. Raises ArmError."""
         second, *others = _others(plain)
         self.together([second, *others])
         again = self._observe(second)

@@ -79,7 +79,7 @@ def _compared(found: Comparison, times: tuple[list[float], list[float]]) -> Comp
 
 
 def _warm_up(call: Callable[[], object], clock: Callable[[], int]) -> float:
-    """Until the last steps agree; the median of those after the warm-up, ns."""
+    """Run until the last steps agree; return the median of those after the warm-up, ns."""
     walls: list[int] = []
     while len(walls) < MOST_WARM_STEPS:
         for _ in range(WARM_STEPS):

@@ -54,7 +54,7 @@ class Program(NamedTuple):
     """Most that it holds of this machine's memory; 0 where not known."""
 
     options: registry.Options = registry.NO_OPTIONS
-    """With which remedies are applied to it."""
+    """Options with which remedies are applied to it."""
     consented: tuple[str, ...] = ()
     """Remedies that the user named."""
     between_ns: float = 0.0
@@ -154,11 +154,11 @@ class LiveReferee:
 
     @property
     def options(self) -> registry.Options:
-        """With which remedies are applied."""
+        """Options with which remedies are applied."""
         return self._program.options
 
     def give(self, options: registry.Options) -> None:
-        """With which they are applied in what starts from now on."""
+        """Set the options of remedies for arms that start from now on."""
         self._program = self._program._replace(options=options)
 
     def notes(self) -> list[str]:

@@ -157,7 +157,7 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     trials: tuple[TrialResult, ...] = ()
     kept: tuple[str, ...] = ()
     options: dict[str, dict[str, int]] = {}
-    """With which remedies were applied, of those that had some."""
+    """Options with which remedies were applied, of those that had some."""
     places: dict[str, tuple[str, ...]] = {}
     """Lines of the program ("train.py:12") at which remedies that were kept took hold, and left nothing as it was."""
     likely: tuple[str, ...] = ()

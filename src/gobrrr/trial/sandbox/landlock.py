@@ -28,8 +28,8 @@ OLDEST_ABI = 2
 
 _NR_CREATE, _NR_ADD, _NR_RESTRICT, _NR_MOUNT_SETATTR = 444, 445, 446, 442  # the same on all architectures of today
 _WRITE_FILE, _REMOVE_AND_MAKE, _REFER, _TRUNCATE = 1 << 1, 0b1_1111_1111 << 4, 1 << 13, 1 << 14
-"""Rights (linux/landlock.h); second: remove dir and file; make char, dir, regular, socket, fifo, block, symbolic
-link."""
+"""Rights of linux/landlock.h. _REMOVE_AND_MAKE: remove dir and file; make char, dir, regular, socket, fifo, block,
+symbolic link."""
 _NO_NEW_PRIVS, _NEW_USER, _NEW_MOUNTS = 38, 0x10000000, 0x00020000
 _BIND_ALL, _READ_ONLY, _RECURSIVE, _CWD = 0x1000 | 0x4000, 0x1, 0x8000, -100
 

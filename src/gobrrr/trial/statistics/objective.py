@@ -69,7 +69,7 @@ MEMORY = Objective(
     "memory", _peak, "smaller", "larger", BYTES_SD, WORTH_BYTES, -math.log(1 - WORTH_BYTES), is_peak=True
 )
 OBJECTIVES = {each.name: each for each in (TIME, MEMORY, THROUGHPUT)}
-"""By the word that a person types."""
+"""Objectives by the word that a person types."""
 BETTER = tuple(dict.fromkeys(each.better for each in OBJECTIVES.values()))
 """Verdicts that speak for a stack, of whatever objective."""
 SETTLED = (*BETTER, *dict.fromkeys(each.worse for each in OBJECTIVES.values()), "equivalent")
