@@ -17,6 +17,7 @@ from gobrrr.guard.verdicts.pictures import Near
 from gobrrr.guard.watch.witness import Witness
 
 NUM_SEEDS = 2
+"""Runs from other seeds; proposed: the fewest with a nearest and a farthest; verdicts with more would settle it."""
 
 
 def compare(

@@ -1,4 +1,4 @@
-"""What one run did, step by step, as plain data that can be kept and compared without torch."""
+"""Record of one run, step by step, as plain data that can be kept and compared without torch."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from gobrrr.guard.model.tensor_digest import Seen
 from gobrrr.guard.reference.watched_steps import TWIN_STEPS
 
 MAX_BYTES = 4 << 30
+"""Bytes of a file that is read; proposed: far more than any observation has; one refused would settle it."""
 
 
 class Pixels(msgspec.Struct, frozen=True):
@@ -31,7 +32,7 @@ class Given(msgspec.Struct, frozen=True):
 
 
 class Epoch(msgspec.Struct, frozen=True):
-    """What one loader gives in an epoch, whatever its order. What could not be had is null."""
+    """Samples that one loader gives in an epoch, whatever their order. Null: could not be had."""
 
     dataset: str
     batch_size: int | None
@@ -57,7 +58,7 @@ class Epoch(msgspec.Struct, frozen=True):
 
 
 class Data(msgspec.Struct, frozen=True):
-    """What a model was given: a digest of it all, one per sample, and how much it was."""
+    """Input of a model: a digest of it all, one per sample, and its number of elements."""
 
     digest: str
     rows: tuple[str, ...] = ()
@@ -86,13 +87,13 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
     calls: tuple[Call, ...] = ()
     losses: tuple[float, ...] = ()
-    """What backward() started from, scalars only, before any loss scaling."""
+    """Values that backward() started from, scalars only, before any loss scaling."""
     gradients: dict[str, Seen | None] | None = None
     updates: dict[str, Seen] | None = None
-    """What was added to each parameter up to the next use of a model; its digest is that of the parameter then."""
+    """Change of each parameter up to the next use of a model; its digest is that of the parameter then."""
     buffers: dict[str, Seen] | None = None
     states: dict[str, Seen] | None = None
-    """What the optimizers keep for each parameter, as the step leaves it."""
+    """State that the optimizers keep for each parameter, as the step leaves it."""
     hyperparameters: tuple[dict[str, str], ...] = ()
     whole: bool = True
     """Its tensors were looked at whole; else samples of each."""
@@ -116,12 +117,12 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     training: bool = True
     complete: bool = False
     remarks: tuple[str, ...] = ()
-    """What could not be observed, in words."""
+    """Remarks on what could not be observed."""
     epochs: tuple[Epoch, ...] = ()
     planned: int = TWIN_STEPS
     """Steps that were to be watched."""
     drawn: tuple[Given, ...] = ()
-    """What loaders handed out, in that order, where pixels were to be kept."""
+    """Batches in the order in which loaders gave them, where pixels were to be kept."""
     printed: dict[str, tuple[tuple[str, ...], ...]] | None = None
     """Numbers in the lines on stdout, line by line, by what stays of a line without them."""
     transformed: bool = False

@@ -16,12 +16,14 @@ import numpy as np
 import numpy.typing as npt
 
 BUCKETS = 512
+"""Sums of a sketch, 4 KiB; proposed: norms to 3 % (see above); wrong verdicts near a limit would settle it."""
 WHOLE = 1024
 """Elements up to which a tensor is kept whole: biases and norms of a BERT have 768, and of sums no element is known."""
 FEW, STRAY, FAINT, ROUNDED = 0.01, 8.0, 1e-4, 1e-3
-"""Of a tensor's elements, those that chance may move (none of less than a hundred); times the median difference that
-they are beyond (of normal ones that is five deviations); of the root mean square of the gradient, what theirs is at
-most (of normal ones 8 in 100,000 are; that of BERT's stray element was 8e-7); and of that, what rounding moves."""
+"""Share of a tensor's elements that chance may move (none of less than a hundred); multiple of the median difference
+that theirs exceed (five deviations of a normal distribution); largest gradient that they have, as a share of its root
+mean square (8 in 100,000 of normal ones have less; BERT's stray element had 8e-7); and share of that gradient that
+rounding moves it by."""
 EPS = {"float64": 2.0**-52, "float32": 2.0**-23, "bfloat16": 2.0**-7, "float16": 2.0**-10}
 """Spacing of numbers above 1."""
 
@@ -86,7 +88,7 @@ def distance_but_coins(a: Seen, b: Seen, gradients: tuple[Seen, Seen], most: flo
 
 
 def cosine(a: Seen, b: Seen) -> float:
-    """Of the angle between two, estimated from their sketches alone, so that of a tensor with itself it is 1.
+    """Return the cosine of the angle between two, estimated from their sketches alone: 1 of a tensor with itself.
 
     Zero where the shapes differ, one is nothing, or one holds more that is not finite.
     """

@@ -18,7 +18,7 @@ GREEN = VERDICTS[:3]
 
 
 class Check(msgspec.Struct, frozen=True):
-    """What one check says, and in half a sentence why."""
+    """Verdict of one check, and in half a sentence why."""
 
     name: str
     verdict: str
@@ -28,7 +28,7 @@ class Check(msgspec.Struct, frozen=True):
 
 
 class Guarded(msgspec.Struct, frozen=True):
-    """What the numerics guard says: one of VERDICTS, and why."""
+    """Verdict of the numerics guard: one of VERDICTS, and why."""
 
     verdict: str = "unverified"
     reasons: tuple[str, ...] = ()

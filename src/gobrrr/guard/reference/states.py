@@ -17,8 +17,9 @@ from gobrrr.guard.watch.digest import raw
 from gobrrr.guard.watch.randomness import Streams, restore, streams
 
 MOST_BYTES = 4 << 30
-"""Of all states of a program together; never more than a quarter of what the disk has left."""
+"""Bytes of all states of a program together; never more than a quarter of what the disk has left."""
 _ALIGNED = 64
+"""Bytes; proposed: an x86 cache line, a multiple of any element's size; timing reads on other chips would settle it."""
 Named = dict[str, Any]
 """Tensors and plain numbers by name."""
 

@@ -11,7 +11,7 @@ import random
 TWIN_STEPS, FEWEST_TWINS = 30, 12
 """Steps of a watched run, and of one whose steps are long."""
 TWIN_SECONDS = 6.0
-"""What those steps take the plain program, where it may make fewer: a guard watches four runs, in doubt seven,
+"""Seconds that those steps take the plain program, where it may make fewer: a guard watches four runs, in doubt seven,
 float64's twice as long, and five minutes must hold a race and a confirmation too."""
 MOST_ELEMENTS = 1_000_000_000
 """Looked at in whole steps of one run, all together: 7 s at the 7 ns that one takes."""
@@ -19,7 +19,7 @@ MOST_SEEN = 24_000
 """Tensors kept of whole steps of one run, 4 KiB each."""
 FEWEST = 4
 """Whole steps at least: the first, the last and two that are drawn."""
-_SEED = 1
+_SEED = 1  # draws the steps that are looked at whole, the same in all runs; any number will do
 
 
 def twin_steps(step_ns: float) -> int:

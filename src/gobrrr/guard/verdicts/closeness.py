@@ -28,7 +28,8 @@ AMPLIFIED = 8.0
 """Wider limits where rounding is amplified: in steps that begin from weights that differ already; and for the update of
 one tensor (all together keep to the plain limit), since Adam divides by gradients that are rounding."""
 STEPS = 4.0
-"""Times the root mean square of a tensor's update that the few elements may be off by: Adam's sign, turned, is two."""
+"""Most error of the few elements, as a multiple of the root mean square of their tensor's update: Adam's sign, turned,
+is two."""
 IMPLAUSIBLE = 0.03
 """A float32 baseline this far from float64 in its first outputs drew other numbers there: no reference. In a later step
 its own numbers say nothing any more."""
@@ -73,7 +74,7 @@ class Runs:
         labels of each kind, has 0.04 of the norm around it, and bf16, which errs there as in any step, leaves a
         direction of cosine 0.76. An optimizer takes a mean over steps."""
         self.begun = list(_beginnings(baseline, candidate))[: self.num]
-        """Of each step: how alike its beginning was, as in Step.begun."""
+        """For each step, how alike its beginning was, as in Step.begun."""
 
     @property
     def apart(self) -> bool:
@@ -266,7 +267,8 @@ class _Step:
         return Check(self.kind, "bounded" if self.runs.reference is None else "equivalent"), most
 
     def _error(self, name: str) -> float:
-        """Of an update without the few elements whose gradient is near Adam's epsilon, which are off by a step."""
+        """Return the error; in an update without the few elements whose gradient is near Adam's epsilon, which are off
+        by a step."""
         theirs, true = self.theirs[name], self.true[name]
         ours, reference = (run.get(name) for run in self._gradients)
         if ours is None or reference is None:
@@ -349,12 +351,12 @@ class _Step:
         return bool(self.naive) and self._is_gradient and error <= self._limit(name) * self.own[name]
 
     def _dip_norm(self, name: str) -> float:
-        """Of a gradient that dips in this step, where a lower precision is judged; else 0."""
+        """Return the norm for a gradient that dips in this step, where a lower precision is judged; else 0."""
         known = self.runs.dips if self.kind == "gradients" else {}
         return known.get((self.number, name, self.ours[name].shape), 0.0)
 
     def _own_choices(self, name: str) -> float:
-        """What the plain version, at that precision, is off in choices and counts, in its worst step: no rounding."""
+        """Return the plain version's error at that precision in choices and counts, in its worst step: no rounding."""
         noise = distance(self.ours[name], self.again[name]) if name in self.again else 0.0
         return max(noise, *(worst.of(name, self.ours[name])[1] for worst in self._worst))
 

@@ -21,7 +21,7 @@ def judge(
     naive: Observation | None = None, is_naive: bool = False, seeds: Sequence[Observation] = (), precision: str = "",
     order_may_change: bool = False, near: Near | None = None, regroups: bool = False,
 ) -> Guarded:  # fmt: skip
-    """What a candidate did to the numbers.
+    """Judge what a candidate did to the numbers.
 
     again: the baseline once more, the noise floor. reference: the same program in float64. naive: the program with
     nothing but the candidate's lower `precision` (bfloat16, float16 or tf32); is_naive: the candidate is that. seeds:
@@ -84,7 +84,7 @@ def _checks(
 
 
 def _seen_enough(runs: closeness.Runs) -> Iterator[Check]:
-    """What must have been observed before anything can be called right."""
+    """Check that enough was observed before anything can be called right."""
     name = "observed"
     baseline, candidate, again = runs.baseline, runs.candidate, runs.again
     for who, run in (("baseline", baseline), ("candidate", candidate)):

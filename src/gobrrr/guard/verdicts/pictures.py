@@ -19,13 +19,13 @@ from gobrrr.guard.model.observation import Epoch, Given, Observation, Pixels
 from gobrrr.guard.model.tensor_digest import Seen, cosine
 from gobrrr.guard.model.verdict import Check
 
-LEVELS = 255.0
+LEVELS = 255.0  # steps from the darkest to the brightest value of 8 bits
 SAME_DIRECTION, SAME_SCALE = 0.9, 1.25
-"""Of what models give and of the first step's gradients, as closeness asks of a lower precision."""
+"""Least cosine, and most ratio of norms, of outputs and first gradients: as closeness asks of a lower precision."""
 
 
 class Near(NamedTuple):
-    """What a remedy declares and the user consents to, in levels of 255."""
+    """Change of pixels that a remedy declares and the user consents to, in levels of 255."""
 
     mean: float
     """Most by which a picture may differ on average."""
@@ -155,7 +155,7 @@ def _compared(name: str, ours: _Named, theirs: _Named, near: Near, evidence: dic
 
 
 def _levels(baseline: Iterable[Given]) -> _Levels:
-    """What one level of 255 is, by the place of the picture among what is given, its dtype and its channels."""
+    """Return the size of one level of 255, by the picture's place in its batch, its dtype and its channels."""
     lowest: _Levels = {}
     highest: _Levels = {}
     for given in baseline:
@@ -190,8 +190,8 @@ def _gaps(b: Given, c: Given, levels: _Levels, near: Near, apart: Apart) -> list
 
 
 def _begun_alike(baseline: Observation, candidate: Observation) -> Iterator[Check]:
-    """What models give, and the gradients, of the first step, or of all where nothing is trained: a little other pixels
-    turn neither around."""
+    """Check outputs and gradients of the first step, or of all where nothing is trained: slightly different pixels turn
+    neither around."""
     pairs = list(zip(baseline.steps, candidate.steps, strict=False))
     for b, c in pairs[:1] if baseline.training else pairs:
         outputs = zip(*([s for call in run.calls for s in call.outputs or ()] for run in (b, c)), strict=False)

@@ -1,4 +1,5 @@
-"""What no model, gradient or update shows: random draws, copies of the weights, files, printed lines, whole epochs.
+"""Check effects that no model, gradient or update shows: random draws, copies of the weights, files, printed lines,
+whole epochs.
 
 What two runs of the baseline itself do not agree on is not asked of a candidate.
 """
@@ -25,7 +26,7 @@ TOLERANCE = 0.02
 MOVES_APART = 0.05
 """Relative difference between the movements of two copies that rounding explains many times over."""
 LESS = 0.95
-"""Of the baseline's elements per call: with fewer, padding has gone. Random batches of 30 steps differ by less."""
+"""Share of the baseline's elements per call: below it padding has gone. Random batches of 30 steps differ by less."""
 CUT = 2
 """Lines of one kind from which one more or less is where the run was cut off."""
 LINES = 2

@@ -10,9 +10,9 @@ from gobrrr.guard.model.observation import Call, Observation, Step
 from gobrrr.guard.model.tensor_digest import Seen
 from gobrrr.guard.model.verdict import Check
 
-FEWEST_SHOWN = 3
+FEWEST_SHOWN = 3  # names told, then a number; proposed: they fit in a line; readers would settle it
 ROUNDING = 1e-5
-"""Of the root mean square of all tensors of a kind: below it one may be rounding alone."""
+"""Share of the root mean square of all tensors of a kind: a tensor below it may be rounding alone."""
 
 
 def checks(
@@ -197,8 +197,8 @@ def _moving(baseline: Observation, candidate: Observation) -> Check:
 
 
 def _more_than_rounding(tensors: dict[str, Seen]) -> list[str]:
-    """Those that are not next to nothing beside the others: the gradient of a bias before a batch norm is rounding, and
-    may be zero by luck."""
+    """Return the tensors that are not next to nothing beside the others: the gradient of a bias before a batch norm is
+    rounding, and may be zero by luck."""
     numel = sum(seen.numel for seen in tensors.values()) or 1
     usual = math.sqrt(sum(seen.norm**2 for seen in tensors.values()) / numel)
     return [n for n, seen in tensors.items() if seen.norm > ROUNDING * usual * math.sqrt(seen.numel)]

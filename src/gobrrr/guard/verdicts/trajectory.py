@@ -9,16 +9,16 @@ from collections.abc import Sequence
 from gobrrr.guard.model.observation import Observation
 from gobrrr.guard.model.verdict import Check
 
-FACTOR = 2.0
+FACTOR = 2.0  # multiple of the losses' known distance that is allowed: closeness has the same for tensors
 OTHER_DATA = 1.5
-"""Times the baseline's farthest other seed: what a run that draws other numbers may be away. It is another seed itself,
-so that of two others the nearest would be nearer in two of three honest cases."""
+"""Most distance of a run that draws other numbers, as a multiple of the baseline's farthest other seed. It is another
+seed itself, so that of two others the nearest would be nearer in two of three honest cases."""
 STRAYS = 0.02
-"""Of the losses, what a naive version at a lower precision may be away to say what is near: one that strays further
-proves nothing, and other seeds decide. (BERT in bf16: 4e-5 in twelve steps.)"""
+"""Share of the losses that a naive version at a lower precision may be away to say what is near: one that strays
+further proves nothing, and other seeds decide. (BERT in bf16: 4e-5 in twelve steps.)"""
 NAME = "trajectory"
 GROWN = 10.0
-"""Times its first loss that every one of a program's last losses is where its training diverges: where it learns they
+"""Multiple of its first loss that all last losses exceed where a program's training diverges: where it learns they
 fall, and where it learns nothing they stay. (SGD with a rate of 4: 29 to 130 times, a rate that is merely high: 2.)"""
 
 

@@ -1,5 +1,5 @@
-"""What a watched run errs in its worst step, tensor by tensor, held against float64; and which kinds of tensors there
-are in a step."""
+"""Measure a watched run's error in its worst step, tensor by tensor, against float64; name the kinds of tensors in a
+step."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def parameter(name: str) -> str:
 AROUND = 2
 """Steps before and after one that say what a norm usually is there."""
 DIP = 0.1
-"""Of that norm, below which a step's is a dip: its terms cancel."""
+"""Share of that norm below which a step's is a dip: its terms cancel."""
 EXCUSED = 4.5
-"""Times its own norm that is asked of a dip at most: zeroed, doubled or negated it is wrong there too."""
+"""Multiple of its own norm that a dip is held against at most: zeroed, doubled or negated it is wrong there too."""
 Dips = dict[tuple[int, str, tuple[int, ...]], float]
 """By number of a step, name and shape of a tensor."""
 
@@ -58,8 +58,8 @@ def dips(run: Observation, kind: str, num: int) -> Dips:
 
 
 class Worst:
-    """What a run errs in its worst step, relative to a tensor's norm and absolutely: by name, and by shape, since
-    samples of a tensor err otherwise than all of it."""
+    """Error of a run in its worst step, relative to a tensor's norm and absolute: by name, and by shape, since samples
+    of a tensor err otherwise than all of it."""
 
     def __init__(
         self, run: Observation | None, reference: Observation | None, kind: str, noise: Mapping[int, frozenset[str]],
@@ -85,7 +85,7 @@ class Worst:
                 self._known[(name, ours[name].shape)] = relative, max(absolute, error)
 
     def no_better_than(self, gradients: Worst) -> None:
-        """What an optimizer makes of a gradient is no more exact than the gradient."""
+        """Count at least the gradients' errors: an update made of a gradient is no more exact than the gradient."""
         self._gradients = gradients
 
     def of(self, name: str, seen: Seen) -> tuple[float, float]:

@@ -74,7 +74,7 @@ def _drawn(numel: int, device: torch.device) -> torch.Tensor:
 
 
 def digest(tensor: torch.Tensor) -> str:
-    """Of a tensor's bytes; of a large one on a device another one, which is computed there."""
+    """Digest a tensor's bytes; a large one on a device gets another digest, computed there."""
     if _is_read_there(tensor):
         return digest_there(tensor)
     # The fastest of hashlib's (1.7 GB/s with SHA instructions, where blake2b has 0.7): half of a look is this.
@@ -82,7 +82,7 @@ def digest(tensor: torch.Tensor) -> str:
 
 
 def digest_there(tensor: torch.Tensor) -> str:
-    """Of a tensor's bytes, by its own device: two sums of its 32-bit words times odd weights modulo 2**64, for every
+    """Digest a tensor's bytes on its own device: two sums of its 32-bit words times odd weights modulo 2**64, for every
     _WORDS of them (multilinear hashing: two tensors that differ have the same with a chance of about 2**-64)."""
     import torch
 

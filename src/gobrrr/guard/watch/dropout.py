@@ -18,7 +18,7 @@ DROPOUTS = {
     "dropout": True, "dropout1d": True, "dropout2d": True, "dropout3d": True, "alpha_dropout": False,
     "feature_alpha_dropout": False,
 }  # fmt: skip
-"""Those of torch.nn.functional, and whether they draw where nobody says that the model trains."""
+"""Dropouts of torch.nn.functional, and whether they draw where nobody says that the model trains."""
 
 
 def same_masks_in_any_layout(patches: Patches) -> None:
@@ -74,7 +74,7 @@ def _as_with(query: Any, dropout_p: float) -> contextlib.AbstractContextManager[
 def _nothing_dropped(
     draws: bool, input: Any, p: float = 0.5, training: bool | None = None, inplace: bool = False
 ) -> Any:
-    """What a program writes into the result must not reach what went in, where that is so with dropout."""
+    """Return a copy where dropout would: what a program writes into the result must not reach the input."""
     drops = p > 0 and (draws if training is None else training)
     return input.clone() if drops and not inplace else input
 

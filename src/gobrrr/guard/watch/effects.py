@@ -1,4 +1,4 @@
-"""What a program does beside computing: files it writes, lines it prints. A remedy must not make them stop."""
+"""Watch what a program does beside computing: files it writes, lines it prints. A remedy must not make them stop."""
 
 from __future__ import annotations
 
@@ -11,9 +11,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|\bnan\b|\binf\b")
+# Flags of open(2) with which a file may change.
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_APPEND | os.O_TRUNC | os.O_CREAT
 MOST_TEXT, MOST_SHAPES = 4 << 20, 1000
+"""Characters of stdout that are looked at, and kinds of lines in them."""
 MOST_ENTRIES = 100_000
+"""Tensors and values of a saved object; proposed: more than models have; a larger model would settle it."""
 _heard: list[Any] = []
 _registered = False
 

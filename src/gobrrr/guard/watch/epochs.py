@@ -1,4 +1,4 @@
-"""What a program's loaders give in an epoch, whatever its order: which samples, and what is in them.
+"""Record what a program's loaders give in an epoch, whatever its order: which samples, and what is in them.
 
 A remedy may change the order of samples or the draws of an augmentation, and no batch can be compared any more. So,
 once the watched steps are over, the sampler is asked for a whole epoch of indices, and some items are fetched, each

@@ -1,4 +1,4 @@
-"""What transforms of torch.func (vmap, grad, vjp, jvp and what is made of them) give the program.
+"""Watch what transforms of torch.func (vmap, grad, vjp, jvp and what is made of them) give the program.
 
 Inside of them tensors stand for others and have no numbers of their own; what the outermost one takes and gives does.
 torch.compile inlines this file, and finds nothing in it: it must not be among the modules hidden from it.

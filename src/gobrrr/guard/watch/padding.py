@@ -1,4 +1,4 @@
-"""What of a model's arguments and outputs is padding by the mask that it is given, and no number that counts."""
+"""Find the padding in a model's arguments and outputs by the mask that it is given: numbers that do not count."""
 
 from __future__ import annotations
 

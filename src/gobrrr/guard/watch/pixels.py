@@ -1,4 +1,4 @@
-"""What of a sample or a batch is a picture, pixel by pixel, and a digest of the rest: for changes of pixels that a user
+"""Part a sample or a batch into pictures, pixel by pixel, and a digest of the rest: for changes of pixels that a user
 has consented to. Everything that is not plainly a picture stays with the rest, which must be equal bit for bit."""
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from gobrrr.guard.watch.rows import fingerprint, leaves_of
 
 CHANNELS = (1, 3, 4)
 SMALLEST = 8
-"""Of its sides: what is narrower is a table."""
+"""Pixels of a picture's shorter side: anything narrower is a table."""
 PLACES, ALL_PLACES = 256, 65_536
-"""Of each picture of a batch whose pixels are kept, and of one that is fetched by itself: all of 256 x 256."""
+"""Pixels kept of each picture of a batch, and of one that is fetched by itself: all of 256 x 256."""
 
 
 def given_of(value: Any, batch: bool) -> Given:
-    """Of a nest of tensors, arrays and Pillow's pictures: the pixels of its pictures, or of batches of them, and the
+    """Return the pixels of the pictures, or batches of them, in a nest of tensors, arrays and Pillow's pictures, and a
     digest of the rest, with the shapes and dtypes of the pictures."""
     rest: list[Any] = []
     found: list[Pixels] = []

@@ -1,4 +1,4 @@
-"""What a model is given, sample by sample, and which tensors stand in what it gives back."""
+"""Digest a model's input sample by sample, and find the tensors in its output."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def _moments(tensor: Any) -> tuple[float, ...]:
 
 
 def fingerprint(value: Any, cut: Cut = lambda tensor: tensor) -> str:
-    """Of an item of a data set or a batch: arrays and images by their bytes, anything else by its words or its type."""
+    """Digest an item of a data set or a batch: arrays and images by their bytes, all else by its words or its type."""
     import torch
 
     found = hashlib.blake2b(digest_size=12)

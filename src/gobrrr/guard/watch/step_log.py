@@ -1,4 +1,4 @@
-"""What is kept of each step of a watched run, and when a step is over.
+"""Keep a record of each step of a watched run, and say when a step is over.
 
 A step is closed at the program's next use of a model, its next backward pass, the next update by an optimizer that
 has updated in it, or its end: whatever a remedy does to the weights after the update still belongs to it. Optimizers
@@ -70,7 +70,7 @@ class Book:
             self._note_beginning()
 
     def outputs(self, tensors: list[Any]) -> tuple[Seen, ...] | None:
-        """What is kept of a call's outputs."""
+        """Return the record of a call's outputs; None once there are too many."""
         if len(self.calls) >= MOST_CALLS and self.steps:
             return None
         number = len(self.steps) if self.steps else len(self.calls)
@@ -175,7 +175,7 @@ class Book:
                 self._before[name] = _part(parameter, whole).clone()
 
     def _updates(self, whole: bool) -> dict[str, Seen]:
-        """What was added to each parameter since the step began, by whomever."""
+        """Return the change of each parameter since the step began, whoever made it."""
         before, self._before = self._before, {}
         return {name: update(_part(p, whole), before.get(name)) for name, p in self._parameters()}
 
@@ -270,7 +270,7 @@ class _Update:
 
     @property
     def hyperparameters(self) -> tuple[dict[str, str], ...]:
-        """Of all groups, the optimizers in the order of their parameters' names."""
+        """Numbers of all groups, the optimizers in the order of their parameters' names."""
         ordered = sorted(self._by, key=lambda each: each[0])
         return tuple(group for _, optimizer in ordered for group in self._numbers.get(id(optimizer), ()))
 

@@ -1,4 +1,4 @@
-"""What an optimizer's update did: to each parameter, from which gradient, with which numbers. Imports no torch."""
+"""Record an optimizer's update: of each parameter, from which gradient, with which numbers. Imports no torch."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def unscaled(optimizer: Any, gradient: Any) -> Any:
 
 
 def update(parameter: Any, before: Any) -> Seen:
-    """What was added; the digest is the parameter's, so that equal updates of other parameters are not the same."""
+    """Return the change; its digest is the parameter's, so that equal updates of other parameters are not the same."""
     if before is None:
         return look(parameter)
     return look(dense(parameter).double() - dense(before).double(), of=parameter)

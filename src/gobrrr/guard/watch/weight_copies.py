@@ -34,7 +34,7 @@ class Tensors:
         patches.replace(gc, "freeze", freeze)
 
     def all(self) -> list[Any]:
-        """Those that are there now; one that was frozen and is not any more is there twice."""
+        """Return the tensors that are alive now; one that was frozen and is not any more is there twice."""
         frozen = (ref() for ref in self._frozen)
         return [*(tensor for tensor in frozen if tensor is not None), *_tracked()]
 

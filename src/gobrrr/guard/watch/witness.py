@@ -121,7 +121,7 @@ class Witness:
         return len(self.book.steps) or len(self.book.calls)
 
     def observation(self) -> Observation:
-        """What was seen so far."""
+        """Return the observation so far."""
         self.book.close()
         training = bool(self.book.steps)
         calls = tuple(self.book.calls)
@@ -187,7 +187,7 @@ class Witness:
         return hasattr(model, "_orig_mod") and caller.f_code is getattr(type(model).__call__, "__code__", None)
 
     def _part(self, part: Any, call: Any, caller: FrameType | None) -> Any:
-        """Of the first call, the parts are looked at too."""
+        """Watch the parts too in the first call."""
         if self._parts is None or threading.get_ident() != self._thread or is_functional() or _compiles(caller):
             return call
         return self._parts.watched(part, call)
@@ -323,7 +323,7 @@ class Witness:
     # graphs
 
     def _graph_replayed(self, _: Any) -> None:
-        """What it computes is seen in the next call or update alone."""
+        """Note a replay: its numbers are seen in the next call or update alone."""
         self._replayed = True
 
 
