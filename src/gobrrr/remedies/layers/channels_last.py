@@ -101,7 +101,7 @@ class ChannelsLast(Remedy):
 
 
 def _weights(module: Any) -> list[Any]:
-    """Return the weights of its convolutions; of a parametrized weight the parameter that it is made from."""
+    """Return the weights of its convolutions; of a parametrized weight the parameters that it is made from."""
     import torch
 
     kinds = (torch.nn.Conv2d, torch.nn.ConvTranspose2d)

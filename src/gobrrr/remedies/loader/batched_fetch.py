@@ -69,7 +69,7 @@ class BatchedFetch(Remedy):
 
 
 def _why_not(kwargs: dict[str, Any]) -> str:
-    """Of a loader with these arguments; nothing where its rows can be taken whole."""
+    """Say why not for a loader with these arguments; empty where its rows can be taken whole."""
     from torch.utils.data import Subset, default_collate
 
     if kwargs.get("collate_fn") not in (None, default_collate):
@@ -204,7 +204,7 @@ def _indexed(code: CodeType) -> tuple[str, ...]:
 
 
 def attributes(data: Any, names: Sequence[str]) -> list[Any]:
-    """Those that the object itself holds; null for what a property makes."""
+    """Return the named attributes that the object itself holds; None for one that a property makes."""
     own, kind = getattr(data, "__dict__", {}), type(data)
     made = {name for name in names if hasattr(type(inspect.getattr_static(kind, name, None)), "__set__")}
     return [None if name in made else own.get(name) for name in names]

@@ -1,4 +1,4 @@
-"""What loader workers have a copy of, told apart cheaply: has the program changed it since they were made?
+"""Has the program changed what loader workers have a copy of since they were made? A cheap comparison.
 
 Only what is worth a look between two epochs: plain values and generators by value; containers, objects, classes and
 functions (with what they close over and which globals they name) by what they hold; arrays and tensors by sums of their
@@ -26,7 +26,7 @@ DEEP = 6
 MOST, LONG = 5_000, 100
 """Things that are looked at in all, and entries of a container that is entered; of longer ones a sum."""
 BYTES = 1 << 30
-"""Of arrays, in all: a tenth of a second, about what it costs to start workers."""
+"""Bytes of arrays looked at, in all: a tenth of a second, about what it costs to start workers."""
 STRANGERS = ("builtins", "typing", "abc", "collections", "torch")
 """Modules whose classes and functions change nothing by themselves."""
 
@@ -45,7 +45,7 @@ class CopiedState:
         self._marks = tuple(self._mark(thing, DEEP) for thing in things)
 
     def is_still(self, later: CopiedState) -> bool:
-        """An object that died may have left its address to another."""
+        """Say whether all is the same and alive; an object that died may have left its address to another."""
         return self._marks == later._marks and all(ref() is not None for ref in self._alive)
 
     def _mark(self, thing: Any, deep: int) -> Any:
@@ -61,7 +61,7 @@ class CopiedState:
         return self._who(thing), tuple(self._mark(each, deep - 1) for each in parts(thing))
 
     def _container(self, thing: Any, deep: int) -> Any:
-        """One that is made anew with the same entries is the same."""
+        """Return a mark that is the same for a container made anew with the same entries."""
         if not deep or id(thing) in self._met:
             return self._who(thing), len(thing)
         self._meet(thing)
@@ -72,7 +72,7 @@ class CopiedState:
         return type(thing), frozenset(marks) if isinstance(thing, set | frozenset) else tuple(marks)
 
     def _own_value(self, thing: Any) -> Any:
-        """Of arrays, tensors and generators; null for what is looked into."""
+        """Return the value of an array, a tensor or a generator; None for other things, whose parts are looked at."""
         import numpy as np
         import torch
 
@@ -111,7 +111,8 @@ class CopiedState:
 
 
 def _sum(array: Any) -> int:
-    """Of sums of 4 KiB each, in which every 8 bytes have a weight of their own: what changes places changes it."""
+    """Return a sum of the bytes, made of sums of 4 KiB each, in which every 8 bytes have a weight of their own: bytes
+    that change places change it."""
     import numpy as np
 
     flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
@@ -132,7 +133,7 @@ def _weights() -> Any:
 
 
 def _sum_of_plain(long: Any) -> int:
-    """Of a long container of plain values, lists and dicts; others are TooMuch."""
+    """Return a sum of a long container of plain values, lists and dicts; raise TooMuch for any other."""
     try:
         return zlib.crc32(marshal.dumps(long, 2))  # from 3 on it tells who is referred to twice
     except ValueError:
@@ -140,7 +141,7 @@ def _sum_of_plain(long: Any) -> int:
 
 
 def parts(thing: Any) -> Iterator[Any]:
-    """What it holds, or what a call of it looks up."""
+    """Yield the things that it holds, or that a call of it looks up."""
     if isinstance(thing, types.ModuleType):
         return
     if isinstance(thing, type):

@@ -1,4 +1,4 @@
-"""Which tensors of its batches a program sends to a device, and giving it those that are there already."""
+"""Tensors of its batches that a program sends to a device; hands it those that are there already."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from gobrrr.data.ahead import Lane
 
 
 class Wanted:
-    """What a loader's batches were asked for: the device, and the places of their tensors, counted in their order."""
+    """Requests made for a loader's batches: the device, and the places of their tensors, counted in their order."""
 
     def __init__(self) -> None:
         self.device: torch.device | None = None
         self.places: set[int] = set()
 
     def note(self, place: int, device: torch.device) -> None:
-        """The first device counts."""
+        """Note a place whose tensor is asked for; only the first device counts."""
         self.device = self.device or device
         if device == self.device:
             self.places.add(place)
@@ -44,7 +44,7 @@ class Held:
         self._as_sent: tuple[Any, ...] = ()
 
     def alive(self) -> Tensor:
-        """Of a batch that is there."""
+        """Return the tensor, which is alive while its batch is."""
         tensor = self.tensor()
         assert tensor is not None
         return tensor
@@ -65,7 +65,7 @@ class Held:
 
 
 def _state(tensor: Tensor) -> tuple[Any, ...]:
-    """What differs once it was changed: torch counts what is written to it."""
+    """Return values that differ once the tensor was changed: torch counts the writes to it."""
     return tensor._version, tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride()
 
 
@@ -82,8 +82,8 @@ def is_simple(tensor: Tensor) -> bool:
 
 
 def tensors_of(batch: Any) -> Iterator[Tensor]:
-    """Those in nested dicts, lists and tuples, and in what keeps its items in a dict (Hugging Face's BatchEncoding): a
-    mapping of the program's own may make its items when it is asked for them."""
+    """Yield the tensors in nested dicts, lists and tuples, and in what keeps its items in a dict (Hugging Face's
+    BatchEncoding): a mapping of the program's own may make its items when it is asked for them."""
     if isinstance(batch, Tensor):
         yield batch
     elif isinstance(batch, dict):

@@ -21,7 +21,7 @@ class Drawn:
     batch: Any = None
     error: Exception | None = None
     orders: int = 0
-    """Of further batches, which the workers get when this one is handed out."""
+    """Orders for further batches, which the workers get when this one is handed out."""
     held: list[Held] = field(default_factory=list)
     lane: Lane | None = None
 
@@ -45,7 +45,7 @@ class Ahead:
         self._epoch = iterator._sampler_iter
         """Another object in each: a count of batches would not tell one whose first batch an interrupt kept back."""
         self._last = self._watched(batch)
-        """Of the batch that was handed out last, and alive as long as it may be asked for."""
+        """Tensors of the batch that was handed out last, alive as long as the program may ask for them."""
 
     def __call__(self) -> Any:
         """The batch that the program is to get now."""
@@ -151,7 +151,8 @@ def _drawn(iterator: Any) -> Drawn:
 
 
 def _handed_out(iterator: Any, drawn: Drawn) -> Any:
-    """What comes with a batch comes now: the order for another, its error; and its memory is the program's to write."""
+    """Return the batch, with all that comes with it: the order for another, its error; the program may now write to its
+    memory."""
     for _ in range(drawn.orders):
         iterator._try_put_index()
     if drawn.error is not None:

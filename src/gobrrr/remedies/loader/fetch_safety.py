@@ -35,23 +35,24 @@ from gobrrr.remedies.mechanism.forked_copy import PATIENCE_S, TriedApart, apart
 
 FETCHING, SAMPLERS = ("dataset", "collate_fn"), ("sampler", "batch_sampler")
 PACKAGES = ("torch", "datasets", "gobrrr", "builtins", "collections")
-"""Of which a data set itself is known to write nothing; of others it is taken for the program's own."""
-DEEP = 4
+"""Packages whose data sets are known to write nothing themselves; classes of others count as the program's own."""
+DEEP = 4  # levels looked into. proposed: what a data set writes lies near it; a missed write would settle it
 IN_TIME = 0.9
-"""Of the patience, within which another batch must end."""
+"""Share of the patience within which another batch must end."""
 LONG, BYTES = 100_000, 1 << 28
 """Entries of a container and bytes of arrays, in all, of which a sum is taken: some 0.1 s."""
 BATCHES = 4
-"""Of which a worker must have room for the descriptors: two that wait, one that it makes, and what else it has open."""
+"""Batches whose descriptors a worker must have room for: two that wait, one that it makes, and what else it has
+open."""
 ITS_PLACE = "it goes on from its place there, and a worker would move a copy"
 
 
 class TooManyTensors(Exception):
-    """Of a batch: each takes a descriptor."""
+    """Raised for a batch with too many tensors: each takes a descriptor."""
 
 
 class Fetched:
-    """Asks it of loaders; of one data set and collate function only once, as long as it is there."""
+    """Says whether another process may fetch for a loader; asks once per data set and collate function."""
 
     def __init__(self, aside: Callable[[int], object]) -> None:
         """`aside` hears how many ns were taken."""
@@ -59,11 +60,11 @@ class Fetched:
         self._known: dict[tuple[Any, ...], tuple[weakref.ref[Any], str]] = {}
 
     def why_not(self, loader: dict[str, Any]) -> str:
-        """Of a DataLoader with these arguments; nothing where another process may fetch."""
+        """Say why not for a DataLoader with these arguments; empty where another process may fetch."""
         return _said(shared, loader) or self.changes(loader)
 
     def changes(self, loader: dict[str, Any]) -> str:
-        """Why it matters which process has fetched, and how much."""
+        """Say why it matters which process has fetched, and how much; empty where it does not."""
         began = time.perf_counter_ns()
         try:
             return _said(changing, loader) or _said(self._once, loader)
@@ -90,7 +91,8 @@ def _said(look: Callable[[dict[str, Any]], str], loader: dict[str, Any]) -> str:
 
 
 def shared(loader: dict[str, Any]) -> str:
-    """Of what it holds now: the cheapest look, and the one that protects from reading another's rows."""
+    """Say what it holds now that processes would share: the cheapest look, and the one that protects from reading
+    another's rows."""
     found = reached(_top(loader))
     if name := shared_file(found):
         return f"its data set holds an open file (a {name}), and processes would share one position in it"
@@ -219,7 +221,8 @@ def _plain_loader(arguments: dict[str, Any]) -> Any:
 
 
 class Held(CopiedState):
-    """What the program's own objects and code hold, each for itself. Of what is too much a part: it never raises."""
+    """State that the program's own objects and code hold, each for itself. Looks at a part of what is too much: it
+    never raises."""
 
     def __init__(self, loader: dict[str, Any]) -> None:
         super().__init__([])
@@ -235,7 +238,7 @@ class Held(CopiedState):
         self._marks = tuple(marks)
 
     def changed(self, later: Held) -> str:
-        """What is not what it was."""
+        """Name the thing that is not what it was."""
         pairs = zip(self._own, self._marks, later._marks, strict=False)
         kind: Any = next((each for each, mine, theirs in pairs if mine != theirs), self._own[0])
         named = kind if isinstance(kind, type | types.FunctionType) else type(kind)
@@ -276,7 +279,7 @@ class Held(CopiedState):
 
 
 def _generators_of_all() -> tuple[Any, ...]:
-    """Those that torch seeds in each worker."""
+    """Return the generators that torch seeds in each worker."""
     import numpy as np
     import torch
 

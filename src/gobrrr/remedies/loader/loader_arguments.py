@@ -1,4 +1,4 @@
-"""What the remedies that set a loader's workers share: what findings tell them, and a DataLoader's arguments."""
+"""Base of the remedies that set a loader's workers: what findings tell them, and a DataLoader's arguments."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ if TYPE_CHECKING:
     from gobrrr.rules.verdict.report import Report
 
 SHARE = 0.25
-"""Of the memory that is free, what is kept or waits may take (proposed: the program grows as well)."""
+"""Share of the free memory that kept or waiting samples may take (proposed: the program grows as well)."""
 COUNTED_ELSEWHERE = (
     "what a data set counts or collects in objects of its own it does in the workers, where nobody reads it"
 )
 """Where it is seen to write, it is left alone; a method of another object may hide it."""
 AFTER_THE_FIRST = "the figures are of the epochs after the first, which takes as long as before"
-"""Of remedies that keep what the first epoch computes; a trial puts that aside."""
+"""Note of remedies that keep what the first epoch computes; a trial leaves that epoch out."""
 WITH_WORKERS_ONLY = ("prefetch_factor", "persistent_workers", "multiprocessing_context", "timeout")
 """Arguments that a DataLoader without workers refuses."""
 
@@ -78,6 +78,6 @@ class Keeper(Remedy):
     """Name in a finding's evidence of what it saves from the second epoch on."""
 
     def predicts(self, report: Report) -> Saving:
-        """What a finding says of it, and nothing where none does: then it is only tried when its name is given."""
+        """Return the saving that a finding states; none where no finding does: then it is only tried by name."""
         saving, said = super().predicts(report), most_said(report, self.codes, self.said)
         return Saving() if said is None else Saving(0.0, min(said, saving.ceiling_ns), saving.ceiling_ns)

@@ -45,7 +45,7 @@ class LoaderWorkers(Remedy):
     takes: ClassVar[dict[str, tuple[int, int]]] = {"workers": (0, 1024), "prefetch": (1, 64)}
 
     def predicts(self, report: Report) -> Saving:
-        """What the model says of the workers that it advises."""
+        """Return the saving that the model states for the workers that it advises."""
         return of_the_model(super().predicts(report), report, self.codes, SAVED_BY_WORKERS)
 
     def is_pointless(self, report: Report) -> bool:

@@ -37,8 +37,8 @@ class OneWorker(Remedy):
     )
 
     def predicts(self, report: Report) -> Saving:
-        """What the loader model says of one worker; where workers are there already it helps only where they are too
-        many."""
+        """Return the saving that the loader model states for one worker; where there are workers already it helps only
+        where they are too many."""
         found = super().predicts(report)
         called_for = [f for f in report.findings if f.code in self.codes]
         if any(f.code == "BRR406" for f in called_for):

@@ -1,5 +1,6 @@
-"""What can be reached from a loader's data set, and whether workers could not have it for themselves: open files and
-connections, of which forked processes share one position, and iterators, which have one that no copy moves."""
+"""Objects that can be reached from a loader's data set, and whether workers could not have them for themselves: open
+files and connections, of which forked processes share one position, and iterators, which have one that no copy
+moves."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ STANDARD = 2
 
 
 def reached(things: Iterable[Any]) -> list[Any]:
-    """What these hold and what their code names, the nearest first; of much and of long containers a part."""
+    """Return what these hold and what their code names, the nearest first; where there is much, or a long container,
+    only a part."""
     waiting, met = deque(things), dict[int, Any]()
     while waiting and len(met) < MOST:
         thing = waiting.popleft()
@@ -106,7 +108,7 @@ def _is_leaf(thing: Any) -> bool:
 
 
 def _inside(thing: Any) -> Iterator[Any]:
-    """Of a package's functions and classes nothing: what they name is not the program's."""
+    """Yield the things inside; none for a package's functions and classes: what they name is not the program's."""
     import torch
 
     if isinstance(thing, torch.Tensor):
@@ -123,7 +125,7 @@ def _inside(thing: Any) -> Iterator[Any]:
 
 
 def _entries(container: Any) -> Iterator[Any]:
-    """The first and the last."""
+    """Yield the first and the last entries."""
     if isinstance(container, dict):
         yield from islice(container, EACH)
         container = container.values()
@@ -133,7 +135,7 @@ def _entries(container: Any) -> Iterator[Any]:
 
 
 def _is_shared(tensor: Any) -> bool:
-    """Of a device's all are, torch says."""
+    """Say whether a CPU tensor's memory is shared; False on a device, where torch says it of all."""
     with contextlib.suppress(Exception):  # one without memory of its own
         return tensor.device.type == "cpu" and bool(tensor.is_shared())
     return False

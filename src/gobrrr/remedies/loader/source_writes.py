@@ -1,8 +1,8 @@
-"""What the program's source says of fetching: whether it writes into what outlives the sample.
+"""Does the program's source write, while it fetches, into what outlives the sample?
 
-A second look beside fetching itself (fetched.py): for what is written seldom. What is written once is left out where
-that can be read: `if self.file is None: self.file = open(...)`, or `self.open()` where that method sets `self.file`.
-What has no source is not looked at.
+A second look beside fetching itself (fetch_safety.py): for what is written seldom. What is written once is left out
+where that can be read: `if self.file is None: self.file = open(...)`, or `self.open()` where that method sets
+`self.file`. What has no source is not looked at.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _functions(things: list[Any]) -> Iterator[tuple[types.FunctionType, str]]:
 
 
 def _methods(kind: type) -> Iterator[tuple[types.FunctionType, str]]:
-    """Those that fetch, and those of the same class that they name."""
+    """Yield the methods that fetch, and those of the same class that they name."""
     waiting, met = [(name, "") for name in METHODS], set[tuple[str, str]]()
     while waiting:
         name, missing = waiting.pop()
@@ -200,7 +200,7 @@ class _Reader:
         return _ends_as_writing(name) and self._calls(node, frozenset({name}))
 
     def _writes_into_given(self, node: ast.AST) -> bool:
-        """What a call is given first, by a function that writes there, or as `out`."""
+        """Say whether a call writes into its first argument, by a function that does, or into its `out`."""
         if not isinstance(node, ast.Call):
             return False
         name = getattr(node.func, "attr", getattr(node.func, "id", ""))

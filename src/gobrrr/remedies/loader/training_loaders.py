@@ -1,4 +1,4 @@
-"""Which loaders a program trains on, told by what it does: no name or argument of a loader says so."""
+"""Loaders that a program trains on, told by what it does: no name or argument of a loader says so."""
 
 from __future__ import annotations
 

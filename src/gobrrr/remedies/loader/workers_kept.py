@@ -36,7 +36,7 @@ class Renewed(int):
 
 
 class Epoch:
-    """What a loop holds of an iterator whose workers stay: once it is over it stays so, whatever they serve then."""
+    """Iterator that a loop holds while its workers stay: once it is over it stays so, whatever they serve then."""
 
     def __init__(self, iterator: Any) -> None:
         self._iterator, self._over = iterator, False

@@ -1,4 +1,4 @@
-"""What does a call change beside its output, in what it can be seen to hold?"""
+"""Does a call change anything beside its output, in what it can be seen to hold?"""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ _TORCHS_OWN = frozenset(vars(Module())) - {"training"}
 _SIMPLE = (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer)
 """Classes of tensors that have an address and can be compared."""
 BYTES = 1 << 20
-"""Of an array that is looked at before and after each call: some 0.1 ms."""
+"""Most bytes of an array that is looked at before and after each call: some 0.1 ms."""
 _FILES = UserFiles()
 
 
 def reached_by(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
-    """What a call may read or run: what it is given, what its function holds, is a method of, closes over or names, and
-    the same of the forwards of modules among these."""
+    """Return the things that a call may read or run: its arguments, what its function holds, is a method of, closes
+    over or names, and the same for the forwards of modules among these."""
     todo: list[Any] = [function, *args, *kwargs.values()]
     met: dict[int, Any] = {}
     while todo:
@@ -59,7 +59,7 @@ def reached_by(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict
 
 
 def _named_by(function: FunctionType) -> Iterator[tuple[Hashable, Any]]:
-    """What it closes over, and the globals that it names, which in packages are no modules that train."""
+    """Yield what it closes over, and the globals that it names; code of packages names no modules that train."""
     for cell in function.__closure__ or ():
         with contextlib.suppress(ValueError):  # nothing is in it yet
             yield id(cell), cell.cell_contents
@@ -118,7 +118,7 @@ class Glance:
         return self._drawn != later._drawn or bool(self._streams(later))
 
     def put_back_drawn(self, later: Glance) -> None:
-        """What was drawn until a later look is drawn no more, of torch's own streams neither; by another thread too."""
+        """Undo the random draws until a later look, another thread's too, and those from torch's own streams."""
         for each, before in self._streams(later):
             _set_back(each, before)
         _put_back(*self._drawn)
@@ -143,7 +143,8 @@ class Glance:
 
 
 def _count(value: Any, met: list[Any], deep: int = 2) -> Any:
-    """What changes of a value that stays the same one. Good as long as the entries are held that it adds to `met`."""
+    """Return a value that changes when the contents of the same object do. It holds good as long as the entries that it
+    adds to `met` are held."""
     if isinstance(value, PLAIN):
         return 0
     if isinstance(value, torch.Tensor):

@@ -1,5 +1,5 @@
-"""What a function of the program's would give, tried in a copy of the process: whatever it opens, draws, prints or
-changes in memory ends with the copy; what it writes on disk stays.
+"""Try a function of the program in a copy of the process: whatever it opens, draws, prints or changes in memory ends
+with the copy; what it writes on disk stays.
 
 The program's handler of SIGCHLD is not called for the copy, except where another thread takes the signal (torch's and
 OpenMP's take any) or the system cannot say whose it was (no sigtimedwait, as on a Mac). At worst it is called once too
@@ -19,7 +19,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-PATIENCE_S = 10.0
+PATIENCE_S = 10.0  # s for an answer. proposed: many times what a batch takes; timings of slow data sets would settle it
 CHILD_ENDS = {signal.SIGCHLD} if hasattr(signal, "SIGCHLD") else set[signal.Signals]()
 MOST = 1 << 16
 """Bytes of an answer, which is numbers: what a pipe takes at once."""
@@ -30,7 +30,7 @@ class TriedApart(Exception):
 
 
 def apart(ask: Callable[[], Any]) -> Any:
-    """What `ask` returns, as JSON carries it. Raises TriedApart."""
+    """Return what `ask` returns, as JSON carries it. Raises TriedApart."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, CHILD_ENDS) if hasattr(signal, "sigtimedwait") else None
     try:
         return _asked(ask, before)

@@ -72,7 +72,7 @@ def is_ours(method: Any) -> bool:
 
 
 def _plain_state(module: Any, state: dict[str, Any]) -> dict[str, Any]:
-    """What a module holds, without what was put over its methods."""
+    """Return a module's attributes, without those put over its methods."""
     found = dict(state)
     for name, method in state.items():
         if isinstance(method, _Over):
@@ -98,7 +98,7 @@ class _Over:
 
     @property
     def beneath(self) -> Callable[..., Any]:
-        """What the program has put there."""
+        """Return the method that the program has put there."""
         return self._own.beneath if isinstance(self._own, _Over) else self._own
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -16,7 +16,7 @@ from gobrrr.data.sample_cache.names import named
 from gobrrr.remedies.mechanism.changed import counts
 
 PLAIN = (type(None), bool, int, float, str, torch.dtype, torch.device)
-"""What may stand beside tensors in a call: of all else nobody knows which tensors it holds."""
+"""Types that may stand beside tensors in a call: of anything else nobody knows which tensors it holds."""
 
 
 ASKING = frozenset({"is_grad_enabled", "requires_grad", "grad_fn", "is_leaf", "is_inference"})
@@ -28,13 +28,13 @@ _ASKS: weakref.WeakKeyDictionary[type, bool] = weakref.WeakKeyDictionary()
 
 
 class Insides(NamedTuple):
-    """What a module is made of now."""
+    """Parts that a module is made of now."""
 
     modules: list[Any]
     tensors: list[Any]
     """Parameters and buffers, each once."""
     asking: list[Any]
-    """Those that require gradients."""
+    """Tensors of these that require gradients."""
 
     @property
     def are_quiet(self) -> bool:
@@ -168,17 +168,17 @@ class Call:
                 module.training = mode
 
     def result(self, instead: dict[int, Any] | None = None) -> Any:
-        """What it gave, with others in the place of some outputs."""
+        """Return what it gave, with others in the place of some outputs."""
         assert self.kind is not None
         return tree_unflatten([(instead or {}).get(id(leaf), leaf) for leaf in self.leaves], self.kind.spec)
 
     def versions(self) -> list[int]:
-        """Of all that it is computed from: they say whether it was written to."""
+        """Return the versions of all that it is computed from: they say whether it was written to."""
         given = [each for each in self.given if isinstance(each, torch.Tensor)]
         return [each._version for each in (*self.inside.tensors, *given)]
 
     def state(self) -> list[Any]:
-        """What another call would change, if it changed anything."""
+        """Return the values that another call would change, if it changed anything."""
         on_devices = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else []  # type: ignore[no-untyped-call]
         drawn = [torch.get_rng_state(), *on_devices]
         return [*self.versions(), *(bytes(each.numpy()) for each in drawn)]
@@ -236,7 +236,7 @@ class _Later(torch.autograd.Function):
 
 
 def _gradients(reached: list[Any], asking: list[Any]) -> list[Any]:
-    """Of those that still ask for one, None for the others."""
+    """Return the gradients of the tensors that still ask for one, None for the others."""
     still = [each for each in asking if each.requires_grad]
     if not reached or not still:
         return [None] * len(asking)

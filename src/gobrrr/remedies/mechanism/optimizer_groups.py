@@ -27,14 +27,14 @@ def at_each_group(seams: Seams, told: Callable[[Any], None]) -> None:
 
 
 def parameters_of(holder: Any) -> list[Any]:
-    """Of an optimizer or a module."""
+    """Return the parameters of an optimizer or a module."""
     groups = getattr(holder, "param_groups", None)
     return list(holder.parameters()) if groups is None else [p for group in groups for p in group["params"]]
 
 
 def asked_for(inputs: Any) -> tuple[Any, list[Any]]:
-    """What torch.autograd is asked for the gradients of, one or several, to be given on: an iterator has been read; and
-    the tensors of it, which may be named by their edges."""
+    """Return the inputs of torch.autograd, one or several, to be given on (an iterator has been read by then), and
+    their tensors, which may be named by their edges."""
     import torch
 
     is_one = isinstance(inputs, (torch.Tensor, torch.autograd.graph.GradientEdge))

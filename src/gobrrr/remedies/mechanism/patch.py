@@ -292,8 +292,9 @@ def _outermost(tree: ast.Module, node: ast.stmt) -> ast.stmt:
 
 
 def _helper(tree: ast.Module, code: str, bare: bool, text: _Text, above: int) -> list[Change] | None:
-    """What the statements need, behind the imports that are above them, unless it is there; None where it can't be put
-    there. A script that is `bare` may do without torch's import, as a trainer's does."""
+    """Return the changes that put what the statements need behind the imports above them; none where it is there
+    already, None where it cannot be put there. A script that is `bare` may do without torch's import, as a trainer's
+    does."""
     imports = _imports(tree, above)
     there = {f"import {module}" for module in _modules(imports)}
     code = "\n".join(line for line in code.splitlines() if line not in there)

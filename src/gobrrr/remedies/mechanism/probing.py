@@ -1,4 +1,4 @@
-"""Which remedies this machine and torch build cannot apply, asked in the program's own interpreter.
+"""Remedies that this machine and torch build cannot apply, asked in the program's own interpreter.
 
 python -m gobrrr.remedies.mechanism.probing NAME ...      prints {"name": "why not", ...}
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import gobrrr
 
-TIMEOUT_S = 120
+TIMEOUT_S = 120  # s to import torch and ask. proposed: a cold import on a slow disk; timings of such would settle it
 _START = (
     "import sys; sys.path[:] = [p for p in sys.path if p] + [sys.argv.pop(1)]; "  # not what lies in the current folder
     "from gobrrr.remedies.mechanism.probing import main; main(sys.argv[1:])"

@@ -72,7 +72,7 @@ class Seams:
     ) -> None:  # fmt: skip
         self._said, self._failed, self._declined, self._aside = said, failed, declined, aside
         self.names: tuple[str, ...] = ()
-        """Of the remedies that are applied together."""
+        """Names of the remedies that are applied together."""
         self._patches = Patches()
         self._saves_plainly = False
         self._optimizer: list[Callable[[Any], None]] = []

@@ -1,4 +1,4 @@
-"""What names in a file stand for, as far as its text says: what was imported from where, and which data sets are
+"""Meaning of the names in a file, as far as its text says: what was imported from where, and which data sets are
 streams."""
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _SURELY = re.compile(r"(?i)iterabledataset|streamingdataset|iterdatapipe|webdata
 
 
 class Names:
-    """Of one file; where a name is bound twice, in whatever scope, it stands for both."""
+    """Names of one file; a name bound twice, in whatever scope, stands for both."""
 
     def __init__(self, tree: ast.AST) -> None:
         nodes = list(ast.walk(tree))

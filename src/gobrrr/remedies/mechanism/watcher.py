@@ -1,4 +1,4 @@
-"""What watches a run to which the remedies of a recipe are applied."""
+"""Watches a run to which the remedies of a recipe are applied."""
 
 from __future__ import annotations
 
