@@ -101,12 +101,12 @@ class Remedy:
     """It brings samples of like length together: those that are in the data twice too, which a look at some batches
     sees more often then."""
     leaves_padding: ClassVar[bool] = False
-    """What the model gives at padding, by its own mask, is another: of outputs real tokens are compared, of all else
-    (losses, gradients, updates) everything as ever."""
+    """Outputs at padding, by the model's own mask, change: only outputs of real tokens are compared; everything else
+    (losses, gradients, updates) as ever."""
     unseen: ClassVar[str] = ""
-    """What it changes that no check of the numbers can see, said where it is kept."""
+    """Changes that no check of the numbers can see, said where the remedy is kept."""
     tells: ClassVar[bool] = False
-    """What it says when it takes hold is a note of the receipt, whether it is kept or not: how far pixels are apart."""
+    """Its message when it takes hold is a note of the receipt, whether it is kept or not: how far pixels are apart."""
     pixels: ClassVar[tuple[float, float, float] | None] = None
     """It changes pixels, and so much of them at most, in levels of 255: of a picture on average, and the share of all
     pixels that may change by more than so many. The guard takes that for consented to where the user named the remedy,
@@ -123,8 +123,8 @@ class Remedy:
         return ""
 
     def predicts(self, report: Report) -> Saving:
-        """What it may save of this program's step, ns, from the report's findings and facts; nothing where none calls
-        for it, and then it is only tried when its name is given."""
+        """Return the ns that it may save of this program's step, from the report's findings and facts; nothing where no
+        finding calls for it: then it is tried only by name."""
         if played := self.played(report):
             return played.saving
         called_for = [f.saving for f in report.findings if f.code in self.codes]
@@ -135,7 +135,7 @@ class Remedy:
         )  # fmt: skip
 
     def played(self, report: Report) -> Rehearsed | None:
-        """What came of it when the run's own ops were played."""
+        """Return the result of playing the run's own ops with it; None where they were not played."""
         everything = (*report.rehearsed, *(r for f in report.findings for r in f.rehearsed))
         return next((r for r in everything if r.remedy == self.name), None)
 
@@ -148,12 +148,12 @@ class Remedy:
         return {}
 
     def option(self, name: str) -> int | None:
-        """What it was given, in the program's process; None where it was not."""
+        """Return the option's value in the program's process; None where none was given."""
         said = os.environ.get(self.variable(name), "")
         return int(said) if said.isascii() and said.isdecimal() and len(said) < 10 else None
 
     def variable(self, option: str) -> str:
-        """Of the environment, that carries an option into the program's process."""
+        """Name the environment variable that carries an option into the program's process."""
         return f"GOBRRR_{self.name}_{option}".upper()
 
     def change_of_source(self, options: Mapping[str, int]) -> Edit | None:

@@ -1,5 +1,5 @@
-"""Which remedies there are, by name; those of third parties come through the entry point `gobrrr.remedies` and are
-loaded only when they are named."""
+"""Remedies by name; those of third parties come through the entry point `gobrrr.remedies` and are loaded only when they
+are named."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gobrrr.remedies.model import PLACES, Remedy
 
 ENTRY_POINT = "gobrrr.remedies"
 Options = Mapping[str, Mapping[str, int]]
-"""Of remedies, by their names."""
+"""Options of remedies, by the remedies' names."""
 NO_OPTIONS: Options = {}
 
 

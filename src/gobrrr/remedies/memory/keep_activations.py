@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from gobrrr.remedies.mechanism.seams import Seams
 
 ARGUMENTS = ("TrainingArguments", "Seq2SeqTrainingArguments", "SFTConfig", "DPOConfig", "RewardConfig", "GRPOConfig")
-"""Of transformers and trl; trl's have gradient_checkpointing=True where nobody says otherwise."""
+"""Argument classes of transformers and trl; trl's have gradient_checkpointing=True where nobody says otherwise."""
 
 OPTIONS = ("use_reentrant", "context_fn", "determinism_check", "debug", "early_stop", "preserve_rng_state")
-"""Of checkpoint itself; all other keyword arguments are the function's."""
+"""Options of checkpoint itself; all other keyword arguments are the function's."""
 
 MOVES_LATER = "a checkpointed function has begun to change what it holds, and did so once instead of twice"
 DRAWS_LATER = (
@@ -154,8 +154,8 @@ class _Ways:
 
 
 class _Way:
-    """What is known of calls of one way. One of which a backward has come tells: where computing it again has changed
-    nothing, leaving that out does not either."""
+    """Knowledge of calls of one way. A call whose backward has come tells: where computing it again changed nothing,
+    leaving that out changes nothing either."""
 
     def __init__(self, modules: list[Any], declined: Callable[[str], None]) -> None:
         self._modules, self._declined = [weakref.ref(each) for each in modules], declined

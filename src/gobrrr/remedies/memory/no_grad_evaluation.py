@@ -75,7 +75,7 @@ class _Program:
 
 
 class _Seen:
-    """Of one module: whether a backward comes through its evaluations."""
+    """Knowledge of one module: does a backward come through its evaluations?"""
 
     def __init__(self) -> None:
         self.left_alone, self.has_trained, self.unused = False, False, 0
@@ -92,7 +92,7 @@ class _Seen:
         return outputs
 
     def evaluated(self, call: Call, told: Callable[[], None]) -> Any:
-        """What a forward in eval() mode gives."""
+        """Return the result of a forward in eval() mode."""
         from gobrrr.remedies.mechanism.graph_later import without_graph
 
         call.came = self._leave_alone

@@ -76,9 +76,9 @@ class _Unused:
         self._frozen: dict[int, Any] = {}
         self._is_frozen = False
         self._pending: dict[int, Any] = {}
-        """Those that slept in a forward whose backward has not come."""
+        """Parameters that slept in a forward whose backward has not come."""
         self._owed: dict[int, Any] = {}
-        """Those that would have a gradient by now."""
+        """Parameters that would have a gradient by now."""
         self.has_reentrant = False
         """A checkpoint asks its inputs, as they are, whether anything in it is to have a gradient."""
 
@@ -88,7 +88,7 @@ class _Unused:
         self.hold(parameters_of(optimizer))
 
     def look(self) -> None:
-        """What optimizers hold by now: the program may write to the lists of their groups."""
+        """Hold what optimizers have by now: the program may write to the lists of their groups."""
         for optimizer in list(self._optimizers):
             self.hold(parameters_of(optimizer))
 
@@ -115,7 +115,7 @@ class _Unused:
         return list(self._frozen.values())
 
     def sleep(self) -> list[Any]:
-        """Those that are frozen, in a forward from which a backward may come."""
+        """Return the frozen parameters, for a forward from which a backward may come."""
         self.look()
         self.hold(filter(_is_watched, self.frozen()))
         self._pending.update(self._frozen)
@@ -198,7 +198,7 @@ def _run_asleep(model: Any, found: _Unused, seams: Seams) -> None:
 
 
 def _recompute_asleep(found: _Unused, seams: Seams) -> None:
-    """What a checkpointed forward saved has to come again in backward, when the forward is over."""
+    """Freeze the same parameters when backward repeats a checkpointed forward: it has to save the same again."""
     from torch.utils import checkpoint
 
     plain = checkpoint._checkpoint_without_reentrant_generator
@@ -248,11 +248,12 @@ def _see_clipping(found: _Unused, seams: Seams) -> None:
 
 
 def _see_asking(found: _Unused, seams: Seams) -> None:
-    """Who asks for a gradient by name gets an error, or None, where it was not computed; other remedies know."""
+    """Watch for gradients asked for by name: one that was not computed gives an error, or None. Other remedies' own
+    requests are left out."""
     from torch import autograd, compiler, nn
 
     def noted(inputs: Any, lacks: Callable[[list[Any]], bool]) -> Any:
-        """What is asked for, given on; whose gradients it is asks from now on."""
+        """Return the inputs to be given on; from now on their gradients are asked for."""
         given, leaves = asked_for(inputs)
         is_late = lacks(leaves)
         found.hold(leaf for leaf in leaves if isinstance(leaf, nn.Parameter))

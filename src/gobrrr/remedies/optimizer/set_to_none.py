@@ -162,7 +162,7 @@ def _gradient(tensor: Any) -> Any:
 
 
 def _is_part(gradient: Any) -> bool:
-    """Of a larger tensor: backward adds to it in place."""
+    """Say whether it is a part of a larger tensor: backward adds to it in place."""
     return bool(gradient._is_view()) or gradient.untyped_storage().nbytes() > gradient.nbytes
 
 
@@ -172,7 +172,7 @@ def _is_held(parameter: Any) -> bool:
 
 
 def _holders(parameter: Any) -> tuple[int, int, int]:
-    """Of its gradient: how many refer to the Python object, to torch's tensor, and to its memory."""
+    """Count the references to its gradient: to the Python object, to torch's tensor, and to its memory."""
     import torch
 
     gradient = _gradient(parameter)

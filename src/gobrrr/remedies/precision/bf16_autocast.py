@@ -42,7 +42,7 @@ def in_bfloat16(model):
         model.forward = types.MethodType(lowered, model)"""
 """As autocast_forward does it, for the user's own file."""
 
-FLOAT_BYTES = 4
+FLOAT_BYTES = 4  # bytes of a float32
 
 
 class Bf16Autocast(Remedy):

@@ -1,4 +1,4 @@
-"""What lives as long as the program is no longer searched for garbage."""
+"""Keep the garbage collector from searching objects that live as long as the program."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from gobrrr.remedies.mechanism.seams import Seams
 
 WHOLE = {"generation": 2}
-"""Of a full collection, as gc.callbacks has it."""
+"""Mark of a full collection, as gc.callbacks gets it."""
 
 
 class GcFreeze(Remedy):

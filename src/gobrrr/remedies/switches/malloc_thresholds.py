@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from gobrrr.rules.verdict.report import Report
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
-LARGE = 1 << 30
+LARGE = 1 << 30  # bytes, 1 GiB. proposed: above the blocks of a step; the sizes that programs free would settle it
 DEFAULT = 128 << 10
 """Both thresholds' default (mallopt(3)); setting either switches their own growth off, which cannot be undone."""
 SOURCE = f"""\
