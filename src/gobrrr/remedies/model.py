@@ -86,7 +86,7 @@ class Remedy:
     """Findings that call for it."""
     conflicts: ClassVar[tuple[str, ...]] = ()
     overlaps: ClassVar[tuple[str, ...]] = ()
-    """Others that bring the same and leave it nothing to do: both are looked at, and one goes into a stack."""
+    """Others that bring the same and leave it nothing to do: both are looked at, and one goes into a combination."""
     serves: ClassVar[str] = ""
     """training or inference where it serves nothing else."""
     late: ClassVar[bool] = False
@@ -101,7 +101,7 @@ class Remedy:
     """It brings samples of like length together: those that are in the data twice too, which a look at some batches
     sees more often then."""
     leaves_padding: ClassVar[bool] = False
-    """Outputs at padding, by the model's own mask, change: only outputs of real tokens are compared; everything else
+    """It changes outputs at padding, by the model's own mask: only those of real tokens are compared; everything else
     (losses, gradients, updates) as ever."""
     unseen: ClassVar[str] = ""
     """Changes that no check of the numbers can see, said where the remedy is kept."""

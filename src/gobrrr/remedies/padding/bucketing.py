@@ -28,10 +28,10 @@ TRIED = 2
 
 
 class Bucketing(Remedy):
-    """What a random sampler draws for an epoch is sorted by length within fifty batches at a time, and the batches are
-    shuffled: the same samples, each as often, in equally many batches; the program's random streams are asked for what
-    they always are. Where the collate function pads to the longest of a batch, or trim_padding cuts to it. Loaders that
-    draw in order, as evaluations do, keep theirs."""
+    """Sorts the order that a random sampler draws for an epoch by length, within fifty batches at a time, and shuffles
+    the batches: the same samples, each as often, in equally many batches; the program's random streams are asked for
+    what they always are. Applies where the collate function pads to the longest of a batch, or trim_padding cuts to it.
+    Loaders that draw in order, as evaluations do, keep theirs."""
 
     name = "bucketing"
     title = "puts sequences of like length into one batch"
@@ -52,7 +52,8 @@ class Bucketing(Remedy):
     )
 
     def predicts(self, report: Report) -> Saving:
-        """What the simulation promises, where that is more than padding to the longest of a batch brings."""
+        """Return the saving that the simulation promises, where that is more than padding to the longest of a batch
+        brings."""
         for finding in report.findings:
             saved = [finding.evidence.get(name) for name in ("saved_by_longest", "saved_by_bucketing")]
             if finding.code in self.codes and all(saved) and "bucketing" in finding.evidence:
@@ -84,7 +85,7 @@ class Bucketing(Remedy):
 
 
 class Buckets:
-    """Which batch samplers are drawn from in buckets, with the lengths of their samples; each is looked at once. `cut`:
+    """Batch samplers that are drawn from in buckets, with the lengths of their samples; each is looked at once. `cut`:
     batches are cut to their longest row."""
 
     def __init__(self, told: Callable[[str], None], declined: Callable[[str], None], cut: bool = False) -> None:
@@ -139,8 +140,8 @@ class Buckets:
 
 
 def skipped(sampler: Any) -> Any:
-    """Of what batches are left out at the beginning of an epoch that is resumed, as accelerate.skip_first_batches does:
-    those that were served were of the order that is drawn in buckets."""
+    """Return the sampler whose first batches are left out in an epoch that is resumed, as accelerate.skip_first_batches
+    does: the batches already served were of the order that is drawn in buckets."""
     from torch.utils.data import BatchSampler
 
     while isinstance(sampler, BatchSampler) and hasattr(sampler, "skip_batches") and hasattr(sampler, "batch_sampler"):

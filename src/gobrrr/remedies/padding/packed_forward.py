@@ -1,4 +1,4 @@
-"""What `packing` puts in the place of the forward of transformers' trunks."""
+"""Forward of transformers' trunks on packed rows, which `packing` puts in the place of their own."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from gobrrr.data.packing.pack import pack
 
 IDS, MASK, POSITIONS, TYPES = "input_ids", "attention_mask", "position_ids", "token_type_ids"
 PLAIN = ("use_cache", "return_dict", "output_attentions", "output_hidden_states", "num_items_in_batch")
-"""What has nothing for each token."""
+"""Arguments that have nothing for each token."""
 ATTENTION = ("sdpa", "eager")
 """Implementations that take a mask of their own."""
 WINDOWS = ("sliding_window", "attention_chunk_size", "local_attention", "window_size")
-"""What a configuration calls the reach of a token, which a mask of our own would lift."""
+"""Names in a configuration for the reach of a token, which a mask of our own would lift."""
 WORTH = 0.85
-"""Of the tokens that are computed on, what packed rows may have at most."""
+"""Most tokens of packed rows, padding counted, as a share of those of the padded batch."""
 Tell = Callable[[str], None]
 
 
@@ -35,11 +35,11 @@ class Rows(NamedTuple):
     come: Tensor
     go: Tensor
     documents: Tensor
-    """Which sequence each place of the packed rows belongs to, -1 for none."""
+    """Number of the sequence that each place of the packed rows belongs to, -1 for none."""
 
 
 class Trunks:
-    """Which trunks give the same on packed rows; each is tried with its first batch."""
+    """Trunks that give the same on packed rows; each is tried with its first batch."""
 
     def __init__(self, told: Tell, declined: Tell) -> None:
         self.kinds: set[type] = set()
@@ -145,7 +145,7 @@ def rows_of(mask: Tensor) -> Rows:
 
 
 def packed(trunk: Any, plain: Any, given: dict[str, Any], rows: Rows, causal: bool) -> Any:
-    """What the trunk gives for a padded batch, by way of packed rows; zeros at padding."""
+    """Return the trunk's output for a padded batch, computed on packed rows; zeros at padding."""
     shape, config = given[IDS].shape, trunk.config
     positions = given.get(POSITIONS)
     if positions is None:

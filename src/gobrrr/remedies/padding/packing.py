@@ -40,7 +40,7 @@ class Packing(Remedy):
     )
 
     def predicts(self, report: Report) -> Saving:
-        """What is computed on padding, less what rows as long as the longest of each batch still hold of it."""
+        """Return the saving: work on padding, less what rows as long as the longest of each batch still hold of it."""
         for finding in report.findings:
             saved = finding.evidence.get("saved_by_bucketing")
             if finding.code in self.codes and saved is not None and "packing" in finding.evidence:

@@ -84,7 +84,8 @@ def _of_rows(rows: Any) -> Sizes | None:
 
 
 def _of_sample(sample: Any) -> int | None:
-    """Of a mapping its mask or ids, of (tokens, label) the first, else its own."""
+    """Return a sample's length: a mapping's by its mask or ids, (tokens, label)'s by the first, any other's by its
+    own."""
     if isinstance(sample, Mapping):
         mask: Any = sample.get(MASK)
         if _size(mask) is None:
@@ -106,7 +107,7 @@ def _unpadded(ids: Any, mask: Any) -> int:
 
 
 def _size(tokens: Any) -> int | None:
-    """Of one row on the host."""
+    """Return the length of one row on the host."""
     import torch
 
     if isinstance(tokens, torch.Tensor):
@@ -117,7 +118,8 @@ def _size(tokens: Any) -> int | None:
 
 
 def _of_table(data: Any) -> Sizes | None:
-    """Of the columns of a Hugging Face data set; none where a transform computes samples when they are asked for."""
+    """Return the lengths from the columns of a Hugging Face data set; None where a transform computes samples when they
+    are asked for."""
     if data.format.get("type") == "custom":
         return None
     names = set(data.column_names)

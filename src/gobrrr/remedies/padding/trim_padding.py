@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from gobrrr.rules.verdict.report import Report
 
 MASK, IDS, LABELS, IGNORED = "attention_mask", "input_ids", "labels", -100
-"""What tokenizers call the mask, 1 where a token is; what the loss is not computed from (cross_entropy's default)."""
+"""Names of tokenizers: the mask (1 where a token is), ids and labels; and the label that the loss leaves out
+(cross_entropy's default)."""
 PER_TOKEN = (MASK, LABELS, IDS, "token_type_ids", "position_ids", "special_tokens_mask")
 DEEP = 2
 """Containers that a batch's tensors may lie in: (inputs, labels), inputs a mapping."""
@@ -128,7 +129,7 @@ class Padded(NamedTuple):
 
 
 def padded(batch: Any) -> Padded | None:
-    """What to cut; None where there is nothing, or nobody knows whether it may be."""
+    """Return what to cut; None where there is nothing, or nobody knows whether it may be."""
     tensors = dict(_tensors(batch))
     if any(tensor is None for tensor in tensors.values()):
         return None
