@@ -21,7 +21,7 @@ SAFETY = ("exact", "tolerance", "order", "semantic")
 """exact: bitwise the same numbers; tolerance: the same up to rounding; order: the same samples in another order or with
 other draws; semantic: another computation, which is only tried when its name is given."""
 PLACES = ("environment", "flags", "optimizer", "model", "loader")
-"""Where remedies act, in the order in which they are put together."""
+"""Places where remedies act, in the order in which they are put together."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class Remedy:
     """Findings that call for it."""
     conflicts: ClassVar[tuple[str, ...]] = ()
     overlaps: ClassVar[tuple[str, ...]] = ()
-    """Others that bring the same and leave it nothing to do: both are looked at, and one goes into a combination."""
+    """Remedies that bring the same and leave it nothing to do: both are looked at, and one goes into a combination."""
     serves: ClassVar[str] = ""
     """training or inference where it serves nothing else."""
     late: ClassVar[bool] = False
@@ -119,7 +119,8 @@ class Remedy:
     """The same as a change of source, where its place can be found there."""
 
     def probe(self) -> str:
-        """Why this machine or torch build cannot, or nothing. Called in the program's process; torch is there."""
+        """Say why this machine or torch build cannot; empty where it can. Called in the program's process; torch is
+        there."""
         return ""
 
     def predicts(self, report: Report) -> Saving:
@@ -144,7 +145,7 @@ class Remedy:
         return self.serves not in ("", report.step.kind)
 
     def options(self, report: Report) -> dict[str, int]:
-        """How it is to be applied to this program, by the report's figures; nothing where they say nothing."""
+        """Return the options for this program, by the report's figures; none where they say nothing."""
         return {}
 
     def option(self, name: str) -> int | None:

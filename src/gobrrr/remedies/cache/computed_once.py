@@ -96,7 +96,7 @@ class _Books:
         self._kept: dict[int, KeptSamples | None] = {}
         self._told: set[str] = set()
         self._barren: Counter[Kind] = Counter()
-        """How many data sets of a kind went away before one of their samples came again."""
+        """Data sets of each kind that went away before one of their samples came again."""
         self._applied = self.over = False
 
     def decline(self, why: str) -> None:
@@ -212,7 +212,7 @@ def _makes_batches(dataset: Any) -> bool:
 
 
 def _fetched(dataset: Any, wanted: Sequence[Any]) -> Any:
-    """As torch's fetcher asks for a batch."""
+    """Return samples, asked for as torch's fetcher asks for a batch."""
     whole = getattr(dataset, "__getitems__", None)
     return whole(wanted) if whole else [dataset[index] for index in wanted]
 

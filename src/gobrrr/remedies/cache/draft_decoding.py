@@ -18,7 +18,7 @@ DRAFTED = 0.6
 
 
 def cannot_wait() -> str:
-    """Why pictures cannot be decoded later than Pillow would (pictures.py), or nothing."""
+    """Say why pictures cannot be decoded later than Pillow would (pictures.py); empty where they can."""
     try:
         from PIL.JpegImagePlugin import JpegImageFile
     except ImportError:

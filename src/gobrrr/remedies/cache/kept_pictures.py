@@ -32,7 +32,7 @@ class Kept(NamedTuple):
     raw: bytes
 
     def picture(self, mode: str) -> Any:
-        """One of its own each time: what the program writes into one is in no other."""
+        """Return a picture of its own each time: what the program writes into one is in no other."""
         return Image.frombytes(mode, self.size, self.raw)
 
 
@@ -96,7 +96,7 @@ class KeptPictures:
         return True
 
     def _is_ours(self) -> bool:
-        """A process that the program forks would keep as much again."""
+        """Say whether this process may keep pictures: one that the program forks would keep as much again."""
         return not self.over and get_worker_info() is None and os.getpid() == self._pid
 
 

@@ -72,7 +72,7 @@ class Differences:
         return decoded(data, mode)
 
     def small(self, asked: Resized | Reduced, data: bytes, like: Any) -> Any:
-        """From a draft; None where none will do."""
+        """Return the picture made from a draft; None where no draft will do."""
         scale = asked.scale(like.size)
         file = JpegImageFile(io.BytesIO(data))
         if scale > 1:

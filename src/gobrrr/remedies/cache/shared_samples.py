@@ -16,8 +16,9 @@ HELD = "its samples are parts of what its data set holds, which a write into one
 
 
 def why_shared(samples: Iterable[Any]) -> str:
-    """Why not, or nothing: parts that lie in the same memory, which a write into one would change in the other; tensors
-    with attributes; arrays that may not be written; and memory with gaps, which a copy would not have."""
+    """Say why samples cannot be kept; empty where they can. Reasons: parts in the same memory, which a write into one
+    would change in the other; tensors with attributes; arrays that may not be written; and memory with gaps, which a
+    copy would not have."""
     given = list(samples)
     spans = []
     for leaf in tree_leaves(given):
@@ -39,7 +40,7 @@ def why_shared(samples: Iterable[Any]) -> str:
 
 
 def why_held(sample: Any, again: Any) -> str:
-    """Why not, or nothing, by two results for one index, both alive: what is the same memory, list or dict in both is
+    """Say why not, or nothing, by two results for one index, both alive: memory, a list or a dict that both share is
     the data set's own."""
     both = [set(map(id, _containers([each]))) for each in (sample, again)]
     spans = [_spans(each) for each in (sample, again)]

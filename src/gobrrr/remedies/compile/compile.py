@@ -113,7 +113,7 @@ def _unless_traced(plain: Any, compiled: Any) -> Any:
 
 
 def _is_traced() -> bool:
-    """By torch.jit.trace."""
+    """Say whether torch.jit.trace is at work."""
     from torch import jit
 
     return bool(jit.is_tracing())  # type: ignore[attr-defined,no-untyped-call]

@@ -127,7 +127,7 @@ def _dropout(softmax: Node) -> tuple[Node, float | None]:
 
 
 def _scores(node: Any) -> tuple[Node, float, tuple[Node, float | None] | None] | None:
-    """From what softmax is given back to the product: the product, the scale, the mask."""
+    """Follow softmax's input back to the product; return the product, the scale and the mask."""
     scale, mask = 1.0, None
     while not _is(node, MATMUL):
         if not _is_call(node) or len(node.users) != 1 or not node.args:

@@ -71,7 +71,8 @@ class ChannelsLast(Remedy):
             return tree_map(lambda each: plain(each, held), found)
 
         def plain(value: Any, held: set[int]) -> Any:
-            """As it would lie without: what is written into a part of the program's own tensors must reach them."""
+            """Return a value laid out as without the remedy: writes into a part of the program's own tensors must reach
+            them."""
             return value.contiguous() if is_scattered(value) and (not held or memory(value) not in held) else value
 
         def kept_by(module: Any) -> Iterator[Any]:
@@ -111,7 +112,7 @@ def _weights(module: Any) -> list[Any]:
 
 
 def _lay(weight: Any, memory_format: Any) -> None:
-    """In that order, and its gradient with it."""
+    """Lay a weight out in that memory format, and its gradient with it."""
     for each in (weight, weight.grad):
         if each is not None:
             each.data = each.data.clone(memory_format=memory_format)

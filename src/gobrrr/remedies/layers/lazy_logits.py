@@ -65,7 +65,7 @@ _HEADS: weakref.WeakSet[Head] = weakref.WeakSet()
 
 
 def keep_heads() -> None:
-    """Before an optimizer's step."""
+    """Keep what all logits are computed from, before an optimizer's step changes it."""
     for head in list(_HEADS):
         head.keep()
 
@@ -130,7 +130,7 @@ class LazyLogits(torch.Tensor):
         return self._whole
 
     def looked_at(self) -> torch.Tensor:
-        """For one who looks on: nothing is computed for the program before it asks."""
+        """Return the logits for one who only looks on: nothing is computed for the program before it asks."""
         if self._whole is not None or self.touched:
             return self.materialise()
         with torch.inference_mode(False), torch.enable_grad():
@@ -165,7 +165,7 @@ class LazyLogits(torch.Tensor):
         )
 
     def with_hidden(self, hidden: torch.Tensor, dtype: torch.dtype | None = None) -> LazyLogits:
-        """The same of other rows."""
+        """Return the same kind of logits for other rows."""
         made = LazyLogits._over(hidden, self.head, self.used, dtype or self.dtype, self.product_dtype, self.chunks)
         made.normalised = self.normalised
         return made

@@ -181,7 +181,7 @@ def _of_function(function: types.FunctionType) -> Iterator[Any]:
 
 
 def _names(code: types.CodeType) -> set[str]:
-    """Also those of functions and comprehensions inside."""
+    """Return the names in a function's code, and in the functions and comprehensions inside."""
     inside = (each for each in code.co_consts if isinstance(each, types.CodeType))
     return set(code.co_names).union(*map(_names, inside))
 

@@ -153,7 +153,7 @@ def _is_watched(asks: FrameType) -> bool:
 
 
 def whole(device: torch.device) -> torch.device:
-    """With its index."""
+    """Return the device with its index."""
     return torch.device("cuda", torch.cuda.current_device()) if device == torch.device("cuda") else device
 
 

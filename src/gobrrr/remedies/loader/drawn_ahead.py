@@ -40,7 +40,7 @@ class Ahead:
         self._lane, self._held, self._failed = lane, held, failed
         self._wanted = Wanted()
         self._ready: list[Drawn] = []
-        """One, and before it at most one that an interrupt has kept the program from getting."""
+        """Batches drawn ahead: one, and before it at most one that an interrupt has kept the program from getting."""
         self._over = False
         self._epoch = iterator._sampler_iter
         """Another object in each: a count of batches would not tell one whose first batch an interrupt kept back."""
@@ -77,7 +77,7 @@ class Ahead:
             self._leave(iterator)
 
     def _leave(self, iterator: Any) -> None:
-        """Where nothing is left to hand out, and no more comes."""
+        """Leave the iterator to itself where nothing is left to hand out, and no more comes."""
         if self._over and not self._ready and vars(iterator).get("_next_data") is self:
             del iterator._next_data
 
@@ -91,7 +91,7 @@ class Ahead:
             drawn.lane = self._sent(drawn, self._wanted.device)
 
     def _watched(self, batch: Any) -> list[Held]:
-        """Its tensors that may be asked for."""
+        """Return the tensors of a batch that may be asked for."""
         found = []
         try:
             for place, tensor in enumerate(tensors_of(batch)):

@@ -102,13 +102,14 @@ def shared(loader: dict[str, Any]) -> str:
 
 
 def changing(loader: dict[str, Any]) -> str:
-    """By the program's source; that of samplers runs in no worker."""
+    """Say why not, by the program's source; that of samplers runs in no worker."""
     where = written(reached(_top(loader, FETCHING)))
     return f"{where} writes into what the program keeps, and a worker would into a copy" if where else ""
 
 
 def tried(loader: dict[str, Any]) -> str:
-    """By a batch that is fetched in a copy of the process. Of a package's stream, from a network say, none is."""
+    """Say why not, by a batch that is fetched in a copy of the process. None is fetched from a package's stream (from a
+    network, say)."""
     from torch.utils.data import IterableDataset
 
     top = _top(loader)
@@ -176,8 +177,8 @@ def _what_changes(arguments: dict[str, Any]) -> str:
 
 
 def _send(batch: Any) -> None:
-    """As a worker's queue would, there and back, but for the memory of tensors, which it shares. Raises whatever it
-    meets: a worker's queue says so on a thread of its own, and the program would wait for ever."""
+    """Send a batch as a worker's queue would, there and back, except the memory of tensors, which it shares. Raises
+    whatever it meets: a worker's queue says so on a thread of its own, and the program would wait for ever."""
     import torch
 
     shared: list[Any] = []
@@ -210,7 +211,7 @@ def _fetcher(loader: Any) -> Any:
 
 
 def _plain_loader(arguments: dict[str, Any]) -> Any:
-    """As the program asks for it, without workers and without remedies."""
+    """Return the loader that the program asks for, without workers and without remedies."""
     from torch.utils.data import DataLoader
 
     from gobrrr.remedies.loader.loader_arguments import without_workers

@@ -70,7 +70,7 @@ class OneWorker(Remedy):
 
 
 def _leave_a_core(seams: Seams) -> str:
-    """One thread less where there is one on each core; says so."""
+    """Take one thread away where there is one on each core; return the words that say so."""
     import torch
 
     threads = torch.get_num_threads()

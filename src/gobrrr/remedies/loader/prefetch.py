@@ -109,7 +109,7 @@ class Loaders:
 
 
 def _why_not(iterator: Any) -> str:
-    """Nothing where batches can be taken from an iterator early, and nobody notices."""
+    """Say why batches cannot be taken from an iterator early unnoticed; empty where they can."""
     from torch.utils.data import dataloader
 
     if not iterator._num_workers:

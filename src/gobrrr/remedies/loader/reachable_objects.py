@@ -89,7 +89,7 @@ def _is_connection(thing: Any) -> bool:
 
 
 def _is_closed(thing: Any) -> bool:
-    """As zipfile, tarfile and h5py say it."""
+    """Say whether it is closed, in the words of zipfile, tarfile and h5py."""
     closed = getattr(thing, "closed", False) is True or getattr(thing, "fp", thing) is None
     return closed or (type(thing).__module__.startswith("h5py") and not thing)
 

@@ -40,7 +40,8 @@ NO_WRITES = frozenset({"requires_grad_", "share_memory_"})
 
 
 def written(things: Iterable[Any]) -> str:
-    """Where one of these writes while samples are fetched, as `Class.method`; nothing where none is seen to."""
+    """Name the place where one of these writes while samples are fetched, as `Class.method`; empty where none is seen
+    to."""
     everything = list(things)
     if held := next(filter(_is_writer, everything), None):
         return f"{held.__name__}()"
@@ -245,7 +246,7 @@ class _Reader:
 
 
 def _ends_as_writing(name: str) -> bool:
-    """As torch's functions and methods that write do."""
+    """Say whether a name ends as torch's functions and methods that write do."""
     return name.endswith("_") and not name.startswith("_") and not name.endswith("__") and name not in NO_WRITES
 
 

@@ -15,7 +15,8 @@ class Surroundings(NamedTuple):
     """Whether the models that the program has called so far are in train() mode."""
 
     def are_like(self, others: Surroundings) -> bool:
-        """The same thread and modes, as far as both know a model: a first batch comes before the first call."""
+        """Say whether thread and modes are the same, as far as both know a model: a first batch comes before the first
+        call."""
         return self.thread == others.thread and all(others.modes.get(m, mode) == mode for m, mode in self.modes.items())
 
 

@@ -267,7 +267,7 @@ def _set_back(stream: Any, state: bytes) -> None:
 
 
 class _Torchs:
-    """Where torch's own streams are: dropout draws from them, and checkpointing lets it draw the same again."""
+    """Positions of torch's own streams: dropout draws from them, and checkpointing lets it draw the same again."""
 
     def __init__(self) -> None:
         self._cpu = torch.get_rng_state()
@@ -281,7 +281,7 @@ class _Torchs:
 
 
 def _drawn() -> tuple[Any, Any]:
-    """Where the streams of Python and of NumPy are, in a form that can be compared."""
+    """Return the positions of Python's and NumPy's streams, in a form that can be compared."""
     numpy = sys.modules.get("numpy")
     return random.getstate(), None if numpy is None else pickle.dumps(numpy.random.get_state(legacy=False))
 

@@ -68,7 +68,8 @@ def _asked(ask: Callable[[], Any], before: set[int] | None) -> Any:
 
 
 def _answer(ask: Callable[[], Any], writer: int, before: set[int] | None) -> None:
-    """In the copy, which ends here; one thread, as a loader's workers have, for those of a pool were not copied."""
+    """Answer in the copy, which ends here; on one thread, as a loader's workers, since a pool's threads were not
+    copied."""
     try:
         import torch
 

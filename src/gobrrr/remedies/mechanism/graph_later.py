@@ -93,7 +93,8 @@ def may_go_fast(modules: Iterable[Any]) -> bool:
 
 
 def modules_of(module: Any) -> list[Any]:
-    """By hand: module.modules() takes several times as long, and each forward asks."""
+    """Return the modules in a module, found by hand: module.modules() takes several times as long, and each forward
+    asks."""
     modules = [module]
     for each in modules:
         if each._modules:
@@ -156,7 +157,7 @@ class Call:
         return list({id(leaf): leaf for leaf in self.leaves if _is_float(leaf)}.values())
 
     def run_again(self) -> list[Any]:
-        """As it was: in eval() mode, without autocast."""
+        """Run the call again as it was: in eval() mode, without autocast."""
         modes = [module.training for module in self.inside.modules]
         for module in self.inside.modules:
             module.training = False
@@ -185,7 +186,7 @@ class Call:
 
 
 def without_graph(call: Call) -> Any:
-    """Its result, computed under no_grad()."""
+    """Return its result, computed under no_grad()."""
     found: dict[int, Any] = {}
     tied = _Later.apply(call, found, *call.inside.asking)  # type: ignore[no-untyped-call]
     return call.result(dict(zip(found, tied, strict=True)))

@@ -53,7 +53,7 @@ class Switched:
         group.update(settings)
 
     def back(self) -> None:
-        """As it was; safe to call twice."""
+        """Put the settings back as they were; safe to call twice."""
         if self.is_on:
             self.group.update(self.before)
         self.is_on = False

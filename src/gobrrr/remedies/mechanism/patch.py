@@ -21,7 +21,7 @@ Change = tuple[int, int, str]
 _CLOSES = re.compile(rb"(?:\s|\\|#[^\r\n]*[\r\n])*\)")
 """Parentheses around an argument, behind it, with comments in between."""
 _MARK = "\ufeff"
-"""Before a file's text, as some editors of Windows leave it; in a string it is no Python."""
+"""Mark that some editors of Windows leave before a file's text; in a string it is no Python."""
 
 
 def diff(files: Iterable[Path], edits: Sequence[Edit], root: Path) -> str:
@@ -41,14 +41,14 @@ def diff(files: Iterable[Path], edits: Sequence[Edit], root: Path) -> str:
 
 
 def _in(file: Path, edit: Edit) -> Edit:
-    """As it is in one file: of the calls that are known, those there."""
+    """Return the edit as it is in one file: of the calls that are known, those there."""
     if not isinstance(edit, SetKeyword) or edit.seen is None:
         return edit
     return replace(edit, seen=tuple(each for each in edit.seen if each[0] == file))
 
 
 def _lines(text: str) -> list[str]:
-    """As tools that apply patches cut them: str.splitlines would cut at a form feed as well."""
+    """Cut a text into lines as tools that apply patches do: str.splitlines would cut at a form feed as well."""
     return re.findall(r"[^\n]*\n|[^\n]+", text)
 
 
@@ -109,7 +109,7 @@ class _Text:
         return self.at(node.end_lineno, node.end_col_offset)
 
     def line_end(self, at: int) -> int:
-        """Where the line ends that a place is in."""
+        """Return where the line ends that a place is in."""
         found = re.compile(rb"[\r\n]").search(self.data, at)
         return found.start() if found else len(self.data)
 
@@ -211,7 +211,7 @@ def _called(code: str) -> str:
 
 
 def _imports(tree: ast.Module, above: int | None = None) -> list[ast.Import | ast.ImportFrom]:
-    """At the top level, above a line."""
+    """Return the imports at the top level, above a line."""
     found = [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom))]
     return [node for node in found if above is None or node.lineno < above]
 
@@ -258,7 +258,7 @@ def _before_training(tree: ast.Module, edit: BeforeTraining, text: _Text) -> lis
 
 
 def _beginning(node: ast.stmt, text: _Text) -> tuple[int, str]:
-    """Where a statement begins, and what stands before it in its line."""
+    """Return where a statement begins, and what stands before it in its line."""
     at, line = text.at(node.lineno, node.col_offset), text.at(node.lineno, 0)
     return at, text.data[line:at].decode()
 

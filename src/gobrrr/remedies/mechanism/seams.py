@@ -92,7 +92,7 @@ class Seams:
         action()
 
     def at_optimizer(self, action: Callable[[Any], None]) -> None:
-        """When an optimizer is about to step for the first time."""
+        """Call the action when an optimizer is about to step for the first time."""
         self._optimizer.append(action)
 
     def at_step(self, action: Callable[[], None]) -> None:
@@ -100,15 +100,16 @@ class Seams:
         self._step.append(action)
 
     def at_model(self, action: Callable[[Any], None]) -> None:
-        """When a module that the program calls itself is about to run for the first time."""
+        """Call the action when a module that the program calls itself is about to run for the first time."""
         self._model.append(action)
 
     def at_loader(self, change: Callable[[dict[str, Any]], dict[str, Any]]) -> None:
-        """When a DataLoader is made: gets its keyword arguments, gives those to use."""
+        """Change a DataLoader when it is made: `change` gets its keyword arguments and gives those to use."""
         self._loader.append(change)
 
     def at_batch(self, change: Callable[[Any, Any], Any]) -> None:
-        """When the program has drawn a batch: gets the DataLoader's iterator and the batch, gives the one to use."""
+        """Change a batch when the program has drawn it: `change` gets the DataLoader's iterator and the batch, and
+        gives the batch to use."""
         self._batch.append(change)
 
     def undo(self, action: Callable[[], object]) -> None:
@@ -137,8 +138,8 @@ class Seams:
         self._aside(ns)
 
     def give_up(self, error: BaseException) -> None:
-        """A remedy that cannot keep its word any more: tell it, and take all remedies away. Raises `error` where nobody
-        is told, or it is the program's own."""
+        """Tell that a remedy cannot keep its word any more, and take all remedies away. Raises `error` where nobody is
+        told, or it is the program's own."""
         try:
             raise error
         except BaseException as raised:

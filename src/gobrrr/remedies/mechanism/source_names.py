@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _STREAMS = re.compile(r"(?i)(?<!up)(?<!down)stream|iterable|datapipe|webdataset|chaindataset")
-"""In names of data sets that are read from one end to the other."""
+"""Words in the names of data sets that are read from one end to the other."""
 _SURELY = re.compile(r"(?i)iterabledataset|streamingdataset|iterdatapipe|webdataset|chaindataset")
 """The same in any name: there are other streams, of CUDA or of a logger."""
 

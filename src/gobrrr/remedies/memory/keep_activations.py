@@ -161,7 +161,7 @@ class _Way:
         self._modules, self._declined = [weakref.ref(each) for each in modules], declined
         self._came = self.moves = False
         self._moved: set[int] = set()
-        """In forward, and not again in backward."""
+        """Things that changed in forward, and not again in backward."""
 
     def is_of(self, modules: list[Any]) -> bool:
         """An id may be another module's by now."""

@@ -109,8 +109,8 @@ class _Seen:
         return result
 
     def _looked_at(self, call: Call) -> Any:
-        """With a graph, of which it is noted whether it is used. One that shows in other places than the outputs, or
-        could not be made again, has the module left alone."""
+        """Return the result, computed with a graph; note whether that is used. The module is left alone where the graph
+        shows in other places than the outputs, or could not be made again."""
         from gobrrr.remedies.mechanism.graph_later import leaves_of
 
         before, outputs = call.state(), call.run()

@@ -161,8 +161,8 @@ def _is_watched(parameter: Any) -> bool:
 
 @contextlib.contextmanager
 def _asleep(parameters: Sequence[Any]) -> Iterator[None]:
-    """They ask for no gradients in here, but for those that the program has switched off itself. Layers that compute in
-    another way where nobody asks do not."""
+    """Keep these parameters from asking for gradients in here, but for those that the program has switched off itself.
+    Layers that compute in another way where nobody asks compute as if somebody did."""
     from gobrrr.remedies.mechanism.graph_later import AS_WITH_A_GRAPH
 
     asking = [parameter for parameter in parameters if parameter.requires_grad]

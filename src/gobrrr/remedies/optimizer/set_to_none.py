@@ -138,7 +138,7 @@ class _Dropped:
         return ref is not None and ref() is tensor
 
     def _read(self, tensor: Any) -> Any:
-        """Its gradient, dense as it is where backward adds to zeros."""
+        """Return the tensor's gradient, dense as it is where backward adds to zeros."""
         found = _gradient(tensor)
         if (found is not None and not found.is_sparse) or not self._is_known(tensor):
             return found
@@ -182,7 +182,7 @@ def _holders(parameter: Any) -> tuple[int, int, int]:
 
 @functools.cache
 def _alone() -> tuple[int, int, int]:
-    """The same where only the parameter has it: interpreters and builds of torch count differently."""
+    """Return the same counts where only the parameter has it: interpreters and builds of torch count differently."""
     import torch
 
     parameter = torch.nn.Parameter(torch.zeros(1))

@@ -140,7 +140,7 @@ def _weight(embedding: Any) -> Any:
 
 
 def _computes_the_same(optimizer: Any) -> bool:
-    """With sparse gradients as with dense ones."""
+    """Say whether the optimizer computes the same with sparse gradients as with dense ones."""
     import torch
 
     if type(optimizer) not in (torch.optim.SGD, torch.optim.Adagrad):

@@ -93,7 +93,7 @@ class Buckets:
         self._sizes: weakref.WeakKeyDictionary[Any, Sizes | None] = weakref.WeakKeyDictionary()
 
     def sizes(self, sampler: Any) -> Sizes | None:
-        """None of samplers that keep their order."""
+        """Return the lengths of a sampler's samples; None for samplers that keep their order."""
         return self._sizes.get(sampler) if draws_as_torch(sampler) else None
 
     def meets(self, loader: Any) -> None:
@@ -164,7 +164,7 @@ def counted(sizes: Sizes) -> dict[int, int]:
 
 
 def order_is_not_ours(loader: Any, sampler: Any) -> str:
-    """Why a loader's batches are to stay as they are drawn; nothing where their order is a random permutation."""
+    """Say why a loader's batches are to stay as drawn; empty where their order is a random permutation."""
     inner = sampler.sampler
     kind = type(inner)
     if f"{kind.__module__}.{kind.__qualname__}" not in RANDOM:

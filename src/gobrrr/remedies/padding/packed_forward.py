@@ -28,7 +28,7 @@ Tell = Callable[[str], None]
 
 
 class Rows(NamedTuple):
-    """Where each token of the padded batch lies, and where it goes: indices into both, flattened."""
+    """Places where each token of the padded batch lies (`come`) and goes (`go`): indices into both, flattened."""
 
     shape: tuple[int, int]
     """Rows x tokens, packed."""
@@ -49,7 +49,7 @@ class Trunks:
         self._trying = False
 
     def packing(self, kind: type) -> Any:
-        """Its forward, for batches that it can pack."""
+        """Return the trunk's forward, for batches that it can pack."""
         self.kinds.add(kind)
         plain: Any = kind.forward  # type: ignore[attr-defined]
         signature = inspect.signature(plain)
@@ -99,7 +99,7 @@ class Trunks:
 
 
 def _unfit(trunk: Any, given: dict[str, Any]) -> str:
-    """Why a call is left as it is; nothing where it can be packed."""
+    """Say why a call is left as it is; empty where it can be packed."""
     attention = getattr(trunk.config, "_attn_implementation", None)
     mask, ids = given.get(MASK), given.get(IDS)
     if attention not in ATTENTION:
@@ -202,14 +202,14 @@ def _takes_cache(plain: Any) -> bool:
 
 
 def _agree(true: Tensor, found: Tensor, rows: Rows) -> bool:
-    """At every token within the square root of the dtype's precision, as check_packable asks."""
+    """Say whether they agree at every token within the square root of the dtype's precision, as check_packable asks."""
     ours, theirs = (each.reshape(-1, each.shape[-1])[rows.come].float() for each in (true, found))
     return bool((ours - theirs).abs().max() <= torch.finfo(true.dtype).eps ** 0.5 * ours.abs().max())
 
 
 @contextlib.contextmanager
 def _at_rest(trunk: nn.Module) -> Iterator[None]:
-    """Without gradients, without dropout; nothing drawn."""
+    """Run without gradients and without dropout; nothing is drawn."""
     training = [module for module in trunk.modules() if module.training]
     device: Any = trunk.device  # a property of transformers' models
     devices = [device] if device.type == "cuda" else []

@@ -21,7 +21,8 @@ Sizes = NDArray[np.int64]
 LENGTH = "length"
 """The column that Hugging Face's group_by_length reads."""
 SECONDS = 5.0
-"""For computing all samples of a data set once; each arm of a trial does so, and its start is told with the gain."""
+"""Seconds for computing all samples of a data set once; each arm of a trial does so, and its start is told with the
+gain."""
 MOST_ROWS, MOST_TOKENS = 500_000, 1 << 28
 """Samples of a list that are asked one by one (a second), and tokens of a column: what is more is not cheap."""
 

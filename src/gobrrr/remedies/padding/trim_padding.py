@@ -201,7 +201,7 @@ def _is_plain_data(value: Any) -> bool:
 
 
 def _by_content(tensors: Mapping[Place, Any]) -> tuple[Place | None, Place | None]:
-    """Where ids and their mask lie that nobody has named so."""
+    """Find ids and their mask where nobody has named them so."""
     tables = {place: tensor for place, tensor in tensors.items() if _is_table(tensor) and tensor.numel()}
     for (ids_place, ids), (place, mask) in itertools.permutations(tables.items(), 2):
         if int(ids.max()) > 1 and int(ids.min()) >= 0 and is_mask_of(ids, mask):
