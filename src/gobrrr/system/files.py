@@ -17,7 +17,7 @@ from typing import BinaryIO
 
 PRIVATE, AS_USUAL = 0o600, 0o666
 """Modes: the owner's alone, and what the user's umask leaves, for files that the user has named."""
-_OURS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+_OURS = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)  # no child gets the file; bytes stay as they are
 _OWN = (os.getuid(), 0) if hasattr(os, "getuid") else (0,)
 _NOFOLLOW, _NONBLOCK = getattr(os, "O_NOFOLLOW", 0), getattr(os, "O_NONBLOCK", 0)
 

@@ -11,7 +11,7 @@ QUIET = 0.25
 """Cores' worth of others' work below which a moment is quiet: less than that moves no figure by its spread."""
 LOOK = 0.25
 """Seconds of one look."""
-_TICK_NS = 1_000_000_000 // (os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100)
+_TICK_NS = 1_000_000_000 // (os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100)  # ns of a jiffy
 
 
 def busy_cores(
