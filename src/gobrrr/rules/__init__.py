@@ -1,4 +1,4 @@
-"""What is wrong: every rule of every band, and the one function that puts them to a ledger."""
+"""Every rule of every band, and the one function that puts them to a ledger."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gobrrr.rules.verdict.trainer_arguments import with_argument
 Skipped = tuple[str, str]
 """(code, why it could not be judged)."""
 BLAMED = ("BRR311", "BRR312")
-"""What is told of a line because nothing else is known of it."""
+"""Codes that are told of a line because nothing else is known of it."""
 SAYS = ("BRR108", "BRR113")
 """Beside those of the host and of synchronisation, codes that say why a line should not be there."""
 HOW = ("BRR504",)
@@ -98,7 +98,7 @@ def _at_or_below(other: Finding, found: Finding) -> bool:
 
 
 def ask(rule: Rule, ledger: Ledger, machine: Machine, there: tuple[Ledger, Machine] | None) -> list[Finding]:
-    """What one rule says; `there` is the device's view, where there is one."""
+    """Return the findings of one rule; `there` is the device's view, where there is one."""
     if not rule.on_device or there is None:
         return list(rule.check(ledger, machine))
     # A rule asks of kernels; of a device that works little of the step, little of the step comes back. One that

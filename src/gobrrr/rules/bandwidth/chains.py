@@ -67,7 +67,7 @@ class Chain(msgspec.Struct):
 
 
 class Spent(msgspec.Struct, frozen=True):
-    """What a chain costs with its backward, and what it would as one pass each way; ns per step."""
+    """Cost of a chain with its backward, and of one pass each way instead; ns per step."""
 
     chain: Chain
     forward: float
@@ -76,7 +76,7 @@ class Spent(msgspec.Struct, frozen=True):
 
     @property
     def saved(self) -> float:
-        """What one pass spares."""
+        """Time in ns per step that one pass each way saves."""
         return self.forward + self.backward - self.fused
 
 
@@ -121,8 +121,8 @@ def unfused_chain(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
 
 
 def _all_spent(ledger: Ledger, machine: Machine) -> list[Spent]:
-    """Of every chain. Those over tensors of one size on one line (of a whole trainer) have the same ops in backward:
-    each has its part of their time, as of forward's, and needs a pass of its own."""
+    """Return the cost of every chain. Chains over tensors of one size on one line (of a whole trainer) have the same
+    ops in backward: each gets its part of their time, in proportion to its forward, and needs a pass of its own."""
     chains = list(_chains(ledger))
     shared = [0.0] * len(ledger.ops)
     undone = [[at for at, op in enumerate(ledger.ops) if _undoes(op, chain)] for chain in chains]

@@ -27,10 +27,11 @@ from gobrrr.units import size as bytes_text
 # glibc never serves a request of this size from memory it already has (DEFAULT_MMAP_THRESHOLD_MAX on 64 bits).
 ALWAYS_FRESH = 32 << 20
 FADES = 2.0
-"""Times as many faults before the profiled window as after it."""
+"""Ratio of page faults before the profiled window to those after it, from which they count as gone."""
 COMES_BACK, MOST_COMES_BACK = 1.4, 2.5
-"""Times the cost of touching fresh pages that keeping them saves, expected and at most: giving them back costs too, and
-they are not in the caches. Seven programs of the zoo with malloc's thresholds: 0.6 to 2.2, median 1.45."""
+"""Saving of keeping fresh pages, expected and at most, as a multiple of the cost of touching them: giving them back
+costs too, and they are not in the caches. Seven programs of the zoo with malloc's thresholds: 0.6 to 2.2, median
+1.45."""
 LARGE_VOCABULARY = 4096
 LARGE_LOGITS = 16 << 20
 # What logits, log-probabilities and their gradient must hold together before their bytes alone are worth a word.

@@ -23,14 +23,14 @@ WAITED = 0.1
 """Share of a kind's time from which what lies above its fastest calls is told."""
 OVERLAP = "Overlap it (larger buckets, gradient_as_bucket_view), send less (bf16, no_sync), and compare the ranks."
 REACHED = 0.5
-"""Of the data sheet, what a link that is there may be expected to give (nccl-tests reaches 0.7 and more)."""
+"""Share of the data sheet's rate that a working link may be expected to give (nccl-tests reaches 0.7 and more)."""
 ALL_REDUCE = "c10d::allreduce_"
-"""What DistributedDataParallel calls for each of its buckets."""
+"""Op that DistributedDataParallel calls for each of its buckets."""
 WRAPPER = "DistributedDataParallel"
 """The class of nets that send their gradients so."""
 TWICE = 1.5
-"""Times that all gradients are summed per update, from which they are summed again; other sums (of metrics, of batch
-norms) are small beside them."""
+"""Sums of all gradients per update from which they count as summed again; other sums (of metrics, of batch norms) are
+small beside them."""
 SIZES = 4
 """Sizes of a kind whose rates are among the evidence."""
 
@@ -165,7 +165,7 @@ def _added_up(ledger: Ledger) -> float:
 
 
 def _elements(ops: Iterable[OpGroup]) -> float:
-    """Of the ops' first tensors, per step."""
+    """Return the number of elements per step in the ops' first tensors."""
     return sum(op.calls * prod(op.shapes[0]) for op in ops if op.shapes)
 
 

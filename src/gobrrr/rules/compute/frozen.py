@@ -23,7 +23,8 @@ TWIN = 0.5
 """Share of the frozen FLOPs in ops that run as often with a gradient from which it is the same network once more: a
 teacher that follows its student, labels that it makes for itself."""
 ELSEWHERE = 0.1
-"""Of the frozen FLOPs, those of gradients at lines without a forward from which these may be theirs; a loss has few."""
+"""Share of the frozen FLOPs in gradients at lines without a forward of their own, from which these may be the gradients
+of the frozen part; a loss has few."""
 DRAWS = ("bernoulli", "dropout", "rand", "normal_", "uniform_", "multinomial", "rrelu")
 
 

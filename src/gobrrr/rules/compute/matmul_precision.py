@@ -40,7 +40,7 @@ COMPUTE_BOUND = 0.2
 
 @dataclass(frozen=True)
 class Gain:
-    """What another format gives back, ns per step: at the rate these ops run at now, and at the new ceiling."""
+    """Saving of another format, ns per step: at the rate these ops run at now, and at the new ceiling."""
 
     expected: float = 0.0
     ceiling: float = 0.0

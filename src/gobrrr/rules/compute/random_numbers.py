@@ -45,8 +45,8 @@ def masks_drawn_one_by_one(ledger: Ledger, machine: Machine) -> Iterator[Finding
 
 
 def masks(ledger: Ledger) -> list[OpGroup]:
-    """What draws masks on the CPU in the model of a training step, and can be drawn otherwise: bernoulli_(p) of enough
-    floats that lie in a row."""
+    """Return the ops that draw masks on the CPU in the model of a training step and can be drawn otherwise:
+    bernoulli_(p) of enough contiguous floats."""
     if ledger.device is not None or ledger.step.kind != "training":
         return []
     return [op for op in ledger.ops if op.name == MASK and op.phase != "data" and _can_be_packed(op)]
@@ -62,7 +62,7 @@ def _can_be_packed(op: OpGroup) -> bool:
 
 
 def chance_of_one(op: OpGroup) -> float:
-    """What bernoulli_ was given; half where it was not written down."""
+    """Return the probability given to bernoulli_; 0.5 where it was not written down."""
     try:
         return float(op.concrete[1]) if op.concrete[1:] else 0.5
     except ValueError:

@@ -165,7 +165,8 @@ def _gain(rates: dict[str, float]) -> float:
 
 
 def _held_up(products: list[OpGroup], rates: dict[str, float]) -> float:
-    """Of the products' time, the share of those whose time their FLOPs explain: small ones take as long anyhow."""
+    """Return the share of the products' time in those whose time their FLOPs explain: small ones take as long
+    anyhow."""
     slow = rates.get("fp32")
     if not slow or not total(products) or not any(op.flops for op in products):
         return 1.0

@@ -17,8 +17,8 @@ from gobrrr.units import PAGE, duration, share
 from gobrrr.units import size as bytes_text
 
 LARGE = 0.1
-"""Of the parameters of the largest module that the program calls, or of what it updates: the line of a smaller one (a
-softplus that keeps a length positive) is not its own, nor is the time at it."""
+"""Share of the parameters of the largest module that the program calls, or of what it updates, from which a line is a
+module's own: the line of a smaller one (a softplus that keeps a length positive) is not, nor is the time at it."""
 ROOM = 0.7
 """Share of the memory below which a peak is no reason to compute activations again; the batch may vary."""
 

@@ -1,4 +1,4 @@
-"""What it would bring to compute a loader's samples once, where they are seen to draw nothing random."""
+"""Saving of computing a loader's samples once, where they are seen to draw nothing random."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LEAST_LOOKS = 8
 """Batches, all of them without a draw, from which samples are taken to be the same each time. What one in twenty
 batches draws is missed with probability 0.66: `computed_once` looks at each before it keeps it."""
 SAMPLE_NS = 10_000.0
-"""Of a kept sample of a few numbers, taken from memory: 6 us (docs/decisions/0020), on a slow core."""
+"""Time in ns to take a kept sample of a few numbers from memory: 6 us (docs/decisions/0020), on a slow core."""
 
 
 class Keeping(NamedTuple):
@@ -60,13 +60,13 @@ KEEPER = "computed_once"
 
 
 def offered(found: Keeping | None, remedies: tuple[str, ...]) -> tuple[str, ...]:
-    """Of a rule's remedies those that serve here."""
+    """Return those of a rule's remedies that serve here."""
     helps = found is not None and found.comes_again
     return tuple(name for name in remedies if helps or name != KEEPER)
 
 
 def also_kept(found: Keeping | None) -> str:
-    """What else may be done, where samples come again as they were."""
+    """Say that samples may also be kept, where they come again as they were."""
     return f"; where it does more, {_kept(found.looks)}" if found is not None and found.comes_again else ""
 
 
@@ -75,7 +75,7 @@ def _kept(looks: int) -> str:
 
 
 def advice(found: Keeping | None, otherwise: str) -> str:
-    """What to do, where samples may be kept; else the rule's own words."""
+    """Advise to keep samples where they may be kept; else repeat the rule's own words."""
     if found is None:
         return otherwise
     kept = _kept(found.looks)

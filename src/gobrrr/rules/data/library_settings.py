@@ -22,7 +22,7 @@ ROWS = (
 )
 """Making rows of Arrow's columns; numbers of Python that become tensors again."""
 DECODING = Functions(("datasets.features.image.", "datasets.features.audio.", "datasets.features.video.", "PIL."))
-"""What it does below the first of them whatever the format."""
+"""Decoding below the first of `ROWS`, whatever the format: it is not making rows."""
 FETCHING = ("BRR402", "BRR405")
 """Findings that fetching more at once, or further ahead, mends."""
 LEAST = 0.3
@@ -46,7 +46,7 @@ def most_workers(loader: LoaderFacts) -> int | None:
 
 
 def shared_out(loader: LoaderFacts) -> str:
-    """What else workers need where samples have no indices to be shared out by."""
+    """Say what else workers need where samples have no indices to be shared out by."""
     source = loader.source
     if not loader.stream or (source and source.shares and source.kind != TARS):
         return ""
@@ -91,7 +91,7 @@ def _rows(found: Finding, source: SourceFacts, loader: LoaderFacts, part: float)
 
 
 def _settings(found: Finding, source: SourceFacts, loader: LoaderFacts) -> list[str]:
-    """What the library itself is told that holds it up."""
+    """Return advice on settings of the library that hold it up."""
     said: list[str] = []
     if found.code not in FETCHING and source.kind != TARS:
         return said
@@ -107,7 +107,7 @@ def _settings(found: Finding, source: SourceFacts, loader: LoaderFacts) -> list[
 
 
 def _shards(source: SourceFacts, loader: LoaderFacts, wanted: int) -> str:
-    """What to write where there are fewer shards than workers that would help, or than there are."""
+    """Advise how many shards to write where there are fewer than workers that would help, or than workers there are."""
     most = most_workers(loader)
     if most is None or max(wanted, loader.num_workers) <= most:
         return ""
@@ -120,7 +120,7 @@ def _shards(source: SourceFacts, loader: LoaderFacts, wanted: int) -> str:
 
 
 def rows_share(ledger: Ledger, loader: LoaderFacts) -> float:
-    """Of the sampled loading, what making rows and tensors of numbers has, decoding not counted."""
+    """Return the share of the sampled loading spent on making rows and tensors of numbers, decoding not counted."""
     lines = loading_lines(ledger, loader)
     everything = sum(line.ns for line in lines)
     if everything <= 0:

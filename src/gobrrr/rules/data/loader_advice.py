@@ -1,4 +1,4 @@
-"""What does the loader model advise for this run: how many workers, or cheaper samples?"""
+"""How many workers, or how much cheaper samples, does the loader model advise for this run?"""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SAVED_BY_WORKERS, SAVED_BY_ONE, WORKERS, HELD_BYTES = "saved_by_workers", "saved
 NUM_WORKERS, AHEAD = "num_workers", "batches_ahead"
 """Names in a finding's evidence that the remedies ask for."""
 EXPECTED_BY = "expected_by"
-"""What the expected saving is of: what was measured, or a guess where nothing was."""
+"""Key of the evidence that names the basis of the expected saving: a measurement, or a guess where there is none."""
 
 SURE = 1.96
 """Standard errors of a mean's 95 % interval."""
@@ -47,7 +47,8 @@ class Loading:
         self.pipeline = self._of(ledger, found)
         modelled = loader_model.step(self.pipeline, self.workers, self.cores.median)
         self._scale = self.now / modelled if modelled and self.workers else 1.0
-        """What the model is off by for the workers that there are: taken to be so for others as well."""
+        """Measured over modelled step with the workers there are: taken to hold for other numbers of workers as
+        well."""
 
     def _of(self, ledger: Ledger, found: Wait) -> Pipeline:
         blocked, cpu = _blocked_and_cpu(ledger, found, self.workers, self.now)
@@ -70,36 +71,36 @@ class Loading:
         return self.wanted if self._most is None else min(self.wanted, self._most)
 
     def gain(self, workers: int, pipeline: Pipeline | None = None) -> Gain:
-        """What so many workers bring, or a loop that is another one than this."""
+        """Return the gain of so many workers, or of another pipeline than this loop's."""
         said = loader_model.predicted(pipeline or self.pipeline, workers, self.cores)
         low, expected = (max(0.0, self.now - self._scale * ns) for ns in (said.high, said.expected))
         return Gain(min(low, expected), expected)
 
     def cheaper(self, blocked: float, cpu: float) -> float:
-        """What it brings that batches block and compute so many ns, the workers staying as many."""
+        """Return the ns per step saved where batches block and compute for so many ns, with as many workers as now."""
         less = self.pipeline._replace(blocked_ns=blocked, cpu_ns=cpu)
         return max(0.0, self.now - self._scale * loader_model.step(less, self.workers, self.cores.median))
 
     def moved(self, share: float, ns: float) -> float:
-        """What it brings that so much of what samples compute is done once for their batch instead, in `ns` of the
-        step."""
+        """Return the ns per step saved where this share of the samples' computing is done once per batch instead, in
+        `ns` of the step."""
         own = self.pipeline
         less = own._replace(cpu_ns=(1 - share) * own.cpu_ns, compute_ns=own.compute_ns + ns)
         return max(0.0, self.now - self._scale * loader_model.step(less, self.workers, self.cores.median))
 
     def lacks(self, share: float) -> float:
-        """What samples bring that compute so much less, as a share of what they compute now."""
+        """Return the ns per step saved where samples compute less by this share of what they compute now."""
         return self.cheaper(self.pipeline.blocked_ns, (1 - share) * self.pipeline.cpu_ns)
 
     def one(self) -> Gain:
-        """What one worker brings that has a core of its own: ops have a thread less where they have all."""
+        """Return the gain of one worker with a core of its own: ops lose a thread where they have all cores."""
         threads = self.pipeline.threads
         crowds = threads > 1 and threads >= self.cores.median
         return self.gain(1, self.pipeline.with_threads(threads - 1) if crowds else None)
 
 
 def evidence(ledger: Ledger, loading: Loading, found: Wait) -> dict[str, Quantity]:
-    """What the remedies choose by, and the bound that no loader fix can pass, with where it comes from."""
+    """Return the figures that remedies choose by, and the bound that no loader fix can pass, with its source."""
     bound = _headspace(ledger, found) | {"headspace_by": Quantity("plain phase", "")}
     if "offline" in ledger.signals:
         return bound
@@ -114,7 +115,7 @@ def evidence(ledger: Ledger, loading: Loading, found: Wait) -> dict[str, Quantit
 
 
 def batch_bytes(ledger: Ledger) -> float:
-    """Of what the model is given in a step: inputs are noted in several."""
+    """Return the bytes of the model's inputs in one step: inputs are noted in several."""
     return sum(given.num_bytes for given in ledger.facts.inputs) / max(1, ledger.facts.counted_steps)
 
 
@@ -137,7 +138,8 @@ def _headspace(ledger: Ledger, found: Wait) -> dict[str, Quantity]:
 def prefetched(
     ledger: Ledger, machine: Machine, loader: LoaderFacts, rare: list[float], usual: float
 ) -> dict[str, Quantity]:
-    """What more workers hide of batches that are slow now and then: those before them are ready meanwhile."""
+    """Return the saving of more workers where batches are slow now and then: the batches before them are ready
+    meanwhile."""
     steps, now = max(1, len(ledger.step.waits)), loader.num_workers
     ahead = ledger.wall * max(0, loader_model.PREFETCH * now - 1)  # what is hidden of each already
     slow = [wait - usual + ahead for wait in rare]

@@ -31,25 +31,26 @@ from gobrrr.units import duration, share
 ALIKE = 0.10
 """Mean and median wait this near are one figure."""
 CHEAPER, LITTLE = 0.7, 0.25
-"""Of what samples compute, what a person's cheaper way is expected to save, and saves at least (a faster decoder is 1.3
-to 1.5 times as fast)."""
+"""Share of the samples' computing that a person's cheaper way is expected to save, and saves at least (a faster decoder
+is 1.3 to 1.5 times as fast)."""
 COLLATED, FEW_COLLATED = 0.8, 0.3
-"""The same of collating, which copies a batch once where it is written well: what that takes is measured here, so that
-the first is for batches of which nobody saw how large they are."""
+"""The same shares for collating, which copies a batch once where it is written well: the time of that copy is measured
+here, so the first share is for batches whose size nobody saw."""
 SLOW, FEW_SLOW = 0.8, 0.3
-"""Of what slow samples cost, what must be worth telling (the rest may be chance), and what comes back at least where
-only some of them can be mended."""
+"""Share of the cost of slow samples that must be worth telling (the rest may be chance), and share that comes back at
+least where only some of them can be mended."""
 
 NAMED = 3
 """Slow samples whose index is told."""
 AT_ONCE, HALF_AT_ONCE = 0.9, 0.5
-"""Of what fetching rows one by one computes, what fetching them at once saves (29 ms of 2,048 samples became 0.09), and
-saves at least where rows are wide and copying them is most of it."""
+"""Share of the computing of fetching rows one by one that fetching them at once saves (29 ms of 2,048 samples became
+0.09), and saves at least where rows are wide and copying them is most of it."""
 
 
 BY_KEEPING = "what taking kept samples from memory takes here"
 GUESSED = "a guess of how much cheaper samples can be"
-"""Of what a person's cheaper way takes no recording says anything: what workers bring instead is BRR405's."""
+"""Basis of the saving of a person's cheaper way, whose time no recording shows: the saving of workers instead is
+BRR405's."""
 
 
 def _by(what: str) -> dict[str, Quantity]:
@@ -82,7 +83,8 @@ def is_of_few(found: Wait, ledger: Ledger) -> bool:
 
 
 def num_workers(found: Wait, ledger: Ledger) -> int | None:
-    """Those of the loader. A trace tells none from some; how many, where waits recur with every round of them."""
+    """Return the number of workers of the loader. A trace cannot tell none from some; it tells how many where waits
+    recur with every round of them."""
     if "offline" not in ledger.signals or not found.loader.num_workers:
         return found.loader.num_workers
     return period(ledger.step.waits)
@@ -202,8 +204,9 @@ def collate_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
 
 
 def _collated_once(ledger: Ledger, machine: Machine, found: Wait, computed: float) -> tuple[float, str]:
-    """Of what loading computes (ns per step), the share that a collate function saves which copies each sample once: a
-    dispatch for each, and the bytes of the model's inputs, read and written at the machine's ceiling."""
+    """Return the share of the loading's computing (ns per step) that a collate function saves which copies each sample
+    once, and the basis of that: a dispatch for each, and the bytes of the model's inputs, read and written at the
+    machine's ceiling."""
     share, samples = found.collate_share or 0.0, found.loader.batch_size
     size = 2.0 * batch_bytes(ledger)
     if not size or not samples or computed <= 0:
@@ -255,7 +258,7 @@ def slow_samples(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
 
 
 def slow_indices(ledger: Ledger, found: Wait | None) -> tuple[SampleTime, ...]:
-    """Of the samples that were seen being made those that take several times the mean one, and a share of the step."""
+    """Return the samples seen being made that take several times the mean one, and more than a share of the step."""
     usual = found.item_ns if found and found.item_ns is not None else 0.0
     least = max(SEVERAL * usual, WAIT * ledger.wall)
     return tuple(each for each in ledger.slow_samples if each.ns > least)[:NAMED]

@@ -19,8 +19,8 @@ from gobrrr.rules.model.lines import Functions, below
 from gobrrr.units import duration, share
 
 SOME = 0.5
-"""Of what is expected, what surely comes back: a sampler that must see what was drawn before, tensors that must stay
-apart."""
+"""Share of the expected saving that surely comes back: a sampler may have to see the last draw, tensors may have to
+stay apart."""
 REBUILDING = (Functions(("torch.multiprocessing.reductions.rebuild_",)),)
 """Taking a tensor out of shared memory: its descriptor is asked of the worker, over a connection of its own."""
 MEASURED = "what it took in the plain steps, and the loader model"
@@ -99,8 +99,8 @@ def _evidence(found: Wait, name: str, ns: float, on_cpu: float | None) -> dict[s
 
 
 def _left(ledger: Ledger, machine: Machine, found: Wait, most: float) -> float:
-    """Of the step, what the loader model leaves where workers make batches as they do and nothing keeps them from it;
-    `most` at most."""
+    """Return the ns per step, at most `most`, that the loader model saves where workers make batches as they do now and
+    nothing keeps them from it."""
     workers = found.loader.num_workers
     if not workers:
         return most
@@ -114,7 +114,7 @@ def _left(ledger: Ledger, machine: Machine, found: Wait, most: float) -> float:
 
 
 def _way(ledger: Ledger, found: Wait) -> tuple[str, str]:
-    """What the hand-over spends its time on, and what to do about it."""
+    """Return (work that the hand-over spends its time on, advice)."""
     if found.receiving_ns < HALF * found.ns:
         return (
             "copying batches that are made to the memory that processes share",

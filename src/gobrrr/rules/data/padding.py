@@ -24,17 +24,17 @@ from gobrrr.units import share
 
 
 class Padded(NamedTuple):
-    """What is padded, and which share of the work on it each way would leave out."""
+    """Padding of an input, and the share of the work on it that each way would leave out."""
 
     share: float
     told: str
     given: InputFacts
     longest: float
-    """By padding to the longest of each batch."""
+    """Share left out by padding to the longest of each batch."""
     together: float
-    """By putting sequences of like length together."""
+    """Share left out by putting sequences of like length together."""
     sure: float
-    """Of what is expected, the part that is surely saved."""
+    """Part of the expected saving that is surely saved."""
     evidence: dict[str, Quantity]
 
 
@@ -156,7 +156,7 @@ def is_stream(ledger: Ledger) -> bool:
 
 
 def _advice(padded: Padded, found: Sequences | None, stream: bool = False) -> str:
-    """What to do by hand, and which share of what is computed on would be tokens then."""
+    """Advise what to do by hand, with the share of tokens in what is computed on then."""
     ways = found.ways if found is not None else None
     first = [_longest_row(found)] if padded.longest > LITTLE else []
     if stream:
@@ -177,7 +177,8 @@ def _advice(padded: Padded, found: Sequences | None, stream: bool = False) -> st
 
 
 def _longest_row(found: Sequences | None) -> str:
-    """What padding each batch to its longest row reaches, and what must hold for its numbers to be the same."""
+    """Advise to pad each batch to its longest row, with the share of tokens then and the condition for equal
+    numbers."""
     unmasked = " (no attention_mask was found)" if found is not None and not found.masked else ""
     exact = f"exact where the model heeds a mask{unmasked} and no loss counts padding"
     if found is None:
@@ -187,8 +188,8 @@ def _longest_row(found: Sequences | None) -> str:
 
 
 def _least_padded(inputs: list[InputFacts], worst: InputFacts) -> list[InputFacts]:
-    """Of the inputs in that place that end in runs, those with the least padding: a column is padding where all have it
-    (labels of a masked language model are mostly -100)."""
+    """Return those inputs in that place that end in runs and have the least padding: a column is padding where all have
+    it (labels of a masked language model are mostly -100)."""
     by_value: dict[float | None, list[InputFacts]] = defaultdict(list)
     for given in inputs:
         ends_in_runs = given.pad_value is not None or given == worst
@@ -204,8 +205,8 @@ def _longest(batches: list[InputFacts]) -> float | None:
 
 
 def _per_op(ledger: Ledger) -> float:
-    """What shorter rows do not make shorter: Python between the model's ops, and torch's own cost for each. Kernels are
-    all work."""
+    """Return the ns per step that shorter rows do not shorten: Python between the model's ops, and torch's own cost for
+    each. Kernels are all work."""
     if ledger.of_device:
         return 0.0
     between = sum(gap.ns for gap in ledger.host if gap.phase in MODEL)
@@ -216,12 +217,13 @@ MODEL = ("forward", "loss", "backward")
 PADDED = 0.10
 """diagnosis G17."""
 LITTLE = 0.03
-"""Of the columns: padding to the longest of the batch is not advised for less, which is no note."""
+"""Share of the columns that padding to the longest of the batch must leave out to be advised: less is no note."""
 ALIKE = 0.05
-"""Of the longest, by how much lengths differ that do not (proposed)."""
+"""Share of the longest length within which lengths count as alike (proposed)."""
 SEVERAL = 0.5
-"""What like lengths save where a sample has several sequences, of what they save of one: pairs of texts of independent
-lengths, sorted by their sums, left out 16 % of what the model works on, where sorting single texts leaves out 34."""
+"""Saving of like lengths where a sample has several sequences, as a share of the saving where it has one: pairs of
+texts of independent lengths, sorted by their sums, left out 16 % of what the model works on, where sorting single texts
+leaves out 34."""
 PADS = frozenset({"aten::constant_pad_nd", "aten::pad", "aten::pad_sequence", "aten::_pad_enum"})
 ATTENTION = re.compile("scaled_dot_product|_attention_(for|back)ward")
 """Fused, as torch names it, and inside of that whose kernels it takes."""

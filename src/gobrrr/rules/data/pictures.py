@@ -1,4 +1,4 @@
-"""What of a loader's wait Pillow spends on decoding pictures, and what may be done about it."""
+"""How much of a loader's wait does Pillow spend on decoding pictures, and which remedies are there?"""
 
 from __future__ import annotations
 
@@ -54,7 +54,8 @@ class Pictures(NamedTuple):
 
 
 def pictures(ledger: Ledger, loader: LoaderFacts) -> Pictures | None:
-    """Of the sampled lines of the loader, or of its workers; None where none were, or decoding is little of them."""
+    """Return the shares of decoding and resizing in the sampled lines of the loader, or of its workers; None where
+    nothing was sampled, or decoding is little of it."""
     lines = loading_lines(ledger, loader)
     everything = sum(line.ns for line in lines)
     if everything <= 0:

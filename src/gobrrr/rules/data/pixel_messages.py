@@ -1,5 +1,5 @@
-"""What is said of pictures that become floats one by one, of resizes in a row, and of transforms that a device
-could do; and what BRR401 may promise where that was measured."""
+"""Messages on pictures that become floats one by one, on resizes in a row, and on transforms that a device could do;
+and the saving that BRR401 may promise where that was measured."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ BATCHED = frozenset(
 )  # fmt: skip
 """Transforms that keep a picture's size and that torchvision's v2 or kornia have for batches of tensors."""
 WRAPPED = 4.5
-"""What a transform takes on a device, of its kernels: 78 % of a flip was its wrapper (kornia, pull request 3803)."""
+"""Time of a transform on a device, as a multiple of its kernels: 78 % of a flip was its wrapper (kornia, pull request
+3803)."""
 MEASURED = "what it takes sample by sample, less the whole batch at this machine's ceilings"
 
 
@@ -35,12 +36,12 @@ class OnDevice(NamedTuple):
 
     kinds: tuple[tuple[str, float], ...]
     device_ns: float
-    """What they take there, per step, taken high."""
+    """Time of the transforms on the device, per step, taken high."""
     saved_ns: float
 
 
 class Pixels(NamedTuple):
-    """What was measured of the pictures of one wait. ns per step; null and 0 where it is not worth telling."""
+    """Measurements of the pictures of one wait. ns per step; null and 0 where it is not worth telling."""
 
     floats: Floats | None = None
     floats_low: float = 0.0
@@ -57,12 +58,12 @@ class Pixels(NamedTuple):
 
     @property
     def by(self) -> str:
-        """What the expected saving is of, where it is no guess."""
+        """Basis of the expected saving, where it is no guess."""
         return MEASURED if self.floats is not None and self.floats.share >= HALF else ""
 
 
 def pixels(ledger: Ledger, machine: Machine, found: Wait, loading: Loading) -> Pixels:
-    """What is worth telling of them: 3 % of the step each."""
+    """Return what is worth telling of the pictures: 3 % of the step each."""
     seen = Pixels(on_device=_on_device(ledger, machine, found, loading))
     if (made := floats(ledger, found)) is not None:
         low, ns = saved_as_bytes(ledger, machine, found, loading, made)
@@ -121,7 +122,7 @@ def _with_floats(found: Finding, ledger: Ledger, made: Floats, saved_ns: float) 
 
 
 def _copied_ns(ledger: Ledger, batch: float) -> float:
-    """Of copies to the device, what the three quarters take that bytes are less."""
+    """Return the ns per step of copies to the device that bytes save: three quarters of a batch of floats."""
     copies = [(moved, ns) for kind, _, moved, ns in ledger.device.copies if "HtoD" in kind] if ledger.device else []
     moved, ns = (sum(each) for each in zip(*copies, strict=True)) if copies else (0.0, 0.0)
     return ns * min(1.0, batch / moved) * AS_BYTES if moved else 0.0

@@ -1,4 +1,4 @@
-"""What of a loader's wait makes bytes of pictures floats, sample by sample, and what resizes them again and again."""
+"""How much of a loader's wait turns bytes of pictures into floats sample by sample, and how much resizes them again?"""
 
 from __future__ import annotations
 
@@ -32,11 +32,12 @@ RESIZERS = frozenset(
 )  # fmt: skip
 """Transforms of torchvision and albumentations that resize what they are given."""
 CHANNELS, SIDE = (1, 3, 4), 8
-"""What a picture's channels are, and what its sides have at least."""
+"""Numbers of channels that a picture may have, and the least length of its sides."""
 AS_BYTES = 0.75
-"""Of a batch of floats, what bytes are less."""
+"""Share of a batch of floats that bytes save."""
 PASSES = 4
-"""Over the batch, where it is normalised once: made floats, divided by 255, less the mean, divided by the deviation."""
+"""Passes over the batch where it is normalised once: made floats, divided by 255, less the mean, divided by the
+deviation."""
 SCALED = ("div", "div_", "sub", "sub_", "mul", "mul_", "add", "add_", "true_divide")
 
 
@@ -44,11 +45,11 @@ class Floats(NamedTuple):
     """Bytes that become floats sample by sample."""
 
     share: float
-    """Of the loading."""
+    """Share of the loading."""
     where: tuple[Span, ...]
     """The line that has most of it."""
     batch_bytes: int
-    """Of a batch of floats: its bytes are a quarter of them."""
+    """Size of a batch of floats: as bytes it is a quarter of that."""
 
 
 class Chain(NamedTuple):
@@ -84,8 +85,8 @@ def floats(ledger: Ledger, found: Wait) -> Floats | None:
 
 
 def batch_bytes(ledger: Ledger) -> int:
-    """Of the largest batch of pictures as floats that a model got: inputs are noted in several steps, and never summed.
-    0 where there is none."""
+    """Return the bytes of the largest batch of pictures as floats that a model got: inputs are noted in several steps,
+    and never summed. 0 where there is none."""
     return max((given.num_bytes for given in ledger.facts.inputs if _picture_batch(given)), default=0)
 
 

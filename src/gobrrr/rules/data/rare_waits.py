@@ -16,7 +16,7 @@ from gobrrr.rules.model.finding import whole
 WAIT = 0.05
 """Share of the step from which a data wait is told (tb_plugin 5 %, XProf 5 %, gpuprof 15 %)."""
 SLOW = 3.0
-"""Times the median from which a wait is an outlier (TraceML's step outliers: 3 x median)."""
+"""Multiple of the median from which a wait is an outlier (TraceML's step outliers: 3 x median)."""
 FEW_WAITS = 10
 RECURS = 3
 """Long waits, each as many steps after the last, that are no chance (proposed): of ten steps with three long ones 1 in
@@ -89,7 +89,7 @@ def tail(ledger: Ledger, machine: Machine) -> tuple[float, float]:
 
 
 def rest_varies(ledger: Ledger) -> float:
-    """What outliers of the same steps add to them outside the wait: they are not the loader's."""
+    """Return the ns that outliers add to the mean step outside the wait: they are not the loader's."""
     step = ledger.step
     rest = [wall - waited for wall, waited in zip(step.walls, step.waits, strict=False)]
     return max(0.0, mean(rest) - median(rest)) if rest else 0.0

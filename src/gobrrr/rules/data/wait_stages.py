@@ -1,4 +1,4 @@
-"""What the usual data wait is made of: drawing indices, reading, transforming, collating, handing over."""
+"""Parts of the usual data wait: drawing indices, reading, transforming, collating, handing over."""
 
 from __future__ import annotations
 
@@ -19,12 +19,14 @@ HALF = 0.5
 SATURATED = 0.8
 """Share of the effective cores from which waiting workers wait for a core, not for a disk."""
 HARDLY_RUNS = 0.9
-"""Share of time off the processor that is waiting even where strangers have the cores: they leave a fifth of one."""
+"""Share of time off the processor that is waiting even where other processes have the cores: they leave a fifth of
+one."""
 CHEAP_ITEM = 50.0
 """Dispatches per sample under which fetching it is indexing and stacking, no transform: TensorDataset needs 4 us per
 sample where one small op costs 1.2 us; a JPEG needs 800."""
 DEAR = 2.0
-"""Times the usual hand-over from which one is dear: those of small pictures took 1.2 to 2.1 ms where 1.5 is usual."""
+"""Multiple of the usual hand-over from which one is dear: those of small pictures took 1.2 to 2.1 ms where 1.5 is
+usual."""
 COLLATE = (Functions(("torch.utils.data._utils.collate.",)),)
 
 
@@ -42,7 +44,7 @@ class Wait(NamedTuple):
     hot: tuple[tuple[str, float], ...] = ()
     """A trace's library functions below that line, ns per step, as a Cluster has them."""
     here_ns: float | None = None
-    """What of it lies under that line; null where nobody looked."""
+    """Part of it under that line; null where nobody looked."""
     sampling_ns: float = 0.0
     """The main process draws the indices of the batches to come; what epochs begin with counts, rare as it is."""
     receiving_ns: float = 0.0
@@ -110,7 +112,7 @@ def _receives(ledger: Ledger, machine: Machine, found: Wait) -> bool:
 
 
 def cpu_share(lines: list[LineGroup]) -> float | None:
-    """Of the time of these lines on a processor; None where nobody looked."""
+    """Return the share of these lines' time on a processor; None where nobody looked."""
     known = [line for line in lines if line.cpu_share is not None]
     return _part((line.ns * (line.cpu_share or 0.0) for line in known), sum(line.ns for line in known))
 
@@ -185,7 +187,7 @@ def _by_main(ledger: Ledger, machine: Machine, loader: LoaderFacts, ns: float) -
 
 
 def _rest_waits(ledger: Ledger) -> bool:
-    """What is outside the loader is off the processor as well: the whole thread waits its turn."""
+    """Say whether the rest of the step is off the processor as well: then the whole thread waits its turn."""
     rest = [line for line in ledger.lines if line.phase != "data"]
     return sum(line.ns for line in rest if line.waiting) >= HALF * sum(line.ns for line in rest)
 
@@ -195,7 +197,8 @@ def _part(some: Iterable[float], everything: float) -> float | None:
 
 
 def _collating(line: LineGroup, loader: LoaderFacts) -> float:
-    """What of a line of the loader is collating: all of it below the user's collate function, else torch's own."""
+    """Return the ns of a line of the loader spent on collating: all below the user's collate function, else torch's
+    own."""
     span = loader.collate_span
     if span and any(at.file == span.file and own_name(at.function) == own_name(span.function) for at in line.where):
         return line.ns

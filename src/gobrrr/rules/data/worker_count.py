@@ -36,7 +36,7 @@ SURELY_IDLE = 0.5
 """Cores that must be idle for a saving that is promised at least."""
 ONE_BY_ONE = "which comes in one sample after the other"
 UNSEEN_REFILL = 0.85
-"""Of what starting workers costs, what comes back where nobody saw how late first batches stay."""
+"""Share of the cost of starting workers that comes back where nobody saw how late first batches stay."""
 CROWDED = 2.0
 """Workers per effective core from which they are too many."""
 
@@ -77,7 +77,8 @@ def workers_start_every_epoch(ledger: Ledger, machine: Machine) -> Iterator[Find
 
 
 UNSEEN_GAIN, UNSEEN_WORKERS = 0.6, 4
-"""Of a wait that nobody looked into. Kineto's ResNet-50 pair on a V100: of 59.3 ms, four workers brought back 36.5."""
+"""Share of a wait that workers bring back where nobody looked into it, and their number. Kineto's ResNet-50 pair on a
+V100: of 59.3 ms, four workers brought back 36.5."""
 
 
 @rule(
@@ -186,7 +187,7 @@ def _behind(ledger: Ledger, found: Wait) -> Iterator[Finding]:
 
 
 def _path(found: Wait) -> str:
-    """What of the wait lies under the line that is given, and in which library functions."""
+    """Say how much of the wait lies under the line that is given, and in which library functions."""
     if found.here_ns is None or not found.where:
         return ""
     part = f"; {duration(found.here_ns)} of it under this line" if found.here_ns < WHOLE * found.ns else ""
