@@ -75,7 +75,8 @@ def memory_grows(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
 
 
 def _written(ledger: Ledger, held: HeldGraph | None) -> float:
-    """What ops below the line that keeps their results spend above their floors: on memory that is never warm."""
+    """Return the ns per step that ops below the line that keeps their results spend above their floors: on memory that
+    is never warm."""
     if held is None or held.span is None:
         return 0.0
     place = held.span.place

@@ -19,13 +19,13 @@ LEAST = 64 << 20
 """Within a thousand steps, or while workers live: less is nobody's concern."""
 STEPS = 1_000
 ROOM = 0.5
-"""Of the free memory, what copies of all that the main process holds may need before it is a warning."""
+"""Share of the free memory that copies of all that the main process holds may need before it is a warning."""
 
 
 @rule("BRR604", "worker-memory-grows", "memory", needs={"plain", "facts", "workers"})
 def worker_memory_grows(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
-    """What forked workers hold alone grows with every batch: pages that they share with the main process are copied as
-    Python counts references in them, or the data set keeps what it makes."""
+    """Memory that forked workers hold alone grows with every batch: pages that they share with the main process are
+    copied as Python counts references in them, or the data set keeps what it makes."""
     loader, seen = ledger.facts.main_loader, ledger.worker_memory
     if loader is None or not loader.num_workers or seen is None or seen.growth_per_batch is None:
         return

@@ -1,4 +1,5 @@
-"""Who has the cores: the step, its loader's workers, strangers. Which loader and how many batches are the step's."""
+"""Which processes have the cores (the step, its loader's workers, others), and which loader and how many batches are
+the step's?"""
 
 from __future__ import annotations
 
@@ -49,7 +50,7 @@ def recovers(ledger: Ledger, machine: Machine, wait: float) -> float:
 
 
 def rest_recovers(ledger: Ledger, machine: Machine, rest: float) -> float:
-    """Of `rest`, ns, what workers that fetch or caches that are cold take, at most.
+    """Return the ns of `rest` that workers that fetch or cold caches cost, at most.
 
     Where a device does the rest, nothing: the host's caches and cores are not what it runs on.
     """
@@ -59,7 +60,8 @@ def rest_recovers(ledger: Ledger, machine: Machine, rest: float) -> float:
 
 
 def slowed_by_workers(ledger: Ledger, machine: Machine, rest: float) -> float:
-    """Of `rest`, the ns of the step that are not waiting: those that go when the workers leave it its cores, at most.
+    """Return the ns of `rest`, the part of the step that is not waiting, that go when the workers leave it its cores,
+    at most.
 
     Busy workers take up to half of the cores, and a parallel op waits for the thread that shares its core with one.
     """
@@ -70,12 +72,13 @@ def slowed_by_workers(ledger: Ledger, machine: Machine, rest: float) -> float:
 
 
 def other_load(ledger: Ledger) -> float:
-    """Cores that strangers keep busy: the program's own loader workers are other processes too."""
+    """Return the cores that other processes keep busy, less the program's own loader workers."""
     return max(0.0, (ledger.facts.other_load or 0.0) - cores_of_workers(ledger))
 
 
 def crowded(ledger: Ledger, machine: Machine) -> bool:
-    """Strangers take so much of the cores that a thread off the processor may only be waiting its turn."""
+    """Say whether other processes take so much of the cores that a thread off the processor may only be waiting its
+    turn."""
     return other_load(ledger) > CROWDED * usable_cores(ledger, machine)
 
 
@@ -85,18 +88,18 @@ def usable_cores(ledger: Ledger, machine: Machine) -> int:
 
 
 def left_by_others(ledger: Ledger, machine: Machine) -> float:
-    """Cores that strangers left the program in this run, of those that it may use."""
+    """Return the cores that other processes left the program in this run, of those that it may use."""
     return max(0.0, usable_cores(ledger, machine) - other_load(ledger))
 
 
 def free_cores(ledger: Ledger, machine: Machine) -> float:
-    """Effective cores of the machine, as far as strangers left them: what more threads or workers can run on."""
+    """Return the effective cores of the machine that other processes left: more threads or workers can run on these."""
     return min(machine.effective_cores.median, left_by_others(ledger, machine))
 
 
 def starved(ledger: Ledger) -> float | None:
-    """Of the time that the program's threads wanted a core, the share that they got none: run-queue wait, and what
-    the host took, which no run queue shows. None where neither is known."""
+    """Return the share of the time that the program's threads wanted a core in which they got none: run-queue wait, and
+    what the host took, which no run queue shows. None where neither is known."""
     facts = ledger.facts
     return without_core(facts.process_load, other_load(ledger), facts.waiting_load, facts.stolen_load)
 
@@ -112,7 +115,7 @@ def without_core(own: float | None, others: float, waiting: float | None, taken:
 
 
 def worker_groups(ledger: Ledger, loader: LoaderFacts | None) -> list[WorkerGroup]:
-    """What the workers of a loader do."""
+    """Return the work of a loader's workers."""
     own = [group for group in ledger.workers if loader is not None and group.loader == loader.id]
     return own or list(ledger.workers)  # a recording may not know whose workers they are
 

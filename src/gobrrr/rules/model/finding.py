@@ -25,8 +25,8 @@ kernels TraceLens draws the same line)."""
 
 
 SLACK = 0.10
-"""Of a ceiling, the most that is added to it for what the run cannot resolve. On the planted programs half the interval
-of the step is less (decision 0005); on a crowded machine it is as long as the step."""
+"""Share of a ceiling that is added to it at most for what the run cannot resolve. On the planted programs half the
+interval of the step is less (decision 0005); on a busy machine it is as long as the step."""
 
 
 class Saving(msgspec.Struct, frozen=True):
@@ -38,7 +38,7 @@ class Saving(msgspec.Struct, frozen=True):
 
 
 class Rehearsed(msgspec.Struct, frozen=True):
-    """What one remedy brought when this run's own ops were played as they are and as it runs them (rehearsal/)."""
+    """Saving of one remedy when this run's own ops were played as they are and as it runs them (rehearsal/)."""
 
     remedy: str
     saving: Saving
@@ -111,9 +111,11 @@ class Rule(msgspec.Struct, frozen=True):
 
 
 OF_THE_HOST = ("host", "overhead", "data", "sync")
-"""What the host does while a device works costs nothing: findings of these can bring back its idle time at most."""
+"""Bounds of host work, which costs nothing while a device works: findings of these can bring back its idle time at
+most."""
 OF_WORK = ("compute", "bandwidth")
-"""Of these, rules that are not asked of kernels know the host's ops alone, which there have the idle time in them."""
+"""Bounds of work: their rules, where not asked of kernels, know the host's ops alone, which there include the idle
+time."""
 REGISTRY: dict[str, Rule] = {}
 
 
@@ -212,7 +214,7 @@ def is_compiled(ledger: Ledger) -> bool:
 
 
 def _offered(remedies: tuple[str, ...], ledger: Ledger) -> tuple[str, ...]:
-    """What is compiled already no remedy compiles again."""
+    """Return the remedies, less those that compile where the program is compiled already."""
     compiled = is_compiled(ledger)
     return tuple(name for name in remedies if not (compiled and name.startswith("compile")))
 
@@ -275,7 +277,7 @@ def _wait(ledger: Ledger) -> tuple[tuple[str, float], ...]:
 
 
 def _below(ledger: Ledger, where: tuple[Span, ...]) -> Iterator[OpGroup | HostGroup]:
-    """What runs at the innermost of these lines and in what it calls, outside the loader."""
+    """Yield the work at the innermost of these lines and in what it calls, outside the loader."""
     if where:
         place = (where[0].file, where[0].line)
         for group in ledger.groups:

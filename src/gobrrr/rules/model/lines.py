@@ -1,4 +1,4 @@
-"""Whose time it was: user lines, and the library functions that ran below them. No machine, no thresholds of rules."""
+"""Time of user lines, and of the library functions that ran below them. No machine, no thresholds of rules."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def _and_of_long_steps(lines: Iterable[LineGroup]) -> tuple[float, float]:
 
 
 def mostly_rare(found: Iterable[Spent]) -> bool:
-    """Of what several lines took together."""
+    """Say whether most of the time that several lines took together is rare."""
     parts = [(each.ns, each.rare) for each in found]
     return sum(ns for ns, rare in parts if rare) > 0.5 * sum(ns for ns, _ in parts)
 
@@ -145,7 +145,8 @@ def body(ledger: Ledger) -> list[LineGroup]:
 
 
 def spent(ledger: Ledger, kinds: Iterable[Functions], less: Iterable[Functions] = ()) -> list[Spent]:
-    """What `kinds` cost per user line outside the loader, costliest first; time in `less` belongs to another rule.
+    """Return the cost of `kinds` per user line outside the loader, costliest first; time in `less` belongs to another
+    rule.
 
     From the sampler where it ran, else from the host time of the profiled steps.
     """
@@ -182,8 +183,8 @@ def _idling(ledger: Ledger, found: Spent) -> Spent:
 
 
 def writes(ledger: Ledger) -> list[Spent]:
-    """What writing costs per user line: the functions that write, and beside them the calls of the system that do
-    (an fsync after json.dumps is in no library)."""
+    """Return the cost of writing per user line: of the functions that write, and beside them of the system's calls that
+    do (an fsync after json.dumps is in no library)."""
     held = {key(line.where): line.writing or 0.0 for line in body(ledger)}
     found = [
         each._replace(ns=min(each.line_ns, each.ns + held.get(key(each.where), 0.0)))
@@ -193,7 +194,7 @@ def writes(ledger: Ledger) -> list[Spent]:
 
 
 def telling(ledger: Ledger, found: list[Spent], part: float = 1.0) -> list[Spent]:
-    """Those whose `part` is worth a note; where only their sum is, that sum at the costliest line."""
+    """Return the lines whose `part` is worth a note; where only their sum is, that sum at the costliest line."""
     alone = [each for each in found if worth_telling(ledger, part * each.ns)]
     total = sum(each.ns for each in found)
     if alone or not worth_telling(ledger, part * total):

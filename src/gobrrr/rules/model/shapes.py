@@ -1,4 +1,4 @@
-"""What can be read off the names, shapes and dtypes of op groups; no thresholds, no machine."""
+"""Facts read off the names, shapes and dtypes of op groups; no thresholds, no machine."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ KEPT_WIDE = frozenset(
     f"aten::{name}{way}" for way in ("", "_backward", "_backward_data")
     for name in ("_softmax", "_log_softmax", "native_layer_norm", "native_group_norm", "pow", "exp", "sum")
 )  # fmt: skip
-"""What autocast leaves in float32 on a GPU (torch's list of ops that it casts to float32)."""
+"""Ops that autocast leaves in float32 on a GPU (torch's list of ops that it casts to float32)."""
 
 _FACTORISED = re.compile(
     r"aten::_?(linalg_(?!vector_norm|matrix_norm|cross|norm|vecdot)|cholesky|triangular_solve|geqrf)"

@@ -35,8 +35,8 @@ def host_side(ledger: Ledger) -> Ledger:
 
 
 def everything(ledger: Ledger) -> Iterator[OpGroup | HostGroup]:
-    """What the step's time is made of: kernels by the op that launched them, then what the host does while the device
-    idles. Whoever runs less of a line gets both back. Without a device, ops and the rest."""
+    """Yield the parts of the step's time: kernels by the op that launched them, then the host's work while the device
+    idles. Running less of a line saves both. Without a device, ops and the rest."""
     whole = host_side(ledger)
     if whole.device is not None:
         yield from whole.device_ops

@@ -17,8 +17,8 @@ from gobrrr.units import duration, share
 FEWEST = 16
 """Steps from which on samples come in a row, so that they could come together."""
 SPREAD, SPARE = 0.7, 0.3
-"""Of what is paid per call (dispatch, Python, weights read), and of small ops above their floors, what a batch gives
-back."""
+"""Share of the cost per call (dispatch, Python, weights read) that a batch saves, and share of small ops' time above
+their floors."""
 FEW_ROWS = 64
 """Products of fewer run at a part of their rate: with a 768 x 3072 matrix of 1, 8 and 64 rows at 6, 65 and all
 (measured, per cent)."""
@@ -69,7 +69,7 @@ def _python(ledger: Ledger, machine: Machine) -> float:
 
 
 def _weights(op: OpGroup) -> float:
-    """Of the bytes of a product that is bound by them, the share that are its weights."""
+    """Return the weights' share of the bytes of a product that is bound by them."""
     pair = factors(op)
     if op.bound != "bandwidth" or pair is None or len(pair[1]) != 2:
         return 0.0

@@ -50,7 +50,7 @@ class Node:
     ns: float = 0.0
     """Outside backward, updates and the loader."""
     forward: float = 0.0
-    """Of that in modules."""
+    """Part of `ns` in modules."""
     training: float = 0.0
     """Backward of what ran here, updates, and the loader."""
     groups: list[OpGroup | HostGroup] = field(default_factory=list)
@@ -141,18 +141,19 @@ def _around_forwards(ledger: Ledger) -> Iterator[Finding]:
 
 
 def _loops(ledger: Ledger) -> list[OtherLoop]:
-    """Of forwards, beside a training of which something was seen."""
+    """Return the loops of forwards beside a training of which something was seen."""
     trains = ledger.step.kind == "training" and own_share(ledger.loops) > 0
     return [loop for loop in ledger.loops if loop.name.startswith(FORWARDS)] if trains else []
 
 
 def _after(ledger: Ledger, loop: OtherLoop) -> float:
-    """Of the watched time, what comes after its forwards; where a device works it may be theirs, waited for."""
+    """Return the share of the watched time after the loop's forwards; 0 with a device: it may be theirs, waited for."""
     return loop.after if ledger.device is None else 0.0
 
 
 def _before(ledger: Ledger, loop: OtherLoop) -> float:
-    """Of the watched time, what comes before its forwards; where a device works it may be the update's, waited for."""
+    """Return the share of the watched time before the loop's forwards; 0 with a device: it may be the update's, waited
+    for."""
     return loop.before if ledger.device is None else 0.0
 
 

@@ -20,9 +20,10 @@ EMBEDDING = "aten::embedding"
 FEWEST = 3
 """Steps in a row whose inputs grow by one: two may be chance."""
 GROWS = 0.1
-"""Of the median step, what the last third's is longer than the first third's where steps grow (proposed)."""
+"""Growth of the step from the first third to the last, as a share of the median step, from which steps grow
+(proposed)."""
 TREND = 30
-"""Steps from which their growth is told: eleven on a crowded machine were a trend (proposed)."""
+"""Steps from which their growth is told: eleven on a busy machine looked like a trend (proposed)."""
 SHORTEST = 8
 """Tokens from which on reading them again is told."""
 

@@ -19,7 +19,7 @@ DENORMAL_SHARE = 0.01
 """Below it healthy nets have some (tails of a softmax). A subnormal costs 10 to 100 normal ones where the processor is
 slow with them, so that one in a hundred can double an op (proposed)."""
 SLOWED = 3.0
-"""Times above floor and dispatch from which an op counts as slowed (proposed)."""
+"""Ratio of an op's time to floor and dispatch from which it counts as slowed (proposed)."""
 
 FLOOR_DOUBT = 0.5
 """Share of an op's floor that it may stay below: ceilings are measured at one moment, and swing by a factor of two and

@@ -18,7 +18,7 @@ ASKED = (Functions(_BASE, frozenset({"_validate_sample"})),)
 ANSWER = "aten::_is_all_true"
 """The op that both end with: without it nothing was checked, and what was sampled is the rest of __init__."""
 CHECKS = 0.9
-"""Of the sampled time that goes with the checks (proposed): what is left of __init__ sets two attributes."""
+"""Share of the sampled time that goes with the checks (proposed): the rest of __init__ sets two attributes."""
 
 
 @rule("BRR316", "arguments-checked-again", "overhead", needs={"plain", "ops"}, remedies=("unchecked_distributions",))

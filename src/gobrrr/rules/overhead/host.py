@@ -72,14 +72,15 @@ class Cluster(NamedTuple):
     hot: tuple[tuple[str, float], ...] = ()
     """A trace's library functions below the costliest line: the one that has most, what it calls; ns per step."""
     in_model: float = 0.0
-    """Of `ns` inside calls of modules: what they cost beside their ops."""
+    """Part of `ns` inside calls of modules: their cost beside their ops."""
 
     error: float = SAMPLING
-    """Of `ns`, as a share; a trace has no samples."""
+    """Error of `ns`, as a share; a trace has no samples."""
 
     @property
     def most(self) -> float:
-        """What doing without these lines saves: their ops too, unless they are mostly ops (a call of the model)."""
+        """Return the ns per step that doing without these lines saves: their ops too, unless they are mostly ops (a
+        call of the model)."""
         own = (1 + self.error) * self.ns
         return max(own, self.with_ops_ns) if self.ns >= MOSTLY * self.with_ops_ns else own
 

@@ -41,7 +41,7 @@ class Loop(NamedTuple):
     where: tuple[Span, ...]
     op: str
     calls: float
-    """Of the op that does most of its busiest line's work."""
+    """Calls of the op that does most of the work of the loop's busiest line."""
     num_ops: float
     """All ops of the loop, those of backward too."""
     ns: float

@@ -39,7 +39,7 @@ def wrong_number_of_threads(ledger: Ledger, machine: Machine) -> Iterator[Findin
 
 
 def _default(machine: Machine) -> float:
-    """What a program that sets nothing gets, unless a quota gives it less than that."""
+    """Return the threads of a program that sets none, unless a quota grants fewer."""
     return min(machine.threads, TOO_MANY * machine.quota) if machine.quota else machine.threads
 
 
@@ -97,7 +97,8 @@ def _too_many(ledger: Ledger, machine: Machine, threads: int, cores: float) -> I
 
 
 def _speed_up(op: OpGroup, machine: Machine, threads: int) -> float:
-    """What the ceilings measured here give this op on all threads, over `threads`; 1 where it is not modelled."""
+    """Return the speed-up of this op on all threads over `threads`, by the ceilings measured here; 1 where it is not
+    modelled."""
     now = then = None
     if op.bound == "compute":
         dtype = CEILINGS.get(float_dtype(op) or "", "fp32")

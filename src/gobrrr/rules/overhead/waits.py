@@ -55,7 +55,7 @@ def _writes(line: LineGroup, ledger: Ledger) -> bool:
 
 
 def _writes_itself(line: LineGroup) -> bool:
-    """What goes into the system's cache holds no thread, and is known by its bytes."""
+    """Say whether a line writes: what goes into the system's cache holds no thread, and is known by its bytes."""
     held, writing = line.held or 0.0, line.writing or 0.0
     stands = held + writing >= MOSTLY * line.ns and writing >= held
     return bool(line.where) and line.ns > 0 and (stands or (line.written or 0.0) >= BYTES * line.ns)

@@ -163,7 +163,7 @@ def launch_bound(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
 
 
 def _fewer_launches(ledger: Ledger) -> str:
-    """What is left to do: of a model that is compiled, its mode."""
+    """Advise what is left to do: for a compiled model, its mode."""
     graphs = 'torch.compile(model, mode="reduce-overhead") (CUDA graphs)'
     if is_compiled(ledger):
         graphs = 'mode="reduce-overhead" of the torch.compile that is there (CUDA graphs)'

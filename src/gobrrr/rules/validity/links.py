@@ -83,7 +83,8 @@ def _unknown(ledger: Ledger, device: DeviceLedger) -> Iterator[Finding]:
 
 
 def _level(most: float, by_graph: bool) -> str:
-    """What graphs launched in a run that was watched leaves its steps, busy and idle as they are: these are judged."""
+    """Return the severity. Graphs launched in a run that was watched leave its steps, busy and idle time as they are:
+    these are judged."""
     if most < MOSTLY:
         return "note"
     return "warning" if by_graph else "critical"

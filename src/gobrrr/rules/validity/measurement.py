@@ -29,7 +29,7 @@ LINGERS = 0.1
 """Share by which steps after the profiled window are longer, from which on it is told: pytorch's issue 144455 has 10 to
 20 %, an H200 had 20 to 40 % where the host is the limit."""
 WATCHED = 0.01
-"""What gobrrr promises to stay under in the plain phase."""
+"""Share of the step that gobrrr promises to stay under in the plain phase."""
 UNEXPLAINED, HARDLY_EXPLAINED = 0.10, 0.25
 """Share of the step that no account owns (gpuprof tells 10 %), or of the mean that rare slow steps own."""
 RARE = "rare slow steps (ends of epochs, checkpoints, evaluation)"
@@ -100,7 +100,7 @@ def profiler_overhead(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
 
 @rule("BRR904", "signals-missing", "host")
 def signals_missing(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
-    """What was not seen, and so could not be judged."""
+    """Signals that were not seen, and so could not be judged."""
     yield from _steps_of_children(ledger)
     offline = "offline" in ledger.signals
     lacking = [signal for signal in (WANTED_OF_A_FILE if offline else WANTED) if signal not in ledger.signals]
@@ -130,7 +130,7 @@ def _recorded_with(ledger: Ledger, lacking: Sequence[str]) -> str:
 
 
 def _arguments(lacking: Sequence[str]) -> str:
-    """Of torch.profiler's profile(), for what a trace lacks."""
+    """Return the arguments of torch.profiler's profile() that record the signals that a trace lacks."""
     wanted = {"ops": "activities=[CPU, CUDA]", "shapes": "record_shapes=True", "stacks": "with_stack=True"}
     return ", ".join(argument for signal, argument in wanted.items() if signal in lacking)
 

@@ -18,7 +18,8 @@ from gobrrr.rules.model.finding import Finding, Quantity, finding, rule, slack, 
 from gobrrr.units import duration, share
 
 TOLERANCE = 0.05
-"""Of a share: what two rounded figures of one run may differ by (the ledger allows itself 1 %, ceilings spread 2 %)."""
+"""Difference that two rounded figures of one run may have, as a share (the ledger allows itself 1 %, ceilings spread 2
+%)."""
 SLOWEST = 30.0
 """Profiled over plain step: with all of its options torch.profiler makes a step of tiny ops 18 times longer (measured);
 a window that is longer than this saw other steps."""
@@ -30,7 +31,7 @@ TWO_KINDS = "Mark what belongs together with `for batch in gobrrr.steps(loader):
 
 @rule("BRR910", "figures-contradict", "host")
 def figures_contradict(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
-    """What the ledger says against itself; findings are looked at by `against`, when all rules have spoken."""
+    """Contradictions within the ledger; findings are looked at by `against`, when all rules have spoken."""
     if ledger.wall <= 0:
         return
     yield from _rates(ledger)

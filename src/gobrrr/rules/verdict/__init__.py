@@ -1,1 +1,1 @@
-"""What is said of a step: the report, its verdict and the sentence, from ledger and findings."""
+"""Words about a step: the report, its verdict and the sentence, from ledger and findings."""

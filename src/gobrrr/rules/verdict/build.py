@@ -102,8 +102,9 @@ def _fusable(ledger: Ledger) -> bool | None:
 
 
 def rank_findings(findings: Sequence[Finding], ledger: Ledger) -> tuple[Finding, ...]:
-    """What the verdict tells, then by expected saving, the largest first; doubts last, but those that make the run
-    unreliable before all, and of them the one that says that its time is elsewhere."""
+    """Return the finding that the verdict tells, then the others by expected saving, the largest first. Doubts come
+    last, but those that make the run unreliable before all, and of them the one that says that its time is
+    elsewhere."""
 
     def key(finding: Finding) -> tuple[int, bool, float, float, str, str]:
         doubt = is_doubt(finding)
@@ -181,7 +182,7 @@ def _step(ledger: Ledger) -> Step:
 
 
 def _holds(ledger: Ledger) -> tuple[tuple[str, int], ...]:
-    """What a step consists of, where it is not one batch and one update."""
+    """Return the parts of a step, where it is not one batch and one update."""
     step, known = ledger.step, {optimizer.id: optimizer for optimizer in ledger.facts.optimizers}
     updates: Counter[str] = Counter()
     for number, count in step.updates:
@@ -246,7 +247,7 @@ def _tokens(ledger: Ledger) -> Tokens | None:
 
 
 def _busy_share(ledger: Ledger, device: DeviceLedger) -> float:
-    """Of the plain step."""
+    """Return the device's busy share of the plain step."""
     return min(1.0, device.busy_ns / ledger.wall) if ledger.wall else 0.0
 
 

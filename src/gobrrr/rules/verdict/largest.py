@@ -46,7 +46,8 @@ def is_unjudged(ledger: Ledger) -> bool:
 
 
 def _bound(ledger: Ledger, name: str) -> str:
-    """What binds the most of a group: ops so small that torch's own cost for them rules are bound by that."""
+    """Return the bound of most of a group's time: ops so small that torch's own cost for them rules are bound by
+    that."""
     if name == "host":
         between = ledger.account("host") + ledger.account("gc")
         return "overhead" if ledger.account("dispatch") >= between else "host"

@@ -1,4 +1,4 @@
-"""What the program's functions spend, op by op: what two reports can be held against each other by.
+"""Time of the program's functions, op by op: two reports are compared by it.
 
 Lines move when a file is edited, so that time is summed by function and the line that takes most is kept.
 """
@@ -19,7 +19,8 @@ Key = tuple[str, str, str, str]
 
 
 def key(line: LineTime) -> Key:
-    """What makes two of them the same: op, phase, file (its name: checkouts lie in different folders), function."""
+    """Return what makes two lines the same: op, phase, file (its name: checkouts lie in different folders),
+    function."""
     return line.name, line.phase, PurePath(line.where.file).name, line.where.function
 
 

@@ -20,7 +20,7 @@ TOLERANCE = 0.10
 to 6 % in decision 0023."""
 NUM_GROWN = 5
 MATTERS = 0.05
-"""Of the growth of the step, the least that is named."""
+"""Share of the step's growth that a part must have to be named."""
 CROWDED = "BRR905"
 """The doubt that other processes had the cores: it makes any step longer, and no interval of the steps knows."""
 USEFUL = ("compute", "bandwidth")
@@ -28,7 +28,7 @@ USEFUL = ("compute", "bandwidth")
 
 
 class Growth(msgspec.Struct, frozen=True):
-    """What takes longer than it did, ns per step. Without a line it is an account of the ledger."""
+    """Growth of a part of the step, ns per step. Without a line it is an account of the ledger."""
 
     what: str
     phase: str
@@ -90,8 +90,8 @@ def _of_times(now: Report, before: Report, tolerance: float, found: Held) -> Jud
 
 
 def _taken(now: Report, low: float, tolerance: float) -> str:
-    """What says that other processes may have made it longer, where they may; empty where it is longer all the same:
-    who has no core for a share of the time that he wants one takes up to 1 / (1 - share) times as long."""
+    """Return the message that other processes may have made the step longer; empty where it is longer all the same: a
+    process that gets no core for a share of the time that it wants one takes up to 1 / (1 - share) times as long."""
     doubt = _crowded(now)
     lost = doubt.evidence["starved"].value if doubt and "starved" in doubt.evidence else 0.0
     if doubt is None or not isinstance(lost, (int, float)):
@@ -148,7 +148,7 @@ def elsewhere(before: Report, host: str, device: str | None) -> str:
 
 
 def notes(now: Report, before: Report) -> tuple[str, ...]:
-    """What differs between the two, and may be the reason or the point of it."""
+    """Return the differences between the two reports that may be the reason or the point of the growth."""
     found = [f"{now.threads} threads here, {before.threads} in the baseline"] if now.threads != before.threads else []
     found += [
         f"{name} {now.versions[name]} here, {before.versions[name]} in the baseline"
@@ -172,7 +172,8 @@ def _largest(found: Iterable[Growth], least: float) -> tuple[Growth, ...]:
 
 
 def _by_line(now: tuple[LineTime, ...], before: tuple[LineTime, ...]) -> Iterable[Growth]:
-    """What the baseline does not list took at most what the last of its list took."""
+    """Yield the growth of each line. A line that the baseline does not list took at most as long there as the last of
+    its list."""
     known = {key(line): line.ns for line in before}
     unlisted = before[-1].ns if len(before) >= MOST else 0.0
     for line in now if before else ():
@@ -186,8 +187,8 @@ def _by_account(now: Report, before: Report) -> Iterable[Growth]:
 
 
 def _of_shares(now: Report, before: Report, tolerance: float, found: Held) -> Judged:
-    """What wastes a larger part of the step than it did, by more than `tolerance` of the step. A share is as sure as
-    the step that it is a part of: of each the unfavourable end of that interval is taken."""
+    """Judge the accounts that waste a larger share of the step than they did, by more than `tolerance` of the step. A
+    share is as sure as the step that it is a part of: of each the unfavourable end of that interval is taken."""
     known = {account.account: account.share for account in before.ledger}
     loose_now, loose_before = now.step.high_ns / now.step.plain_wall_ns, before.step.plain_wall_ns / before.step.low_ns
     grown: list[Growth] = []

@@ -19,7 +19,7 @@ LISTED = 10
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What binds the step, in one sentence with a number and an interval."""
+    """Bound of the step, in one sentence with a number and an interval."""
 
     bound: str
     sentence: str
@@ -41,25 +41,26 @@ class Step(msgspec.Struct, frozen=True):
     p99_ns: int | None = None
     """Null of fewer steps than one beyond them."""
     samples: float | None = None
-    """Of one step; null where no loader says how many."""
+    """Samples of one step; null where no loader says how many."""
     samples_per_s: float | None = None
     """Its slow steps with it."""
     epoch_steps: float | None = None
     """Steps of one epoch; null where the data set has no length."""
     outlier_ns: int = 0
-    """What rare slow steps (ends of epochs, checkpoints) add to the step that is told when all are averaged; 0 where
-    that is their mean already."""
+    """Mean time per step that rare slow steps (ends of epochs, checkpoints) add to the step that is told; 0 where that
+    is their mean already."""
     holds: tuple[tuple[str, int], ...] = ()
     """(batches, an optimizer's updates, backward passes; how many of them) where a step holds more than one of any."""
     loop: str = ""
-    """Which loop's, in a word for `gobrrr tune`."""
+    """Loop that the steps are of, in a word for `gobrrr tune`."""
     averaged: bool = False
     """The step is the mean of those that a trace holds, not their median."""
     unmarked: bool = False
     """A trace does not say where its steps end: all of it is one."""
 
     def whole_ns(self, rare: bool) -> int:
-        """What shares are of (rules.model.whole): the mean step for what lies in slow ones, else the median one."""
+        """Return the ns that shares are of (rules.model.whole): the mean step for what lies in slow ones, else the
+        median one."""
         return self.plain_wall_ns + (self.outlier_ns if rare else 0)
 
 
@@ -82,9 +83,9 @@ class Device(msgspec.Struct, frozen=True):
     phases: tuple[tuple[str, float], ...] = ()
     """Kernel time per step by the phase that launched it, ns."""
     underfilled_share: float | None = None
-    """Of kernel time, in kernels with less than one block per multiprocessor; null where not recorded."""
+    """Share of kernel time in kernels with less than one block per multiprocessor; null where not recorded."""
     awaited_share: float = 0.0
-    """Of the step, in which the host stands in a synchronising call while the device works."""
+    """Share of the step in which the host stands in a synchronising call while the device works."""
     memory: DeviceMemory | None = None
     work: tuple[DeviceOp, ...] = ()
     """Ops by the kernels that they launched, those that take most first, against the roofline's ceiling."""
@@ -93,7 +94,7 @@ class Device(msgspec.Struct, frozen=True):
 
     @property
     def listed(self) -> tuple[DeviceOp, ...]:
-        """What a page has room for."""
+        """Return the ops that a page has room for."""
         return self.work[:LISTED]
 
     @property
@@ -109,7 +110,7 @@ class OpShare(msgspec.Struct, frozen=True):
     calls: float
     ns: float
     share: float
-    """Of the step."""
+    """Share of the step."""
     phase: str = "other"
     flops_per_s: float | None = None
     bytes_per_s: float | None = None
@@ -117,16 +118,16 @@ class OpShare(msgspec.Struct, frozen=True):
     where: Line | None = None
     """The user's innermost line; of a backward op that of its forward op."""
     shapes: str = ""
-    """Of the tensors of those of its calls that take most: '32x512, 512x2048'."""
+    """Shapes of the tensors in the calls that take most: '32x512, 512x2048'."""
 
 
 class Tokens(msgspec.Struct, frozen=True):
-    """Of the sequences that the model works on, as far as batches were looked at."""
+    """Figures of the sequences that the model works on, as far as batches were looked at."""
 
     real_share: float
     """Tokens over tokens computed on: the rest is padding."""
     batches: int
-    """That were looked at."""
+    """Batches that were looked at."""
     per_s: float | None = None
     """Effective tokens per second: real ones, over the median plain step."""
     useful_mfu: float | None = None
@@ -134,7 +135,7 @@ class Tokens(msgspec.Struct, frozen=True):
 
 
 class Waste(msgspec.Struct, frozen=True):
-    """What a finding costs in each hour, as its saving: low <= expected <= ceiling."""
+    """Cost of a finding in each hour, as its saving: low <= expected <= ceiling."""
 
     code: str
     low: float
@@ -145,7 +146,7 @@ class Waste(msgspec.Struct, frozen=True):
 
 
 class Money(msgspec.Struct, frozen=True, kw_only=True):
-    """What it costs at a price per hour; the currency is the user's."""
+    """Cost at a price per hour; the currency is the user's."""
 
     per_hour: float
     step: float
@@ -153,12 +154,12 @@ class Money(msgspec.Struct, frozen=True, kw_only=True):
     million_samples: float | None = None
     million_tokens: float | None = None
     wastes: tuple[Waste, ...] = ()
-    """Of the findings, in their order."""
+    """Hourly costs of the findings, in their order."""
 
 
 class LineTime(msgspec.Struct, frozen=True):
-    """What one function of the program spends in one op (or in Python, or waiting for data), ns per step: what two
-    reports of one program are held against each other by."""
+    """Time that one function of the program spends in one op (or in Python, or waiting for data), ns per step: two
+    reports of one program are compared by it."""
 
     name: str
     phase: str
@@ -180,9 +181,9 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     ops: tuple[OpShare, ...] = ()
     """The ops that take most of the step, the first ten."""
     tables: tuple[OpTable, ...] = ()
-    """Of the profiled steps all ops by op, by shape, by line and by module."""
+    """All ops of the profiled steps by op, by shape, by line and by module."""
     lines: tuple[LineTime, ...] = ()
-    """What takes most by op and function, ops and what lies between them: more than `ops` shows, for `gobrrr check`."""
+    """Largest times by op and function, ops and what lies between them: more than `ops` shows, for `gobrrr check`."""
     loops: tuple[OtherLoop, ...] = ()
     serving: tuple[ServingClass, ...] = ()
     """A serving engine's steps: decode and prefill told apart."""
@@ -212,7 +213,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     fusable: bool | None = None
     """An optimizer of torch's has a fused kernel that it does not use; null where nobody watched."""
     compiled: bool = False
-    """Of the modules that the program calls, all with parameters are compiled by itself."""
+    """All modules with parameters, of those that the program calls, are compiled by itself."""
     machine: str = ""
     host: str = ""
     """Fingerprint of the computer that it ran on; empty where nobody looked."""

@@ -19,11 +19,11 @@ MAJORITY = 0.5
 near that."""
 
 NEAR = 0.9
-"""Of the largest expected saving: what comes so near is as good (proposed)."""
+"""Share of the largest expected saving: what comes so near is as good (proposed)."""
 BESIDE_IDLE = 2 / 3
-"""The same of a device's idle time, where both are measured (proposed)."""
+"""The same for a device's idle time, where both are measured (proposed)."""
 BESIDE = 1 / 3
-"""Of what owns most of the step, what a finding that lies elsewhere must hold to be the verdict: a step that is 53 %
+"""Share of the largest part of the step that a finding elsewhere must hold to be the verdict: a step that is 53 %
 Python and dispatch is not bound by the 13 % that it waits for data (tabnet, eight virtual batches), nor one of 48 % by
 the 11 % that it waits on a faster chip."""
 
@@ -57,8 +57,8 @@ def is_elsewhere(finding: Finding) -> bool:
 
 
 def judge(ledger: Ledger, findings: Sequence[Finding]) -> Verdict:
-    """What _judge() says, behind what comes first: that the machine had no cores for the program. Where its time is not
-    in these steps at all that comes before everything."""
+    """Return the verdict of _judge(), after a warning where the machine had no cores for the program. Where its time is
+    not in these steps at all, that comes before everything."""
     said = _judge(ledger, findings)
     if any(is_elsewhere(finding) for finding in findings):
         return said
@@ -97,7 +97,7 @@ def costliest(ledger: Ledger, findings: Sequence[Finding]) -> Finding | None:
 
 
 def _label(ledger: Ledger, top: Finding) -> str:
-    """What the verdict is called where its bound says too little."""
+    """Return the verdict's name where its bound says too little."""
     if top.bound in ROOFS and _is_lost(ledger, top):
         return INEFFICIENT
     return BETWEEN if top.between else WASTED.get(top.code, "")
@@ -151,7 +151,8 @@ def _clause(sentence: str) -> str:
 
 
 def _told(ledger: Ledger, top: Finding) -> str:
-    """What a finding holds of the step and what comes back; the second alone where its time is nobody's alone."""
+    """Say how much of the step a finding holds and what comes back; the second alone where its time is nobody's
+    alone."""
     place = f" at {short(top.where[0])}" if top.where else ""
     saving, named = top.saving, f"{top.name} ({top.code}){place}"
     ceiling, expected, low = map(units.duration, (saving.ceiling_ns, saving.expected_ns, saving.low_ns))
@@ -175,7 +176,8 @@ def _told(ledger: Ledger, top: Finding) -> str:
 
 
 def _also(ledger: Ledger) -> str:
-    """What loading on the host costs the rest of the step, as far as that runs there (rules.cores.rest_recovers)."""
+    """Say what loading on the host costs the rest of the step, as far as that runs there
+    (rules.cores.rest_recovers)."""
     loader = ledger.facts.main_loader
     if loader is None or {"device", "offline"} & set(ledger.signals):
         return ""
@@ -208,7 +210,7 @@ def _mean(ledger: Ledger) -> str:
 
 
 def _noun(ledger: Ledger) -> str:
-    """What the figures are of."""
+    """Name the thing that the figures are of."""
     return "recording" if "unmarked" in ledger.signals else "step"
 
 

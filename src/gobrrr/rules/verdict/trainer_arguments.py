@@ -17,7 +17,7 @@ NAMES = {
 }
 PADDING = "BRR409"
 LITTLE = 0.1
-"""Of what batches of like length would save, what padding to the longest may save and need no word (proposed)."""
+"""Share of the saving of batches of like length that padding to the longest may save and need no word (proposed)."""
 _PAD = "padding=True instead of padding='max_length' in the tokenizer call, and DataCollatorWithPadding pads per batch"
 _LOADER = "num_workers and persistent_workers=True of the DataLoader that"
 _LIGHTNING_LOADER = f"{_LOADER} train_dataloader() gives"
