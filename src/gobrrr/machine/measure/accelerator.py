@@ -1,4 +1,4 @@
-"""What a CUDA or ROCm device does, measured here; adds gauges to those of the processor and takes nothing away.
+"""Measure what a CUDA or ROCm device does: adds gauges to those of the processor and takes nothing away.
 
 torch names both kinds of device "cuda". Only the current device is measured: those of one machine are taken as alike.
 """

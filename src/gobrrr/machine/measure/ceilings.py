@@ -1,4 +1,4 @@
-"""What this computer really does: every ceiling measured here, with its spread, in at most the time that is given.
+"""Measure what this computer really does: every ceiling, with its spread, in at most the time that is given.
 
 Uses the standard library and torch alone, because it runs in the user's interpreter: the result is the plain values
 of a Machine, which `store` checks and types.
@@ -29,8 +29,8 @@ from gobrrr.machine.probe.system_probe import Hardware
 from gobrrr.system.quiet import busy_cores
 
 SECONDS = 17.0
-"""Of the 20 s that the whole may take, the import of torch included: the rest is for starting Python twice, and for
-the last sample, which may overdraw. A quiet machine is steady after half of it."""
+"""Seconds of measuring, out of the 20 s that the whole may take, the import of torch included: the rest is for starting
+Python twice, and for the last sample, which may overdraw. A quiet machine is steady after half of it."""
 
 Notify = Callable[[str], object]
 

@@ -1,4 +1,4 @@
-"""What parallel work really gets: on a shared, quota-limited or hyper-threaded machine that is not the core count."""
+"""Measure the cores that parallel work gets: on a shared, quota-limited or hyper-threaded machine, not all."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gobrrr.machine.measure.sampling import Clock, Kind, Setting, calls_for
 
 CHUNKS = 4
 """Tasks per thread in one round: a thread that is held up leaves its tasks to the others, as a good scheduler would."""
-_ROUND_NS = 20e6
+_ROUND_NS = 20e6  # ns of work per thread in one round; proposed: a wake-up is short beside it; its spread settles it
 
 
 def spin(iterations: int) -> None:

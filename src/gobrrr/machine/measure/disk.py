@@ -27,8 +27,8 @@ from gobrrr.errors import GobrrrError
 SCHEMA = "gobrrr.disk/1"
 SAMPLE = 64 << 10
 """Bytes: a small photograph, or 16,000 tokens."""
-SIZE = 256 << 20
-SECONDS = 20.0
+SIZE = 256 << 20  # bytes of each layout; proposed: 4096 samples; the spread between two runs settles it
+SECONDS = 20.0  # of writing and reading; proposed: as long as a user waits; the spread between two runs settles it
 _LEAST = 16
 """Samples: fewer are no measurement."""
 _WRITING = 0.4
@@ -48,7 +48,7 @@ class Reading(msgspec.Struct, frozen=True):
 
 
 class Disk(msgspec.Struct, frozen=True):
-    """What a folder's disk did. `notes`: what could not be had, and why."""
+    """Speeds measured on a folder's disk. `notes`: what could not be had, and why."""
 
     sample_bytes: int
     samples: int

@@ -20,7 +20,7 @@ MAX_SPREAD = 0.25
 developed on shows 0.02 to 0.23 for its matrix products, so 0.25 means that something else ran or the clock moved."""
 
 Kind = Literal["rate", "cost", "level"]
-"""What is attainable: a rate's best is its highest, a cost's its lowest; a level is what one typically gets."""
+"""Kind of a figure: a rate's best is its highest, a cost's its lowest; a level is what one typically gets."""
 
 
 class Budget:
@@ -58,7 +58,7 @@ class Gauge(Protocol):
 
     @property
     def key(self) -> str:
-        """Which figure: what it is of, at how many threads, of which dtype or size, with slashes between."""
+        """Name of the figure: the thing, the threads, the dtype or size, with slashes between."""
 
     @property
     def unit(self) -> str:
@@ -66,11 +66,11 @@ class Gauge(Protocol):
 
     @property
     def kind(self) -> Kind:
-        """Which samples are the better ones."""
+        """Say which samples are the better ones."""
 
     @property
     def setting(self) -> Setting:
-        """What to enter before a sample."""
+        """Settings to enter before a sample."""
 
     def sample(self, clock: Clock) -> float:
         """One sample in `unit`."""
@@ -95,7 +95,7 @@ class Repeated:
     setting: Setting = field(default_factory=Setting)
     amount: float = 0.0
     overhead_ns: float = 0.0
-    """What a call costs besides the work; taken off, up to three quarters of the whole."""
+    """ns that a call costs besides the work; taken off, up to three quarters of the whole."""
     settle: Callable[[], object] = _nothing
     """Runs untimed after each batch."""
     warm: bool = True

@@ -8,11 +8,11 @@ from gobrrr.machine.model.machine import CopyCeiling, Machine, Measured
 from gobrrr.machine.model.peaks import peak_of
 from gobrrr.machine.model.unknown import UNKNOWN
 
-ANY_SIZE = 1 << 62
+ANY_SIZE = 1 << 62  # bytes: larger than any copy, so that one rate stands for all sizes
 
 
 def of_device(name: str, machine: Machine) -> Machine | None:
-    """What was measured on this device, or what its data sheet says; None where neither is known.
+    """Return the figures measured on this device, or those of its data sheet; None where neither is known.
 
     `fingerprint` says where the figures come from. `fp32_medium` is TF32's rate, as torch's precision "high" takes it;
     an op costs the host's dispatch, which is not the device's, so that is nothing here.

@@ -1,4 +1,4 @@
-"""Which of the measured figures not to trust too far, each as a sentence."""
+"""Name the measured figures not to trust too far, each in a sentence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What vendors print of the links between devices: one direction, bytes per second, never measured here.
+"""Data-sheet rates of the links between devices: one direction, bytes per second, never measured here.
 
 Sheets print both directions together, of all links of a device: half of that is what it can send. Which link a
 collective takes no data sheet knows: within a host the fastest that there is, between hosts a network.
@@ -15,13 +15,13 @@ NETWORK = (12.5e9, 50e9)
 the range that is usual between hosts."""
 
 FAR = 0.1
-"""Of the data sheet: below it something else carries the bytes, the host's memory or a network (proposed; nccl-tests
-reaches 0.7 and more over NVLink with large messages)."""
+"""Share of the data sheet's rate below which something else carries the bytes, the host's memory or a network
+(proposed; nccl-tests reaches 0.7 and more over NVLink with large messages)."""
 LARGE = 4 << 20
 """Bytes per call from which the link and no latency should bound it: with 20 us before its first byte an all-reduce of
 eight ranks still reaches 0.45 of 450 GB/s (proposed)."""
 ABOVE = 1.05
-"""Of the data sheet, from which the sizes or the link are not what the file says."""
+"""Share of the data sheet's rate above which the sizes or the link are not what the file says."""
 
 
 class Link(msgspec.Struct, frozen=True):
@@ -32,10 +32,10 @@ class Link(msgspec.Struct, frozen=True):
     """Bytes per second, one direction, all links of the device together."""
     source: str
     bridge: float = 0.0
-    """Of a card, what the bridge that joins it to another carries: sold apart, and no trace tells of it."""
+    """Bytes per second of the bridge that joins a card to another: sold apart, and no trace tells of it."""
 
     def carries(self, bus_rate: float) -> bool:
-        """Whether a rate can be: one above the sheet is a count that is wrong."""
+        """Say whether the link can carry a rate: above the sheet's, a count is wrong."""
         return bus_rate <= ABOVE * max(self.rate, self.bridge)
 
 

@@ -36,7 +36,7 @@ class CopyCeiling(msgspec.Struct, frozen=True):
 
 
 class DeviceCeilings(msgspec.Struct, frozen=True):
-    """What an accelerator does, measured here: FLOP/s per dtype, bytes/s, nanoseconds."""
+    """Ceilings of an accelerator, measured here: FLOP/s per dtype, bytes/s, nanoseconds."""
 
     name: str
     memory_bytes: int
@@ -83,7 +83,7 @@ class Machine(msgspec.Struct, frozen=True):
     max_mhz: float | None = None
     governor: str | None = None
     seconds: float = 0.0
-    """What the measuring took."""
+    """Seconds that the measuring took."""
     other_load: float | None = None
     """Cores that were busy just before it was measured; null where the system does not tell."""
     repeats: int = 0

@@ -1,4 +1,4 @@
-"""What vendors print: dense peaks per dtype and memory bandwidth, from data sheets, never measured here.
+"""Data-sheet peaks: dense FLOP/s per dtype and memory bandwidth, never measured here.
 
 A peak is a label beside a measured ceiling, or a stand-in for the machine of someone else's trace; it is never a
 ceiling itself. Figures "with sparsity" are halved back to dense. Matrix units are meant wherever the device has them

@@ -1,4 +1,4 @@
-"""What the system says about this computer: no torch, no third-party package, and None where it says nothing."""
+"""Ask the system about this computer: no torch, no third-party package, and None where it says nothing."""
 
 from __future__ import annotations
 
