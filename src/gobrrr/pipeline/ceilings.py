@@ -1,4 +1,4 @@
-"""Whose ceilings a recording is held against: those of its torch, never measured by starting what a file names.
+"""Find the ceilings that a recording is held against: its torch's, never measured by starting what a file names.
 
 A recording says which Python ran its program. It may come from a stranger, so that Python is not started: only this one
 is, and one that the user has just typed. Ceilings of any other are measured when they are asked for.
@@ -21,7 +21,7 @@ from gobrrr.system import files
 
 _PYTHON = re.compile(r"python(\d+(\.\d+)*t?)?(\.exe)?")
 _FIRST_LINE = re.compile(rb"#!\s*(\S+)")
-_MOST_OF_A_LINE = 512
+_MOST_OF_A_LINE = 512  # bytes; proposed: twice what Linux reads (BINPRM_BUF_SIZE); a longer path settles it
 
 
 def ceilings(recording: Recording, interpreter: str = sys.executable) -> Machine:

@@ -21,14 +21,14 @@ from gobrrr.report.told.money import of_time
 
 
 def compare(a: str, b: str, per_hour: float | None = None) -> Comparison:
-    """Of two words that each name a run's folder or a trace. Raises GobrrrError for what cannot be read, or has no
+    """Compare two recordings, each a run's folder or a trace. Raises GobrrrError for one that cannot be read, or has no
     steps."""
     (side_a, walls_a, ops_a), (side_b, walls_b, ops_b) = (_side(word, per_hour) for word in (a, b))
     return compared(side_a, side_b, (walls_a, walls_b), (ops_a, ops_b))
 
 
 def _side(word: str, per_hour: float | None) -> tuple[Side, tuple[float, ...], dict[Key, OpTime]]:
-    """What is compared of one recording: its figures, its plain steps, its ops."""
+    """Return one recording's side of the comparison: its figures, its plain steps, its ops."""
     recording, machine = _recording(word)
     ledger, report = judged(recording, machine)
     if not ledger.wall:

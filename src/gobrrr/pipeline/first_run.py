@@ -1,4 +1,4 @@
-"""What a tuning begins with: the program watched once, in a copy of its folder, for a part of the minutes."""
+"""Begin a tuning: watch the program once, in a copy of its folder, for a part of the minutes."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from gobrrr.trial.sandbox.workspace import WORK, Workspace, as_theirs, inside
 from gobrrr.trial.sandbox.writes import FIRST
 
 MOST_STEPS = 20_000
-"""Of the diagnosis, should a program never settle."""
+"""Most steps of the diagnosis, should a program never settle."""
 SEEING, STARTING, AT_LEAST = 0.3, 0.5, 0.1
 """Shares of the minutes after which a diagnosis has seen enough; until which it waits for a first step, since what
 comes later leaves no time for another start; and which it sees of steps that come late."""
@@ -43,7 +43,7 @@ trial.tuning), which have 70 % of the minutes."""
 DIAGNOSING = "gobrrr.trial.arm.in_process:Diagnosing"
 POLL_S, LOOK_S = 0.05, 0.5
 LAST_LINES = 20
-"""Of what a program that failed has said, shown."""
+"""Last lines of a failed program's output that are shown."""
 
 
 class Clock(NamedTuple):
@@ -139,7 +139,7 @@ def _too_late(what: str, start_s: float, clock: Clock) -> GobrrrError:
 
 
 def _last_words(folder: Path) -> str:
-    """What a program said at last, its traceback say, made safe for a terminal."""
+    """Return a program's last lines, its traceback say, made safe for a terminal."""
     from gobrrr.system.escape import plain
 
     return "".join(f"  | {plain(line)}\n" for line in limits.last_lines(folder, LAST_LINES))
@@ -157,12 +157,12 @@ def _earlier(folder: Path, kind: str) -> Report | None:
 
 
 def about(command: Sequence[str], source: Path) -> str:
-    """What a diagnosis and trials are of: the command and where it is started."""
+    """Return the mark of a diagnosis and its trials: the command and where it is started."""
     return "\0".join((str(source), *command))
 
 
 def put_aside(place: Path) -> None:
-    """What stands where something new comes is kept under another name: nobody said to delete it."""
+    """Rename what stands where something new comes: nobody said to delete it."""
     if os.path.lexists(place):
         free = (place.with_name(f"{place.name}-{n}") for n in range(1, 10_000))
         place.rename(next(name for name in free if not os.path.lexists(name)))

@@ -19,14 +19,14 @@ ALIVE_S, LAST_S = 30.0, 3.0
 """A process that cannot be seen from here may run as long as its journal was written so short a time ago: on another
 machine, and on this one, where it may be in a container whose numbers are others."""
 SAME_BOOT_NS = 10_000_000_000
-"""What Unix time and the steady clock may drift against each other on a machine that runs on."""
+"""ns that Unix time and the steady clock may drift apart while a machine runs on."""
 UNTIL = {"watched enough": "gobrrr has seen enough and is gone from the program: steps since are not counted",
          "left early": "gobrrr ended the program when it had seen enough",
          "stop-after": "gobrrr ended the program as --stop-after had it"}  # fmt: skip
 
 
 class Surroundings(NamedTuple):
-    """What is known here. `clock_s`: Unix seconds; `boot_ns`: Unix time when the steady clock began; `cores`: that a
+    """Facts known here. `clock_s`: Unix seconds; `boot_ns`: Unix time when the steady clock began; `cores`: that a
     process may use; `tells`: whether this machine shows who runs on it; `alone`: one process is watched; `met`:
     it was seen to run before."""
 
@@ -114,7 +114,7 @@ def _parts(split: dict[str, int | None], num: int) -> tuple[Part, ...]:
 
 
 def _loaders(watched: Watched) -> list[dict[str, Any]] | None:
-    """What was noted of its loaders; None before anything was."""
+    """Return the facts noted of its loaders; None before any were."""
     found = watched.facts.get("loaders")
     return [each for each in found if isinstance(each, dict)] if isinstance(found, list) else None
 
@@ -137,7 +137,7 @@ def _loads(watched: Watched) -> tuple[float | None, float | None]:
 
 
 def _doubts(watched: Watched, starved: float | None, others: float | None, around: Surroundings) -> tuple[str, ...]:
-    """What makes these figures worth less, as BRR905 judges it afterwards."""
+    """Return the reasons that make these figures worth less, as BRR905 judges it afterwards."""
     found, cores = [], _cores(watched) or around.cores
     if starved is not None and starved > STARVED:
         found.append(f"the machine is shared: its threads had no core for {share(starved)} of the time they wanted one")

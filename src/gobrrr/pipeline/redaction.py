@@ -1,4 +1,4 @@
-"""What a user wants to keep to himself, masked in all that is stored and shown."""
+"""Mask what users want to keep to themselves, in all that is stored and shown."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def shown(command: Sequence[str], patterns: Patterns = ()) -> list[str]:
 
 
 def masker(patterns: Patterns) -> Callable[[str], str]:
-    """What masks the patterns in a text: for source, which is read beside the report."""
+    """Return a function that masks the patterns in a text: for source, which is read beside the report."""
     return partial(_without, patterns=patterns)
 
 

@@ -169,7 +169,7 @@ def _show(reports: list[Report], shown: dict[str, Any]) -> None:
 
 
 def _unwritable(folder: Path) -> OSError | None:
-    """What keeps a page of bytes from being written into a folder."""
+    """Return the error that keeps a page of bytes from being written into a folder, or None."""
     probe = folder / ".probe"
     try:
         probe.write_bytes(bytes(4096))
@@ -245,7 +245,7 @@ def _cut(folder: Path, code: int) -> GobrrrError | None:
 
 
 def _no_whole_step(folder: Path, code: int) -> GobrrrError:
-    """Of a program that ended too soon: a step is known by the end of the one before it."""
+    """Return the error of a program that ended too soon: a step is known by the end of the one before it."""
     hint = _mend(folder) if code else "let it make more steps: more epochs, more data"
     said = _last_words(folder) if code else ""
     return GobrrrError(f"there is no step to judge: the program {_ended(code)} before its second step{said}", hint)
@@ -263,7 +263,7 @@ def _last_words(folder: Path) -> str:
 
 
 def _mend(folder: Path) -> str:
-    """What to do about a program that failed: only that of a trial has its streams in files of the folder."""
+    """Return a hint for a program that failed: only a trial's has its streams in files of the folder."""
     if (folder / "stderr").exists():
         return "run it alone; if it works there: a trial has no stdin, and runs in a copy of the working directory"
     return "run it without gobrrr; if it works there, this is a defect of gobrrr"

@@ -1,4 +1,4 @@
-"""What padding, bucketing and packing would make of the lengths that this run's batches had: by simulation."""
+"""Simulate what padding, bucketing and packing would make of the lengths that this run's batches had."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ CHUNK = 4
 def diagnose(
     traces: Sequence[str], *, executor: Executor | None = None, machine: str | None = None, limits: Limits | None = None
 ) -> Report | Job:
-    """What `gobrrr diagnose` finds, for programs: the report of one trace, or the job of several ranks.
+    """Diagnose as `gobrrr diagnose` does, for programs: the report of one trace, or the job of several ranks.
 
     `traces` are files, folders, patterns and .tar archives. Ranks are reduced one at a time here, or by the `map` of
     `executor`: anything with the interface of concurrent.futures, such as `distributed.Client(...).get_executor()`, on

@@ -61,7 +61,7 @@ ViT): it starts slowest, so it comes before what promises a few per cent."""
 IN_STEP = ("model", "optimizer")
 """Places of remedies that work on the step itself: whatever they bring, the wait for a loader stays."""
 LEAST_OWN = 0.01
-"""Of the watched time, what the steps must have for the shares of others to say how long these take."""
+"""Share of the watched time that the steps must have, for the shares of others to say how long these take."""
 MOST_SHOWN = 400
 """Characters of a command line in a recipe, where it is for people alone."""
 CONTEXT = 600 << 20
@@ -72,7 +72,7 @@ in."""
 
 
 class Wishes(NamedTuple):
-    """What the user asked for. `named` are tried whatever the diagnosis says, `only` alone."""
+    """The user's wishes. `named` are tried whatever the diagnosis says, `only` alone."""
 
     seconds: float = 600.0
     named: tuple[str, ...] = ()
@@ -80,7 +80,7 @@ class Wishes(NamedTuple):
     only: tuple[str, ...] = ()
     seed: int = 0
     limits: Limits = AT_HOME
-    """What the program may write to beside its own copy of the working directory."""
+    """Places that the program may write to beside its own copy of the working directory."""
     redact: redaction.Patterns = ()
     objective: Objective = TIME
 
@@ -90,7 +90,7 @@ class Wishes(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What a tuning left behind."""
+    """Results that a tuning left behind."""
 
     receipt: Receipt
     folder: Path
@@ -180,8 +180,8 @@ def _resident(report: Report) -> int:
 
 
 def copies(report: Report) -> int:
-    """Of the program that fit on its device at once; 0 without one, two where its memory is not known. Raises
-    GobrrrError where only one does: an arm with a remedy runs beside one without."""
+    """Return how many copies of the program fit on its device at once: 0 without a device, 2 where its memory is not
+    known. Raises GobrrrError where only one does: an arm with a remedy runs beside one without."""
     memory = report.device.memory if report.device is not None else None
     if memory is None or not memory.capacity:
         return 0 if report.device is None else 2
@@ -241,7 +241,7 @@ def _is_withheld(remedy: Remedy, report: Report) -> bool:
 
 
 def between_ns(report: Report) -> float:
-    """What other loops that run within TWIN_STEPS take between two steps, on average: evaluations, a generation."""
+    """Return the ns between two steps, on average, of other loops run within TWIN_STEPS: evaluations, a generation."""
     own = own_share(report.loops)
     often = sum(loop.between for loop in report.loops if 0 < loop.beside <= TWIN_STEPS * loop.times)
     return report.step.plain_wall_ns * often / own if own > LEAST_OWN else 0.0
@@ -301,7 +301,7 @@ def _signed(receipt: Receipt, report: Report, command: Sequence[str], source: Pa
 
 
 def by_hand(receipt: Receipt, command: Sequence[str], source: Path, report: Report) -> str:
-    """What was kept as a diff against the user's files: the script, and the files that findings point to."""
+    """Write the kept remedies as a diff against the user's files: the script, and the files that findings point to."""
     from gobrrr.remedies.mechanism.patch import diff
 
     script = [source / word for word in command[1:2] if word.endswith(".py")]
@@ -312,7 +312,7 @@ def by_hand(receipt: Receipt, command: Sequence[str], source: Path, report: Repo
 
 
 def _measured_edit(remedy: Remedy, receipt: Receipt, source: Path) -> Edit | None:
-    """Of loaders only those are changed that the remedy took hold of: it may have left others alone, with reason."""
+    """Return the remedy's edit; of loaders, only those it took hold of: it may have left others alone, with reason."""
     edit = remedy.change_of_source(receipt.options.get(remedy.name, {}))
     if not isinstance(edit, SetKeyword) or remedy.place != "loader":
         return edit
@@ -332,7 +332,7 @@ def script_digest(command: Sequence[str], source: Path) -> str:
 
 
 def recipe_of(receipt: Receipt) -> Recipe:
-    """What a receipt kept, ready to be applied."""
+    """Return what a receipt kept, ready to be applied."""
 
     def brought(name: str) -> TrialResult | Receipt:
         """Measured in the race, alone or on top of others; of all together where it was measured with others only."""
@@ -378,7 +378,7 @@ def _write_page(outcome: Outcome, next_command: str) -> None:
 
 
 def _next_command(folder: Path, receipt: Receipt, program: Sequence[str]) -> str:
-    """What to type now; nothing where the program has a word that does not fit into a line."""
+    """Return the command to type now; nothing where the program has a word that does not fit into a line."""
     if receipt.complete and not (folder / RECIPE).is_file():
         return shlex.join(["gobrrr", "report", str(folder / DIAGNOSIS)])
     if not all(map(is_plain, program)):

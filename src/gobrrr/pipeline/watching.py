@@ -88,7 +88,7 @@ class Watching:
         self._gone = {name for name in self._watched if not (self.folder / name).exists()}
 
     def now(self) -> Now:
-        """What is known at this moment."""
+        """Return the figures of this moment."""
         told = [self._told(name, watched) for name, watched in self._watched.items()]
         told = sorted(told, key=lambda one: (one.rank or 0, -one.steps)) or self._waiting()
         order = (now.RUNNING, now.WAITING, now.ELSEWHERE, now.CUT)
@@ -132,7 +132,7 @@ class Watching:
         return self._program or _TIME.sub("", self.folder.resolve().name)
 
     def _next(self, state: str) -> str:
-        """What to type."""
+        """Return the command to type next."""
         report = f"gobrrr report {self.folder}"
         if state in (now.RUNNING, now.WAITING, now.ELSEWHERE):
             return f"{report} when it has ended"
