@@ -1,7 +1,7 @@
-"""What has a program written since we looked last? A journal that still grows, read on from where the last look ended.
+"""Read a journal that still grows, on from where the last look ended.
 
-`capture/out/journal.py` has the format. What `recording/run_folder/journal.py` reads whole is read here frame by
-frame, and no more of it is held than one frame of events. A frame that is not whole yet is waited for.
+`capture/out/journal.py` has the format. `recording/run_folder/journal.py` reads it whole; here it is read frame by
+frame, and no more is held than one frame of events. A frame that is not whole yet is waited for.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from gobrrr.recording.run_folder.frames import CHECK, EVENT_BYTES, EVENTS, HEADE
 from gobrrr.recording.trace_files.limits import DEFAULT
 from gobrrr.system import files
 
-_PIECE = 1 << 20
+_PIECE = 1 << 20  # bytes read at once; proposed: no memory to speak of; the peak of a long look settles it
 MOST_EVENTS = 1 << 20
 """Bytes of a frame of events: capture writes no larger one."""
 MOST_RECORD = 4 << 20

@@ -1,4 +1,4 @@
-"""What a journal has told so far: fed frame by frame, in memory that does not grow with the run."""
+"""State of a run as its journal has told it so far: fed frame by frame, in memory that does not grow with the run."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from gobrrr.recording.run_folder.run import Start
 
 LATE = 32
 """Steps that are 'now': as many as a stretch that is watched between two rests."""
-MOST_LOOPS = 64
-MOST_NOTES = 8
+MOST_LOOPS = 64  # loops of a run; proposed: bounds memory; a program that has more settles it
+MOST_NOTES = 8  # different notes; proposed: as many as a user reads; runs with more settle it
 
 
 class LoopSoFar:
@@ -53,8 +53,8 @@ class LoopSoFar:
 
     @property
     def usual(self) -> list[Step]:
-        """Of the last that were watched the half whose length is in the middle: one that a checkpoint or a stranger
-        made long is not what a step goes to."""
+        """Return the middle half, by length, of the last watched steps: one that a checkpoint or another process
+        made long does not show where a step's time goes."""
         by_length = sorted(self.seen, key=lambda step: step.wall)
         kept = by_length[len(by_length) // 4 : len(by_length) - len(by_length) // 4]
         return sorted(kept, key=lambda step: step.start)

@@ -1,4 +1,4 @@
-"""What is known of a program while it runs: one type for each form in which it is told (schema gobrrr.top/1)."""
+"""Facts known of a program while it runs: one type for each form in which they are told (schema gobrrr.top/1)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ SCHEMA = "gobrrr.top/1"
 RUNNING, ENDED, CUT, ELSEWHERE, WAITING = "running", "ended", "cut short", "not to be seen from here", "no step yet"
 """States: it runs; it has ended and said so; it has ended without a word; nothing here tells; it has made no step."""
 WATCHED, RESTING, LOOKING, OVER = "watched", "counted", "looked at closely", "not watched any more"
-"""What gobrrr does meanwhile: all hooks stand; they rest and steps are counted; a window is open; it has finished."""
+"""Work of gobrrr meanwhile: all hooks stand; they rest and steps are counted; a window is open; it has finished."""
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -28,35 +28,35 @@ class Process(msgspec.Struct, frozen=True):
     watching: str = WATCHED
     ran_ns: int | None = None
     silent_ns: int | None = None
-    """Since its recording was written last."""
+    """ns since its recording was written last."""
     kind: str = ""
-    """What its steps are: updates, forwards, steps(), batches, backward passes, graph replays."""
+    """Kind of its steps: updates, forwards, steps(), batches, backward passes, graph replays."""
     steps: int = 0
     late_steps: int = 0
     late_ns: float | None = None
     """Median of the last ones."""
     median_ns: float | None = None
-    """Of all steps that no closer look made longer, within half a percent."""
+    """Median of all steps that no closer look made longer, within half a percent."""
     change: float | None = None
-    """What the last quarter of them is longer than the first, as a share of it."""
+    """Share by which the last quarter of them is longer than the first."""
     history_ns: tuple[float, ...] = ()
     """Medians of equal pieces of the run."""
     samples_per_s: float | None = None
     split_steps: int = 0
     parts: tuple[Part, ...] = ()
-    """Of the middle half, by length, of the last steps that were watched, on the host's clock; they add up to these."""
+    """Parts of the middle half, by length, of the last watched steps, on the host's clock; they add up to these."""
     device: str | None = None
     rss_bytes: int | None = None
     rss_growth: float | None = None
-    """Per step, since the last closer look."""
+    """Bytes per step, since the last closer look."""
     device_bytes: int | None = None
-    """What torch's allocator has handed out."""
+    """Bytes that torch's allocator has handed out."""
     device_growth: float | None = None
     busy_cores: float | None = None
     other_cores: float | None = None
-    """Of the cores that it may use, busy with others' work, its own loader's workers among them."""
+    """Cores that it may use and that are busy with others' work, its own loader's workers among them."""
     starved: float | None = None
-    """Of the time that its threads wanted a core, the share that they got none."""
+    """Share of the time that its threads wanted a core in which they got none."""
     doubts: tuple[str, ...] = ()
 
 
@@ -70,5 +70,5 @@ class Now(msgspec.Struct, frozen=True):
     processes: tuple[Process, ...]
     more_processes: int
     next: str
-    """What to type next."""
+    """Command to type next."""
     schema: str = SCHEMA

@@ -13,7 +13,7 @@ from gobrrr.recording.model.vitals import MAX_SAMPLES, growth
 LEAST_STEPS = 16
 """Steps below which nothing is said of growth: what one of them holds and gives back is none."""
 LATE_NS = 13_000_000_000
-"""What is of late: a dozen readings of what is read once a second, and soon over."""
+"""ns that count as of late: a dozen readings of what is read once a second, and soon over."""
 MOST_LATE = 256
 """Readings of one counter that are held, whatever a file says: one each 0.1 s is 131."""
 _SIZES = (kinds.RSS, kinds.OWN, kinds.DEVICE)
@@ -21,7 +21,7 @@ _COUNTERS = (kinds.CPU, kinds.BUSY, kinds.WAITED, kinds.STOLEN)
 
 
 class Sizes:
-    """Times and sizes, thinned out by half whenever they are too many."""
+    """Sizes, each at its time, thinned out by half whenever they are too many."""
 
     def __init__(self) -> None:
         self.last: int | None = None
@@ -40,7 +40,7 @@ class Sizes:
             self._kept, self._every = self._kept[::2], 2 * self._every
 
     def again(self) -> None:
-        """What comes has nothing to do with what was."""
+        """Begin anew: the readings to come have nothing to do with the earlier ones."""
         self._kept, self._num, self._every = [], 0, 1
 
     def growth(self, wall: float) -> float | None:
@@ -51,7 +51,7 @@ class Sizes:
 
 
 class Vitals:
-    """What the journal says of memory and cores."""
+    """Memory and cores, as the journal tells them."""
 
     def __init__(self) -> None:
         self.sizes: dict[int, Sizes] = {kind: Sizes() for kind in _SIZES}

@@ -61,8 +61,8 @@ class Trend:
 
     @property
     def change(self) -> float | None:
-        """What the last quarter of the run is longer than the first, as a share of that; None of too short a run. The
-        first piece is left out: its steps warm up."""
+        """Share by which the last quarter of the run is longer than the first; None of too short a run. The first piece
+        is left out: its steps warm up."""
         told = self._done[1:]
         if len(told) < QUARTERS:
             return None

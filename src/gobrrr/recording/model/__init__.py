@@ -1,1 +1,1 @@
-"""Which parts make a recording: traces, facts, steps, phases?"""
+"""Parts of a recording: traces, facts, steps, phases."""

@@ -212,7 +212,7 @@ def collective(key: tuple[Any, ...] | None) -> Collective | None:
 
 
 def collective_keys(args: list[Args]) -> list[tuple[Any, ...] | None]:
-    """What distinguishes one collective call from another; None for events that are none."""
+    """Return the key that tells one collective call from another; None for events that are none."""
     return [
         None
         if a.collective is None

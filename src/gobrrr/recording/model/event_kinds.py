@@ -6,14 +6,14 @@ Standard library only: the watched process writes them.
 from __future__ import annotations
 
 DATA_BEGIN = 1  # id: loader
-DATA_END = 2
+DATA_END = 2  # id: loader; value: 0 a batch came, 1 none did (the epoch was over, or an error)
 UPDATE_BEGIN = 3  # id: optimizer
 UPDATE_END = 4  # value: number of the set of shapes that it updates
 FORWARD = 5  # id: module the program calls itself; value: training | grad_enabled << 1
 ITER = 6  # id: loader, not known yet (-1): a loader's iterator is being made; value: 1 where hooks rest on
 STEP = 7  # an explicit boundary of gobrrr.steps()
 WINDOW_BEGIN = 8  # value: PROFILE, SAMPLE or COUNT; id: loop
-WINDOW_END = 9
+WINDOW_END = 9  # value and id as at its begin
 RSS = 10  # value: bytes
 FAULTS = 11  # value: minor page faults of this process so far
 GC = 12  # value: ns of one collection; id: 1 where gc.collect() was called, 0 where it came by itself
@@ -31,7 +31,7 @@ DEVICE = 22  # value: bytes that torch's allocator has handed out on the devices
 OWN = 23  # value: resident bytes that are no file's: a mapped file's pages go whenever others need the room
 
 UNKNOWN, RUNS, WRITES, WAITS = -1, 0, 1, 2
-"""What a sampled thread does: it runs or wants a core; a call of the system that writes holds it; any other call does
+"""States of a sampled thread: it runs or wants a core; a call of the system that writes holds it; any other call does
 (a timer, a lock, a pipe, a socket, another process). One that wants its turn at Python is never seen held: the sampler
 has let go of it by then."""
 PROFILE, SAMPLE, COUNT = 1, 2, 3

@@ -1,4 +1,4 @@
-"""What capture notes beside times: the program's settings, loaders, optimizers, modules and tensors.
+"""Facts that capture notes beside times: the program's settings, loaders, optimizers, modules and tensors.
 
 Every field has a default, and null means "not seen": capture fills what it could see, rules ask before they use.
 All times are nanoseconds, all sizes bytes, unless a name says otherwise.
@@ -40,9 +40,9 @@ class SourceFacts(msgspec.Struct, frozen=True):
     shares: bool = False
     """Workers share its samples by themselves: each has its own part."""
     shards: Number | None = None
-    """What it shares out, where a shard is one worker's: those of this process."""
+    """Number of shards that it shares out, where a shard is one worker's: those of this process."""
     format: str = ""
-    """What rows are made of (torch, numpy); empty for Python objects."""
+    """Format of its rows (torch, numpy); empty for Python objects."""
     numbers: bool = False
     """A column holds lists of numbers."""
     batched: bool = False
@@ -145,7 +145,7 @@ class ModuleFacts(msgspec.Struct, frozen=True):
     num_params: int = 0
     param_bytes: int = 0
     shared_param_bytes: int = 0
-    """Of them those of modules listed before it: a program may call a model and a part of it."""
+    """Bytes of parameters shared with modules listed before it: a program may call a model and a part of it."""
     trainable_params: int = 0
     frozen: tuple[tuple[float, ...], ...] = ()
     """A few of those that do not train as they were looked at last: version, address, a number."""
@@ -188,7 +188,7 @@ class InputFacts(msgspec.Struct, frozen=True):
     """Length of the longest row without its padding; null where not looked at."""
     span: Span | None = None
     extends: bool | None = None
-    """Of integers that are one longer than what came in their place before: whether they are that and one more."""
+    """True where integers one longer than those that came in their place before are those and one more."""
     turned: bool = False
     """The model or a part of it takes the length first and the batch second (batch_first=False)."""
 
@@ -204,7 +204,7 @@ class LengthFacts(msgspec.Struct, frozen=True):
     cells: Number = 0
     """Rows times columns of every batch: what the model works on."""
     to_longest: Number = 0
-    """What that would be, were each batch as wide as its longest row."""
+    """The same, were each batch as wide as its longest row."""
     narrowest: Number = 0
     widest: Number = 0
     """Columns of the batches."""
@@ -235,7 +235,7 @@ class LengthFacts(msgspec.Struct, frozen=True):
 
 
 class PictureFacts(msgspec.Struct, frozen=True):
-    """What the source of the program does with pixels: the sampler says what the lines cost."""
+    """Work that the program's source does with pixels: the sampler says what the lines cost."""
 
     floats: tuple[Span, ...] = ()
     """Lines that make bytes floats or scale them, of files that divide by the 255 levels of a byte."""
@@ -297,7 +297,7 @@ class ChildFacts(msgspec.Struct, frozen=True):
     cpu_ns: int = 0
     """CPU time of all processes that have ended and were waited for, whoever started them."""
     loaders_ns: int = 0
-    """Of that the loader workers'."""
+    """CPU time of the loader workers among them."""
     own_ns: int = 0
 
     @property
@@ -363,7 +363,8 @@ class Facts(msgspec.Struct, frozen=True):
     gc_runs_per_step: float | None = None
     gc_usual_ns: float | None = None
     gc_by_hand: float | None = None
-    """Of the usual step, without rare ones; the share that gc.collect() has. Runs are of the kind that took more."""
+    """ns of collections in the usual step, without rare ones; the share that gc.collect() has of them. Runs are of the
+    kind that took more."""
     eval_span: Span | None = None
     """The user's line that puts a model into evaluation mode, where one does."""
     gc_span: Span | None = None

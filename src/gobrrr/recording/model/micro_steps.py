@@ -11,11 +11,11 @@ from gobrrr.recording.run_folder.run import Recording
 Ints = npt.NDArray[np.int64]
 _TRAINING = 3  # flags of a forward: training mode, with gradients
 _BACKWARD = 5  # the line log's op for the begin of a backward pass
-_MAX_MODULES = 64
+_MAX_MODULES = 64  # counted; proposed: bounds the time; a program that calls more itself settles it
 
 
 def micro_steps(recording: Recording, optimizer: int) -> float:
-    """Of one optimizer, the median over its updates; at least 1.
+    """Return the median micro-steps per update of one optimizer; at least 1.
 
     A step that calls a model and its criterion, or passes back twice over one batch (a GAN's real and fake halves), is
     one micro-step: the least of what was counted between two updates is taken. Batches are counted only where a

@@ -1,4 +1,4 @@
-"""Which part of a watched step goes to what, as its hooks mark it: on the host's clock, from one mark to the next."""
+"""Split a watched step into parts, as its hooks mark them: on the host's clock, from one mark to the next."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 
 class Iteration(NamedTuple):
-    """What one step of the engine computes; None where the mark does not say."""
+    """Work of one step of the engine; None where the mark does not say."""
 
     prompts: int | None
     """None as sequences are: the two are in one step, and only their sum is known."""
@@ -41,7 +41,7 @@ class Iteration(NamedTuple):
 
 
 Said = dict[str, int]
-"""What stands as name=number behind the word of a mark."""
+"""Numbers by name, as name=number stands behind the word of a mark."""
 
 
 def _extend(said: Said) -> Iteration:
@@ -89,7 +89,7 @@ _WORD = re.compile(r"step\[[A-Z_]+(?= bs=\d)|(?:prefill|decode)\[bs(?==\d)")
 
 
 def iteration(name: str) -> Iteration | None:
-    """What a mark says; None where it is none."""
+    """Return the step that a mark tells of; None where the name is no mark."""
     if found := _TOKENS.fullmatch(name):
         return Iteration(*map(int, found.groups()))
     if found := _REQUESTS.fullmatch(name):
@@ -104,8 +104,8 @@ def iteration(name: str) -> Iteration | None:
 
 
 def iterations(names: Sequence[str]) -> dict[int, Iteration]:
-    """What each name says that is a mark. Where sequences are verified, the steps called decode are a draft model's:
-    parts of the engine's step, none themselves."""
+    """Return the step of each name that is a mark, by its number. Where sequences are verified, the steps called decode
+    are a draft model's: parts of the engine's step, none themselves."""
     said = {number: found for number, name in enumerate(names) if (found := iteration(name))}
     if not any(names[number].startswith(VERIFY) for number in said):
         return said

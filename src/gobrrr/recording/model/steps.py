@@ -1,4 +1,4 @@
-"""Which stretches of a journal are steps of which loop, which of them are plain, and how long each waited for data."""
+"""Find the steps of each loop in a journal, those of them that are plain, and how long each waited for data."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Step:
     rests: bool = False
     """Hooks rested: it was counted, and nobody watched."""
     sizes: int = 0
-    """Which set of shapes its update was of: layers that are trained in turn make steps of several kinds."""
+    """Number of its update's set of shapes: layers that are trained in turn make steps of several kinds."""
 
     @property
     def wall(self) -> int:
@@ -48,7 +48,7 @@ class Step:
 
 
 class Timed(Protocol):
-    """What a loop is ranked by: ns in its steps, and from the first to the last."""
+    """Numbers that a loop is ranked by: ns in its steps, and from the first to the last."""
 
     @property
     def kind(self) -> int: ...

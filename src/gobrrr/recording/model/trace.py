@@ -1,4 +1,4 @@
-"""What does one trace say, once read: frozen columns of events, whichever year, vendor or unit they were written in.
+"""One trace, once read: frozen columns of events, whichever year, vendor or unit they were written in.
 
 All times are int64 nanoseconds since the Unix epoch where the trace says when it was (`baseTimeNanoseconds`, or
 absolute microseconds), durations int64 nanoseconds. Columns of one table have one length and are sorted by start, the
@@ -60,7 +60,7 @@ class ThreadInfo:
 
 @dataclass(frozen=True)
 class Signature:
-    """What an op was called with, one entry per input; each tuple is empty where it was not recorded."""
+    """Inputs that an op was called with, one entry each; each tuple is empty where it was not recorded."""
 
     shapes: tuple[Shape, ...] = ()
     dtypes: tuple[str, ...] = ()
@@ -72,7 +72,7 @@ class Signature:
 
 @dataclass(frozen=True)
 class Collective:
-    """What a communication library says of its own call; counts are elements of `dtype`, -1 where not said."""
+    """Facts that a communication library tells of its own call; counts are elements of `dtype`, -1 where not said."""
 
     name: str = ""
     dtype: str = ""
@@ -143,7 +143,7 @@ class Kernels(Columns):
     kind: Codes
     """KERNEL, MEMCPY, MEMSET, COMMUNICATION (DEVICE_ANNOTATION, DEVICE_SYNC in their own tables)."""
     bytes: Ints
-    """Of copies and sets."""
+    """Bytes of copies and sets."""
     blocks_per_sm: npt.NDArray[np.float64]
     """Blocks of the grid per multiprocessor; NaN where not recorded."""
     collective: Ids
@@ -229,7 +229,7 @@ class Memory(Columns):
 
 @dataclass(frozen=True)
 class Properties:
-    """What the file says of the run beside its events. A flag is None where the file does not say."""
+    """Facts that the file tells of the run beside its events. A flag is None where the file does not say."""
 
     devices: tuple[dict[str, Any], ...] = ()
     distributed: dict[str, Any] = field(default_factory=dict)
@@ -242,7 +242,7 @@ class Properties:
     base_time: int = 0
     """ns that were added to every time."""
     profiler: str = "torch"
-    """Who recorded: torch (Kineto) or nsys."""
+    """Name of the recorder: torch (Kineto) or nsys."""
     extra: dict[str, Any] = field(default_factory=dict)
     """Everything else at the document's top level."""
 
@@ -283,12 +283,12 @@ class Trace:
     memory: Memory
     properties: Properties
     signals: frozenset[str]
-    """What is there: ops, shapes, stacks, device, links (kernels with a launch), memory, steps, flows, python."""
+    """Data that are there: ops, shapes, stacks, device, links (kernels with a launch), memory, steps, flows, python."""
     skipped: Counter[str]
     """Events that were left out, by reason."""
     truncated: bool = False
     note: str = ""
-    """What is missing and where the file broke, in words; empty for a whole file."""
+    """Parts that are missing and where the file broke, in words; empty for a whole file."""
 
     def name(self, index: int) -> str:
         """The raw name with this id."""

@@ -1,4 +1,4 @@
-"""What the process's vital signs say of its plain steps: collections, growth, page faults, cores that were busy."""
+"""Vital signs of the process in its plain steps: collections, growth, page faults, cores that were busy."""
 
 from __future__ import annotations
 

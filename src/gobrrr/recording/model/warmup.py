@@ -1,5 +1,5 @@
-"""Which steps to doubt: the first ones, and those after a pause. Standard library only: capture asks while the program
-runs, the ledger after."""
+"""Find the steps to doubt: the first ones, and those after a pause. Standard library only: capture asks while the
+program runs, the ledger after."""
 
 from __future__ import annotations
 

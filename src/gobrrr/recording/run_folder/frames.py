@@ -1,4 +1,4 @@
-"""What is in a frame of a journal? For those who read it whole and those who read it while it grows.
+"""Frames of a journal, for those who read it whole and those who read it while it grows.
 
 `capture/out/journal.py` has the format, and imports nothing of this: it runs in a program that is not ours.
 """
@@ -18,7 +18,7 @@ HEADER = struct.Struct("<cI")
 CHECK = struct.Struct("<I")
 """crc32 of header and payload."""
 EVENTS, RECORD = b"E", b"J"
-EVENT_BYTES = 32
+EVENT_BYTES = 32  # of an event: four int64 (see event_kinds)
 
 
 class Unreadable(Exception):

@@ -40,8 +40,8 @@ def loaders(
 
 @dataclass(eq=False)
 class _Use:
-    """Of one loader, by epoch: from iter() to the first request, the first wait, the rest of that step, the request
-    that finds the epoch over. `unseen`: epochs that began while the hooks rested."""
+    """Use of one loader, in ns by epoch: from iter() to the first request, the first wait, the rest of that step, the
+    request that finds the epoch over. `unseen`: epochs that began while the hooks rested."""
 
     starts: list[int] = field(default_factory=list)
     firsts: list[int] = field(default_factory=list)
@@ -78,7 +78,7 @@ class _Use:
         self.open = None
 
     def forget(self) -> None:
-        """What came since belongs to no step of the main loop, or to none that was seen."""
+        """Drop the batches since: they belong to no step of the main loop, or to none that was seen."""
         self.since, self.open = 0, None
 
 

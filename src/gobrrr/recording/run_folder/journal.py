@@ -1,4 +1,4 @@
-"""What did the watched program write down before it ended, however it ended?
+"""Read the journal that the watched program wrote before it ended, however it ended.
 
 `capture/out/journal.py` has the format. The file is hostile until checked: lengths are held against what is there,
 every frame against its checksum, and reading stops with a note where the first one does not hold.

@@ -66,7 +66,7 @@ def _memory(noted: dict[str, Any], recording: Recording) -> dict[str, Any]:
 
 
 def _denormals(recording: Recording) -> list[dict[str, Any]]:
-    """What the counting steps saw, or, later, the end of the sampled ones."""
+    """Return the denormals that the counting steps saw and, later, the end of the sampled ones."""
     sampled = recording.window("sample")
     return [*_table(recording.counted, "denormals"), *(sampled.denormals if sampled is not None else [])]
 
@@ -154,7 +154,7 @@ def _module(raw: dict[str, Any], recording: Recording) -> dict[str, Any]:
 
 
 def _saved(counted: dict[str, Any]) -> list[dict[str, Any]]:
-    """What was saved for backward, in the shape of recording.facts.SavedTensor."""
+    """Return the tensors saved for backward, in the shape of recording.facts.SavedTensor."""
     named = ("module", "op", "num_bytes", "count")
     return [
         {name: entry[name] for name in named if name in entry}

@@ -25,11 +25,11 @@ from gobrrr.recording.trace_files.limits import DEFAULT, Limits
 from gobrrr.system import files
 
 Ints = npt.NDArray[np.int64]
-MAX_READINGS = 1024
+MAX_READINGS = 1024  # of a worker's memory; proposed: bounds a foreign file; a sampled window with more settles it
 
 
 class Start(msgspec.Struct, frozen=True):
-    """What the process was when its first step came."""
+    """The process as it was when its first step came."""
 
     clock: tuple[int, int] = (0, 0)
     """(unix ns, steady ns) of one moment."""
@@ -72,11 +72,11 @@ class Samples(msgspec.Struct, frozen=True):
     stack: list[int] = []
     cpu: list[int] = []
     held: list[int] = []
-    """What it did: marks.RUNS and the others. Empty where nobody looked."""
+    """State that it was in: marks.RUNS and the others. Empty where nobody looked."""
     wrote: list[int] = []
     """Bytes that it had handed to calls that write, -1 unknown."""
     index: list[int] = []
-    """Of the loader's sample that it was making, -1 where it made none or nobody knows."""
+    """Index of the loader's sample that it was making, -1 where it made none or nobody knows."""
     cost_ns: int = 0
     interval: float = 0.0
 
@@ -149,7 +149,7 @@ class Recording:
     unmarked: bool = False
     """Nothing in that trace says where a step ends: all of it is one."""
     serving: tuple[Iteration, ...] = ()
-    """What each step of the main loop computes, where a serving engine has marked them."""
+    """Work of each step of the main loop, where a serving engine has marked them."""
 
     @property
     def main(self) -> LoopSteps | None:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from gobrrr.recording.trace_files.kineto import Tables
 
 _FLAGS = ("record_shapes", "with_stack", "profile_memory", "with_flops")
-_MAX_BASE = 2**61
+_MAX_BASE = 2**61  # ns: half of wire.MAX_TIME, so that sums still fit 64 bits
 
 
 def assemble(tables: Tables, fields: dict[str, Any], source: str, truncated: bool, note: str) -> Trace:

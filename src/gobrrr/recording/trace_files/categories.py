@@ -72,7 +72,7 @@ def is_communication(name: str) -> bool:
 
 
 def route(phase: str | None, category: str | None) -> int:
-    """What to do with an event of this phase and category."""
+    """Return the route of an event of this phase and category."""
     if phase == "X":
         return _route_complete(category)
     if phase in ("s", "f", "t"):

@@ -1,4 +1,4 @@
-"""What did torch.profiler see? Reads its trace files, of any year and vendor, as hostile data, into a Trace.
+"""Read torch.profiler's trace files, of any year and vendor, as hostile data, into a Trace.
 
 `unpack` gives bytes, `document` and `wire` give events, `categories` says which table each belongs to, `columns` hold
 them; here the tables are filled (Reader.add) and put in order (`assemble`).
@@ -131,7 +131,7 @@ class Tables:
     def _complete(
         self, events: list[Event], start: Ints, dur: Ints, rows: npt.NDArray[np.intp]
     ) -> npt.NDArray[np.intp]:
-        """Those of `rows` with a name, a start and a duration; the others are counted by what they lack."""
+        """Return the `rows` with a name, a start and a duration; the others are counted by what they lack."""
         nameless = np.array([events[i].name is None for i in rows.tolist()], bool)
         lacks = [
             ("no start, or one that is not a time", start[rows] == NO_TIME),

@@ -1,4 +1,4 @@
-"""What did Nsight Systems see? Its SQLite export as Kineto's events, so that from here on there is one way.
+"""Read the SQLite export of Nsight Systems as Kineto's events, so that from here on there is one way.
 
 Tables and columns as in NVIDIA's "SQLite Export Schema Reference"; they are created as needed, so that each may lack,
 and a column may lack in older versions. NVTX ranges of torch.autograd.profiler.emit_nvtx are torch's ops, others are
@@ -241,7 +241,7 @@ class _Export:
                      (end - begin) / 1000, None, args)  # fmt: skip
 
     def fields(self) -> dict[str, Any]:
-        """What Kineto has at the top of its document: devices, and when the recording began."""
+        """Return the fields that Kineto has at the top of its document: devices, and when the recording began."""
         devices = [
             {"id": number, "name": name, "totalGlobalMem": memory, "computeMajor": major, "computeMinor": minor,
              "numSms": sms}

@@ -100,8 +100,8 @@ def _marked(trace: Trace, thread: int) -> Ints:
 
 
 def _serving(trace: Trace, thread: int) -> tuple[tuple[Iteration, ...], Ints]:
-    """What a serving engine says of each of its steps, and (n, 2): from the begin of one to that of the next, or to its
-    own end where the next comes much later: nobody asked for anything. Marks inside of marks are details."""
+    """Return a serving engine's work in each of its steps, and (n, 2): from the begin of one to that of the next, or to
+    its own end where the next comes much later: nobody asked for anything. Marks inside of marks are details."""
     said = iterations(trace.names)
     rows = trace.ops.take(np.isin(trace.ops.name, list(said)) & (trace.ops.thread == thread))
     rows = rows.take(rows.kind == USER_ANNOTATION)

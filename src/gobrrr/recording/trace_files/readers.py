@@ -1,4 +1,4 @@
-"""Who reads a file: the first whose mark it begins with, whatever its name."""
+"""Find the reader of a file: the first whose mark it begins with, whatever its name."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ class Reader(NamedTuple):
     """One format of traces."""
 
     endings: tuple[str, ...]
-    """Of files that are looked for in folders."""
+    """Endings of the files that are looked for in folders."""
     mark: bytes
-    """What such a file begins with; empty: anything."""
+    """Bytes that such a file begins with; empty: anything."""
     function: str
     """module:name of what takes a path and limits, gives a Trace, and raises TraceError; imported when it reads."""
 

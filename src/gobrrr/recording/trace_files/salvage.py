@@ -50,12 +50,12 @@ _SCANNER = json.JSONDecoder(parse_float=_Number, strict=False)
 
 @dataclass
 class Salvage:
-    """What was found: events, what was left out by reason, and where the list ended."""
+    """Events that were found, a count of those left out by reason, and where the list ended."""
 
     objects: list[dict[str, Any]] = field(default_factory=list)
     skipped: Counter[str] = field(default_factory=Counter)
     tail: str | None = None
-    """What follows the list's closing bracket, None where that was not seen."""
+    """Text behind the list's closing bracket, None where that was not seen."""
     torn: bool = False
     """The text ends within an event."""
     first_bad: str = ""

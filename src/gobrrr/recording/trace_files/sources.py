@@ -1,4 +1,4 @@
-"""Which traces do the words of a command line mean: files, folders, patterns, archives."""
+"""Find the traces that the words of a command line mean: files, folders, patterns, archives."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from gobrrr.recording.trace_files.readers import KINETO, READERS, reader_of
 from gobrrr.system import files
 
 PACKABLE = KINETO.endings
-"""What an archive may hold: what is read in one go."""
+"""Endings of the files that an archive may hold: those read in one go."""
 ENDINGS = tuple(ending for reader in READERS for ending in reader.endings)
 NSYS = (".nsys-rep", ".qdrep")
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")

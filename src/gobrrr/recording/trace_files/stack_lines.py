@@ -22,7 +22,7 @@ MODULE_FRAME = "nn.Module: "
 WAITS = re.compile(r"^<built-in (?:function|method) (sleep|acquire|select|poll|recv|recv_into|wait|waitpid)\b")
 """C functions of Python that wait, as the profiler names them; with a library's they are what a line spends."""
 BUILT_IN = "built-in "
-MAX_DEPTH = 64
+MAX_DEPTH = 64  # open user frames and modules kept; proposed: bounds memory; programs nested deeper settle it
 MAX_MODULES, MODULE_CHARS = 10_000, 100
 """Modules of a file, and characters of one's name: a program has some thousand, of some twenty."""
 LIBRARIES = frozenset(
@@ -128,7 +128,7 @@ def _by_functions(trace: Trace, names: np.ndarray, starts: np.ndarray, ends: np.
 
 
 def _frame(name: str, writer: _Writer) -> tuple[int, int, int] | None:
-    """What an event's name says: a user's function, a module, or neither."""
+    """Return (op, code or -1, line) of an event's name: a user's function, a module, or None for neither."""
     if name.startswith(MODULE_FRAME):
         return MODULE, -1, 0
     found = FRAME.match(name)

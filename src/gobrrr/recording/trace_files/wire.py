@@ -1,4 +1,4 @@
-"""What does one event look like on the wire, and what time does it mean, to the nanosecond?
+"""Decode events as they are on the wire, and their times to the nanosecond.
 
 Fields that no stage asks for are not declared, so the decoder skips them without building anything; shapes and the
 like stay raw bytes, which repeat so much that decoding each distinct text once is enough.
@@ -23,9 +23,9 @@ Int = int | str | None
 NONE = Raw(b"")
 MAX_TIME = 2.0**62
 """ns, 146 years: with a base time of at most half of it, and a duration of a quarter, sums still fit 64 bits."""
-MAX_DURATION = 2**60
+MAX_DURATION = 2**60  # ns: a quarter of MAX_TIME
 DECIMALS, LONGEST = 3, 20
-"""Of a time in us that a recording writes, and its characters: 16 digits are until the year 2286."""
+"""Decimals of a time in us that a recording writes, and its most characters: 16 digits are until the year 2286."""
 MAX_EXACT = 2.0**43
 """us; below it a double is nearer than half a nanosecond to the decimal that was written."""
 
@@ -143,7 +143,7 @@ def exact_times(texts: list[bytes]) -> Ints:
 
 
 def _thousandths(texts: list[bytes], width: int) -> Ints | None:
-    """Of numbers of one width with a point and three digits behind it; None where one of them is another."""
+    """Return as ns numbers in us of one width with a point and three digits behind it; None where one is another."""
     digits = np.frombuffer(b"".join(texts), np.uint8).reshape(-1, width).astype(np.int64) - ord("0")
     numbers = np.delete(digits, -DECIMALS - 1, axis=1)
     if (digits[:, -DECIMALS - 1] != ord(".") - ord("0")).any() or (numbers < 0).any() or (numbers > 9).any():
