@@ -33,7 +33,9 @@ COMES_BACK, MOST_COMES_BACK = 1.4, 2.5
 costs too, and they are not in the caches. Seven programs of the zoo with malloc's thresholds: 0.6 to 2.2, median
 1.45."""
 LARGE_VOCABULARY = 4096
+"""Classes from which logits are judged."""
 LARGE_LOGITS = 16 << 20
+"""Bytes from which they are: smaller ones stay in the last-level cache (BRR203.md)."""
 # What logits, log-probabilities and their gradient must hold together before their bytes alone are worth a word.
 TELLING_BYTES = 256 << 20
 

@@ -26,6 +26,7 @@ from gobrrr.rules.model.shapes import (
 from gobrrr.units import duration, flop_rate, share
 
 PRODUCTS = MATMULS | CONVOLUTIONS
+"""Ops whose rate depends on the number format."""
 # A format must promise this much: two runs of one step differ by up to 7 %, and casts eat a part of every gain.
 WORTHWHILE = 1.3
 # bf16 autocast made training steps 1.5 to 2.4 times faster where the ceilings of their products allowed 2.1 to 4.2:

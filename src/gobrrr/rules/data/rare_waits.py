@@ -18,6 +18,8 @@ WAIT = 0.05
 SLOW = 3.0
 """Multiple of the median from which a wait is an outlier (TraceML's step outliers: 3 x median)."""
 FEW_WAITS = 10
+"""Waits from which a rare one is told from the usual (proposed: fewer hardly have a median and outliers beside it; how
+often steady loaders are called rare at each number would settle it)."""
 RECURS = 3
 """Long waits, each as many steps after the last, that are no chance (proposed): of ten steps with three long ones 1 in
 20 orders has them so."""

@@ -17,11 +17,15 @@ from gobrrr.units import size as bytes_text
 # TraceML calls 1 GiB a creep.
 CREEP_BYTES = 1 << 30
 CREEP_PER_STEP = 1 << 20
+"""Bytes per step from which growth counts (proposed: 1 GiB within a thousand steps; the growth of healthy programs
+would settle it)."""
 # Steps until memory is full: a run of an hour or two makes thousands.
 FULL_SOON, FULL_LATER = 1_000, 10_000
 # Share of the limit. gpuprof warns at 90 and 97 %, TraceML at 92 and 97 %.
 PRESSURE, CRITICAL_PRESSURE = 0.90, 0.97
 SWAPPED = 64 << 20
+"""Bytes of the process in swap from which it is told (proposed: idle pages are swapped out without harm; step times
+against bytes in swap would settle it)."""
 # Parameter, gradient and two moments in fp32 are 16 bytes; mixed precision with a 16-bit copy 18.
 BYTES_PER_PARAMETER = 18.0
 WORTH_BYTES = 16 << 20

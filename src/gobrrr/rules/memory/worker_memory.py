@@ -18,6 +18,8 @@ LEAST_PER_STEP = 256 << 10
 LEAST = 64 << 20
 """Within a thousand steps, or while workers live: less is nobody's concern."""
 STEPS = 1_000
+"""Steps over which growth must reach `LEAST` (proposed: a run of an hour or two makes thousands; the length of real
+runs would settle it)."""
 ROOM = 0.5
 """Share of the free memory that copies of all that the main process holds may need before it is a warning."""
 

@@ -21,6 +21,7 @@ MODEL = ("forward", "loss", "backward", "other")
 # Position of the left factor among an op's inputs.
 _FACTORS = {"aten::mm": 0, "aten::bmm": 0, "aten::addmm": 1, "aten::baddbmm": 1, "aten::_addmm_activation": 1}
 MATMULS = frozenset(_FACTORS) | {"aten::addbmm", "aten::mv", "aten::addmv", "aten::mkldnn_linear"}
+"""Products of matrices and vectors, as torch names them."""
 CONVOLUTIONS = frozenset(
     {
         "aten::mkldnn_convolution",

@@ -26,6 +26,8 @@ ONCE = 0.9
 MICRO_STEPS = 8.0
 """Micro-steps of an update multiply the calls; more than these are a loop over samples themselves."""
 MOSTLY = 0.75
+"""Share of a line's op time in small ops that repeat from which it is a loop (proposed: the rest is set-up and work
+between them; lines of the zoo known to be loops or not would settle it)."""
 SELDOM = 1 / 8
 """Calls of an op, to those of the loop, from which its function is taken to hold the loop and not to be its body."""
 NEAR = 3

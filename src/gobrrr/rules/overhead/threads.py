@@ -17,7 +17,11 @@ from gobrrr.rules.overhead.small_op_loops import is_tiny
 from gobrrr.units import duration, share
 
 TOO_FEW = 0.6
+"""Threads per free core below which they are too few. SageMaker calls a processor underused below 0.7; the rest is for
+the error of measuring effective cores (proposed: that error on more machines would settle it)."""
 TOO_MANY = 1.5
+"""Threads per effective core above which they are too many. The tuning guide asks for no more threads than cores; the
+rest is for the same error (proposed, likewise)."""
 COSTS_PER_DOUBLING = 0.13
 """Share of op time lost per doubling of threads over cores. Measured on 2 cores: a training step of 5.4 ms takes
 6.7 ms with 8 threads, 8.8 with 16 and 15.7 with 32; published with 13 to 39 % for 4 and 8."""

@@ -20,7 +20,11 @@ from gobrrr.rules.verdict.report import Device, OpShare, Report, Span, Step, Tok
 from gobrrr.rules.verdict.sentence import costliest, is_doubt, is_elsewhere, judge
 
 MAX_SHAPES = 120
+"""Characters of an op's shapes that are shown (proposed: the width of a line of text; pages that cut them would settle
+it)."""
 NUM_KERNELS = NUM_OPS = 10
+"""Kernels and ops that are listed (proposed: what a page has room for; the share of the step they cover would settle
+it)."""
 NUM_WORK = 200
 """Ops of a device: for tables that people make of them (CSV), of which pages show the first."""
 NUM_SAVED = 10

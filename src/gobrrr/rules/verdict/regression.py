@@ -19,6 +19,8 @@ TOLERANCE = 0.10
 """Share by which a step must surely be longer: two runs of one program differ by what no interval of either knows, up
 to 6 % in decision 0023."""
 NUM_GROWN = 5
+"""Parts of the step that are named as grown (proposed: what a reader takes in; the share of the growth they cover would
+settle it)."""
 MATTERS = 0.05
 """Share of the step's growth that a part must have to be named."""
 CROWDED = "BRR905"
