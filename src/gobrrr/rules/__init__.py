@@ -19,7 +19,7 @@ Skipped = tuple[str, str]
 BLAMED = ("BRR311", "BRR312")
 """Codes that are told of a line because nothing else is known of it."""
 SAYS = ("BRR108", "BRR113")
-"""Beside those of the host and of synchronisation, codes that say why a line should not be there."""
+"""Codes, beside those of the host and of synchronisation, that say why a line should not be there."""
 HOW = ("BRR504",)
 """Codes that say how the time of any line passes: where one has no part in training, that says more."""
 

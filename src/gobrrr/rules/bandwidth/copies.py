@@ -16,7 +16,7 @@ COPYING = ("aten::copy_", "aten::_to_copy", "aten::to")
 REORDERING = re.compile("nchwToNhwc|nhwcToNchw")
 """cuDNN's kernels from rows to channels_last and back, around a convolution."""
 EIGHT_BITS = tuple(f"c10::Float8_{kind}" for kind in ("e4m3fn", "e5m2", "e4m3fnuz", "e5m2fnuz", "e8m0fnu"))
-"""Where no unit computes with them they are cast to and from: emulated."""
+"""8-bit floating dtypes. A machine without units for them casts them to and fro: they are emulated."""
 
 
 @rule(

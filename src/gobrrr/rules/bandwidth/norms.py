@@ -63,6 +63,7 @@ def _behind_layers(ledger: Ledger) -> Iterator[OpGroup]:
 
 
 def _works(op: OpGroup) -> bool:
-    """Whether it makes values of its own: batch_norm wraps the op that does, and memory is asked for without any."""
+    """Say whether it makes values of its own: batch_norm wraps the op that does, and memory is asked for without
+    any."""
     known = kind(op)
     return known not in ("view", "norm") and op.name not in ALLOCATIONS and (op.leaf or known is not None)

@@ -16,7 +16,7 @@ from gobrrr.rules.model.views import host_side
 from gobrrr.units import duration, share
 
 ZEROING = ("aten::zero_", "aten::fill_", "aten::detach_", "aten::requires_grad_")
-"""In place, and no update."""
+"""Ops in place that are no update."""
 MOST = 0.8
 """Share of the gradients' elements that a function passes over to be the one that updates the weights: some may have no
 gradient this time, or a rule of their own."""

@@ -132,14 +132,15 @@ def _draws(op: OpGroup) -> bool:
 
 
 def _draws_before(ledger: Ledger, frozen: list[OpGroup]) -> bool:
-    """Whether the step draws random numbers before the last of those ops, at whatever line, on whatever device."""
+    """Say whether the step draws random numbers before the last of those ops, at whatever line, on whatever device."""
     last = max((op.order for op in frozen), default=0)
     before = (op for op in host_side(ledger).ops if op.phase in ("forward", "loss", "other") and op.order < last)
     return any(map(_draws, before))
 
 
 def _comes_again(ledger: Ledger) -> bool:
-    """Whether samples of the loop's loader were seen to; of a stream, whether it began anew. True without one."""
+    """Say whether samples of the loop's loader were seen to come again; of a stream, whether it began anew. True
+    without a loader."""
     loader = ledger.facts.main_loader
     return loader is None or (loader.num_epochs > 1 if loader.stream else loader.comes_again)
 

@@ -49,7 +49,7 @@ def keeping(ledger: Ledger, machine: Machine, loading: Loading, found: Wait) -> 
 
 
 def quantities(found: Keeping | None) -> dict[str, Quantity]:
-    """As evidence; a saving only where there are epochs to save in."""
+    """Return the evidence of it; a saving only where there are epochs to save in."""
     if found is None:
         return {}
     saved = {SAVED_BY_KEEPING: time(found.saved_ns)} if found.comes_again else {}

@@ -153,7 +153,7 @@ def prefetched(
 
 
 def _cores(ledger: Ledger, machine: Machine) -> Cores:
-    """Effective cores as far as strangers left them."""
+    """Return the effective cores that other processes left."""
     got, left = machine.effective_cores, left_by_others(ledger, machine)
     return Cores(free_cores(ledger, machine), min(got.low, left), min(got.high, left))
 

@@ -137,7 +137,7 @@ def _way(ledger: Ledger, found: Wait) -> tuple[str, str]:
 
 
 def _maker(ledger: Ledger, found: Wait) -> tuple[Span, ...]:
-    """Where batches are made as they are sent: the user's collate function, else the data set."""
+    """Return the place where batches are made as they are sent: the user's collate function, else the data set."""
     loader = found.loader
     lines = [g for g in worker_groups(ledger, loader) if g.kind == "collate" and g.where]
     span = loader.collate_span

@@ -109,7 +109,7 @@ def _of_many(found: Sequences) -> Padded | None:
 
 
 def _are_alike(found: Sequences) -> bool:
-    """Whether nine of ten end at the same place: that is how the data are, a picture's margin say. Padding there is
+    """Say whether nine of ten end at the same place: then the data are so, a picture's margin say. Padding is there
     because lengths differ."""
     lengths = sorted(found.lengths)
     so_far = [*itertools.accumulate(number for _, number in lengths)]
@@ -150,7 +150,7 @@ def _of_three(ledger: Ledger) -> Padded | None:
 
 
 def is_stream(ledger: Ledger) -> bool:
-    """Whether samples have no index that a sampler could name."""
+    """Say whether samples have no index that a sampler could name."""
     loader = ledger.facts.main_loader
     return loader is not None and loader.stream
 

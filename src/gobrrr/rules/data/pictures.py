@@ -50,7 +50,7 @@ class Pictures(NamedTuple):
     decoding: float
     resizing: float
     jpeg: bool
-    """Whether nothing else was seen beside it."""
+    """True where JPEG and no other format was seen."""
 
 
 def pictures(ledger: Ledger, loader: LoaderFacts) -> Pictures | None:

@@ -51,8 +51,8 @@ class Pixels(NamedTuple):
     on_device: OnDevice | None = None
 
     def saving(self, low: float, expected: float) -> tuple[float, float]:
-        """At least and expected: what was measured instead of a guess where it is half of the loading, the larger of
-        both where it is less."""
+        """Return the least and the expected saving: as measured where that is half of the loading, else the larger of
+        measurement and guess."""
         most = self.floats_ns if self.by else max(expected, self.floats_ns)
         return min(most, max(low, self.floats_low)), most
 
@@ -77,7 +77,8 @@ def pixels(ledger: Ledger, machine: Machine, found: Wait, loading: Loading) -> P
 
 
 def _on_device(ledger: Ledger, machine: Machine, found: Wait, loading: Loading) -> OnDevice | None:
-    """Where the cores are all busy and the device idles for longer than it would need, taken high."""
+    """Return such transforms where the cores are all busy and the device idles for longer than it would need, taken
+    high."""
     busy, cores = cores_busy(ledger), machine.effective_cores.median
     if ledger.device is None or machine.device is None or busy is None or busy < SATURATED * cores:
         return None

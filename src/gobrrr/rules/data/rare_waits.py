@@ -28,7 +28,7 @@ RECURS = 3
 def rare_waits(ledger: Ledger, machine: Machine) -> list[float]:
     """Waits far above the usual one that come now and then; workers in step make every w-th wait long, which is not.
 
-    On a crowded machine any wait may be three times another: there the whole step must be an outlier.
+    On a busy machine any wait may be three times another: there the whole step must be an outlier.
     """
     waits = fetches(ledger)
     if len(waits) < FEW_WAITS or _every_round(ledger):

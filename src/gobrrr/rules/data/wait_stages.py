@@ -65,7 +65,8 @@ def wait(ledger: Ledger, machine: Machine) -> Wait | None:
 
 
 def _with_own(found: Wait, ledger: Ledger, ns: float) -> Wait:
-    """The wait with what the main thread itself does in it, which is no less of it where strangers have the cores."""
+    """Return the wait with the main thread's own work in it, which is no less of it where other processes have the
+    cores."""
     everything = sum(line.ns for line in ledger.lines if line.phase == "data")
     mean = max(ns, min(everything, ns + epoch_starts(ledger)))  # with the starts of epochs, where those were sampled
     sampling = mean * (_part((line.ns for line in staged_lines(ledger, SAMPLING)), everything) or 0.0)
@@ -129,7 +130,7 @@ def _sends(ledger: Ledger, machine: Machine, found: Wait) -> bool:
 
 
 def _by_trace(ledger: Ledger, machine: Machine, loader: LoaderFacts, ns: float) -> Wait:
-    """By the lines at which the loop waited, where the trace has any; what it is made of nobody measured."""
+    """Return the wait by the lines at which the loop waited, where the trace has any; its parts nobody measured."""
     lines = [line for line in ledger.lines if line.phase == "data"]
     if not lines:
         return Wait(loader, ns, None, None, None, ())
@@ -158,9 +159,10 @@ def _by_workers(ledger: Ledger, machine: Machine, loader: LoaderFacts, ns: float
 
 
 def _own_wait(ledger: Ledger, loader: LoaderFacts, groups: list[WorkerGroup], ns: float, idle: float | None) -> float:
-    """The wait without strangers: what a batch takes of its workers, CPU time alone unless they read, less the step's.
+    """Return the wait without other processes: the workers' time per batch, CPU time alone unless they read, less the
+    step's.
 
-    Workers and step that share what strangers leave of the cores wait for each other whatever they do. Where nobody
+    Workers and step that share the cores left by other processes wait for each other whatever they do. Where nobody
     saw the workers, half a step of waiting is taken for theirs, less is not.
     """
     if idle is None:
@@ -206,5 +208,5 @@ def _collating(line: LineGroup, loader: LoaderFacts) -> float:
 
 
 def _defined(loader: LoaderFacts, kind: str) -> tuple[Span, ...]:
-    """Where the loader's parts are defined, where no line was sampled."""
+    """Return the place where the loader's parts are defined, where no line was sampled."""
     return first_span(loader.collate_span if kind == "collate" else loader.dataset_span, loader.created_span)

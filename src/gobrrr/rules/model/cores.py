@@ -105,7 +105,8 @@ def starved(ledger: Ledger) -> float | None:
 
 
 def without_core(own: float | None, others: float, waiting: float | None, taken: float | None) -> float | None:
-    """As starved(), of cores that the program and others keep busy, its threads wait for and the host took."""
+    """Return the same share as starved(), from the cores that the program and others keep busy, that its threads wait
+    for and that the host took."""
     if own is None or (waiting is None and taken is None):
         return None
     machine_wide = own + others

@@ -27,7 +27,7 @@ def ratio(value: float) -> Quantity:
 
 
 def count(value: float) -> Quantity:
-    """How many, per step unless its name says otherwise."""
+    """Return a count, per step unless its name says otherwise."""
     return Quantity(round(value, 2), "1")
 
 
@@ -47,6 +47,6 @@ def worth_telling(ledger: Ledger, expected_ns: float) -> bool:
 
 
 def slowed(ledger: Ledger) -> float:
-    """How many times as long a profiled step took as a plain one; 0 where either was not seen."""
+    """Return the ratio of a profiled step to a plain one; 0 where either was not seen."""
     step = ledger.step
     return step.wall_ns / ledger.wall if step.profiled_count and ledger.wall > 0 else 0.0

@@ -44,7 +44,7 @@ class Rehearsed(msgspec.Struct, frozen=True):
     saving: Saving
     """All zero where it loses."""
     change_ns: float = 0.0
-    """By how much the step grows: above zero it loses."""
+    """Growth of the step: above zero it loses."""
     today_ns: float = 0.0
     """ns per step of the ops that were played."""
 
@@ -208,7 +208,7 @@ def whole(ledger: Ledger, rare: bool = True) -> float:
 
 
 def is_compiled(ledger: Ledger) -> bool:
-    """Whether every model that the program calls is compiled."""
+    """Say whether every model that the program calls is compiled."""
     models = [module.compiled for module in ledger.facts.modules if module.num_params]
     return bool(models) and all(models)
 
@@ -220,7 +220,7 @@ def _offered(remedies: tuple[str, ...], ledger: Ledger) -> tuple[str, ...]:
 
 
 def without(found: Finding, remedy: str) -> Finding:
-    """The same, and this remedy is not offered."""
+    """Return the finding without this remedy."""
     return msgspec.structs.replace(found, remedies=tuple(name for name in found.remedies if name != remedy))
 
 
@@ -230,8 +230,8 @@ def device_share(ledger: Ledger) -> float:
 
 
 def off_the_step(ledger: Ledger, freed: float) -> float:
-    """By how much the step gets shorter where kernels of `freed` ns go: as the window was played without them; else in
-    full as long as the host waits for the device, by the share that the device works beyond that."""
+    """Return by how many ns the step gets shorter where kernels of `freed` ns go: as the window was played without
+    them; else in full as long as the host waits for the device, and beyond that by the share that the device works."""
     if ledger.device is not None and ledger.device.lighter:
         return min(freed, _between(ledger.device.lighter, freed))
     waited = min(freed, ledger.device.awaited_ns) if ledger.device else 0.0

@@ -166,13 +166,13 @@ def spent(ledger: Ledger, kinds: Iterable[Functions], less: Iterable[Functions] 
 
 
 def rare_at(ledger: Ledger, place: Key) -> bool:
-    """Whether what runs at a line is rare."""
+    """Say whether the work at a line is rare."""
     return is_rare(ledger, (line for line in body(ledger) if key(line.where) == place))
 
 
 def _idling(ledger: Ledger, found: Spent) -> Spent:
-    """Where a device works, what of it the device idles: what the host does beside its kernels, and its wait for them,
-    cost nothing. Host time of profiled steps is idle time as it is."""
+    """Return the part of it in which the device idles, where a device works: host work beside its kernels, and waits
+    for them, cost nothing. Host time of profiled steps is idle time as it is."""
     if ledger.device is None or not body(ledger):
         return found
     idle = idle_at(ledger, found.where[0].place)

@@ -49,7 +49,7 @@ _FACTORISED = re.compile(
 
 
 def factorises(op: OpGroup) -> bool:
-    """Whether it factorises a matrix or solves with one: what needs the digits of fp32 or more."""
+    """Say whether it factorises a matrix or solves with one: that needs the digits of fp32 or more."""
     return _FACTORISED.match(op.name) is not None
 
 

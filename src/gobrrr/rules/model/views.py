@@ -1,4 +1,4 @@
-"""Where an accelerator works: the step as the device sees it, as the host does, and as both do together."""
+"""The step where an accelerator works: as the device sees it, as the host does, and as both do together."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class DeviceView(Ledger, frozen=True):
     """A ledger whose ops are the kernels', with the time and the floors that they have on the device."""
 
     on_host: Ledger | None = None
-    """The same step with the ops of the host, each with the device's idle time in it."""
+    """Return the same step with the ops of the host, each with the device's idle time in it."""
 
 
 def device_view(ledger: Ledger, machine: Machine) -> tuple[Ledger, Machine] | None:
@@ -59,7 +59,7 @@ def idle_at(ledger: Ledger, place: Key) -> float | None:
 
 
 def waits_for_device(ledger: Ledger, place: Key | None) -> bool:
-    """Whether the host stands at that line until the device is done."""
+    """Say whether the host stands at that line until the device is done."""
     return any(key(where) == place for _, _, _, where in _syncs(ledger))
 
 

@@ -37,9 +37,9 @@ INPUT_ADVICE = (
 UPDATING = (Functions(("torch.nn.utils.clip_grad.", "torch.amp.grad_scaler.", "torch.optim.")),)
 GRADIENT_OPS = ("aten::_foreach_norm", "aten::linalg_vector_norm", "aten::_foreach_mul_", "aten::_foreach_clamp_")
 FORWARDS = "forwards of "
-"""How ledger.stepstats names a loop of forwards."""
+"""Begin of the name that ledger.stepstats gives a loop of forwards."""
 BACKWARDS = "5:"
-"""How the word of a loop of backward passes begins (recording.steps)."""
+"""Begin of the word of a loop of backward passes (recording.steps)."""
 
 
 @dataclass
@@ -48,11 +48,11 @@ class Node:
 
     where: tuple[Span, ...] = ()
     ns: float = 0.0
-    """Outside backward, updates and the loader."""
+    """Time outside backward, updates and the loader."""
     forward: float = 0.0
     """Part of `ns` in modules."""
     training: float = 0.0
-    """Backward of what ran here, updates, and the loader."""
+    """Backward of the work here, updates, and the loader."""
     groups: list[OpGroup | HostGroup] = field(default_factory=list)
     children: dict[tuple[str, int], Node] = field(default_factory=dict)
 

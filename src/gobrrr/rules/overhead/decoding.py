@@ -36,7 +36,7 @@ class Growing(NamedTuple):
     rows: int
     """Sequences that grow side by side."""
     seen: bool
-    """Whether what the model was given was seen to be what it had before and one more."""
+    """Say whether the model's input was seen to be the previous one and one more."""
 
     @property
     def sizes(self) -> frozenset[int]:

@@ -28,7 +28,7 @@ more with a shared machine's neighbours (docs/decisions/0005)."""
 
 @rule("BRR310", "denormals", "overhead", needs={"plain", "ops", "facts"}, remedies=("flush_denormal",))
 def denormals(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
-    """Subnormal values, and ops on them that run far above their floor. On a crowded machine all ops do; an
+    """Subnormal values, and ops on them that run far above their floor. On a busy machine all ops do; an
     accelerator's units take them as they come."""
     seen = [each for each in ledger.facts.denormals if each.share >= DENORMAL_SHARE]
     if not seen or ledger.device is not None or ledger.facts.settings.flush_denormal or crowded(ledger, machine):

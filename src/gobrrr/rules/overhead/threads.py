@@ -52,7 +52,7 @@ def _too_few(ledger: Ledger, machine: Machine, threads: int, cores: float) -> It
     if busy is not None and busy > 0.8 * cores:
         return  # loader workers or other threads of the program have the cores already
     heavy = [op for op in ledger.ops if op.phase != "data" and not is_tiny(op, machine)]
-    # Effective cores are a median of a bad and a good moment; at most all threads get what strangers left.
+    # Effective cores are a median of a bad and a good moment; at most all threads get what other processes left.
     most = max(1.0, min(max(cores, machine.threads), left_by_others(ledger, machine)) / threads)
     gain = sum(op.ns * (1 - 1 / min(most, _speed_up(op, machine, threads))) for op in heavy)
     if not worth_telling(ledger, REALISED * gain):

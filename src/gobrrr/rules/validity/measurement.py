@@ -46,7 +46,7 @@ ELSEWHERE = (
     "ranks: gobrrr run -- torchrun --nproc_per_node N script.py; a script: gobrrr run that one; else put "
     "`with gobrrr.watch():` into the function that they run"
 )
-"""How to see the steps of processes that the program starts."""
+"""Advise how to see the steps of processes that the program starts."""
 WHAT = {
     "stacks": "Python stacks, so no lines",
     "plain": "steps timed without the profiler",

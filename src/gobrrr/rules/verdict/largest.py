@@ -1,4 +1,4 @@
-"""Where the time is, although no rule names a cause: the account, its largest op, its line."""
+"""Place of the time although no rule names a cause: the account, its largest op, its line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a place in the source is written: short in a sentence, as a path that opens in a list, with the line itself."""
+"""Forms of a place in the source: short in a sentence, as a path that opens in a list, with the line itself."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def reader(root: str, anywhere: bool = False, mask: Callable[[str], str] = str) 
 
 
 def may_read(path: Path, home: Path, anywhere: bool) -> bool:
-    """Whether a resolved path is one that a report may quote."""
+    """Say whether a resolved path is one that a report may quote."""
     return path.suffix == ".py" and (anywhere or path.is_relative_to(home))
 
 

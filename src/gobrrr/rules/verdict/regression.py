@@ -40,7 +40,7 @@ class Growth(msgspec.Struct, frozen=True):
 
     @property
     def delta_ns(self) -> float:
-        """By how much it grew."""
+        """Growth in ns per step."""
         return self.now_ns - self.before_ns
 
 

@@ -39,11 +39,11 @@ class Step(msgspec.Struct, frozen=True):
     plain_count: int = 0
     p95_ns: int | None = None
     p99_ns: int | None = None
-    """Null of fewer steps than one beyond them."""
+    """Null where steps are so few that none lies beyond it."""
     samples: float | None = None
     """Samples of one step; null where no loader says how many."""
     samples_per_s: float | None = None
-    """Its slow steps with it."""
+    """Samples per second, slow steps included."""
     epoch_steps: float | None = None
     """Steps of one epoch; null where the data set has no length."""
     outlier_ns: int = 0

@@ -39,7 +39,7 @@ WASTED = {"BRR409": "Works on padding"}
 INEFFICIENT = "Inefficient ops"
 """Instead of the label where ops take far more than the roof that their bound is named after."""
 UNJUDGED = "Mostly ops"
-"""Where most of their time was held against no roof: that they are slow is more than anybody knows."""
+"""Label where most of their time was held against no roof: nobody knows more than that they are slow."""
 ROOFS = {
     "compute": "arithmetic at the ceiling measured here: only fewer or cheaper FLOPs make it faster",
     "bandwidth": "memory traffic at the ceiling measured here: only fewer bytes make it faster",
@@ -203,7 +203,7 @@ def _step(ledger: Ledger) -> str:
 
 
 def _mean(ledger: Ledger) -> str:
-    """Beside the usual step, which the table divides and which has none of what is rare."""
+    """Say the mean step, beside the usual one that the table divides and that has nothing rare in it."""
     mean = whole(ledger)
     usual = f" (the usual one takes {units.duration(ledger.wall)})" if mean > ledger.wall else ""
     return f"{units.duration(mean)}{usual}"
@@ -215,7 +215,7 @@ def _noun(ledger: Ledger) -> str:
 
 
 def _none(ledger: Ledger, findings: Sequence[Finding]) -> str:
-    """That no finding has weight; what the largest gives back, for more may be spoken of in it."""
+    """Say that no finding has weight, and what the largest gives back, as more may be spoken of in it."""
     told = [f for f in findings if not is_doubt(f) and 0 < f.saving.expected_ns < WARNING * ledger.wall]
     if not told:
         return f"no rule names a cause of {100 * WARNING:.0f} % of it or more"
