@@ -104,12 +104,12 @@ class LoaderFacts(msgspec.Struct, frozen=True):
 
     @property
     def num_epochs(self) -> int:
-        """That were seen to begin."""
+        """Epochs that were seen to begin."""
         return len(self.iter_ns) + self.unseen_epochs
 
     @property
     def comes_again(self) -> bool:
-        """Whether samples were given that had been given before, as far as numbers say."""
+        """Say whether samples were given that had been given before, as far as numbers say."""
         given = self.num_batches * (self.batch_size or 1)
         return self.num_epochs > 1 and self.length is not None and given > self.length
 
@@ -222,7 +222,7 @@ class LengthFacts(msgspec.Struct, frozen=True):
 
     @property
     def fits(self) -> bool:
-        """Whether its figures can be those of batches: a recording may say anything."""
+        """Say whether its figures can be those of batches: a recording may say anything."""
         sequences = sum(number for _, number in self.lengths)
         longest = max((length for length, number in self.lengths if number), default=0)
         return (

@@ -19,10 +19,10 @@ class Iteration(NamedTuple):
     """Work of one step of the engine; None where the mark does not say."""
 
     prompts: int | None
-    """None as sequences are: the two are in one step, and only their sum is known."""
+    """None, as `sequences` is, where both are in one step and only their sum is known."""
     prompt_tokens: int | None
     sequences: int | None
-    """That go on, by a token each where nothing is speculated."""
+    """Sequences that go on, by a token each where nothing is speculated."""
     sequence_tokens: int | None
 
     @property
@@ -34,7 +34,7 @@ class Iteration(NamedTuple):
 
     @property
     def tokens(self) -> int | None:
-        """All that are computed."""
+        """All tokens that are computed."""
         if self.prompt_tokens is None or self.sequence_tokens is None:
             return None
         return self.prompt_tokens + self.sequence_tokens

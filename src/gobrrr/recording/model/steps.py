@@ -182,7 +182,7 @@ def find_loops(events: Ints, settle: int = 2, cut_short: bool = False) -> list[L
 
 
 def by_time(loops: Iterable[Loop], cut_short: bool = False) -> list[Loop]:
-    """As find_loops() has them in order."""
+    """Sort loops as find_loops() does."""
     loops = list(loops)
     training = max(
         (loop for loop in loops if loop.kind in event_kinds.TRAINS), key=lambda loop: loop.total, default=None

@@ -88,7 +88,7 @@ def _key(entry: dict[str, Any]) -> Key:
 
 
 def _used(events: npt.NDArray[np.int64], key_of: dict[Any, Key], main: tuple[int, int] | None) -> dict[Key, _Use]:
-    """How every loader was used."""
+    """Return the use of every loader."""
     used: dict[Key, _Use] = defaultdict(_Use)
     mode = usual_mode(events, main) if main and key_of else None
     num_steps = 0

@@ -72,7 +72,7 @@ def _denormals(recording: Recording) -> list[dict[str, Any]]:
 
 
 def _typed(values: dict[str, Any]) -> Facts:
-    """Field by field, so that one odd value costs that field only."""
+    """Convert field by field, so that one odd value costs that field only."""
     kept: dict[str, Any] = {}
     for field in msgspec.structs.fields(Facts):
         if field.name in values and values[field.name] is not None:

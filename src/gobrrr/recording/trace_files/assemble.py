@@ -126,7 +126,7 @@ def _ops(table: Table, names: tuple[str, ...], base: int) -> Ops:
 
 
 def within_marked(start: Ints, dur: Ints, thread: Ids, marked: Flags) -> Flags:
-    """Whether each event is marked or lies within a marked event of its thread. Events are sorted by start.
+    """Say whether each event is marked or lies within a marked event of its thread. Events are sorted by start.
 
     One that begins together with a marked event and outlives it is its parent, not its child.
     """

@@ -67,7 +67,7 @@ COLLECTIVE_OPS = ("c10d::", "nccl:", "record_param_comms", *OF_THREADS)
 
 
 def is_communication(name: str) -> bool:
-    """Whether a host event is a collective or its transport."""
+    """Say whether a host event is a collective or its transport."""
     return name.startswith(COLLECTIVE_OPS)
 
 

@@ -149,7 +149,7 @@ class _Export:
         return text
 
     def batches(self) -> Iterator[Batch]:
-        """All events that torch.profiler would have written too."""
+        """Yield all events that torch.profiler would have written too."""
         yield from self._of(KERNELS, self._kernel, "globalPid", "start", "end", "correlationId", "deviceId", "streamId",
                             "demangledName", "shortName")  # fmt: skip
         yield from self._of(GRAPHS, self._graph, "globalPid", "start", "end", "correlationId", "deviceId", "streamId",

@@ -39,8 +39,8 @@ class Source(NamedTuple):
 
 
 def find(words: Iterable[str], limits: Limits = DEFAULT) -> list[Source]:
-    """All traces, each once, also where links lead to it, in the order of their names. Raises TraceError where a word
-    means none."""
+    """Find all traces, each once, also where links lead to it, in the order of their names. Raises TraceError where a
+    word means none."""
     found: dict[Source, Source] = {}
     for word in words:
         sources = list(_of(word, limits))

@@ -38,7 +38,7 @@ _ROOTED = re.compile(r"/|[A-Za-z]:/")
 
 
 def is_user(file: str) -> bool:
-    """Whether a file, as the profiler names it (relative to sys.path), is most likely the user's own."""
+    """Say whether a file, as the profiler names it (relative to sys.path), is most likely the user's own."""
     file = file.replace("\\", "/")  # of Windows
     if _INSTALLED.search(file):
         return False
