@@ -35,7 +35,7 @@ def torch_version() -> str | None:
 
 
 def is_too_old(version: str) -> bool:
-    """Whether a version is older than gobrrr works with; one that cannot be read is not."""
+    """Say whether a version is older than gobrrr works with; one that cannot be read is not."""
     parts = version.split(".")[:2]
     return len(parts) == 2 and all(part.isdigit() for part in parts) and tuple(map(int, parts)) < OLDEST
 

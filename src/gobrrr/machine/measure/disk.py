@@ -189,7 +189,7 @@ def _mapped(home: Path, order: Any) -> Iterator[Any]:
 
 
 def _dropped(home: Path) -> bool:
-    """Whether the kernel has let go of all pages, as far as it tells."""
+    """Say whether the kernel has let go of all pages, as far as it tells."""
     if not hasattr(os, "posix_fadvise"):
         return False
     for path in _all(home):
@@ -200,7 +200,7 @@ def _dropped(home: Path) -> bool:
 
 
 def _in_memory(path: Path) -> bool:
-    """Whether the middle of a file can be read without its disk; yes where the system does not tell."""
+    """Say whether the middle of a file can be read without its disk; yes where the system does not tell."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.preadv(handle, [bytearray(1)], os.fstat(handle).st_size // 2, os.RWF_NOWAIT)

@@ -37,7 +37,7 @@ class Budget:
         return (self.clock() - self.start) / 1e9
 
     def over(self, share: float = 1.0) -> bool:
-        """Whether `share` of the time is used up."""
+        """Say whether `share` of the time is used up."""
         return self.spent >= share * self.seconds
 
 

@@ -31,8 +31,9 @@ MAX_BYTES = 1 << 20
 """A Machine takes 10 KiB; a file a hundred times as large is not one of ours."""
 _TIMEOUT = 180.0
 """Seconds: 20 for the measuring, the rest for importing torch from a cold network disk."""
-# Ends the search path with gobrrr's folder, so that the other interpreter's own packages come first, and takes the
-# current folder off it, so that a random.py lying there is not imported.
+# Programs for `python -c`: one prints torch's version, one measures. They begin by ending the search path with gobrrr's
+# folder, so that the other interpreter's own packages come first, and by taking the current folder off it, so that a
+# random.py lying there is not imported.
 _START = "import sys; sys.path[:] = [p for p in sys.path if p] + [sys.argv.pop(1)]; "
 _VERSION = _START + "from gobrrr.machine.measure.command import torch_version; print(torch_version() or '')"
 _MEASURE = _START + "from gobrrr.machine.measure.command import main; sys.exit(main())"

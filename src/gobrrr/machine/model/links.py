@@ -71,5 +71,5 @@ def link_of(device: str) -> Link | None:
 
 
 def far_below(link: Link, bus_rate: float) -> bool:
-    """Whether the best that large calls reach leaves a link idle that is there."""
+    """Say whether the best that large calls reach leaves a link idle that is there."""
     return 0 < bus_rate < FAR * link.rate

@@ -91,7 +91,7 @@ class Machine(msgspec.Struct, frozen=True):
 
     @property
     def medium_is_fp32(self) -> bool:
-        """Whether a product under set_float32_matmul_precision("medium") is as accurate here as fp32's own."""
+        """Say whether a product under set_float32_matmul_precision("medium") is as accurate here as fp32's own."""
         return 0 < self.fp32_medium_error <= SAME_ACCURACY * self.fp32_error
 
     def fp32_path(self, precision: str | None, convolved: bool) -> str:

@@ -44,5 +44,5 @@ def of_hardware(hardware: Hardware) -> str:
 
 
 def is_switch(name: str) -> bool:
-    """Whether an environment variable of this name may move a ceiling."""
+    """Say whether an environment variable of this name may move a ceiling."""
     return name in _EXACT or (name.startswith(_SWITCHES) and name not in THREAD_COUNTS)
