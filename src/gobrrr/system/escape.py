@@ -51,7 +51,7 @@ def command_line(words: Sequence[str]) -> str:
 
 
 def is_plain(text: str) -> bool:
-    """Whether all of it prints, from left to right."""
+    """Say whether all of it prints, from left to right."""
     return all(map(_is_plain, text))
 
 

@@ -31,13 +31,13 @@ def die_with_the_parent(parent: int | None = None, starter: int = 0) -> None:
 
 
 def adopt_orphans(yes: bool) -> None:
-    """Whether this process becomes the parent of what its children leave behind, instead of init; on Linux only."""
+    """Say whether this process becomes the parent of what its children leave behind, instead of init; on Linux only."""
     if _LIBC is not None:
         _LIBC.prctl(_PR_SET_CHILD_SUBREAPER, int(yes), 0, 0, 0)
 
 
 def is_gone(process: int) -> bool:
-    """Whether there is no process of that number, anybody's."""
+    """Say whether there is no process of that number, anybody's."""
     try:
         os.kill(process, 0)
     except ProcessLookupError:

@@ -68,7 +68,7 @@ def began(pid: int | str = "self", proc: str = PROC) -> int | None:
 
 
 def can_tell(proc: str = PROC) -> bool:
-    """Whether this system shows its processes: elsewhere nothing is known of any."""
+    """Say whether this system shows its processes: elsewhere nothing is known of any."""
     return began(proc=proc) is not None
 
 

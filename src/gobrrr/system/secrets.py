@@ -152,7 +152,7 @@ def _word(word: str, code: bool) -> str:
 
 
 def _is_value(option: str, before: str, word: str) -> bool:
-    """Whether a word is a secret by the word before it, or by the option whose values these are."""
+    """Say whether a word is a secret by the word before it, or by the option whose values these are."""
     if name := _OPTION.fullmatch(before):
         return _takes(name[1], word)
     if name := _OPTION.fullmatch(before.removesuffix("=")):  # a blank too many
@@ -170,14 +170,14 @@ def _is_second(option: str, first: str, word: str) -> bool:
 
 
 def _takes(option: str, word: str) -> bool:
-    """Whether the word after an option is its value, and a secret."""
+    """Say whether the word after an option is its value, and a secret."""
     switch = _parts(option)[:1] and _parts(option)[0] in _SWITCHES
     value = _OPTION.fullmatch(word) is None or _DASHED.fullmatch(word) is not None
     return not switch and value and _is_secret(option, word)
 
 
 def _is_another(option: str, word: str) -> bool:
-    """Whether the word is a secret after the first value of an option; a script or a command may follow, too."""
+    """Say whether the word is a secret after the first value of an option; a script or a command may follow, too."""
     return not _PATH.fullmatch(word) and not _SHORT.fullmatch(word) and _takes(option, word)
 
 
