@@ -1,1 +1,1 @@
-"""What a remedy would bring: the recording's own hot ops, timed as they are and as the remedy runs them."""
+"""The recording's own hot ops, timed as they are and as a remedy runs them: how much would it bring?"""

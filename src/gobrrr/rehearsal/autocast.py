@@ -17,13 +17,13 @@ from gobrrr.rehearsal.op_parts import fresh, playable, side, trains, with_dtype
 from gobrrr.rehearsal.script import Part
 from gobrrr.rules.model.shapes import KEPT_WIDE, factors, inside, result_elements
 
-LOWERED = PRODUCTS | CONVOLUTIONS | ATTENTION
+LOWERED = PRODUCTS | CONVOLUTIONS | ATTENTION  # ops that autocast runs in the lower format
 WIDE = frozenset({"aten::_log_softmax", "aten::_log_softmax_backward_data"})
 """Losses stay in float32: what comes in the lower format is cast."""
 WEIGHTS = {"aten::addmm": 2, "aten::mm": 1, "aten::mkldnn_convolution": 1, "aten::cudnn_convolution": 1}
 """Which input is a parameter: cast once per forward, however the other one comes."""
 TENSORS = {"aten::mm": 2, "aten::mv": 2, "aten::bmm": 2, "aten::addmm": 3, "aten::baddbmm": 3}
-"""What each takes; one more is what it writes to (out=), and such calls autocast leaves as they are."""
+"""Number of tensors that each takes; one more is the output (out=), and autocast leaves such calls as they are."""
 WIDE_INPUTS = {
     "aten::_scaled_dot_product_flash_attention_for_cpu_backward": (5,),
     "aten::native_layer_norm_backward": (3, 4), "aten::native_group_norm_backward": (2, 3),
@@ -31,7 +31,7 @@ WIDE_INPUTS = {
 """Inputs that stay float32 in a lower format: what the forward kept, sums of exponentials, and means and deviations
 beside weights in float32."""
 MATH = "aten::_scaled_dot_product_attention_math"
-"""What SDPA computes where it has no kernel (dropout on a CPU): in float32, whatever it is given, unless
+"""Op that SDPA calls where it has no kernel (dropout on a CPU): in float32, whatever it is given, unless
 torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True) says otherwise."""
 _SUFFIXES = ("_backward_data", "_backward")
 Dims = tuple[tuple[int, ...], frozenset[int]]

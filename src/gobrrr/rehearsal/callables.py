@@ -35,11 +35,11 @@ PASSES = frozenset(
         "hardswish", "hardswish_", "rsqrt", "sqrt", "addcmul",
     )
 )  # fmt: skip
-KNOWN = PRODUCTS | CONVOLUTIONS | ATTENTION | NORMS | PASSES
+KNOWN = PRODUCTS | CONVOLUTIONS | ATTENTION | NORMS | PASSES  # ops that the stage can call
 
 
 def make(torch: Any, side: dict[str, Any], device: str) -> Run:
-    """The call of a side; raises ValueError where it cannot be made here."""
+    """Return the call of a side; raise ValueError where it cannot be made here."""
     makers: dict[str, Callable[[Any, dict[str, Any], str], Run]] = {
         "op": op, "cast": cast, "optimizer": module_parts.optimizer, "attention": module_parts.attention,
         "loss": module_parts.loss,

@@ -56,7 +56,7 @@ class Rehearsal:
 def played(
     scenes: Sequence[Scene], ledger: Ledger, start: Start, interpreter: str, seconds: float = SECONDS
 ) -> tuple[dict[str, Rehearsed], dict[str, str]]:
-    """What each remedy brings, and of those whose scene could not be played why not."""
+    """Return the outcome of each remedy whose scene was played, and for each other one why it was not."""
     precision = ledger.facts.settings.matmul_precision or "highest"
     device = "cpu" if ledger.device is None else "cuda"
     script = Script(start.torch, device, ledger.threads, precision, tuple(scenes), seconds)
@@ -125,7 +125,8 @@ def _advice(finding: Finding, instead: tuple[str, ...], here: tuple[Rehearsed, .
 
 
 def _off_the_step(of: Rehearsed, ns: float, ledger: Ledger) -> float:
-    """What the step has of ns that its ops save: of shorter kernels little, where the host is late anyway."""
+    """Return the ns by which the step gets shorter where ops save `ns`: little for shorter kernels where the host is
+    late anyway."""
     return off_the_step(ledger, ns) if ledger.device is not None and of.remedy in LIGHTENING else ns
 
 

@@ -15,9 +15,9 @@ from gobrrr.rehearsal.module_parts import FRESH
 from gobrrr.rehearsal.torch_dtypes import DTYPES
 from gobrrr.system import processes
 
-SHARE = 0.5
+SHARE = 0.5  # of free memory, for parts; proposed: needs() is an estimate; measured peaks would settle it
 WIDEST = 8
-"""Bytes of what is not known."""
+"""Bytes of an element whose type is not known."""
 COPIES = {"op": 2.0, "cast": 1.0, "optimizer": 1.0, "attention": 1.0, "loss": 1.0, "mask": 2.0, "fresh": 1.0}
 """Tensors that a maker holds at once, over those of its description: what a kernel makes of them for itself."""
 

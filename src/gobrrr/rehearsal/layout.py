@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from math import prod
 
 SPARSE = 4
-"""Times its elements that a tensor is made to span at most: a head's part of a fused q, k, v takes every third row, a
-gate's of an LSTM every fourth. Rows of a mapped file lie further apart, and are made next to each other."""
+"""Largest span of a tensor that is made, in multiples of its elements: a head's part of a fused q, k, v takes every
+third row, a gate's of an LSTM every fourth. Rows of a mapped file lie further apart, and are made next to each
+other."""
 
 
 def span(shape: Sequence[int], strides: Sequence[int]) -> int:

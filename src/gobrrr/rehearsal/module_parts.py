@@ -1,5 +1,5 @@
-"""What is more than one op: an optimizer's update, an attention, a head with its loss, a mask. Standard library and
-torch alone; each runs its own code, forward and backward, as the program or the remedy would."""
+"""Parts that are more than one op: an optimizer's update, an attention, a head with its loss, a mask. Standard library
+and torch alone; each runs its own code, forward and backward, as the program or the remedy would."""
 
 from __future__ import annotations
 

@@ -16,9 +16,9 @@ from gobrrr.rehearsal.script import Part, Side
 from gobrrr.rehearsal.torch_dtypes import DTYPES
 from gobrrr.rules.model.shapes import product_dims
 
-MOST_PARTS = 32
+MOST_PARTS = 32  # parts played at most; proposed: rounds must fit the time; time left out of scenes would settle it
 COVERED = 0.97
-"""Of the time of a scene's parts; the rest are many and short."""
+"""Share of the time of a scene's parts that is played; the rest are many and short."""
 SELDOM, FEW = 2, 32
 """Calls in all recorded steps up to which a shape is new, and shapes from which on a program is one that makes them."""
 NEAR = 1.25
@@ -76,8 +76,8 @@ def hot(ledger: Ledger) -> Iterable[OpGroup]:
 
 
 def chosen(parts: Iterable[Part]) -> tuple[tuple[Part, ...], float]:
-    """What the remedy adds, then the parts that take most, for the stage to play as many of as fit its time; and the ns
-    per step of those that are left out."""
+    """Return the parts to play, those the remedy adds first, then the longest: the stage plays as many as fit its time;
+    and the ns per step of those left out."""
     ranked = sorted(_merged(parts), key=lambda p: -p.ns)
     known = [p for p in ranked if p.ns]
     total, took, picked = sum(p.ns for p in known), 0.0, 0
@@ -134,13 +134,13 @@ def _sizes(part: Part) -> list[int]:
 
 
 def _is_near(one: Part, other: Part) -> bool:
-    """Of like length: all that differs does so by about one factor."""
+    """Say whether both take about as long: all sizes that differ do so by about one factor."""
     ratios = [a / b for a, b in zip(_sizes(one), _sizes(other), strict=True) if a != b and b]
     return bool(ratios) and 1 / NEAR <= min(ratios) <= max(ratios) <= min(NEAR, ALIKE * min(ratios))
 
 
 def _weight(one: Part, other: Part) -> float:
-    """How many calls of another part one of this is."""
+    """Return how many calls of the other part one call of this is worth."""
     if one.ns and other.ns and one.calls:
         return one.ns / one.calls * other.calls / other.ns
     return math.prod(filter(None, _sizes(one))) / math.prod(filter(None, _sizes(other)))

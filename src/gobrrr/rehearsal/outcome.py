@@ -16,8 +16,8 @@ FAITHFUL, ALIKE = 0.25, 0.05
 caches, other pages, tensors that come in another format than we read off the order. Proposed;
 `python -m benchmarks.rehearsed` says how often they are enough."""
 UNSURE, UNLIKE = 3.0, 10.0
-"""Times that the parts took longer or shorter as timed than as recorded: a stage that is so far from the step promises
-nothing, or says nothing at all. Twice is what a shared machine does within a minute, and what warm caches spare.
+"""Factors between the parts' time as timed and as recorded, from which on the stage is too far from the step to promise
+anything, or to say anything at all. Twice is what a shared machine does within a minute, and what warm caches spare.
 Proposed."""
 
 APART = 0.025
@@ -27,7 +27,7 @@ pages made it 15 %). No rehearsal sees it, and everybody meets it who tries the 
 
 
 def outcome(scene: Scene, played: Played, wall_ns: float) -> Rehearsed | None:
-    """What the remedy saves by what was played; None where it was not.
+    """Return the saving of a remedy by what was played; None where it was not.
 
     Two readings: the share of its recorded time that each part loses, and the difference as it was timed, at the
     speed that the machine had during the step (all parts as recorded over all parts as timed). They agree where the
@@ -47,16 +47,16 @@ def outcome(scene: Scene, played: Played, wall_ns: float) -> Rehearsed | None:
 
 
 def _believed(scene: Scene, played: Played, parts: tuple[Part, ...]) -> tuple[Part, ...]:
-    """What a profiled step took more than the plain one was taken from all ops alike. But pages that are fresh under
-    the profiler alone make some ops twenty times as long and leave the others as they are: which, the stage tells. An
-    update's time is known from plain steps as well."""
+    """Return the parts with the ns that the stage supports. The profiler's cost was taken from all ops alike; but pages
+    that are fresh under the profiler alone make some ops twenty times as long and leave the others as they are: the
+    stage tells which. An update's time is known from plain steps as well."""
     share = min(scene.scaled_by, 1 / scene.scaled_by) if scene.scaled_by else 1.0
     timed = [part.calls * _medians(played, i)[0] for i, part in enumerate(parts)]
     return tuple(replace(part, ns=_told(part, ns, share)) for part, ns in zip(parts, timed, strict=True))
 
 
 def _told(part: Part, timed: float, share: float) -> float:
-    """What the stage timed, as far as the readings of the recording allow."""
+    """Return the timed ns, as far as the readings of the recording allow."""
     is_update = part.today is not None and part.today["make"] == "optimizer"
     least, most = (part.ns, part.upper_ns) if is_update else (share * part.ns, part.ns / share)
     return max(least, min(timed, most))
@@ -86,8 +86,8 @@ def _outcome(scene: Scene, played: Played, parts: tuple[Part, ...], wall_ns: flo
 
 
 def promised(found: Rehearsed, wall_ns: float) -> Saving:
-    """What a person who tries the remedy may count on: what its ops save, and what his next process is off by. No more
-    than those ops hold."""
+    """Return the saving that a person who tries the remedy may count on: what its ops save, and what the next process
+    is off by. No more than those ops hold."""
     own, change = found.saving, -found.change_ns
     least = change - math.hypot(max(0.0, change - own.low_ns), APART * wall_ns)
     most = change + math.hypot(max(0.0, own.ceiling_ns - change), APART * wall_ns)
@@ -106,14 +106,14 @@ def unlike(scene: Scene, played: Played) -> str:
 
 
 def _parts(scene: Scene, played: Played) -> tuple[Part, ...]:
-    """Those that were played; none where no op of the recording is among them."""
+    """Return the parts that were played; none where no op of the recording is among them."""
     parts = scene.parts[: len(played.rounds[0])] if played.rounds else ()
     whole = any(part.ns for part in parts) and all(len(each) == len(parts) for each in played.rounds)
     return parts if whole else ()
 
 
 def _took(played: Played, parts: tuple[Part, ...]) -> float:
-    """ns per step of the parts of today, as timed."""
+    """Return the ns per step of the parts of today, as timed."""
     return sum(part.calls * _medians(played, i)[0] for i, part in enumerate(parts))
 
 

@@ -29,7 +29,7 @@ _START = (
 
 
 def perform(script: Script, interpreter: str) -> dict[str, Played]:
-    """What came of every scene, by remedy. Nothing here raises: a rehearsal is a bonus."""
+    """Return the result of every scene, by remedy. Raise nothing: a rehearsal is a bonus."""
     if script.seconds < FEWEST:
         return _each(script, {}, "there was no time for it")
     root = str(Path(__file__).resolve().parents[2])

@@ -30,9 +30,11 @@ MIN_LENGTH = 32
 """Shorter attentions hold nothing that a fused kernel could spare."""
 MASKS = ("aten::add", "aten::add_", "aten::masked_fill", "aten::masked_fill_", "aten::where")
 CAUSAL = 0.2
-"""Of an attention's time: what a kernel spares more that is told that the mask is causal and skips half of it."""
+"""Share of an attention's time that a kernel saves in addition where it is told that the mask is causal and skips half
+of it."""
 UNSURE = 0.3
-"""Of ops whose format under autocast is not known: what half of the bytes, less some casts, would spare at most."""
+"""Share of the time of ops whose format under autocast is not known that they may save at most: half of the bytes, less
+some casts."""
 FLATTENING = frozenset(f"aten::{name}" for name in ("view", "reshape", "flatten", "_reshape_alias", "_unsafe_view"))
 Found = tuple[list[Part], float, float] | None
 """Parts, and what the remedy may spare and may cost outside of them, ns per step."""
@@ -67,7 +69,7 @@ def _float32(ledger: Ledger, machine: Machine) -> Found:
 
 
 def _updates_in_float32(ledger: Ledger) -> list[Part]:
-    """Of optimizers whose parameters take eight bytes each."""
+    """Return the updates of optimizers whose parameters take eight bytes each."""
     every = sum(o.num_elements for o in ledger.facts.optimizers) or 1
     double = [o for o in ledger.facts.optimizers if _complete(o) and o.param_bytes == 8 * o.num_elements]
     parts = []

@@ -18,9 +18,9 @@ class Part(msgspec.Struct, frozen=True):
     then: Side | None
     calls: float = 1.0
     ns: float = 0.0
-    """What the recording says that `today` takes per step; 0 where the remedy adds it."""
+    """Recorded ns of `today` per step; 0 where the remedy adds it."""
     most_ns: float = 0.0
-    """By another reading of the recording, where there is one."""
+    """The same by another reading of the recording, where there is one."""
 
     @property
     def upper_ns(self) -> float:
@@ -33,16 +33,16 @@ class Scene(msgspec.Struct, frozen=True):
 
     remedy: str
     parts: tuple[Part, ...]
-    """What the remedy adds first, then the costliest first: the stage plays as many as fit."""
+    """Parts that the remedy adds, then the costliest first: the stage plays as many as fit."""
     seconds: float = 3.0
     better_ns: float = 0.0
-    """What the remedy may spare outside the parts, per step: joins the ceiling."""
+    """ns per step that the remedy may spare outside the parts: joins the ceiling."""
     worse_ns: float = 0.0
-    """What it may cost outside them: leaves the low."""
+    """ns per step that it may cost outside them: taken off the low."""
     scaled_by: float = 1.0
-    """What the parts' time was multiplied by from the profiled step to the plain one, as all ops' was."""
+    """Factor on the parts' time from the profiled step to the plain one, as on all ops'."""
     left_ns: float = 0.0
-    """Of the same kind as the parts, per step, and not played for want of time: expected to do as they do."""
+    """ns per step of the same kind as the parts, not played for want of time: expected to do as they do."""
 
 
 class Script(msgspec.Struct, frozen=True):
@@ -57,7 +57,8 @@ class Script(msgspec.Struct, frozen=True):
 
 
 class Played(msgspec.Struct, frozen=True):
-    """What one scene took: `rounds[round][part]` is (ns of one call today, ns then), of the first parts; or why not."""
+    """Timings of one scene: `rounds[round][part]` is (ns of one call today, ns then), of the first parts; or why
+    not."""
 
     remedy: str
     rounds: tuple[tuple[tuple[float, float], ...], ...] = ()

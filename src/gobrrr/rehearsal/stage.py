@@ -22,17 +22,18 @@ from gobrrr.system.parent_death import die_with_the_parent
 MIN_ROUNDS, ROUNDS, MAX_ROUNDS = 3, 8, 40
 """Fewer rounds say nothing; parts are taken in as long as so many should fit; and more than the last say no more."""
 HOPELESS = 10
-"""Times as long as today that one round is enough for: convolutions of float16 without units for it take 80 times as
+"""Multiple of today's time for which one round is enough: convolutions of float16 without units for it take 80 times as
 long, three rounds of them do not fit, and a remedy that costs so much must not stay recommended."""
 GRACE = 0.5
 """Share of its seconds after which a process that hangs in one call is ended; what it has said until then counts."""
 CALL_NS = 300_000
 """Calls are repeated until they take this long: the clock and what is around a call then weigh nothing."""
 COLD = "optimizer"
-"""What comes once in a step, after all that the step reads: its caches are filled with something else before each call.
-A fused update is up to 1.8 times as slow then, one op by op hardly (2.7 million elements, one thread of a Xeon)."""
+"""Maker whose call comes once in a step, after all that the step reads: its caches are filled with something else
+before each call. A fused update is up to 1.8 times as slow then, one op by op hardly (2.7 million elements, one thread
+of a Xeon)."""
 OTHERS = 16 << 20
-"""Floats that fill them: 64 MB, 32 times what a core has for itself."""
+"""Floats that fill the caches: 64 MB, 32 times what a core has for itself."""
 Run = Callable[[], object]
 
 
