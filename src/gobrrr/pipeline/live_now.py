@@ -150,13 +150,13 @@ def _doubts(watched: Watched, starved: float | None, others: float | None, aroun
 
 
 def _cores(watched: Watched) -> int | None:
-    """That the program may use, by its own word."""
+    """Return the cores that the program may use, by its own word."""
     settings = watched.facts.get("settings")
     cores = settings.get("cores") if isinstance(settings, dict) else None
     return cores if isinstance(cores, int) and 0 < cores < 1 << 20 else None
 
 
 def _without_workers(watched: Watched) -> bool:
-    """Whether it is known that no loader's workers are among the others."""
+    """Say whether it is known that no loader's workers are among the others."""
     loaders = _loaders(watched)
     return loaders is not None and not any(each.get("num_workers") for each in loaders)

@@ -85,7 +85,7 @@ class Wishes(NamedTuple):
     objective: Objective = TIME
 
     def allow(self, name: str) -> bool:
-        """Whether the user lets it be tried."""
+        """Say whether the user lets it be tried."""
         return name not in self.without and (not self.only or name in self.only)
 
 
@@ -197,7 +197,7 @@ def copies(report: Report) -> int:
 
 
 def _write_or_put_aside(file: Path, text: str) -> None:
-    """An earlier tuning's must not be taken for this one's."""
+    """Write the text, or put an earlier tuning's file aside: it must not be taken for this one's."""
     if text:
         files.write(file, text.encode())
     else:
@@ -233,7 +233,7 @@ def candidates(report: Report, wishes: Wishes) -> list[Candidate]:
 
 
 def _is_withheld(remedy: Remedy, report: Report) -> bool:
-    """Whether findings are there that call for it elsewhere and none offers it: TF32 where it is allowed already,
+    """Say whether findings are there that call for it elsewhere and none offers it: TF32 where it is allowed already,
     float16 where there is bfloat16. What was rehearsed says for itself what it brings."""
     calls = [finding for finding in report.findings if finding.code in remedy.codes]
     offered = not calls or remedy.name not in registry.names() or any(remedy.name in each.remedies for each in calls)
@@ -265,7 +265,7 @@ def _candidate(remedy: Remedy, report: Report, predicted: Saving, named: bool = 
 
 
 def waits_for_loaders(report: Report, chosen: Sequence[Candidate], wishes: Wishes) -> bool:
-    """Whether the headspace is to be measured: not for memory, nor where the user lets no loader remedy be tried."""
+    """Say whether to measure the headspace: not for memory, nor where the user lets no loader remedy be tried."""
     if wishes.objective is MEMORY or (wishes.only and not {*wishes.only} & {*headroom.LOADERS}):
         return False
     return headroom.is_wanted(report, [each.name for each in chosen if each.named])
@@ -301,7 +301,7 @@ def _signed(receipt: Receipt, report: Report, command: Sequence[str], source: Pa
 
 
 def by_hand(receipt: Receipt, command: Sequence[str], source: Path, report: Report) -> str:
-    """Write the kept remedies as a diff against the user's files: the script, and the files that findings point to."""
+    """Return the kept remedies as a diff against the user's files: the script, and the files that findings point to."""
     from gobrrr.remedies.mechanism.patch import diff
 
     script = [source / word for word in command[1:2] if word.endswith(".py")]
@@ -332,10 +332,10 @@ def script_digest(command: Sequence[str], source: Path) -> str:
 
 
 def recipe_of(receipt: Receipt) -> Recipe:
-    """Return what a receipt kept, ready to be applied."""
+    """Return the recipe of what a receipt kept, ready to be applied."""
 
     def brought(name: str) -> TrialResult | Receipt:
-        """Measured in the race, alone or on top of others; of all together where it was measured with others only."""
+        """Return its own race trial, alone or on top of others; the receipt where only all together was measured."""
         trials = [t for t in receipt.trials if t.purpose == "add" and t.remedies == (name,) and t.verdict in BETTER
                   and is_of(t, receipt.kept, receipt.options)]  # fmt: skip
         return trials[-1] if trials else receipt

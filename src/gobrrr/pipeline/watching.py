@@ -67,7 +67,7 @@ class Watching:
 
     @property
     def behind(self) -> bool:
-        """Whether more is there to be read at once."""
+        """Say whether more is there to be read at once."""
         return any(watched.journal.behind for watched in self._watched.values())
 
     def look(self) -> None:
@@ -155,7 +155,7 @@ def _pids(folder: Path) -> list[int]:
 
 
 def _is_there(folder: Path, pid: int, proc: str = processes.PROC) -> bool:
-    """Whether the process that left this note still runs."""
+    """Say whether the process that left this note still runs."""
     try:
         noted = (folder / f"seen-{pid}.json").stat().st_mtime
     except OSError:
@@ -165,5 +165,5 @@ def _is_there(folder: Path, pid: int, proc: str = processes.PROC) -> bool:
 
 
 def _is_same(here: processes.Process, began: int | None, noted_s: float) -> bool:
-    """Whether this process is the one that wrote: by its start, or since it is older than what it wrote."""
+    """Say whether this process is the one that wrote: by its start, or since it is older than what it wrote."""
     return here.began == began if began is not None else here.began_s <= noted_s + FRESH_S
