@@ -1,4 +1,4 @@
-"""What a verb is: an object called `command` in its module, with the two methods below."""
+"""A verb of the command line: an object called `command` in its module, with the two methods below."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ NOT_RUN = 4
 
 
 def show(command: Sequence[str], folder: str, doing: str) -> None:
-    """What is about to be started, where, and what for, on stderr."""
+    """Write to stderr the command that is about to be started, its folder, and the reason."""
     sys.stderr.write(
         f"gobrrr: {plain(doing)}\n  command  {command_line(command)}\n  folder   {command_line([folder])}\n"
     )

@@ -12,15 +12,15 @@ if TYPE_CHECKING:
 
 
 def other(file: Path) -> Receipt | None:
-    """What a file holds that is no report: the receipt of a tuning. None where it does not say that it is such a
-    thing. Raises GobrrrError for a receipt that is not whole."""
+    """Read a file that is no report as the receipt of a tuning. None where the file does not say that it is one.
+    Raises GobrrrError for a receipt that is not whole."""
     from gobrrr.trial.receipt import receipt
 
     return receipt.read(file) if _schema(file).startswith("gobrrr.receipt/") else None
 
 
 def _schema(file: Path) -> str:
-    """What it calls itself; empty where it cannot be read."""
+    """Return the schema that the file names; empty where it cannot be read."""
     import msgspec
 
     from gobrrr.trial.receipt.receipt import MAX_BYTES

@@ -15,10 +15,10 @@ from gobrrr.cli import streams
 from gobrrr.cli.command import Command
 from gobrrr.errors import GobrrrError
 
-INTERRUPTED = 128 + 2
-PIPE_CLOSED = 128 + 13
+INTERRUPTED = 128 + 2  # exit code after Ctrl-C, as shells have it: 128 + the signal's number (SIGINT)
+PIPE_CLOSED = 128 + 13  # exit code where the reader of stdout is gone: 128 + the signal's number (SIGPIPE)
 UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-"""What a write to stdout meets; a write to a file that has a name is told by who writes it."""
+"""Errors that a write to stdout meets; the code that writes a named file reports its own."""
 
 
 class Verb(NamedTuple):

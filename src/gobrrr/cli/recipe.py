@@ -27,7 +27,7 @@ def read(file: Path) -> Recipe:
 
 
 def misfits(recipe: Recipe, command: Sequence[str]) -> list[str]:
-    """What is not as it was when the recipe was proven, harmless to print; the program runs all the same."""
+    """Return what has changed since the recipe was proven, harmless to print; the program runs all the same."""
     here = Fits(torch=_torch(), python=python_version(), fingerprint=of_hardware(probe()),
                 script_sha256=script_digest(command, Path.cwd()))  # fmt: skip
     return [plain(said) for said in recipes.misfits(recipe, here)]

@@ -16,7 +16,7 @@ _ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l\x1b[?7l", "\x1b[?7h\x1b[?25h\x1b[?1049l"
 """The other screen without cursor and without wrapping; and back."""
 _ENDING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP}
 _KILLING = (signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM)
-"""What ends a process that has no handler for it; Ctrl-\\ is the first."""
+"""Signals that end a process without a handler for them; Ctrl-\\ is the first."""
 _HOME, _CLEAR_LINE, _CLEAR_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
 
 

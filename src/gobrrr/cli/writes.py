@@ -24,7 +24,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def limits(args: argparse.Namespace) -> Limits:
-    """What was asked for. Raises GobrrrError for a folder that is not there."""
+    """Return the limits on writing that were asked for. Raises GobrrrError for a folder that is not there."""
     from gobrrr.trial.sandbox.limits import Limits
 
     for place in args.allowed:

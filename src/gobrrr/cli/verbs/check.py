@@ -246,7 +246,7 @@ def _tell(outcome: Checked, report: Report, args: argparse.Namespace, stream: Te
 
 
 def _form(args: argparse.Namespace) -> str:
-    """What was asked for, by name or by the file's suffix. Raises GobrrrError for a form that a check does not
+    """Return the form asked for, by name or by the file's suffix. Raises GobrrrError for a form that a check does not
     have, and for a file that has no folder: a program may run for long before it is written."""
     from gobrrr.report.forms.formats import by_suffix
 

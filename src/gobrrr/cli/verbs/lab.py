@@ -25,7 +25,7 @@ class Lab:
     help = "measure published figures of efficient deep learning again on this machine"
 
     def prepare(self, parser: argparse.ArgumentParser) -> None:
-        """What to measure, for how long, and where it goes."""
+        """Add the options: which experiments to measure, for how long, and the file for the results."""
         parser.add_argument(
             "what", nargs="*", metavar="NAME", help="experiments, their numbers, or chapters; none: list"
         )

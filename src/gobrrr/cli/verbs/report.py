@@ -27,7 +27,7 @@ RUNS = ".gobrrr"
 TEN = 10
 """Rows of a table where no number is said."""
 NO_NUMBER = -1
-"""What `--ops` is without one."""
+"""Value of `--ops` given without a number."""
 
 
 class ReportCommand:
@@ -200,7 +200,7 @@ def put(content: bytes | Iterable[bytes], output: str | None) -> None:
 
 
 RECORDED = "rank*"
-"""What a run's folder has of its ranks: rank0.journal, rank0.window1-4.trace.json."""
+"""Pattern of the files that ranks leave in a run's folder: rank0.journal, rank0.window1-4.trace.json."""
 
 
 def check_target(output: str | None, inputs: Iterable[str]) -> None:

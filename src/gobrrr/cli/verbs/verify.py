@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 DIFFERS = 3
 """Exit code where the repeated measurement contradicts the receipt."""
 LONGEST_STEP_NS = 600e9
-"""What a receipt may say of a step's length: patience follows from it."""
+"""Longest step in ns that a receipt may claim: how long verify waits follows from it."""
 LONGEST_WORD, LONGEST_COMMAND = 128 << 10, 1 << 20
 """Characters of a word, which Linux bounds (MAX_ARG_STRLEN), and of a command: half of what it takes by default."""
 OTHER_SCRIPT = "the script is not the one that the receipt was measured with: what is found here is not of that one"
@@ -196,7 +196,7 @@ def _measured(before: Receipt, program: Program, folder: Path, args: argparse.Na
 
 
 def _verdict(before: Receipt, found: Measured, guarded: Guarded) -> str:
-    """What the repeated measurement says of the receipt; where it says nothing, what would settle it."""
+    """Say whether the repeated measurement confirms the receipt; where it is open, what would settle it."""
     from gobrrr.trial.statistics.objective import BETTER
 
     if found.verdict in BETTER and guarded.green:
