@@ -39,5 +39,5 @@ class GobrrrCallback(TrainerCallback):  # type: ignore[misc]
 
     @property
     def report(self) -> Report | None:
-        """Of the last training; None before its end."""
+        """Report on the last training; None before its end."""
         return self._observer.report

@@ -51,5 +51,5 @@ class GobrrrCallback(Callback):  # type: ignore[misc]
 
     @property
     def report(self) -> Report | None:
-        """Of the last training; None before its end."""
+        """Report on the last training; None before its end."""
         return self._observer.report

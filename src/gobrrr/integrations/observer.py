@@ -49,7 +49,7 @@ class Observer:
 
     @property
     def report(self) -> Report | None:
-        """Of what was watched last; None where nothing was, or nothing in it can be judged."""
+        """Report on the last watched block; None where there was none, or nothing in it can be judged."""
         if self.watched is None or self._block is not None:
             return None
         try:

@@ -31,14 +31,14 @@ _MAX = "max_"
 
 
 class Limits(NamedTuple):
-    """What a marker allows: of the step to each account, and which findings not at all."""
+    """Limits that a marker sets: the largest share of the step for each account, and findings that must not occur."""
 
     shares: dict[str, float]
     no: tuple[str, ...]
 
 
 class Verdict(NamedTuple):
-    """What came of a watched test. `why_not`: nothing can be said; `broken`: limits, one sentence each."""
+    """Outcome of a watched test. `why_not`: why nothing can be said; `broken`: broken limits, one sentence each."""
 
     said: str
     broken: tuple[str, ...] = ()
@@ -115,7 +115,7 @@ class Watching:
 
 
 def limits(marker: pytest.Mark, where: str) -> Limits:
-    """What it allows. Raises pytest.UsageError for what it cannot mean."""
+    """Return the limits that the marker sets. Raises pytest.UsageError for an argument that makes no sense."""
     from gobrrr import rules
     from gobrrr.ledger.model.ledger import ACCOUNTS
     from gobrrr.rules.model.finding import SEVERITIES
@@ -141,7 +141,7 @@ def limits(marker: pytest.Mark, where: str) -> Limits:
 
 
 def _judged(folder: Path, allowed: Limits) -> Verdict:
-    """Of the recording; a test without a step is one that asks for what it does not do."""
+    """Judge the recording; a test without a step is broken: its marker asks for a verdict on one."""
     import sys
 
     from gobrrr.errors import GobrrrError

@@ -22,8 +22,8 @@ T = TypeVar("T")
 
 
 class Watched:
-    """What `watch()` gives: the folder of its recording and, once the block has ended, its report: printed by
-    `report()`, as an object in `result`, in a notebook as a page."""
+    """A watched block: the folder of its recording and, once the block has ended, its report: printed by `report()`,
+    as an object in `result`, in a notebook as a page."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
