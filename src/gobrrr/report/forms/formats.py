@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 
 class View(NamedTuple):
-    """What a renderer may know beside the report: where source lies, what to mask in it, how the run went."""
+    """Facts that a renderer may use beside the report: where source lies, what to mask in it, how the run went."""
 
     root: str = ""
     """Source lines and relative paths start here."""
     anywhere: bool = False
     """Source may be read outside `root`: only of a program that has just run here."""
     mask: Callable[[str], str] = str
-    """What --redact masks, in whatever is read beside the report."""
+    """Masks what --redact hides, in everything that is read beside the report."""
     recorded_ns: int | None = None
     """When it was recorded (ns since the epoch): source that is younger has changed since."""
     steps: tuple[StepTime, ...] = ()
@@ -38,7 +38,7 @@ class View(NamedTuple):
     timeline: Timeline | None = None
     """Where the time of one step goes, where the recording is at hand."""
     next_command: str = ""
-    """What to type now, where the verb knows it."""
+    """Command to type next, where the verb knows it."""
     num_ops: int = 12
     """Ops of a comparison that are listed as text."""
     ranks: Iterable[tuple[Report | None, Recording | None]] = ()
@@ -57,7 +57,7 @@ class Format(NamedTuple):
     job: Callable[[Job, View], bytes] | None = None
     view: Callable[[Now, View], bytes] | None = None
     draws: Callable[[Report | None, View], Iterator[bytes]] | None = None
-    """Of a form that draws the recordings of View.ranks, in pieces: they may be too large to hold."""
+    """Draws the recordings of View.ranks, in pieces: the output may be too large to hold in memory."""
 
 
 def _text(report: Report, view: View) -> bytes:
@@ -215,7 +215,7 @@ FORMATS: tuple[Format, ...] = (
 
 
 def names() -> tuple[str, ...]:
-    """What --format takes."""
+    """Return the names that --format takes."""
     return tuple(form.name for form in FORMATS)
 
 
@@ -232,7 +232,7 @@ def draws(name: str) -> bool:
 
 
 def pieces(noun: Report | None, name: str, view: View, file: str) -> Iterator[bytes]:
-    """What is to be written into `file`, of a form that draws; compressed where the file's name says so."""
+    """Return what to write into `file`, of a form that draws; compressed where the file's name ends in .gz."""
     from gobrrr.report.timeline.trace_events import gzipped
 
     found = form_of(name).draws

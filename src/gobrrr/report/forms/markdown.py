@@ -15,7 +15,7 @@ from gobrrr.rules.verdict.report import Device, Report
 from gobrrr.rules.verdict.sentence import is_doubt
 from gobrrr.system.escape import code, markdown
 
-NUM_FINDINGS = 10
+NUM_FINDINGS = 10  # findings in the table at most; proposed: fits a comment; what readers of long ones miss
 
 
 def to_markdown(report: Report, root: str = "") -> str:
@@ -65,7 +65,7 @@ def _row(finding: Finding, root: str) -> str:
 
 
 def _said(finding: Finding) -> str:
-    """What is wrong, a full stop, what to do."""
+    """Return what is wrong, a full stop, and what to do."""
     return f"{markdown(finding.message).rstrip('.')}. {markdown(finding.advice)}".strip()
 
 

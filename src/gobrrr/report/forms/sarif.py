@@ -27,12 +27,12 @@ from gobrrr.system.escape import plain
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 BASE = "%SRCROOT%"
-"""What relative locations start at: the folder that gobrrr was run in, whichever that is where the file is read."""
+"""Base of relative locations: the folder that gobrrr was run in, wherever that is when the file is read."""
 LEVELS = {"critical": "error", "warning": "warning", "note": "note"}
 REGRESSION, DOUBT = "regression", "BRR9"
 MOST_OF_A_DESCRIPTION = 1024
 """Characters that GitHub shows of a rule's full description."""
-NS_PER_MS = 1e6
+NS_PER_MS = 1e6  # ns in a millisecond (SI)
 Json = dict[str, Any]
 
 
@@ -197,7 +197,7 @@ def ordered(where: Sequence[Span], root: str) -> list[Span]:
 
 
 def _fingerprint(code: str, places: Sequence[Span]) -> str:
-    """Of what stays when lines move: the code, the file's name and the function."""
+    """Return a hash of what stays when lines move: the finding's code, the file's name and the function."""
     place = [part for span in places[:1] for part in (PurePath(span.file).name, span.function)]
     return hashlib.sha256("\0".join((code, *place)).encode("utf-8", "replace")).hexdigest()[:32]
 

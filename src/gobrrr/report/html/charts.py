@@ -25,7 +25,7 @@ TALL, FLAT = 460, 300
 SMALLEST, LARGEST = 5.0, 34.0
 """Radii of points: the area says the share of the step."""
 CLIPPED = 4.0
-"""Times the median at which step times are cut off; those above are drawn at the edge with a mark of their own."""
+"""Multiple of the median at which step times are cut off; longer ones are drawn at the edge, marked as such."""
 
 
 class Part(NamedTuple):

@@ -1,4 +1,4 @@
-"""What the page of a comparison shows: both steps on one scale, what became faster and slower, and every op."""
+"""The page of a comparison: both steps on one scale, what became faster and slower, and every op."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _accounts(rows: Sequence[tuple[str, float, float]], kinds: dict[str, str]) -
 
 
 def _changed(found: Comparison) -> list[dict[str, Any]]:
-    """What B does faster and what it does slower than A, the largest differences first, all on one scale."""
+    """Return what B does faster and slower than A, the largest differences first, all on one scale."""
     least = SMALLEST * max(found.a.step_ns, found.b.step_ns)
     told = [op for op in found.ops if abs(op.delta) > least]
     most = max((abs(op.delta) for op in told), default=1.0)

@@ -33,7 +33,7 @@ def findings(report: Report, view: View) -> list[dict[str, Any]]:
 
 
 def next_command(report: Report) -> str:
-    """What to type to have the remedies tried; empty where it is none."""
+    """Return the command that tries the remedies; empty where there is none."""
     program = tunable(report)
     return f"gobrrr tune {program}" if program else ""
 

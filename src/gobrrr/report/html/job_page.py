@@ -1,4 +1,4 @@
-"""What the page of a job shows: a lane for each rank on one scale, who waits for whom, and every rank's figures."""
+"""The page of a job: a lane for each rank on one scale, which rank waits for which, and every rank's figures."""
 
 from __future__ import annotations
 

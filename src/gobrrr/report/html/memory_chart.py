@@ -1,4 +1,4 @@
-"""What tensors held on the device over one step, as SVG on the timeline's scale."""
+"""Draws the bytes that tensors held on the device over one step, as SVG on the timeline's scale."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gobrrr.report.html.svg import WIDTH, line, number, svg, tag, text, title
 from gobrrr.report.html.timeline_chart import LEFT, RIGHT
 
 TOP, TALL, BOTTOM = 24, 130, 24
-PARTS = 4
+PARTS = 4  # parts between grid lines; proposed: quarters read at a glance; a look at pages with large ranges
 
 
 def memory_chart(points: Sequence[tuple[int, int]], ns: int) -> Markup:

@@ -18,7 +18,7 @@ MOST = 300
 NAME = 32
 """Characters of a name beside its row; the table has all of it."""
 WIDEST = 64.0
-"""Times as fast or as slow at which the axis ends; what lies beyond stands at its edge."""
+"""Largest factor, faster or slower, on the axis; what lies beyond stands at its edge."""
 TICKS = (0.02, 0.05, 0.1, 0.2, 0.33, 0.5, 0.67, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0)
 APART = 60.0
 """Between two ticks, so that their words do not touch."""

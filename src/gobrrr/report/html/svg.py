@@ -9,7 +9,7 @@ from markupsafe import Markup
 from gobrrr.system.escape import plain
 
 WIDTH = 1000
-"""Of every chart's viewBox; the page scales it."""
+"""Width of every chart's viewBox; the page scales it."""
 
 
 def svg(
@@ -36,7 +36,7 @@ def text(x: float, y: float, words: str, anchor: str) -> Markup:
 
 
 def title(words: str) -> Markup:
-    """What hovering says."""
+    """Return the words that show when the pointer is over the element."""
     return Markup("<title>{}</title>").format(plain(words))
 
 

@@ -40,7 +40,7 @@ class Table(NamedTuple):
 
 
 def facts(report: Report) -> list[tuple[str, list[str]]]:
-    """What was measured, how surely, and at what price: (label, lines)."""
+    """Return what was measured, how surely, and what watching cost: (label, lines)."""
     step = report.step
     interval = f" (95 %: {units.interval(step.low_ns, step.high_ns)})" if step.low_ns else ""
     usual = "mean" if step.averaged else "median"

@@ -18,7 +18,7 @@ from gobrrr.system.escape import plain
 LEFT, RIGHT, TOP, BOTTOM = 150, 10, 30, 6
 ROW, BAR, APART = 17, 15, 9
 """Heights of a row and of what is drawn in it, and the room between two lanes."""
-TICKS = 5
+TICKS = 5  # ticks of the time axis, both ends included; proposed: their words stay apart; a narrow screen
 LEAST, HAIRLINE = 0.3, 0.4
 """Width of the narrowest bar, and what is left free between two."""
 CHARACTER = 7.6
@@ -82,7 +82,7 @@ def _drawn(row: _Row, scale: float) -> Iterator[Markup]:
 
 
 def said(piece: Slice) -> str:
-    """What hovering says: 'mm, 1.20 ms, 8x16 16x4, train.py:41 in main', of several the longest."""
+    """Return the words over a slice: 'mm, 1.20 ms, 8x16 16x4, train.py:41 in main', of several the longest."""
     at = f", {short(piece.said.where)}" if piece.said.where and piece.said.name else ""
     if piece.num > 1:
         took = f"{units.duration(piece.busy_ns)} in {units.duration(piece.end - piece.start)}"

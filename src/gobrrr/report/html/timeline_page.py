@@ -44,6 +44,6 @@ def _masked(found: Timeline, mask: Callable[[str], str]) -> Timeline:
 
 
 def _idle(found: Timeline) -> list[tuple[Any, str, str, str]]:
-    """What nothing ran for, by who is blamed, the most first: rows of shares()."""
+    """Return idle time by its cause, the longest first: rows of shares()."""
     return [(charts.swatch(f"slice k-{cause}"), CAUSES[cause], units.duration(ns), units.share(ns / (found.ns or 1)))
             for cause, ns in sorted(found.idle, key=lambda each: -each[1]) if ns and cause in CAUSES]  # fmt: skip

@@ -1,4 +1,4 @@
-"""What a tuning's page shows: the gain step by step, every pair that was measured, what lost and why, and the guard."""
+"""The page of a tuning: the gain step by step, every pair that was measured, what lost and why, and the guard."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def _lost(receipt: Receipt) -> list[tuple[str, str, str]]:
 
 
 def _evidence(receipt: Receipt) -> dict[str, Any]:
-    """What the guard compared, its verdict and its reasons."""
+    """Return what the guard compared, its verdict and its reasons."""
     figures = []
     for name, value in receipt.guard.evidence.items():
         kind, error, _ = name.partition("_error_ratio")

@@ -1,4 +1,4 @@
-"""What takes longer than two seconds says what it does where somebody waits: on a terminal, in whole lines."""
+"""Says on a terminal, in whole lines, what a task that takes longer than two seconds is doing."""
 
 from __future__ import annotations
 

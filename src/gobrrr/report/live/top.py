@@ -57,7 +57,7 @@ def render(
 
 
 def _program(found: Now, first: Process | None, page: Page) -> list[Text]:
-    """What runs, whether it still does, and for how long."""
+    """Return the program, whether it still runs, and for how long."""
     said = _SAID.get(found.state, found.state)
     if first is not None and first.ran_ns is not None and found.state in (now.RUNNING, now.WAITING):
         said += f" for {top_rows.long(first.ran_ns)} (pid {first.pid})"
@@ -71,7 +71,7 @@ def _program(found: Now, first: Process | None, page: Page) -> list[Text]:
 
 
 def _doubts(found: Now, page: Page) -> list[RenderableType]:
-    """Of all processes, each said once."""
+    """Return the doubts of all processes, each said once."""
     said = list(dict.fromkeys(page.clip(text, 2 * page.body) for one in found.processes for text in one.doubts))
     more = [f"{len(said) - 3} more with --json"] if len(said) > 4 else []
     return [page.row("doubts", *(Text(text) for text in [*said[: 3 if more else 4], *more]))] if said else []

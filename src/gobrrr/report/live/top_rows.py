@@ -83,7 +83,7 @@ def spark(values: Sequence[float], ascii_only: bool = False) -> str:
 
 
 def parts(one: Process, page: Page) -> RenderableType:
-    """Of the last watched steps, as bars that sum to them."""
+    """Return the parts of the last watched steps, as bars that sum to the whole."""
     if not one.parts:
         return page.row("parts", Text(UNKNOWN))
     percents = iter(tenths([part.share for part in one.parts if part.share is not None]))
@@ -120,7 +120,7 @@ def _growing(growth: float | None) -> str:
 
 
 def cores(one: Process, page: Page) -> list[RenderableType]:
-    """Who has them, and how long its threads wait for one."""
+    """Return how many cores the program and other processes keep busy, and how long its threads wait for one."""
     if one.state == now.WAITING:
         return []
     if one.busy_cores is None:

@@ -21,15 +21,15 @@ from gobrrr.trial.race.tuning import Listener
 from gobrrr.trial.receipt.receipt import Headspace, Speedup, TrialResult
 from gobrrr.trial.statistics.objective import BETTER, MEMORY, TIME, Objective
 
-BAR = 20
+BAR = 20  # columns of a progress bar; proposed: leaves room for the counts; a look at an 80-column terminal
 NAMED = 2
-"""Remedies of a longer stack that are named in a line."""
+"""Remedies of a longer combination that are named in a line."""
 EVERY_S = 15.0
 """Between two lines on how a race stands, where lines stay."""
 
 
 def listener(stream: TextIO, seconds: float, objective: Objective = TIME) -> PlainLines:
-    """What suits the stream: a live view on a terminal, plain lines elsewhere."""
+    """Return what suits the stream: a live view on a terminal, plain lines elsewhere."""
     return LiveView(stream, seconds, objective=objective) if stream.isatty() else PlainLines(stream, seconds)
 
 
@@ -126,7 +126,7 @@ class PlainLines(Listener):
 
 
 class LiveView(PlainLines):
-    """What was found so far above, what runs now with its arms or blocks below."""
+    """Live view: results so far above, and below them what runs now with its arms or blocks."""
 
     def __init__(
         self, stream: TextIO, seconds: float, clock: Callable[[], float] = time.monotonic, objective: Objective = TIME

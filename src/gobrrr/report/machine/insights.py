@@ -1,4 +1,4 @@
-"""What the ceilings mean side by side: the ratios that decide which remedy pays on this machine, as sentences."""
+"""Ratios of the ceilings that decide which remedy pays on this machine, as sentences."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from gobrrr.machine.model.peaks import peak_of
 from gobrrr.report.machine.insights import insights
 
 DTYPES = ("fp64", "fp32", "fp32_medium", "tf32", "bf16", "fp16", "int8")
-WIDTH = 100
+WIDTH = 100  # columns where there is no terminal, as in the text report (report/text/report.py)
 Row = tuple[str, ...]
 
 
