@@ -32,8 +32,8 @@ def source_facts(dataset: Any) -> dict[str, Any] | None:
 
 
 def _inside(dataset: Any) -> tuple[Any, bool]:
-    """What wrappers hold of a known library, and whether one of them was none of torch's: its `__getitem__` may be one
-    sample's."""
+    """Return the known library's data set inside wrappers, and whether one of these was none of torch's: its
+    `__getitem__` may be one sample's."""
     from torch.utils.data import Subset
 
     wrapped = False

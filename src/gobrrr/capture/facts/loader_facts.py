@@ -1,4 +1,4 @@
-"""What a DataLoader's iterator tells of its loader, looked at once per iterator."""
+"""Facts of a DataLoader, read from its iterator, once per iterator."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ def loader_facts(iterator: Any, frame: Any) -> dict[str, Any]:
 
 
 def _name(function: Any) -> str:
-    """Of a function, or of an object's class: an attribute of that may be anything, and raise anything."""
+    """Return the name of a function, or of an object's class: an attribute of the object may be anything, and raise
+    anything."""
     plain = isinstance(function, FunctionType | BuiltinFunctionType | MethodType | type)
     return str(function.__qualname__) if plain else type(function).__name__
 

@@ -1,4 +1,4 @@
-"""What the program's objects and torch's switches say in the steady state, in the shape of recording.facts."""
+"""Facts from the program's objects and torch's switches in the steady state, in the shape of recording.facts."""
 
 from __future__ import annotations
 
@@ -106,8 +106,8 @@ def _module(number: int, module: Any, counted: set[int]) -> dict[str, Any]:
 
 
 def _as_they_are(params: list[Any]) -> list[list[float]]:
-    """Of some parameters their version, where they lie and, on the host, a number of each: two looks tell whether they
-    move. An average that follows a student may be written through .data, which counts no version."""
+    """Return of some parameters their version, where they lie and, on the host, a number of each: two looks tell
+    whether they move. An average that follows a student may be written through .data, which counts no version."""
     if not params or is_tracing():
         return []
     try:
@@ -214,7 +214,8 @@ def draws(recorder: Recorder) -> int:
 
 
 def lengths(recorder: Recorder) -> list[dict[str, Any]]:
-    """Of each loader, how long the sequences were in the batches that were looked at. Raises what kept it from it."""
+    """Return how long the sequences were in the batches that were looked at, per loader. Raise what prevented
+    looking."""
     if recorder.lengths.error:
         raise RuntimeError(recorder.lengths.error)
     first: dict[tuple[Any, ...], int] = {}

@@ -1,4 +1,4 @@
-"""What CPU time did the processes take that the program started, those of its loaders apart?"""
+"""How much CPU time did the processes take that the program started, those of its loaders apart?"""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from typing import Any
 from gobrrr.system import processes
 
 _END_NS = 100_000_000
-"""What a worker's end takes after it was read, at most: giving back its memory took 20 to 40 ms (measured)."""
+"""Longest time in ns that a worker's end takes after it was read: giving back its memory took 20 to 40 ms
+(measured)."""
 
 
 class Children:

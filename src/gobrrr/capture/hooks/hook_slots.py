@@ -32,4 +32,4 @@ class Seat:
 
 
 def nothing(*_: Any) -> None:
-    """What a rest leaves of a hook that may not leave its seat."""
+    """Do nothing: stands in during a rest for a hook that may not leave its place."""

@@ -31,7 +31,7 @@ from gobrrr.capture.session.recorder import Recorder
 from gobrrr.recording.model import event_kinds as ev
 
 _RECEIVED = "_rcvd_idx"
-"""What an iterator of workers has from its first epoch on: it begins another one, and is not being made."""
+"""Attribute that an iterator of workers has from its first epoch on: it begins another one, and is not being made."""
 _LOADER_PREFIX, _UPDATE_PREFIX = "enumerate(DataLoader)", "Optimizer.step#"
 _TIMED_EVERY = 31  # prime: in step with no loop
 _LONGEST_HOOK, _MAX_TIMINGS = 5_000_000, 8192  # ns
@@ -181,7 +181,7 @@ class Hooks:
     def cost(self) -> dict[str, float]:
         """Hooks called so far, ns that one of them took on average, and look-ups of module calls.
 
-        The slowest fiftieth is left out: on a crowded machine those were interrupted by somebody else's work.
+        The slowest fiftieth is left out: on a busy machine those were interrupted by other processes.
         """
         kept = sorted(self._timings)[: max(1, len(self._timings) * 49 // 50)]
         each = sum(kept) / len(kept) if kept else 0.0

@@ -10,7 +10,8 @@ from gobrrr.capture.hooks import module_parts
 from gobrrr.capture.hooks.transform_guard import is_functional, unseen, variables
 
 _INPUTS = 3
-"""Of the arguments that torch.autograd hands to its engine, which tensors to lead to; none: all leaves."""
+"""Position, among the arguments that torch.autograd hands to its engine, of the tensors to lead to; none: all
+leaves."""
 
 
 class Targets:

@@ -1,4 +1,4 @@
-"""What is inside a module, without calling a method of the program's.
+"""Contents of a module, read without calling a method of the program's.
 
 A program may override named_parameters, __getattr__, __hash__ and the like, and an override may draw random numbers,
 count, or print: so a module's own dictionaries are read.
@@ -40,13 +40,13 @@ def buffers(root: Any) -> Iterator[tuple[str, Any]]:
 
 
 def gradient(tensor: Any) -> Any | None:
-    """What backward has left at a parameter. Of a tensor in a parameter's place that was computed (a clone that is
-    adapted) torch says in a warning that there is none."""
+    """Return the gradient that backward has left at a parameter. For a tensor in a parameter's place that was computed
+    (a clone that is adapted) torch says in a warning that there is none."""
     return tensor.grad if tensor.is_leaf or tensor.retains_grad else None
 
 
 def is_training(module: Any) -> bool:
-    """Its mode."""
+    """Say whether a module is in train() mode."""
     return bool(_own(module).get("training", True))
 
 

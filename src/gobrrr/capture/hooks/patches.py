@@ -1,4 +1,4 @@
-"""What gobrrr has put into torch and Python in this process, and how it comes out again: last change first."""
+"""Changes that gobrrr makes to torch and Python in this process, and how they are undone: last change first."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 
 class Patches(list[Callable[[], object]]):
-    """What undoes each change, in the order in which they were made. A list, for hooks ask at every step whether it is
-    empty."""
+    """Calls that undo each change, in the order in which the changes were made. A list, for hooks ask at every step
+    whether it is empty."""
 
     def replace(self, owner: Any, name: str, value: Any) -> None:
         """Give a class, a module or an object another attribute. What the program puts there later stays, and may

@@ -23,7 +23,7 @@ from gobrrr.system.descriptors import NEW, Held, no_size_signal
 HEADER = struct.Struct("<cI")
 CHECK = struct.Struct("<I")
 ERROR = ".error-"
-"""What stands between a journal's name and the errno that ended it, in the name of an empty file beside it."""
+"""Text between a journal's name and the errno that ended it, in the name of an empty file beside it."""
 MAX_EVENTS_PER_FRAME = 1 << 15
 """A torn frame is lost whole: 1 MiB of events is the most that one crash may cost."""
 

@@ -1,4 +1,4 @@
-"""What the journal says of the process: how it began, and what went wrong while it was watched."""
+"""Records of the process for the journal: how it began, and which errors came up while it was watched."""
 
 from __future__ import annotations
 

@@ -183,7 +183,7 @@ def watch(config: Config) -> "Watcher | None":
 
 
 def _named(name: str) -> "Any":
-    """What a Config calls "module:name"."""
+    """Return the object that a Config calls "module:name"."""
     from importlib import import_module
 
     module, _, attribute = name.partition(":")

@@ -1,11 +1,11 @@
-"""What the launcher tells the watched process, carried in one environment variable that the process takes back out."""
+"""Settings that the launcher gives the watched process, in one environment variable that the process takes back out."""
 
 import os
 
 VARIABLE = "GOBRRR_CAPTURE"
 _BETWEEN = "\x1f"
 SESSION = "gobrrr.capture.session.session:Session"
-"""What watches where nothing else is named."""
+"""Watcher where nothing else is named."""
 
 
 class Config:

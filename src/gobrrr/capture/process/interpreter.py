@@ -1,4 +1,4 @@
-"""What a command line asks of Python: whether it will look at PYTHONPATH and run our sitecustomize at all."""
+"""Reading a command line's options for Python: will it look at PYTHONPATH and run our sitecustomize at all?"""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _KEEP_OUT = "IES"
 """Isolated, without environment, without site: our sitecustomize is not found or not run."""
 _TAKE_A_VALUE = "WX"
 _LAST = "cm"
-"""What follows these is the program."""
+"""Options that begin the program."""
 
 
 def kept_out_by(command: Sequence[str]) -> str:

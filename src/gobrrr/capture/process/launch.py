@@ -17,7 +17,7 @@ from gobrrr.capture.process.interpreter import kept_out_by
 from gobrrr.capture.process.relay import Relay
 from gobrrr.errors import GobrrrError
 
-_INJECT = Path(__file__).parent / "inject"
+_INJECT = Path(__file__).parent / "inject"  # folder with our sitecustomize, put on PYTHONPATH
 
 
 def command_line(words: Sequence[str], *, module: bool, command: bool) -> list[str]:

@@ -1,4 +1,4 @@
-"""What watches a process: `gobrrr run`'s session, and an arm's side of a trial, timed or observed."""
+"""Watchers of a process: `gobrrr run`'s session, and an arm's side of a trial, timed or observed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from gobrrr.capture.process.config import Config
 
 
 class Watcher(Protocol):
-    """What the start-up code, `gobrrr.watch()` and `gobrrr.steps()` ask of it. One per process at a time."""
+    """Interface to the start-up code, `gobrrr.watch()` and `gobrrr.steps()`. One per process at a time."""
 
     config: Config
     ended: bool

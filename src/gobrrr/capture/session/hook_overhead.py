@@ -1,4 +1,4 @@
-"""What the hooks of the plain phase cost, measured in the watched process before its first step."""
+"""Cost of the plain phase's hooks, measured in the watched process before its first step."""
 
 from __future__ import annotations
 

@@ -9,8 +9,8 @@ from math import inf
 from gobrrr.recording.model.warmup import median
 
 BAR, BEAT = 0.01, 6_000
-"""Of the program's time, what watching costs at most of steps of 1 ms and more; ns of it that a step costs in a rest
-(counter, collector and iterators noted, all cold: benchmarks/overhead.py)."""
+"""Share of the program's time that watching costs at most where steps take 1 ms and more; ns that a step costs in a
+rest (counter, collector and iterators noted, all cold: benchmarks/overhead.py)."""
 LEAST_SHARE, MOST_SHARE = 0.002, 0.006
 """Bounds of what is left for stretches: the counter alone is more than 1 % of the shortest steps (3 % are promised)."""
 STRETCH = 32
@@ -27,7 +27,7 @@ LONGEST_REST = 2_000_000_000
 KNOWN, KEPT = 3, 15
 """Costs of stretches from which the next one's is expected, and those of late that are."""
 LEAST = 20_000.0
-"""ns per step that hooks take at least, their code hot: readings on a crowded machine may say less than nothing."""
+"""ns per step that hooks take at least, their code hot: readings on a busy machine may say less than nothing."""
 MIN_REST, FIRST_REST = 8, 2
 """Steps of the shortest rest; times the stretch that a rest is long while costs are unknown."""
 RESERVE = 4
@@ -35,14 +35,14 @@ RESERVE = 4
 
 
 def share(step_ns: float) -> float:
-    """Of the time of steps so long, the part that stretches may take."""
+    """Return the share of the time that stretches may take where steps are so long."""
     return min(MOST_SHARE, max(LEAST_SHARE, BAR - BEAT / max(step_ns, 1.0)))
 
 
 class Pacing:
     """The stretches and rests of one loop: a stretch is watched, what it cost is learned from the rest behind it.
 
-    Time is counted in usual steps: neither strangers on the same cores nor a checkpoint earn the hooks anything.
+    Time is counted in usual steps: neither other processes on the same cores nor a checkpoint earn the hooks time.
     """
 
     def __init__(self) -> None:

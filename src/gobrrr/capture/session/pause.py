@@ -20,11 +20,11 @@ SETTLED = 3
 
 
 class Rests:
-    """Of one loop at a time, of optimizer updates or explicit steps. `rested` is told which steps a rest had.
+    """Rests of one loop at a time, of optimizer updates or explicit steps. `rested` is told which steps a rest had.
 
     What a rest does not know ends it: an optimizer that had no part in the steps before it, an explicit step; where the
     next stretch is earned also a loader's new iterator, or a step that takes many times its usual time. What watching
-    costs is read off this thread's CPU time, which no stranger's work on the same cores makes longer.
+    costs is read off this thread's CPU time, which other processes on the same cores do not make longer.
     """
 
     def __init__(self, hooks: Hooks, recorder: Recorder, rested: Callable[[Key, Sequence[int], int], None]) -> None:
@@ -104,7 +104,7 @@ class Rests:
         left = self._planned - len(pulse.times)
         if left <= 0 or (gap and len(pulse.times) >= self._earliest):
             self.end()
-        elif pulse.left:  # a gap that came before the next stretch was earned: on a crowded machine they are many
+        elif pulse.left:  # a gap that came before the next stretch was earned: on a busy machine they are many
             return
         elif ev.RESTING not in self._read:
             self._reading(ev.RESTING)
@@ -153,5 +153,5 @@ class Rests:
 
 
 def _mark() -> object:
-    """Who comes where the program marks its steps itself."""
+    """Stand for the caller where the program marks its steps itself."""
     return _mark

@@ -29,9 +29,9 @@ from gobrrr.capture.steps.random_numbers import Draws
 from gobrrr.recording.model import event_kinds as ev
 from gobrrr.system import processes
 
-FLUSH_NS = 50_000_000
-FLUSH_EVENTS = 4 * 4096
-VITALS_NS = 100_000_000
+FLUSH_NS = 50_000_000  # ns between writes; proposed: a kill loses little; their cost would settle it
+FLUSH_EVENTS = 4 * 4096  # buffered values, 4 per event; proposed: bounds memory; write cost would settle it
+VITALS_NS = 100_000_000  # ns between readings; proposed: seldom enough to be cheap; their cost would settle it
 MAX_WHOLES = 64
 """Modules that are looked into: a program that makes a new one for every step is not to pay for it."""
 
@@ -40,7 +40,7 @@ PATIENCE_THREADS = 64
 
 
 def _nobody() -> None:
-    """What a reference to an object gives that has gone, or that cannot be held weakly."""
+    """Return None, as a reference does whose object has gone or cannot be held weakly."""
 
 
 class Registry:

@@ -47,7 +47,7 @@ from gobrrr.recording.model import event_kinds as ev
 from gobrrr.recording.model.warmup import median, settling, warmup
 
 ORDER = (ProfileWindow, CountWindow, SampleWindow)  # the short ones first: a program may end
-MAX_LOOPS = 3
+MAX_LOOPS = 3  # loops looked at closely; proposed: each costs windows; recordings with more loops would settle it
 # How long the plain hooks stay once the windows are done: epochs' ends, evaluation and growth are seen, then nothing.
 TAIL_NS, TAIL_STEPS = 600 * window_plan.SECOND, 20_000
 TRAINING_NS = 2 * window_plan.SECOND
@@ -88,7 +88,7 @@ class Session:
         self.hooks.install()
 
     def prepare(self) -> None:
-        """What must stand before the hooks do: nothing here."""
+        """Prepare what the hooks need: nothing here."""
 
     def _fetches(self) -> None:
         """A loader's fetcher is asked for a batch, here or in a worker."""

@@ -6,19 +6,19 @@ from math import ceil
 
 from gobrrr.recording.model.warmup import median, warmup
 
-SECOND = 1_000_000_000
+SECOND = 1_000_000_000  # ns
 MIN_STEPS, MIN_TIME = 6, SECOND // 2
-MANY_STEPS = 200
+MANY_STEPS = 200  # steps, enough however short; proposed: bounds the wait; fast loops' spread would settle it
 ENOUGH, FEWEST_STEPS = SECOND, 3
 """Long steps: so many ns of them are enough, or so many steps."""
 PATIENCE_STEPS, PATIENCE_TIME = 24, 3 * SECOND
-"""A program of eighty steps on a crowded machine is over before two halves agree: unsteady steps are told as such."""
-STEADY_BAND = 0.15
+"""A program of eighty steps on a busy machine is over before two halves agree: unsteady steps are told as such."""
+STEADY_BAND = 0.15  # share by which halves may differ; proposed: above usual noise; repeated recordings would settle it
 # After a step this much longer than the usual one (a compilation, a checkpoint) the next ones may be of another kind.
 OUTLIER = 5
 LONG = 10 * SECOND
-"""Of steps this long two are waited for, and one is looked at in each way: they vary little beside their length, and a
-person waits for minutes."""
+"""ns of a step from which on two steps are waited for, and one is looked at in each way: such steps vary little beside
+their length, and a person waits for minutes."""
 
 
 def is_steady(walls: list[int], min_time: int = MIN_TIME) -> bool:
@@ -58,7 +58,8 @@ def sample_steps(step_ns: float, budget_ns: float, wanted_ns: float = 1.5 * SECO
 
 
 def count_steps(step_ns: float) -> int:
-    """Of the counting window three: what is done in every second step only is seen. Of long steps it may not be."""
+    """Return the counting window's number of steps, three: work of every second step only is seen. In long steps it may
+    not be."""
     return _least(step_ns, 3)
 
 

@@ -31,7 +31,8 @@ _CHEAP = _SCALING | {
     "ascontiguousarray", "contiguous", "copy", "clone", "permute", "transpose", "moveaxis", "view", "reshape",
     "unsqueeze", "squeeze", "expand_dims", "numpy", "open", "convert", "resize", "thumbnail", "crop", "half", "item",
 }  # fmt: skip
-"""What may stand beside it: as cheap as the conversion or part of it, or of Pillow, which has frames of its own."""
+"""Calls that may stand beside it: as cheap as the conversion or part of it, or of Pillow, which has frames of its
+own."""
 
 
 def found(files: list[str], loaders: Iterable[dict[str, Any]]) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from gobrrr.capture.source.statements import _name
 Links = tuple[int, ...]
 """Lines of the resizes that a value has gone through, the first one first."""
 RESIZES = frozenset({"resize", "thumbnail", "interpolate"})
-LONGEST = 8
+LONGEST = 8  # resizes kept of a chain; proposed: longer ones are loops; chains in real programs would settle it
 _ALIASES = frozenset({"cv2", "F", "TF", "functional", "nn", "torch", "transforms", "tf"})
 
 
@@ -29,7 +29,7 @@ def chains(tree: ast.Module | None) -> list[Links]:
 
 
 class Flow:
-    """What names hold, statement by statement."""
+    """Chains that names hold, statement by statement."""
 
     def __init__(self) -> None:
         self.returned: dict[str, Links] = {}
@@ -44,7 +44,7 @@ class Flow:
             self.returned[function.name] = returned
 
     def _body(self, body: Sequence[ast.stmt]) -> Links:
-        """What it returns, at most."""
+        """Return the longest chain that a body returns."""
         return _longest([self._statement(statement) for statement in body])
 
     def _statement(self, statement: ast.stmt) -> Links:
@@ -105,7 +105,8 @@ class Flow:
 
 
 def _subjects(call: ast.Call) -> Iterable[ast.expr]:
-    """What it is called on and what it is given; of a module's function what it is given, of a resize the picture."""
+    """Return the object a call is made on and its arguments; of a module's function the arguments, of a resize the
+    picture."""
     method = isinstance(call.func, ast.Attribute) and _name(call.func.value) not in _ALIASES
     receiver = [call.func.value] if isinstance(call.func, ast.Attribute) and method else []
     arguments = [*call.args, *(each.value for each in call.keywords)]

@@ -10,7 +10,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-MAX_SOURCE = 4 << 20
+MAX_SOURCE = 4 << 20  # bytes of a file that is parsed; proposed: bounds the pause; parse time per MB would settle it
 _ADDERS = frozenset(
     ("append", "add", "extend", "appendleft", "extendleft", "setdefault", "update", "insert", "__setitem__")
 )

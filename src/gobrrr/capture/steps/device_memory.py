@@ -16,8 +16,8 @@ def cuda_in_use() -> Any:
 
 
 def name() -> str | None:
-    """Of the device that the program works on; None before it has begun to use one: to ask would begin it, and a child
-    that is forked later could not."""
+    """Return the name of the device that the program works on; None before it has begun to use one: to ask would begin
+    it, and a child that is forked later could not."""
     cuda = cuda_in_use()
     return str(cuda.get_device_name()) if cuda is not None else None
 

@@ -9,7 +9,7 @@ from functools import partial
 from itertools import repeat
 from time import perf_counter_ns
 
-_KEPT = 4 * 1024
+_KEPT = 4 * 1024  # moments kept; proposed: enough between two readings; collections lost in recordings would settle it
 MIN_COLLECTION = 20_000
 """ns: a young generation's collection is not worth an event."""
 Moment = tuple[int, bool, tuple[int, int, int], tuple[int, int, int]]

@@ -82,8 +82,8 @@ class Turns:
         self.counts.clear()
 
     def rarest(self, slack: int, wholes: Mapping[int, Collection[int]] = MappingProxyType({})) -> list[int]:
-        """Those that came least often, in the order in which they were first seen; `slack` turns more are equal.
-        `wholes`: those of which one is a part; where such a one takes part too, its part does not count."""
+        """Return the ones that came least often, in the order in which they were first seen; `slack` turns more are
+        equal. `wholes`: those of which one is a part; where such a one takes part too, its part does not count."""
         if len(self.counts) == 1:
             return list(self.counts)
         taking_part = {
@@ -322,15 +322,16 @@ class Loops:
         return self._updates.rarest(int(self._updates.full))[-1]
 
     def _main_module(self) -> int:
-        """Of several modules called in turn, the one called least often, the first seen of equals; none that is a part.
+        """Return the module called least often of several called in turn, the first seen of equals; none that is a
+        part.
 
         A step begins with its call, when it is one call ahead of the others.
         """
         return self._forwards.rarest(1, self._wholes)[0]
 
     def _leads(self, loader: int) -> bool:
-        """Of loaders that are read in turn one leads. Every epoch has an iterator, and so a number, of its own: one
-        that gives two batches while the leader gives none has taken its place."""
+        """Say whether this loader leads those that are read in turn. Every epoch has an iterator, and so a number, of
+        its own: one that gives two batches while the leader gives none has taken its place."""
         if loader == self._leader or self._leader < 0 or loader in self._others:
             self._leader = loader
             self._others.clear()

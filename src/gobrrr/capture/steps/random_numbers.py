@@ -21,7 +21,7 @@ class Draws:
 
     def __init__(self) -> None:
         self.looks: dict[Key, list[int]] = {}
-        """Of each loader: batches that were looked at, and for how many of them something was drawn."""
+        """Per loader: batches that were looked at, and for how many of them something was drawn."""
         self.error = ""
         self._due = self._spent = self._thread = 0
         self._before: Any = None

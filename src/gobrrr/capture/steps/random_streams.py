@@ -15,7 +15,8 @@ NAMES = ("torch", "NumPy", "random")
 
 
 def states() -> tuple[Any, ...]:
-    """Of each in the order of NAMES, to be compared; some 20 us. NumPy's is null where nobody has imported it."""
+    """Return the state of each stream in the order of NAMES, to be compared; some 20 us. NumPy's is null where nobody
+    has imported it."""
     import torch
 
     with unseen():
@@ -27,7 +28,7 @@ def states() -> tuple[Any, ...]:
 
 @contextlib.contextmanager
 def put_back() -> Iterator[None]:
-    """What is drawn inside is drawn by nobody."""
+    """Undo all draws made inside: the states before are put back."""
     import torch
 
     with unseen():

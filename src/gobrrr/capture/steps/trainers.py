@@ -23,7 +23,8 @@ MAKERS = {
     "accelerate": ("Accelerator",),
     "fastai": ("Learner", "tabular_learner", "vision_learner", "text_classifier_learner", "language_model_learner"),
 }
-"""What a user calls to give it its arguments. Those of transformers have many subclasses: the object's own says."""
+"""Names that a user calls to give it its arguments. Trainers of transformers have many subclasses: the object's own
+says."""
 
 
 def facts(frame: FrameType | None, files: list[str]) -> dict[str, Any]:

@@ -16,11 +16,11 @@ from gobrrr.capture.source.statements import growth_line
 from gobrrr.capture.source.user_files import UserFiles
 from gobrrr.capture.source.user_lines import user_line
 
-MAX_SAMPLED = 4096
-MAX_TENSORS = 256
-MIN_PADDED_LENGTH = 8
+MAX_SAMPLED = 4096  # values read of a tensor for denormals; proposed: a sample is cheap; shares missed would settle it
+MAX_TENSORS = 256  # tensors looked at for denormals; proposed: bounds the cost; measured cost per look would settle it
+MIN_PADDED_LENGTH = 8  # tokens; proposed: shorter rows pad little; padded programs with shorter rows would settle it
 MAX_IDS, MAX_ROWS, MAX_TEXTS = 1 << 20, 64, 256
-"""Of an input that is held against earlier ones: elements and rows at most; and rows that are remembered."""
+"""Elements and rows, at most, of an input that is held against earlier ones; and rows that are remembered."""
 
 
 class Counted:
@@ -186,7 +186,8 @@ def tensors_in(value: Any, depth: int = 0) -> Iterator[Any]:
 
 
 def _items(value: Any, kind: type) -> Iterator[Any]:
-    """What a container holds, by the methods of list, tuple or dict themselves: a subclass's own may do anything."""
+    """Return an iterator of a container's items, by the methods of list, tuple or dict themselves: a subclass's own may
+    do anything."""
     if issubclass(kind, dict):
         return iter(dict.values(value))
     return list.__iter__(value) if issubclass(kind, list) else tuple.__iter__(value)
@@ -203,8 +204,8 @@ def describe(tensor: Any) -> dict[str, Any]:
 
 
 def _padding(tensor: Any) -> dict[str, Any]:
-    """Of a [batch, length] integer tensor the share that is a trailing run of the value that most rows end with, that
-    value, and the length of the longest row without it: what the batch must be padded to.
+    """Return the share of a [batch, length] integer tensor that is a trailing run of the value that most rows end with,
+    that value, and the length of the longest row without it: what the batch must be padded to.
 
     A run counts from two equal values on; null where it is not such a tensor, or fewer than half of the rows end in a
     run of one and the same value, or every value is 0 or 1 (a mask).

@@ -95,7 +95,7 @@ class CountWindow(Window):
         return {"gc_library": library}
 
     def _kept(self) -> dict[str, Any]:
-        """What was kept for backward; nothing at all where it was not counted whole."""
+        """Return the bytes kept for backward; nothing at all where they were not counted whole."""
         assert self._saved is not None
         table = self._saved.table()
         if reason := self._unshown():
@@ -120,6 +120,6 @@ class CountWindow(Window):
             self._lines.stop(sys._getframe())
 
     def error(self) -> str:
-        """Of the line log, or of what looked at inputs."""
+        """Return the error of the line log, or of what looked at inputs."""
         found = [instrument.error for instrument in (self._lines, self._counted) if instrument is not None]
         return next((error for error in found if error), "")

@@ -47,7 +47,7 @@ def without_chatter() -> Iterator[None]:
 
 
 def let_through() -> None:
-    """What was written since the last look. Of children that outlive the program the last words are lost."""
+    """Write out what was written since the last look. The last words of children that outlive the program are lost."""
     heirs = _heirs()
     for held in list(_inherited):
         with contextlib.suppress(OSError):

@@ -16,7 +16,7 @@ from gobrrr.capture.process.unlisted_thread import Unlisted
 if TYPE_CHECKING:
     from gobrrr.capture.windows.window import Window
 
-LOOK = 0.1
+LOOK = 0.1  # s between looks; proposed: short beside late_ns; measured cost of looking would settle it
 _HERE = str(Path(__file__).parents[1])
 
 

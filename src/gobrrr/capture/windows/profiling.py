@@ -77,5 +77,5 @@ class ProfileWindow(Window):
                 self._profiled.abandon()
 
     def error(self) -> str:
-        """Of the line log."""
+        """Return the error of the line log."""
         return self._lines.error if self._lines is not None else ""

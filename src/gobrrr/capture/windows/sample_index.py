@@ -8,7 +8,7 @@ from typing import Any
 
 UNKNOWN = -1
 NAME = "idx"
-"""Of torch's loop over the indices of a batch."""
+"""Variable of torch's loop over the indices of a batch."""
 
 
 class Fetching:
@@ -21,8 +21,8 @@ class Fetching:
         self.codes = frozenset(_loops(_MapDatasetFetcher.fetch.__code__))
 
     def index(self, found: Iterable[Any]) -> int:
-        """Of what stands under NAME in frames of `codes`, innermost first: of a loader that another one's samples are
-        made with, the inner one's."""
+        """Return the index under NAME in frames of `codes`, innermost first: for a loader that another one's samples
+        are made with, the inner one's."""
         return next((index for each in found if (index := _whole(each)) != UNKNOWN), UNKNOWN)
 
 

@@ -12,8 +12,8 @@ from gobrrr.capture.windows.window import Window, worst
 from gobrrr.recording.model import event_kinds as ev
 
 LONGEST = 2
-"""Times the wanted length after which the window closes, whatever its number of steps: steps that turn ten times as
-long must not all end up in it."""
+"""Multiple of the wanted length after which the window closes, whatever its number of steps: steps that turn ten times
+as long must not all end up in it."""
 
 
 class SampleWindow(Window):

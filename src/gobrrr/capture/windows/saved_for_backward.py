@@ -1,4 +1,4 @@
-"""What is kept for backward, read from the graphs themselves.
+"""Tensors kept for backward, read from the graphs themselves.
 
 Hooks on saved tensors would count it too, but while they stand autograd checks no version, and torch.func refuses to
 work. Nodes show what they keep: reading it runs no code of the program, checks nothing and writes nothing. Where a node
@@ -23,7 +23,7 @@ from gobrrr.recording.model import event_kinds
 
 ACCUMULATE = "torch::autograd::AccumulateGrad"
 MAX_NODES = 200_000
-"""Of one graph that is walked; looking at one takes some microseconds."""
+"""Most nodes of one graph that are walked; looking at one takes some microseconds."""
 _NO_NUMBER = 1 << 63
 """AccumulateGrad has the largest number there is, and belongs to no moment."""
 _BACKWARD = re.compile(r"Backward\d*$")
@@ -34,7 +34,7 @@ Saver = tuple[str, str, str, str, int]
 
 
 class NotShown(Exception):
-    """What a graph keeps cannot be read without changing the program, or not at all."""
+    """Raised where the contents of a graph cannot be read without changing the program, or not at all."""
 
 
 class Saved:
@@ -174,7 +174,7 @@ def kept_by(node: Any) -> Iterator[Any]:
 
 
 def _tensor(saved: Any) -> Any:
-    """What is in torch's box for one saved tensor; None where it is empty by now."""
+    """Return the content of torch's box for one saved tensor; None where it is empty by now."""
     import torch
 
     if not hasattr(saved, "unpack_hook"):

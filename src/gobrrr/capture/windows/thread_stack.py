@@ -26,8 +26,9 @@ Place = tuple[CodeType, int | None]
 
 
 def look(thread: int, most: int, codes: Set[CodeType], name: str) -> tuple[list[Place], list[Any]]:
-    """What a thread runs, innermost first, `most` frames at most, with the line that each was at; nothing where it has
-    ended. Beside it the local variable of a name in those frames that run one of `codes`, None where it has none."""
+    """Return the code that a thread runs, innermost first, `most` frames at most, with the line that each was at;
+    nothing where it has ended. Beside it the local variable of a name in those frames that run one of `codes`, None
+    where it has none."""
     enabled: list[bool] = []
     frames: list[FrameType] = []
     places: list[Place] = []

@@ -31,7 +31,7 @@ class ThreadCalls:
         self._io = _opened(f"/proc/self/task/{thread}/io")
 
     def kind(self) -> int:
-        """What it does now: RUNS (or wants a core), WRITES, WAITS (any other call, locks too) or UNKNOWN."""
+        """Return the thread's state: RUNS (or wants a core), WRITES, WAITS (any other call, locks too) or UNKNOWN."""
         word = _read(self._call).split(b" ", 1)[0].strip()
         if not word:
             return UNKNOWN

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from gobrrr.capture.windows.counted import Counted
 
 
-LATE_STEPS = 20
+LATE_STEPS = 20  # usual steps; proposed: a pause is not an end; the longest steps within loops would settle it
 
 
 class Window:
@@ -54,7 +54,7 @@ class Window:
         raise NotImplementedError
 
     def error(self) -> str:
-        """What went wrong in an instrument, which then saw less than it should have."""
+        """Return the error of an instrument, which then saw less than it should have."""
         return ""
 
     def owns(self, profile: Any) -> bool:

@@ -22,7 +22,7 @@ from gobrrr.capture.windows.private_memory import Readings
 from gobrrr.capture.windows.sampler import Sampler, cpu_clock
 from gobrrr.system.descriptors import NEW
 
-_LOOK = 0.05
+_LOOK = 0.05  # s between looks at the switch; proposed: short beside a window; measured cost would settle it
 _OFF, _ON, _OVER = 0.0, 1.0, -1.0
 _FEEDER, _SERVER = "QueueFeederThread", "(_serve)"
 """Names of threads: multiprocessing.queues, and multiprocessing.resource_sharer's since Python 3.10."""
