@@ -51,7 +51,7 @@ def _inside(dataset: Any) -> tuple[Any, bool]:
 
 
 def _kind(dataset: Any) -> str:
-    """By the class, not by `isinstance`, which asks the object."""
+    """Return the known kind of a data set, by its class, not by `isinstance`, which asks the object."""
     for owner in type(dataset).__mro__:
         if found := KINDS.get((owner.__module__, owner.__name__)):
             return found
@@ -73,7 +73,8 @@ def _of_stream(dataset: Any) -> dict[str, Any]:
 
 
 def _counted(dataset: Any) -> int | None:
-    """By the library's own property, never one of a class that the program derives; none where calls are counted."""
+    """Return the number of shards by the library's own property, never one of a class that the program derives; none
+    where calls are counted."""
     if is_traced():
         return None
     for owner in type(dataset).__mro__:
@@ -101,7 +102,8 @@ def _is_numbers(column: Any) -> bool:
 
 
 def _of_pipeline(dataset: Any) -> dict[str, Any]:
-    """Its first stage lists the shards; a splitter among the next gives each worker its own of them."""
+    """Return the facts of a pipeline: its first stage lists the shards; a splitter among the next gives each worker its
+    own of them."""
     stages = _variables(dataset).get("pipeline") or [None]
     urls = stages[0] if type(stages[0]) is list else _variables(stages[0]).get("urls")
     functions = [each if type(each) is FunctionType else _variables(each).get("f") for each in stages]
@@ -132,7 +134,7 @@ def _of_samples(dataset: Any) -> dict[str, Any]:
 
 
 def _whole(number: Any) -> int | None:
-    """As a recording takes it."""
+    """Return a number as a recording takes it."""
     return number if type(number) is int and 0 <= number <= 1 << 40 else None
 
 

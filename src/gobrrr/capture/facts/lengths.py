@@ -37,10 +37,11 @@ class Table:
 
     def __init__(self) -> None:
         self.unnamed: int | None = None
-        """Which of a batch's tables is its mask, where no name says so."""
+        """Position, among a batch's tables, of its mask, where no name says so."""
         self.forget()
         self.ids: tuple[int, float] | None = None
-        """Which of a batch's tensors of ids shows the lengths, and by which value it is padded."""
+        """Position, among a batch's tensors of ids, of the one that shows the lengths, and the value by which it is
+        padded."""
         self.masked = self.several = False
         """Whether batches said what a token is; and whether their samples have several sequences, each padded apart."""
         self.turned: bool | None = None
@@ -54,7 +55,7 @@ class Table:
         self.narrowest: int | None = None
 
     def add(self, lengths: list[int], width: int) -> None:
-        """One more batch, of rows of so many tokens padded to `width`; rows without any are computed on as well."""
+        """Add a batch of rows of so many tokens padded to `width`; rows without any are computed on as well."""
         self.lengths.update(length for length in lengths if length)
         self.batches += 1
         self.rows += len(lengths)
@@ -64,7 +65,7 @@ class Table:
         self.narrowest = width if self.narrowest is None else min(self.narrowest, width)
 
     def facts(self) -> dict[str, Any]:
-        """In the shape of recording.facts.LengthFacts."""
+        """Return the table in the shape of recording.facts.LengthFacts."""
         return {
             "lengths": sorted(self.lengths.items()),
             "batches": self.batches,

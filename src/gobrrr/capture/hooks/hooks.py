@@ -171,7 +171,7 @@ class Hooks:
         return called_from_compiled(hook) if updating else hook
 
     def _timed(self, body: Callable[..., object], args: tuple[Any, ...]) -> None:
-        """One hook in so many is timed: what watching costs is measured in the run itself."""
+        """Time one hook in so many: the cost of watching is measured in the run itself."""
         began = perf_counter_ns()
         body(*args)
         ns = perf_counter_ns() - began

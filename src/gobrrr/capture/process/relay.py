@@ -76,7 +76,7 @@ class Relay:
         return True
 
     def _stop_too(self) -> None:
-        """For whoever runs jobs, a shell say, the program is us. Goes on after SIGCONT."""
+        """Stop with the program: for whoever runs jobs, a shell say, the program is us. Goes on after SIGCONT."""
         number, self._stop = self._stop, 0
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)

@@ -31,7 +31,8 @@ def check(script: Path) -> None:
 
 
 def _check_file(script: Path) -> None:
-    """As Python looks at it: an archive by its end, bytecode by its name or its first two bytes, else source."""
+    """Check a script as Python looks at it: an archive by its end, bytecode by its name or its first two bytes, else
+    source."""
     source = script.read_bytes()
     if script.suffix == ".pyc" or source[:2] == importlib.util.MAGIC_NUMBER[:2] or zipfile.is_zipfile(script):
         return

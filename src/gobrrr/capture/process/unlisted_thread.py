@@ -40,7 +40,7 @@ class Unlisted:
         return self._runs.locked() and self._pid == os.getpid()
 
     def over(self, seconds: float) -> bool:
-        """For the body: so long nothing, then whether it is to end; at once where it is."""
+        """Wait so long, then say whether the body is to end; at once where it is. Called by the body."""
         return self._stop.wait(seconds)
 
     def stop(self) -> None:

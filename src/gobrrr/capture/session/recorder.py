@@ -131,7 +131,7 @@ class Recorder:
         self.anchor = -1
         """The optimizer whose update ended a step last; its loop bears the number of the first one there."""
         self.forward_spans: dict[int, dict[str, Any] | None] = {}
-        """By the number of its module, the user's line that makes the forwards of a loop without an update."""
+        """User's line that makes the forwards of a loop without an update, by the number of its module."""
         self.collections = Collections()
         self._open_journal = open_journal
         self._journal: JournalWriter | None = None
@@ -184,7 +184,7 @@ class Recorder:
         )
 
     def _sizes(self, number: int) -> int:
-        """Which of the sets of parameters' shapes met so far this optimizer updates."""
+        """Return the number of this optimizer's set of parameter shapes, among those met so far."""
         known = self._sizes_of.get(number)
         if known is None:
             shapes: tuple[tuple[int, ...], ...] = ()
@@ -231,8 +231,8 @@ class Recorder:
         return number
 
     def _met_first(self, module: Any, before: int | None) -> int:
-        """One that is made for every call (`nn.Softmax(dim=1)(x)`) is the one of its type `before` it again, which was
-        called once and has gone."""
+        """Return a module's number. One that is made for every call (`nn.Softmax(dim=1)(x)`) gets that of the one of
+        its type `before` it, which was called once and has gone."""
         if before is not None and self.modules.refs[before]() is None:
             self._parts.get(before, set()).clear()
             return self.modules.succeeds(module, before)

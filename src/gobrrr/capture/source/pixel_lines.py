@@ -36,8 +36,8 @@ own."""
 
 
 def found(files: list[str], loaders: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """In the shape of recording.facts.PictureFacts, of these files and of all of the user's that are imported from the
-    folders of the loaders' datasets: what workers alone run, the main process has not met. Empty without a loader."""
+    """Return recording.facts.PictureFacts of these files and of all of the user's that are imported from the folders of
+    the loaders' datasets: code that workers alone run is unknown to the main process. Empty without a loader."""
     spans = [loader.get("dataset_span") for loader in loaders]
     if not spans:
         return {}

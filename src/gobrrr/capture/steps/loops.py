@@ -122,7 +122,7 @@ class Round:
         return self._at == 0 or not self._fixed
 
     def _unexpected(self, graph: int) -> None:
-        """One that did not follow the last one before: a new one, or out of order."""
+        """Note a graph that did not follow the last one before: a new one, or out of order."""
         if self._at != len(self._order) or graph in self._order or self._at == LONGEST:
             self._fixed = False
         elif self._whole:  # behind whole rounds: another set of graphs, captured anew say

@@ -167,7 +167,7 @@ class _Given:
 
 
 def version(tensor: Any) -> int:
-    """How often it was written in place; inference tensors do not count that."""
+    """Return how often a tensor was written in place; inference tensors do not count that."""
     return 0 if tensor.is_inference() else int(tensor._version)
 
 

@@ -154,8 +154,8 @@ def _nodes(roots: Iterable[Any]) -> list[Any]:
 
 
 def _unmoved(tensors: Iterable[Any]) -> list[Any]:
-    """Without views of what was written in place: asked for their node, torch makes them a new one, and a node's number
-    decides the order of a backward."""
+    """Return the tensors without views of data written in place: asked for their node, torch makes them a new one, and
+    a node's number decides the order of a backward."""
     return [tensor for tensor in tensors if not (tensor._is_view() and version(tensor))]
 
 
