@@ -21,7 +21,7 @@ LOWERED = PRODUCTS | CONVOLUTIONS | ATTENTION  # ops that autocast runs in the l
 WIDE = frozenset({"aten::_log_softmax", "aten::_log_softmax_backward_data"})
 """Losses stay in float32: what comes in the lower format is cast."""
 WEIGHTS = {"aten::addmm": 2, "aten::mm": 1, "aten::mkldnn_convolution": 1, "aten::cudnn_convolution": 1}
-"""Which input is a parameter: cast once per forward, however the other one comes."""
+"""Position of the input that is a parameter: cast once per forward, however the other one comes."""
 TENSORS = {"aten::mm": 2, "aten::mv": 2, "aten::bmm": 2, "aten::addmm": 3, "aten::baddbmm": 3}
 """Number of tensors that each takes; one more is the output (out=), and autocast leaves such calls as they are."""
 WIDE_INPUTS = {
@@ -69,7 +69,7 @@ def _by_torch(norm: OpGroup) -> OpGroup:
 
 
 def _lowered(op: OpGroup, low: str) -> list[str]:
-    """Its dtypes in the lower format; weights and statistics of a norm stay in float32."""
+    """Return an op's dtypes in the lower format; weights and statistics of a norm stay in float32."""
     wide = set(WIDE_INPUTS.get(op.name, ()))
     if op.name in NORMS:
         vectors = {i for i, shape in enumerate(op.shapes) if len(shape) == 1}

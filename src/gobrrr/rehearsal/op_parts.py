@@ -41,7 +41,7 @@ def part(op: OpGroup, **changes: Any) -> Part:
 
 
 def with_dtype(op: OpGroup, source: str, target: str) -> list[str]:
-    """Its dtypes with tensors of `source` in `target`; 0-d ones are numbers in disguise."""
+    """Return an op's dtypes with tensors of `source` in `target`; 0-d ones are numbers in disguise."""
     return [target if shape and dtype == source else dtype for shape, dtype in zip(op.shapes, op.dtypes, strict=True)]
 
 
@@ -122,7 +122,7 @@ def _kind(part: Part) -> bytes:
 
 
 def _laid_out(side: Side) -> Side:
-    """How many dimensions each tensor has, and which of them is dense: numbers in the places of lists."""
+    """Return how many dimensions each tensor has, and which of them is dense: numbers in the places of lists."""
     dense = [[n == 1 for n in strides] for strides in side.get("strides", ())]
     ranks = list(map(len, side.get("shapes", ())))
     return {"shapes": ranks, "strides": dense, "elements": 0, "dims": len(side.get("dims", ()))}
