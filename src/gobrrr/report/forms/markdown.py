@@ -15,7 +15,7 @@ from gobrrr.rules.verdict.report import Device, Report
 from gobrrr.rules.verdict.sentence import is_doubt
 from gobrrr.system.escape import code, markdown
 
-NUM_FINDINGS = 10  # findings in the table at most; proposed: fits a comment; what readers of long ones miss
+NUM_FINDINGS = 10  # findings in the table at most; proposed: fits a comment; settled by what readers miss
 
 
 def to_markdown(report: Report, root: str = "") -> str:

@@ -11,7 +11,7 @@ from gobrrr.report.html.svg import WIDTH, line, number, svg, tag, text, title
 from gobrrr.report.html.timeline_chart import LEFT, RIGHT
 
 TOP, TALL, BOTTOM = 24, 130, 24
-PARTS = 4  # parts between grid lines; proposed: quarters read at a glance; a look at pages with large ranges
+PARTS = 4  # parts between grid lines; proposed: quarters read at a glance; settled by reading levels off pages
 
 
 def memory_chart(points: Sequence[tuple[int, int]], ns: int) -> Markup:

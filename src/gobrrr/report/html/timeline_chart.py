@@ -18,7 +18,7 @@ from gobrrr.system.escape import plain
 LEFT, RIGHT, TOP, BOTTOM = 150, 10, 30, 6
 ROW, BAR, APART = 17, 15, 9
 """Heights of a row and of what is drawn in it, and the room between two lanes."""
-TICKS = 5  # ticks of the time axis, both ends included; proposed: their words stay apart; a narrow screen
+TICKS = 5  # ticks of the time axis, both ends included; proposed: words stay apart; settled on a narrow screen
 LEAST, HAIRLINE = 0.3, 0.4
 """Width of the narrowest bar, and what is left free between two."""
 CHARACTER = 7.6

@@ -21,7 +21,7 @@ from gobrrr.trial.race.tuning import Listener
 from gobrrr.trial.receipt.receipt import Headspace, Speedup, TrialResult
 from gobrrr.trial.statistics.objective import BETTER, MEMORY, TIME, Objective
 
-BAR = 20  # columns of a progress bar; proposed: leaves room for the counts; a look at an 80-column terminal
+BAR = 20  # columns of a progress bar; proposed: leaves room for counts; settled on 80 columns
 NAMED = 2
 """Remedies of a longer combination that are named in a line."""
 EVERY_S = 15.0

@@ -11,9 +11,9 @@ from gobrrr.report.text.page import Page, phrase
 from gobrrr.rules.verdict.report import Report
 from gobrrr.rules.verdict.sentence import is_doubt
 
-LINES = 30
-NUM_FINDINGS = 3
-NUM_ACCOUNTS = 4
+LINES = 30  # lines of the short report at most; proposed: one screen; settled by the usual terminal height
+NUM_FINDINGS = 3  # findings at most; proposed: their advice still fits; settled by whether readers act on the third
+NUM_ACCOUNTS = 4  # accounts at most; proposed: hold most of a step; settled by the rest's share in recordings
 FEW = 2
 """Findings, and accounts, where more do not fit."""
 CUT_SHORT = "BRR906"
@@ -24,7 +24,7 @@ ROOMS: tuple[tuple[Room, Room], ...] = (
     ((4, 4), (4, 4)), ((3, 3), (3, 3)), ((3, 3), (2, 2)), ((2, 3), (2, 2)), ((3, 3), (1, 1)), ((2, 2), (1, 1)),
     ((1, 2), (1, 1)), ((1, 1), (1, 1)),
 )  # fmt: skip
-"""Of the first finding and of each other: what costs most is cut last, for its sentences come to their point late."""
+"""Room of the first finding and of each other: what costs most is cut last, as its point comes late."""
 NARROW = 4
 """From here on fewer findings and accounts are another way."""
 
@@ -56,7 +56,7 @@ def _groups(
 
 
 def _rest(report: Report, page: Page, more: int) -> Block:
-    """What is not shown, and how to see it."""
+    """Say what is not shown, and how to see it."""
     doubts = list(dict.fromkeys(page.clean(f.code) for f in report.findings if is_doubt(f)))
     said = [f"{more} more finding{'s' if more > 1 else ''}"] if more > 0 else []
     said += [f"{len(doubts)} doubt{'s' if len(doubts) > 1 else ''} ({', '.join(doubts)})"] if doubts else []

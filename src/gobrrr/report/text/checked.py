@@ -1,4 +1,4 @@
-"""What a check has come to, for a person and for a program: the schema gobrrr.check/1."""
+"""The result of a check, for a person and for a program: the schema gobrrr.check/1."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def checked(report: Report, wanted: Sequence[str], against: Sequence[Against]) -> Checked:
-    """What it comes to. A regression is one against every baseline: what is in the spread of two runs of the same
-    program is none."""
+    """Return the result of the check. A regression must show against every baseline: a difference within the spread of
+    two runs of the same program is none."""
     found = tuple(finding for finding in report.findings if is_wanted(finding, wanted))
     verdicts = {each.held.verdict for each in against}
     why: tuple[str, ...] = ()

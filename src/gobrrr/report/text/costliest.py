@@ -11,7 +11,7 @@ from gobrrr.report.text.sections import shapes, work
 from gobrrr.rules.verdict.place import short
 from gobrrr.rules.verdict.report import OpShare, Report
 
-NAME = 26
+NAME = 26  # columns of an op's name at most; proposed: leaves room for its place; settled by names cut alike
 FIRST = 3
 """Ops in the report as it is by default; all ten under --ops and -v."""
 

@@ -18,7 +18,7 @@ from gobrrr.rules.verdict.sentence import is_doubt
 
 NUM_NOTES = 3
 """Notes in full; the rest are named by their codes."""
-NUM_CALLERS = 2
+NUM_CALLERS = 2  # callers named behind a place; proposed: fit on a line; settled by findings that need a third
 COST = 60
 """Columns of a heading without its name."""
 

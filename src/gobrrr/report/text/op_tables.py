@@ -58,7 +58,7 @@ def title(table: OpTable) -> str:
 
 
 def heads(table: OpTable) -> tuple[str, ...]:
-    """Of the columns, as cells() has them."""
+    """Return the heads of the columns, in the order of cells()."""
     own = {"shape": ("op", "shapes"), "module": ("module", "class")}.get(table.by, (table.by,))
     called = ("ops",) if table.by == "line" else ("average", "calls")
     return (*own, "self", *(ON_DEVICE if table.on_device else ()), "of all", "total", *called, "FLOP/s", "of peak")

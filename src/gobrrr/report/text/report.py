@@ -18,7 +18,7 @@ from gobrrr.rules.verdict.report import Report
 
 WIDTH = 100
 """Columns where there is no terminal, and the most that is used of a wider one: longer lines read slower."""
-MIN_WIDTH = 40
+MIN_WIDTH = 40  # columns at least, however narrow the terminal; proposed: rows still fit; settled by trying 30
 
 
 def show(
@@ -38,7 +38,7 @@ def show(
 
 
 def suited(stream: TextIO) -> tuple[int, bool, bool]:
-    """What a stream can show: columns to use, whether colours, whether ASCII alone."""
+    """Return what a stream can show: columns to use, whether it takes colours, whether ASCII alone."""
     terminal = stream.isatty()
     color = terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     ascii_only = "utf" not in (getattr(stream, "encoding", None) or "utf-8").lower()
@@ -46,7 +46,7 @@ def suited(stream: TextIO) -> tuple[int, bool, bool]:
 
 
 def _columns() -> int:
-    """What COLUMNS says where there is no terminal, as other programs take it."""
+    """Return the width that COLUMNS sets where there is no terminal, as other programs take it."""
     said = os.environ.get("COLUMNS", "")
     return int(said) if said.isdecimal() and 0 < int(said) < 10_000 else WIDTH
 

@@ -1,4 +1,4 @@
-"""What the step used, in the text report: the machine's ceilings, the bytes, and the other loops that were seen."""
+"""Resources of the step in the text report: the machine's ceilings, the bytes, and the other loops that were seen."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _device_roofline(roof: Roofline, wall: float, page: Page) -> list[Text]:
 
 
 def _tokens(tokens: Tokens) -> Text:
-    """What is real of what is computed on, per second and of the MFU."""
+    """Return the rate of real tokens, their share of those computed on, and the MFU that is useful."""
     rate = f"{tokens.per_s:,.0f} real ones per second, " if tokens.per_s is not None else ""
     useful = f": useful MFU {units.share(tokens.useful_mfu)}" if tokens.useful_mfu is not None else ""
     return phrase(f"{rate}{units.share(tokens.real_share)} of those computed on ({tokens.batches} batches){useful}")

@@ -51,7 +51,7 @@ def verdict(report: Report, page: Page) -> list[RenderableType]:
 
 
 def step(report: Report, page: Page, brief: bool = False) -> list[RenderableType]:
-    """What was measured, how surely, and what watching cost."""
+    """Return what was measured, how surely, and what watching cost."""
     step = report.step
     interval = f" (95 %: {units.interval(step.low_ns, step.high_ns)})" if step.low_ns else ""
     usual = f"{'mean' if step.averaged else 'median'} of {step.plain_count} {page.clean(step.kind)} steps"
@@ -145,7 +145,7 @@ def _program(report: Report, page: Page, brief: bool = False) -> list[Renderable
 
 
 def _kernels(device: Device, page: Page) -> list[RenderableType]:
-    """Of what kind the device's work is, and its longest kernel."""
+    """Return the kinds of the device's work and its longest kernel."""
     if not device.longest:
         return []
     dot = " | " if page.ascii_only else " · "
@@ -208,7 +208,7 @@ def _rate(op: DeviceOp) -> str:
 
 
 def limits(report: Report, page: Page) -> list[RenderableType]:
-    """What makes the figures doubtful, what the recording lacks, and which rules could not judge."""
+    """Return what makes the figures doubtful, what the recording lacks, and which rules could not judge."""
     told = 1 if report.verdict.bound == "unreliable" else 0  # the verdict says the first one already
     lines = [_doubt(f, page) for f in [f for f in report.findings if is_doubt(f)][told:]]
     block: list[RenderableType] = [page.row("doubts", *lines)] if lines else []
@@ -250,15 +250,15 @@ def next_steps(report: Report, page: Page, brief: bool = False) -> list[Renderab
 
 
 def settles(report: Report) -> str:
-    """Of a trace: the call of torch.profiler that would record what it lacks, and without which lines are open."""
+    """Return, for a trace, the call of torch.profiler that would record what it lacks: without it lines stay open."""
     told = (finding.evidence.get("command") for finding in report.findings if finding.code == MISSES)
     return next((str(command.value) for command in told if command), "")
 
 
 def tunable(report: Report) -> str:
-    """What to give to gobrrr tune, where findings name remedies to try and the program came to its end, or to Ctrl-C:
-    that of a script or a module by itself, any other behind two dashes. A word that does not print is left to people,
-    and a job of several ranks is refused by it."""
+    """Return the command line to give to gobrrr tune, where findings name remedies and the program ended by itself or
+    by Ctrl-C: a script or a module as it is, any other behind two dashes. Empty where a word does not print, and for a
+    job of several ranks, which tune refuses."""
     python, *program = report.command or ("",)
     remedies = any(finding.remedies for finding in report.findings) and (report.world_size or 1) == 1
     if not (program and remedies) or report.verdict.bound == "unreliable" or report.exit_code not in DONE:

@@ -1,4 +1,4 @@
-"""What a tuning found, as text: the gain and its interval, a waterfall of what was kept, and why the rest lost."""
+"""A tuning as text: the gain and its interval, a waterfall of what was kept, and why the rest lost."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from gobrrr.trial.receipt.receipt import Compiled, Figure, Headspace, Receipt, T
 from gobrrr.trial.statistics.objective import BETTER, OBJECTIVES
 from gobrrr.units import duration
 
-BAR = 24
+BAR = 24  # columns of the bar of a step as written; proposed: 4 % of it is one column; settled on 80 columns
 FEW = 3
-"""Of the remedies that there was no time for, named in the verdict: all are in the notes."""
+"""Remedies without time to be tried that the verdict names at most: all are in the notes."""
 STYLES = {
     **dict.fromkeys(BETTER, "bold green"), **dict.fromkeys((each.worse for each in OBJECTIVES.values()), "bold red"),
     "failed": "red", "inconclusive": "magenta", "equivalent": "dim",
@@ -63,7 +63,7 @@ def blocks(receipt: Receipt, page: Page) -> list[list[RenderableType]]:
 
 
 def verdict(receipt: Receipt) -> Text:
-    """What came of it, in a sentence: the gain with its interval and what the guard says, or why there is none."""
+    """Say the result in a sentence: the gain with its interval and what the guard says, or why there is none."""
     if not receipt.complete:
         head = f"Interrupted after {_count(len(receipt.trials), 'trial')}"
         return phrase((f"{head}: what was finished stands, --resume goes on.", "bold magenta"))
@@ -122,7 +122,7 @@ def _better(receipt: Receipt) -> str:
 
 
 class Level(NamedTuple):
-    """What the figure that was to be made smaller became: of which stack, how large, and what it says of it."""
+    """Size of the figure that was to shrink (step time or peak) under one combination: its name, figure and words."""
 
     name: str
     figure: float
@@ -249,7 +249,7 @@ def compiled(found: Compiled) -> str:
 
 
 def start_up(receipt: Receipt) -> list[str]:
-    """What was kept costs at the start, and after how many steps that is paid."""
+    """Return what the kept remedies cost at the start, and after how many steps that is paid back."""
     lines = []
     for trial in receipt.trials:
         cost = trial.start_up
@@ -306,8 +306,8 @@ def _costs(receipt: Receipt, page: Page) -> list[RenderableType]:
 
 
 def pay_back(receipt: Receipt, spent: float, price_per_hour: float | None = None) -> str:
-    """What the tuning took (seconds), after how much of the program's own time it is paid, and money per hour of it.
-    Empty where no time was saved."""
+    """Say what the tuning took (`spent`, in seconds), after how much of the program's own time it is paid back, and the
+    money per hour. Empty where no time was saved."""
     if receipt.speedup is None or not receipt.guard.green or receipt.speedup.median <= 1.0:
         return ""
     if receipt.objective == "memory" or spent <= 0:

@@ -21,7 +21,7 @@ BEFORE = 60 * 10**9
 """ns of the file before the first rank's begin: other ranks begin before it, and no time is below zero."""
 APART = 3600 * 10**9
 """ns from the first rank's begin beyond which another's clock is another one."""
-MOST_STEPS = 100_000
+MOST_STEPS = 100_000  # first steps drawn; proposed: bounds the file; settled by the time a viewer takes for more
 WHOLE = "no step was profiled, or its trace is not at hand: steps and findings only"
 NO_STEP = GobrrrError("there is no step to draw", "record more steps: gobrrr run")
 
@@ -80,7 +80,7 @@ class _File:
         yield from WindowEvents(window, process, self.flows)
 
     def _zero(self, begin: int) -> tuple[int, str]:
-        """What this rank's clock says at the file's zero; another clock is told."""
+        """Return this rank's clock at the file's zero, and a note where it is another clock than the first rank's."""
         before = 0 if self.alone else BEFORE
         if self.zero is None:
             self.zero = begin - before

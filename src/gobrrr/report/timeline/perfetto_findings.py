@@ -24,7 +24,7 @@ WAITS, LINE, CAUSE, KIND = (
     "where the device does it",
 )  # fmt: skip
 CAUSES = {"dispatch": "launch"}
-"""What is blamed, by the account that it is in, where the words differ."""
+"""Cause of idle time by the account that it is in, where the words differ."""
 NOWHERE = "no place in time: over the whole step"
 
 

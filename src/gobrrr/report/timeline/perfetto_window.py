@@ -27,7 +27,7 @@ OTHERS = {MEMCPY: "copy", MEMSET: "set"}
 
 
 class WindowEvents:
-    """Of one window, for one process of the file."""
+    """Events of one window, for one process of the file."""
 
     def __init__(self, window: ProfiledWindow, process: Process, numbers: Iterator[int]) -> None:
         self.window, self.process = window, process
@@ -122,12 +122,12 @@ class WindowEvents:
                     yield self.process.flow(self._arrow[kernel], tid, begin, begins=True)
 
     def _forget(self, call: int) -> None:
-        """What no track has room for has no arrows either."""
+        """Drop the arrows of a call that no track has room for."""
         for kernel in self._launched.get(call, ()):
             self._arrow.pop(kernel, None)
 
     def _origins(self, thread: int, ops: Ops) -> tuple[list[int], list[str]]:
-        """Of each op of a thread the place and the module that it belongs to; 0 and '' where neither is known."""
+        """Return for each op of a thread its place and its module; 0 and '' where neither is known."""
         host = self.window.host
         mine = np.flatnonzero(host.ops.thread == thread)
         keys = list(

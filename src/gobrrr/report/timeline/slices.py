@@ -17,7 +17,7 @@ FINEST = 4000
 
 
 class Said(NamedTuple):
-    """What is known of an event: its name, shapes, the user's line."""
+    """Facts of an event: its name, shapes, the user's line."""
 
     name: str
     shapes: str = ""
@@ -25,8 +25,8 @@ class Said(NamedTuple):
 
 
 class Slice(NamedTuple):
-    """What is drawn: begin and end in ns from the step's begin; of `num` events that took `busy_ns` together, of which
-    kind the longest is and what is said of it."""
+    """A bar: begin and end in ns from the step's begin, for `num` events that took `busy_ns` together; the kind of the
+    longest of them, and its facts."""
 
     start: int
     end: int
@@ -46,7 +46,7 @@ class Track:
     tell: Callable[[int], Said]
 
     def slices(self, width: int) -> list[Slice]:
-        """Those narrower than `width` ns that begin in the same stretch of that length are one."""
+        """Join events narrower than `width` ns that begin in the same stretch of that length into one slice."""
         if not len(self.start):
             return []
         first = self._firsts(width)
@@ -61,7 +61,7 @@ class Track:
         ]
 
     def count(self, width: int) -> int:
-        """How many slices that makes."""
+        """Count the slices that slices(width) makes."""
         return len(self._firsts(width)) if len(self.start) else 0
 
     def _firsts(self, width: int) -> Ints:

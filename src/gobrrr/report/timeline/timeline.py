@@ -97,7 +97,7 @@ def all_steps(window: ProfiledWindow) -> Stretch:
 
 
 class Stretch:
-    """What lies in [begin, end) of a trace, by lane."""
+    """Events in [begin, end) of a trace, by lane."""
 
     def __init__(self, trace: Trace, host: HostOps, places: Places, begin: int, end: int) -> None:
         self.trace, self.host, self.places, self.begin, self.end = trace, host, places, begin, end
@@ -129,7 +129,7 @@ class Stretch:
         return found.take(~np.isin(found.name, steps))
 
     def _busiest(self, column: npt.NDArray[np.integer], dur: Ints, most: int) -> list[int]:
-        """Those that take most time, at most so many."""
+        """Return the `most` values of `column` whose rows take most time; count the rows of the others as left out."""
         distinct, at, count = np.unique(column, return_inverse=True, return_counts=True)
         order = np.argsort(-np.bincount(at, dur.astype(float), len(distinct)), kind="stable")
         self.left_out += int(count[order[most:]].sum())
@@ -175,7 +175,7 @@ class Stretch:
 
     @property
     def idle_name(self) -> str:
-        """What idle_pieces() tells of."""
+        """Name of the lane that idle_pieces() fills."""
         return "device idle" if len(self.trace.kernels) else "no op runs"
 
     def idle_pieces(self) -> Track:
@@ -228,8 +228,8 @@ class Stretch:
                            lambda row: Said("", "", lines[rows[row]]))  # fmt: skip
 
     def memory(self) -> tuple[tuple[int, int], ...]:
-        """What was held, thinned to the most of each stretch, and what is held at the end; it may be below zero where
-        the recording began later."""
+        """Return (ns, bytes held), thinned to the most of each stretch, and the bytes at the end; they can be below
+        zero where the recording began later."""
         table, held, _ = allocated_until(self.trace, self.end)
         first = int(np.searchsorted(table.start, self.begin, "right"))
         if not len(held):

@@ -77,7 +77,7 @@ class Process:
         yield self._metadata("process_sort_index", 0, f'"sort_index":{self.pid}')
 
     def label(self, words: str) -> str:
-        """What is said beside its name: once, of two the later one is shown."""
+        """Return the event that puts words beside the process's name: once, for of two the later one is shown."""
         return self._metadata("process_labels", 0, f'"labels":{self.text(words)}')
 
     def text(self, words: str) -> str:

@@ -10,7 +10,7 @@ from gobrrr.recording.run_folder.run import Recording
 MOST = 2000
 """Steps that are drawn; of longer runs every n-th, and all that are slow."""
 SLOW = 1.5
-"""Times the median from which a plain step is marked as slow."""
+"""Multiple of the median from which a plain step is marked as slow."""
 KINDS = ("plain", "slow", "warm-up", "window", "other")
 
 
@@ -18,7 +18,7 @@ class StepTime(NamedTuple):
     """One step of the main loop."""
 
     number: int
-    """Of the loop, from 1 on."""
+    """Number of the step in its loop, from 1 on."""
     ns: int
     kind: str
     """plain; slow: a plain one far above the median; warm-up; window: somebody looked closely; other: after a window,
@@ -26,7 +26,7 @@ class StepTime(NamedTuple):
 
 
 def step_times(recording: Recording) -> tuple[StepTime, ...]:
-    """Of the main loop, in order. Of a trace that a profiler left there are none: all its steps are of its window."""
+    """Return the steps of the main loop, in order; none for a profiler's trace: all its steps are of its window."""
     main = recording.main
     if main is None or recording.offline:
         return ()

@@ -1,4 +1,4 @@
-"""What the ranks of a job say together, as text and as Markdown."""
+"""The report of a job over all its ranks, as text and as Markdown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a step costs at a price per hour, and what each finding wastes of it: the one place that computes money.
+"""Cost of a step at a price per hour, and what each finding wastes of it: the one place that computes money.
 
 The price is the user's (`--price-per-hour`, or GOBRRR_PRICE_PER_HOUR), in whichever currency; nobody looks it up.
 """
@@ -14,9 +14,9 @@ from gobrrr.rules.model.finding import Finding
 from gobrrr.rules.verdict.report import Money, Report, Waste
 from gobrrr.rules.verdict.sentence import is_doubt
 
-HOUR_NS = 3.6e12
-MILLION = 1e6
-NUM_WASTES = 3
+HOUR_NS = 3.6e12  # ns in an hour: 3600 s of 1e9 ns
+MILLION = 1e6  # samples or tokens that a price is told for
+NUM_WASTES = 3  # wastes told at most; proposed: as many as brief.NUM_FINDINGS; settled by what readers ask for
 
 
 def priced(report: Report, per_hour: float | None) -> Report:
@@ -39,12 +39,12 @@ def priced(report: Report, per_hour: float | None) -> Report:
 
 
 def of_time(ns: float, per_hour: float) -> float:
-    """What so many nanoseconds cost."""
+    """Return the cost of `ns` nanoseconds."""
     return ns / HOUR_NS * per_hour
 
 
 def saved_per_hour(part: float, per_hour: float) -> float:
-    """What is left over of each hour's price where a part of the time falls away; below zero where it grows."""
+    """Return the money saved of each hour's price where a part of the time falls away; below zero where it grows."""
     return part * per_hour
 
 
@@ -62,7 +62,7 @@ def _of_each_hour(finding: Finding, report: Report, per_hour: float) -> tuple[fl
 
 
 def _remedies(finding: Finding, report: Report, per_hour: float) -> tuple[tuple[str, float], ...]:
-    """What each remedy saves that was rehearsed on this run's own ops; of others only the finding's figure stands."""
+    """Return what each remedy saves that was rehearsed on this run's ops; others have only the finding's figure."""
     wall = report.step.whole_ns(finding.rare)
     return tuple(
         (each.remedy, saved_per_hour(min(1.0, each.saving.expected_ns / wall), per_hour))
@@ -72,7 +72,7 @@ def _remedies(finding: Finding, report: Report, per_hour: float) -> tuple[tuple[
 
 
 def sentences(money: Money) -> list[str]:
-    """What a step costs, then the findings that waste most: 'BRR401 wastes 0.97 of it (0.39 to 1.33)'."""
+    """Say what a step costs, then which findings waste most: 'BRR401 wastes 0.97 of it (0.39 to 1.33)'."""
     parts = [f"a step costs {units.money(money.step)}"]
     parts += [f"an epoch {units.money(money.epoch)}"] if money.epoch is not None else []
     parts += [f"a million samples {units.money(money.million_samples)}"] if money.million_samples is not None else []
@@ -87,7 +87,7 @@ def _waste(waste: Waste) -> str:
 
 
 def pay_back(part: float, spent_s: float, per_hour: float) -> str:
-    """Of a trial: what it took, and what is saved then. The hours until it has paid are the same at every price."""
+    """Say what a trial cost and what is saved from then on. The hours until it has paid are the same at every price."""
     cost = of_time(1e9 * spent_s, per_hour)
     return (
         f"it cost {units.money(cost)}; then {units.money(saved_per_hour(part, per_hour))} of every "

@@ -1,4 +1,4 @@
-"""What watching cost, in words."""
+"""Says in words how much watching cost."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from gobrrr.rules.verdict.report import Report
 
 
 def watching_cost(report: Report) -> str:
-    """What the hooks of the plain phase cost: held against steps without them, or no more than the least."""
+    """Say what the hooks of the plain phase cost: measured against steps without them, or else only a lower bound."""
     cost, low, high = (
         100 * finite(x or 0.0) for x in (report.overhead_share, report.overhead_low, report.overhead_high)
     )

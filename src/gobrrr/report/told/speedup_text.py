@@ -12,7 +12,7 @@ Found: TypeAlias = TrialResult | Receipt | Measured
 EVEN = 0.05
 """Share of a step's time within which its interval must lie for it to take as long as before."""
 WILD = 10.0
-"""Times its low end from which on an interval around 1 is no figure: "0.27x (0.00 to 152.90)" came of three blocks."""
+"""Ratio of its ends from which an interval around 1 is no figure: "0.27x (0.00 to 152.90)" came of three blocks."""
 
 
 def times(speedup: Speedup) -> str:
@@ -80,7 +80,7 @@ def size(receipt: Receipt, figure: float) -> str:
 
 
 def head(receipt: Receipt) -> tuple[str, str]:
-    """What was brought, in the first sentence: the words that count most, and the rest."""
+    """Return the first sentence, which says the gain: the words that count most, and the rest."""
     speedup, before = receipt.speedup, as_written(receipt)
     assert speedup is not None
     if receipt.objective == "memory":
