@@ -37,7 +37,7 @@ class Interrupts:
 
     @property
     def exit_code(self) -> int:
-        """As a shell has it of a program that a signal has ended."""
+        """Exit code as a shell gives it for a program that a signal has ended: 128 + its number."""
         return 128 + (self._number or signal.SIGINT)
 
     def _received(self, number: int, _: FrameType | None) -> None:

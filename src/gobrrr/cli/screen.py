@@ -21,7 +21,7 @@ _HOME, _CLEAR_LINE, _CLEAR_BELOW = "\x1b[H", "\x1b[K", "\x1b[J"
 
 
 def can_redraw(stream: TextIO) -> bool:
-    """Whether the stream is a terminal that one may draw over."""
+    """Say whether the stream is a terminal that one may draw over."""
     return stream.isatty() and os.environ.get("TERM") not in (None, "", "dumb")
 
 
@@ -101,7 +101,7 @@ class Screen:
         self._stream.flush()
 
     def _end(self) -> None:
-        """As it was; a terminal that is gone needs nothing."""
+        """Put the terminal back as it was; one that is gone needs nothing."""
         if self._mode is not None:
             with contextlib.suppress(OSError, termios.error):
                 termios.tcsetattr(self._tty, termios.TCSADRAIN, self._mode)

@@ -20,7 +20,7 @@ def hold() -> None:
 
 
 def to_nowhere(number: int) -> None:
-    """From now on what is written to this stream is lost: nobody reads it any more."""
+    """Discard what is written to this stream from now on: nobody reads it any more."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), number)
 
 

@@ -23,7 +23,7 @@ FORMATS = ("text", "json", "sarif", "github")
 OWN = ("--against", "--fail-on", "--tolerance", "--shares")
 MAKE = "make a baseline with: gobrrr run --json baseline.json script.py"
 OURS = b'"gobrrr.'
-"""How the schema of what gobrrr writes begins."""
+"""Beginning of the schema of every file that gobrrr writes."""
 INTERRUPTED = (-2, 130)
 _CODE = re.compile(r"BRR\d{3}", re.ASCII)
 
@@ -191,7 +191,7 @@ def _recorded(word: str) -> Report:
 
 
 def _holds_report(path: Path) -> bool:
-    """Whether it is one, or a folder with one or with runs; a file says so in its first field."""
+    """Say whether a path is a report, or a folder with one or with runs; a file says so in its first field."""
     from gobrrr.system import files
 
     if path.is_dir():

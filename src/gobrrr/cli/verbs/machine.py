@@ -66,7 +66,7 @@ def _disk(folder: str, file: str | None) -> int:
 
 
 def _put(noun: object, file: str) -> None:
-    """As JSON, into the file or to stdout."""
+    """Write the noun as JSON, into the file or to stdout."""
     import msgspec
 
     from gobrrr.cli.verbs.report import put

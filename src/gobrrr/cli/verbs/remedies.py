@@ -14,7 +14,7 @@ class Remedies:
     help = "the remedies there are, and what each does"
 
     def prepare(self, parser: argparse.ArgumentParser) -> None:
-        """At most one name."""
+        """Add the argument: at most one name."""
         parser.add_argument("remedy", nargs="?", help="show the page of this one")
 
     def run(self, args: argparse.Namespace) -> int:

@@ -130,7 +130,7 @@ def format_of(args: argparse.Namespace) -> str:
 
 
 def add_options(parser: argparse.ArgumentParser, tables: bool = False) -> None:
-    """How much of a report is shown as text; `tables`: or one table of all its ops."""
+    """Add the options for how much of a report is shown as text; `tables`: or one table of all its ops."""
     parser.add_argument("-v", "--verbose", action="store_true", help="the whole report, not its first 30 lines")
     ten = "the ten most expensive ops, not three"
     if not tables:
@@ -213,7 +213,7 @@ def check_target(output: str | None, inputs: Iterable[str]) -> None:
 
 
 def same(a: Path, b: Path) -> bool:
-    """Whether two names are of one file that is there."""
+    """Say whether two names are of one file that exists."""
     return b.exists() and a.samefile(b)
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 FORMS = ("text", "json")
 EVERY_S = 1.0
-"""Between two looks: the program's side writes twenty times as often."""
+"""Seconds between two looks: the program's side writes twenty times as often."""
 
 
 class Top:
@@ -79,7 +79,7 @@ def _live(watching: Watching) -> int:
 
 
 def _until_the_end(watching: Watching, screen: Screen) -> bool:
-    """Whether the program's end was seen, and not a `q` before it."""
+    """Say whether the program's end was seen, and not a `q` before it."""
     from gobrrr.recording.live.now import CUT, ENDED
     from gobrrr.report.live import top
     from gobrrr.report.text import report

@@ -128,7 +128,7 @@ def _as_typed(command: Sequence[str]) -> list[str]:
 
 
 def _fits(stored: str, word: str) -> bool:
-    """Whether a word of the command line is what a receipt stored, but for what is masked there."""
+    """Say whether a word of the command line is what a receipt stored, but for what is masked there."""
     from gobrrr.system.secrets import MASK
 
     head, masked, rest = stored.partition(MASK)
@@ -162,7 +162,7 @@ def _named(before: Receipt, file: Path, args: argparse.Namespace) -> Program:
 
 
 def _can_start(words: Sequence[str]) -> bool:
-    """Whether a system takes these words: none with a NUL in it, none too long."""
+    """Say whether the system can start a command of these words: none with a NUL in it, none too long."""
     return (
         not any("\0" in word for word in words)
         and all(len(word) < LONGEST_WORD for word in words)
