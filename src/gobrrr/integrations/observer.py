@@ -28,7 +28,7 @@ class Observer:
         self._block: contextlib.AbstractContextManager[Watched] | None = None
 
     def begin(self) -> None:
-        """From here on; says in a line on stderr why not where it cannot."""
+        """Watch from here on; where it cannot, say why in a line on stderr."""
         self.end()
         self.watched = None
         self._block = watch(self._folder, show=self._show)
