@@ -227,7 +227,7 @@ def by_suffix(file: str, default: str = "text") -> str:
 
 
 def draws(name: str) -> bool:
-    """Whether a form draws recordings themselves, which View.ranks must then have."""
+    """Say whether a form draws recordings themselves, which View.ranks must then have."""
     return form_of(name).draws is not None
 
 

@@ -48,7 +48,7 @@ def _command(command: str, title: str, message: str, where: Span | None, root: s
 
 
 def _data(text: str) -> str:
-    """As GitHub reads it back: a percent sign begins an escape, a line break ends the command."""
+    """Escape text for GitHub: a percent sign begins an escape, a line break ends the command."""
     return plain(text).replace("%", "%25")
 
 

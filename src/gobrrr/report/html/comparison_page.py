@@ -40,7 +40,7 @@ def parts(found: Comparison) -> dict[str, Any]:
 
 
 def _is_sure(found: Comparison) -> bool:
-    """Whether a difference is shown: of two that are not alike there is none."""
+    """Say whether a difference may be shown: not between two that cannot be compared."""
     return (found.low > 1 or found.high < 1) and found.verdict.startswith(("A is ", "B is "))
 
 

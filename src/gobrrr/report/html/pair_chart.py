@@ -21,7 +21,7 @@ WIDEST = 64.0
 """Largest factor, faster or slower, on the axis; what lies beyond stands at its edge."""
 TICKS = (0.02, 0.05, 0.1, 0.2, 0.33, 0.5, 0.67, 0.8, 0.9, 1.0, 1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0)
 APART = 60.0
-"""Between two ticks, so that their words do not touch."""
+"""Least room between two ticks, so that their words do not touch."""
 
 
 class PairRow(NamedTuple):
@@ -54,7 +54,7 @@ def pairs(rows: Sequence[PairRow], called: str) -> Markup:
 
 
 class _Axis(NamedTuple):
-    """From the logarithm of the least ratio to that of the largest."""
+    """Axis from the logarithm of the least ratio to that of the largest."""
 
     low: float
     high: float

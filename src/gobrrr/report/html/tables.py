@@ -72,7 +72,7 @@ def facts(report: Report) -> list[tuple[str, list[str]]]:
 
 
 def about(report: Report) -> list[tuple[str, str]]:
-    """Where and how it was made."""
+    """Return where and how the recording was made."""
     rank = f"{report.rank} of {report.world_size}" if report.rank is not None and (report.world_size or 0) > 1 else ""
     told = [
         ("program", cleaned_command(report.command)), ("recording", report.recording), ("rank", rank),

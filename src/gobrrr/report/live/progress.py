@@ -24,7 +24,7 @@ class Patience:
         self, doing: str, stream: TextIO | None = None, first_s: float = FIRST_S, every_s: float = EVERY_S
     ) -> None:
         self.so_far = ""
-        """How far it is: '3 of 8'."""
+        """Say how far the task is: '3 of 8'."""
         self._doing, self._first, self._every = doing, first_s, every_s
         self._stream = sys.stderr if stream is None else stream
         self._over = threading.Event()

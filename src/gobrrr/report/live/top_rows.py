@@ -143,7 +143,7 @@ def rank(one: Process, page: Page) -> Text:
 
 
 def long(ns: float) -> str:
-    """How long something has run: '72 s', '12 min', '3 h 12 min'."""
+    """Say how long something has run: '72 s', '12 min', '3 h 12 min'."""
     seconds = int(finite_s(ns))
     if seconds < 120:
         return f"{seconds} s"

@@ -25,7 +25,7 @@ BAR = 20  # columns of a progress bar; proposed: leaves room for counts; settled
 NAMED = 2
 """Remedies of a longer combination that are named in a line."""
 EVERY_S = 15.0
-"""Between two lines on how a race stands, where lines stay."""
+"""Seconds between two lines on how a race stands, on a stream where lines stay."""
 
 
 def listener(stream: TextIO, seconds: float, objective: Objective = TIME) -> PlainLines:
@@ -116,7 +116,7 @@ class PlainLines(Listener):
             self._say(f"   {line}")
 
     def left(self) -> str:
-        """How much of the time is left."""
+        """Say how much of the time is left."""
         left = self._seconds - (self._clock() - self._began)
         return f"{left / 60:.1f} min left" if left > 0 else "the time is spent"
 

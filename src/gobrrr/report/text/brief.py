@@ -26,7 +26,7 @@ ROOMS: tuple[tuple[Room, Room], ...] = (
 )  # fmt: skip
 """Room of the first finding and of each other: what costs most is cut last, as its point comes late."""
 NARROW = 4
-"""From here on fewer findings and accounts are another way."""
+"""Index in ROOMS from which layouts with fewer findings and accounts are tried, too."""
 
 
 def layouts(report: Report, page: Page, num_ops: int = costliest.FIRST) -> Iterator[list[Block]]:

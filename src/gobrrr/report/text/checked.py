@@ -64,7 +64,7 @@ def checked(report: Report, wanted: Sequence[str], against: Sequence[Against]) -
 
 
 def is_wanted(finding: Finding, wanted: Sequence[str]) -> bool:
-    """Whether it is of a code that was asked for, or at least as severe."""
+    """Say whether a finding has a code that was asked for, or is at least as severe."""
     levels = [SEVERITIES.index(word) for word in wanted if word in SEVERITIES]
     severe = finding.severity in SEVERITIES and any(SEVERITIES.index(finding.severity) >= level for level in levels)
     return severe or finding.code in wanted

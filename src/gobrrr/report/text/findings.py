@@ -59,7 +59,7 @@ def in_brief(finding: Finding, page: Page, lines: int, advised: int) -> list[Ren
 
 
 def shortened(text: str, width: int, lines: int) -> Text:
-    """At most so many lines of `width` columns."""
+    """Return the text in at most `lines` lines of `width` columns."""
     return Text("\n".join(textwrap.wrap(text, max(width, 20), max_lines=lines, placeholder=" ...")))
 
 

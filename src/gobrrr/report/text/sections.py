@@ -37,7 +37,7 @@ SLOW_STEPS = 0.01
 
 
 UNTIMED = "none was timed: {} seen ({}), of which the first do not count"
-"""Where a program ends so soon."""
+"""Words for a program that ended before a step was timed."""
 
 
 def verdict(report: Report, page: Page) -> list[RenderableType]:

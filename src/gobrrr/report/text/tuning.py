@@ -183,15 +183,15 @@ def _lost(receipt: Receipt, page: Page) -> list[RenderableType]:
 
 def raced(receipt: Receipt, kept: bool) -> list[TrialResult]:
     """Trials of the race and red guards whose remedies were all kept, or were not, and what was not confirmed. Where
-    guard or confirmation judged a stack that had won its race, what they said stands for that."""
+    guard or confirmation judged a combination that had won its race, what they said stands for that."""
     found = [t for t in receipt.trials if t.remedies and not (kept and t.purpose == "final")]
     chosen = [t for t in found if is_of(t, receipt.kept, receipt.options) == kept]
     return chosen if kept else [t for t in chosen if t.purpose != "add" or _stands(t, receipt)]
 
 
 def _stands(trial: TrialResult, receipt: Receipt) -> bool:
-    """Whether a trial of the race is the last word on its stack: no second look but one for which there was no time,
-    and no guard or confirmation of what had won, with the settings that it had."""
+    """Say whether a trial of the race is the last word on its combination: no second look but one for which there was
+    no time, and no guard or confirmation of what had won, with the settings that it had."""
     looks = [t for t in receipt.trials if t.purpose == "add" and (t.name, t.onto) == (trial.name, trial.onto)]
     stack = {*trial.remedies, *trial.onto}
     judged = any(t.purpose != "add" and {*t.remedies} == stack for t in receipt.trials)

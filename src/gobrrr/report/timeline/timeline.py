@@ -179,11 +179,11 @@ class Stretch:
         return "device idle" if len(self.trace.kernels) else "no op runs"
 
     def idle_pieces(self) -> Track:
-        """When nothing runs, by who is blamed."""
+        """Return when nothing runs, by cause."""
         return self._idle() if len(self.trace.kernels) else self._gaps()
 
     def _idle(self) -> Track:
-        """When no stream works, by who is blamed."""
+        """Return when no stream works, by cause."""
         begin, end = int(self.host.spans[0, 0]), int(self.host.spans[-1, 1])
         kernels = self.trace.kernels.take((self.trace.kernels.start >= begin) & (self.trace.kernels.start < end))
         if not len(kernels):
@@ -194,7 +194,7 @@ class Stretch:
         return self._pieces(blamed(self.trace, idle, stalled, self.host, self.places))
 
     def _gaps(self) -> Track:
-        """When the main thread runs no op: it waits for data, or does Python."""
+        """Return when the main thread runs no op: it waits for data, or does Python."""
         gaps = find_gaps(self.host, self.places)
         waits = self.host.waits_for_data
         ops = self.host.ops

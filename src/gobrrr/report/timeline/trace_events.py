@@ -52,7 +52,7 @@ def lanes(start: Sequence[int], end: Sequence[int]) -> list[int]:
 
 
 def _fits(ends: list[int], begin: int, end: int) -> bool:
-    """Whether an event lies within what is open on a track when it begins; what is over then is taken off."""
+    """Say whether an event lies within what is open on a track when it begins; take off what is over by then."""
     while ends and ends[-1] <= begin:
         ends.pop()
     return not ends or end <= ends[-1]
@@ -81,7 +81,7 @@ class Process:
         return self._metadata("process_labels", 0, f'"labels":{self.text(words)}')
 
     def text(self, words: str) -> str:
-        """As text(), with what is masked; the first ones are kept, of which a file has few."""
+        """Return text() of the words, masked; keep the first results, as a file repeats few names."""
         known = self._texts.get(words)
         if known is None:
             known = text(words, self.mask)

@@ -125,7 +125,7 @@ def _rows(job: Job) -> tuple[tuple[str, ...], list[tuple[str, ...]], str]:
 
 
 def waits(job: Job) -> dict[str, float]:
-    """By file, ns per step of waiting for later ranks, with no other work beside it."""
+    """Return by file the ns per step of waiting for later ranks, with no other work beside it."""
     found: dict[str, float] = {}
     for one in (one for group in job.groups for one in group.waits):
         found[one.source] = found.get(one.source, 0.0) + one.exposed_waiting_ns

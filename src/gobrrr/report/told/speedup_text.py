@@ -1,4 +1,4 @@
-"""How it is said what a stack brought, and for which price: times as fast, or a peak of memory and the step's time."""
+"""Says what a combination brought, and at which price: times as fast, or a peak of memory and the step's time."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def price(speedup: Speedup | None) -> str:
 
 
 def gain(found: Found) -> Speedup | None:
-    """By how much that was made smaller which was to be; null where it was not measured."""
+    """Return the gain in what was to shrink, peak or time; None where it was not measured."""
     return found.memory if found.memory is not None else found.speedup
 
 
