@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from gobrrr.ledger.ops.pricing import Prices
 from gobrrr.ledger.work import Work, is_wrapper, list_work, work_of
-from gobrrr.ledger.work.attention import unmasked_share
+from gobrrr.ledger.work.products.attention import unmasked_share
 from gobrrr.ledger.work.registry import FORMULAS, formula
 from tests.support.handmade import machine
 

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from gobrrr.ledger.work.call import parse, table_name
 from gobrrr.ledger.work.model import NOTHING, NotCounted, Work
-from gobrrr.ledger.work.optimizers import FUSED, list_work
+from gobrrr.ledger.work.passes.optimizers import FUSED, list_work
 from gobrrr.ledger.work.registry import FORMULAS
 from gobrrr.ledger.work.wrappers import is_partly_wrapper, is_wrapper
 

@@ -1,1 +1,1 @@
-"""Parts of a recording: traces, facts, steps, phases."""
+"""Which parts make a recording: traces, facts, steps, phases?"""

@@ -1,1 +1,1 @@
-"""Words about a step: the report, its verdict and the sentence, from ledger and findings."""
+"""How do ledger and findings become a report, its verdict and the sentence?"""

@@ -7,8 +7,8 @@ import math
 import msgspec
 
 from gobrrr.ledger.work.call import Call, work
-from gobrrr.ledger.work.elementwise import pointwise
 from gobrrr.ledger.work.model import Work
+from gobrrr.ledger.work.passes.elementwise import pointwise
 from gobrrr.ledger.work.registry import FORMULAS, formula
 from gobrrr.ledger.work.tensor import Tensor, read, result_size, written
 

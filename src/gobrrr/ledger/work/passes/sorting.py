@@ -6,7 +6,7 @@ import math
 
 from gobrrr.ledger.work.call import Call, work
 from gobrrr.ledger.work.model import Work
-from gobrrr.ledger.work.reduction import reduced_numel
+from gobrrr.ledger.work.passes.reduction import reduced_numel
 from gobrrr.ledger.work.registry import formula
 from gobrrr.ledger.work.tensor import Tensor, read, written
 

@@ -1,0 +1,1 @@
+"""How much work do ops do that pass over their elements: copies, arithmetic, norms, reductions?"""

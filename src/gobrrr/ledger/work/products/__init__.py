@@ -1,0 +1,1 @@
+"""How much work do products do: matrices, convolutions, attention, recurrence, factorisations?"""
