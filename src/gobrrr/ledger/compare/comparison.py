@@ -134,8 +134,8 @@ def compared(
 def _interval(
     first: Sequence[float], second: Sequence[float], *averaged: bool
 ) -> tuple[float, float]:  # fmt: skip
-    """Of the ratio of the two medians, or means: bootstrap over the steps of each; with few steps the ratio of whole
-    ranges."""
+    """Return the interval of the ratio of the two medians, or means: bootstrap over the steps of each; with few steps
+    the ratio of whole ranges."""
     if min(len(first), len(second)) < FEWEST:
         if not len(first) or not len(second):
             return math.nan, math.nan
