@@ -56,16 +56,33 @@ class Room(NamedTuple):
     """What tests import that import the room in their stead."""
 
 
-JUDGE = ("judging", "closeness", "structure", "trajectory", "sidedoors", "model", "observation", "seen")
-DECIDES = ("statistics", "anytime", "family", "schedule", "rounds", "search", "racing", "referee")
+JUDGE = (
+    *(f"verdicts/{name}" for name in ("judging", "closeness", "structure", "trajectory", "side_effects")),
+    *(f"model/{name}" for name in ("verdict", "observation", "tensor_digest")),
+)
+DECIDES = (
+    *(f"statistics/{name}" for name in ("paired", "anytime", "block_schedule", "rounds")),
+    *(f"race/{name}" for name in ("search", "race", "referee")), "arm/process_group",
+)  # fmt: skip
+FAST = (
+    *(f"{room}/test_*.py" for room in ("benchmarks", "capture", "lab", "ledger", "machine", "recording", "rehearsal",
+                                       "report", "rules", "system")),
+    *(f"trial/test_{name}.py" for name in ("trial_*", "field", "full_stack", "guarding", "handshake", "headspace",
+                                           "loader_*", "lockstep", "objective", "orphans", "racing", "turns")),
+    *(f"cli/test_{name}.py" for name in ("check", "cli", "completion", "report_cli", "top_terminal", "tune_ends",
+                                         "verify")),
+    *(f"pipeline/test_{name}.py" for name in ("nowof", "raised_ceilings", "watching")),
+    "data/test_sequences.py", "remedies/test_additions.py",
+)  # fmt: skip
+"""Tests that hardly start a program."""
 ROOMS = {
-    "ledger": Room(("ledger/*.py", "ledger/work/*.py"),
-                   ("unit/test_*.py", *(f"diagnose/test_{name}.py" for name in ("lateness", "files", "compare"))),
+    "ledger": Room(("ledger/**/*.py",),
+                   (*FAST, *(f"pipeline/test_{name}.py" for name in ("lateness", "files", "compare"))),
                    ("handmade", "kineto_timelines", "timelines", "event_streams", "test_work")),
-    "rules": Room(("rules/*.py",), ("unit/test_*.py",), ("handmade", "rule_lines")),
+    "rules": Room(("rules/**/*.py",), FAST, ("handmade", "rule_lines")),
     "guard": Room(tuple(f"guard/{name}.py" for name in JUDGE), tuple(f"guard/test_{name}.py" for name in
                   ("closeness", "structure", "worker_draws", "doors", "trajectory"))),
-    "trial": Room(tuple(f"trial/{name}.py" for name in DECIDES), ("unit/test_*.py", "trial/test_family.py"),
+    "trial": Room(tuple(f"trial/{name}.py" for name in DECIDES), (*FAST, "trial/test_family.py"),
                   ("race_clock", "trial_clock")),
 }  # fmt: skip
 SLOW = ("test_trial_heat", "test_trial_schedule", "test_trial_rounds", "test_report_text", "test_tuning_page",

@@ -21,10 +21,12 @@ def changed(revision: str) -> list[Path]:
 def tests_of(files: list[Path], tests: list[Path]) -> list[Path]:
     """Return the tests among `files`, and those of `tests` whose imports name a module of `files`."""
     modules = [
-        path.with_suffix("").parts[1 if path.parts[0] == "src" else 0 :] for path in files if path.suffix == ".py"
+        tuple(part for part in path.with_suffix("").parts if part not in ("src", "__init__"))
+        for path in files
+        if path.suffix == ".py"
     ]
     named = [
-        rf"{re.escape('.'.join(parts))}\b|from {re.escape('.'.join(parts[:-1]))} import [^\n]*\b{parts[-1]}\b"
+        rf"{re.escape('.'.join(parts))}\b|from {re.escape('.'.join(parts[:-1]))} import (\([^)]*|[^\n]*)\b{parts[-1]}\b"
         for parts in modules
     ]
     pattern = re.compile("|".join(named) if named else r"(?!)")
