@@ -87,8 +87,8 @@ def _line(row: Claim, results: list[Result]) -> str:
 
 
 def _page(name: str, room: str) -> Path:
-    (page,) = Path("src/gobrrr", room).glob(f"*/{name}.md")
-    return page
+    (page,) = (ROOT / "src" / "gobrrr" / room).glob(f"*/{name}.md")
+    return page.relative_to(ROOT)
 
 
 def _said(answer: str, results: list[Result]) -> Iterator[str]:

@@ -9,7 +9,7 @@ import pytest
 
 from gobrrr.capture.out import records
 from gobrrr.capture.steps.device_memory import Device, in_use, most, name
-from gobrrr.recording.model import event_kinds as kinds
+from gobrrr.recording.model import event_kinds
 from gobrrr.recording.run_folder.run import Start
 
 
@@ -68,7 +68,7 @@ def test_a_device_that_comes_later_is_known_by_the_facts() -> None:
 def test_it_is_asked_once_a_second(cuda: Cuda) -> None:
     cuda.used, device = True, Device(every_ns=10)
     assert [device.marks(now) for now in (0, 5, 9, 10, 19, 25)] == [
-        [(kinds.DEVICE, 1 << 20)], [], [], [(kinds.DEVICE, 1 << 20)], [], [(kinds.DEVICE, 1 << 20)],
+        [(event_kinds.DEVICE, 1 << 20)], [], [], [(event_kinds.DEVICE, 1 << 20)], [], [(event_kinds.DEVICE, 1 << 20)],
     ]  # fmt: skip
 
 

@@ -10,8 +10,7 @@ import pytest
 
 from gobrrr.capture.steps import run_queue
 from gobrrr.machine.probe import system_probe
-from gobrrr.recording.model import event_kinds as kinds
-from gobrrr.recording.model import vitals
+from gobrrr.recording.model import event_kinds, vitals
 
 STAT = """cpu  400 0 40 9000 100 0 0 60 0 0
 cpu0 100 0 10 3000 50 0 0 20 0 0
@@ -29,7 +28,7 @@ def test_busy_cpus_are_those_of_the_affinity(
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: allowed)
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     tick = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
-    assert run_queue.busy(str(tmp_path)) == [(kinds.BUSY, busy * tick), (kinds.STOLEN, stolen * tick)]
+    assert run_queue.busy(str(tmp_path)) == [(event_kinds.BUSY, busy * tick), (event_kinds.STOLEN, stolen * tick)]
     assert run_queue.cores() == len(allowed)
 
 
@@ -52,10 +51,10 @@ def tasks(tmp_path: Path, *waited: int) -> Path:
 
 def test_waits_of_all_threads_are_summed_once_a_second(tmp_path: Path) -> None:
     waited = run_queue.Waited(str(tasks(tmp_path, 1000, 500)))
-    assert waited.marks(0) == [(kinds.WAITED, 1500)]
+    assert waited.marks(0) == [(event_kinds.WAITED, 1500)]
     assert waited.marks(999_999_999) == []
     (tmp_path / "7").mkdir()  # a thread that is gone before it was asked
-    assert waited.marks(1_000_000_000) == [(kinds.WAITED, 1500)]
+    assert waited.marks(1_000_000_000) == [(event_kinds.WAITED, 1500)]
 
 
 @pytest.mark.parametrize("text", ["", "no numbers here\n"])
@@ -79,10 +78,10 @@ def test_loads_are_rises_over_the_plain_steps() -> None:
 
 
 RISES = {
-    kinds.CPU: 800_000_000,
-    kinds.BUSY: 1_000_000_000,
-    kinds.WAITED: 500_000_000,
-    kinds.STOLEN: 250_000_000,
+    event_kinds.CPU: 800_000_000,
+    event_kinds.BUSY: 1_000_000_000,
+    event_kinds.WAITED: 500_000_000,
+    event_kinds.STOLEN: 250_000_000,
 }
 
 

@@ -22,7 +22,7 @@ import numpy as np
 import pytest
 
 from gobrrr.cli.screen import _ENTER, _LEAVE
-from gobrrr.recording.model import event_kinds as kinds
+from gobrrr.recording.model import event_kinds
 from gobrrr.system import processes
 from tests.report.test_top import written
 
@@ -81,7 +81,7 @@ def run(tmp_path: Path) -> Path:
     """A run of this process, which makes steps."""
     clock = [time.time_ns(), time.perf_counter_ns()]
     start = {"type": "start", "clock": clock, "pid": os.getpid(), "began": processes.began()}
-    events = [(clock[1] + (n - 100) * 10**7, kinds.BOUNDARY, 0, 1) for n in range(100)]
+    events = [(clock[1] + (n - 100) * 10**7, event_kinds.BOUNDARY, 0, 1) for n in range(100)]
     return written(tmp_path / "run", start, np.array(events), made_s=time.time())
 
 
@@ -144,7 +144,7 @@ def test_ctrl_z_gives_the_terminal_back_until_it_goes_on(terminal: Terminal) -> 
 def test_it_grows_with_the_program_and_follows_the_window(terminal: Terminal, run: Path) -> None:
     assert max(map(len, bare(terminal.shown).splitlines())) <= 80
     last = time.perf_counter_ns()
-    written(run, np.array([(last + n * 10**7, kinds.BOUNDARY, 0, 1) for n in range(11)]), made_s=time.time())
+    written(run, np.array([(last + n * 10**7, event_kinds.BOUNDARY, 0, 1) for n in range(11)]), made_s=time.time())
     terminal.until(lambda shown: "110 steps" in shown)
     terminal.resize(40, 10)
     at = len(terminal.shown)

@@ -12,7 +12,7 @@ import pytest
 from gobrrr.ledger.host.host_ops import HostOps, host_ops
 from gobrrr.ledger.host.places import replay
 from gobrrr.ledger.steps.step_windows import OWN_WORK, after_watching, elapsed, within
-from gobrrr.recording.model import event_kinds as kinds
+from gobrrr.recording.model import event_kinds
 from tests.support.timelines import MS, PID, US, Timeline
 
 
@@ -192,7 +192,7 @@ def test_only_ops_of_the_main_loops_steps_are_in(tmp_path: Path) -> None:
         training_step(timeline)
         for _ in range(5):
             timeline.leaf("aten::conv2d", 20 * US)
-            timeline.note(kinds.BOUNDARY, 9, 2)
+            timeline.note(event_kinds.BOUNDARY, 9, 2)
         training_step(timeline)  # from the last forward of the evaluation: nobody's step
         training_step(timeline)
     host = rows(timeline, tmp_path)

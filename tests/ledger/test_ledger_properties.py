@@ -20,7 +20,7 @@ from gobrrr.ledger.host.places import replay
 from gobrrr.ledger.model.ledger import ACCOUNTS, Ledger
 from gobrrr.ledger.ops.op_groups import op_groups
 from gobrrr.ledger.ops.pricing import Prices
-from gobrrr.recording.model import event_kinds as kinds
+from gobrrr.recording.model import event_kinds
 from gobrrr.recording.run_folder.run import Recording, Samples, Start, Window, load_run
 from tests.support.handmade import machine
 from tests.support.timelines import FILE, MS, OFFSET, PID, US, Timeline, sampled
@@ -216,7 +216,7 @@ def test_rare_collections_are_no_part_of_the_median_step(tmp_path: Path) -> None
     timeline = Timeline()
     for _ in range(4):
         timeline.plain_steps(*[WALL] * 4, 2 * WALL, wait=2 * MS)
-        timeline.events[-1:-1] = [(timeline.now - MS, kinds.GC, 1, WALL)]
+        timeline.events[-1:-1] = [(timeline.now - MS, event_kinds.GC, 1, WALL)]
     with timeline.window(), timeline.frame("main"):
         for _ in range(3):
             known_step(timeline)

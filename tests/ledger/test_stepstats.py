@@ -17,7 +17,7 @@ from gobrrr.ledger.model.ledger import StepStats
 from gobrrr.ledger.steps import step_stats as stepstats
 from gobrrr.ledger.steps.other_loops import other_loops
 from gobrrr.ledger.steps.step_stats import median_interval, plain_steps, step_stats
-from gobrrr.recording.model import event_kinds as kinds
+from gobrrr.recording.model import event_kinds
 from gobrrr.recording.model.facts import Span
 from gobrrr.recording.model.steps import find_loops
 from gobrrr.recording.run_folder.run import Recording, Start, Window
@@ -90,7 +90,7 @@ def program(monkeypatch: pytest.MonkeyPatch) -> Program:
 
 
 def test_the_median_plain_step_and_what_stands_beside_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    program = Program(monkeypatch, windows={40: (kinds.PROFILE, 4)})
+    program = Program(monkeypatch, windows={40: (event_kinds.PROFILE, 4)})
     program.slower = 3.0
     program.train(2, forward=503)  # slow first steps
     program.train(100)
@@ -145,11 +145,13 @@ def test_filling_the_queue_is_no_drift_and_a_device_that_keeps_pace_changes_noth
 
 def test_where_a_device_works_steps_after_the_profiled_window_are_not_plain(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of an H200's launches each cost a third more when the profiler was off again."""
-    program = Program(monkeypatch, windows={40: (kinds.PROFILE, 4)})
+    program = Program(monkeypatch, windows={40: (event_kinds.PROFILE, 4)})
     program.train(44)
     program.train(60, forward=7)
     events = program.events
-    began, ended = (int(events[events[:, 1] == kind, 0][0]) for kind in (kinds.WINDOW_BEGIN, kinds.WINDOW_END))
+    began, ended = (
+        int(events[events[:, 1] == kind, 0][0]) for kind in (event_kinds.WINDOW_BEGIN, event_kinds.WINDOW_END)
+    )
     window = Window("profile", (1, 0), 4, began, ended, (0, 0))
     found = replace(recording(program), windows=(window,))
     assert step_stats(found).plain_wall_ns == 14 * MS and step_stats(found).lingering == 0.0, "no kernel was seen"
@@ -162,11 +164,13 @@ def test_where_a_device_works_steps_after_the_profiled_window_are_not_plain(monk
 def test_where_few_steps_came_before_the_profiled_window_all_are_plain_and_it_is_said(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    program = Program(monkeypatch, windows={8: (kinds.PROFILE, 4)})
+    program = Program(monkeypatch, windows={8: (event_kinds.PROFILE, 4)})
     program.train(12)
     program.train(60, forward=7)
     events = program.events
-    began, ended = (int(events[events[:, 1] == kind, 0][0]) for kind in (kinds.WINDOW_BEGIN, kinds.WINDOW_END))
+    began, ended = (
+        int(events[events[:, 1] == kind, 0][0]) for kind in (event_kinds.WINDOW_BEGIN, event_kinds.WINDOW_END)
+    )
     found = replace(recording(program), windows=(Window("profile", (1, 0), 4, began, ended, (0, 0)),))
     stats = step_stats(replace(found, trace=SimpleNamespace(kernels=[1], signals=frozenset())))
     assert stats.attached and stats.lingering == 0.0 and stats.plain_wall_ns == 14 * MS
@@ -179,7 +183,7 @@ def test_drift_is_told_with_its_sign(program: Program) -> None:
 
 
 def test_steps_that_grow_are_held_against_those_around_the_window(monkeypatch: pytest.MonkeyPatch) -> None:
-    growing = Program(monkeypatch, windows={20: (kinds.PROFILE, 4)})
+    growing = Program(monkeypatch, windows={20: (event_kinds.PROFILE, 4)})
     for n in range(120):
         growing.train(1, forward=3 + n)
     stats = step_stats(recording(growing))
@@ -310,7 +314,7 @@ def test_what_comes_before_an_evaluations_first_forward_is_told_apart(
         program.train(10)
         program.now += before * MS
         if loader:
-            program.recorder.note(kinds.ITER, 1)
+            program.recorder.note(event_kinds.ITER, 1)
             program.now += 30 * MS
         for _ in range(10):
             program.forward(8, module=0, flags=EVALUATION)
@@ -345,7 +349,7 @@ def test_workers_that_stop_and_start_are_no_checkpoint(program: Program) -> None
             program.wait(1, 1)
             program.forward(2, module=0, flags=EVALUATION)
         program.epoch_ends(1, 100)
-        program.recorder.note(kinds.ITER, -1)
+        program.recorder.note(event_kinds.ITER, -1)
         program.work(100)
     program.train(2)
     (other,) = other_loops(recording(program))
@@ -391,7 +395,7 @@ def test_a_training_that_calls_no_module_goes_on_a_step_before_its_end(program: 
 
 
 def test_what_others_do_in_a_window_counts_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    program = Program(monkeypatch, windows={40: (kinds.PROFILE, 100)})
+    program = Program(monkeypatch, windows={40: (event_kinds.PROFILE, 100)})
     for _ in range(30):
         program.train(10)
         for _ in range(10):
@@ -432,10 +436,10 @@ def epochs(length: int, count: int, first: float, jitter: float = 0.0) -> tuple[
     now, walls = 0, []
     rng = np.random.default_rng(5)
     for number in range(length * count + 1):
-        events.append((now, kinds.BOUNDARY, 1, 1))
+        events.append((now, event_kinds.BOUNDARY, 1, 1))
         begins = number % length == 0
         if begins:
-            events.append((now + 1, kinds.ITER, 0, 0))
+            events.append((now + 1, event_kinds.ITER, 0, 0))
         wall = 10.0 * MS * (first if begins else 1.0) * (1 + jitter * rng.standard_normal())
         walls.append(wall)
         now += int(wall)
@@ -446,8 +450,8 @@ def epochs(length: int, count: int, first: float, jitter: float = 0.0) -> tuple[
 
 @pytest.mark.parametrize(("to_inputs", "kind"), [(1, "inference"), (0, "training")])
 def test_passes_that_lead_to_no_weight_train_nothing(to_inputs: int, kind: str) -> None:
-    rows = [(step * 10 * MS, kinds.BACKWARD, -1, to_inputs) for step in range(1, 40)]
-    rows += [(step * 10 * MS + 1, kinds.BOUNDARY, -1, 5) for step in range(1, 40)]
+    rows = [(step * 10 * MS, event_kinds.BACKWARD, -1, to_inputs) for step in range(1, 40)]
+    rows += [(step * 10 * MS + 1, event_kinds.BOUNDARY, -1, 5) for step in range(1, 40)]
     events = np.array(sorted(rows), np.int64)
     found = Recording(Path(), Start(), events, tuple(find_loops(events)), (), None, (), (), {}, "exit", 0, ())
     assert step_stats(found).kind == kind and step_stats(found).backwards == 1
@@ -455,7 +459,7 @@ def test_passes_that_lead_to_no_weight_train_nothing(to_inputs: int, kind: str) 
 
 def test_plain_steps_are_of_the_sizes_that_were_profiled(monkeypatch: pytest.MonkeyPatch) -> None:
     """A wide layer trains itself and then a narrow one, which most steps are of; the window lies in the first."""
-    program = Program(monkeypatch, {10: (kinds.PROFILE, 4)})
+    program = Program(monkeypatch, {10: (event_kinds.PROFILE, 4)})
     sizes = {0: 0, 1: 1}
     monkeypatch.setattr(program.recorder, "_sizes", sizes.__getitem__)
     for optimizer, steps, ms in ((0, 30, 10), (1, 60, 2)):

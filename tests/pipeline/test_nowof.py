@@ -11,7 +11,7 @@ import pytest
 from gobrrr.pipeline.live_now import ALIVE_S, LAST_S, Surroundings, now_of
 from gobrrr.recording.live import now
 from gobrrr.recording.live.live_state import Watched
-from gobrrr.recording.model import event_kinds as kinds
+from gobrrr.recording.model import event_kinds
 from tests.report.test_top import NOW_S, start, written
 
 BOOT_NS, SECOND = 10**18, 10**9
@@ -43,7 +43,7 @@ def test_others_are_strangers_only_where_none_of_them_is_its_own(
     alone: bool, workers: int, doubts: int, tmp_path: Path
 ) -> None:
     cores = [(n * SECOND, kind, 0, n * value * SECOND) for n in range(1, 12)
-             for kind, value in ((kinds.CPU, 1), (kinds.BUSY, 3))]  # fmt: skip
+             for kind, value in ((event_kinds.CPU, 1), (event_kinds.BUSY, 3))]  # fmt: skip
     facts = {"type": "facts", "loaders": [{"num_workers": workers}], "settings": {"cores": 4}}
     told = now_of(watched(tmp_path, facts, np.array(cores)), None, Surroundings(NOW_S, BOOT_NS, 64, alone=alone))
     assert (told.busy_cores, told.other_cores) == (1.0, 2.0)

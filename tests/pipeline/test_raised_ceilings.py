@@ -11,7 +11,7 @@ import pytest
 from gobrrr.ledger.ops.raised_ceilings import raised
 from gobrrr.machine.model.machine import CopyCeiling, Machine
 from gobrrr.pipeline import comparing
-from gobrrr.recording.model import event_kinds as kinds
+from gobrrr.recording.model import event_kinds
 from gobrrr.recording.run_folder.run import Recording, Start
 from tests.support.handmade import machine, measured
 from tests.support.timelines import MS, PID, Timeline
@@ -100,7 +100,7 @@ def test_cores_that_the_program_kept_busy_are_effective(tmp_path: Path) -> None:
     timeline.boundary()
     for _ in range(8):
         timeline.now += 5 * MS
-        timeline.note(kinds.CPU, 0, int(1.9 * timeline.now))
+        timeline.note(event_kinds.CPU, 0, int(1.9 * timeline.now))
         timeline.boundary()
     before = msgspec.structs.replace(slow_machine(), effective_cores=measured(0.9, "cores"), usable_cores=2)
     recording = timeline.recording(tmp_path, start=Start(pid=PID, threads=THREADS), windows=(), trace=None)

@@ -14,7 +14,7 @@ from gobrrr.capture.session import recorder as recorder_module
 from gobrrr.ledger.host.places import BACKWARD
 from gobrrr.ledger.steps.other_loops import other_loops
 from gobrrr.ledger.steps.step_stats import plain_steps, step_stats
-from gobrrr.recording.model import event_kinds as kinds
+from gobrrr.recording.model import event_kinds
 from gobrrr.recording.model.facts import ChildFacts, Facts, Span
 from gobrrr.recording.model.micro_steps import _BACKWARD, micro_steps
 from gobrrr.recording.model.steps import find_loops
@@ -89,7 +89,7 @@ def test_modules_have_what_the_counting_steps_saw_of_them() -> None:
 
 @pytest.mark.parametrize(("flags", "grads"), [(3, True), (1, False), (0, False), (2, True)])
 def test_without_a_counting_step_the_forwards_say_whether_gradients_were_on(flags: int, grads: bool) -> None:
-    events = [(t, kinds.FORWARD, 3, flags) for t in range(1, 6)]
+    events = [(t, event_kinds.FORWARD, 3, flags) for t in range(1, 6)]
     assert found(recording(events, {"modules": [{"id": 3}]})).modules[0].grad_enabled is grads
 
 
@@ -161,7 +161,9 @@ COUNTED = ("switches", "roots", "saved", "inputs", "held", "denormals", "orphans
     st.dictionaries(st.sampled_from(COUNTED), TABLE | st.dictionaries(NAMES, JSON, max_size=4), max_size=5),
 )
 def test_a_strangers_facts_never_raise(facts: list[dict[str, Any]], counted: dict[str, Any]) -> None:
-    ends = [(t, kinds.BOUNDARY, 0, 1) for t in range(1, 9)] + [(t, kinds.BOUNDARY, 0, 2) for t in range(9, 12)]
+    ends = [(t, event_kinds.BOUNDARY, 0, 1) for t in range(1, 9)] + [
+        (t, event_kinds.BOUNDARY, 0, 2) for t in range(9, 12)
+    ]
     rec = recording(ends, *facts, counted=counted)
     assert isinstance(found(rec), Facts)
     assert step_stats(rec).overhead_share >= 0 or facts
@@ -173,7 +175,7 @@ def test_a_strangers_facts_never_raise(facts: list[dict[str, Any]], counted: dic
 
 def test_iterators_of_one_loader_are_one_loader(program: Program) -> None:
     for epoch in range(3):
-        program.recorder.note(kinds.ITER, -1)
+        program.recorder.note(event_kinds.ITER, -1)
         program.work(5)
         for n in range(10):
             program.wait(epoch, 50 if n == 0 else 2)
@@ -189,7 +191,7 @@ def test_iterators_of_one_loader_are_one_loader(program: Program) -> None:
 
 def test_what_an_epoch_costs_at_its_edges_is_known(program: Program) -> None:
     for epoch in range(3):
-        program.recorder.note(kinds.ITER, -1)
+        program.recorder.note(event_kinds.ITER, -1)
         for n in range(4):
             program.wait(epoch, 2)
             program.forward(40 if n == 0 else 8)
@@ -212,7 +214,7 @@ def test_two_loaders_are_kept_apart(program: Program) -> None:
 
 
 def test_an_empty_epoch_starts_no_clock_for_the_next_loader(program: Program) -> None:
-    program.recorder.note(kinds.ITER, -1)
+    program.recorder.note(event_kinds.ITER, -1)
     program.epoch_ends(0)
     program.work(500)
     program.wait(1, 1)  # its iterator was made before watching began
@@ -305,7 +307,7 @@ def test_growth_is_bytes_per_step(program: Program) -> None:
 
 def test_files_that_are_mapped_do_not_grow(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where the process's own memory was read, resident memory says nothing of growth."""
-    monkeypatch.setattr(recorder_module, "vitals", lambda: [*program._vitals(), (kinds.OWN, 1 << 29)])
+    monkeypatch.setattr(recorder_module, "vitals", lambda: [*program._vitals(), (event_kinds.OWN, 1 << 29)])
     program.rss_per_step = 5000
     program.train(400)
     assert watched(program)["rss_growth_per_step"] == 0.0
@@ -313,7 +315,7 @@ def test_files_that_are_mapped_do_not_grow(program: Program, monkeypatch: pytest
 
 def test_a_peak_is_no_less_than_what_was_read_on_the_way(program: Program) -> None:
     program.train(20)
-    own = (program.now, kinds.OWN, 0, 9 << 30)
+    own = (program.now, event_kinds.OWN, 0, 9 << 30)
     rec = recording([*program.events.tolist(), own], {"memory": {"peak_rss_bytes": 2 << 30}})
     assert found(rec).peak_rss_bytes == 9 << 30
 
@@ -324,7 +326,7 @@ def test_what_a_window_adds_to_the_peak_is_none_of_the_program() -> None:
     memory = {"memory": {"peak_rss_bytes": 3 << 30}}
     assert found(recording((), memory, windows=(window,))).peak_rss_bytes == 1 << 30
     for t, value, peak in ((40, 2 << 30, 2 << 30), (70, 3 << 30, 1 << 30), (70, 7 << 29, 3 << 29)):
-        rows = [(t, kinds.OWN, 0, value)]
+        rows = [(t, event_kinds.OWN, 0, value)]
         assert found(recording(rows, memory, windows=(window,))).peak_rss_bytes == peak
 
 
@@ -368,12 +370,12 @@ def test_few_samples_say_nothing_of_growth(program: Program) -> None:
 
 def test_loads_and_faults_are_rates_over_plain_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """The program uses half a core, the machine one and a half. A profiled window in between counts for nothing."""
-    program = Program(monkeypatch, windows={60: (kinds.PROFILE, 4)})
+    program = Program(monkeypatch, windows={60: (event_kinds.PROFILE, 4)})
     busy = lambda: int(1.5 * program.now) if not program._open else 50 * program.now  # noqa: E731
     vitals = program._vitals
     from gobrrr.capture.session import recorder
 
-    monkeypatch.setattr(recorder, "vitals", lambda: [*vitals(), (kinds.BUSY, busy())])
+    monkeypatch.setattr(recorder, "vitals", lambda: [*vitals(), (event_kinds.BUSY, busy())])
     program.slower = 40.0
     program.train(120)
     seen = watched(program)
@@ -384,7 +386,7 @@ def test_loads_and_faults_are_rates_over_plain_time(monkeypatch: pytest.MonkeyPa
 
 def test_faults_before_the_first_window_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """1,000 per ms until a window opens at the 60th boundary, then none."""
-    program = Program(monkeypatch, windows={60: (kinds.PROFILE, 4)})
+    program = Program(monkeypatch, windows={60: (event_kinds.PROFILE, 4)})
     from gobrrr.capture.session import recorder
 
     until: list[int] = []
@@ -392,7 +394,7 @@ def test_faults_before_the_first_window_are_told_apart(monkeypatch: pytest.Monke
     def vitals() -> list[tuple[int, int]]:
         if program._open and not until:
             until.append(program.now)
-        return [(kinds.FAULTS, (until[0] if until else program.now) // 1000)]
+        return [(event_kinds.FAULTS, (until[0] if until else program.now) // 1000)]
 
     monkeypatch.setattr(recorder, "vitals", vitals)
     program.train(120)
@@ -404,7 +406,7 @@ def test_faults_before_the_first_window_are_told_apart(monkeypatch: pytest.Monke
 @pytest.mark.parametrize("grown", [0, 5_000, 20_000])
 def test_pages_that_memory_grew_by_are_touched_once(monkeypatch: pytest.MonkeyPatch, grown: int) -> None:
     """10,000 faults per step, some of them of a cache that fills."""
-    program = Program(monkeypatch, windows={60: (kinds.PROFILE, 4)})
+    program = Program(monkeypatch, windows={60: (event_kinds.PROFILE, 4)})
     program.rss_per_step = 4096 * grown
     program.train(120)
     assert watched(program)["minor_faults_before"] == pytest.approx(max(0, 10_000 - grown), rel=0.02, abs=1)
@@ -412,7 +414,7 @@ def test_pages_that_memory_grew_by_are_touched_once(monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("first", [0, 5])
 def test_of_too_few_steps_before_a_window_no_faults_are_told(monkeypatch: pytest.MonkeyPatch, first: int) -> None:
-    program = Program(monkeypatch, windows={first: (kinds.PROFILE, 4)} if first else {})
+    program = Program(monkeypatch, windows={first: (event_kinds.PROFILE, 4)} if first else {})
     program.train(60)
     assert watched(program).get("minor_faults_before") is None
 
@@ -428,11 +430,11 @@ def test_collections_count_in_the_steps_they_ended_in(program: Program) -> None:
     """They are journalled at the next boundary, with the time at which they ended."""
     program.train(10)
     rows = program.events.tolist()
-    ends = [t for t, kind, *_ in rows if kind == kinds.BOUNDARY]
+    ends = [t for t, kind, *_ in rows if kind == event_kinds.BOUNDARY]
     late = [
-        (ends[4] + MS, kinds.GC, 0, 3 * MS),
-        (ends[6], kinds.GC, 0, 5 * MS),
-        (ends[0] - MS, kinds.GC, 0, 99 * MS),
+        (ends[4] + MS, event_kinds.GC, 0, 3 * MS),
+        (ends[6], event_kinds.GC, 0, 5 * MS),
+        (ends[0] - MS, event_kinds.GC, 0, 99 * MS),
     ]
     rec = recording([*rows, *late])
     plain = plain_steps(rec)
@@ -450,9 +452,9 @@ def test_collections_by_hand_are_told_from_those_that_come_by_themselves(
     """One by hand, and a short one by itself in every step: runs are of the kind that takes more."""
     program.train(10)
     rows = program.events.tolist()
-    ends = [t for t, kind, *_ in rows if kind == kinds.BOUNDARY]
-    own = [(end + MS, kinds.GC, 0, 2 * MS) for end in ends[1:-1]]
-    seen = rates(rec := recording([*rows, *own, (ends[4] + 2 * MS, kinds.GC, 1, ms * MS)]), plain_steps(rec))
+    ends = [t for t, kind, *_ in rows if kind == event_kinds.BOUNDARY]
+    own = [(end + MS, event_kinds.GC, 0, 2 * MS) for end in ends[1:-1]]
+    seen = rates(rec := recording([*rows, *own, (ends[4] + 2 * MS, event_kinds.GC, 1, ms * MS)]), plain_steps(rec))
     assert seen["gc_by_hand"] == pytest.approx(by_hand)
     assert seen["gc_runs_per_step"] == runs
     assert seen["gc_usual_ns"] == 2 * MS
@@ -462,7 +464,7 @@ def test_collections_never_take_more_than_the_step(program: Program) -> None:
     """A few steps collect for long: their mean is more than a whole median step."""
     program.train(10)
     program.work(2000)
-    late = (program.now, kinds.GC, 0, 1900 * MS)
+    late = (program.now, event_kinds.GC, 0, 1900 * MS)
     program.train(10)
     rec = recording([*program.events.tolist(), late])
     plain = plain_steps(rec)
@@ -471,12 +473,12 @@ def test_collections_never_take_more_than_the_step(program: Program) -> None:
 
 
 def test_windows_cut_the_plain_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    program = Program(monkeypatch, windows={10: (kinds.PROFILE, 4), 30: (kinds.SAMPLE, 3)})
+    program = Program(monkeypatch, windows={10: (event_kinds.PROFILE, 4), 30: (event_kinds.SAMPLE, 3)})
     program.train(50)
     rec = recording(program.events)
     stretches = plain_stretches(rec.events, plain_steps(rec))
     assert len(stretches) == 3
-    cuts = rec.events[np.isin(rec.events[:, 1], (kinds.WINDOW_BEGIN, kinds.WINDOW_END)), 0]
+    cuts = rec.events[np.isin(rec.events[:, 1], (event_kinds.WINDOW_BEGIN, event_kinds.WINDOW_END)), 0]
     assert all(begin < end and not ((cuts > begin) & (cuts < end)).any() for begin, end in stretches)
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gobrrr.recording.model import event_kinds as kinds
+from gobrrr.recording.model import event_kinds
 from gobrrr.recording.model.phases import BACKWARD, FORWARD, KEPT, NAMES, OPTIMIZER, OTHER, WAIT, PhaseMarks
 from gobrrr.recording.model.steps import Step, find_loops
 from tests.support.event_streams import MS, Program
@@ -31,7 +31,7 @@ def test_a_usual_step_is_split_at_its_marks(program: Program) -> None:
         program.wait(0, 2)
         program.work(0.5)
         program.forward(3)
-        program.recorder.note(kinds.BACKWARD, -1)
+        program.recorder.note(event_kinds.BACKWARD, -1)
         program.work(4)
         program.update(1)
     (loop,) = find_loops(program.events)
@@ -52,12 +52,12 @@ def test_what_was_never_marked_is_not_known_rather_than_nothing(program: Program
 
 
 KINDS = [
-    kinds.DATA_BEGIN,
-    kinds.DATA_END,
-    kinds.FORWARD,
-    kinds.BACKWARD,
-    kinds.UPDATE_BEGIN,
-    kinds.UPDATE_END,
+    event_kinds.DATA_BEGIN,
+    event_kinds.DATA_END,
+    event_kinds.FORWARD,
+    event_kinds.BACKWARD,
+    event_kinds.UPDATE_BEGIN,
+    event_kinds.UPDATE_END,
 ]
 
 
@@ -83,14 +83,16 @@ def test_parts_add_up_to_the_steps_and_are_what_a_plain_count_says(
 
 
 def test_what_was_begun_before_the_first_step_goes_on_in_it() -> None:
-    marked = fed(np.array([(5, kinds.UPDATE_END, 0, 0), (10, kinds.FORWARD, 0, 0), (30, kinds.BACKWARD, 0, 0)]))
+    marked = fed(
+        np.array([(5, event_kinds.UPDATE_END, 0, 0), (10, event_kinds.FORWARD, 0, 0), (30, event_kinds.BACKWARD, 0, 0)])
+    )
     split, num = marked.split([Step(20, 40, 0)])
     assert (num, split[BACKWARD]) == (1, 10)
     assert (split[FORWARD], split[OTHER], split[OPTIMIZER]) == (10, 0, None), "and they add up"
 
 
 def test_a_mark_at_the_very_end_is_one_of_these_steps() -> None:
-    marked = fed(np.array([(10, kinds.FORWARD, 0, 0), (30, kinds.BACKWARD, 0, 0)]))
+    marked = fed(np.array([(10, event_kinds.FORWARD, 0, 0), (30, event_kinds.BACKWARD, 0, 0)]))
     split, _ = marked.split([Step(10, 30, 0)])
     assert (split[FORWARD], split[BACKWARD]) == (20, 0)
 
@@ -98,7 +100,7 @@ def test_a_mark_at_the_very_end_is_one_of_these_steps() -> None:
 def test_only_the_marks_of_late_are_kept() -> None:
     phases = PhaseMarks()
     for first in range(0, 20 * KEPT, 1000):
-        phases.feed(np.array([(first + n, kinds.FORWARD, 0, 0) for n in range(1000)], np.int64))
+        phases.feed(np.array([(first + n, event_kinds.FORWARD, 0, 0) for n in range(1000)], np.int64))
     assert KEPT <= phases._num < KEPT + 1000
     early, late = Step(5, 10, 0), Step(20 * KEPT - 500, 20 * KEPT - 400, 0)
     assert phases.split([early, late])[1] == 1

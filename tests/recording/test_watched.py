@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gobrrr.recording.live.live_state import LoopSoFar, Watched
-from gobrrr.recording.model import event_kinds as kinds
+from gobrrr.recording.model import event_kinds
 from gobrrr.recording.model.steps import Step
 from gobrrr.recording.run_folder.run import load_run
 from tests.recording.test_journal import frame
@@ -25,7 +25,7 @@ def test_the_loop_that_is_told_is_that_of_the_report(
     tmp_path_factory: pytest.TempPathFactory, rows: list[tuple[int, int, bool]], reason: str | None
 ) -> None:
     times = np.cumsum([gap for gap, _, _ in rows])
-    events = [(t, kinds.BOUNDARY, int(other), kind) for t, (_, kind, other) in zip(times, rows, strict=True)]
+    events = [(t, event_kinds.BOUNDARY, int(other), kind) for t, (_, kind, other) in zip(times, rows, strict=True)]
     end = [] if reason is None else [{"type": "end", "reason": reason}]
     run = written(tmp_path_factory.mktemp("loops") / "run", start(), np.array(events), *end)
     watched, (told,) = Watched(run / "rank0.journal"), load_run(run)
@@ -50,7 +50,7 @@ def test_a_loader_that_no_machine_has_is_no_crash(tmp_path: Path) -> None:
 def test_steps_of_a_rest_count_and_tell_no_parts() -> None:
     loop = LoopSoFar()
     plain, rest = Step(0, 100, 0), Step(100, 300, 0, rests=True)
-    settling, looked_at = Step(300, 600, 0, settling=True), Step(600, 1000, kinds.PROFILE)
+    settling, looked_at = Step(300, 600, 0, settling=True), Step(600, 1000, event_kinds.PROFILE)
     for step in (plain, rest, settling, looked_at):
         loop.add(step)
     assert (loop.num, loop.trend.num) == (4, 2)

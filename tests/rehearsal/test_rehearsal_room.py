@@ -76,7 +76,8 @@ def test_a_result_may_be_larger_than_all_inputs() -> None:
 
 def test_a_stage_that_takes_more_than_thought_is_refused_it() -> None:
     code = (
-        "from gobrrr.rehearsal import free_memory as room; room.free_memory = lambda root: 4e8; room.confine('cpu')\n"
+        "from gobrrr.rehearsal import free_memory\nfree_memory.free_memory = lambda root: 4e8\n"
+        "free_memory.confine('cpu')\n"
         "kept = bytearray(10**8)\ntry: bytearray(3 * 10**8)\nexcept MemoryError: print('refused')"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -55,7 +55,7 @@ def test_what_does_not_end_or_dies_is_no_answer(ends: object, monkeypatch: pytes
 ALONE = """
 import os, signal, sys, time
 import torch
-from gobrrr.remedies.mechanism import forked_copy as apart
+from gobrrr.remedies.mechanism import forked_copy
 
 heard = []
 signal.signal(signal.SIGCHLD, lambda *_: heard.append(1))
@@ -69,8 +69,8 @@ if sys.argv[1] == "with another":
         time.sleep(0.5)
         os._exit(0)
     ends = lambda: os.waitid(os.P_PID, other, os.WEXITED | os.WNOWAIT)
-    own, apart._end = apart._end, lambda child: (own(child), ends())  # one signal for both
-blocked = apart.apart(ask)
+    own, forked_copy._end = forked_copy._end, lambda child: (own(child), ends())  # one signal for both
+blocked = forked_copy.apart(ask)
 print(len(heard), blocked, signal.SIGCHLD in signal.pthread_sigmask(signal.SIG_BLOCK, []))
 """
 

@@ -23,7 +23,7 @@ from gobrrr.pipeline.watching import Watching, folder_of, running
 from gobrrr.recording.live import now
 from gobrrr.recording.live.live_state import MOST_LOOPS
 from gobrrr.recording.live.now import Now, Process
-from gobrrr.recording.model import event_kinds as kinds
+from gobrrr.recording.model import event_kinds
 from gobrrr.recording.run_folder.run import load_run
 from gobrrr.report.live import top
 from gobrrr.system import processes
@@ -200,11 +200,12 @@ def test_a_shared_machine_is_a_doubt(program: Program, tmp_path: Path, here: Pat
     program._journal.values[:] = [
         v
         for row in np.array(program._journal.values).reshape(-1, 4).tolist()
-        if row[1] not in (kinds.CPU, kinds.WAITED)
+        if row[1] not in (event_kinds.CPU, event_kinds.WAITED)
         for v in row
     ]
     cores = [(program.now + 100 * second + n * second, kind, 0, n * value) for n in range(1, 12)
-             for kind, value in ((kinds.CPU, second), (kinds.BUSY, 2 * second), (kinds.WAITED, second))]  # fmt: skip
+             for kind, value in ((event_kinds.CPU, second), (event_kinds.BUSY, 2 * second),
+                              (event_kinds.WAITED, second))]  # fmt: skip
     run = written(tmp_path / "run", start(), program.events, np.array(cores))
     (one,) = seen(watching(run, here)).processes
     assert (one.busy_cores, one.other_cores, one.starved) == (1.0, 1.0, 0.5)
@@ -214,7 +215,7 @@ def test_a_shared_machine_is_a_doubt(program: Program, tmp_path: Path, here: Pat
 
 def test_memory_grows_by_the_step_and_a_closer_look_is_not_growth(monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
                                                                    here: Path) -> None:  # fmt: skip
-    program = Program(monkeypatch, {200: (kinds.PROFILE, 40)})
+    program = Program(monkeypatch, {200: (event_kinds.PROFILE, 40)})
     program.rss_per_step = 1 << 20
     program.train(150, wait=100)
     run = written(tmp_path / "run", start(), program.events)
@@ -228,7 +229,7 @@ def test_memory_grows_by_the_step_and_a_closer_look_is_not_growth(monkeypatch: p
 def test_files_that_are_mapped_are_no_memory_that_grows(
     program: Program, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, here: Path
 ) -> None:
-    monkeypatch.setattr(recorder_module, "vitals", lambda: [*program._vitals(), (kinds.OWN, 1 << 29)])
+    monkeypatch.setattr(recorder_module, "vitals", lambda: [*program._vitals(), (event_kinds.OWN, 1 << 29)])
     program.rss_per_step = 1 << 20
     program.train(150, wait=100)
     run = written(tmp_path / "run", start(), program.events)
@@ -298,7 +299,7 @@ def test_whatever_a_journal_holds_is_told_or_left_out(
 
 
 def test_loops_without_number_take_no_room_without_end(tmp_path: Path, here: Path) -> None:
-    events = [(n, kinds.BOUNDARY, n // 2, 1) for n in range(1, 2000)]
+    events = [(n, event_kinds.BOUNDARY, n // 2, 1) for n in range(1, 2000)]
     view = watching(written(tmp_path / "run", start(), np.array(events)), here)
     view.look()
     assert len(view._watched["rank0.journal"].loops) == MOST_LOOPS
@@ -407,6 +408,6 @@ def test_a_journal_of_capture_is_what_is_read(tmp_path: Path, here: Path) -> Non
     run.mkdir()
     writer = JournalWriter(run / "rank0.journal")
     writer.json(start())
-    writer.events(array("q", [value for n in range(1, 50) for value in (n * MS, kinds.BOUNDARY, 0, 1)]))
+    writer.events(array("q", [value for n in range(1, 50) for value in (n * MS, event_kinds.BOUNDARY, 0, 1)]))
     assert seen(watching(run, here)).processes[0].steps == 48
     writer.close()

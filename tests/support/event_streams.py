@@ -9,7 +9,7 @@ import pytest
 
 from gobrrr.capture.session import recorder as recorder_module
 from gobrrr.capture.session.recorder import Recorder
-from gobrrr.recording.model import event_kinds as kinds
+from gobrrr.recording.model import event_kinds
 from gobrrr.recording.model.steps import Ints
 
 MS = 1_000_000
@@ -44,7 +44,7 @@ class Program:
         self.rss, self.rss_per_step = 1 << 30, 0
 
     def _vitals(self) -> list[tuple[int, int]]:
-        return [(kinds.CPU, self.now // 2), (kinds.RSS, self.rss), (kinds.FAULTS, self.now // 1000)]
+        return [(event_kinds.CPU, self.now // 2), (event_kinds.RSS, self.rss), (event_kinds.FAULTS, self.now // 1000)]
 
     def _boundary(self, kind: int, number: int, now: int) -> None:
         self.boundaries += 1
@@ -57,30 +57,30 @@ class Program:
             window, steps = self._windows[self.boundaries]
             self._open = [kind, number, window, steps]
             self.now += 30 * MS  # instruments take their time to start and to stop, outside the steps
-            self.recorder.note(kinds.WINDOW_BEGIN, number, window)
+            self.recorder.note(event_kinds.WINDOW_BEGIN, number, window)
 
     def _close(self, number: int) -> None:
         window = self._open[2]
         self._open = []
         self.now += 300 * MS
-        self.recorder.note(kinds.WINDOW_END, number, window)
+        self.recorder.note(event_kinds.WINDOW_END, number, window)
 
     def work(self, ms: float) -> None:
         """Time passes."""
-        profiled = self._open and self._open[2] == kinds.PROFILE
+        profiled = self._open and self._open[2] == event_kinds.PROFILE
         self.now += int(ms * MS * (self.slower if profiled else 1.0))
 
     def wait(self, loader: int, ms: float) -> None:
         """The program waits for a batch and gets it."""
-        self.recorder.note(kinds.DATA_BEGIN, loader)
+        self.recorder.note(event_kinds.DATA_BEGIN, loader)
         self.work(ms)
         self.recorder.batch(loader)
 
     def epoch_ends(self, loader: int, ms: float = 0) -> None:
         """The loader has no more batches, and stops its workers."""
-        self.recorder.note(kinds.DATA_BEGIN, loader)
+        self.recorder.note(event_kinds.DATA_BEGIN, loader)
         self.work(ms)
-        self.recorder.note(kinds.DATA_END, loader, 1)
+        self.recorder.note(event_kinds.DATA_END, loader, 1)
 
     def forward(self, ms: float, module: int = 0, flags: int = TRAINING) -> None:
         """A module is called."""
@@ -89,7 +89,7 @@ class Program:
 
     def update(self, ms: float, optimizer: int = 0) -> None:
         """An optimizer steps."""
-        self.recorder.note(kinds.UPDATE_BEGIN, optimizer)
+        self.recorder.note(event_kinds.UPDATE_BEGIN, optimizer)
         self.work(ms)
         self.recorder.update_end(optimizer)
 

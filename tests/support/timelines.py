@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from gobrrr.ledger.host.places import BACKWARD, BACKWARD_END, CALL, LINE, MODULE, MODULE_END, RETURN
-from gobrrr.recording.model import event_kinds as kinds
+from gobrrr.recording.model import event_kinds
 from gobrrr.recording.model.steps import find_loops
 from gobrrr.recording.run_folder.run import LineLog, Recording, Samples, Start, Window, Worker
 from gobrrr.recording.trace_files.kineto import read_trace
@@ -47,16 +47,16 @@ class Timeline:
 
     def boundary(self) -> None:
         """A step ends."""
-        self.note(kinds.BOUNDARY, 0, self.kind)
+        self.note(event_kinds.BOUNDARY, 0, self.kind)
         self.num_steps += self._recorded
 
     def plain_steps(self, *walls: int, wait: int = 0) -> None:
         """Steps without instruments, ns each, of which `wait` ns for data."""
         self.boundary()
         for wall in walls:
-            self.note(kinds.DATA_BEGIN)
+            self.note(event_kinds.DATA_BEGIN)
             self.now += min(wait, wall)
-            self.note(kinds.DATA_END)
+            self.note(event_kinds.DATA_END)
             self.now += wall - min(wait, wall)
             self.boundary()
 
@@ -65,10 +65,10 @@ class Timeline:
         """The profiled window; boundaries inside it end its steps."""
         self.now += MS
         self.began, self._recorded = self.now, True
-        self.note(kinds.WINDOW_BEGIN, 0, kinds.PROFILE)
+        self.note(event_kinds.WINDOW_BEGIN, 0, event_kinds.PROFILE)
         yield
         self.ended, self._recorded = self.now, False
-        self.note(kinds.WINDOW_END, 0, kinds.PROFILE)
+        self.note(event_kinds.WINDOW_END, 0, event_kinds.PROFILE)
         self.now += MS
 
     # what runs
@@ -123,18 +123,18 @@ class Timeline:
     @contextlib.contextmanager
     def wait(self, loader: int = 0) -> Iterator[None]:
         """The program waits for a batch; what runs inside is done by the waiting process itself."""
-        self.note(kinds.DATA_BEGIN, loader)
+        self.note(event_kinds.DATA_BEGIN, loader)
         with self.op("enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__", category="user_annotation"):
             yield
-        self.note(kinds.DATA_END, loader)
+        self.note(event_kinds.DATA_END, loader)
 
     @contextlib.contextmanager
     def update(self, lost: bool = False) -> Iterator[None]:
         """The optimizer steps, and ends the step; `lost`: the profiler stops before the annotation ends."""
         with self.op("Optimizer.step#SGD.step", category="user_annotation", lost=lost):
-            self.note(kinds.UPDATE_BEGIN)
+            self.note(event_kinds.UPDATE_BEGIN)
             yield
-            self.note(kinds.UPDATE_END)
+            self.note(event_kinds.UPDATE_END)
             self.boundary()
 
     def node(self) -> int:

@@ -15,7 +15,7 @@ import gobrrr
 from gobrrr.capture.session import pacing
 from gobrrr.capture.session import pause as rests
 from gobrrr.ledger.steps.step_stats import step_stats
-from gobrrr.recording.model import event_kinds as kinds
+from gobrrr.recording.model import event_kinds
 from gobrrr.recording.run_folder.journal import read_journal
 from gobrrr.recording.run_folder.run import Recording, load_run
 from tests.transparency.pairs import differences
@@ -39,7 +39,7 @@ def restful(hurried: None, monkeypatch: pytest.MonkeyPatch) -> None:
 def resting(folder: Path) -> Recording:
     """The recording, in which there were rests."""
     (recording,) = load_run(folder)
-    assert np.count_nonzero(recording.events[:, 1] == kinds.REST_BEGIN) > 3
+    assert np.count_nonzero(recording.events[:, 1] == event_kinds.REST_BEGIN) > 3
     assert not [text for text in recording.missing if "no profiled window" not in text]
     return recording
 
@@ -92,7 +92,7 @@ def test_steps_of_a_rest_are_written_while_it_lasts(
 def num_steps(folder: Path) -> int:
     """Ends of steps that stand in the journal."""
     (journal,) = folder.glob("rank*.journal")
-    return int(np.count_nonzero(read_journal(journal).events[:, 1] == kinds.BOUNDARY))
+    return int(np.count_nonzero(read_journal(journal).events[:, 1] == event_kinds.BOUNDARY))
 
 
 @pytest.mark.usefixtures("restful")
@@ -116,7 +116,7 @@ def test_epochs_that_begin_in_a_rest_are_counted_or_watched(tmp_path: Path) -> N
     with watched(tmp_path):
         train(20)
     events = resting(tmp_path).events
-    made = events[events[:, 1] == kinds.ITER]
+    made = events[events[:, 1] == event_kinds.ITER]
     assert len(made) == 20
     assert set(made[:, 3]) == {0, 1}
 
@@ -131,7 +131,7 @@ def test_an_optimizer_that_was_not_there_ends_the_rest(tmp_path: Path) -> None:
         other.step()
         assert session.rests._pulse is None
     (recording,) = load_run(tmp_path)
-    updates = recording.events[recording.events[:, 1] == kinds.UPDATE_END]
+    updates = recording.events[recording.events[:, 1] == event_kinds.UPDATE_END]
     assert updates[-1, 2] != updates[0, 2]
 
 
@@ -255,4 +255,4 @@ def test_epochs_of_workers_that_stay_are_noted(tmp_path: Path) -> None:
                 model(x).sum().backward()
                 optimizer.step()
     (recording,) = load_run(tmp_path)
-    assert np.count_nonzero(recording.events[:, 1] == kinds.ITER) == 4
+    assert np.count_nonzero(recording.events[:, 1] == event_kinds.ITER) == 4

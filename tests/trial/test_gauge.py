@@ -25,9 +25,9 @@ from gobrrr.trial.statistics.rounds import Rounds
 MIB = 1 << 20
 linux = pytest.mark.skipif(bool(meters.unable()), reason="the peak of resident memory cannot be reset here")
 KNOWN = """
-from gobrrr.trial.arm import meters as gauge
+from gobrrr.trial.arm import meters
 MIB = 1 << 20
-peak = gauge.Peak()
+peak = meters.Peak()
 peak.begin(True)
 held = bytearray(300 * MIB)
 del held
@@ -39,11 +39,11 @@ del held
 print(before - empty, peak.end()["peak_bytes"] - empty)
 """
 KEPT_BY_GLIBC = """
-from gobrrr.trial.arm import meters as gauge
+from gobrrr.trial.arm import meters
 small = [bytearray(64 << 10) for _ in range(3200)]  # 200 MiB from the heap
 last = bytearray(64 << 10)                          # above them: the heap cannot shrink
 del small
-peak = gauge.Peak()
+peak = meters.Peak()
 peak.begin(False)
 kept = peak.end()["peak_bytes"]
 peak.begin(True)

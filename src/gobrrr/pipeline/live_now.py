@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 from gobrrr.recording.live import now
 from gobrrr.recording.live.live_state import LoopSoFar, Watched
 from gobrrr.recording.live.now import Part, Process
-from gobrrr.recording.model import event_kinds as kinds
+from gobrrr.recording.model import event_kinds
 from gobrrr.recording.model.phases import NAMES
 from gobrrr.recording.model.steps import LOOP_NAMES
 from gobrrr.recording.model.warmup import median
@@ -45,9 +45,9 @@ def now_of(watched: Watched, here: Here | None, around: Surroundings) -> Process
     late_ns = median(loop.late) if loop.late else None
     vitals, step_ns = watched.vitals, loop.trend.median or 0.0
     own, others = _loads(watched)
-    starved = without_core(own, others or 0.0, vitals.rate(kinds.WAITED), vitals.rate(kinds.STOLEN))
+    starved = without_core(own, others or 0.0, vitals.rate(event_kinds.WAITED), vitals.rate(event_kinds.STOLEN))
     split, num = watched.phases.split(loop.usual)
-    rss, own_bytes, device = (vitals.sizes[kind] for kind in (kinds.RSS, kinds.OWN, kinds.DEVICE))
+    rss, own_bytes, device = (vitals.sizes[kind] for kind in (event_kinds.RSS, event_kinds.OWN, event_kinds.DEVICE))
     growing = rss if own_bytes.last is None else own_bytes
     return Process(
         pid=start.pid,
@@ -132,7 +132,7 @@ def _rate(watched: Watched, loop: LoopSoFar, step_ns: float | None) -> float | N
 
 def _loads(watched: Watched) -> tuple[float | None, float | None]:
     """Cores that the process and all others keep busy."""
-    own, machine = watched.vitals.rate(kinds.CPU), watched.vitals.rate(kinds.BUSY)
+    own, machine = watched.vitals.rate(event_kinds.CPU), watched.vitals.rate(event_kinds.BUSY)
     return own, max(0.0, machine - own) if own is not None and machine is not None else None
 
 

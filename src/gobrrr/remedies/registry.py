@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Iterable, Mapping
+from functools import cache
 from itertools import combinations
 from pathlib import Path
 
@@ -18,9 +19,14 @@ Options = Mapping[str, Mapping[str, int]]
 NO_OPTIONS: Options = {}
 
 
-def pages() -> dict[str, Path]:
+def pages() -> Mapping[str, Path]:
     """Return the page of each of our own remedies; the module beside it holds one instance, REMEDY."""
-    return {page.stem: page for folder in remedies.__path__ for page in sorted(Path(folder).glob("*/*.md"))}
+    return _pages(tuple(remedies.__path__))
+
+
+@cache
+def _pages(folders: tuple[str, ...]) -> Mapping[str, Path]:
+    return {page.stem: page for folder in folders for page in sorted(Path(folder).glob("*/*.md"))}
 
 
 def names() -> tuple[str, ...]:

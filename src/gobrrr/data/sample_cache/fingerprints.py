@@ -3,8 +3,8 @@
 Code is bytecode with its constants and the names it uses, so that comments and formatting do not count and a helper
 function or a constant of the program does, of another module too (names.py). Installed packages count by their version.
 Values are looked at through attributes, closures and, for objects of C, what pickling them would write (the objects are
-the caller's own: nothing is read from a file here); arrays and tensors by their bytes (raw.py). Not seen: what lies in
-files that a path names, the environment, and how C code works inside.
+the caller's own: nothing is read from a file here); arrays and tensors by their bytes (raw_bytes.py). Not seen: what
+lies in files that a path names, the environment, and how C code works inside.
 """
 
 from __future__ import annotations

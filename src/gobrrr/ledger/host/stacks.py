@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from gobrrr.ledger.loading.loader_stages import stage_of
 from gobrrr.ledger.model.ledger import LineGroup
 from gobrrr.ledger.steps.step_windows import elapsed
-from gobrrr.recording.model import event_kinds as kinds
+from gobrrr.recording.model import event_kinds
 from gobrrr.recording.model.facts import Span
 from gobrrr.recording.run_folder.run import Samples
 
@@ -34,7 +34,7 @@ class Sample(NamedTuple):
     ns: float
     cpu: float
     """-1 where it is not known."""
-    held: int = kinds.UNKNOWN
+    held: int = event_kinds.UNKNOWN
     wrote: float = 0.0
     """Bytes until the next sample: a long call is counted when it ends."""
     usual: float = 0.0
@@ -122,9 +122,9 @@ def _line_group(
     group = LineGroup(where, total.ns / num_steps, phase, top, libraries, waiting, total.num_samples, stage=stage,
                       cpu_share=cpu_share, own_share=total.own_share,
                       usual_share=total.usual / num_usual / (total.ns / num_steps))  # fmt: skip
-    if total.held[kinds.UNKNOWN] > 0:
+    if total.held[event_kinds.UNKNOWN] > 0:
         return group
-    held, writing = (total.held[kind] / num_steps for kind in (kinds.WAITS, kinds.WRITES))
+    held, writing = (total.held[kind] / num_steps for kind in (event_kinds.WAITS, event_kinds.WRITES))
     return replace(group, held=held, writing=writing, written=total.wrote / num_steps)
 
 
@@ -140,7 +140,7 @@ def weighted(samples: Samples, spans: npt.NDArray[np.int64]) -> list[Sample]:
     worked = np.concatenate(([-1], np.where((cpu[1:] >= 0) & (cpu[:-1] >= 0), np.diff(cpu), -1)))
     known = (worked >= 0) & (whole > 0)
     worked_share = np.where(known, np.minimum(1.0, worked / np.maximum(whole, 1)), -1.0)
-    held = samples.held or [kinds.UNKNOWN] * len(samples.t)
+    held = samples.held or [event_kinds.UNKNOWN] * len(samples.t)
     rows = zip(samples.stack, ns.tolist(), worked_share.tolist(), held, _wrote(samples), usual.tolist(), strict=True)
     count = len(samples.stacks)
     return [Sample(n, t, t * s if s >= 0 else -1.0, h, w, u) for n, t, s, h, w, u in rows if t > 0 and 0 <= n < count]

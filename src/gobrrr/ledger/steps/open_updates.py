@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gobrrr.ledger.steps.step_windows import within
-from gobrrr.recording.model import event_kinds as kinds
+from gobrrr.recording.model import event_kinds
 from gobrrr.recording.model.trace import USER_ANNOTATION, Ops
 from gobrrr.recording.run_folder.run import Recording, Window
 
@@ -20,7 +20,7 @@ def with_open_updates(
     """`ops`, those within `spans`, with an annotation for every update that the journal has there and the trace has
     not, named as torch would name it."""
     events = recording.events
-    begun = events[(events[:, 1] == kinds.UPDATE_BEGIN) & within(events[:, 0] + window.offset, spans)]
+    begun = events[(events[:, 1] == event_kinds.UPDATE_BEGIN) & within(events[:, 0] + window.offset, spans)]
     for begin, _, number, _ in begun.tolist():
         if len(ops) and not _annotated(ops, names, begin + window.offset):
             end = _end(recording, window, begin, number)
@@ -37,7 +37,7 @@ def _annotated(ops: Ops, names: tuple[str, ...], time: int) -> bool:
 def _end(recording: Recording, window: Window, begin: int, number: int) -> int:
     """When the update ended: a journal cut short has no end for its last one, the window's stands for it."""
     events = recording.events
-    ends = events[(events[:, 1] == kinds.UPDATE_END) & (events[:, 2] == number) & (events[:, 0] >= begin), 0]
+    ends = events[(events[:, 1] == event_kinds.UPDATE_END) & (events[:, 2] == number) & (events[:, 0] >= begin), 0]
     return min(int(ends[0]), window.ended) if len(ends) else window.ended
 
 

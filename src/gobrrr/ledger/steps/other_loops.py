@@ -18,14 +18,14 @@ import numpy as np
 import numpy.typing as npt
 
 from gobrrr.ledger.model.ledger import OtherLoop
-from gobrrr.recording.model import event_kinds as kinds
+from gobrrr.recording.model import event_kinds
 from gobrrr.recording.model.facts import Span
 from gobrrr.recording.model.steps import LOOP_NAMES, Ints, LoopSteps, usual_mode
 from gobrrr.recording.run_folder.run import Recording
 
-HIDES = (kinds.WINDOW_BEGIN, kinds.REST_BEGIN)
-CUTS = (kinds.BOUNDARY, *HIDES, kinds.WINDOW_END, kinds.REST_END)
-GOES_ON = (kinds.ITER, kinds.DATA_BEGIN, kinds.FORWARD)
+HIDES = (event_kinds.WINDOW_BEGIN, event_kinds.REST_BEGIN)
+CUTS = (event_kinds.BOUNDARY, *HIDES, event_kinds.WINDOW_END, event_kinds.REST_END)
+GOES_ON = (event_kinds.ITER, event_kinds.DATA_BEGIN, event_kinds.FORWARD)
 Key = tuple[int, int]
 
 
@@ -49,7 +49,9 @@ def other_loops(recording: Recording) -> tuple[OtherLoop, ...]:
     if not recording.loops:
         return ()
     main, *others = recording.loops
-    trains = main.kind in kinds.TRAINS  # where it does not, forwards begin steps, and nothing says where it goes on
+    trains = (
+        main.kind in event_kinds.TRAINS
+    )  # where it does not, forwards begin steps, and nothing says where it goes on
     stretches = list(_stretches(recording.events, main)) if trains else []
     own = _seen(main) + sum(each.until - each.end for each in stretches)
     spent = [_spent(stretches, loop.key) if trains else float(_seen(loop)) for loop in others]
@@ -84,19 +86,19 @@ def _stretches(events: Ints, main: LoopSteps) -> Iterator[Stretch]:
     """All that are seen whole; of the first and the last what lies between their boundaries."""
     goes_on = _goes_on(events, main.key)
     usual = int(np.median([step.wall for step in main.steps] or [0]))
-    over = np.sort(events[(events[:, 1] == kinds.DATA_END) & (events[:, 3] == 1), 0])
-    loaders, forwards = (np.sort(events[events[:, 1] == kind, 0]) for kind in (kinds.ITER, kinds.FORWARD))
+    over = np.sort(events[(events[:, 1] == event_kinds.DATA_END) & (events[:, 3] == 1), 0])
+    loaders, forwards = (np.sort(events[events[:, 1] == kind, 0]) for kind in (event_kinds.ITER, event_kinds.FORWARD))
     asked = _asked(events)
     first, begin, last, longest, hidden, between = 0, 0, 0, 0, False, Counter[Key]()
     for t, kind, number, value in events[np.isin(events[:, 1], CUTS)].tolist():
-        if kind == kinds.BOUNDARY and (value, number) != main.key:
+        if kind == event_kinds.BOUNDARY and (value, number) != main.key:
             if not hidden:
                 longest = max(longest, t - last) if between else 0
                 first, begin, last = first if between else t, begin or t, t
                 between[(value, number)] += 1
             continue
         if between:
-            whole = kind == kinds.BOUNDARY
+            whole = kind == event_kinds.BOUNDARY
             end = _first(goes_on, last, t) or max(begin, t - usual) if whole else last
             left = max(last + longest, _last(over, last, end))
             after = min(max(0, end - left), end - begin) if longest else 0
@@ -104,7 +106,7 @@ def _stretches(events: Ints, main: LoopSteps) -> Iterator[Stretch]:
             starts = _first(loaders, begin - 1, first), _last(asked, begin - 1, called), max(0, called - longest)
             before = max(0, min(*filter(None, starts), end - after) - begin) if longest and any(starts) else 0
             yield Stretch(begin, end, t if whole else last, between, after, before)
-        hidden = kind in HIDES or (hidden and kind == kinds.BOUNDARY)
+        hidden = kind in HIDES or (hidden and kind == event_kinds.BOUNDARY)
         begin, between = t, Counter()
     if between:
         yield Stretch(begin, last, last, between, 0)
@@ -112,8 +114,8 @@ def _stretches(events: Ints, main: LoopSteps) -> Iterator[Stretch]:
 
 def _asked(events: Ints) -> Ints:
     """When batches were asked for that came, in order: the end of an epoch is asked for as well."""
-    begins = np.sort(events[events[:, 1] == kinds.DATA_BEGIN, 0])
-    ends = events[events[:, 1] == kinds.DATA_END]
+    begins = np.sort(events[events[:, 1] == event_kinds.DATA_BEGIN, 0])
+    ends = events[events[:, 1] == event_kinds.DATA_END]
     over = ends[np.argsort(ends[:, 0], kind="stable"), 3][: len(begins)]
     return np.asarray(begins[: len(over)][over != 1], np.int64)
 
@@ -130,12 +132,12 @@ def _goes_on(events: Ints, main: Key) -> Ints:
     training = usual_mode(events, main)
     found, asked, begun = [], 0, False
     for t, kind, value in events[np.isin(events[:, 1], GOES_ON)][:, [0, 1, 3]].tolist():
-        if kind == kinds.FORWARD:
+        if kind == event_kinds.FORWARD:
             if value == training:
                 found.append(asked or t)
             asked, begun = 0, False
         elif not begun:
-            asked, begun = t, kind == kinds.ITER
+            asked, begun = t, kind == event_kinds.ITER
     return np.array(found, np.int64)
 
 
@@ -170,7 +172,7 @@ def _count(events: Ints, stretches: list[Stretch], loop: LoopSteps) -> int:
     """Its steps; forwards are counted all, whether or not they ended a step."""
     if LOOP_NAMES.get(loop.kind) != "forwards":
         return len(loop.steps)
-    times = np.sort(events[(events[:, 1] == kinds.FORWARD) & (events[:, 2] == loop.number), 0])
+    times = np.sort(events[(events[:, 1] == event_kinds.FORWARD) & (events[:, 2] == loop.number), 0])
     called = 0
     for each in stretches:
         if each.boundaries[loop.key]:

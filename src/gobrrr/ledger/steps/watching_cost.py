@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gobrrr.ledger.steps.median_interval import median_interval
-from gobrrr.recording.model import event_kinds as kinds
+from gobrrr.recording.model import event_kinds
 from gobrrr.recording.model.steps import LoopSteps
 from gobrrr.recording.run_folder.run import Recording
 
@@ -17,7 +17,7 @@ MIN_STRETCHES = 6
 BEAT_NS = 6_000.0
 """Cost in ns of a step of a rest (counter, collector and iterators noted, all cold): 4 to 7 us were measured
 (benchmarks/overhead.py)."""
-_CYCLE = (kinds.WAKING, kinds.HOOKED, kinds.LEAVING, kinds.RESTING, kinds.RESTED)
+_CYCLE = (event_kinds.WAKING, event_kinds.HOOKED, event_kinds.LEAVING, event_kinds.RESTING, event_kinds.RESTED)
 
 
 class Watching(NamedTuple):
@@ -64,10 +64,12 @@ def _stretches(recording: Recording, main: LoopSteps) -> Iterator[_Stretch]:
     """Yield stretches that nothing came between: five readings in order, and steps of the main loop alone between
     them."""
     events = recording.events
-    rows = events[events[:, 1] == kinds.SPENT]
-    steps = events[(events[:, 1] == kinds.BOUNDARY) & (events[:, 2] == main.number) & (events[:, 3] == main.kind), 0]
-    other = events[np.isin(events[:, 1], (kinds.BOUNDARY, kinds.WINDOW_BEGIN)), 0]
-    for first in np.flatnonzero(rows[:, 2] == kinds.WAKING):
+    rows = events[events[:, 1] == event_kinds.SPENT]
+    steps = events[
+        (events[:, 1] == event_kinds.BOUNDARY) & (events[:, 2] == main.number) & (events[:, 3] == main.kind), 0
+    ]
+    other = events[np.isin(events[:, 1], (event_kinds.BOUNDARY, event_kinds.WINDOW_BEGIN)), 0]
+    for first in np.flatnonzero(rows[:, 2] == event_kinds.WAKING):
         cycle = rows[first : first + len(_CYCLE)]
         if tuple(cycle[:, 2]) != _CYCLE:
             continue

@@ -6,7 +6,7 @@ from collections import deque
 
 import numpy as np
 
-from gobrrr.recording.model import event_kinds as kinds
+from gobrrr.recording.model import event_kinds
 from gobrrr.recording.model.steps import Ints
 from gobrrr.recording.model.vitals import MAX_SAMPLES, growth
 
@@ -16,8 +16,8 @@ LATE_NS = 13_000_000_000
 """ns that count as of late: a dozen readings of what is read once a second, and soon over."""
 MOST_LATE = 256
 """Readings of one counter that are held, whatever a file says: one each 0.1 s is 131."""
-_SIZES = (kinds.RSS, kinds.OWN, kinds.DEVICE)
-_COUNTERS = (kinds.CPU, kinds.BUSY, kinds.WAITED, kinds.STOLEN)
+_SIZES = (event_kinds.RSS, event_kinds.OWN, event_kinds.DEVICE)
+_COUNTERS = (event_kinds.CPU, event_kinds.BUSY, event_kinds.WAITED, event_kinds.STOLEN)
 
 
 class Sizes:
@@ -60,10 +60,10 @@ class Vitals:
 
     def feed(self, events: Ints) -> None:
         """The next events. A closer look takes memory of its own: growth begins anew behind it."""
-        wanted = events[np.isin(events[:, 1], (*_SIZES, *_COUNTERS, kinds.WINDOW_BEGIN, kinds.WINDOW_END))]
+        wanted = events[np.isin(events[:, 1], (*_SIZES, *_COUNTERS, event_kinds.WINDOW_BEGIN, event_kinds.WINDOW_END))]
         for t, kind, _, value in wanted.tolist():
-            if kind in (kinds.WINDOW_BEGIN, kinds.WINDOW_END):
-                self._looking = kind == kinds.WINDOW_BEGIN
+            if kind in (event_kinds.WINDOW_BEGIN, event_kinds.WINDOW_END):
+                self._looking = kind == event_kinds.WINDOW_BEGIN
                 for sizes in self.sizes.values():
                     sizes.again()
             elif kind in self.sizes:

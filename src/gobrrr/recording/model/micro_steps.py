@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from gobrrr.recording.model import event_kinds as kinds
+from gobrrr.recording.model import event_kinds
 from gobrrr.recording.run_folder.run import Recording
 
 Ints = npt.NDArray[np.int64]
@@ -22,11 +22,11 @@ def micro_steps(recording: Recording, optimizer: int) -> float:
     loader gives any, backward passes where the line log saw them.
     """
     events = recording.events
-    updates = events[events[:, 1] == kinds.UPDATE_END]
+    updates = events[events[:, 1] == event_kinds.UPDATE_END]
     own = updates[:, 2] == optimizer
     if not own.any():
         return 1.0
-    batches = events[(events[:, 1] == kinds.DATA_END) & (events[:, 3] == 0), 0]
+    batches = events[(events[:, 1] == event_kinds.DATA_END) & (events[:, 3] == 0), 0]
     counts = [_forwards(events, updates[:, 0])[own]]
     if len(batches):
         counts.append(_before(batches, updates[:, 0])[own])
@@ -42,7 +42,7 @@ def _before(times: Ints, updates: Ints) -> Ints:
 
 def _forwards(events: Ints, updates: Ints) -> Ints:
     """Per update the training forwards of the module that was called most."""
-    rows = events[(events[:, 1] == kinds.FORWARD) & (events[:, 3] == _TRAINING)]
+    rows = events[(events[:, 1] == event_kinds.FORWARD) & (events[:, 3] == _TRAINING)]
     modules = np.unique(rows[:, 2])
     if not len(modules) or len(modules) > _MAX_MODULES:
         return _before(rows[:, 0], updates)

@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from gobrrr.recording.model import event_kinds as kinds
+from gobrrr.recording.model import event_kinds
 from gobrrr.recording.model.steps import Step
 from gobrrr.recording.run_folder.run import Recording
 from gobrrr.units import PAGE
@@ -28,17 +28,17 @@ def rates(recording: Recording, plain: list[Step]) -> dict[str, float | None]:
     found: dict[str, float | None] = {
         **_collections(recording.events, plain, wall),
         "rss_growth_per_step": _growth(recording.events, stretches, wall, _memory(recording.events)),
-        "device_growth_per_step": _growth(recording.events, stretches, wall, kinds.DEVICE),
+        "device_growth_per_step": _growth(recording.events, stretches, wall, event_kinds.DEVICE),
     }
-    faults = _rate(recording.events, kinds.FAULTS, stretches)
+    faults = _rate(recording.events, event_kinds.FAULTS, stretches)
     found["minor_faults_per_step"] = faults * wall if faults is not None else None
     found["minor_faults_before"] = _faults_before(recording)
     found["minor_faults_after"] = _faults_after(recording, plain, wall)
-    process, machine = (_rate(recording.events, kind, stretches) for kind in (kinds.CPU, kinds.BUSY))
+    process, machine = (_rate(recording.events, kind, stretches) for kind in (event_kinds.CPU, event_kinds.BUSY))
     found["process_load"] = process
     if process is not None and machine is not None:
         found["other_load"] = max(0.0, machine - process)
-    for name, kind in (("waiting_load", kinds.WAITED), ("stolen_load", kinds.STOLEN)):
+    for name, kind in (("waiting_load", event_kinds.WAITED), ("stolen_load", event_kinds.STOLEN)):
         load = _rate(recording.events, kind, stretches)
         found[name] = max(0.0, load) if load is not None else None
     return found
@@ -47,7 +47,7 @@ def rates(recording: Recording, plain: list[Step]) -> dict[str, float | None]:
 def plain_stretches(events: Ints, plain: list[Step]) -> list[tuple[int, int]]:
     """Stretches of time with plain steps and without windows, from the first such step to the last."""
     begin, end = plain[0].start, plain[-1].end
-    cuts = events[np.isin(events[:, 1], (kinds.WINDOW_BEGIN, kinds.WINDOW_END)), 0]
+    cuts = events[np.isin(events[:, 1], (event_kinds.WINDOW_BEGIN, event_kinds.WINDOW_END)), 0]
     edges = [begin, *np.sort(cuts[(cuts > begin) & (cuts < end)]).tolist(), end]
     starts = np.array([step.start for step in plain])
     return [(a, b) for a, b in pairwise(edges) if np.searchsorted(starts, a) < np.searchsorted(starts, b)]
@@ -57,7 +57,7 @@ def _collections(events: Ints, plain: list[Step], wall: float) -> dict[str, floa
     """Collections that ended within plain steps. They are journalled at the next boundary, out of order. Their time is
     their share of all plain time, at the length of the median step: a mean may be longer than that whole step. Runs are
     those of the kind that took most: full collections by hand are not as many as young ones are."""
-    rows = events[events[:, 1] == kinds.GC]
+    rows = events[events[:, 1] == event_kinds.GC]
     starts = np.array([step.start for step in plain])
     ends = np.array([step.end for step in plain])
     at = np.searchsorted(starts, rows[:, 0], "left") - 1
@@ -99,9 +99,11 @@ def _faults_before(recording: Recording) -> float | None:
     if len(early) < MIN_EARLY:
         return None
     half = len(early) // 2
-    halves = [_rate(events, kinds.FAULTS, [(steps[0].start, steps[-1].end)]) for steps in (early[:half], early[half:])]
+    halves = [
+        _rate(events, event_kinds.FAULTS, [(steps[0].start, steps[-1].end)]) for steps in (early[:half], early[half:])
+    ]
     known = [rate for rate in halves if rate is not None]
-    grown = _rate(events, kinds.RSS, [(early[0].start, early[-1].end)]) or 0.0  # each page of it is touched once
+    grown = _rate(events, event_kinds.RSS, [(early[0].start, early[-1].end)]) or 0.0  # each page of it is touched once
     wall = float(np.median([step.wall for step in early]))
     return max(0.0, min(known) - max(0.0, grown) / PAGE) * wall if len(known) == 2 else None
 
@@ -110,19 +112,19 @@ def _faults_after(recording: Recording, plain: list[Step], wall: float) -> float
     """Minor faults per step behind the first window."""
     first = _first_window(recording)
     later = [step for step in plain if first is not None and step.start >= first]
-    rate = _rate(recording.events, kinds.FAULTS, plain_stretches(recording.events, later)) if later else None
+    rate = _rate(recording.events, event_kinds.FAULTS, plain_stretches(recording.events, later)) if later else None
     return rate * wall if rate is not None else None
 
 
 def _first_window(recording: Recording) -> int | None:
     """When it opened; None where none did."""
-    opened = recording.events[recording.events[:, 1] == kinds.WINDOW_BEGIN, 0]
+    opened = recording.events[recording.events[:, 1] == event_kinds.WINDOW_BEGIN, 0]
     return int(opened.min()) if len(opened) else None
 
 
 def _memory(events: Ints) -> int:
     """The kind that tells what a process holds: an older recording has mapped files in it."""
-    return kinds.OWN if (events[:, 1] == kinds.OWN).any() else kinds.RSS
+    return event_kinds.OWN if (events[:, 1] == event_kinds.OWN).any() else event_kinds.RSS
 
 
 def _growth(events: Ints, stretches: list[tuple[int, int]], wall: float, kind: int) -> float | None:

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gobrrr.recording.model import event_kinds as kinds
+from gobrrr.recording.model import event_kinds
 from gobrrr.recording.model.steps import usual_mode
 
 Key = tuple[Any, ...]
 _WANTED = (
-    kinds.ITER, kinds.DATA_BEGIN, kinds.DATA_END, kinds.BOUNDARY, kinds.REST_BEGIN, kinds.REST_END, kinds.FORWARD,
+    event_kinds.ITER, event_kinds.DATA_BEGIN, event_kinds.DATA_END, event_kinds.BOUNDARY, event_kinds.REST_BEGIN,
+    event_kinds.REST_END, event_kinds.FORWARD,
 )  # fmt: skip
 
 
@@ -99,12 +100,12 @@ def _used(events: npt.NDArray[np.int64], key_of: dict[Any, Key], main: tuple[int
     first: tuple[_Use, int] | None = None
     wanted = np.isin(events[:, 1], _WANTED if key_of else _WANTED[:-1])
     for t, kind, number, value in events[wanted].tolist():
-        if kind == kinds.REST_BEGIN or kind == kinds.REST_END:
-            resting, made, first = kind == kinds.REST_BEGIN, 0, None
+        if kind == event_kinds.REST_BEGIN or kind == event_kinds.REST_END:
+            resting, made, first = kind == event_kinds.REST_BEGIN, 0, None
             _forget(since)
-        elif kind == kinds.FORWARD:
+        elif kind == event_kinds.FORWARD:
             forwards[value == mode] += 1
-        elif kind == kinds.BOUNDARY:
+        elif kind == event_kinds.BOUNDARY:
             if first:
                 first[0].steps.append(t - first[1])
             first = None
@@ -118,15 +119,15 @@ def _used(events: npt.NDArray[np.int64], key_of: dict[Any, Key], main: tuple[int
                 for use in since:
                     use.decide(forwards)
                     use.of_steps += use.since
-            if (value, number) == main or value in kinds.TRAINS:
+            if (value, number) == main or value in event_kinds.TRAINS:
                 _forget(since)
-        elif kind == kinds.ITER and resting:
+        elif kind == event_kinds.ITER and resting:
             last.unseen += 1
-        elif kind == kinds.ITER:
+        elif kind == event_kinds.ITER:
             made = t
         else:
             use = last = used[key_of.get(number, ())]
-            if kind == kinds.DATA_BEGIN:
+            if kind == event_kinds.DATA_BEGIN:
                 use.decide(forwards)
                 begun = t
                 if made:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from gobrrr.recording.model import event_kinds as kinds
+from gobrrr.recording.model import event_kinds
 from gobrrr.recording.model.facts import Facts
 from gobrrr.recording.model.micro_steps import micro_steps
 from gobrrr.recording.model.steps import Step
@@ -60,7 +60,7 @@ def _memory(noted: dict[str, Any], recording: Recording) -> dict[str, Any]:
     if type(peak) is not int:
         return noted
     grew = [(window.began, window.peak_grew) for window in recording.windows]
-    own = recording.events[recording.events[:, 1] == kinds.OWN][:, [0, 3]].tolist()
+    own = recording.events[recording.events[:, 1] == event_kinds.OWN][:, [0, 3]].tolist()
     read = [value - sum(num for began, num in grew if began <= t) for t, value in own]
     return noted | {"peak_rss_bytes": max([peak - sum(num for _, num in grew), *read])}
 
@@ -148,7 +148,7 @@ def _module(raw: dict[str, Any], recording: Recording) -> dict[str, Any]:
         seen["grad_enabled"] = bool(root["grad_enabled"])
     else:
         events, number = recording.events, _count(raw, "id") if "id" in raw else -1
-        flags = events[(events[:, 1] == kinds.FORWARD) & (events[:, 2] == number), 3]
+        flags = events[(events[:, 1] == event_kinds.FORWARD) & (events[:, 2] == number), 3]
         seen["grad_enabled"] = bool(np.median(flags) >= 2) if len(flags) else True
     return {**raw, **{name: value for name, value in seen.items() if value is not None}}
 

@@ -1,9 +1,9 @@
 """Whether a loader's samples may be fetched in another process than the program's: not where fetching one changes what
 the program holds (workers would change a copy), nor where what is held cannot be copied.
 
-A batch is fetched in a copy of the process (apart.py), between two looks at the program's own objects. What is written
-once, a file that is opened with the first sample, is no change: it is the same after other samples. What fetching
-writes on disk stays there. Objects of packages are left out: their authors knew of workers.
+A batch is fetched in a copy of the process (forked_copy.py), between two looks at the program's own objects. What is
+written once, a file that is opened with the first sample, is no change: it is the same after other samples. What
+fetching writes on disk stays there. Objects of packages are left out: their authors knew of workers.
 """
 
 from __future__ import annotations
