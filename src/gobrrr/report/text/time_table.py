@@ -81,7 +81,7 @@ def _rows(report: Report, most: int) -> list[Row]:
     rows = [(a.account, a.ns, a.share, glosses.get(a.account, "")) for a in large]
     if small:
         names = ", ".join(a.account.replace("_", " ") for a in small)
-        rows.append(("smaller", sum(a.ns for a in small), sum(a.share for a in small), names))
+        rows.append(("other", sum(a.ns for a in small), sum(a.share for a in small), names))
     rest = [a for a in report.ledger if a.account == last]
     if not last:
         return rows
