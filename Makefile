@@ -93,7 +93,7 @@ $(VENV)/.docs: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install --quiet -c constraints.txt --editable '.[docs]'
 	@touch $@
 
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml lab/pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet -c constraints.txt --editable '.[dev,dask]' $(TORCH)
+	$(BIN)/python -m pip install --quiet -c constraints.txt --editable '.[dev,dask]' --editable lab $(TORCH)
 	@touch $@

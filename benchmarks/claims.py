@@ -14,12 +14,12 @@ else:
     import tomli as tomllib
 
 from gobrrr.cli.main import VERBS
-from gobrrr.lab import load
-from gobrrr.lab.measure.experiment import Result
-from gobrrr.lab.measure.runner import kept
-from gobrrr.lab.show.text import figure_text
 from gobrrr.remedies import registry
 from gobrrr.rules import load as rules
+from gobrrr_lab import load
+from gobrrr_lab.measure.result import Result
+from gobrrr_lab.measure.runner import kept
+from gobrrr_lab.show.text import figure_text
 
 ROOT = Path(__file__).parents[1]
 SOURCE, PAGE, RESULTS = (

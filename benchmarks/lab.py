@@ -13,11 +13,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
-from gobrrr.lab import load
-from gobrrr.lab.measure.experiment import Result
-from gobrrr.lab.measure.runner import read
-from gobrrr.lab.show.page import as_markdown
-from gobrrr.lab.show.text import counted, told
+from gobrrr_lab import load
+from gobrrr_lab.measure.result import Result
+from gobrrr_lab.measure.runner import read
+from gobrrr_lab.show.page import as_markdown
+from gobrrr_lab.show.text import counted, told
 
 PAGE = Path(__file__).parents[1] / "docs" / "trust" / "lab.md"
 SHOWN = "low_rank"

@@ -21,7 +21,7 @@ def changed(revision: str) -> list[Path]:
 def tests_of(files: list[Path], tests: list[Path]) -> list[Path]:
     """Return the tests among `files`, and those of `tests` whose imports name a module of `files`."""
     modules = [
-        tuple(part for part in path.with_suffix("").parts if part not in ("src", "__init__"))
+        tuple(part for part in path.with_suffix("").parts if part not in ("src", "lab", "__init__"))
         for path in files
         if path.suffix == ".py"
     ]

@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 
 from benchmarks.gpu.setting import ROOT, Setting
-from gobrrr.lab import load
-from gobrrr.lab.measure.runner import run
-from gobrrr.lab.show.text import figure_text
 from gobrrr.machine.measure.store import load_or_measure
+from gobrrr_lab import load
+from gobrrr_lab.measure.runner import run
+from gobrrr_lab.show.text import figure_text
 
 KEPT = ROOT / "benchmarks" / "results" / "lab"
 

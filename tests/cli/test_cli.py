@@ -301,3 +301,11 @@ def test_tune_refuses_several_ranks_before_anything_runs(words: list[str], tmp_p
     monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
     assert main(["tune", *words]) == 2
     assert "starts several ranks" in capsys.readouterr().err and not list(tmp_path.iterdir())
+
+
+def test_a_verb_whose_package_is_not_installed_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("gobrrr.cli.main.VERBS", (Verb("lab", "gobrrr_not_there.verb", "help"),))
+    assert main(["lab"]) == 2
+    assert "pip install gobrrr-not-there" in capsys.readouterr().err

@@ -79,6 +79,7 @@ def test_rooms_import_only_what_lies_below_them(path: Path) -> None:
         head = module.split(".")
         if head[0] == "gobrrr" and len(head) > 1 and here in MAY_IMPORT and head[1] != "__version__":
             assert head[1] in MAY_IMPORT[here] | {here}, f"{path}:{line}: {here} imports {head[1]}, which is above it"
+        assert head[0] != "gobrrr_lab", f"{path}:{line}: the lab is a leaf: nothing of gobrrr imports it"
         assert head[0] != "torch" or here not in NO_TORCH, f"{path}:{line}: {here} imports torch"
 
 

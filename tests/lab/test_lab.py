@@ -14,24 +14,25 @@ from typing import Any
 import msgspec
 import pytest
 
-import gobrrr.lab.experiments
+import gobrrr_lab.experiments
 from gobrrr.cli.main import main
 from gobrrr.errors import GobrrrError
-from gobrrr.lab import chosen, load
-from gobrrr.lab.measure import runner
-from gobrrr.lab.measure.bench import Bench, ratio
-from gobrrr.lab.measure.experiment import CHAPTERS, NEEDS, Experiment, Figure, Found, Result, Row, cpu_of
-from gobrrr.lab.measure.needs import lacking
-from gobrrr.lab.measure.stage import measured
-from gobrrr.lab.measure.verdict import CANNOT, INCONCLUSIVE, INVERTED, NOT_HERE, REPRODUCED, VERDICTS, judged
-from gobrrr.lab.show.chart import curve
-from gobrrr.lab.show.page import as_markdown, beside, written
-from gobrrr.lab.show.text import figure_text, told, value
+from gobrrr_lab import chosen, load
+from gobrrr_lab.measure import runner
+from gobrrr_lab.measure.bench import Bench, ratio
+from gobrrr_lab.measure.experiment import CHAPTERS, NEEDS, Experiment
+from gobrrr_lab.measure.needs import lacking
+from gobrrr_lab.measure.result import Figure, Found, Result, Row, cpu_of
+from gobrrr_lab.measure.stage import measured
+from gobrrr_lab.measure.verdict import CANNOT, INCONCLUSIVE, INVERTED, NOT_HERE, REPRODUCED, VERDICTS, judged
+from gobrrr_lab.show.chart import curve
+from gobrrr_lab.show.page import as_markdown, beside, written
+from gobrrr_lab.show.text import figure_text, told, value
 from tests.planted.catalogue import CATALOGUE
 from tests.support.handmade import machine
 
 EXPERIMENTS = load()
-FOLDER = Path(gobrrr.lab.experiments.__file__).parent
+FOLDER = Path(gobrrr_lab.experiments.__file__).parent
 MOST_LINES = 120
 
 
@@ -165,7 +166,7 @@ def test_every_experiment_runs_to_its_end_on_tiny_sizes(name: str) -> None:
 def test_each_receipt_is_kept_and_what_is_missing_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     known = {"here": made(needs=()), "far": made(number=2, needs=("device",))}
     monkeypatch.setattr(runner, "_one", lambda name, one, *rest: Result(name, one.number, REPRODUCED, cpu="CPU"))
-    monkeypatch.setattr("gobrrr.lab.measure.needs._DEVICES", ())
+    monkeypatch.setattr("gobrrr_lab.measure.needs._DEVICES", ())
     results = list(runner.run(known, machine(), folder=tmp_path / "lab"))
     assert [result.verdict for result in results] == [REPRODUCED, CANNOT] and "accelerator" in results[1].why_not
     assert [result.name for result in runner.kept(tmp_path)] == ["here"]
@@ -182,7 +183,7 @@ def test_none_is_begun_when_the_time_is_spent(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     clock = itertools.count(0.0, 40.0)
-    monkeypatch.setattr("gobrrr.lab.measure.runner.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("gobrrr_lab.measure.runner.time.monotonic", lambda: next(clock))
     monkeypatch.setattr(runner, "_one", lambda name, one, *rest: Result(name, one.number, REPRODUCED, cpu="CPU"))
     monkeypatch.setattr("gobrrr.machine.measure.store.load_or_measure", lambda **_: machine())
     assert main(["lab", "waves", "low_rank", "strassen", "--minutes", "1"]) == 0

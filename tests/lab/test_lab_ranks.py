@@ -14,7 +14,7 @@ import pytest
 PROGRAM = """
 import os, sys, time
 from pathlib import Path
-from gobrrr.lab.nets.ranks import meet
+from gobrrr_lab.nets.ranks import meet
 
 def work(rank, folder):
     Path(folder, str(os.getpid())).touch()

@@ -15,18 +15,18 @@ import pytest
 import torch
 
 from gobrrr.errors import GobrrrError
-from gobrrr.lab import load
-from gobrrr.lab.experiments.cost import all_reduce
-from gobrrr.lab.experiments.derivatives import forward_and_reverse, three_derivatives
-from gobrrr.lab.experiments.formats import int8_layers, number_formats
-from gobrrr.lab.experiments.kernels import attention, folded_norm, layer_norm, optimizers
-from gobrrr.lab.experiments.products import strassen, waves
-from gobrrr.lab.experiments.smaller import distillation, key_value_cache, latency_budget
-from gobrrr.lab.experiments.time import fused_pointwise
-from gobrrr.lab.measure.bench import Bench
-from gobrrr.lab.measure.experiment import Found
-from gobrrr.lab.measure.needs import lacking
-from gobrrr.lab.nets import blocks, branches, decoder, int8, lltm
+from gobrrr_lab import load
+from gobrrr_lab.experiments.cost import all_reduce
+from gobrrr_lab.experiments.derivatives import forward_and_reverse, three_derivatives
+from gobrrr_lab.experiments.formats import int8_layers, number_formats
+from gobrrr_lab.experiments.kernels import attention, folded_norm, layer_norm, optimizers
+from gobrrr_lab.experiments.products import strassen, waves
+from gobrrr_lab.experiments.smaller import distillation, key_value_cache, latency_budget
+from gobrrr_lab.experiments.time import fused_pointwise
+from gobrrr_lab.measure.bench import Bench
+from gobrrr_lab.measure.needs import lacking
+from gobrrr_lab.measure.result import Found
+from gobrrr_lab.nets import blocks, branches, decoder, int8, lltm
 from tests.support.handmade import machine
 
 EXPERIMENTS = load()

@@ -14,7 +14,7 @@ import pytest
 
 from benchmarks.planted_scoring import findings, judge_sick
 from benchmarks.planted_truth import measure
-from gobrrr.lab import load
+from gobrrr_lab import load
 from tests.planted.catalogue import BY_NAME
 from tests.planted.test_planted import diagnose, skip_unless_possible
 

@@ -44,7 +44,7 @@ VERBS = (
     Verb("top", "gobrrr.cli.verbs.top", "watch a program that runs under gobrrr: step time, trend, memory, doubts"),
     Verb("report", "gobrrr.cli.verbs.report", "show the report of an earlier run again"),
     Verb("explain", "gobrrr.cli.verbs.explain", "what a code such as BRR401 means, and how to mend it by hand"),
-    Verb("lab", "gobrrr.cli.verbs.lab", "measure published figures of efficient deep learning again on this machine"),
+    Verb("lab", "gobrrr_lab.verb", "measure published figures of efficient deep learning again on this machine"),
     Verb("machine", "gobrrr.cli.verbs.machine", "what this computer can do, measured here"),
     Verb("completion", "gobrrr.cli.verbs.completion", "a script that completes verbs and options in bash, zsh or fish"),
 )
@@ -113,8 +113,17 @@ def _check_folder() -> None:
 
 
 def load(verb: Verb) -> Command:
-    """The verb's command; imports its module."""
-    return cast(Command, importlib.import_module(verb.module).command)
+    """Import the verb's module and return its command; raise GobrrrError where a distribution of its own has it."""
+    try:
+        return cast(Command, importlib.import_module(verb.module).command)
+    except ModuleNotFoundError as error:
+        package = verb.module.partition(".")[0]
+        if error.name != package:
+            raise
+        name = package.replace("_", "-")
+        raise GobrrrError(
+            f"gobrrr {verb.name} is a package of its own, which is not installed", f"pip install {name}"
+        ) from None
 
 
 def _parse(parser: argparse.ArgumentParser, command: Command, words: list[str]) -> argparse.Namespace:
