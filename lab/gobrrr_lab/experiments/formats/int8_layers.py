@@ -14,8 +14,7 @@ from gobrrr_lab.nets.int8 import dynamic, static, weight_only
 
 SIDE, CLASSES, FAR = 32, 10, 2000
 EPOCHS, BATCH = 6, 64
-NOISE = 3.0
-"""Beside patterns of deviation 1: so that some answers stay wrong."""
+NOISE = 3.0  # beside patterns of deviation 1: so that some answers stay wrong
 
 
 def measure(bench: Bench) -> Found:
