@@ -55,10 +55,10 @@ def test_a_claim_of_a_wide_interval_is_no_easier_to_hold(objective: str) -> None
 
 def test_numbers_that_are_worse_than_claimed_are_said() -> None:
     found = Measured(verdict="faster", speedup=CLAIMED)
-    said = "holds, with numbers that are bounded, not exact"
+    said = "holds, but numbers within rounding (claimed: match)"
     assert _verdict(claim(numbers="exact"), found, Guarded("bounded")) == said
     assert _verdict(claim(numbers="bounded"), found, Guarded("exact")) == "holds"
-    assert _verdict(claim(numbers="perfect"), found, Guarded("exact")).endswith("exact, not perfect")
+    assert _verdict(claim(numbers="perfect"), found, Guarded("exact")).endswith("but numbers match (claimed: perfect)")
 
 
 SMALLER = Speedup(1.5, 1.45, 1.55)

@@ -61,7 +61,7 @@ def test_plain_lines_say_what_runs_what_it_has_shown_and_what_is_left() -> None:
     assert lines[2:] == [
         "checking the numbers of malloc + fused (8.7 min left)",
         "confirming malloc + fused in fresh processes (8.7 min left)",
-        "   all together: faster, 1.24x (1.21 to 1.27), numbers equivalent",
+        "   all together: faster, 1.24x (1.21 to 1.27), numbers match",
     ]
 
 
@@ -69,7 +69,7 @@ def test_what_runs_in_a_race_has_no_figures_since_nobody_checks_its_numbers() ->
     assert tuning_progress.standing(heat(1)) == ["fused is open", "compile is open"]
     assert tuning_progress.standing(heat(0)) == []
     won = TrialResult(remedies=("fused",), verdict="faster", speedup=WON.speedup)
-    assert tuning_progress.outcome(won) == "fused: looks faster, its numbers are not checked yet"
+    assert tuning_progress.outcome(won) == "fused: faster; numerics not checked yet"
 
 
 def test_a_red_guard_shows_no_speed_up() -> None:
@@ -114,5 +114,5 @@ def test_a_long_stack_is_named_whole_as_it_begins_and_briefly_afterwards() -> No
     assert tuning_progress.standing(heat)[0].startswith("trim_padding + bucketing + 2 more ")
     assert tuning_progress.brief(whole[:3]) == "trim_padding + bucketing + malloc_thresholds"
     assert tuning_progress.outcome(TrialResult(remedies=whole, purpose="add", verdict="faster")) == (
-        "trim_padding + bucketing + 2 more: looks faster, its numbers are not checked yet"
+        "trim_padding + bucketing + 2 more: faster; numerics not checked yet"
     )

@@ -53,7 +53,7 @@ def flat(text: str) -> str:
 
 def test_the_gain_comes_first_with_its_interval_and_the_guard() -> None:
     first = tuning.render(TUNED).splitlines()[0]
-    assert first == "2.40 times as fast (95 % interval 2.30 to 2.50), 200 ms to 83.3 ms per step; numbers equivalent."
+    assert first == "2.40 times as fast (95 % interval 2.30 to 2.50), 200 ms to 83.3 ms per step; numbers match."
 
 
 @pytest.mark.parametrize("complete", [True, False])
@@ -69,7 +69,7 @@ def test_a_receipts_words_reach_no_terminal_as_they_are(complete: bool) -> None:
 def test_what_was_measured_beside_others_is_told_so() -> None:
     """Seven other programs on four cores: 4.89 s for a step of 144 ms, and "24.72 times as fast" by short waits."""
     said = flat(tuning.render(msgspec.structs.replace(TUNED, diagnosed_step_ns=100 * MS)))
-    assert "crowded machine: as written a step took 200 ms here and 100 ms in the diagnosis" in said
+    assert "busy machine: as written a step took 200 ms here and 100 ms in the diagnosis" in said
     for quiet in (None, 200 * MS, 150 * MS):
         assert "crowded" not in tuning.render(msgspec.structs.replace(TUNED, diagnosed_step_ns=quiet))
 
@@ -80,7 +80,7 @@ def test_each_that_was_kept_and_all_together_are_drawn_beside_the_program_as_it_
         True
     ] * 4
     assert lines[0].count("█") > lines[1].count("█") > lines[2].count("█") > lines[3].count("█") > 0
-    assert "all together" in lines[3] and "2.40x (2.30 to 2.50), equivalent" in lines[3]
+    assert "all together" in lines[3] and "2.40x (2.30 to 2.50), numbers match" in lines[3]
 
 
 def test_a_step_is_of_the_program_as_written_whatever_a_race_ran_against() -> None:
@@ -182,11 +182,11 @@ def test_a_second_look_stands_for_the_first() -> None:
 
 
 def test_a_second_look_that_had_no_time_does_not() -> None:
-    first = trial("x", "inconclusive", 1.35, reason="12 looks, and too close to tell in a race")
-    none = trial("x", "inconclusive", speedup=None, reason="0 looks, then the race had no more time")
+    first = trial("x", "inconclusive", 1.35, reason="after 12 pairs")
+    none = trial("x", "inconclusive", speedup=None, reason="after 0 pairs, when the time for the race was over")
     said = flat(tuning.render(receipt(first, none)))
-    assert "12 looks" in said and "0 looks" not in said
-    assert "0 looks" in flat(tuning.render(receipt(none)))
+    assert "12 pairs" in said and "0 pairs" not in said
+    assert "0 pairs" in flat(tuning.render(receipt(none)))
 
 
 def test_another_setting_of_what_was_kept_still_stands_under_tried() -> None:
@@ -203,7 +203,7 @@ def test_pay_back_counts_what_the_tuning_took() -> None:
     tuning.show(TUNED, out, "gobrrr run --recipe recipe.toml train.py", seconds=360.0, price_per_hour=2.0)
     text = flat(out.getvalue())
     assert "tuning took 6.0 min" in text
-    assert "paid after 0.2 hours" in text and "1.17 of every 2.00 per hour" in text
+    assert "pays for itself after 0.2 h of training" in text and "1.17 of every 2.00 per hour" in text
     assert "gobrrr run --recipe recipe.toml train.py" in text
 
 

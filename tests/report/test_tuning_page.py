@@ -115,7 +115,7 @@ def test_losers_say_why_and_the_guard_what_it_compared() -> None:
     seen = words(page(TUNED))
     for said in ("no g++", "4 starts of each arm would settle it", "norm 2.0 times", "in the race alone: not confirmed",
                  "compared without dropout", "loss: error against float64", "0.93", "not finite", "0.01",
-                 "tuning took 6.0 min: paid after 0.2 hours", "pays after 400 steps", "arms wrote nowhere",
+                 "tuning took 6.0 min: pays for itself after 0.2 h", "pays after 400 steps", "arms wrote nowhere",
                  "gobrrr run --recipe recipe.toml train.py", "loader_workers: num=2"):  # fmt: skip
         assert said in seen, said
 
@@ -174,7 +174,7 @@ def test_a_receipt_on_a_terminal_is_text(tmp_path: Path, capsys: pytest.CaptureF
     receipts.write(TUNED, tmp_path / "other-name.json")
     assert call(str(tmp_path / "other-name.json")) == 0
     told = capsys.readouterr().out
-    assert told.startswith("2.40 times as fast") and "paid after 0.2 hours" in told
+    assert told.startswith("2.40 times as fast") and "pays for itself after 0.2 h" in told
 
 
 def test_what_is_masked_is_masked_in_a_receipt_too(tmp_path: Path) -> None:

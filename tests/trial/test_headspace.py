@@ -215,7 +215,7 @@ def test_what_cannot_be_replayed_is_said_and_the_search_goes_on(tmp_path: Path, 
     assert found.headspace is not None and reason in found.headspace.reason and found.headspace.saved_ns is None
     assert len([trial for trial in found.trials if trial.options]) > 1 and found.kept == (MANY,)
     (line,) = shown.headspace(found.headspace)
-    assert line == f"what any loader fix could give at most was not measured: {found.headspace.reason}"
+    assert line == f"what a loader fix can save was not measured: {found.headspace.reason}"
 
 
 def test_blocks_take_a_tenth_of_the_time_and_too_few_of_them_say_nothing(tmp_path: Path) -> None:
@@ -291,9 +291,9 @@ KNOWN = Headspace(
     reached=Figure(0.95, 0.9, 1.0),
 )  # fmt: skip
 SAID = (
-    "any loader fix could give 24.0 ms (23.0 ms to 25.0 ms) of a step of 40.0 ms at most: with batches that are ready "
-    "it takes 16.0 ms (15.0 ms to 17.0 ms)",
-    "what was kept brings 95.0 % (90.0 % to 100.0 %) of what any loader fix could give",
+    "with data ready the step takes 16.0 ms (15.0 ms to 17.0 ms): a loader fix can save at most 24.0 ms (23.0 ms to "
+    "25.0 ms) of 40.0 ms",
+    "what was kept saves 95.0 % (90.0 % to 100.0 %) of that",
 )
 
 
@@ -305,7 +305,7 @@ def test_receipt_text_page_and_comment_tell_it(tmp_path: Path) -> None:
     page, comment = (formats.render(kept, form, formats.View()).decode() for form in ("html", "markdown"))
     for line in SAID:
         assert line in text and line in page and line in comment.replace("\\", "")
-    assert "headspace" not in shown.render(Receipt()), "of a receipt from before"
+    assert "headroom" not in shown.render(Receipt()), "of a receipt from before"
 
 
 def test_it_is_told_while_the_tuning_runs(tmp_path: Path) -> None:
@@ -315,7 +315,7 @@ def test_it_is_told_while_the_tuning_runs(tmp_path: Path) -> None:
     stream = io.StringIO()
     tuned(Waits(by_workers, ready=20), tmp_path, MANY, listener=tuning_progress.listener(stream, 600))
     lines = stream.getvalue().splitlines()
-    (at,) = [number for number, line in enumerate(lines) if "any loader fix could give" in line]
+    (at,) = [number for number, line in enumerate(lines) if "with data ready" in line]
     assert f"racing {REPLAYED[0]} against" in lines[at - 1] and f"racing {MANY}" in lines[at + 1]
 
 

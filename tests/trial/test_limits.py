@@ -105,7 +105,7 @@ def test_a_cache_that_holds_the_users_folder_is_none(places: Path) -> None:
 def test_the_protection_is_told_and_chosen(places: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made, _ = start(places)
     assert made.command[-1] == "train" and landlock.LANDLOCK in made.command
-    assert "by the kernel (Landlock" in limits.told(places, limits.AT_HOME)
+    assert "cannot write outside their copy (Landlock)" in limits.told(places, limits.AT_HOME)
     made, _ = start(places, within=Limits(unprotected=True))
     assert made.command == ["train"] and (places / "arm" / PROTECTION).read_text() == UNPROTECTED
     assert "as you asked" in limits.told(places, Limits(unprotected=True))

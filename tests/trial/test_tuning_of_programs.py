@@ -153,7 +153,7 @@ def test_a_program_that_writes_outside_is_told_what_and_how_to_let_it(tmp_path: 
     (tmp_path / "project" / "train.py").write_text(f"open({str(outside)!r}, 'w')\n")
     done = gobrrr("tune", "train.py", cwd=tmp_path / "project")
     assert done.returncode == 2 and "Traceback" not in done.stderr and not outside.exists()
-    assert "gobrrr: arms are kept from writing outside" in done.stderr or "the kernel does not keep" in done.stderr
+    assert "gobrrr: trial runs cannot write outside" in done.stderr or "the kernel does not keep" in done.stderr
     assert f"it writes to {outside}" in done.stderr and "--allow-writes DIR" in done.stderr
     allowed = gobrrr("tune", "--allow-writes", "..", "train.py", cwd=tmp_path / "project")
     assert outside.exists() and "never imported torch" in allowed.stderr

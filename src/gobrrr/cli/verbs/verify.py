@@ -183,12 +183,13 @@ def _step_ns(before: Receipt) -> float:
 def _measured(before: Receipt, program: Program, folder: Path, args: argparse.Namespace) -> int:
     """Measure, guard, and hold it against the receipt."""
     from gobrrr.report.told.speedup_text import figures
+    from gobrrr.report.told.verdict_words import numbers, speed
     from gobrrr.system.escape import plain
     from gobrrr.trial.statistics.objective import BETTER
 
     found, guarded = _repeated(before, program, folder, args)
-    print(plain(f"receipt   {figures(before)}, numbers {before.guard.verdict}, {before.date}"))
-    print(f"here      {figures(found)}, {found.verdict}, numbers {guarded.verdict}")
+    print(plain(f"receipt   {figures(before)}, numbers {numbers(before.guard, before.kept)}, {before.date}"))
+    print(f"here      {figures(found)}, {speed(found.verdict)}, numbers {numbers(guarded, before.kept)}")
     for reason in guarded.reasons if not guarded.green else ():
         print(f"          {plain(reason)}", file=sys.stderr)
     print(f"verdict   {plain(_verdict(before, found, guarded))}")
@@ -200,7 +201,7 @@ def _verdict(before: Receipt, found: Measured, guarded: Guarded) -> str:
     from gobrrr.trial.statistics.objective import BETTER
 
     if found.verdict in BETTER and guarded.green:
-        return _of_the_factor(before, found) + _of_the_numbers(before.guard, guarded)
+        return _of_the_factor(before, found) + _of_the_numbers(before.guard, guarded, before.kept)
     if found.verdict == "inconclusive" and guarded.verdict not in ("changed", "wrong"):
         return f"open: {found.reason or 'the interval has 1 in it'} (--minutes)"
     return "does not hold here"
@@ -226,14 +227,17 @@ def _found_here(claimed: Speedup | None, here: Speedup | None, band: float) -> b
     return here.low * (1 - band) <= claimed.median <= here.high * (1 + band)
 
 
-def _of_the_numbers(claimed: Guarded, here: Guarded) -> str:
+def _of_the_numbers(claimed: Guarded, here: Guarded, kept: Sequence[str]) -> str:
     """Said where they are worse than claimed, though still green."""
     from gobrrr.guard.model.verdict import VERDICTS
+    from gobrrr.report.told.verdict_words import numbers
 
     best = VERDICTS.index(claimed.verdict) if claimed.verdict in VERDICTS else -1
-    return (
-        f", with numbers that are {here.verdict}, not {claimed.verdict}" if VERDICTS.index(here.verdict) > best else ""
-    )
+    if VERDICTS.index(here.verdict) <= best:
+        return ""
+    if (claimed.verdict, here.verdict) == ("exact", "equivalent"):
+        return ", but numbers are not equal bit for bit"
+    return f", but numbers {numbers(here, kept)} (claimed: {numbers(claimed, kept)})"
 
 
 def _repeated(before: Receipt, program: Program, folder: Path, args: argparse.Namespace) -> tuple[Measured, Guarded]:

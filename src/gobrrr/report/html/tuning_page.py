@@ -11,7 +11,7 @@ from gobrrr.report.html import charts
 from gobrrr.report.html.pair_chart import PairRow, pairs
 from gobrrr.report.html.tables import Cell, Table
 from gobrrr.report.text import tuning
-from gobrrr.report.told import speedup_text
+from gobrrr.report.told import speedup_text, verdict_words
 from gobrrr.system.escape import cleaned_command
 from gobrrr.trial.receipt.receipt import Receipt, Samples, TrialResult, is_crowded, is_of
 from gobrrr.trial.statistics.objective import BETTER
@@ -42,7 +42,7 @@ def _facts(receipt: Receipt) -> list[tuple[str, list[str]]]:
         ("as written", [speedup_text.size(receipt, before)] if before else []),
         ("objective", [] if receipt.objective == "time" else [receipt.objective]),
         ("kept", [" + ".join(receipt.kept)] if receipt.kept else []),
-        ("headspace", tuning.headspace(receipt.headspace)),
+        ("headroom", tuning.headspace(receipt.headspace)),
         ("start-up", tuning.start_up(receipt)), ("memory", [tuning.peaks(receipt)]), ("pay-back", [paid]),
         ("notes", list(receipt.notes)),
     ]  # fmt: skip
@@ -142,10 +142,12 @@ def _trial(number: int, trial: TrialResult, receipt: Receipt) -> tuple[Cell, ...
     predicted = trial.predicted.expected_ns if trial.predicted and trial.predicted.ceiling_ns > 0 else None
     realised = trial.realised_ns if told and trial.verdict not in ("inconclusive", "failed") else None
     num = len(ratios(trial.samples, trial.objective))
-    checked = trial.guard.verdict if trial.purpose != "add" or trial.guard.verdict != "unverified" else ""
+    was_checked = trial.purpose != "add" or trial.guard.verdict != "unverified"
+    checked = verdict_words.numbers(trial.guard, trial.remedies) if was_checked else ""
     return (
         Cell(str(number), number), Cell(trial.name), Cell(" + ".join(trial.onto)),
-        Cell(PURPOSES.get(trial.purpose, trial.purpose)), Cell(trial.verdict), Cell(checked), Cell(str(num), num),
+        Cell(PURPOSES.get(trial.purpose, trial.purpose)), Cell(verdict_words.speed(trial.verdict)),
+        Cell(checked), Cell(str(num), num),
         Cell(speedup_text.figures(trial), found.median) if told and found else Cell("", 0.0), _time(predicted),
         _time(realised), Cell(f"{trial.seconds:.0f} s", trial.seconds),
     )  # fmt: skip
@@ -171,6 +173,7 @@ def _evidence(receipt: Receipt) -> dict[str, Any]:
     compared = bool(receipt.guard.evidence or receipt.guard.reasons or receipt.guard.verdict != "unverified")
     return {
         "compared": compared,
+        "said": tuning.numbers_said(receipt),
         "figures": figures,
         "reasons": receipt.guard.reasons,
         "module": receipt.guard.first_module,

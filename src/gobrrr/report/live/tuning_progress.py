@@ -14,7 +14,7 @@ from gobrrr.report.text import tuning
 from gobrrr.report.text.bars import bar
 from gobrrr.report.text.page import Page, phrase
 from gobrrr.report.text.tuning import STYLES, label, why
-from gobrrr.report.told import speedup_text
+from gobrrr.report.told import speedup_text, verdict_words
 from gobrrr.trial.race.candidate import Plan
 from gobrrr.trial.race.race_round import Heat
 from gobrrr.trial.race.tuning import Listener
@@ -70,13 +70,13 @@ def standing(heat: Heat) -> list[str]:
 
 
 def outcome(result: TrialResult) -> str:
-    """'fused_optimizer: faster, 1.24x (1.21 to 1.27), numbers equivalent'."""
+    """'fused_optimizer: faster, 1.24x (1.21 to 1.27), numbers match'."""
     name = "all together" if result.purpose == "final" else result.name if result.options else brief(result.remedies)
     said = why(result)
     if result.purpose == "add" and result.verdict in BETTER:  # its numbers are checked in what is recommended
-        return f"{name}: looks {result.verdict}, its numbers are not checked yet"
+        return f"{name}: {result.verdict}; numerics not checked yet"
     if result.verdict in BETTER and result.guard.green and speedup_text.gain(result) is not None:
-        said = f"{speedup_text.figures(result)}, numbers {result.guard.verdict}"
+        said = f"{speedup_text.figures(result)}, numbers {verdict_words.numbers(result.guard, result.remedies)}"
     return f"{name}: {label(result)}, {said}"
 
 
@@ -160,7 +160,7 @@ class LiveView(PlainLines):
         self._begin(f"checking the numbers of {' + '.join(stack)}")
 
     def ended(self, result: TrialResult) -> None:
-        shown = label(result) if result.purpose != "add" else result.verdict
+        shown = label(result) if result.purpose != "add" else verdict_words.speed(result.verdict)
         self._console.print(phrase((self._page.clean(outcome(result)), STYLES.get(shown, "red"))))
 
     def headspace(self, found: Headspace) -> None:

@@ -11,8 +11,7 @@ from rich.text import Text
 from gobrrr import units
 from gobrrr.report.text.bars import bar
 from gobrrr.report.text.page import Page, phrase
-from gobrrr.report.told import money, speedup_text
-from gobrrr.system.escape import plain
+from gobrrr.report.told import money, speedup_text, verdict_words
 from gobrrr.trial.receipt.receipt import Compiled, Figure, Headspace, Receipt, TrialResult, is_crowded, is_of
 from gobrrr.trial.statistics.objective import BETTER, OBJECTIVES
 from gobrrr.units import duration
@@ -22,7 +21,7 @@ FEW = 3
 """Remedies without time to be tried that the verdict names at most: all are in the notes."""
 STYLES = {
     **dict.fromkeys(BETTER, "bold green"), **dict.fromkeys((each.worse for each in OBJECTIVES.values()), "bold red"),
-    "failed": "red", "inconclusive": "magenta", "equivalent": "dim",
+    "failed": "red", verdict_words.speed("inconclusive"): "magenta", verdict_words.speed("equivalent"): "dim",
 }  # fmt: skip
 
 
@@ -70,10 +69,10 @@ def verdict(receipt: Receipt) -> Text:
     if not receipt.kept or speedup_text.gain(receipt) is None:
         return _nothing(receipt)
     if not receipt.guard.green:
-        numbers = f" the whole recipe's numbers are {plain(receipt.guard.verdict)}: no speed-up is shown beside them."
-        return phrase(("Not proven:", "bold red"), numbers)
+        said = f" the numbers of the whole recipe are {numbers_said(receipt)}, so no speed-up is shown."
+        return phrase(("Not proven:", "bold red"), said)
     first, rest = speedup_text.head(receipt)
-    said = f"{rest}; numbers {plain(receipt.guard.verdict)}."
+    said = f"{rest}; numbers {numbers_said(receipt)}."
     if is_crowded(receipt):
         return phrase((first, "bold magenta"), f"{said} {_crowded(receipt)}")
     return phrase((first, "bold green"), said)
@@ -82,7 +81,7 @@ def verdict(receipt: Receipt) -> Text:
 def _crowded(receipt: Receipt) -> str:
     now, before = duration(receipt.step_ns or 0), duration(receipt.diagnosed_step_ns or 0)
     return (
-        f"Measured on a crowded machine: as written a step took {now} here and {before} in the diagnosis. What this "
+        f"Measured on a busy machine: as written a step took {now} here and {before} in the diagnosis. What this "
         "brings without the others is unverified: tune again when they have ended."
     )
 
@@ -116,6 +115,11 @@ def _listed(names: Sequence[str]) -> str:
     )
 
 
+def numbers_said(receipt: Receipt) -> str:
+    """Say how the numbers of what was kept, or was to be, compare: 'match'."""
+    return verdict_words.numbers(receipt.guard, receipt.kept or receipt.likely)
+
+
 def _better(receipt: Receipt) -> str:
     found = OBJECTIVES.get(receipt.objective)
     return found.better if found else "better"
@@ -144,7 +148,7 @@ def levels(receipt: Receipt) -> list[Level]:
             parts |= {*trial.remedies} != {*receipt.kept}
             rows.append(Level(trial.name, after, f"{speedup_text.figures(trial)}{onto}", trial.onto))
     said = compiled(final.compiled) if final and final.compiled else ""
-    together = f"{speedup_text.figures(receipt)}, {plain(receipt.guard.verdict)}"
+    together = f"{speedup_text.figures(receipt)}, numbers {numbers_said(receipt)}"
     name = "all together" if parts else "in fresh processes" if len(rows) > 1 else " + ".join(receipt.kept)
     return [*rows, Level(name, before / whole.median, f"{together}; {said}" if said else together)]
 
@@ -171,12 +175,14 @@ def _lost(receipt: Receipt, page: Page) -> list[RenderableType]:
     if not lost:
         return []
     names = [page.clean(t.name) for t in lost]
-    longest = max(map(len, names))
+    longest, widest = max(map(len, names)), max(len(label(t)) for t in lost)
     lines = []
     for trial, name in zip(lost, names, strict=True):
         said = label(trial)
         lines.append(
-            phrase(f"{name:<{longest}}  ", (f"{said:<12}", STYLES.get(said, "red")), f"  {page.clean(why(trial))}")
+            phrase(
+                f"{name:<{longest}}  ", (f"{said:<{widest}}", STYLES.get(said, "red")), f"  {page.clean(why(trial))}"
+            )
         )
     return [page.row("tried", *lines)]
 
@@ -207,7 +213,7 @@ def _is_won(trial: TrialResult) -> bool:
 
 def label(trial: TrialResult) -> str:
     """The verdict; where it is better at the price of its numbers, the guard's. In the race no numbers are checked."""
-    return plain(trial.guard.verdict if _is_red(trial) else trial.verdict)
+    return verdict_words.numbers(trial.guard) if _is_red(trial) else verdict_words.speed(trial.verdict)
 
 
 def why(trial: TrialResult) -> str:
@@ -279,15 +285,15 @@ def headspace(found: Headspace | None) -> list[str]:
     if found is None:
         return []
     if found.compute_ns is None or found.saved_ns is None:
-        return [f"what any loader fix could give at most was not measured: {found.reason}"]
+        return [f"what a loader fix can save was not measured: {found.reason}"]
     step, ready, saved = duration(found.step_ns), found.compute_ns, found.saved_ns
     told = (
-        f"any loader fix could give {_within(saved, duration)} of a step of {step} at most: with batches that are "
-        f"ready it takes {_within(ready, duration)}"
+        f"with data ready the step takes {_within(ready, duration)}: a loader fix can save at most "
+        f"{_within(saved, duration)} of {step}"
     )
     if found.reached is None:
         return [told]
-    return [told, f"what was kept brings {_within(found.reached, units.share)} of what any loader fix could give"]
+    return [told, f"what was kept saves {_within(found.reached, units.share)} of that"]
 
 
 def _within(found: Figure, said: Callable[[float], str]) -> str:
@@ -296,7 +302,7 @@ def _within(found: Figure, said: Callable[[float], str]) -> str:
 
 def _headspace(receipt: Receipt, page: Page) -> list[RenderableType]:
     lines = [Text(page.clean(line)) for line in headspace(receipt.headspace)]
-    return [page.row("headspace", *lines)] if lines else []
+    return [page.row("headroom", *lines)] if lines else []
 
 
 def _costs(receipt: Receipt, page: Page) -> list[RenderableType]:
@@ -313,7 +319,7 @@ def pay_back(receipt: Receipt, spent: float, price_per_hour: float | None = None
     if receipt.objective == "memory" or spent <= 0:
         return ""
     part = 1 - 1 / receipt.speedup.median
-    text = f"tuning took {spent / 60:.1f} min: paid after {spent / part / 3600:.1f} hours of the program as written"
+    text = f"tuning took {spent / 60:.1f} min: pays for itself after {spent / part / 3600:.1f} h of training"
     if price_per_hour is not None:
         text += f"; {money.pay_back(part, spent, price_per_hour)}"
     return text

@@ -282,8 +282,10 @@ class Racing:
         before = _per_step(samples, 0)
         reason = failed
         if said == "inconclusive" and not failed:
-            over = "too close to tell in a race" if found.num >= heat.most else "hardly likely to win"
-            reason = f"{found.num} looks, {'then the race had no more time' if cut else f'and {over}'}"
+            pairs = "1 pair" if found.num == 1 else f"{found.num} pairs"
+            early = found.num < heat.most and not cut
+            reason = f"stopped early after {pairs}: unlikely to help" if early else f"after {pairs}"
+            reason += ", when the time for the race was over" if cut else ""
         known = said in SETTLED and before is not None
         return TrialResult(
             remedies=tuple(name for name in stack if name not in heat.reference), onto=heat.reference, verdict=said,

@@ -72,16 +72,15 @@ def told(source: Path, limits: Limits) -> str:
     found = protection(source, limits)
     if found == UNPROTECTED:
         return (
-            "arms are not kept from writing outside their own copy, as you asked: only what Python itself writes into "
-            "your working directory is refused"
+            "trial runs may write outside their copy, as you asked: only Python's own writes into your working "
+            "directory are refused"
         )
     if found == PYTHON:
         return (
-            "the kernel does not keep arms from writing outside their own copy here: Python's own calls are refused, "
-            "and so is every other program that they start (--unprotected lets them)"
+            "the kernel does not keep trial runs from writing outside their copy: Python's own writes are refused, and "
+            "so are other programs (--unprotected allows both)"
         )
-    version = f" ABI {landlock.abi()}" if found == landlock.LANDLOCK else ""
-    return f"arms are kept from writing outside their own copy by the kernel ({found}{version})"
+    return f"trial runs cannot write outside their copy ({found})"
 
 
 def start(
