@@ -19,7 +19,7 @@ from gobrrr.capture.hooks.lookup import top_level
 from gobrrr.capture.session import session as module
 from gobrrr.capture.session.session import ORDER, TRAINING_NS, Session
 from gobrrr.capture.steps.loops import BACKWARD, FORWARD, PATIENCE_TRAINING, UPDATE, Loop
-from gobrrr.capture.windows import late_windows
+from gobrrr.capture.windows import window as window_module
 from gobrrr.capture.windows.window import LATE_STEPS, Window
 from gobrrr.integrations import watch as api
 
@@ -161,15 +161,15 @@ def test_a_window_is_late_by_its_last_step_and_by_how_long_steps_take(
 
 
 def test_the_watched_thread_stays_the_same_while_a_window_is_open(idle: Idle) -> None:
-    assert idle.open() and idle.session.recorder.is_looked_at
+    assert idle.open() and idle.host.recorder.is_looked_at
     idle.release()
-    assert not idle.session.recorder.is_looked_at
+    assert not idle.host.recorder.is_looked_at
 
 
 def test_a_window_that_is_closed_leaves_neither_its_thread_nor_its_bell(idle: Idle) -> None:
-    assert idle.open() and idle._overdue._thread.alive and late_windows._bell.close is not None
+    assert idle.open() and idle._overdue._thread.alive and window_module._bell.close is not None
     idle.release()
-    assert not idle._overdue._thread.alive and late_windows._bell.close is None
+    assert not idle._overdue._thread.alive and window_module._bell.close is None
 
 
 @pytest.mark.parametrize("again", range(3))

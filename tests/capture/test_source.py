@@ -152,7 +152,7 @@ def test_of_several_lines_that_collect_the_one_is_told_that_ran(tmp_path: Path) 
     exec(compile(Path(file).read_text(), file, "exec"), names)
     ran: set[tuple[str, int]] = {(users, 2)}
     window: Any = object.__new__(CountWindow)
-    window.session = SimpleNamespace(user=SimpleNamespace(sources=lambda: [users], is_user=lambda name: name == users))
+    window.host = SimpleNamespace(user=SimpleNamespace(sources=lambda: [users], is_user=lambda name: name == users))
     window._lines, found = SimpleNamespace(ran=lambda: ran), []
 
     def step() -> None:

@@ -26,7 +26,8 @@ import gobrrr
 from gobrrr.capture.process import bootstrap
 from gobrrr.capture.session.recorder import Recorder
 from gobrrr.capture.steps.loops import UPDATE
-from gobrrr.capture.windows import late_windows, line_log
+from gobrrr.capture.windows import line_log
+from gobrrr.capture.windows import window as window_module
 from gobrrr.capture.windows.profiling import ProfileWindow
 from gobrrr.capture.windows.window import Window
 from gobrrr.errors import GobrrrError
@@ -326,11 +327,11 @@ def test_no_window_is_closed_inside_our_own_code(tmp_path: Path) -> None:
     with watched(tmp_path) as session:
         assert session is not None
         session._window = window = SimpleNamespace(steps=1)
-        found = line_log.LineLog(session.user, {}, clock=lambda: late_windows._bell.__bool__())
-        late_windows._bell.close = session.overdue
+        found = line_log.LineLog(session.user, {}, clock=lambda: window_module._bell.__bool__())
+        window_module._bell.close = session.overdue
         found._enter_frames(sys._getframe())
         assert found.events and session._window is window
-        session._window = late_windows._bell.close = None
+        session._window = window_module._bell.close = None
 
 
 # what the program does to torch itself

@@ -46,7 +46,7 @@ GUARDS = {
     "line_log.LineLog._global", "line_log.LineLog._fail", "line_log.LineLog._user_local",
     "line_log.LineLog._module_local",
     "line_log.LineLog._backward_local", "sampler.Sampler._run", "workers.WorkerSampling._follow",
-    "unlisted_thread.Unlisted._run", "late_windows._Bell.__bool__", "late_windows.Overdue._look",
+    "unlisted_thread.Unlisted._run", "window._Bell.__bool__", "window.Overdue._look",
 }  # fmt: skip
 """What the interpreter or torch calls: each only catches what goes wrong in what it calls, and says so."""
 TAKES_OFF = {
@@ -60,7 +60,7 @@ TAKES_OFF = {
     "descriptors.Held.close", "descriptors.Held.fd", "descriptors.Held.__init__",
     "bound_methods.KeptCalls.remove", "bound_methods.KeptCalls._put_back", "lookup.EngineLookup.remove",
     "recorder._forked",
-    "unlisted_thread.Unlisted.alive", "unlisted_thread.Unlisted.stop", "late_windows.Overdue.stop",
+    "unlisted_thread.Unlisted.alive", "unlisted_thread.Unlisted.stop", "window.Overdue.stop",
     "kineto_output.let_through", "kineto_output._read", "kineto_output._heirs", "thread_syscalls.ThreadCalls.close",
 }  # fmt: skip
 """What ends watching: were it broken, something would stay."""

@@ -13,9 +13,8 @@ from time import perf_counter_ns
 from types import FrameType
 from typing import Any
 
+from gobrrr.capture.facts.tensors import MIN_PADDED_LENGTH, is_plain, tensors_in, trailing_runs
 from gobrrr.capture.hooks.transform_guard import is_tracing, unseen
-from gobrrr.capture.windows.counted import MIN_PADDED_LENGTH, tensors_in, trailing_runs
-from gobrrr.capture.windows.window import is_plain
 
 PAUSE = 200  # durations of a look until the next; proposed: costs 0.5 % at most; overhead runs would settle it
 MASK = "attention_mask"

@@ -8,12 +8,12 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from gobrrr.capture.facts.tensors import is_plain
 from gobrrr.capture.hooks import module_parts
 from gobrrr.capture.hooks.transform_guard import is_tracing, unseen
 from gobrrr.capture.out.records import noted
 from gobrrr.capture.source import statements
 from gobrrr.capture.steps import device_memory, run_queue, trainers
-from gobrrr.capture.windows.window import is_plain
 from gobrrr.machine.probe.matmul_precision import matmul_precision
 from gobrrr.machine.probe.system_probe import memory_limit
 from gobrrr.system import processes

@@ -317,6 +317,10 @@ class Session:
             return  # another loop's step
         self._close(window.steps > 0)
 
+    def trace_file(self) -> Path:
+        """Return the file that the next profile is written to."""
+        return Path(self.config.folder) / f"{self.stem}.window{len(self.loops)}-{self._steps}.trace.json"
+
     def _close(self, complete: bool) -> None:
         window, self._window = self._window, None
         assert window is not None

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import weakref
-from collections import UserDict, deque
-from collections.abc import Callable, Iterator
-from itertools import islice
+from collections import deque
+from collections.abc import Callable
 from types import FrameType
 from typing import Any, NamedTuple
 
 from gobrrr.capture.facts.program_facts import _autocast
+from gobrrr.capture.facts.tensors import describe, tensors_in, version
 from gobrrr.capture.hooks import module_parts
 from gobrrr.capture.hooks.transform_guard import in_backward, is_transformed, unseen, variables
 from gobrrr.capture.source.statements import growth_line
@@ -18,7 +18,6 @@ from gobrrr.capture.source.user_lines import user_line
 
 MAX_SAMPLED = 4096  # values read of a tensor for denormals; proposed: a sample is cheap; shares missed would settle it
 MAX_TENSORS = 256  # tensors looked at for denormals; proposed: bounds the cost; measured cost per look would settle it
-MIN_PADDED_LENGTH = 8  # tokens; proposed: shorter rows pad little; padded programs with shorter rows would settle it
 MAX_IDS, MAX_ROWS, MAX_TEXTS = 1 << 20, 64, 256
 """Elements and rows, at most, of an input that is held against earlier ones; and rows that are remembered."""
 
@@ -164,77 +163,6 @@ class _Given:
         known = state in self._states
         self._states.add(state)
         return known and bool(self._refs)
-
-
-def version(tensor: Any) -> int:
-    """Return how often a tensor was written in place; inference tensors do not count that."""
-    return 0 if tensor.is_inference() else int(tensor._version)
-
-
-def tensors_in(value: Any, depth: int = 0) -> Iterator[Any]:
-    """The tensors in containers, the first sixteen of each, four deep."""
-    import torch
-
-    kind = type(value)  # not isinstance, which asks the object: a lazy proxy would load what it stands for
-    if issubclass(kind, torch.Tensor):
-        yield value
-    elif depth < 4 and issubclass(kind, UserDict):  # what tokenizers of transformers give
-        yield from tensors_in(object.__getattribute__(value, "__dict__").get("data"), depth)
-    elif depth < 4 and issubclass(kind, (list, tuple, dict)):
-        for item in islice(_items(value, kind), 16):
-            yield from tensors_in(item, depth + 1)
-
-
-def _items(value: Any, kind: type) -> Iterator[Any]:
-    """Return an iterator of a container's items, by the methods of list, tuple or dict themselves: a subclass's own may
-    do anything."""
-    if issubclass(kind, dict):
-        return iter(dict.values(value))
-    return list.__iter__(value) if issubclass(kind, list) else tuple.__iter__(value)
-
-
-def describe(tensor: Any) -> dict[str, Any]:
-    """Shape, dtype, bytes and padding of an input, in the shape of recording.facts.InputFacts."""
-    return {
-        "shape": list(tensor.shape),
-        "dtype": str(tensor.dtype).removeprefix("torch."),
-        "num_bytes": tensor.numel() * tensor.element_size(),
-        **_padding(tensor),
-    }
-
-
-def _padding(tensor: Any) -> dict[str, Any]:
-    """Return the share of a [batch, length] integer tensor that is a trailing run of the value that most rows end with,
-    that value, and the length of the longest row without it: what the batch must be padded to.
-
-    A run counts from two equal values on; null where it is not such a tensor, or fewer than half of the rows end in a
-    run of one and the same value, or every value is 0 or 1 (a mask).
-    """
-    found = trailing_runs(tensor)
-    if found is None:
-        return {"pad_share": None, "pad_value": None, "longest": None}
-    runs, value = found
-    longest = int(tensor.shape[1] - runs.min())
-    if int((runs > 0).sum()) * 2 < len(runs):
-        return {"pad_share": 0.0, "pad_value": None, "longest": longest}
-    return {"pad_share": float(runs.sum()) / tensor.numel(), "pad_value": value, "longest": longest}
-
-
-def trailing_runs(tensor: Any, value: float | None = None) -> tuple[Any, float] | None:
-    """(per row the trailing run of `value`, that value): by default of the one that most rows end with."""
-    import torch
-
-    if tensor.dim() != 2 or tensor.is_floating_point() or tensor.is_complex():
-        return None
-    if not tensor.shape[0] or tensor.shape[1] < MIN_PADDED_LENGTH:
-        return None
-    with torch.no_grad():
-        rows = tensor.detach()
-        value = rows[:, -1].mode().values.item() if value is None else value
-        if rows.dtype == torch.bool or bool(((rows == 0) | (rows == 1)).all()):
-            return None
-        runs = (rows == value).flip(1).long().cumprod(1).sum(1)
-        return torch.where(runs >= 2, runs, torch.zeros_like(runs)), float(value)
 
 
 class Held(NamedTuple):

@@ -6,13 +6,14 @@ import sys
 from typing import Any
 
 from gobrrr.capture.facts import program_facts
+from gobrrr.capture.facts.tensors import is_plain
 from gobrrr.capture.hooks import module_parts
 from gobrrr.capture.session import window_plan
 from gobrrr.capture.source import statements
 from gobrrr.capture.windows.counted import Counted
 from gobrrr.capture.windows.line_log import LineLog
 from gobrrr.capture.windows.saved_for_backward import Saved
-from gobrrr.capture.windows.window import Window, is_plain, worst
+from gobrrr.capture.windows.window import Window, worst
 from gobrrr.recording.model import event_kinds as ev
 
 
@@ -33,12 +34,12 @@ class CountWindow(Window):
         """Begin to count."""
         import torch
 
-        recorder = self.session.recorder
+        recorder = self.host.recorder
         self._counted = Counted(program_facts._flushes_denormals(), recorder.modules.number, recorder.updates_of)
         self.look_at_states(self._counted)
-        self.session.look_for_graphs()
+        self.host.look_for_graphs()
         self._lines = LineLog(
-            self.session.user, self.names(), self._counted.module,
+            self.host.user, self.names(), self._counted.module,
             on_result=self._result, on_backward=self._backward, clock=torch.autograd._get_sequence_nr,  # type: ignore[attr-defined]
         )  # fmt: skip
         self._saved = Saved(self._owned(), self._lines, self._denormal)
@@ -49,7 +50,7 @@ class CountWindow(Window):
         """Storages of parameters and buffers."""
         return {
             tensor.untyped_storage()._cdata
-            for _, module in self.session.recorder.modules.alive()
+            for _, module in self.host.recorder.modules.alive()
             for _, tensor in (*module_parts.parameters(module), *module_parts.buffers(module))
             if is_plain(tensor)
         }
@@ -68,7 +69,7 @@ class CountWindow(Window):
 
     def found(self) -> dict[str, Any]:
         """Everything, in the shape of recording.facts."""
-        session, counted = self.session, self._counted
+        host, counted = self.host, self._counted
         assert counted is not None and self._saved is not None
         self.off()
         return self._kept() | {
@@ -76,19 +77,19 @@ class CountWindow(Window):
             "inputs": counted.inputs[:32],
             "denormals": worst(counted),
             "switches": counted.switches,
-            "orphans": program_facts.orphans(session.recorder, None if self._unshown() else self._saved.reached),
-            "held": session.growth(sys._getframe()),
+            "orphans": program_facts.orphans(host.recorder, None if self._unshown() else self._saved.reached),
+            "held": host.growth(sys._getframe()),
             **self._collects(),
-            "eval_span": statements.call_line(session.user.sources(), ("eval",)),
+            "eval_span": statements.call_line(host.user.sources(), ("eval",)),
         }
 
     def _collects(self) -> dict[str, Any]:
         """The line that calls gc.collect(): of the user's the last that the counted steps ran; else that of a library's
         function that runs them; else any."""
-        lines = statements.collect_lines(self.session.user.sources())
+        lines = statements.collect_lines(self.host.user.sources())
         ran = self._lines.ran() if lines and self._lines is not None else set()
         found = [line for line in lines if line in ran]
-        library = None if found else statements.collecting_around(sys._getframe(), self.session.user.is_user)
+        library = None if found else statements.collecting_around(sys._getframe(), self.host.user.is_user)
         if found or (lines and not library):
             file, line = (found or lines)[-1]
             return {"gc_span": {"file": file, "line": line, "function": ""}}

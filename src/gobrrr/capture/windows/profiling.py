@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Any
 
 from gobrrr.capture.session import window_plan
@@ -28,29 +27,28 @@ class ProfileWindow(Window):
     @property
     def goal(self) -> int:
         """Steps that it wants."""
-        config = self.session.config
+        config = self.host.config
         return config.steps or window_plan.profile_steps(self.step_ns, config.budget_ns)
 
     def start(self) -> bool:
         """Profiler first, then the line log; False where the program profiles."""
-        session = self.session
+        host = self.host
         if files_are_limited():
             self.say("files may not grow beyond a limit of the process: no trace is written")
             return False
         self._rss, self._peak = dict(vitals()).get(ev.RSS, 0), processes.peak_bytes() or 0
-        name = f"{session.stem}.window{len(session.loops)}-{session._steps}.trace.json"
-        self._profiled = Profiled(Path(session.config.folder) / name)
+        self._profiled = Profiled(host.trace_file())
         if not self._profiled.start():
             self.say("the program runs a profiler itself: no window of ours")
             return False
-        self._lines = LineLog(session.user, self.names())
+        self._lines = LineLog(host.user, self.names())
         self._lines.start(sys._getframe())
         return True
 
     def exhausted(self, now: int) -> bool:
         """Whether time or bytes of the budget are spent."""
         grown = dict(vitals()).get(ev.RSS, 0) - self._rss
-        return super().exhausted(now) or grown > self.session.config.budget_bytes
+        return super().exhausted(now) or grown > self.host.config.budget_bytes
 
     def owns(self, profile: Any) -> bool:
         """Whether a profiler object is this window's own."""

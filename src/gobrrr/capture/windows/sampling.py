@@ -25,17 +25,17 @@ class SampleWindow(Window):
     @property
     def goal(self) -> int:
         """Steps that it wants."""
-        config = self.session.config
+        config = self.host.config
         return window_plan.sample_steps(self.step_ns, config.budget_ns, config.sample_ns)
 
     def start(self) -> bool:
         """Begin to sample."""
-        session = self.session
-        self.limit_ns = min(self.limit_ns, LONGEST * session.config.sample_ns + 20 * self.step_ns)
+        host = self.host
+        self.limit_ns = min(self.limit_ns, LONGEST * host.config.sample_ns + 20 * self.step_ns)
         interval = window_plan.sample_interval(self.step_ns)
-        self._sampler = Sampler(session.recorder.thread, interval, session.user.is_user)
+        self._sampler = Sampler(host.recorder.thread, interval, host.user.is_user)
         self._sampler.start()
-        session.workers.switch(True, interval)
+        host.workers.switch(True, interval)
         return True
 
     def found(self) -> dict[str, Any]:
@@ -50,7 +50,7 @@ class SampleWindow(Window):
         """End the samplers."""
         if self._sampler is not None:
             self._sampler.stop()
-            self.session.workers.switch(False, 0.0)
+            self.host.workers.switch(False, 0.0)
 
     def error(self) -> str:
         """Return the sampler's error; empty where there is none."""

@@ -3,21 +3,109 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import sys
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Any, Protocol
 
+from gobrrr.capture.facts.tensors import is_plain
 from gobrrr.capture.hooks import module_parts
 from gobrrr.capture.hooks.transform_guard import unseen
-from gobrrr.capture.windows.late_windows import Overdue
+from gobrrr.capture.process.config import Config
+from gobrrr.capture.process.unlisted_thread import Unlisted
+from gobrrr.capture.session.recorder import Recorder
+from gobrrr.capture.source.user_files import UserFiles
+from gobrrr.capture.windows.counted import Counted
 from gobrrr.capture.windows.line_log import module_names
+from gobrrr.capture.windows.workers import WorkerSampling
 from gobrrr.recording.model import event_kinds as ev
 
-if TYPE_CHECKING:
-    from gobrrr.capture.session.session import Session
-    from gobrrr.capture.windows.counted import Counted
-
-
 LATE_STEPS = 20  # usual steps; proposed: a pause is not an end; the longest steps within loops would settle it
+LOOK = 0.1  # s between looks; proposed: short beside late_ns; measured cost of looking would settle it
+_HERE = str(Path(__file__).parents[1])
+"""Folder of what runs inside the program."""
+
+
+class _Bell:
+    """The interpreter asks whether this is true where it would call a signal's handler: in the main thread, between two
+    instructions. What is raised there reaches the program."""
+
+    close: Callable[[], object] | None = None
+
+    def __bool__(self) -> bool:
+        close = self.close
+        if close is not None and not _is_in_a_hook(sys._getframe(1)):
+            close()
+        return False
+
+    def ring(self) -> None:
+        """Have it asked."""
+        api = ctypes.pythonapi
+        api.Py_AddPendingCall(ctypes.cast(api.PyObject_IsTrue, ctypes.c_void_p), ctypes.py_object(self))
+
+
+_bell = _Bell()  # for good: a call that is pending holds no reference
+
+
+def _is_in_a_hook(frame: FrameType | None) -> bool:
+    """Whether the program is inside a hook of ours, which must not find another world where it goes on."""
+    while frame is not None:
+        if frame.f_code.co_filename.startswith(_HERE):
+            return True
+        frame = frame.f_back
+    return False
+
+
+class Overdue:
+    """Looks now and then whether the loop of an open window has made no step for long: `close` is called then, in the
+    program's own thread between two of its lines, where the profiler and the tracer can be taken off."""
+
+    def __init__(self, is_late: Callable[[int], bool], close: Callable[[], object]) -> None:
+        self._is_late, self._close = is_late, close
+        self._thread = Unlisted(self._look)
+        self.error = ""
+
+    def start(self) -> None:
+        """Begin."""
+        _bell.close = self._close
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End; may be called twice, and in a forked child."""
+        _bell.close = None
+        self._thread.stop()
+
+    def _look(self) -> None:
+        try:
+            while not self._thread.over(LOOK):
+                if self._is_late(time.perf_counter_ns()):
+                    _bell.ring()
+        except BaseException as error:  # the interpreter would print it among the program's own words
+            self.error = repr(error)
+
+
+class Host(Protocol):
+    """Interface to the session that opens windows: what they read of the program, and where they write."""
+
+    config: Config
+    user: UserFiles
+    recorder: Recorder
+    workers: WorkerSampling
+
+    def trace_file(self) -> Path:
+        """Return the file that the next profile is written to."""
+
+    def overdue(self) -> None:
+        """Close the window whose loop has made no step for long."""
+
+    def look_for_graphs(self) -> None:
+        """Note which containers hold graphs now, for growth()."""
+
+    def growth(self, frame: FrameType) -> list[dict[str, Any]]:
+        """Return the containers that hold graphs and grew."""
 
 
 class Window:
@@ -27,12 +115,12 @@ class Window:
     late_ns = 2_000_000_000
     """Its loop is over, or something else goes on, where a step takes LATE_STEPS usual ones and so much more."""
 
-    def __init__(self, session: Session, loop: tuple[int, int], step_ns: float) -> None:
-        self.session, self.loop, self.step_ns = session, loop, step_ns
+    def __init__(self, host: Host, loop: tuple[int, int], step_ns: float) -> None:
+        self.host, self.loop, self.step_ns = host, loop, step_ns
         self.steps = 0
-        self.limit_ns = session.config.budget_ns / 3 + 20 * step_ns
+        self.limit_ns = host.config.budget_ns / 3 + 20 * step_ns
         self.began = self._last = 0
-        self._overdue = Overdue(self, session.overdue)
+        self._overdue = Overdue(self.is_late, host.overdue)
 
     # what a kind fills in
 
@@ -70,7 +158,7 @@ class Window:
             opened = self.start()
         self.began = self._last = time.perf_counter_ns()
         if opened:
-            self.session.recorder.is_looked_at = True
+            self.host.recorder.is_looked_at = True
             self._overdue.start()
         return opened
 
@@ -99,7 +187,7 @@ class Window:
         """Take every instrument off; never raises."""
         with contextlib.suppress(Exception):
             self._overdue.stop()
-        self.session.recorder.is_looked_at = False
+        self.host.recorder.is_looked_at = False
         with contextlib.suppress(Exception):
             self.off()
 
@@ -117,21 +205,21 @@ class Window:
         note |= self.found()
         if error := self.error() or self._overdue.error:
             note["error"] = error
-        self.session.recorder.journal.json(note)
+        self.host.recorder.journal.json(note)
 
     # for the kinds
 
     def say(self, text: str) -> None:
         """A note in the recording."""
-        self.session.recorder.journal.json({"type": "note", "text": text})
+        self.host.recorder.journal.json({"type": "note", "text": text})
 
     def names(self) -> dict[int, str]:
         """id -> qualified name of every module of the models that the program calls."""
-        return module_names([module for _, module in self.session.recorder.modules.alive()])
+        return module_names([module for _, module in self.host.recorder.modules.alive()])
 
     def look_at_states(self, counted: Counted) -> None:
         """Parameters and buffers of the modules that the program calls, for denormal values."""
-        for _, module in self.session.recorder.modules.alive():
+        for _, module in self.host.recorder.modules.alive():
             for kind, named in (
                 ("parameter", module_parts.parameters(module)),
                 ("buffer", module_parts.buffers(module)),
@@ -139,16 +227,6 @@ class Window:
                 for name, tensor in list(named)[:64]:
                     if is_plain(tensor):
                         counted.denormal(f"{kind} {name}", tensor, {})
-
-
-def is_plain(tensor: Any) -> bool:
-    """A tensor of torch's own with a storage and one shape; one that stands for others in a transform of torch.func has
-    no storage, a nested one no shape."""
-    import torch
-
-    stands_for_others = torch._C._functorch.is_functorch_wrapped_tensor(tensor)
-    own = not stands_for_others and type(tensor).__module__.startswith("torch")
-    return own and tensor.layout == torch.strided and not tensor.is_nested
 
 
 def worst(counted: Counted) -> list[dict[str, Any]]:

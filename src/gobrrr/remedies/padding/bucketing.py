@@ -223,7 +223,7 @@ def pads_per_batch(loader: Any, sizes: Sizes, cut: bool) -> bool:
 
 def _width(batch: Any, cut: bool) -> int | None:
     """Tokens per sequence in a batch of TRIED, those that are cut left out; sequences may stand in columns."""
-    from gobrrr.capture.windows.counted import tensors_in
+    from gobrrr.capture.facts.tensors import tensors_in
 
     if cut and (found := padded(batch)) is not None:
         return found.width

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gobrrr.capture.facts.lengths import WHOLE
-from gobrrr.capture.windows.window import is_plain
+from gobrrr.capture.facts.tensors import is_plain
 from gobrrr.errors import GobrrrError
 from gobrrr.remedies.loader.training_loaders import Trains
 from gobrrr.remedies.model import Remedy
