@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from gobrrr.recording.model.facts import InputFacts
 from gobrrr.remedies import registry
-from gobrrr.rules.data.compute_once import LEAST_LOOKS, SAMPLE_NS
+from gobrrr.rules.data.loader_advice import LEAST_LOOKS, SAMPLE_NS
 from gobrrr.rules.verdict.report import Report, Step, Verdict
 from tests.support.handmade import ALL_SIGNALS, MS, Case
 from tests.support.rule_lines import GETITEM, LOOP, line, waiting

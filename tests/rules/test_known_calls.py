@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gobrrr.rules.data.known_calls import KNOWN, LEAST
+from gobrrr.rules.data.library_calls import KNOWN, LEAST_NAMED
 from tests.rules.test_keeping import GETITEM, computing
 from tests.support.rule_lines import LOOP, line
 
@@ -35,7 +35,7 @@ def test_the_costliest_kind_is_named_and_what_is_little_is_not() -> None:
     )
     (found,) = case.raised("BRR401")
     assert "pandas" in found.message and "JSON" not in found.message
-    case.extra["lines"] = (line(40, GETITEM, LOOP, phase="data", json__loads=40 * LEAST - 0.1),)
+    case.extra["lines"] = (line(40, GETITEM, LOOP, phase="data", json__loads=40 * LEAST_NAMED - 0.1),)
     assert "JSON" not in case.raised("BRR401")[0].message
     case.extra["lines"] = (line(40, GETITEM, LOOP, phase="data", mine__json__loads=40.0),)
     assert not any(known.what in case.raised("BRR401")[0].message for known in KNOWN)

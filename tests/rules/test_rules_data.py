@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from gobrrr.ledger.loading import loader_model
 from gobrrr.ledger.model.ledger import Account, Sequences, StepStats, Ways
 from gobrrr.recording.model.facts import Facts, InputFacts, LoaderFacts, OptimizerFacts, Span
-from gobrrr.rules.data.rare_waits import period
+from gobrrr.rules.data.wait_stages import period
 from tests.support.handmade import ALL_SIGNALS, LINE, MS, Case, machine, measured, op
 from tests.support.rule_lines import COLLATE, GETITEM, LOOP, host, line, loader, waiting, worker
 

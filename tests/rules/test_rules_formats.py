@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from gobrrr.recording.model.facts import SourceFacts, Span
-from gobrrr.rules.data.library_settings import AHEAD, LEAST
+from gobrrr.rules.data.library_calls import FETCHED_AHEAD, LEAST_ROWS
 from tests.support.handmade import MS, Case
 from tests.support.rule_lines import GETITEM, LOOP, line, waiting, worker
 
@@ -78,7 +78,11 @@ def test_a_table_of_numbers_is_read_as_arrays() -> None:
     assert told(computing(TABLE), "BRR401").startswith("Take rows as arrays, no lists of Python numbers: dataset.with")
     (found,) = computing(TABLE).raised("BRR401")
     assert found.evidence["rows_share"].value == pytest.approx(0.5)
-    for other in (computing(None), computing(TABLE, LEAST - 0.01), computing(SourceFacts("datasets", format="numpy"))):
+    for other in (
+        computing(None),
+        computing(TABLE, LEAST_ROWS - 0.01),
+        computing(SourceFacts("datasets", format="numpy")),
+    ):
         assert "rows" not in told(other, "BRR401")
 
 
@@ -128,9 +132,11 @@ def test_streaming_fetches_eight_batches_ahead() -> None:
     def said(**fields: Any) -> str:
         return told(reading(SourceFacts("streaming", shares=True, remote=True, **fields)), "BRR405")
 
-    assert f"StreamingDataset(predownload={AHEAD * 8}): it fetches 16 samples" in said(predownload=16, batch_size=8)
+    assert f"StreamingDataset(predownload={FETCHED_AHEAD * 8}): it fetches 16 samples" in said(
+        predownload=16, batch_size=8
+    )
     assert "StreamingDataset(batch_size=8, predownload=64)" in said(predownload=8, batch_size=1)
-    assert "StreamingDataset" not in said(predownload=AHEAD * 8, batch_size=8)
+    assert "StreamingDataset" not in said(predownload=FETCHED_AHEAD * 8, batch_size=8)
     assert "cache_limit" in said(evicts=True) and "cache_limit" not in said()
 
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from gobrrr.ledger.model.ledger import Account, OpGroup, StepStats
 from gobrrr.recording.model.facts import DenormalFacts, Facts, InputFacts, ModuleFacts, OptimizerFacts, Settings, Span
 from gobrrr.rules.model.evidence import slowed
-from gobrrr.rules.overhead.threads import _speed_up
+from gobrrr.rules.overhead.switches import _speed_up
 from tests.support.handmade import LINE, MS, OTHER_LINE, Case, machine, measured, op, product
 from tests.support.rule_lines import LOOP, host, line
 

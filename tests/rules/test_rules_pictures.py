@@ -8,7 +8,7 @@ import pytest
 from msgspec.structs import replace
 
 from gobrrr.remedies.registry import remedy
-from gobrrr.rules.data.pictures import LEAST
+from gobrrr.rules.data.library_calls import LEAST_DECODING
 from gobrrr.rules.model.finding import Finding
 from tests.support.handmade import MS, Case
 from tests.support.rule_lines import GETITEM, LOOP, line, waiting, worker
@@ -64,7 +64,9 @@ def test_other_pictures_are_not_called_jpeg():
     assert "Pillow decoding pictures" in told(**{DECODE: 15.0}).message
 
 
-@pytest.mark.parametrize("libraries", [{}, {DECODE: 30 * LEAST - 0.1, RESIZE: 20.0}, {"mine__ImageFile__load": 25.0}])
+@pytest.mark.parametrize(
+    "libraries", [{}, {DECODE: 30 * LEAST_DECODING - 0.1, RESIZE: 20.0}, {"mine__ImageFile__load": 25.0}]
+)
 def test_where_decoding_is_little_nothing_is_said_of_it(libraries: dict[str, float]):
     found = told(**libraries)
     assert "Pillow" not in found.message + found.advice and "draft_decoding" not in found.remedies

@@ -12,8 +12,7 @@ from gobrrr.ledger.model.ledger import LineGroup, OpGroup
 from gobrrr.machine.model.machine import DeviceCeilings, Machine
 from gobrrr.recording.model.facts import InputFacts, PictureFacts, Span
 from gobrrr.rules.data.loader_advice import EXPECTED_BY
-from gobrrr.rules.data.pixel_messages import MEASURED
-from gobrrr.rules.data.pixels import once
+from gobrrr.rules.data.pixels import MEASURED, once
 from gobrrr.rules.model.finding import Finding
 from tests.support.handmade import MS, Case, machine, measured, op
 from tests.support.rule_lines import COLLATE, GETITEM, LOOP, line, waiting, worker

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from gobrrr.remedies.cache.draft_decoding import cannot_wait
 from gobrrr.remedies.loader.loader_arguments import Keeper, memory_room
-from gobrrr.rules.data.pictures import SAVED_BY_DECODING_ONCE
+from gobrrr.rules.data.library_calls import SAVED_BY_DECODING_ONCE
 
 if TYPE_CHECKING:
     from gobrrr.remedies.mechanism.seams import Seams

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from gobrrr.remedies.loader.loader_arguments import most_said
 from gobrrr.remedies.model import Remedy
-from gobrrr.rules.data.pictures import DECODED
+from gobrrr.rules.data.library_calls import DECODED
 from gobrrr.rules.model.finding import Saving
 
 if TYPE_CHECKING:

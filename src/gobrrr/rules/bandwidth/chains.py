@@ -8,7 +8,7 @@ import msgspec
 
 from gobrrr.ledger.model.ledger import Ledger, OpGroup
 from gobrrr.machine.model.machine import Machine
-from gobrrr.rules.bandwidth.updates_by_hand import by_hand
+from gobrrr.rules.bandwidth.updates import by_hand
 from gobrrr.rules.compile.recompiles import left_eager
 from gobrrr.rules.model.evidence import count, time, worth_telling
 from gobrrr.rules.model.finding import Finding, finding, rule

@@ -13,16 +13,34 @@ from msgspec.structs import replace
 from gobrrr.ledger.model.ledger import Ledger, SampleTime
 from gobrrr.machine.model.machine import Machine
 from gobrrr.recording.model.facts import Span
-from gobrrr.rules.data.compute_once import advice, also_kept, keeping, offered
-from gobrrr.rules.data.compute_once import quantities as kept_samples
-from gobrrr.rules.data.known_calls import with_libraries
-from gobrrr.rules.data.library_settings import with_formats
-from gobrrr.rules.data.loader_advice import EXPECTED_BY, Loading, batch_bytes, evidence, prefetched
-from gobrrr.rules.data.pictures import with_pictures, with_transforms
-from gobrrr.rules.data.pixel_messages import pixels, with_pixels
-from gobrrr.rules.data.rare_waits import SLOW as SEVERAL
-from gobrrr.rules.data.rare_waits import WAIT, epoch_starts, fetches, period, rare_waits, rest_varies, start_cost, tail
-from gobrrr.rules.data.wait_stages import Wait, cause, wait
+from gobrrr.rules.data.library_calls import with_formats, with_libraries, with_pictures, with_transforms
+from gobrrr.rules.data.loader_advice import (
+    EXPECTED_BY,
+    Loading,
+    advice,
+    also_kept,
+    batch_bytes,
+    evidence,
+    keeping,
+    offered,
+    prefetched,
+)
+from gobrrr.rules.data.loader_advice import quantities as kept_samples
+from gobrrr.rules.data.pixels import pixels, with_pixels
+from gobrrr.rules.data.wait_stages import SLOW as SEVERAL
+from gobrrr.rules.data.wait_stages import (
+    WAIT,
+    Wait,
+    cause,
+    epoch_starts,
+    fetches,
+    period,
+    rare_waits,
+    rest_varies,
+    start_cost,
+    tail,
+    wait,
+)
 from gobrrr.rules.model.cores import batches_per_step, cores_busy, first_span, recovers
 from gobrrr.rules.model.evidence import count, ratio, time, worth_telling
 from gobrrr.rules.model.finding import Finding, Quantity, finding, rule, whole

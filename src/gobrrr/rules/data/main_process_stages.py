@@ -10,8 +10,7 @@ from gobrrr.ledger.model.ledger import Ledger
 from gobrrr.machine.model.machine import Machine
 from gobrrr.recording.model.facts import Span
 from gobrrr.rules.data.loader_advice import EXPECTED_BY, Loading
-from gobrrr.rules.data.rare_waits import steady_wait
-from gobrrr.rules.data.wait_stages import HALF, Wait, cause, cpu_share, staged_lines, wait
+from gobrrr.rules.data.wait_stages import HALF, Wait, cause, cpu_share, staged_lines, steady_wait, wait
 from gobrrr.rules.model.cores import batches_per_step, crowded, made_at, recovers, worker_groups
 from gobrrr.rules.model.evidence import count, time, worth_telling
 from gobrrr.rules.model.finding import Finding, Quantity, finding, rule, whole

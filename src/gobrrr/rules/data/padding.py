@@ -19,7 +19,7 @@ from gobrrr.rules.model.evidence import count, ratio, time, worth_telling
 from gobrrr.rules.model.finding import Finding, Quantity, finding, rule, without
 from gobrrr.rules.model.shapes import costliest_line
 from gobrrr.rules.model.views import host_side
-from gobrrr.rules.overhead.decoding import growing
+from gobrrr.rules.overhead.inference import growing
 from gobrrr.units import share
 
 

@@ -9,13 +9,11 @@ from msgspec.structs import replace
 
 from gobrrr.ledger.model.ledger import Ledger
 from gobrrr.machine.model.machine import Machine
-from gobrrr.rules.data.compute_once import keeping, offered
-from gobrrr.rules.data.compute_once import quantities as kept_samples
-from gobrrr.rules.data.library_settings import with_formats
-from gobrrr.rules.data.loader_advice import WORKERS, Loading, evidence
+from gobrrr.rules.data.library_calls import with_formats
+from gobrrr.rules.data.loader_advice import WORKERS, Loading, evidence, keeping, offered
+from gobrrr.rules.data.loader_advice import quantities as kept_samples
 from gobrrr.rules.data.loader_wait import is_of_few, num_workers, quantities, told
-from gobrrr.rules.data.rare_waits import fetches, refill_cost, start_cost
-from gobrrr.rules.data.wait_stages import SATURATED, Wait, cause, wait
+from gobrrr.rules.data.wait_stages import SATURATED, Wait, cause, fetches, refill_cost, start_cost, wait
 from gobrrr.rules.model.cores import (
     batches_per_step,
     cores_busy,

@@ -10,7 +10,7 @@ from gobrrr.ledger.model.ledger import HostGroup, Ledger, LineGroup
 from gobrrr.machine.model.machine import Machine
 from gobrrr.recording.model.facts import Span
 from gobrrr.recording.trace_files.stack_lines import BUILT_IN
-from gobrrr.rules.data.rare_waits import rest_varies
+from gobrrr.rules.data.wait_stages import rest_varies
 from gobrrr.rules.model.cores import recovers
 from gobrrr.rules.model.evidence import count, per_step, time, worth_telling
 from gobrrr.rules.model.finding import TINY, Finding, Quantity, finding, rule

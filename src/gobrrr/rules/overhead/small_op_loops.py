@@ -1,20 +1,22 @@
-"""Python loops that issue many tiny ops: lines where torch's own cost per op is most of the time."""
+"""BRR301: Python loops that issue many tiny ops, and steps that are dispatch all over."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from gobrrr.ledger.model.ledger import HostGroup, Ledger, LineGroup, OpGroup
 from gobrrr.machine.model.machine import Machine
 from gobrrr.recording.model.facts import Span
-from gobrrr.rules.bandwidth.updates_by_hand import by_hand
+from gobrrr.rules.bandwidth.updates import by_hand
 from gobrrr.rules.model.cores import micro_steps
-from gobrrr.rules.model.finding import TINY
+from gobrrr.rules.model.evidence import count, time, worth_telling
+from gobrrr.rules.model.finding import TINY, Finding, Quantity, finding, rule
 from gobrrr.rules.model.lines import claimed
-from gobrrr.rules.model.shapes import CONVOLUTIONS, Key, factors, inside, key, total
+from gobrrr.rules.model.shapes import CONVOLUTIONS, Key, costliest_line, factors, inside, key, total
 from gobrrr.rules.model.views import stepping
+from gobrrr.units import duration, share
 
 SMALL = 100.0
 """Dispatches that an op of a loop may take (0.1 ms where one takes 1 us): above, its own work fills the cores."""
@@ -235,3 +237,107 @@ def _backward(ledger: Ledger, ops: list[OpGroup]) -> float:
     sampled = sum(line.ns for line in lines if line.phase == "backward")
     profiled = total(own) + engine * sum(op.calls for op in own) / sum(op.calls for op in every)
     return max(profiled, sampled * total(own) / total(every)) if total(every) else profiled
+
+
+OVERHEAD_BOUND = 0.5
+"""Share of the step in tiny ops that makes a small model overhead-bound (proposed in diagnosis C1)."""
+COMPILED_GAIN = 0.12
+"""Share that torch.compile saved of an overhead-bound step of 982 ops: 3.7 ms to 3.3 ms."""
+
+
+@rule(
+    "BRR301",
+    "many-tiny-ops",
+    "overhead",
+    needs={"plain", "ops"},
+    remedies=("compile", "compile_reduce_overhead", "compile_frozen"),
+)
+def many_tiny_ops(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """A Python loop over samples or time steps; else, as a note, a step that is dispatch all over."""
+    every = loops(ledger, machine)
+    found = [loop for loop in every if not loop.layers and worth_telling(ledger, 0.7 * _gain(loop))]
+    layers = [loop for loop in every if loop.layers and worth_telling(ledger, COMPILED_GAIN * _gain(loop))]
+    for loop in found:
+        yield _vectorize(ledger, machine, loop)
+    for loop in layers:
+        yield _join(ledger, machine, loop)
+    if not found and not layers and ledger.device is None:  # else BRR504 says it
+        yield from _overhead_bound(ledger, machine)
+
+
+def _gain(loop: Loop) -> float:
+    return loop.ns - loop.floor_ns
+
+
+def _vectorize(ledger: Ledger, machine: Machine, loop: Loop) -> Finding:
+    gain = _gain(loop)
+    return finding(
+        "BRR301",
+        ledger,
+        low=0.3 * gain,
+        expected=0.7 * gain,
+        ceiling=gain,
+        message=f"{loop.num_ops:.0f} tiny ops of a loop take {duration(loop.ns)} "
+        f"({share(loop.ns / ledger.wall)} of the step): this line alone calls {loop.op} "
+        f"{loop.calls:.0f} times per step",
+        advice="Replace the loop over samples or time steps by ops on the whole batch.",
+        where=loop.where,
+        evidence=_evidence(machine, loop),
+    )
+
+
+def _join(ledger: Ledger, machine: Machine, loop: Loop) -> Finding:
+    """Whether its layers lie side by side, which joins them, or follow each other, the recording does not say."""
+    gain = _gain(loop)
+    return finding(
+        "BRR301",
+        ledger,
+        low=0.0,
+        expected=COMPILED_GAIN * gain,
+        ceiling=gain,
+        level="note",
+        message=f"{loop.num_ops:.0f} tiny ops of a loop over layers take {duration(loop.ns)} "
+        f"({share(loop.ns / ledger.wall)} of the step): this line alone calls {loop.op} {loop.calls:.0f} times per "
+        "step, and each of its products has weights of its own",
+        advice="Where they lie side by side (experts, heads, an ensemble), stack their weights for one product "
+        "(torch.bmm, torch.func.vmap); where they follow each other, make the batch larger or try torch.compile.",
+        where=loop.where,
+        evidence=_evidence(machine, loop),
+    )
+
+
+def _evidence(machine: Machine, loop: Loop) -> dict[str, Quantity]:
+    return {
+        "calls_per_step": count(loop.calls),
+        "ops_per_step": count(loop.num_ops),
+        "op_time": time(loop.op_ns),
+        "python_time": time(loop.ns - loop.op_ns),
+        "floor": time(loop.floor_ns),
+        "dispatch": time(machine.dispatch.median),
+    }
+
+
+def _overhead_bound(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    tiny = [op for op in ledger.ops if op.phase not in ("optimizer", "data") and is_tiny(op, machine)]
+    spare = sum(op.ns - op.floor_ns for op in tiny)
+    expected = COMPILED_GAIN * spare
+    if total(tiny) < OVERHEAD_BOUND * ledger.wall or not worth_telling(ledger, expected):
+        return
+    calls = sum(op.calls for op in tiny)
+    yield finding(
+        "BRR301",
+        ledger,
+        low=0.0,
+        expected=expected,
+        ceiling=spare,
+        level="note",
+        message=f"{calls:.0f} tiny ops take {share(total(tiny) / ledger.wall)} of the step, spread over the whole "
+        "model: the step is overhead-bound",
+        advice="Make the batch larger (the step hardly grows), or try torch.compile.",
+        where=costliest_line(tiny),
+        evidence={
+            "ops_per_step": count(calls),
+            "op_time": time(total(tiny)),
+            "dispatch": time(machine.dispatch.median),
+        },
+    )

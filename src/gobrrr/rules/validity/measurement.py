@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 from gobrrr.ledger.model.ledger import Ledger
 from gobrrr.machine.model.machine import Machine
 from gobrrr.recording.model.event_kinds import NO_WINDOW
-from gobrrr.rules.data.rare_waits import rest_varies
+from gobrrr.rules.data.wait_stages import rest_varies
 from gobrrr.rules.model.cores import CROWDED, STARVED, other_load, starved, usable_cores
 from gobrrr.rules.model.evidence import SLOWED, count, ratio, slowed, time
 from gobrrr.rules.model.finding import Finding, Quantity, finding, rule
-from gobrrr.rules.overhead.decoding import longer
+from gobrrr.rules.overhead.inference import longer
 from gobrrr.units import duration, share
 
 HARDLY = 0.1
