@@ -22,7 +22,7 @@ from tests.support import report_samples
 RULE = """
 from gobrrr.rules.model.finding import rule
 
-@rule("BRR299", "elixir-missing", "bandwidth", needs={"plain"})
+@rule("BRR299", "bandwidth", needs={"plain"})
 def elixir_missing(ledger, machine):
     yield from ()
 """

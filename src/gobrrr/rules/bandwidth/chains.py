@@ -82,13 +82,12 @@ class Spent(msgspec.Struct, frozen=True):
 
 @rule(
     "BRR201",
-    "unfused-elementwise-chain",
     "bandwidth",
     needs={"ops", "shapes"},
     remedies=("compile", "compile_max_autotune", "compile_frozen", "fold_batch_norm"),
     on_device=True,
 )
-def unfused_chain(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def unfused_elementwise_chain(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Elementwise ops in a row, each of which reads and writes the whole tensor."""
     every = _all_spent(ledger, machine)
     chains = [
@@ -102,9 +101,7 @@ def unfused_chain(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     yield finding(
         "BRR201",
         ledger,
-        low=0.3 * saved,
-        expected=0.8 * saved,
-        ceiling=saved + 0.5 * fused,
+        saving=(0.3 * saved, 0.8 * saved, saved + 0.5 * fused),
         message=f"{worst.chain.length:.0f} elementwise ops in a row pass over {bytes_text(_bytes(worst.chain))} each"
         + (f", and {len(chains) - 1} more such chains" if len(chains) > 1 else "")
         + f": {duration(saved + fused)} per step with backward, where single passes take {duration(fused)}",

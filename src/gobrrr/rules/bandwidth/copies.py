@@ -19,14 +19,7 @@ EIGHT_BITS = tuple(f"c10::Float8_{kind}" for kind in ("e4m3fn", "e5m2", "e4m3fnu
 """8-bit floating dtypes. A machine without units for them casts them to and fro: they are emulated."""
 
 
-@rule(
-    "BRR204",
-    "layout-copies",
-    "bandwidth",
-    needs={"ops", "shapes"},
-    remedies=("compile_frozen", "channels_last"),
-    on_device=True,
-)
+@rule("BRR204", "bandwidth", needs={"ops", "shapes"}, remedies=("compile_frozen", "channels_last"), on_device=True)
 def layout_copies(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Copies between tensors of one dtype and shape whose strides differ: contiguous(), reshape(), clone(); and those
     that a GPU's convolutions make for themselves, whose matrix units want the channels last."""
@@ -50,9 +43,7 @@ def layout_copies(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     found = finding(
         "BRR204",
         ledger,
-        low=0.3 * cost,
-        expected=expected,
-        ceiling=1.15 * cost + sum(max(0.0, op.ns - op.floor_ns) for op in convolutions),
+        saving=(0.3 * cost, expected, 1.15 * cost + sum(max(0.0, op.ns - op.floor_ns) for op in convolutions)),
         message=f"{duration(cost)} per step ({share(cost / ledger.wall)}) goes into copies that only change a layout, "
         + most,
         advice="Keep one layout through the model: drop the permute and contiguous() pair, or use einsum, "
@@ -90,7 +81,7 @@ def _changes_layout(op: OpGroup) -> bool:
     return not spread and any(a != b for a, b in moved)
 
 
-@rule("BRR205", "dtype-casts", "bandwidth", needs={"ops", "shapes", "facts"}, on_device=True)
+@rule("BRR205", "bandwidth", needs={"ops", "shapes", "facts"}, on_device=True)
 def dtype_casts(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Copies between two floating formats, in every step. Those that autocast makes are its price, not a mistake."""
     if ledger.facts.settings.autocast:
@@ -106,9 +97,7 @@ def dtype_casts(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     yield finding(
         "BRR205",
         ledger,
-        low=0.4 * cost,
-        expected=0.8 * cost,
-        ceiling=1.15 * cost + sum(max(0.0, op.ns - op.floor_ns) for op in readers),
+        saving=(0.4 * cost, 0.8 * cost, 1.15 * cost + sum(max(0.0, op.ns - op.floor_ns) for op in readers)),
         message=f"{duration(cost)} per step ({share(cost / ledger.wall)}) goes into casts between "
         f"{_formats(casts)}" + (", back and forth over the same shapes" if _round_trip(casts) else ""),
         advice="Cast once, where the tensor is made, and let the ops between work in one format.",
@@ -146,7 +135,6 @@ NORMS = frozenset(f"aten::{name}" for name in ("native_batch_norm", "cudnn_batch
 
 @rule(
     "BRR210",
-    "batch-norm-by-itself",
     "bandwidth",
     needs={"plain", "ops", "shapes"},
     remedies=("fold_batch_norm", "compile_frozen"),
@@ -162,9 +150,8 @@ def batch_norm_by_itself(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     yield finding(
         "BRR210",
         ledger,
-        low=0.5 * spent,
-        expected=0.8 * spent,
-        ceiling=1.2 * spent,  # the layer's output is then still in the cache for what comes next
+        # the layer's output is then still in the cache for what comes next
+        saving=(0.5 * spent, 0.8 * spent, 1.2 * spent),
         message=f"{calls:.0f} batch norms take {duration(spent)} per step ({share(spent / ledger.wall)}) behind layers "
         "whose weights could hold them",
         advice="Fold them once, before inferring: torch.nn.utils.fusion.fuse_conv_bn_eval(conv, bn), or compile with "

@@ -40,14 +40,8 @@ LARGE_LOGITS = 16 << 20
 TELLING_BYTES = 256 << 20
 
 
-@rule(
-    "BRR202",
-    "page-faults-of-fresh-allocations",
-    "bandwidth",
-    needs={"ops", "facts"},
-    remedies=("malloc_thresholds", "preloaded_allocator"),
-)
-def page_faults(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+@rule("BRR202", "bandwidth", needs={"ops", "facts"}, remedies=("malloc_thresholds", "preloaded_allocator"))
+def page_faults_of_fresh_allocations(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Large results whose memory the system hands out page by page in every step, and takes back."""
     faults = ledger.facts.minor_faults_per_step or 0.0
     # Memory that grows is touched for the first time too, and no allocator setting spares that: BRR601.
@@ -59,15 +53,14 @@ def page_faults(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     # A result of 32 MiB is touched as it is written, whoever keeps its pages (0.8 of the cost came back); small ones
     # are given back and fetched again, for what lies on top of the heap comes and goes.
     expected = min((0.8 if large else COMES_BACK) * cost, 0.9 * spare)
+    most = faults * machine.fresh_page.high * 1.3 if large else MOST_COMES_BACK * cost
     if not worth_telling(ledger, expected):
         yield from _ended_by_watching(ledger, machine)
         return
     yield finding(
         "BRR202",
         ledger,
-        low=0.4 * expected,
-        expected=expected,
-        ceiling=max(expected, faults * machine.fresh_page.high * 1.3 if large else MOST_COMES_BACK * cost),
+        saving=(0.4 * expected, expected, max(expected, most)),
         message=f"{faults:,.0f} page faults per step cost {duration(cost)} ({share(cost / ledger.wall)} of the step): "
         + (f"results of {bytes_text(ALWAYS_FRESH)} and more get fresh memory every time" if large else "memory is "
            "given back and fetched again in every step, which with cold caches costs up to "
@@ -96,9 +89,7 @@ def _ended_by_watching(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     yield finding(
         "BRR202",
         ledger,
-        low=0.0,
-        expected=min(COMES_BACK * cost, ledger.wall),
-        ceiling=min(MOST_COMES_BACK * cost, ledger.wall),
+        saving=(0.0, min(COMES_BACK * cost, ledger.wall), min(MOST_COMES_BACK * cost, ledger.wall)),
         message=f"{before:,.0f} page faults per step cost {duration(cost)} before the profiled window and "
         f"{after:,.0f} after it: what the profiler left on top of the heap keeps malloc from giving memory back, and "
         "without it the steps may be so much longer",
@@ -117,9 +108,7 @@ def _ended_by_watching(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     )
 
 
-@rule(
-    "BRR203", "large-logits", "bandwidth", needs={"ops", "shapes"}, remedies=("chunked_loss", "compile"), on_device=True
-)
+@rule("BRR203", "bandwidth", needs={"ops", "shapes"}, remedies=("chunked_loss", "compile"), on_device=True)
 def large_logits(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Logits over a large vocabulary, held whole, and again as log-probabilities and as gradient."""
     by_elements: dict[int, list[OpGroup]] = {}
@@ -157,9 +146,7 @@ def _judge_logits(
     yield finding(
         "BRR203",
         ledger,
-        low=0.0,
-        expected=expected,
-        ceiling=total(ops),  # where the loss uses few rows, most of the products go too
+        saving=(0.0, expected, total(ops)),  # where the loss uses few rows, most of the products go too
         message=f"Logits over {softmax.shapes[0][-1]:,} classes take {bytes_text(held)}, {copies} times over, and "
         f"{duration(total(passes))} per step in passes over them{head}",
         advice="Compute head and loss in chunks of rows, or only for the rows that the loss uses.",

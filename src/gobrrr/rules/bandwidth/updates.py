@@ -35,14 +35,7 @@ DENSE = "aten::embedding_dense_backward"
 ACCUMULATE = "torch::autograd::AccumulateGrad"
 
 
-@rule(
-    "BRR206",
-    "dense-embedding-gradient",
-    "bandwidth",
-    needs={"ops", "shapes"},
-    remedies=("sparse_gradient",),
-    on_device=True,
-)
+@rule("BRR206", "bandwidth", needs={"ops", "shapes"}, remedies=("sparse_gradient",), on_device=True)
 def dense_embedding_gradient(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """A gradient as large as the whole embedding table for the few rows that a batch looks up."""
     ill = [
@@ -60,9 +53,7 @@ def dense_embedding_gradient(ledger: Ledger, machine: Machine) -> Iterator[Findi
     yield finding(
         "BRR206",
         ledger,
-        low=0.35 * cost,
-        expected=0.8 * cost,
-        ceiling=1.4 * (gradient + update),  # and the cache that passes over the table empty
+        saving=(0.35 * cost, 0.8 * cost, 1.4 * (gradient + update)),  # and the cache that passes over the table empty
         message=f"A batch looks up at most {share(touched)} of {rows:,} rows, and the whole table's gradient is "
         f"written ({duration(gradient)}) and updated ({duration(update)}) in every step",
         advice="Make the embedding with sparse=True and give it an optimizer of its own, SparseAdam or SGD.",
@@ -117,8 +108,8 @@ def _update_cost(ledger: Ledger, tables: set[tuple[int, int]]) -> float:
     return total(after) + ledger.phase("optimizer") * part
 
 
-@rule("BRR207", "gradients-zeroed-by-writing", "bandwidth", needs={"ops"}, remedies=("set_to_none",), on_device=True)
-def gradients_zeroed(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+@rule("BRR207", "bandwidth", needs={"ops"}, remedies=("set_to_none",), on_device=True)
+def gradients_zeroed_by_writing(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """zero_grad that writes zeros: one pass to write them, and one to add to them what could have been put there."""
     zeros = [op for op in ledger.ops if inside(op, "Optimizer.zero_grad")]
     if not zeros:
@@ -133,9 +124,8 @@ def gradients_zeroed(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     yield finding(
         "BRR207",
         ledger,
-        low=0.3 * cost,
-        expected=0.75 * cost,
-        ceiling=1.2 * cost + 0.4 * ledger.phase("optimizer"),  # whose gradients are then fresh in the cache
+        # whose gradients are then fresh in the cache
+        saving=(0.3 * cost, 0.75 * cost, 1.2 * cost + 0.4 * ledger.phase("optimizer")),
         message=f"Zeros are written into the gradients ({duration(total(zeros))} per step), so that backward must add "
         f"to them ({duration(adds)})",
         advice="Call zero_grad() as it is by default, with set_to_none=True.",
@@ -157,14 +147,7 @@ def _zeroed_by_hand(ledger: Ledger) -> list[OpGroup]:
     return zeros if elements and written >= 0.5 * elements else []
 
 
-@rule(
-    "BRR208",
-    "unfused-optimizer",
-    "bandwidth",
-    needs={"ops", "facts"},
-    remedies=("fused_optimizer", "foreach_optimizer"),
-    on_device=True,
-)
+@rule("BRR208", "bandwidth", needs={"ops", "facts"}, remedies=("fused_optimizer", "foreach_optimizer"), on_device=True)
 def unfused_optimizer(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """An optimizer that passes over parameters, gradients and state once per op, though it has a fused kernel."""
     every = [o for o in stepping(ledger) if o.num_elements]
@@ -185,9 +168,7 @@ def unfused_optimizer(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     yield finding(
         "BRR208",
         ledger,
-        low=0.35 * saved,
-        expected=0.9 * saved,
-        ceiling=spent - 0.5 * floor,
+        saving=(0.35 * saved, 0.9 * saved, spent - 0.5 * floor),
         message=f"{main.kind}.step updates {sum(o.num_tensors for o in ill)} tensors {_how(main)} in {duration(spent)} "
         f"per step ({share(spent / ledger.wall)}); one fused pass takes about {duration(fused)}",
         advice=f"Make it with {main.kind}(..., fused=True).",
@@ -340,7 +321,7 @@ def _in_place(op: OpGroup) -> bool:
     return op.name.endswith("_")
 
 
-@rule("BRR209", "update-by-hand", "bandwidth", needs={"plain", "ops", "shapes"}, on_device=True)
+@rule("BRR209", "bandwidth", needs={"plain", "ops", "shapes"}, on_device=True)
 def update_by_hand(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """An optimizer written out: each op passes over a weight or its state, and is dispatched, by itself."""
     whole = host_side(ledger)  # which knows all ops, those without a kernel too
@@ -363,9 +344,7 @@ def update_by_hand(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     yield finding(
         "BRR209",
         ledger,
-        low=0.35 * saved if sure else 0.0,
-        expected=0.8 * saved,
-        ceiling=spent,
+        saving=(0.35 * saved if sure else 0.0, 0.8 * saved, spent),
         message=f"{what}: {calls:.0f} ops on {tensors:.0f} tensors take {duration(spent)} per "
         f"step ({share(spent / ledger.wall)}); one fused pass takes about {duration(fused)}",
         advice="Use an optimizer of torch.optim with fused=True (AdamW, Adam, SGD); for a rule of your own, torch's "

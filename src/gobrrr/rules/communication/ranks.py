@@ -35,12 +35,7 @@ SIZES = 4
 """Sizes of a kind whose rates are among the evidence."""
 
 
-@rule(
-    "BRR701",
-    "exposed-communication",
-    "communication",
-    needs={"plain"},
-)
+@rule("BRR701", "communication", needs={"plain"})
 def exposed_communication(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Collectives that the step waits for. The wait may be for a slow rank: one rank's account cannot tell."""
     cost = ledger.account("communication")
@@ -51,9 +46,7 @@ def exposed_communication(ledger: Ledger, machine: Machine) -> Iterator[Finding]
     yield finding(
         "BRR701",
         ledger,
-        low=0.1 * cost,
-        expected=0.6 * cost,
-        ceiling=cost,
+        saving=(0.1 * cost, 0.6 * cost, cost),
         message=f"{duration(cost)} ({share(cost / ledger.wall)}) of the step goes to collectives that nothing hides, "
         "a slow rank's delay included" + "".join(_told(ledger.device)),
         advice=OVERLAP,
@@ -64,7 +57,7 @@ def exposed_communication(ledger: Ledger, machine: Machine) -> Iterator[Finding]
     )
 
 
-@rule("BRR702", "slow-link", "communication", needs={"plain"})
+@rule("BRR702", "communication", needs={"plain"})
 def slow_link(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Large collectives that even at their fastest leave a link idle that their devices have, all of them in one host.
 
@@ -88,9 +81,7 @@ def slow_link(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     yield finding(
         "BRR702",
         ledger,
-        low=0.0,
-        expected=expected,
-        ceiling=min(cost, freed),
+        saving=(0.0, expected, min(cost, freed)),
         message=f"large collectives reach {byte_rate(_at_best(best))} on the bus at best ({kind}s of "
         f"{size(best.size)}), {share(_at_best(best) / link.rate)} of {link.name} ({byte_rate(link.rate)}, "
         f"{link.source}): the host's memory or a network carries them, or even the fastest waited for a later rank",
@@ -108,7 +99,7 @@ def slow_link(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     )
 
 
-@rule("BRR703", "gradients-summed-too-often", "communication", needs={"plain"})
+@rule("BRR703", "communication", needs={"plain"})
 def gradients_summed_too_often(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Gradients that backward passes add up for one update go around the ranks at every pass."""
     cost, once = ledger.account("communication"), _wrapped(ledger)
@@ -125,9 +116,7 @@ def gradients_summed_too_often(ledger: Ledger, machine: Machine) -> Iterator[Fin
     yield finding(
         "BRR703",
         ledger,
-        low=0.5 * spare * cost,
-        expected=spare * cost + 0.5 * beside,
-        ceiling=cost + beside,
+        saving=(0.5 * spare * cost, spare * cost + 0.5 * beside, cost + beside),
         message=f"gradients are added up for an update, and go around the ranks {rounds:.1f} times before it, where "
         f"once would do: {duration(cost)} ({share(cost / ledger.wall)}) of the step",
         advice="Put all but the last backward pass before an update, its forward included, under model.no_sync() "

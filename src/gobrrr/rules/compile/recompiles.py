@@ -23,7 +23,7 @@ COMPILED = ("Torch-Compiled Region", "CompiledFunction", "autograd::engine::eval
 FUSIBLE = ("elementwise", "reduction", "softmax")
 
 
-@rule("BRR801", "recompilations", "compile", needs={"facts"})
+@rule("BRR801", "compile", needs={"facts"})
 def recompilations(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Graphs that are compiled again after the first step that was measured as steady."""
     facts = ledger.facts.compile
@@ -35,9 +35,7 @@ def recompilations(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     yield finding(
         "BRR801",
         ledger,
-        low=0.4 * cost,
-        expected=0.9 * cost,
-        ceiling=1.2 * cost + ledger.step.outlier_ns,
+        saving=(0.4 * cost, 0.9 * cost, 1.2 * cost + ledger.step.outlier_ns),
         message=f"{facts.recompiles} recompilations after warm-up, {duration(facts.recompile_ns)} in all, "
         f"{duration(cost)} per step{reason}",
         advice="Mark the size that changes with torch._dynamo.mark_dynamic, pad to a few sizes, or keep numbers that "
@@ -53,7 +51,7 @@ def recompilations(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     )
 
 
-@rule("BRR802", "graph-breaks", "compile", needs={"ops", "facts"})
+@rule("BRR802", "compile", needs={"ops", "facts"})
 def graph_breaks(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Places where a compiled graph ends early, or is given up: Python runs between, and nothing is fused across."""
     facts = ledger.facts.compile
@@ -73,9 +71,11 @@ def graph_breaks(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     yield finding(
         "BRR802",
         ledger,
-        low=0.2 * expected,
-        expected=expected,
-        ceiling=python + entries + ledger.account("dispatch") + ledger.account("host") + passes,
+        saving=(
+            0.2 * expected,
+            expected,
+            python + entries + ledger.account("dispatch") + ledger.account("host") + passes,
+        ),
         message=f"{_broken(ledger)}{reason}; {duration(passes)} per step of passes over memory run eagerly there",
         advice="Take the print, the .item() or the unsupported call out of the compiled function; "
         "fullgraph=True makes a break an error.",
@@ -118,7 +118,7 @@ def _at(group: HostGroup, places: set[tuple[str, int]]) -> bool:
     return any(span.place in places for span in group.where[:1])
 
 
-@rule("BRR803", "recompile-limit", "compile", needs={"ops", "facts"})
+@rule("BRR803", "compile", needs={"ops", "facts"})
 def recompile_limit(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """The recompile limit was hit: torch warns once and runs that code eagerly from then on."""
     facts = ledger.facts.compile
@@ -134,9 +134,7 @@ def recompile_limit(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     yield finding(
         "BRR803",
         ledger,
-        low=0.0,
-        expected=expected,
-        ceiling=dispatch + passes + host + sum(_inefficiency(op) for op in working),
+        saving=(0.0, expected, dispatch + passes + host + sum(_inefficiency(op) for op in working)),
         message=f"torch.compile hit its recompile limit and runs this code eagerly since; dispatch and passes over "
         f"memory that it would spare take {share((dispatch + passes) / ledger.wall if ledger.wall else 0)} of the step",
         advice="Give the compiled function fewer kinds of inputs (dynamic=True, padded sizes), or raise "

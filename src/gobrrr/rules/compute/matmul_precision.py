@@ -68,7 +68,7 @@ def _sum(gains: Iterable[Gain]) -> Gain:
     return sum(gains, Gain())
 
 
-@rule("BRR101", "float64-by-accident", "compute", needs={"ops", "shapes"}, remedies=("float32",), on_device=True)
+@rule("BRR101", "compute", needs={"ops", "shapes"}, remedies=("float32",), on_device=True)
 def float64_by_accident(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Ops on double tensors, whose products run at the fp64 ceiling and whose other ops move twice the bytes."""
     # A compiled function has hundreds of inputs: that one of them is double says nothing of its time.
@@ -82,9 +82,7 @@ def float64_by_accident(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     yield finding(
         "BRR101",
         ledger,
-        low=0.4 * gain.expected,
-        expected=gain.expected,
-        ceiling=gain.ceiling,
+        saving=(0.4 * gain.expected, gain.expected, gain.ceiling),
         message=f"{duration(total(model))} per step ({share(total(model) / ledger.wall)}) is spent on float64 tensors"
         + (": the program sets float64 as default dtype" if chosen else ", which come in at this line")
         + (", and the parameters are float64 too" if trained and not chosen else ""),
@@ -126,15 +124,8 @@ def _entry(double: list[OpGroup]) -> tuple[Span, ...]:
     return min(entries, key=lambda op: op.order).where if entries else ()
 
 
-@rule(
-    "BRR102",
-    "fp32-where-bf16-is-faster",
-    "compute",
-    needs={"ops", "shapes"},
-    remedies=("bf16_autocast", "matmul_precision"),
-    on_device=True,
-)
-def bf16_is_faster(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+@rule("BRR102", "compute", needs={"ops", "shapes"}, remedies=("bf16_autocast", "matmul_precision"), on_device=True)
+def fp32_where_bf16_is_faster(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """fp32 where bf16, measured here, is well above it: products on a CPU, all that autocast lowers on a GPU whose
     products take TF32 already. Not where the model factorises matrices: what products feed into that must stay positive
     definite."""
@@ -156,9 +147,7 @@ def _on_device(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     found = finding(
         "BRR102",
         ledger,
-        low=0.4 * expected,
-        expected=expected,
-        ceiling=0.75 * total(ops),
+        saving=(0.4 * expected, expected, 0.75 * total(ops)),
         message=f"{duration(total(ops))} per step goes into kernels on fp32 tensors, products mostly in TF32 already: "
         f"bfloat16 halves their bytes, and its products reach {flop_rate(then)} here, TF32's {flop_rate(now)}",
         advice=_under_autocast("cuda", ledger),
@@ -182,9 +171,7 @@ def _on_cpu(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     yield finding(
         "BRR102",
         ledger,
-        low=0.4 * expected,
-        expected=expected,
-        ceiling=gain.ceiling + 0.5 * moved,
+        saving=(0.4 * expected, expected, gain.ceiling + 0.5 * moved),
         message=f"{duration(total(ops))} per step goes into fp32 products at {flop_rate(now)} at most, "
         f"where this CPU does {flop_rate(then)} in bf16",
         advice=_under_autocast("cpu", ledger),
@@ -193,7 +180,7 @@ def _on_cpu(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     )
 
 
-@rule("BRR103", "fp16-without-hardware", "compute", needs={"ops", "shapes"})
+@rule("BRR103", "compute", needs={"ops", "shapes"})
 def fp16_without_hardware(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """fp16 products on a CPU that computes fp16 at less than half of its fp32 rate."""
     now, then = machine.flop_rate("fp16", ledger.threads), machine.flop_rate("fp32", ledger.threads)
@@ -206,9 +193,7 @@ def fp16_without_hardware(ledger: Ledger, machine: Machine) -> Iterator[Finding]
     yield finding(
         "BRR103",
         ledger,
-        low=0.5 * gain.expected,
-        expected=gain.expected,
-        ceiling=gain.ceiling,
+        saving=(0.5 * gain.expected, gain.expected, gain.ceiling),
         message=f"{duration(total(ops))} per step goes into fp16 products at {flop_rate(now)} on this CPU: "
         f"{then / now:.0f} times slower than fp32",
         advice="Use bfloat16, or float32, on this CPU: half precision has no hardware here.",
@@ -217,8 +202,8 @@ def fp16_without_hardware(ledger: Ledger, machine: Machine) -> Iterator[Finding]
     )
 
 
-@rule("BRR104", "slow-fp32-library-path", "compute", needs={"ops", "shapes", "facts"}, remedies=("matmul_precision",))
-def slow_fp32_path(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+@rule("BRR104", "compute", needs={"ops", "shapes", "facts"}, remedies=("matmul_precision",))
+def slow_fp32_library_path(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """fp32 products below what "medium" reaches here with an error of the same size: a slow library path."""
     threads = ledger.threads
     now, then = machine.flop_rate("fp32", threads) or 0.0, machine.flop_rate("fp32_medium", threads) or 0.0
@@ -232,9 +217,7 @@ def slow_fp32_path(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     yield finding(
         "BRR104",
         ledger,
-        low=0.4 * expected,
-        expected=expected,
-        ceiling=gain.ceiling,
+        saving=(0.4 * expected, expected, gain.ceiling),
         message=f"{duration(total(ops))} per step goes into fp32 matrix products at {flop_rate(now)} at most, where "
         f'precision "medium" reaches {flop_rate(then)} here with an error of the same size',
         advice='Call torch.set_float32_matmul_precision("medium") at the start of the program.',
@@ -284,15 +267,8 @@ TENSOR_CORES_SINCE = 7.0
 """Compute capability of Volta, the first with tensor cores (TensorBoard's profiler plugin tests the same)."""
 
 
-@rule(
-    "BRR109",
-    "misaligned-matrix-dimensions",
-    "compute",
-    needs={"ops", "shapes", "device"},
-    remedies=("pad_vocabulary",),
-    on_device=True,
-)
-def misaligned_dimensions(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+@rule("BRR109", "compute", needs={"ops", "shapes", "device"}, remedies=("pad_vocabulary",), on_device=True)
+def misaligned_matrix_dimensions(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """16-bit matrix products with a dimension that is no multiple of 8."""
     products = [op for op in ledger.ops if op.name in MATMULS and float_dtype(op) in SIXTEEN_BITS]
     odd = [op for op in products if _misaligned(op)]
@@ -308,9 +284,7 @@ def misaligned_dimensions(ledger: Ledger, machine: Machine) -> Iterator[Finding]
     yield finding(
         "BRR109",
         ledger,
-        low=0.0,
-        expected=0.15 * cost,
-        ceiling=0.5 * cost,
+        saving=(0.0, 0.15 * cost, 0.5 * cost),
         message=f"{share(part)} of the time of 16-bit products goes into those with a dimension that is no multiple of "
         f"{ALIGNMENT}: "
         f"m, k, n = {dims[0]}, {dims[1]}, {dims[2]}",
@@ -326,13 +300,7 @@ def _misaligned(op: OpGroup) -> bool:
     return dims is not None and min(dims) >= ALIGNMENT and any(size % ALIGNMENT for size in dims)
 
 
-@rule(
-    "BRR110",
-    "tensor-cores-unused",
-    "compute",
-    needs={"device"},
-    remedies=("bf16_autocast", "float16_autocast", "matmul_precision"),
-)
+@rule("BRR110", "compute", needs={"device"}, remedies=("bf16_autocast", "float16_autocast", "matmul_precision"))
 def tensor_cores_unused(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """fp32 kernels where tensor cores would do, on a device that has them; whatever else uses them. Not where the
     model factorises matrices, as of BRR102."""
@@ -352,9 +320,7 @@ def tensor_cores_unused(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     found = finding(
         "BRR110",
         ledger,
-        low=0.2 * freed * device_share(ledger),
-        expected=expected,
-        ceiling=off_the_step(ledger, eligible),
+        saving=(0.2 * freed * device_share(ledger), expected, off_the_step(ledger, eligible)),
         message=f"{duration(eligible)} per step of fp32 kernels could use tensor cores, and "
         + (f"leave them alone: {part} of the time of all that could" if used > 0 else "none does")
         + _told(rates),

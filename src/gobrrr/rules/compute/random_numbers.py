@@ -21,7 +21,7 @@ SPARED = 0.75
 """Measured: 5.8 ns per element become 0.9 to 1.3 (fp32, one thread, 16 thousand to 4 million elements, AMD Zen 4)."""
 
 
-@rule("BRR112", "masks-drawn-one-by-one", "compute", needs={"ops", "shapes"}, remedies=("packed_masks",))
+@rule("BRR112", "compute", needs={"ops", "shapes"}, remedies=("packed_masks",))
 def masks_drawn_one_by_one(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Dropout on the CPU: each element of a mask takes a number of one generator, in one thread."""
     found = masks(ledger)
@@ -32,9 +32,7 @@ def masks_drawn_one_by_one(ledger: Ledger, machine: Machine) -> Iterator[Finding
     yield finding(
         "BRR112",
         ledger,
-        low=0.5 * spent,
-        expected=SPARED * spent,
-        ceiling=spent,
+        saving=(0.5 * spent, SPARED * spent, spent),
         message=f"Masks of {elements:,.0f} elements per step (dropout) are drawn one number after the other, in a "
         f"single thread: {duration(spent)} per step",
         advice="Compile the model (its code draws in parallel), or draw four elements from each 64-bit number, as the "

@@ -26,7 +26,7 @@ ROOM = 0.7
 """Share of the memory below which a peak is no reason to compute activations again; the batch may vary."""
 
 
-@rule("BRR106", "gradients-never-used", "compute", needs={"ops", "facts"}, remedies=("freeze_unused",), on_device=True)
+@rule("BRR106", "compute", needs={"ops", "facts"}, remedies=("freeze_unused",), on_device=True)
 def gradients_never_used(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Parameters that receive gradients and are in no optimizer: their share of the backward pass is for nothing."""
     orphans = ledger.facts.orphans
@@ -42,9 +42,8 @@ def gradients_never_used(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     yield finding(
         "BRR106",
         ledger,
-        low=0.3 * part * backward,
-        expected=0.8 * part * backward,
-        ceiling=backward + 0.5 * ledger.phase("forward"),  # which saves activations for it
+        # which saves activations for it
+        saving=(0.3 * part * backward, 0.8 * part * backward, backward + 0.5 * ledger.phase("forward")),
         message=f"{orphans.num_elements:,} parameters ({share(part)} of those with gradients, {_names(orphans)}) get "
         f"gradients and are in no optimizer; backward takes {duration(backward)} per step",
         advice="Call requires_grad_(False) on them, or run that part under torch.no_grad().",
@@ -70,13 +69,7 @@ def _names(orphans: OrphanFacts) -> str:
     return f"{shown}, ..." if orphans.num_tensors > 2 else shown or "unnamed"
 
 
-@rule(
-    "BRR107",
-    "inference-builds-a-graph",
-    "compute",
-    needs={"ops", "facts"},
-    remedies=("no_grad_evaluation", "compile_frozen"),
-)
+@rule("BRR107", "compute", needs={"ops", "facts"}, remedies=("no_grad_evaluation", "compile_frozen"))
 def inference_builds_a_graph(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Forwards with gradients enabled and no backward: every op makes a node, every activation is kept."""
     modules = [m for m in ledger.facts.modules if m.grad_enabled and m.trainable_params and m.calls_per_step]
@@ -99,9 +92,7 @@ def inference_builds_a_graph(ledger: Ledger, machine: Machine) -> Iterator[Findi
     yield finding(
         "BRR107",
         ledger,
-        low=0.3 * expected,
-        expected=expected,
-        ceiling=1.2 * nodes + max(1.3 * every_fault, spare),
+        saving=(0.3 * expected, expected, 1.2 * nodes + max(1.3 * every_fault, spare)),
         message=f"{module.kind or 'The model'} runs with gradients enabled and no backward follows: "
         f"{sum(op.calls for op in ops):.0f} ops per step build a graph that keeps {_kept(ledger)}",
         advice="Run it under torch.inference_mode() or torch.no_grad(); eval() does not do that.",
@@ -133,7 +124,7 @@ def _kept(ledger: Ledger) -> str:
     return f"{bytes_text(kept)} of activations" if kept else "its activations"
 
 
-@rule("BRR108", "same-forward-twice", "compute", needs={"ops", "facts"})
+@rule("BRR108", "compute", needs={"ops", "facts"})
 def same_forward_twice(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """A module called again, with the very tensors that it was given before and the weights that it had then."""
     updated = [optimizer.num_elements for optimizer in stepping(ledger)]
@@ -148,9 +139,7 @@ def same_forward_twice(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         yield finding(
             "BRR108",
             ledger,
-            low=0.5 * again,
-            expected=0.85 * again,
-            ceiling=1.3 * again,
+            saving=(0.5 * again, 0.85 * again, 1.3 * again),
             message=f"{module.kind or 'A module'} runs {module.calls_per_step:.0f} times a step, {repeats:.0f} of them "
             f"on inputs that it was given before, with the same weights: {duration(again)} per step",
             advice="Keep the result of the first call and use it here; detach() it where no gradient is wanted.",
@@ -192,7 +181,7 @@ def _below(where: tuple[Span, ...], span: Span) -> bool:
     return any(frame.place == span.place for frame in where)
 
 
-@rule("BRR111", "recomputed-with-room", "compute", needs={"ops"}, remedies=("keep_activations",), on_device=True)
+@rule("BRR111", "compute", needs={"ops"}, remedies=("keep_activations",), on_device=True)
 def recomputed_with_room(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Activations are computed again in backward although memory has room to keep them."""
     ops = [op for op in ledger.ops if op.recomputed]
@@ -205,9 +194,7 @@ def recomputed_with_room(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     yield finding(
         "BRR111",
         ledger,
-        low=0.5 * again,
-        expected=0.9 * again,
-        ceiling=max(1.2 * again, ledger.phase("forward")),
+        saving=(0.5 * again, 0.9 * again, max(1.2 * again, ledger.phase("forward"))),
         message=f"{sum(op.calls for op in ops):.0f} ops of forward run again in backward ({duration(again)}, "
         f"{share(again / ledger.wall)} of the step), and the peak is {bytes_text(peak)} of {bytes_text(limit)}",
         advice="Keep the activations: no torch.utils.checkpoint around these layers, or around fewer of them.",
@@ -242,8 +229,8 @@ of the frozen part; a loss has few."""
 DRAWS = ("bernoulli", "dropout", "rand", "normal_", "uniform_", "multinomial", "rrelu")
 
 
-@rule("BRR113", "frozen-layers-computed-anew", "compute", needs={"ops", "facts"}, on_device=True)
-def frozen_layers(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+@rule("BRR113", "compute", needs={"ops", "facts"}, on_device=True)
+def frozen_layers_computed_anew(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """A model of which the first part is frozen, or a model of its own that never trains, such as a trunk or an encoder
     that the program calls before what trains: what it makes of an input is the same in every epoch."""
     if ledger.step.kind != "training" or _is_read_once(ledger):
@@ -267,9 +254,7 @@ def frozen_layers(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     yield finding(
         "BRR113",
         ledger,
-        low=0.5 * ns if again and _comes_again(ledger) else 0.0,
-        expected=expected,
-        ceiling=ns,
+        saving=(0.5 * ns if again and _comes_again(ledger) else 0.0, expected, ns),
         message=f"{duration(ns)} ({share(ns / ledger.wall)} of the step) are forwards of {part}"
         f"{model.kind or 'the model'}, which no gradient passes: while their weights stay as they are the same input "
         f"gives the same output{f', and none of {again} batches drew a random number' if again else ''}"

@@ -125,7 +125,6 @@ def quantities(found: Wait, ledger: Ledger) -> dict[str, Quantity]:
 
 @rule(
     "BRR401",
-    "transform-bound-loader",
     "data",
     needs={"plain", "facts"},
     remedies=("one_worker", "loader_workers", "computed_once", "decoded_once", "draft_decoding"),
@@ -146,9 +145,7 @@ def transform_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding
     told_of = finding(
         "BRR401",
         ledger,
-        low=low,
-        expected=expected,
-        ceiling=_most(found, ledger, machine),
+        saving=(low, expected, _most(found, ledger, machine)),
         rare=is_of_few(found, ledger),
         message=f"{told(found, ledger)} whose samples are being computed, most of it at this line",
         advice=advice(
@@ -166,7 +163,7 @@ def transform_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding
     yield with_pixels(told_of, ledger, seen)
 
 
-@rule("BRR402", "read-bound-loader", "data", needs={"plain", "facts"}, remedies=("loader_workers",))
+@rule("BRR402", "data", needs={"plain", "facts"}, remedies=("loader_workers",))
 def read_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """The loop waits while its workers wait for what they read: nobody computes. Without workers it is BRR405."""
     found = _is(ledger, machine, "BRR402")
@@ -180,9 +177,7 @@ def read_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     told_of = finding(
         "BRR402",
         ledger,
-        low=gain.low,
-        expected=gain.expected,
-        ceiling=_most(found, ledger, machine),
+        saving=(gain.low, gain.expected, _most(found, ledger, machine)),
         rare=is_of_few(found, ledger),
         message=f"{told(found, ledger)}, {share(found.idle_share or 0.0)} of it with the processor idle: the samples "
         "are being read",
@@ -193,7 +188,7 @@ def read_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     yield with_formats(told_of, ledger, found.loader, more)
 
 
-@rule("BRR403", "collate-bound-loader", "data", needs={"plain", "facts"}, remedies=("one_worker", "loader_workers"))
+@rule("BRR403", "data", needs={"plain", "facts"}, remedies=("one_worker", "loader_workers"))
 def collate_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Most of the wait is putting samples together."""
     found = _is(ledger, machine, "BRR403")
@@ -207,9 +202,7 @@ def collate_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     told_of = finding(
         "BRR403",
         ledger,
-        low=loading.lacks(FEW_COLLATED * (found.collate_share or 0.0)),
-        expected=expected,
-        ceiling=_most(found, ledger, machine),
+        saving=(loading.lacks(FEW_COLLATED * (found.collate_share or 0.0)), expected, _most(found, ledger, machine)),
         rare=is_of_few(found, ledger),
         message=f"{told(found, ledger)}, {share(found.collate_share or 0.0)} of it for "
         f"{found.loader.collate or 'collate'}",
@@ -233,7 +226,7 @@ def _collated_once(ledger: Ledger, machine: Machine, found: Wait, computed: floa
     return max(0.0, share - once / computed), "what copying each sample once takes here"
 
 
-@rule("BRR407", "slow-samples", "data", needs={"plain"}, remedies=("loader_workers",))
+@rule("BRR407", "data", needs={"plain"}, remedies=("loader_workers",))
 def slow_samples(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """A few waits are many times the usual one."""
     cost, limit = tail(ledger, machine)
@@ -253,9 +246,7 @@ def slow_samples(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     yield finding(
         "BRR407",
         ledger,
-        low=FEW_SLOW * cost,
-        expected=cost,
-        ceiling=limit,
+        saving=(FEW_SLOW * cost, cost, limit),
         message=f"{len(rare)} of {len(waits)} batches take up to {duration(waits[-1])} where the usual one takes "
         f"{duration(usual)}: {duration(cost)} per step{_told_indices(named)}",
         advice="See what those samples have in common (size, file, retry) and mend, cache or drop them.",
@@ -300,7 +291,7 @@ def _dataset_line(ledger: Ledger) -> tuple[Span, ...]:
     return (span,) if span else ()
 
 
-@rule("BRR408", "item-by-item-fetch", "data", needs={"plain", "facts"}, remedies=("batched_fetch", "computed_once"))
+@rule("BRR408", "data", needs={"plain", "facts"}, remedies=("batched_fetch", "computed_once"))
 def item_by_item_fetch(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Tensors in memory that are taken apart into samples and stacked into a batch again."""
     found = _is(ledger, machine, "BRR408")
@@ -313,9 +304,7 @@ def item_by_item_fetch(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     said = finding(
         "BRR408",
         ledger,
-        low=loading.lacks(HALF_AT_ONCE),
-        expected=expected,
-        ceiling=_most(found, ledger, machine),
+        saving=(loading.lacks(HALF_AT_ONCE), expected, _most(found, ledger, machine)),
         rare=is_of_few(found, ledger),
         message=f"{told(found, ledger)} of data that is in memory: {loader.batch_size} samples are fetched one by one "
         f"({duration(found.item_ns or 0.0)} each) and stacked again",

@@ -25,7 +25,7 @@ REBUILDING = (Functions(("torch.multiprocessing.reductions.rebuild_",)),)
 MEASURED = "what it took in the plain steps, and the loader model"
 
 
-@rule("BRR410", "sampler-bound-loader", "data", needs={"plain", "facts", "samples"})
+@rule("BRR410", "data", needs={"plain", "facts", "samples"})
 def sampler_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """The loop waits while the main process draws the indices of the next batch: workers wait for them as well."""
     found = wait(ledger, machine) if cause(ledger, machine) == "BRR410" else None
@@ -40,9 +40,7 @@ def sampler_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     yield finding(
         "BRR410",
         ledger,
-        low=SOME * expected,
-        expected=expected,
-        ceiling=found.sampling_ns + recovers(ledger, machine, found.sampling_ns),
+        saving=(SOME * expected, expected, found.sampling_ns + recovers(ledger, machine, found.sampling_ns)),
         message=f"{duration(found.sampling_ns)} ({share(found.sampling_ns / whole(ledger, rare))}) of "
         f"{'the mean' if rare else 'every'} step the main process draws the indices of a batch, most of it at this "
         f"line, and {_who_waits(found)}",
@@ -55,7 +53,7 @@ def sampler_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     )
 
 
-@rule("BRR411", "transfer-bound-loader", "data", needs={"plain", "facts", "samples"})
+@rule("BRR411", "data", needs={"plain", "facts", "samples"})
 def transfer_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """The loop waits while batches that are made go from a worker to the main process."""
     found = wait(ledger, machine) if cause(ledger, machine) == "BRR411" else None
@@ -75,9 +73,7 @@ def transfer_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding]
     yield finding(
         "BRR411",
         ledger,
-        low=SOME * expected,
-        expected=expected,
-        ceiling=most + recovers(ledger, machine, most),
+        saving=(SOME * expected, expected, most + recovers(ledger, machine, most)),
         message=f"{spent} goes into {said}",
         advice=advice,
         where=_maker(ledger, found),

@@ -38,14 +38,7 @@ class Padded(NamedTuple):
     evidence: dict[str, Quantity]
 
 
-@rule(
-    "BRR409",
-    "padding",
-    "data",
-    needs={"plain", "facts"},
-    remedies=("trim_padding", "bucketing", "packing"),
-    on_device=True,
-)
+@rule("BRR409", "data", needs={"plain", "facts"}, remedies=("trim_padding", "bucketing", "packing"), on_device=True)
 def padding(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Sequences that are mostly padding, on which the model works as on the rest."""
     on_host = host_side(ledger)
@@ -64,9 +57,7 @@ def padding(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     found = finding(
         "BRR409",
         ledger,
-        low=padded.sure * (longest or expected),
-        expected=expected,
-        ceiling=packed,
+        saving=(padded.sure * (longest or expected), expected, packed),
         message=f"{share(pad)} of {padded.told}, and the model works on it as on the rest",
         advice=_advice(padded, ledger.sequences, is_stream(ledger)),
         where=_padded_at(on_host) or first_span(padded.given.span),

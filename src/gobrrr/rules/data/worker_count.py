@@ -39,7 +39,7 @@ CROWDED = 2.0
 """Workers per effective core from which they are too many."""
 
 
-@rule("BRR404", "workers-start-every-epoch", "data", needs={"plain", "facts"}, remedies=("persistent_workers",))
+@rule("BRR404", "data", needs={"plain", "facts"}, remedies=("persistent_workers",))
 def workers_start_every_epoch(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Workers are started anew in every epoch, and epochs are short."""
     loader = ledger.facts.main_loader
@@ -54,10 +54,12 @@ def workers_start_every_epoch(ledger: Ledger, machine: Machine) -> Iterator[Find
     yield finding(
         "BRR404",
         ledger,
-        low=part * min(0.4 * cost, saved),
-        expected=part * saved,
         # Starts are in rare steps, not in the usual one; new workers fetch ahead on the cores of those after them.
-        ceiling=1.1 * cost + rest_recovers(ledger, machine, min(ledger.wall, cost)),
+        saving=(
+            part * min(0.4 * cost, saved),
+            part * saved,
+            1.1 * cost + rest_recovers(ledger, machine, min(ledger.wall, cost)),
+        ),
         message=f"{loader.num_workers} workers start anew in each of {epochs} epochs of "
         f"{loader.num_batches / epochs:.0f} batches: {duration(cost)} per step "
         f"({share(cost / ledger.wall)} of a usual one)",
@@ -79,13 +81,7 @@ UNSEEN_GAIN, UNSEEN_WORKERS = 0.6, 4
 V100: of 59.3 ms, four workers brought back 36.5."""
 
 
-@rule(
-    "BRR405",
-    "too-few-workers",
-    "data",
-    needs={"plain", "facts"},
-    remedies=("one_worker", "loader_workers", "computed_once"),
-)
+@rule("BRR405", "data", needs={"plain", "facts"}, remedies=("one_worker", "loader_workers", "computed_once"))
 def too_few_workers(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Samples are read one after the other, or computed while cores stand idle."""
     found, why = wait(ledger, machine), cause(ledger, machine)
@@ -107,9 +103,11 @@ def too_few_workers(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     told_of = finding(
         "BRR405",
         ledger,
-        low=gain.low if (why == "BRR405" or idle >= SURELY_IDLE) and workers <= loading.advised else 0.0,
-        expected=gain.expected,
-        ceiling=found.ns + recovers(ledger, machine, found.ns),
+        saving=(
+            gain.low if (why == "BRR405" or idle >= SURELY_IDLE) and workers <= loading.advised else 0.0,
+            gain.expected,
+            found.ns + recovers(ledger, machine, found.ns),
+        ),
         rare=is_of_few(found, ledger),
         message=f"{told(found, ledger)} from {found.loader.num_workers} workers, "
         + (ONE_BY_ONE if why == "BRR405" else f"while {_cores(idle)} idle")
@@ -141,9 +139,7 @@ def _unseen(ledger: Ledger, machine: Machine, found: Wait) -> Iterator[Finding]:
     yield finding(
         "BRR405",
         ledger,
-        low=0.4 * gain,
-        expected=UNSEEN_GAIN * gain,
-        ceiling=found.ns + recovers(ledger, machine, found.ns),
+        saving=(0.4 * gain, UNSEEN_GAIN * gain, found.ns + recovers(ledger, machine, found.ns)),
         rare=is_of_few(found, ledger),
         message=f"{told(found, ledger)} from {found.loader.num_workers} workers, {ONE_BY_ONE}{_path(found)}",
         advice=f"DataLoader(..., num_workers={UNSEEN_WORKERS}, persistent_workers=True).",
@@ -167,9 +163,7 @@ def _behind(ledger: Ledger, found: Wait) -> Iterator[Finding]:
     yield finding(
         "BRR405",
         ledger,
-        low=0.0,
-        expected=UNSEEN_GAIN * found.ns,
-        ceiling=found.ns,
+        saving=(0.0, UNSEEN_GAIN * found.ns, found.ns),
         message=f"{told(found, ledger)}: workers deliver one every {duration(step)} where the loop could take one "
         f"every {duration(needs)}{recurs}{_path(found)}",
         advice=f"DataLoader(..., num_workers={enough}, persistent_workers=True), if as many cores are idle."
@@ -208,7 +202,7 @@ def _idle_cores(ledger: Ledger, found: Wait, cores: float) -> float:
     return max(0.0, cores - max(0.0, busy * ledger.wall - waiting) / compute) if compute > 0 else cores
 
 
-@rule("BRR406", "too-many-workers", "data", needs={"plain", "facts"}, remedies=("one_worker",))
+@rule("BRR406", "data", needs={"plain", "facts"}, remedies=("one_worker",))
 def too_many_workers(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Workers that only take the cores from each other and from the step."""
     loader, busy = ledger.facts.main_loader, cores_busy(ledger)
@@ -227,9 +221,7 @@ def too_many_workers(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     yield finding(
         "BRR406",
         ledger,
-        low=0.0,
-        expected=expected,
-        ceiling=max(expected, _taken(ledger) + ledger.account("data_wait") + start),
+        saving=(0.0, expected, max(expected, _taken(ledger) + ledger.account("data_wait") + start)),
         message=f"{loader.num_workers} workers and {ledger.threads} threads share {cores:.1f} effective cores and "
         f"keep {busy:.1f} busy with the step: they take them from it",
         advice=f"DataLoader(..., num_workers={enough}).",

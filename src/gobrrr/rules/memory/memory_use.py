@@ -34,7 +34,7 @@ WORTH_BYTES = 16 << 20
 """Less is nobody's concern, whatever it is per parameter."""
 
 
-@rule("BRR601", "memory-grows", "memory")
+@rule("BRR601", "memory")
 def memory_grows(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """A container that keeps tensors with their graphs, or memory that rises with every step."""
     there = ledger.device_memory
@@ -59,9 +59,11 @@ def memory_grows(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     yield finding(
         "BRR601",
         ledger,
-        low=0.3 * pages,
-        expected=0.8 * pages + 0.4 * longer,
-        ceiling=max(pages, freed) + longer + _written(ledger, held) + (ledger.facts.gc_ns_per_step or 0.0),
+        saving=(
+            0.3 * pages,
+            0.8 * pages + 0.4 * longer,
+            max(pages, freed) + longer + _written(ledger, held) + (ledger.facts.gc_ns_per_step or 0.0),
+        ),
         message=_what_grows(held, growth) + _until_full(left, growth),
         advice="Keep numbers, not tensors with a graph: loss.item() or loss.detach()."
         if held
@@ -118,10 +120,7 @@ def _urgency(left: float, growth: float) -> str | None:
     return "critical" if steps < FULL_SOON else "warning" if steps < FULL_LATER else None
 
 
-@rule(
-    "BRR602", "memory-pressure", "memory",
-    remedies=("bf16_autocast", "activation_checkpointing", "compile_memory_budget"),
-)  # fmt: skip
+@rule("BRR602", "memory", remedies=("bf16_autocast", "activation_checkpointing", "compile_memory_budget"))
 def memory_pressure(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Peak memory near the limit, swap in use, or an allocator that must ask the driver in every step: the next larger
     batch dies, or this one crawls."""
@@ -135,9 +134,7 @@ def memory_pressure(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     yield finding(
         "BRR602",
         ledger,
-        low=0.3 * stalled,
-        expected=0.8 * stalled,
-        ceiling=0.5 * ledger.wall if swapped else stalled,
+        saving=(0.3 * stalled, 0.8 * stalled, 0.5 * ledger.wall if swapped else stalled),
         message=f"Peak memory is {bytes_text(peak)}"
         + (f", {share(part)} of the {bytes_text(limit)} there are" if limit else "")
         + (f", and {bytes_text(ledger.facts.swap_used or 0)} of this process lie in swap" if swapped else "")
@@ -189,7 +186,7 @@ def _largest(ledger: Ledger) -> dict[str, Quantity]:
     return {name: size(held) for name, held in ledger.memory.alive_at_peak[:3]}
 
 
-@rule("BRR603", "bytes-per-parameter", "memory", needs={"facts"})
+@rule("BRR603", "memory", needs={"facts"})
 def bytes_per_parameter(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Parameters, gradients and optimizer state above what mixed-precision Adam needs."""
     memory = ledger.memory
@@ -203,9 +200,6 @@ def bytes_per_parameter(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     yield finding(
         "BRR603",
         ledger,
-        low=0.0,
-        expected=0.0,
-        ceiling=0.0,
         message=f"Training holds {each:.1f} bytes per parameter; mixed-precision Adam needs 16 to 18: "
         f"{bytes_text(spare)} more than that",
         advice="Look for double-precision state, amsgrad, or a second copy of the parameters.",
@@ -233,7 +227,7 @@ ROOM = 0.5
 """Share of the free memory that copies of all that the main process holds may need before it is a warning."""
 
 
-@rule("BRR604", "worker-memory-grows", "memory", needs={"plain", "facts", "workers"})
+@rule("BRR604", "memory", needs={"plain", "facts", "workers"})
 def worker_memory_grows(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Memory that forked workers hold alone grows with every batch: pages that they share with the main process are
     copied as Python counts references in them, or the data set keeps what it makes."""
@@ -253,9 +247,6 @@ def worker_memory_grows(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     yield finding(
         "BRR604",
         ledger,
-        low=0.0,
-        expected=0.0,
-        ceiling=0.0,
         message=f"What {loader.num_workers} workers hold alone grew steadily by {bytes_text(growth)} per step, "
         f"{bytes_text(seen.held)} by then: if it goes on, "
         + (

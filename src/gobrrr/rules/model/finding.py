@@ -120,20 +120,15 @@ REGISTRY: dict[str, Rule] = {}
 
 
 def rule(
-    code: str,
-    name: str,
-    bound: str,
-    *,
-    needs: Iterable[str] = (),
-    remedies: Iterable[str] = (),
-    portability: bool = False,
+    code: str, bound: str, *, needs: Iterable[str] = (), remedies: Iterable[str] = (), portability: bool = False,
     on_device: bool = False,
-) -> Callable[[Check], Check]:
-    """Register `check` under `code`; raises ValueError where the code is taken."""
+) -> Callable[[Check], Check]:  # fmt: skip
+    """Register `check` under `code`, by its own name; raises ValueError where the code is taken."""
 
     def register(check: Check) -> Check:
         if code in REGISTRY:
             raise ValueError(f"{code} is {REGISTRY[code].name} already")
+        name = check.__name__.replace("_", "-")
         REGISTRY[code] = Rule(code, name, bound, check, frozenset(needs), tuple(remedies), portability, on_device)
         return check
 
@@ -150,10 +145,8 @@ def finding(
     code: str,
     ledger: Ledger,
     *,
-    low: float,
-    expected: float,
-    ceiling: float,
     message: str,
+    saving: tuple[float, float, float] = (0.0, 0.0, 0.0),
     advice: str = "",
     where: tuple[Span, ...] = (),
     evidence: dict[str, Quantity] | None = None,
@@ -170,14 +163,16 @@ def finding(
 ) -> Finding:
     """A finding of rule `code`: orders the saving, caps it at the step, and derives the severity from its share.
 
-    `ceiling` is what the finding holds and what goes with it: what the run cannot resolve is added here, for all rules
-    alike. Where threads wait for cores, part of all time is that wait: so much less is sure to come back. `of` is the
-    time that it speaks of, where that is known and not only the line, or a `part` of it; `holds` how long that is in
-    plain steps, where the profile does not say it best: no more than that comes back. `rare`: it is about slow steps
-    that only the mean holds; `between`: about what lies between the steps. `bound` is the rule's unless what it found
-    says otherwise. Where an accelerator works, `both`: it counts its kernels and the idle time.
+    `saving` is low, expected and ceiling in ns per step. The ceiling is what the finding holds and what goes with it:
+    what the run cannot resolve is added here, for all rules alike. Where threads wait for cores, part of all time is
+    that wait: so much less is sure to come back. `of` is the time that it speaks of, where that is known and not only
+    the line, or a `part` of it; `holds` how long that is in plain steps, where the profile does not say it best: no
+    more than that comes back. `rare`: it is about slow steps that only the mean holds; `between`: about what lies
+    between the steps. `bound` is the rule's unless what it found says otherwise. Where an accelerator works, `both`:
+    it counts its kernels and the idle time.
     """
     declared = REGISTRY[code]
+    low, expected, ceiling = saving
     most = ceiling if between else whole(ledger, rare)
     if ledger.device is not None and not both:
         if ledger.of_device:

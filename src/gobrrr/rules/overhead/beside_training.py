@@ -57,7 +57,7 @@ class Node:
     children: dict[tuple[str, int], Node] = field(default_factory=dict)
 
 
-@rule("BRR311", "work-beside-training", "host", needs={"plain"})
+@rule("BRR311", "host", needs={"plain"})
 def work_beside_training(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """A line, with what it calls, that holds a tenth of the step and has no part in forward, backward or update; and
     what holds the training up before an evaluation between its steps, or once it has made its last forward."""
@@ -74,9 +74,7 @@ def work_beside_training(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         yield finding(
             "BRR311",
             ledger,
-            low=0.0,
-            expected=0.5 * ns,
-            ceiling=ns,
+            saving=(0.0, 0.5 * ns, ns),
             message=f"{duration(ns)} ({share(ns / step)} of {of}) go into this line and what it calls: "
             + (
                 "what gets no gradient has no part in forward, backward, update or loading"
@@ -96,8 +94,8 @@ def work_beside_training(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         )
 
 
-@rule("BRR312", "forwards-without-update", "host", needs={"plain"})
-def evaluates_often(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+@rule("BRR312", "host", needs={"plain"})
+def forwards_without_update(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Evaluation in every step, or so much of it between steps that training waits for it."""
     inside = [(node, ns) for node, ns in _beside(ledger) if _evaluates(ledger, node)] if _looked(ledger) else []
     for node, ns in inside:
@@ -107,9 +105,7 @@ def evaluates_often(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         yield finding(
             "BRR312",
             ledger,
-            low=0.3 * ns,
-            expected=0.75 * ns,
-            ceiling=ns,
+            saving=(0.3 * ns, 0.75 * ns, ns),
             message=f"{duration(ns)} ({share(ns / step)}) of {of} are forwards of the model that no backward follows, "
             "at this line and below",
             advice="Evaluate every few hundred steps or once an epoch, on a part of the data, and in larger batches.",
@@ -177,9 +173,8 @@ def _forwards(ledger: Ledger, loop: OtherLoop) -> Finding:
     return finding(
         "BRR312",
         ledger,
-        low=0.0,
-        expected=0.5 * cost,  # of the mean step: these forwards lie between the steps that were timed
-        ceiling=cost,
+        # of the mean step: these forwards lie between the steps that were timed
+        saving=(0.0, 0.5 * cost, cost),
         message=f"a loop around {loop.name} without an update takes {share(part)} of the watched time, all "
         f"that it does between steps included: {duration(cost)} for each of {loop.beside or ledger.step.count} updates"
         + (f", {duration(waits * cost)} of that waiting for its loader" if waits >= HOLDS else ""),
@@ -218,9 +213,7 @@ def _aside(ledger: Ledger, loop: OtherLoop, part: float, between: str, look: str
     return finding(
         "BRR311",
         ledger,
-        low=0.0,
-        expected=0.5 * cost,
-        ceiling=cost,
+        saving=(0.0, 0.5 * cost, cost),
         message=f"{share(part)} of the watched time lies between {between} ({kind}): {duration(cost)} for each of "
         f"{loop.beside or ledger.step.count} updates",
         advice=f"{look}: do it less often, or beside the training in a thread or process.",

@@ -85,7 +85,7 @@ class Cluster(NamedTuple):
         return max(own, self.with_ops_ns) if self.ns >= MOSTLY * self.with_ops_ns else own
 
 
-@rule("BRR302", "python-in-step", "host", needs={"plain", "ops"})
+@rule("BRR302", "host", needs={"plain", "ops"})
 def python_in_step(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Python or library work of the user between ops that no more specific rule explains."""
     # A trace names a function by its first line, or by the one where it was when the profiler began.
@@ -98,9 +98,7 @@ def python_in_step(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         yield finding(
             "BRR302",
             ledger,
-            low=0.3 * found.ns,
-            expected=0.7 * found.ns,
-            ceiling=found.most,
+            saving=(0.3 * found.ns, 0.7 * found.ns, found.most),
             message=f"{duration(found.ns)} ({share(found.ns / ledger.wall)} of the step{ops}) is Python{library} "
             f"{here}, while no op runs{told_path(found.hot, found.ns)}",
             advice=_advice(found, ledger),
@@ -206,7 +204,7 @@ def _neighbours(one: Span, other: Span) -> bool:
     return same and abs(other.line - one.line) <= NEAR
 
 
-@rule("BRR303", "deep-copy-every-step", "host", needs={"plain"})
+@rule("BRR303", "host", needs={"plain"})
 def deep_copy_every_step(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """copy.deepcopy of a model or its state, or clones of a state_dict."""
     for line in averaged(ledger, telling(ledger, _copies(ledger))):
@@ -230,7 +228,7 @@ def _copies(ledger: Ledger) -> list[Spent]:
     return sorted(found, key=lambda line: -line.ns)
 
 
-@rule("BRR304", "write-every-step", "host", needs={"plain"})
+@rule("BRR304", "host", needs={"plain"})
 def write_every_step(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """A checkpoint, a log, a plot or another write in every step."""
     for line in averaged(ledger, telling(ledger, writes(ledger))):
@@ -253,7 +251,7 @@ def write_every_step(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         )
 
 
-@rule("BRR305", "formatting-tensors", "host", needs={"plain"})
+@rule("BRR305", "host", needs={"plain"})
 def formatting_tensors(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """print or f-string of a tensor in every step."""
     for line in averaged(ledger, telling(ledger, spent(ledger, FORMATTING))):
@@ -278,9 +276,11 @@ def _rare(
     return finding(
         code,
         ledger,
-        low=0.6 * line.ns if line.sure else 0.0,
-        expected=0.95 * line.ns,
-        ceiling=(1 + SAMPLING) * line.ns + recovers(ledger, machine, line.ns),
+        saving=(
+            0.6 * line.ns if line.sure else 0.0,
+            0.95 * line.ns,
+            (1 + SAMPLING) * line.ns + recovers(ledger, machine, line.ns),
+        ),
         message=message,
         advice=advice,
         where=line.where,
@@ -290,7 +290,7 @@ def _rare(
     )
 
 
-@rule("BRR306", "garbage-collection", "host", needs={"plain", "facts"}, remedies=("gc_freeze",))
+@rule("BRR306", "host", needs={"plain", "facts"}, remedies=("gc_freeze",))
 def garbage_collection(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Python's collector inside the step: called by hand, or set off by what the step allocates."""
     facts = ledger.facts
@@ -306,9 +306,7 @@ def garbage_collection(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     yield finding(
         "BRR306",
         ledger,
-        low=(0.6 if span else 0.2) * cost,
-        expected=(0.95 if span else 0.8) * cost,
-        ceiling=max((1 + SAMPLING) * cost, at_line),
+        saving=((0.6 if span else 0.2) * cost, (0.95 if span else 0.8) * cost, max((1 + SAMPLING) * cost, at_line)),
         message=f"{_who_collects(ledger)} {_how_often(runs)} and {takes}",
         advice=_instead(ledger),
         where=(span,) if span else loop_line(ledger) if by_hand(ledger) else (),

@@ -27,7 +27,7 @@ FEW_ROWS = 64
 (measured, per cent)."""
 
 
-@rule("BRR313", "one-sample-per-call", "overhead", needs={"plain", "ops", "facts"})
+@rule("BRR313", "overhead", needs={"plain", "ops", "facts"})
 def one_sample_per_call(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """A loop of forwards whose inputs hold one sample each: every call pays for its ops and reads all weights. What
     grows with the batch (activations, products of many rows) does not come back."""
@@ -47,9 +47,7 @@ def one_sample_per_call(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     yield finding(
         "BRR313",
         ledger,
-        low=0.3 * per_call,
-        expected=expected,
-        ceiling=per_call + above,
+        saving=(0.3 * per_call, expected, per_call + above),
         message=f"The model gets one sample per call ({'x'.join(map(str, inputs[0].shape))}): {duration(per_call)} "
         f"({share(per_call / ledger.wall)} of the step) is paid per call whatever is in it",
         advice="Hand over many at once: a batch, a list for a pipeline or an encoder, several prompts for generate().",
@@ -123,7 +121,7 @@ class Growing(NamedTuple):
         return sum(self.lengths) / len(self.lengths)
 
 
-@rule("BRR314", "decoding-without-cache", "compute", needs={"plain", "ops", "shapes"}, on_device=True)
+@rule("BRR314", "compute", needs={"plain", "ops", "shapes"}, on_device=True)
 def decoding_without_cache(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Generation that hands the model all tokens so far in every step, and uses the last one's output."""
     grown = growing(host_side(ledger))
@@ -142,9 +140,7 @@ def decoding_without_cache(ledger: Ledger, machine: Machine) -> Iterator[Finding
     yield finding(
         "BRR314",
         ledger,
-        low=0.2 * again if grown.seen else 0.0,
-        expected=0.7 * again,
-        ceiling=again,
+        saving=(0.2 * again if grown.seen else 0.0, 0.7 * again, again),
         message=f"Every step hands the model one token more, {shortest} to {longest} in those that were recorded: "
         f"{duration(again)} per step, on average over all that were timed, are tokens that it had read before",
         advice="Keep keys and values of what was read (use_cache=True, past_key_values), and hand over the new token "

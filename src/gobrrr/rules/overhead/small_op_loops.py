@@ -245,13 +245,7 @@ COMPILED_GAIN = 0.12
 """Share that torch.compile saved of an overhead-bound step of 982 ops: 3.7 ms to 3.3 ms."""
 
 
-@rule(
-    "BRR301",
-    "many-tiny-ops",
-    "overhead",
-    needs={"plain", "ops"},
-    remedies=("compile", "compile_reduce_overhead", "compile_frozen"),
-)
+@rule("BRR301", "overhead", needs={"plain", "ops"}, remedies=("compile", "compile_reduce_overhead", "compile_frozen"))
 def many_tiny_ops(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """A Python loop over samples or time steps; else, as a note, a step that is dispatch all over."""
     every = loops(ledger, machine)
@@ -274,9 +268,7 @@ def _vectorize(ledger: Ledger, machine: Machine, loop: Loop) -> Finding:
     return finding(
         "BRR301",
         ledger,
-        low=0.3 * gain,
-        expected=0.7 * gain,
-        ceiling=gain,
+        saving=(0.3 * gain, 0.7 * gain, gain),
         message=f"{loop.num_ops:.0f} tiny ops of a loop take {duration(loop.ns)} "
         f"({share(loop.ns / ledger.wall)} of the step): this line alone calls {loop.op} "
         f"{loop.calls:.0f} times per step",
@@ -292,9 +284,7 @@ def _join(ledger: Ledger, machine: Machine, loop: Loop) -> Finding:
     return finding(
         "BRR301",
         ledger,
-        low=0.0,
-        expected=COMPILED_GAIN * gain,
-        ceiling=gain,
+        saving=(0.0, COMPILED_GAIN * gain, gain),
         level="note",
         message=f"{loop.num_ops:.0f} tiny ops of a loop over layers take {duration(loop.ns)} "
         f"({share(loop.ns / ledger.wall)} of the step): this line alone calls {loop.op} {loop.calls:.0f} times per "
@@ -327,9 +317,7 @@ def _overhead_bound(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     yield finding(
         "BRR301",
         ledger,
-        low=0.0,
-        expected=expected,
-        ceiling=spare,
+        saving=(0.0, expected, spare),
         level="note",
         message=f"{calls:.0f} tiny ops take {share(total(tiny) / ledger.wall)} of the step, spread over the whole "
         "model: the step is overhead-bound",

@@ -34,7 +34,7 @@ PROFILED_OP = (1_500.0, 62_000.0)
 """ns that torch.profiler adds per op: in the step alone, and with shapes, stacks, memory and its parsing."""
 
 
-@rule("BRR307", "anomaly-mode", "overhead", needs={"plain", "facts"}, remedies=("anomaly_off",))
+@rule("BRR307", "overhead", needs={"plain", "facts"}, remedies=("anomaly_off",))
 def anomaly_mode(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """autograd.set_detect_anomaly left on: a stack per forward op, a search for NaN after each backward op."""
     settings = ledger.facts.settings
@@ -54,9 +54,7 @@ def anomaly_mode(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     yield finding(
         "BRR307",
         ledger,
-        low=0.6 * seen,
-        expected=expected,
-        ceiling=max(expected, checks + max(1.3 * stacks, forward) + between),
+        saving=(0.6 * seen, expected, max(expected, checks + max(1.3 * stacks, forward) + between)),
         message=f"anomaly detection is on: it records a stack per op and searches every gradient for NaN, "
         f"{duration(expected)} ({share(expected / ledger.wall)}) per step",
         advice="Switch it off (torch.autograd.set_detect_anomaly(False)) once the NaN is found.",
@@ -66,7 +64,7 @@ def anomaly_mode(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     )
 
 
-@rule("BRR308", "debug-switches-on", "overhead", needs={"plain", "facts"}, remedies=("deterministic_off",))
+@rule("BRR308", "overhead", needs={"plain", "facts"}, remedies=("deterministic_off",))
 def debug_switches_on(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Deterministic mode that fills fresh memory, or a profiler of the program's own that never ends."""
     yield from _deterministic(ledger)
@@ -84,9 +82,7 @@ def _deterministic(ledger: Ledger) -> Iterator[Finding]:
     yield finding(
         "BRR308",
         ledger,
-        low=0.3 * cost,
-        expected=0.9 * cost,
-        ceiling=cost,
+        saving=(0.3 * cost, 0.9 * cost, cost),
         message=f"deterministic mode fills every fresh tensor with NaN before it is written: {duration(cost)} "
         f"({share(cost / ledger.wall)}) per step in {calls:.0f} fills",
         advice="Set torch.utils.deterministic.fill_uninitialized_memory = False, or leave deterministic mode.",
@@ -113,9 +109,7 @@ def _profiled(ledger: Ledger) -> Iterator[Finding]:
     yield finding(
         "BRR308",
         ledger,
-        low=0.5 * parsing,
-        expected=in_step + parsing,
-        ceiling=with_all + (1 + SAMPLING) * parsing,
+        saving=(0.5 * parsing, in_step + parsing, with_all + (1 + SAMPLING) * parsing),
         message=f"the program's own torch profiler is on in every step: {duration(in_step + parsing)} for "
         f"{calls:.0f} ops",
         advice="Profile a few steps (torch.profiler.schedule) and close the profiler.",
@@ -147,7 +141,7 @@ REALISED = 0.7
 """Part of the speed-up of the ceilings that whole steps reach: some of their ops do not divide."""
 
 
-@rule("BRR309", "wrong-number-of-threads", "overhead", needs={"plain", "ops", "facts"}, remedies=("intraop_threads",))
+@rule("BRR309", "overhead", needs={"plain", "ops", "facts"}, remedies=("intraop_threads",))
 def wrong_number_of_threads(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Intra-op threads against the cores that were free: idle ones, or threads that wait for each other."""
     threads = ledger.facts.settings.threads or ledger.threads
@@ -179,9 +173,7 @@ def _too_few(ledger: Ledger, machine: Machine, threads: int, cores: float) -> It
     yield finding(
         "BRR309",
         ledger,
-        low=0.4 * gain if sure else 0.0,
-        expected=REALISED * gain,
-        ceiling=total(heavy) * (1 - 1 / most),
+        saving=(0.4 * gain if sure else 0.0, REALISED * gain, total(heavy) * (1 - 1 / most)),
         message=f"ops run on {threads} of {cores:.1f} cores{_left(ledger, machine)}, and {duration(total(heavy))} "
         f"({share(total(heavy) / ledger.wall)}) of the step is work that divides",
         advice=f"Remove what limits the threads (torch.set_num_threads, OMP_NUM_THREADS), or set {_fitting(cores)}.",
@@ -205,9 +197,7 @@ def _too_many(ledger: Ledger, machine: Machine, threads: int, cores: float) -> I
     yield finding(
         "BRR309",
         ledger,
-        low=0.25 * expected,
-        expected=expected,
-        ceiling=lost,
+        saving=(0.25 * expected, expected, lost),
         message=f"{threads} threads share {cores:.1f} effective cores, and every parallel op waits for its slowest "
         f"thread: about {share(expected / ledger.wall)} of the step",
         advice=f"Call torch.set_num_threads({_fitting(cores)}), or set OMP_NUM_THREADS before the program starts.",
@@ -257,7 +247,7 @@ FLOOR_DOUBT = 0.5
 more with a shared machine's neighbours (docs/decisions/0005)."""
 
 
-@rule("BRR310", "denormals", "overhead", needs={"plain", "ops", "facts"}, remedies=("flush_denormal",))
+@rule("BRR310", "overhead", needs={"plain", "ops", "facts"}, remedies=("flush_denormal",))
 def denormals(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Subnormal values, and ops on them that run far above their floor. On a busy machine all ops do; an
     accelerator's units take them as they come."""
@@ -276,9 +266,7 @@ def denormals(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     yield finding(
         "BRR310",
         ledger,
-        low=0.3 * lost,
-        expected=0.8 * lost,
-        ceiling=max(lost, above, ledger.account("inefficiency")),
+        saving=(0.3 * lost, 0.8 * lost, max(lost, above, ledger.account("inefficiency"))),
         message=f"{share(worst.share)} of the values of {worst.name or 'a tensor'} are denormal, and ops on them "
         f"take {times:.0f} times their floor: {duration(lost)} lost",
         advice="Call torch.set_flush_denormal(True) at the start, and see why values shrink below 1e-38.",
@@ -312,7 +300,7 @@ CHECKS = 0.9
 """Share of the sampled time that goes with the checks (proposed): the rest of __init__ sets two attributes."""
 
 
-@rule("BRR316", "arguments-checked-again", "overhead", needs={"plain", "ops"}, remedies=("unchecked_distributions",))
+@rule("BRR316", "overhead", needs={"plain", "ops"}, remedies=("unchecked_distributions",))
 def arguments_checked_again(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """torch.distributions with its checks on, in a step of small ops."""
     checks = list(ledger.named(ANSWER))
@@ -328,9 +316,8 @@ def arguments_checked_again(ledger: Ledger, machine: Machine) -> Iterator[Findin
     yield finding(
         "BRR316",
         ledger,
-        low=0.0,  # where validate_args=True is given, the switch does nothing
-        expected=CHECKS * cost,
-        ceiling=min(step, (1 + SAMPLING) * cost),
+        # where validate_args=True is given, the switch does nothing
+        saving=(0.0, CHECKS * cost, min(step, (1 + SAMPLING) * cost)),
         message=f"torch.distributions checks its arguments {often}: {per_step(ledger, cost, rare)}{waits}",
         advice="torch.distributions.Distribution.set_default_validate_args(False) at the start, once it all works.",
         where=found[0].where,

@@ -92,7 +92,7 @@ def standing(ledger: Ledger, machine: Machine) -> list[Standing]:
     return sorted(found, key=lambda each: -each.line.ns)
 
 
-@rule("BRR315", "wait-every-step", "host", needs={"plain"})
+@rule("BRR315", "host", needs={"plain"})
 def wait_every_step(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """A sleep, a lock, a queue, a request or another process that the loop waits for in every step."""
     waits = [each for each in standing(ledger, machine) if not each.writes]
@@ -107,9 +107,11 @@ def wait_every_step(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         yield finding(
             "BRR315",
             ledger,
-            low=0.3 * beside if line.sure else 0.0,
-            expected=max(beside, 0.5 * line.ns),
-            ceiling=(1 + SAMPLING) * line.ns + recovers(ledger, machine, line.ns),
+            saving=(
+                0.3 * beside if line.sure else 0.0,
+                max(beside, 0.5 * line.ns),
+                (1 + SAMPLING) * line.ns + recovers(ledger, machine, line.ns),
+            ),
             message=f"the loop waits {per_step(ledger, line.ns, line.rare)}{',' if line.rare else ''} here {what}, "
             "and the loop's thread computes nothing",
             advice="Take it out of the step, or wait beside it: begin it in a thread or a process before the step "

@@ -29,7 +29,7 @@ STALLS = frozenset({"aten::item", "aten::_local_scalar_dense", "aten::nonzero", 
 """Ops whose result the host must read: on a GPU they wait until everything before them is done."""
 
 
-@rule("BRR501", "synchronisation", "sync", needs={"plain", "device"})
+@rule("BRR501", "sync", needs={"plain", "device"})
 def synchronisation(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Calls that wait for the device, priced by how long the device then idles until the next kernel."""
     for call, calls, idle, where in sorted(ledger.device.syncs if ledger.device else (), key=lambda s: -s[2]):
@@ -38,9 +38,7 @@ def synchronisation(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         yield finding(
             "BRR501",
             ledger,
-            low=0.3 * idle,
-            expected=0.8 * idle,
-            ceiling=idle,
+            saving=(0.3 * idle, 0.8 * idle, idle),
             message=f"{call} stops the host {calls:.0f} times per step, and the device idles {duration(idle)} "
             f"({share(idle / ledger.wall)}) until the next kernel comes",
             advice=FROM_PAGEABLE
@@ -51,7 +49,7 @@ def synchronisation(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         )
 
 
-@rule("BRR502", "exposed-copies", "transfer", needs={"plain", "device"}, remedies=("pin_memory", "prefetch"))
+@rule("BRR502", "transfer", needs={"plain", "device"}, remedies=("pin_memory", "prefetch"))
 def exposed_copies(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Copies between host and device that no kernel hides; from pageable memory they cannot be hidden."""
     device = ledger.device
@@ -67,9 +65,7 @@ def exposed_copies(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     yield finding(
         "BRR502",
         ledger,
-        low=(0.4 if slow else 0.2) * device.exposed_copy_ns,
-        expected=0.7 * device.exposed_copy_ns,
-        ceiling=device.exposed_copy_ns,
+        saving=((0.4 if slow else 0.2) * device.exposed_copy_ns, 0.7 * device.exposed_copy_ns, device.exposed_copy_ns),
         message=f"copies of {size(num_bytes)} hold up the device for {duration(device.exposed_copy_ns)} "
         f"({share(device.exposed_copy_ns / ledger.wall)}) per step{part}",
         advice="DataLoader(..., pin_memory=True) and .to(device, non_blocking=True), one batch ahead.",
@@ -94,7 +90,7 @@ def _rates(machine: Machine) -> dict[str, Quantity]:
     }
 
 
-@rule("BRR503", "would-stall-a-gpu", "sync", needs={"ops"}, portability=True)
+@rule("BRR503", "sync", needs={"ops"}, portability=True)
 def would_stall_a_gpu(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """.item(), .tolist(), bool(tensor), nonzero: free on a CPU, a stall on a GPU. Costs nothing here."""
     if ledger.device is not None:
@@ -108,9 +104,6 @@ def would_stall_a_gpu(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         yield finding(
             "BRR503",
             ledger,
-            low=0.0,
-            expected=0.0,
-            ceiling=0.0,
             level="note",
             message=f"this line reads a tensor {max(1.0, calls):.0f} times per step: free here, on a GPU each waits "
             "for all work before it",
@@ -126,7 +119,7 @@ def _outermost(parents: tuple[str, ...]) -> bool:
     return not any(parent in STALLS for parent in parents)
 
 
-@rule("BRR504", "launch-bound", "overhead", needs={"plain", "device"}, remedies=("compile", "compile_reduce_overhead"))
+@rule("BRR504", "overhead", needs={"plain", "device"}, remedies=("compile", "compile_reduce_overhead"))
 def launch_bound(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """The host launches kernels more slowly than the device runs them: they are short, or torch is late."""
     device, launching = ledger.device, launches(ledger)
@@ -140,9 +133,7 @@ def launch_bound(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     yield finding(
         "BRR504",
         ledger,
-        low=0.2 * launching,
-        expected=0.6 * launching,
-        ceiling=launching,
+        saving=(0.2 * launching, 0.6 * launching, launching),
         message=f"the device idles {share(device.starved_ns / ledger.wall)} of the step, {duration(launching)} of it "
         + (
             f"while the host launches: {share(device.short_kernel_share)} of {calls:.0f} kernels run under 10 us"

@@ -17,7 +17,7 @@ OVERLAP = 0.01
 """Share of the device's work from which it is told (proposed): at most 0.0024 in 18 real traces."""
 
 
-@rule("BRR909", "device-work-without-a-launch", "host")
+@rule("BRR909", "host")
 def device_work_without_a_launch(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Kernels that a graph replayed, or whose launch was not recorded, belong to no op and no line; launches whose
     kernels are not there leave the device idle where it worked."""

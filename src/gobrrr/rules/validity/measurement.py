@@ -66,12 +66,12 @@ def doubt(
     code: str, ledger: Ledger, level: str, message: str, advice: str, evidence: dict[str, Quantity] | None = None
 ) -> Finding:
     return finding(
-        code, ledger, low=0.0, expected=0.0, ceiling=0.0, level=level, message=message, advice=advice,
+        code, ledger, level=level, message=message, advice=advice,
         evidence=evidence, confidence="measured",
     )  # fmt: skip
 
 
-@rule("BRR903", "profiler-overhead", "host", needs={"plain"})
+@rule("BRR903", "host", needs={"plain"})
 def profiler_overhead(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """The profiled steps were much slower than the plain ones: proportions within the step may be off."""
     step = ledger.step
@@ -98,7 +98,7 @@ def profiler_overhead(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     )
 
 
-@rule("BRR904", "signals-missing", "host")
+@rule("BRR904", "host")
 def signals_missing(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Signals that were not seen, and so could not be judged."""
     yield from _steps_of_children(ledger)
@@ -163,7 +163,7 @@ def _steps_of_children(ledger: Ledger) -> Iterator[Finding]:
     )  # fmt: skip
 
 
-@rule("BRR905", "other-processes", "host", needs={"facts"}, remedies=("short_wait",))
+@rule("BRR905", "host", needs={"facts"}, remedies=("short_wait",))
 def other_processes(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """A starved program: its threads wait for cores, or others keep the cores busy that it may use."""
     cores, load, lost = usable_cores(ledger, machine), other_load(ledger), starved(ledger) or 0.0
@@ -192,7 +192,7 @@ def _stolen(ledger: Ledger) -> str:
     return f", and the host took {stolen:.1f} of them" if stolen > WORTH_NAMING else ""
 
 
-@rule("BRR906", "recording-cut-short", "host")
+@rule("BRR906", "host")
 def recording_cut_short(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """The program or its recording ended before its time. What is missing of a trace may be all that its device did."""
     notes = [note for note in ledger.missing if CUT.search(note)]
@@ -211,7 +211,7 @@ def recording_cut_short(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     )
 
 
-@rule("BRR907", "watching-costs", "host", needs={"plain"})
+@rule("BRR907", "host", needs={"plain"})
 def watching_costs(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """gobrrr's own hooks took more than the 1 % that it promises, or what it had torch record of a device lingers."""
     cost, step = ledger.step.overhead_share, ledger.step
@@ -254,7 +254,7 @@ def _unseen(ledger: Ledger) -> str:
     return "Let the program make more steps: those that are looked at closely come after the first ones."
 
 
-@rule("BRR908", "unexplained-time", "host", needs={"plain"})
+@rule("BRR908", "host", needs={"plain"})
 def unexplained_time(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Time that no account owns, or that the median step does not show."""
     step = ledger.step
@@ -306,7 +306,7 @@ def unexplained_time(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         )
 
 
-@rule("BRR911", "device-stalled", "host", needs={"device"})
+@rule("BRR911", "host", needs={"device"})
 def device_stalled(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """The device had its next work and did not begin it: what the host did meanwhile is not why."""
     stalled = ledger.account("stalled")

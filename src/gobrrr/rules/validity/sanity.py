@@ -29,7 +29,7 @@ REPORT = "This is a defect of gobrrr, not of the program: please send report.jso
 TWO_KINDS = "Mark what belongs together with `for batch in gobrrr.steps(loader): ...`, so that every step is one kind."
 
 
-@rule("BRR910", "figures-contradict", "host")
+@rule("BRR910", "host")
 def figures_contradict(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Contradictions within the ledger; findings are looked at by `against`, when all rules have spoken."""
     if ledger.wall <= 0:
@@ -114,6 +114,6 @@ def _windows(ledger: Ledger) -> Iterator[Finding]:
 
 def _doubt(ledger: Ledger, message: str, advice: str, evidence: dict[str, Quantity]) -> Finding:
     return finding(
-        "BRR910", ledger, low=0.0, expected=0.0, ceiling=0.0, level="critical", message=message, advice=advice,
+        "BRR910", ledger, level="critical", message=message, advice=advice,
         evidence=evidence, confidence="measured",
     )  # fmt: skip

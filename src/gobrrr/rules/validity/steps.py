@@ -25,7 +25,7 @@ GROWN = 1.5
 """Median plain step over those around the profiled ones from which these are said to be others (proposed)."""
 
 
-@rule("BRR901", "too-few-steps", "host")
+@rule("BRR901", "host")
 def too_few_steps(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Fewer than three plain steps tell nothing, fewer than twenty little, steps that are hardly any of the program
     nothing of it; and a device's start-up is no step."""
@@ -95,7 +95,7 @@ def _hardly_the_program(ledger: Ledger) -> Iterator[Finding]:
     )
 
 
-@rule("BRR902", "unsteady-steps", "host", needs={"plain"})
+@rule("BRR902", "host", needs={"plain"})
 def unsteady_steps(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Steps that differ, or get slower or faster while they are watched."""
     step = ledger.step
