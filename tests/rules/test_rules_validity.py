@@ -266,3 +266,15 @@ def test_why_nothing_was_looked_at_closely_is_said_where_it_is_known(missing: st
                 extra={"missing": (missing,)})  # fmt: skip
     (found,) = load()["BRR908"].check(case.ledger, case.machine)
     assert found.advice.startswith(advice)
+
+
+@pytest.mark.parametrize(
+    ("stalled", "severity"), [(9 * MS, None), (10 * MS, "note"), (44 * MS, "note"), (60 * MS, "critical")]
+)
+def test_a_device_that_did_not_begin_its_next_work_is_told_and_where_that_is_most_nothing_is_trusted(stalled, severity):
+    accounts = (Account("stalled", stalled, stalled / (100 * MS)), Account("compute", 45 * MS, 0.45))
+    idle = DeviceLedger("gpu", busy_ns=35 * MS, idle_ns=65 * MS, span_busy_share=0.35)
+    found = Case(accounts=accounts, extra={"device": idle})
+    assert [f.severity for f in load()["BRR911"].check(found.ledger, found.machine)] == [severity] * bool(severity)
+    on_cpu = Case(accounts=accounts)
+    assert not list(load()["BRR911"].check(on_cpu.ledger, on_cpu.machine))

@@ -206,7 +206,7 @@ def _per_op(ledger: Ledger) -> float:
 
 MODEL = ("forward", "loss", "backward")
 PADDED = 0.10
-"""diagnosis G17."""
+"""Share of padding from which it is looked at (proposed: what trim_padding gains at each share would settle it)."""
 LITTLE = 0.03
 """Share of the columns that padding to the longest of the batch must leave out to be advised: less is no note."""
 ALIKE = 0.05

@@ -20,8 +20,8 @@ NOTE, WARNING, CRITICAL = 0.03, 0.10, 0.20
 FAR = 0.1
 """Share of its time that traffic must need at the ceiling for memory to bind it."""
 TINY = 10.0
-"""An op under this many times the cost of dispatching one is tiny (proposed in diagnosis C1; at 10 us on a GPU's
-kernels TraceLens draws the same line)."""
+"""An op under this many times the cost of dispatching one is tiny (proposed: how much step time a larger batch adds at
+each multiple would settle it; at 10 us on a GPU's kernels TraceLens draws the same line)."""
 
 
 SLACK = 0.10

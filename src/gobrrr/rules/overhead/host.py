@@ -45,7 +45,8 @@ from gobrrr.rules.sync.waits_for_host import between_launches, launches
 from gobrrr.units import duration, share
 
 IN_STEP = 0.05
-"""Share of the step that code between ops must take (diagnosis G2)."""
+"""Share of the step that code between ops must take (proposed: the share that mended programs got back would settle
+it)."""
 ENGINE = (Functions(("torch.autograd.",)), Functions(("torch._tensor.",), frozenset({"backward"})))
 MOSTLY = 0.5
 """Share of a line's time that Python must have for its ops to be part of the same work."""

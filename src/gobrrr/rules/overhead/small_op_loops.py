@@ -240,7 +240,8 @@ def _backward(ledger: Ledger, ops: list[OpGroup]) -> float:
 
 
 OVERHEAD_BOUND = 0.5
-"""Share of the step in tiny ops that makes a small model overhead-bound (proposed in diagnosis C1)."""
+"""Share of the step in tiny ops that makes a small model overhead-bound (proposed: steps of small models with larger
+batches would settle it)."""
 COMPILED_GAIN = 0.12
 """Share that torch.compile saved of an overhead-bound step of 982 ops: 3.7 ms to 3.3 ms."""
 
