@@ -14,7 +14,7 @@ from gobrrr.ledger.ops.op_times import OpTime
 from gobrrr.ledger.ops.pricing import Prices, dtype_of, in_tf32
 from gobrrr.ledger.steps.serving import serving_classes
 from gobrrr.ledger.steps.step_stats import _drift, levelled
-from gobrrr.ledger.work import Work
+from gobrrr.ledger.work import Work, work_of
 from gobrrr.recording.model.serving import Iteration
 from gobrrr.recording.model.trace import CPU_OP, USER_ANNOTATION, Ops, Signature
 from gobrrr.rules.model import evidence
@@ -125,6 +125,18 @@ def test_work_takes_at_least_what_the_tighter_ceiling_says() -> None:
         prices.ceiling("compute", "fp32") == 1e11
         and prices.ceiling("bandwidth", "fp32") == prices.memory_rate() == 20e9
     )
+
+
+def test_a_causal_kernel_skips_what_is_masked_and_its_floor_is_of_the_rest() -> None:
+    """8 queries by 8 keys of 16, in 64 heads: 2 products of 2 x 64 x 8 x 8 x 16 FLOPs, and 36 of 64 scores are seen."""
+    q = ((4, 16, 8, 16),) * 3
+    words, dtypes = ("", "", "", "0.0", "{}", "", ""), ("float",) * 3 + ("Scalar", "Scalar", "", "")
+    name, full = "aten::_scaled_dot_product_flash_attention_for_cpu", 2 * 2 * 64 * 8 * 8 * 16
+    for causal, seen in ((False, 64), (True, 36)):
+        work = work_of(name, (*q, (), (), (), ()), dtypes, [word.format(causal) for word in words])
+        assert work is not None and work.flops == full
+        floor, bound = Prices(machine(fp32=0.001), 1, "highest").floor(work, ("float",))
+        assert (floor, bound) == (pytest.approx(1e9 * full * seen / 64 / 1e6), "compute")
 
 
 def test_what_may_run_in_tf32_does_so_in_fp32_alone() -> None:

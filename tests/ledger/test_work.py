@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from gobrrr.ledger.ops.pricing import Prices
 from gobrrr.ledger.work import Work, is_wrapper, list_work, work_of
-from gobrrr.ledger.work.products.attention import unmasked_share
-from gobrrr.ledger.work.registry import FORMULAS, formula
+from gobrrr.ledger.work.attention import unmasked_share
+from gobrrr.ledger.work.call import FORMULAS, formula
 from tests.support.handmade import machine
 
 F, B, H, L = "float", "c10::BFloat16", "c10::Half", "long int"
@@ -150,17 +150,17 @@ def test_attention_on_a_cpu_counts_forward_and_backward() -> None:
         "_scaled_dot_product_flash_attention_for_cpu_backward", Q, Q, Q, Q, *saved, 0.0, False, None, None
     )
     assert backward.flops == 2.5 * forward.flops
-    assert forward.causal_halved_flops is None and forward.kind == "attention"
+    assert forward.least_flops is None and forward.kind == "attention"
 
 
 def test_causal_attention_is_counted_in_full_and_says_what_half_is() -> None:
     work = counted("_scaled_dot_product_flash_attention_for_cpu", Q, Q, Q, 0.0, True, None, None)
     assert work.flops == 2 * 2 * 4 * 16 * 16 * 8 * 2
-    assert work.causal_halved_flops == work.flops * 17 / 32
+    assert work.least_flops == work.flops * 17 / 32
     back = counted(
         "_scaled_dot_product_flash_attention_backward", Q, Q, Q, Q, Q, (F, 2, 4, 16), None, None, 16, 16, 0.0, True
     )
-    assert back.causal_halved_flops == back.flops * 17 / 32
+    assert back.least_flops == back.flops * 17 / 32
 
 
 @given(st.integers(1, 40), st.integers(1, 40))

@@ -16,7 +16,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from gobrrr.ledger.work import Work, assign, is_wrapper, owners, work_of  # noqa: E402
-from gobrrr.ledger.work.wrappers import COMPOSITE  # noqa: E402
+from gobrrr.ledger.work.assign import COMPOSITE  # noqa: E402
 
 MODEL_KINDS = ("matmul", "convolution", "attention", "rnn")
 

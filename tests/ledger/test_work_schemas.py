@@ -217,7 +217,7 @@ def test_attention_forward(op: str, named: str, bias: Any, causal: bool) -> None
     found = counted(op, query=Q, key=K, value=V, dropout_p=0.1, is_causal=causal, compute_log_sumexp=not causal, **more)
     assert (found.kind, found.flops) == ("attention", FORWARD)
     assert found.bytes == size(Q, K, V, OUT, LOGS) + (bias.nbytes if named and bias is not None else 0)
-    assert found.causal_halved_flops == (pytest.approx(FORWARD * SHARE) if causal else None)
+    assert found.least_flops == (pytest.approx(FORWARD * SHARE) if causal else None)
 
 
 @pytest.mark.parametrize("causal", [True, False])
@@ -237,7 +237,7 @@ def test_attention_backward(op: str, grad: str, more: dict[str, Any], reads: tup
     given = {grad: OUT, "query": Q, "key": K, "value": V, "out": OUT, "logsumexp": LOGS, "dropout_p": 0.1}
     found = counted(op, **given, **more, is_causal=causal)
     assert (found.flops, found.bytes) == (BACKWARD, size(OUT, Q, K, V, OUT, LOGS, *reads) + size(Q, K, V))
-    assert found.causal_halved_flops == (pytest.approx(BACKWARD * SHARE) if causal else None)
+    assert found.least_flops == (pytest.approx(BACKWARD * SHARE) if causal else None)
 
 
 @pytest.mark.parametrize("causal", [True, False])
@@ -250,14 +250,14 @@ def test_attention_whose_heads_come_last(causal: bool) -> None:
     efficient = counted("_efficient_attention_forward", **bare, **mask, bias=BIAS)
     for found, extra in ((flash, 0), (efficient, BIAS.nbytes)):
         assert (found.flops, found.bytes) == (FORWARD, size(Q, K, V, OUT, LOGS) + extra)
-        assert (found.causal_halved_flops is None) == (not causal)
+        assert (found.least_flops is None) == (not causal)
     back = {"query": q, "key": k, "value": v, "out": out, "logsumexp": LOGS, "dropout_p": 0.1} | SEEDS
     lengths = {"max_seqlen_q": 16, "max_seqlen_k": 12}
     flash = counted("_flash_attention_backward", grad_out=out, **back, **PACKED, is_causal=causal)
     efficient = counted("_efficient_attention_backward", grad_out_=out, **back, **lengths, **mask, bias=BIAS)
     for found, extra in ((flash, 0), (efficient, BIAS.nbytes)):
         assert (found.flops, found.bytes) == (BACKWARD, size(OUT, Q, K, V, OUT, LOGS, Q, K, V) + extra)
-        assert (found.causal_halved_flops is None) == (not causal)
+        assert (found.least_flops is None) == (not causal)
 
 
 def test_packed_sequences_are_not_counted() -> None:

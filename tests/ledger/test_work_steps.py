@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gobrrr.ledger.work.passes.elementwise import POINTWISE
+from gobrrr.ledger.work.elementwise import POINTWISE
 from tests.ledger.test_work import F, counted
 
 

@@ -7,8 +7,7 @@ import math
 
 import pytest
 
-from gobrrr.ledger.work.dtypes import element, scalar_type_size
-from gobrrr.ledger.work.tensor import Tensor, broadcast, distinct_elements
+from gobrrr.ledger.work.tensor import Tensor, broadcast, distinct_elements, element, scalar_type_size
 from tests.ledger.test_work import F, H, L, counted
 
 INT, D, Z, BOOL = "int", "double", "c10::complex<float>", "bool"

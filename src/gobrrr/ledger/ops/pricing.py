@@ -66,7 +66,8 @@ class Prices:
         by_bytes = 1e9 * work.bytes / self._machine.byte_rate(work.bytes, self._threads)
         dtype, convolved = in_tf32(name, dtype_of(dtypes), self._tf32), work.kind == "convolution"
         rate = self.flop_rate(dtype, convolved) if work.kind in BY_FLOPS else None
-        by_flops = 1e9 * work.flops / rate if rate else 0.0
+        flops = work.flops if work.least_flops is None else work.least_flops
+        by_flops = 1e9 * flops / rate if rate else 0.0
         return max(by_bytes, by_flops), "compute" if by_flops > by_bytes else "bandwidth"
 
     def memory_rate(self) -> float:

@@ -2,25 +2,10 @@
 
 from __future__ import annotations
 
-from gobrrr.ledger.work.assign import assign, owners, work_of
-from gobrrr.ledger.work.model import Work
-
 # each module fills the table of formulas
-from gobrrr.ledger.work.passes import (  # noqa: F401
-    copying,
-    elementwise,
-    gather,
-    norm,
-    optimizers,
-    pooling,
-    random,
-    reduction,
-    softmax_loss,
-    sorting,
-    views,
-)
-from gobrrr.ledger.work.passes.optimizers import list_work
-from gobrrr.ledger.work.products import attention, convolution, linalg, matmul, quantized, recurrent  # noqa: F401
-from gobrrr.ledger.work.wrappers import is_wrapper
+from gobrrr.ledger.work import attention, copying, gather, linalg, matmul, norms, reduction, windows  # noqa: F401
+from gobrrr.ledger.work.assign import assign, is_wrapper, owners, work_of
+from gobrrr.ledger.work.call import Work
+from gobrrr.ledger.work.elementwise import list_work
 
 __all__ = ["Work", "assign", "is_wrapper", "list_work", "owners", "work_of"]

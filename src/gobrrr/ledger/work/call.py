@@ -1,22 +1,38 @@
-"""One recorded call, read: which arguments are tensors, of what size, and what the plain arguments say."""
+"""One recorded call, read: which arguments are tensors, of what size, and what the plain arguments say. And the table
+of formulas, which the families fill, that turn a call into its work."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import Any
 
 import msgspec
 
-from gobrrr.ledger.work.dtypes import element, scalar_type_size
-from gobrrr.ledger.work.model import NotCounted, Work
-from gobrrr.ledger.work.tensor import Tensor, distinct_elements
+from gobrrr.ledger.work.tensor import NotCounted, Tensor, distinct_elements, element, scalar_type_size
 
 _NOT_TENSORS = frozenset(("", "Scalar", "ScalarList", "Int", "Double", "Bool", "Device", "String", "GenericList"))
 _INTEGER = re.compile(r"-?\d+")
 _FLAG = re.compile(r"[Tt]rue|[Ff]alse")
 Argument = Tensor | tuple[Tensor, ...] | str | None
+
+
+class Work(msgspec.Struct, frozen=True):
+    """FLOPs and the least traffic of one call. A multiply-add is two FLOPs; traffic is each input read once and each
+    output written once, in bytes. `kind` names the family (matmul, convolution, attention, elementwise, reduction,
+    norm, softmax, copy, gather, pool, rnn, optimizer, random, sort, solve, linalg, fft, loss, view); a view does
+    nothing."""
+
+    flops: float
+    bytes: float
+    kind: str
+    least_flops: float | None = None
+    """For causal attention: the FLOPs of the unmasked half, which is all that a kernel that skips needs; floors are of
+    these. `flops` is always the full count. Null where nothing is causal."""
+
+
+NOTHING = Work(0.0, 0.0, "view")
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -91,6 +107,23 @@ class Call(msgspec.Struct, frozen=True):
         found = self.ints(i)
         size = scalar_type_size(found[0]) if len(found) == 1 else None
         return default if size is None else size
+
+
+Formula = Callable[[Call], Work]
+FORMULAS: dict[str, Formula] = {}
+
+
+def formula(names: str | Iterable[str]) -> Callable[[Formula], Formula]:
+    """Serve these base names (a string is split at blanks) with the decorated formula; a name may be served once."""
+
+    def register(function: Formula) -> Formula:
+        for name in names.split() if isinstance(names, str) else names:
+            if name in FORMULAS:
+                raise ValueError(f"{name} has two formulas")
+            FORMULAS[name] = function
+        return function
+
+    return register
 
 
 def work(kind: str, flops: float, *traffic: float) -> Work:

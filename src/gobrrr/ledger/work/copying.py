@@ -1,13 +1,12 @@
-"""Copies, joins, fills, paddings and shuffles: no FLOPs, only traffic."""
+"""Ops that only move or make numbers: copies, joins, fills, paddings and shuffles (no FLOPs, only traffic), views (no
+traffic either) and random numbers."""
 
 from __future__ import annotations
 
 import math
 
-from gobrrr.ledger.work.call import Call, work
-from gobrrr.ledger.work.model import NotCounted, Work
-from gobrrr.ledger.work.registry import formula
-from gobrrr.ledger.work.tensor import read, written
+from gobrrr.ledger.work.call import NOTHING, Call, Work, formula, work
+from gobrrr.ledger.work.tensor import NotCounted, read, written
 
 
 @formula("""clone _conj_copy alias_copy view_copy permute_copy transpose_copy t_copy squeeze_copy unsqueeze_copy
@@ -179,3 +178,92 @@ def diag_embed(call: Call) -> Work:
     side = (x.shape[-1] if x.shape else 1) + abs(offset[0] if offset else 0)
     rows = x.numel // max(x.shape[-1] if x.shape else 1, 1)
     return work("copy", 0, read(x), rows * side * side * x.itemsize)
+
+
+# Ops that move no data: they make a new view, allocate without writing, or ask about a tensor.
+
+VIEWS = """view _unsafe_view view_as expand expand_as permute transpose t T mT H mH adjoint numpy_T movedim moveaxis
+    swapaxes swapdims squeeze unsqueeze select slice narrow split split_with_sizes chunk tensor_split hsplit vsplit
+    dsplit unsafe_chunk unsafe_split_with_sizes unbind diagonal linalg_diagonal as_strided _reshape_alias reshape_as
+    unflatten flatten ravel unfold alias detach lift_fresh view_as_real view_as_complex _conj conj _neg_view real_view
+    imag_view resolve_conj resolve_neg positive_view atleast_1d atleast_2d atleast_3d values indices _values _indices
+    crow_indices col_indices _nested_view_from_buffer set set_data _has_compatible_shallow_copy_type
+    _propagate_xla_data _coalesced"""
+ALLOCATIONS = """empty empty_like empty_strided empty_permuted new_empty new_empty_strided empty_quantized
+    _empty_affine_quantized _empty_per_channel_affine_quantized _efficientzerotensor resize resize_as
+    _resize_output resize_output"""
+QUESTIONS = """size stride numel dim is_complex is_floating_point is_signed is_same_size is_pinned is_nonzero
+    is_contiguous result_type can_cast promote_types cudnn_is_acceptable _cudnn_init_dropout_state q_scale
+    q_zero_point qscheme q_per_channel_scales q_per_channel_zero_points q_per_channel_axis record_stream
+    requires_grad output_nr _version retain_grad rename is_coalesced sparse_dim dense_dim is_inference
+    _fw_primal _make_dual _unpack_dual sym_size sym_stride sym_numel sym_storage_offset is_vulkan_available
+    _debug_has_internal_overlap _nnpack_available _linalg_check_errors _assert_async _assert_scalar
+    _assert_tensor_metadata _functional_assert_async storage_offset profiler::_record_function_enter_new
+    profiler::_record_function_exit"""
+
+
+@formula(" ".join((VIEWS, ALLOCATIONS, QUESTIONS)))
+def view(call: Call) -> Work:
+    """No FLOPs and no bytes."""
+    return NOTHING
+
+
+# Random numbers: one FLOP per draw by convention (a generator does tens of integer operations); written once.
+
+
+@formula("normal uniform random exponential cauchy log_normal geometric bernoulli poisson _standard_gamma binomial")
+def draw(call: Call) -> Work:
+    """normal_(self, ...) fills self; normal(mean, std) and bernoulli(p) read their parameters."""
+    tensors = call.tensors()
+    if call.in_place:
+        return work("random", tensors[0].numel, read(*tensors[1:]), written(tensors[0]))
+    if not tensors:
+        numel = math.prod(call.sizes(2))
+        return work("random", numel, 4 * numel)
+    largest = max(tensors, key=lambda t: t.numel)
+    return work("random", largest.numel, read(*tensors), written(largest))
+
+
+@formula("rand_like randn_like randint_like")
+def draw_like(call: Call) -> Work:
+    """The shape and dtype of self, which is not read."""
+    x = call.tensor(0)
+    return work("random", x.numel, x.numel * call.dtype_size(len(call.args) - 5, x.itemsize))
+
+
+@formula("rand randn")
+def draw_new(call: Call) -> Work:
+    """rand(size, ..., dtype, layout, device, pin_memory): float32 unless said otherwise."""
+    numel = math.prod(call.sizes(0))
+    return work("random", numel, numel * call.dtype_size(len(call.args) - 4, 4))
+
+
+@formula("randint")
+def draw_integers(call: Call) -> Work:
+    """randint(high, size, dtype, ...) or (low, high, size, dtype, ...): int64 unless said otherwise."""
+    at = next((i for i in range(1, 3) if call.text(i).startswith("[")), 1)
+    numel = math.prod(call.sizes(at))
+    return work("random", numel, numel * call.dtype_size(len(call.args) - 4, 8))
+
+
+@formula("randperm")
+def permutation(call: Call) -> Work:
+    """randperm(n): a draw and a swap per element."""
+    n = int(call.number(0))
+    return work("random", n, 8 * n)
+
+
+@formula("native_dropout _fused_dropout")
+def dropout(call: Call) -> Work:
+    """Draw, compare, scale: writes the result and a mask of booleans."""
+    x = call.tensor(0)
+    return work("random", 3 * x.numel, read(x), written(x), x.numel)
+
+
+@formula("multinomial")
+def multinomial(call: Call) -> Work:
+    """multinomial(p (..., n), num_samples): a running sum over the weights, then a search per sample."""
+    x, samples = call.tensor(0), int(call.number(1, 1))
+    rows = x.numel // max(x.shape[-1], 1)
+    steps = math.log2(max(x.shape[-1], 2))
+    return work("random", x.numel + rows * samples * steps, read(x), 8 * rows * samples)

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import math
 
-from gobrrr.ledger.work.call import Call, work
-from gobrrr.ledger.work.model import NotCounted, Work
-from gobrrr.ledger.work.registry import formula
-from gobrrr.ledger.work.tensor import Tensor, read, written
+from gobrrr.ledger.work.call import Call, Work, formula, work
+from gobrrr.ledger.work.tensor import NotCounted, Tensor, read, written
 
 
 @formula("embedding")

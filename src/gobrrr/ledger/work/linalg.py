@@ -7,10 +7,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from gobrrr.ledger.work.call import Call, work
-from gobrrr.ledger.work.model import NotCounted, Work
-from gobrrr.ledger.work.registry import FORMULAS, formula
-from gobrrr.ledger.work.tensor import Tensor, read, written
+from gobrrr.ledger.work.call import FORMULAS, Call, Work, formula, work
+from gobrrr.ledger.work.tensor import NotCounted, Tensor, read, written
 
 Count = Callable[[float, float], float]
 

@@ -1,1 +1,0 @@
-"""How much work do ops do that pass over their elements: copies, arithmetic, norms, reductions?"""

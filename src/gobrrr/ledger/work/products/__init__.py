@@ -1,1 +1,0 @@
-"""How much work do products do: matrices, convolutions, attention, recurrence, factorisations?"""
