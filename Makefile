@@ -10,7 +10,7 @@ READY  := $(VENV)/.ready
 PYTEST := $(BIN)/python -m pytest -q
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-changed test-full check bench bench-planted bench-tuned bench-aa bench-traces bench-guard bench-packing bench-cache bench-data bench-lab bench-zoo mutants gpu snapshots docs clean
+.PHONY: help demo test test-changed test-full check bench bench-planted bench-tuned bench-aa bench-traces bench-guard bench-packing bench-data bench-lab bench-zoo mutants gpu snapshots docs clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z%-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -55,9 +55,6 @@ bench-guard: $(READY)  ## broken and honest remedies before the numerics guard, 
 
 bench-packing: $(READY)  ## packing and bucketing on six laws of lengths, a minute (PEERS=python with trl and transformers)
 	$(BIN)/python -m benchmarks.packing $(if $(PEERS),--peers $(PEERS))
-
-bench-cache: $(READY)  ## samples computed once, beside Hugging Face's map, a minute (PEERS=python with gobrrr, tokenizers, datasets, Pillow)
-	HF_HUB_OFFLINE=1 $(or $(PEERS),$(BIN)/python) -m benchmarks.cache
 
 bench-data: $(READY)  ## what tune reaches of what a loader can give, six pipelines, half an hour (PEERS=python with gobrrr, Pillow, transformers, accelerate, loadtune)
 	OMP_WAIT_POLICY=PASSIVE $(or $(PEERS),$(BIN)/python) -m benchmarks.headspace --minutes 4

@@ -104,7 +104,7 @@ def _said(answer: str, results: list[Result]) -> Iterator[str]:
     elif kind == "remedy":
         yield f"[{name}](../../{_page(name, 'remedies')})"
     elif kind == "part":
-        yield f"[`gobrrr.data.{name}`](../fix/{'cache' if name == 'cache' else 'data'}.md)"
+        yield f"[`gobrrr.data.{name}`](../fix/data.md)"
     else:
         yield answer
 

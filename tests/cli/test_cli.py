@@ -280,7 +280,7 @@ SURFACE = {
     "completion": {"--help", "-h"},
     "explain": {"--help", "-h"},
     "lab": {"--all", "--compare", "--help", "--minutes", "--output", "-h", "-o"},
-    "machine": {"--disk", "--help", "--json", "--python", "--refresh", "-h"},
+    "machine": {"--help", "--json", "--python", "--refresh", "-h"},
 }
 
 

@@ -14,9 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from gobrrr.data import cache
 from gobrrr.data.sample_cache.fingerprints import digest
-from gobrrr.errors import GobrrrError
 
 PROGRAM = '''
 import functools, logging, re, sys
@@ -145,73 +143,4 @@ def test_what_cannot_be_pickled_or_holds_files_has_a_fingerprint(tmp_path: Path)
             self.draw = random.Random()
             self.call = lambda x: x
 
-        def __len__(self) -> int:
-            return 3
-
-        def __getitem__(self, index: int) -> int:
-            return index
-
     assert digest(Holds()) == digest(Holds())
-    for _ in range(2):
-        assert [cache(Holds(), tmp_path / "cache")[at] for at in range(3)] == [0, 1, 2]
-
-
-def test_a_folder_of_something_else_is_refused_in_one_line(tmp_path: Path) -> None:
-    cache([1, 2, 3], tmp_path / "c")
-    for dataset, given, said in (
-        ([1, 2], {}, "of 3 samples, not 2"),
-        ((1, 2, 3), {}, "of builtins.list, not builtins.tuple"),
-        ([1, 2, 4], {}, "code or values of the dataset have changed"),
-        ([1, 2, 3], {"function": str}, "code or values of the function have changed"),
-        ([1, 2, 3], {"key": "v2"}, "their key is None, not 'v2'"),
-    ):
-        with pytest.raises(GobrrrError, match=said) as caught:
-            cache(dataset, tmp_path / "c", **given)  # type: ignore[arg-type]
-        assert "\n" not in str(caught.value)
-    assert cache([1, 2, 3], tmp_path / "c")[2] == 3
-
-
-def test_what_no_fingerprint_sees_is_held_against_the_samples(tmp_path: Path) -> None:
-    source = tmp_path / "source"
-    source.write_text("1")
-
-    def read(_: int) -> int:
-        return int(source.read_text())
-
-    assert cache(range(3), tmp_path / "c", function=read)[0] == 1
-    source.write_text("2")
-    with pytest.raises(GobrrrError, match="sample 0 is another than the one that is kept"):
-        cache(range(3), tmp_path / "c", function=read)
-
-
-count = 0
-
-
-def counts(_: int) -> int:
-    global count
-    count += 1
-    return count
-
-
-def flips(sample: int) -> int:
-    return sample if random.random() < 2 else -sample  # a draw that never shows is a draw: later ones are others
-
-
-@pytest.mark.parametrize(
-    ("function", "said"),
-    [
-        (lambda sample: torch.rand(2), "sample 0 draws random numbers .torch"),
-        (lambda sample: torch.dropout(torch.ones(9), 0.5, True), "torch"),
-        (lambda sample: np.random.rand(), "NumPy"),
-        (flips, "random"),
-        (lambda sample: np.random.default_rng().random(), "sample 0 is another the second time"),
-        (counts, "sample 0 is another the second time"),
-    ],
-)
-def test_what_is_random_is_refused(tmp_path: Path, function: Any, said: str) -> None:
-    before = torch.get_rng_state(), np.random.get_state()[1].tolist(), random.getstate()  # type: ignore[union-attr]
-    with pytest.raises(GobrrrError, match=said):
-        cache(range(5), tmp_path / "c", function=function, key="mine")
-    after = torch.get_rng_state(), np.random.get_state()[1].tolist(), random.getstate()  # type: ignore[union-attr]
-    assert before[0].equal(after[0]) and before[1:] == after[1:]
-    assert cache(range(5), tmp_path / "c", function=function, key="mine", check=False)[0] is not None

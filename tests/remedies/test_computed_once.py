@@ -484,7 +484,7 @@ def test_comparing_leaves_the_random_streams_where_they_were(always: None) -> No
 @pytest.mark.parametrize(
     ("how", "why"),
     [
-        ({"num_workers": 1}, "the loader has workers: gobrrr.data.cache serves those"),
+        ({"num_workers": 1}, "the loader has workers: compute the samples before training instead"),
         ({"sampler": [np.int64(1), np.int64(2)], "shuffle": False}, "names samples by int64"),
     ],
 )

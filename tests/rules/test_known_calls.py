@@ -45,7 +45,7 @@ def test_keeping_comes_first_where_samples_come_again() -> None:
     case = computing()
     case.extra["lines"] = (line(40, GETITEM, LOOP, phase="data", json__loads=39.0),)
     advice = case.raised("BRR401")[0].advice
-    assert advice.index("gobrrr.data.cache") < advice.index("Parse all records")
+    assert advice.index("[dataset[i] for i in") < advice.index("Parse all records")
 
 
 def test_a_feature_extractor_is_no_tokeniser() -> None:

@@ -1,4 +1,4 @@
-"""Parts for the input pipeline that people can use alone: sequences packed, samples computed once, batches ahead.
+"""Parts for the input pipeline that people can use alone: sequences packed, batches ahead.
 
 `pack` and `simulate` need NumPy alone; what is drawn by a DataLoader or touches tensors imports torch on first use.
 """
@@ -15,20 +15,17 @@ if TYPE_CHECKING:
     from gobrrr.data.packing.masks import block_mask, cu_seqlens, mask_mod
     from gobrrr.data.packing.pack import efficiency, lower_bound, pack
     from gobrrr.data.packing.packable import check_packable
-    from gobrrr.data.sample_cache.cached import CachedDataset, cache
 
 __all__ = [
     "Advice",
     "Bins",
     "BucketBatchSampler",
-    "CachedDataset",
     "DistributedBucketBatchSampler",
     "PackedDataset",
     "PackingCollate",
     "PackingDataset",
     "Prefetch",
     "block_mask",
-    "cache",
     "check_packable",
     "cu_seqlens",
     "document_losses",
@@ -48,14 +45,12 @@ _LAZY = {
     "Advice": "advice",
     "Bins": "packing.bins",
     "BucketBatchSampler": "packing.buckets",
-    "CachedDataset": "sample_cache.cached",
     "DistributedBucketBatchSampler": "packing.buckets",
     "PackedDataset": "packing.datasets",
     "PackingCollate": "packing.collate",
     "PackingDataset": "packing.datasets",
     "Prefetch": "ahead",
     "block_mask": "packing.masks",
-    "cache": "sample_cache.cached",
     "check_packable": "packing.packable",
     "cu_seqlens": "packing.masks",
     "document_losses": "packing.loss",

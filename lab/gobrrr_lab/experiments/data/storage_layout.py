@@ -58,6 +58,6 @@ EXPERIMENT = Experiment(
     reproduced=(2.0, 50.0),
     why="Opening a file walks its folder, checks rights and makes an object in the kernel: some 10 us, as long as "
     "copying 100 KB. On network storage it is a round trip. So samples below some 100 KB belong into shards or "
-    "maps. `gobrrr machine --disk FOLDER` says what the disk of a folder gives back, cold and warm.",
+    "maps.",
     measure=measure, finding=("small_files", "BRR401"), needs=(), seconds=10.0,
 )  # fmt: skip

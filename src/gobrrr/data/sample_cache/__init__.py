@@ -1,1 +1,1 @@
-"""How are samples computed once and kept?"""
+"""Which bytes say whether a sample, or what computes it, is the same?"""

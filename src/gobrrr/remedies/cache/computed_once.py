@@ -42,7 +42,7 @@ class ComputedOnce(Keeper):
     )
     codes = ("BRR401", "BRR405", "BRR408")
     conflicts = ("batched_fetch", "loader_workers", "one_worker", "decoded_once")
-    by_hand = 'loader = DataLoader(gobrrr.data.cache(dataset, "samples"), ...)'
+    by_hand = "loader = DataLoader([dataset[i] for i in range(len(dataset))], ...)"
 
     def probe(self) -> str:
         from torch.utils.data._utils import fetch
@@ -75,7 +75,7 @@ class ComputedOnce(Keeper):
 
         def change(kwargs: dict[str, Any]) -> dict[str, Any]:
             if kwargs.get("num_workers"):
-                books.decline("the loader has workers: gobrrr.data.cache serves those")
+                books.decline("the loader has workers: compute the samples before training instead")
             return kwargs
 
         def take_away() -> None:
