@@ -77,7 +77,7 @@ def measured(name: str, repeat: int) -> list[dict[str, Any]]:
     import torch
 
     from benchmarks.loadermodel_pipelines import made
-    from gobrrr.machine.measure.cores import CoresGauge
+    from gobrrr.machine.measure.gauges import CoresGauge
 
     torch.manual_seed(0)
     pipeline = made(name)

@@ -90,7 +90,7 @@ def measured(name: str) -> dict[str, Any]:
     """Of one pipeline, in this process: ns per step of each setting in each round, and the advice of the model."""
     import torch
 
-    from gobrrr.machine.measure.cores import CoresGauge
+    from gobrrr.machine.measure.gauges import CoresGauge
 
     torch.manual_seed(0)
     made = pipeline(name)

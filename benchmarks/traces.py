@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 from benchmarks import traces_page
 from benchmarks.stamp import stamp
-from gobrrr.machine.model.unknown import UNKNOWN
+from gobrrr.machine.model.machine import UNKNOWN
 from gobrrr.pipeline.traces import diagnosed
 from gobrrr.recording.trace_files.limits import DEFAULT
 from gobrrr.recording.trace_files.sources import Source

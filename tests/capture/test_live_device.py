@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from gobrrr.ledger.build import build_ledger
 from gobrrr.ledger.device.waits_replayed import LIGHTER
 from gobrrr.ledger.model.ledger import Ledger
-from gobrrr.machine.model.unknown import UNKNOWN
+from gobrrr.machine.model.machine import UNKNOWN
 from gobrrr.pipeline.judging import judged
 from gobrrr.rules import judge
 from gobrrr.rules.verdict.report import Report

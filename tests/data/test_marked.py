@@ -12,7 +12,7 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils.data import DataLoader, Dataset
 
-from gobrrr.data.marked import FEW, MARKED, Marked
+from gobrrr.data.ahead import FEW, MARKED, Marked
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="nobody forks here")
 

@@ -13,7 +13,7 @@ import pytest
 
 from gobrrr.errors import TraceError
 from gobrrr.ledger.build import build_ledger
-from gobrrr.machine.model.unknown import UNKNOWN
+from gobrrr.machine.model.machine import UNKNOWN
 from gobrrr.recording.model.call_tree import nest_threads
 from gobrrr.recording.model.trace import Trace
 from gobrrr.recording.trace_files import unpack

@@ -63,7 +63,7 @@ def test_a_trace_written_here_says_what_torch_counts(tmp_path: Path) -> None:
     annotation is none of them: torch lists it as an event of the device, too, from its first kernel to its last."""
     from torch.profiler import ProfilerActivity, profile, schedule
 
-    from gobrrr.machine.model.unknown import UNKNOWN
+    from gobrrr.machine.model.machine import UNKNOWN
     from gobrrr.pipeline.traces import diagnosed
     from gobrrr.recording.trace_files.limits import DEFAULT
     from gobrrr.recording.trace_files.sources import Source
@@ -138,8 +138,8 @@ def test_products_come_near_the_data_sheet_and_memory_has_its_peak(tmp_path: Pat
     """A large bf16 product reaches a third of the sheet at least, and no op beats it."""
     from torch.profiler import ProfilerActivity, profile
 
+    from gobrrr.machine.model.machine import UNKNOWN
     from gobrrr.machine.model.peaks import peak_of
-    from gobrrr.machine.model.unknown import UNKNOWN
     from gobrrr.pipeline.traces import diagnosed
     from gobrrr.recording.trace_files.limits import DEFAULT
     from gobrrr.recording.trace_files.sources import Source

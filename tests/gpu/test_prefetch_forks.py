@@ -20,7 +20,7 @@ torch = pytest.importorskip("torch")
 from torch.utils.data import DataLoader, Dataset  # noqa: E402
 
 from gobrrr.data import ahead, prefetch  # noqa: E402
-from gobrrr.data.marked import Marked  # noqa: E402
+from gobrrr.data.ahead import Marked  # noqa: E402
 from gobrrr.remedies.mechanism.seams import Seams  # noqa: E402
 
 pytestmark = [

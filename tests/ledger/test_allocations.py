@@ -11,7 +11,7 @@ from gobrrr.ledger.build import build_ledger
 from gobrrr.ledger.memory.allocations import device_memory
 from gobrrr.ledger.model.device import DeviceLedger, DeviceMemory
 from gobrrr.ledger.model.ledger import Ledger
-from gobrrr.machine.model.unknown import UNKNOWN
+from gobrrr.machine.model.machine import UNKNOWN
 from gobrrr.recording.model.facts import Facts
 from gobrrr.recording.trace_files.kineto import read_trace
 from gobrrr.recording.trace_files.offline import of_trace

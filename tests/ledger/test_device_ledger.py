@@ -18,7 +18,7 @@ from gobrrr.ledger.model.accounts import device_accounts
 from gobrrr.ledger.model.device import DeviceLedger
 from gobrrr.ledger.model.ledger import Account
 from gobrrr.ledger.steps.plain_step import at_plain_step, factors
-from gobrrr.machine.model.unknown import UNKNOWN
+from gobrrr.machine.model.machine import UNKNOWN
 from gobrrr.pipeline.traces import diagnosed
 from gobrrr.recording.model.call_tree import nest
 from gobrrr.recording.model.facts import Span

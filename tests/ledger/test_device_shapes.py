@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gobrrr.machine.model.unknown import UNKNOWN
+from gobrrr.machine.model.machine import UNKNOWN
 from gobrrr.pipeline.traces import diagnosed
 from gobrrr.recording.trace_files.limits import DEFAULT
 from gobrrr.recording.trace_files.sources import Source

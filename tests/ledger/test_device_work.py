@@ -13,9 +13,8 @@ import pytest
 from gobrrr.ledger.build import build_ledger
 from gobrrr.ledger.model.accounts import device_accounts
 from gobrrr.ledger.model.ledger import Ledger
-from gobrrr.machine.model.device import of_device
-from gobrrr.machine.model.machine import DeviceCeilings
-from gobrrr.machine.model.unknown import UNKNOWN
+from gobrrr.machine.model.machine import UNKNOWN, DeviceCeilings
+from gobrrr.machine.model.peaks import of_device
 from gobrrr.recording.trace_files.offline import of_trace
 from gobrrr.recording.trace_files.sources import Source, read
 from tests.support.handmade import machine, measured

@@ -20,7 +20,7 @@ from gobrrr.ledger.model.op_tables import OpRow, OpTable
 from gobrrr.ledger.ops.op_tables import MOST, op_tables
 from gobrrr.ledger.ops.pricing import RowPrices
 from gobrrr.ledger.steps.profiled_window import profiled_window
-from gobrrr.machine.model.unknown import UNKNOWN
+from gobrrr.machine.model.machine import UNKNOWN
 from gobrrr.recording.run_folder.run import Recording
 from gobrrr.recording.trace_files.offline import of_trace
 from gobrrr.recording.trace_files.sources import Source, read

@@ -298,7 +298,7 @@ def test_elapsed_is_the_part_of_the_spans_before_a_time() -> None:
 
 def test_without_stacks_and_optimizer_forward_begins_again_with_what_a_backward_answers(tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
-    from gobrrr.machine.model.unknown import UNKNOWN
+    from gobrrr.machine.model.machine import UNKNOWN
     from gobrrr.pipeline.traces import diagnosed
     from gobrrr.recording.trace_files.limits import DEFAULT
     from gobrrr.recording.trace_files.sources import Source

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from gobrrr.machine.measure import accelerator, ceilings, cores, gauges
+from gobrrr.machine.measure import accelerator, ceilings, gauges
 from gobrrr.machine.measure.sampling import MAX_SPREAD, summarise
 from gobrrr.machine.model.doubts import doubts_of
 from gobrrr.machine.model.machine import Machine
@@ -23,7 +23,7 @@ HOST = Hardware("a processor", ("avx2",), 2, (0, 1), None, 16 << 30, {"L1d": 32 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> FakeClock:
     clock = FakeClock()
-    monkeypatch.setattr(cores, "spin", lambda iterations: clock.advance(iterations * 500.0))
+    monkeypatch.setattr(gauges, "spin", lambda iterations: clock.advance(iterations * 500.0))
     return clock
 
 
@@ -138,21 +138,21 @@ class TestTime:
 
 class TestCores:
     def test_threads_that_take_turns_get_one_core(self, clock: FakeClock) -> None:
-        with cores.CoresGauge(4, clock) as gauge:
+        with gauges.CoresGauge(4, clock) as gauge:
             assert gauge.sample(clock) == pytest.approx(1, rel=0.01)
 
     def test_threads_that_run_at_once_get_them_all(self, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
-        with cores.CoresGauge(4, clock) as gauge:
+        with gauges.CoresGauge(4, clock) as gauge:
             share = {1: 1.0, 4: 0.25}
             monkeypatch.setattr(
-                cores.CoresGauge, "_round", lambda self, clock, tasks, threads: int(1e6 * tasks * share[threads])
+                gauges.CoresGauge, "_round", lambda self, clock, tasks, threads: int(1e6 * tasks * share[threads])
             )
             assert gauge.sample(clock) == pytest.approx(4)
 
     def test_luck_gives_no_more_cores_than_there_are(self, clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
-        with cores.CoresGauge(2, clock) as gauge:
+        with gauges.CoresGauge(2, clock) as gauge:
             monkeypatch.setattr(
-                cores.CoresGauge, "_round", lambda self, clock, tasks, threads: 9 if threads == 1 else 1
+                gauges.CoresGauge, "_round", lambda self, clock, tasks, threads: 9 if threads == 1 else 1
             )
             assert gauge.sample(clock) == 2
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from gobrrr.cli.main import main
 from gobrrr.errors import GobrrrError
 from gobrrr.ledger.job.ranks import together
-from gobrrr.machine.model.unknown import UNKNOWN
+from gobrrr.machine.model.machine import UNKNOWN
 from gobrrr.pipeline.traces import diagnose, diagnosed, reduced
 from gobrrr.recording.trace_files.limits import DEFAULT
 from gobrrr.recording.trace_files.sources import Source

@@ -21,7 +21,7 @@ from gobrrr.ledger.host.places import replay
 from gobrrr.ledger.job.calls import Calls
 from gobrrr.ledger.job.ranks import RankSummary, _told, together
 from gobrrr.ledger.job.ranks import reduced as reduce_all
-from gobrrr.machine.model.unknown import UNKNOWN
+from gobrrr.machine.model.machine import UNKNOWN
 from gobrrr.pipeline.traces import diagnosed, reduced
 from gobrrr.recording.model.trace import launch_rows
 from gobrrr.recording.trace_files.limits import DEFAULT, Limits

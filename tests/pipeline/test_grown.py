@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from gobrrr.ledger.job.ranks import OF_THE_DEVICE, Job
-from gobrrr.machine.model.unknown import UNKNOWN
+from gobrrr.machine.model.machine import UNKNOWN
 from gobrrr.pipeline.traces import diagnose, diagnosed
 from gobrrr.recording.trace_files.limits import DEFAULT
 from gobrrr.recording.trace_files.sources import Source

@@ -14,7 +14,7 @@ import pytest
 
 from gobrrr.cli.main import main
 from gobrrr.errors import TraceError
-from gobrrr.machine.model.unknown import UNKNOWN
+from gobrrr.machine.model.machine import UNKNOWN
 from gobrrr.pipeline.traces import diagnosed
 from gobrrr.recording.trace_files.limits import DEFAULT, Limits
 from gobrrr.recording.trace_files.nsys import LONGEST, _opened, process_of, read_export

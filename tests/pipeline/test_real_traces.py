@@ -12,7 +12,7 @@ import pytest
 from gobrrr.ledger.build import build_ledger
 from gobrrr.ledger.job.ranks import Job, together
 from gobrrr.ledger.model.ledger import Ledger
-from gobrrr.machine.model.unknown import UNKNOWN
+from gobrrr.machine.model.machine import UNKNOWN
 from gobrrr.pipeline.traces import diagnose, diagnosed, reduced
 from gobrrr.recording.trace_files.limits import DEFAULT
 from gobrrr.recording.trace_files.offline import of_trace

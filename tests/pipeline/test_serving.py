@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gobrrr.ledger.steps.serving import serving_classes
-from gobrrr.machine.model.unknown import UNKNOWN
+from gobrrr.machine.model.machine import UNKNOWN
 from gobrrr.pipeline.traces import diagnosed
 from gobrrr.recording.model.serving import Iteration, iteration, iterations
 from gobrrr.recording.trace_files.limits import DEFAULT

@@ -14,7 +14,7 @@ from gobrrr.capture.session import window_plan
 from gobrrr.integrations import watch as api
 from gobrrr.ledger.build import build_ledger
 from gobrrr.ledger.model.ledger import Account, OpGroup, StepStats
-from gobrrr.machine.model.unknown import UNKNOWN
+from gobrrr.machine.model.machine import UNKNOWN
 from gobrrr.recording.model.facts import Facts, InputFacts, ModuleFacts, OptimizerFacts, Span
 from gobrrr.recording.run_folder.run import load_run
 from tests.support.handmade import LINE, MS, OTHER_LINE, Case, op

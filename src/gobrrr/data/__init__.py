@@ -7,13 +7,18 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from gobrrr.data.advice import Advice, simulate
     from gobrrr.data.ahead import Prefetch, prefetch
-    from gobrrr.data.packing.bins import Bins
     from gobrrr.data.packing.buckets import BucketBatchSampler, DistributedBucketBatchSampler, order_distance
-    from gobrrr.data.packing.collate import PackingCollate
+    from gobrrr.data.packing.collate import (
+        PackingCollate,
+        block_mask,
+        cu_seqlens,
+        document_losses,
+        global_labels,
+        mask_mod,
+        token_loss,
+    )
     from gobrrr.data.packing.datasets import PackedDataset, PackingDataset
-    from gobrrr.data.packing.loss import document_losses, global_labels, token_loss
-    from gobrrr.data.packing.masks import block_mask, cu_seqlens, mask_mod
-    from gobrrr.data.packing.pack import efficiency, lower_bound, pack
+    from gobrrr.data.packing.pack import Bins, efficiency, lower_bound, pack
     from gobrrr.data.packing.packable import check_packable
 
 __all__ = [
@@ -43,26 +48,26 @@ __all__ = [
 # Name -> the module of this room that defines it, imported on first use.
 _LAZY = {
     "Advice": "advice",
-    "Bins": "packing.bins",
+    "Bins": "packing.pack",
     "BucketBatchSampler": "packing.buckets",
     "DistributedBucketBatchSampler": "packing.buckets",
     "PackedDataset": "packing.datasets",
     "PackingCollate": "packing.collate",
     "PackingDataset": "packing.datasets",
     "Prefetch": "ahead",
-    "block_mask": "packing.masks",
+    "block_mask": "packing.collate",
     "check_packable": "packing.packable",
-    "cu_seqlens": "packing.masks",
-    "document_losses": "packing.loss",
+    "cu_seqlens": "packing.collate",
+    "document_losses": "packing.collate",
     "efficiency": "packing.pack",
-    "global_labels": "packing.loss",
+    "global_labels": "packing.collate",
     "lower_bound": "packing.pack",
-    "mask_mod": "packing.masks",
+    "mask_mod": "packing.collate",
     "order_distance": "packing.buckets",
     "pack": "packing.pack",
     "prefetch": "ahead",
     "simulate": "advice",
-    "token_loss": "packing.loss",
+    "token_loss": "packing.collate",
 }
 
 

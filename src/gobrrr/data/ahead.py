@@ -4,19 +4,21 @@ A copy overlaps with computing where three things hold: its source is pinned, it
 another stream than the computing. Memory is then safe by four rules, which torch's allocators leave to the program:
 the computing waits for the copy's event; what was allocated on the copying stream is marked as used by the computing
 one (`record_stream`); a host batch is neither freed nor filled again before its copy has ended; and what is so marked
-is never freed in a forked child (marked.py).
+is never freed in a forked child, which torch would end with SIGABRT: CUDA cannot be called there.
 """
 
 from __future__ import annotations
 
 import copy
+import ctypes
+import os
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
+from torch.multiprocessing.reductions import StorageWeakRef
 
-from gobrrr.data.marked import MARKED
 from gobrrr.errors import GobrrrError
 
 
@@ -163,3 +165,42 @@ def moved(batch: Any, move: Callable[[Tensor], Tensor], device: torch.device | N
     if device is not None and callable(getattr(batch, "to", None)):
         return batch.to(device)
     return batch
+
+
+FEW = 64
+"""Storages that may be known before it is worth looking which of them are still there."""
+
+
+class Marked:
+    """Storages by a weak reference of torch's own: Python's would not see that a view or a graph holds one."""
+
+    def __init__(self) -> None:
+        self._known: set[StorageWeakRef] = set()
+        self._most = FEW
+
+    def add(self, tensor: Tensor) -> None:
+        """Before its memory is marked."""
+        self._known.add(_weak(tensor.untyped_storage()))
+        if len(self._known) > self._most:
+            self._forget()
+            self._most = max(FEW, 2 * len(self._known))  # a program may keep all of its batches
+
+    def _forget(self) -> None:
+        for each in list(self._known):
+            if each.expired():  # type: ignore[no-untyped-call]
+                self._known.discard(each)
+
+    def keep(self) -> None:
+        """In a forked child: what is still there stays for ever, the interpreter's own end included."""
+        for each in list(self._known):
+            storage = torch.UntypedStorage._new_with_weak_ptr(each.cdata)
+            if storage is not None:
+                ctypes.pythonapi.Py_IncRef(ctypes.py_object(storage))
+
+
+_weak: Callable[[torch.UntypedStorage], StorageWeakRef] = StorageWeakRef
+
+MARKED = Marked()
+
+if hasattr(os, "register_at_fork"):  # who cannot fork has no such children
+    os.register_at_fork(after_in_child=MARKED.keep)

@@ -37,8 +37,8 @@ from gobrrr.ledger.steps.serving import serving_classes
 from gobrrr.ledger.steps.step_stats import plain_steps, step_stats, waited
 from gobrrr.ledger.steps.step_windows import step_spans
 from gobrrr.ledger.steps.throughput import samples_per_step, steps_per_epoch
-from gobrrr.machine.model.device import of_device
 from gobrrr.machine.model.machine import Machine
+from gobrrr.machine.model.peaks import of_device
 from gobrrr.recording.model.facts import Facts
 from gobrrr.recording.model.trace import CPU_OP, Trace
 from gobrrr.recording.run_folder.noted_facts import facts_of

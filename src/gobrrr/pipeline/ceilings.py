@@ -14,8 +14,7 @@ from pathlib import Path
 
 from gobrrr.errors import GobrrrError
 from gobrrr.machine.measure import store
-from gobrrr.machine.model.machine import Machine
-from gobrrr.machine.model.unknown import UNKNOWN
+from gobrrr.machine.model.machine import UNKNOWN, Machine
 from gobrrr.recording.run_folder.run import Recording
 from gobrrr.system import files
 

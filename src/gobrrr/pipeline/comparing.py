@@ -10,8 +10,7 @@ from gobrrr.errors import GobrrrError
 from gobrrr.ledger.compare.comparison import Comparison, Side, compared, side
 from gobrrr.ledger.ops.op_times import Key, OpTime, op_times
 from gobrrr.ledger.steps.step_windows import step_spans
-from gobrrr.machine.model.machine import Machine
-from gobrrr.machine.model.unknown import UNKNOWN
+from gobrrr.machine.model.machine import UNKNOWN, Machine
 from gobrrr.pipeline.ceilings import proven
 from gobrrr.pipeline.judging import judged
 from gobrrr.recording.run_folder.run import Recording, load_run

@@ -97,7 +97,7 @@ def machine_in(file: str | None) -> Machine:
     import msgspec
 
     from gobrrr.machine.measure.store import MAX_BYTES, decode
-    from gobrrr.machine.model.unknown import UNKNOWN
+    from gobrrr.machine.model.machine import UNKNOWN
     from gobrrr.system import files
 
     if file is None:

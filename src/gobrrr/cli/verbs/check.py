@@ -169,7 +169,7 @@ def _kept(program: list[str]) -> str:
 def _recorded(word: str) -> Report:
     """The report in a file or a run's folder, or that of a trace. Raises GobrrrError."""
     from gobrrr.cli.verbs.report import find as find_report
-    from gobrrr.machine.model.unknown import UNKNOWN
+    from gobrrr.machine.model.machine import UNKNOWN
     from gobrrr.pipeline import runs, traces
     from gobrrr.recording.trace_files.limits import DEFAULT
     from gobrrr.recording.trace_files.sources import find

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from gobrrr.data.packing.bins import Bins, multiple
+from gobrrr.data.packing.pack import Bins, multiple
 from gobrrr.errors import GobrrrError
 
 MEGA_BATCH = 50

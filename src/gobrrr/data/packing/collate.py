@@ -1,15 +1,19 @@
-"""Documents put into rows one after another, with all that keeps them apart."""
+"""Documents put into rows one after another, with all that keeps them apart: ids, masks, the loss.
+
+`document_ids` (rows x tokens) have one number per document, -1 for padding, which counts as a document of its own: its
+outputs mean nothing, but no softmax is over nothing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
+import torch.distributed as dist
+import torch.nn.functional as F
 from torch import Tensor
 
-from gobrrr.data.packing.loss import IGNORED
-from gobrrr.data.packing.masks import block_mask
 from gobrrr.errors import GobrrrError
 
 IDS, LABELS, MASK = "input_ids", "labels", "attention_mask"
@@ -23,7 +27,7 @@ class PackingCollate:
 
     - `input_ids`, and others of the sample's names, padded with `pad_id` and with 0;
     - `position_ids`, which restart at `first_position` (RoBERTa's begin at its padding index + 1);
-    - `document_ids`, counted over the batch, -1 for padding: see `gobrrr.data.packing.masks`;
+    - `document_ids`, counted over the batch, -1 for padding: see `block_mask`;
     - `attention_mask`, bool, rows x 1 x capacity x capacity: no attention across documents;
     - `labels`, -100 for padding; where `causal`, the first of each document is -100 too, since it would be predicted
       from the document before, and labels are the ids if the sample has none. They are not shifted: the loss does that
@@ -119,3 +123,72 @@ class PackingCollate:
             row[: len(numbers)] = numbers
             first += len(one)
         return ids
+
+
+def block_mask(document_ids: Tensor, causal: bool = True) -> Tensor:
+    """For `scaled_dot_product_attention(attn_mask=...)`: bool, rows x 1 x tokens x tokens, True where query (row of the
+    matrix) may see key. Takes rows x tokens^2 bytes."""
+    same = document_ids[:, None, :, None] == document_ids[:, None, None, :]
+    return same.tril() if causal else same
+
+
+def mask_mod(document_ids: Tensor, causal: bool = True) -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]:
+    """For flex_attention: `create_block_mask(mask_mod(ids), rows, None, tokens, tokens)`."""
+
+    def sees(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        same = document_ids[row, query] == document_ids[row, key]
+        return same & (query >= key) if causal else same
+
+    return sees
+
+
+def cu_seqlens(document_ids: Tensor) -> tuple[Tensor, int]:
+    """For kernels of variable length (FlashAttention's, torch.nn.attention.varlen), over the rows put end to end: where
+    each document begins and the last one ends (int32), and the length of the longest. Padding is one of them."""
+    flat = document_ids.flatten()
+    new = torch.ones(len(flat) + 1, dtype=torch.bool, device=flat.device)
+    new[1:-1] = flat[1:] != flat[:-1]
+    ends = new.nonzero().flatten()
+    return ends.to(torch.int32), int(ends.diff().max())
+
+
+IGNORED = -100
+"""Label that cross_entropy computes no loss from."""
+
+
+def token_loss(logits: Tensor, labels: Tensor, total: Tensor | float | None = None, causal: bool = True) -> Tensor:
+    """The sum of the labels' cross-entropies over `total` (default: the labels of this batch).
+
+    Under accumulation and across ranks give `global_labels(batches)`: the mean over micro-batches of their means weighs
+    a token by how full its batch is. `causal`: logits at a position are for the label of the next one.
+    """
+    losses = _losses(logits, labels, causal)
+    return losses.sum() / (_count(labels).clamp(min=1) if total is None else total)
+
+
+def global_labels(batches: Iterable[Mapping[str, Tensor]], group: dist.ProcessGroup | None = None) -> Tensor:
+    """Return the divisor of summed losses in one update: the labels of all its micro-batches on all ranks, over the
+    number of ranks, since DistributedDataParallel averages gradients. Every rank must call it."""
+    total = torch.stack([batch["num_labels"].to(torch.float64) for batch in batches]).sum()
+    if dist.is_available() and dist.is_initialized():
+        dist.all_reduce(total, group=group)
+        total /= dist.get_world_size(group)
+    return total.clamp(min=1)
+
+
+def document_losses(logits: Tensor, labels: Tensor, document_ids: Tensor, causal: bool = True) -> Tensor:
+    """Return for each document of a batch, in the order of ids, the sum of its tokens' losses."""
+    losses = _losses(logits, labels, causal)
+    # Without its labels the padding's losses are zero: it may go anywhere.
+    return losses.new_zeros(int(document_ids.max()) + 1).index_add(0, document_ids.clamp(min=0).flatten(), losses)
+
+
+def _losses(logits: Tensor, labels: Tensor, causal: bool) -> Tensor:
+    """Per token in the order of the labels, zero where there is none."""
+    if causal:  # rolled, not cut: the first label of a row is never counted
+        logits = logits.roll(1, dims=1)
+    return F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED, reduction="none")
+
+
+def _count(labels: Tensor) -> Tensor:
+    return (labels != IGNORED).sum()

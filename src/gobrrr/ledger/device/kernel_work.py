@@ -20,8 +20,7 @@ from gobrrr.ledger.model.device import DeviceOp, DeviceWork
 from gobrrr.ledger.model.ledger import OpGroup
 from gobrrr.ledger.ops.op_groups import Grouping, op_groups
 from gobrrr.ledger.ops.pricing import Prices, RowPrices, dtype_of, in_tf32
-from gobrrr.machine.model.machine import Machine
-from gobrrr.machine.model.unknown import UNKNOWN
+from gobrrr.machine.model.machine import UNKNOWN, Machine
 from gobrrr.recording.model.call_tree import with_children
 from gobrrr.recording.model.trace import KERNEL, Trace
 

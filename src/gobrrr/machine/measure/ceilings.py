@@ -11,9 +11,9 @@ from time import perf_counter_ns
 from typing import Any
 
 from gobrrr.machine.measure import accelerator
-from gobrrr.machine.measure.cores import CoresGauge
 from gobrrr.machine.measure.gauges import (
     PAGE_BLOCK,
+    CoresGauge,
     Enter,
     FreshPages,
     copy_gauges,

@@ -129,3 +129,13 @@ def _between(one: float, most: float, threads: int, all_threads: int) -> float:
     if threads <= 1 or all_threads <= 1:
         return one
     return one + (most - one) * min(1.0, (threads - 1) / (all_threads - 1))
+
+
+def _nothing(unit: str, value: float = 0.0) -> Measured:
+    return Measured(value, value, value, 0, unit)
+
+
+UNKNOWN = Machine(
+    fingerprint="", cpu="not this computer", isa=(), logical_cores=1, memory_bytes=0,
+    effective_cores=_nothing("cores", 1.0), matmul={}, copy=(), dispatch=_nothing("ns"), fresh_page=_nothing("ns"),
+)  # fmt: skip

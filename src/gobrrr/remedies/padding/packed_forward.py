@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from gobrrr.data.packing.masks import block_mask
+from gobrrr.data.packing.collate import block_mask
 from gobrrr.data.packing.pack import pack
 
 IDS, MASK, POSITIONS, TYPES = "input_ids", "attention_mask", "position_ids", "token_type_ids"

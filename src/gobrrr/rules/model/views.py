@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gobrrr.ledger.model.ledger import HostGroup, Ledger, OpGroup
-from gobrrr.machine.model.device import of_device
-from gobrrr.machine.model.machine import Machine
-from gobrrr.machine.model.unknown import UNKNOWN
+from gobrrr.machine.model.machine import UNKNOWN, Machine
+from gobrrr.machine.model.peaks import of_device
 from gobrrr.recording.model.facts import OptimizerFacts, Span
 from gobrrr.rules.model.shapes import Key, key
 
