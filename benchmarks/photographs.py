@@ -47,6 +47,7 @@ class Photographs(Dataset):
 
 
 def pairs(folder):
+    from gobrrr.remedies.mechanism.applying import install
     from gobrrr.remedies.mechanism.seams import Seams
 
     torch.set_num_threads(1)
@@ -62,7 +63,7 @@ def pairs(folder):
 
         def drafted(data=data, said=said, batch=batch):
             seams = Seams(lambda remedy, detail: said.update({remedy: detail}))
-            seams.install(["draft_decoding"])
+            install(seams, ["draft_decoding"])
             for index in range(4):  # those that are decoded both ways
                 data[index]
             took = batch()

@@ -88,6 +88,7 @@ def test_a_trace_written_here_says_what_torch_counts(tmp_path: Path) -> None:
 
 def lowered(name: str) -> tuple[float, dict[str, str]]:
     """Relative error that a remedy's precision gives a product, and what was said of it."""
+    from gobrrr.remedies.mechanism.applying import install
     from gobrrr.remedies.mechanism.seams import Seams
 
     said: dict[str, str] = {}
@@ -95,7 +96,7 @@ def lowered(name: str) -> tuple[float, dict[str, str]]:
     torch.manual_seed(0)
     model, x = torch.nn.Linear(256, 256).cuda(), torch.randn(64, 256, device="cuda")
     expected = model(x)
-    seams.install([name])
+    install(seams, [name])
     try:
         found = model(x)
     finally:
@@ -111,6 +112,7 @@ def test_lower_precisions_take_hold_on_the_device(name: str) -> None:
 
 
 def test_a_padded_vocabulary_gives_the_same_gradients_on_the_device() -> None:
+    from gobrrr.remedies.mechanism.applying import install
     from gobrrr.remedies.mechanism.seams import Seams
 
     torch.manual_seed(0)
@@ -124,7 +126,7 @@ def test_a_padded_vocabulary_gives_the_same_gradients_on_the_device() -> None:
 
     expected, said = gradients(), {}
     seams = Seams(lambda remedy, detail: said.update({remedy: detail}))
-    seams.install(["pad_vocabulary"])
+    install(seams, ["pad_vocabulary"])
     try:
         found = gradients()
     finally:

@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch")
 
 from torch.utils.data import DataLoader, Dataset  # noqa: E402
 
+from gobrrr.remedies.mechanism.applying import install  # noqa: E402
 from gobrrr.remedies.mechanism.seams import Seams  # noqa: E402
 
 pytestmark = [
@@ -50,7 +51,7 @@ class Numbered(Dataset):
 def test_as_a_remedy_the_program_gets_each_batch_whole(pinned: bool) -> None:
     said: list[str] = []
     seams = Seams(lambda name, detail: said.append(detail))
-    seams.install(["prefetch"])
+    install(seams, ["prefetch"])
     try:
         sums = []
         for batch in DataLoader(Numbered(), num_workers=2, pin_memory=pinned):

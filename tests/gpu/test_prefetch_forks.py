@@ -21,6 +21,7 @@ from torch.utils.data import DataLoader, Dataset  # noqa: E402
 
 from gobrrr.data import ahead, prefetch  # noqa: E402
 from gobrrr.data.ahead import Marked  # noqa: E402
+from gobrrr.remedies.mechanism.applying import install  # noqa: E402
 from gobrrr.remedies.mechanism.seams import Seams  # noqa: E402
 
 pytestmark = [
@@ -119,7 +120,7 @@ class Collecting(Dataset):
 def as_a_remedy() -> Iterator[list[str]]:
     said: list[str] = []
     seams = Seams(lambda name, detail: said.append(detail))
-    seams.install(["prefetch"])
+    install(seams, ["prefetch"])
     try:
         yield said
     finally:

@@ -9,6 +9,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from gobrrr.machine.probe.matmul_precision import matmul_precision, setting_back  # noqa: E402
+from gobrrr.remedies.mechanism.applying import install  # noqa: E402
 from gobrrr.remedies.mechanism.seams import Seams  # noqa: E402
 
 if not hasattr(torch.backends, "fp32_precision"):
@@ -66,7 +67,7 @@ def test_it_is_set_back_to_what_it_was(statement: str) -> None:
 def test_the_remedy_leaves_it_as_it_was(statement: str) -> None:
     exec(statement)
     before, seams = switches(), Seams()
-    seams.install(["matmul_precision"])
+    install(seams, ["matmul_precision"])
     assert torch.backends.mkldnn.matmul.fp32_precision == "bf16"
     seams.remove()
     assert switches() == before

@@ -19,6 +19,7 @@ torch = pytest.importorskip("torch")
 from torch.utils.data import DataLoader, Dataset  # noqa: E402
 
 from gobrrr.remedies.loader import drawn_ahead, prefetch  # noqa: E402
+from gobrrr.remedies.mechanism.applying import install  # noqa: E402
 from gobrrr.remedies.mechanism.seams import Seams  # noqa: E402
 
 NUM = 8
@@ -65,6 +66,9 @@ class Lane:
         return tensor
 
 
+PLAIN = prefetch.Prefetch
+
+
 class Applied:
     """The remedy at work: what it said, and how to take it away."""
 
@@ -75,7 +79,7 @@ class Applied:
         self.seams = Seams(
             lambda name, detail: self.said.append(detail), declined=lambda name, why: self.why.append(why), **fields
         )
-        self.seams.install(["prefetch"])
+        install(self.seams, ["prefetch"])
 
 
 @contextlib.contextmanager
@@ -92,7 +96,14 @@ def applied(
         return is_there(iterator)
 
     monkeypatch.setattr(drawn_ahead, "_is_there", comes if patient else is_there)
-    monkeypatch.setattr(prefetch, "REMEDY", prefetch.Prefetch(way, kind))
+
+    class Faked(PLAIN):
+        name = "prefetch"
+
+        def __init__(self) -> None:
+            super().__init__(way, kind)
+
+    monkeypatch.setattr(prefetch, "Prefetch", Faked)
     it = Applied(way, **fields)
     try:
         yield it

@@ -35,8 +35,6 @@ class Elixir(Remedy):
 
     def apply(self, seams):
         seams.applied(self.name)
-
-REMEDY = Elixir()
 """
 
 

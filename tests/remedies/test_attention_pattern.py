@@ -197,12 +197,13 @@ class Block(nn.Module):
 
 
 def test_a_model_that_breaks_the_graph_is_helped_all_the_same() -> None:
+    from gobrrr.remedies.mechanism.applying import install
     from gobrrr.remedies.mechanism.seams import Seams
 
     model, x, said = Block(), torch.randn(B, L, D), {}
     want = model(x)
     seams = Seams(lambda name, detail: said.update({name: detail}))
-    seams.install(["sdpa_attention"])
+    install(seams, ["sdpa_attention"])
     try:
         torch.testing.assert_close(model(x), want)
     finally:

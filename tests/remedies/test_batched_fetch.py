@@ -17,6 +17,7 @@ torch = pytest.importorskip("torch")
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset, default_collate  # noqa: E402
 
 from gobrrr.remedies.loader.batched_fetch import Collate, Rows, _same_bits, takes_many  # noqa: E402
+from gobrrr.remedies.mechanism.applying import install  # noqa: E402
 from gobrrr.remedies.mechanism.seams import Seams  # noqa: E402
 
 X, Y = torch.randn(50, 4), torch.arange(50)
@@ -27,7 +28,7 @@ def applied(name: str = "batched_fetch", why: list[str] | None = None) -> Iterat
     said: list[str] = []
     reasons = why if why is not None else []
     seams = Seams(lambda remedy, detail: said.append(detail), declined=lambda remedy, detail: reasons.append(detail))
-    seams.install([name])
+    install(seams, [name])
     try:
         yield said
     finally:

@@ -24,10 +24,12 @@ from hypothesis import strategies as st  # noqa: E402
 from torch.nn.utils.rnn import pad_sequence  # noqa: E402
 from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, Subset  # noqa: E402
 
+from gobrrr.remedies.mechanism.applying import install  # noqa: E402
 from gobrrr.remedies.mechanism.seams import Seams  # noqa: E402
 from gobrrr.remedies.padding import sample_lengths as sample_lengths_of  # noqa: E402
-from gobrrr.remedies.padding.bucketing import REMEDY, bucketed  # noqa: E402
+from gobrrr.remedies.padding.bucketing import bucketed  # noqa: E402
 from gobrrr.remedies.padding.sample_lengths import sample_lengths  # noqa: E402
+from gobrrr.remedies.registry import remedy  # noqa: E402
 from gobrrr.rules.model.finding import Finding, Quantity, Saving  # noqa: E402
 from gobrrr.rules.verdict.report import Report, Step, Verdict  # noqa: E402
 from gobrrr.trial.race.referee import LiveReferee, Program  # noqa: E402
@@ -53,7 +55,7 @@ def applied(*names: str, declined: list[str] | None = None) -> Iterator[list[str
     said: list[str] = []
     why = declined if declined is not None else []
     seams = Seams(lambda _, detail: said.append(detail), declined=lambda _, reason: why.append(reason))
-    seams.install(names)
+    install(seams, names)
     try:
         yield said
     finally:
@@ -457,7 +459,7 @@ def test_it_promises_what_the_simulation_does_beyond_padding_to_the_longest(
     evidence = {name: Quantity(value, "ns") for name, value in known.items() if value is not None}
     finding = Finding("BRR409", "padding", "data", "note", Saving(1e6, 6e6, 7e6), "m", evidence=evidence)
     report = Report(verdict=Verdict("data", ""), step=Step(10, 10**7, 10**7), findings=(finding,))
-    found = REMEDY.predicts(report)
+    found = remedy("bucketing").predicts(report)
     assert found.expected_ns == expected and bool(found.ceiling_ns) == bool(expected)
 
 
@@ -466,7 +468,7 @@ def test_nothing_is_promised_of_lengths_that_were_not_seen() -> None:
     evidence["saved_by_longest"] = Quantity(0, "ns")
     finding = Finding("BRR409", "padding", "data", "note", Saving(1e6, 6e6, 7e6), "m", evidence=evidence)
     report = Report(verdict=Verdict("data", ""), step=Step(10, 10**7, 10**7), findings=(finding,))
-    assert REMEDY.predicts(report) == Saving(), "three batches are no histogram"
+    assert remedy("bucketing").predicts(report) == Saving(), "three batches are no histogram"
 
 
 # a whole program under the guard

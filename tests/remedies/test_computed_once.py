@@ -24,6 +24,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, Weigh
 from gobrrr.data.sample_cache.samples import encode  # noqa: E402
 from gobrrr.errors import GobrrrError  # noqa: E402
 from gobrrr.remedies.cache import computed_once, kept_samples  # noqa: E402
+from gobrrr.remedies.mechanism.applying import install  # noqa: E402
 from gobrrr.remedies.mechanism.seams import Seams  # noqa: E402
 
 
@@ -43,7 +44,7 @@ def applied() -> Iterator[Applied]:
         lambda _, detail: found.said.append(detail), declined=lambda _, why: found.why.append(why),
         aside=found.asides.append,
     )  # fmt: skip
-    seams.install(["computed_once"])
+    install(seams, ["computed_once"])
     try:
         yield found
     finally:
@@ -363,7 +364,7 @@ def test_a_change_between_epochs_that_do_not_ask_for_all_begins_anew(ends: str, 
 def test_a_change_amid_the_last_epoch_is_told_as_it_ends(never: None) -> None:
     told: list[BaseException] = []
     seams = Seams(failed=told.append)
-    seams.install(["computed_once"])
+    install(seams, ["computed_once"])
     try:
         data = Squares()
         loader = DataLoader(data, batch_size=4, sampler=range(8))
@@ -945,4 +946,4 @@ def test_what_a_data_set_logs_comes_twice_for_some_samples_and_then_hardly_ever(
         first = len(COMPUTED)
         epochs(data, num=1)
     assert found.said and first > len(data) > len(COMPUTED) - first
-    assert "prints, logs or counts" in computed_once.REMEDY.unseen
+    assert "prints, logs or counts" in computed_once.ComputedOnce.unseen

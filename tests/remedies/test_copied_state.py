@@ -24,6 +24,7 @@ from torch.utils.data import DataLoader, Dataset, RandomSampler, Subset  # noqa:
 from gobrrr.data.sample_cache.names import is_installed  # noqa: E402
 from gobrrr.remedies.loader.copied_state import BYTES, LONG, MOST, CopiedState, TooMuch  # noqa: E402
 from gobrrr.remedies.loader.workers_kept import MOST_KEPT, Renewed, _in_own_memory, _next_descriptor, is_short  # noqa: E402
+from gobrrr.remedies.mechanism.applying import install  # noqa: E402
 from gobrrr.remedies.mechanism.seams import Seams  # noqa: E402
 
 LEVEL = 0
@@ -71,7 +72,7 @@ class Curriculum(Dataset):  # type: ignore[type-arg]
 @contextlib.contextmanager
 def applied(*names: str) -> Iterator[Seams]:
     seams = Seams()
-    seams.install(names)
+    install(seams, names)
     try:
         yield seams
     finally:

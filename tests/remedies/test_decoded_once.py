@@ -18,6 +18,7 @@ from PIL import Image, ImageOps  # noqa: E402
 from torch.utils.data import DataLoader, Dataset  # noqa: E402
 
 from gobrrr.remedies.cache import decoded_once, kept_pictures, pictures  # noqa: E402
+from gobrrr.remedies.mechanism.applying import install  # noqa: E402
 from gobrrr.remedies.mechanism.seams import Seams  # noqa: E402
 
 USES: dict[str, Callable[[Any], Any]] = {
@@ -67,7 +68,7 @@ def applied(monkeypatch: pytest.MonkeyPatch) -> Iterator[Applied]:
         lambda _, detail: found.said.append(detail), declined=lambda _, why: found.why.append(why),
         aside=found.asides.append,
     )  # fmt: skip
-    seams.install(["decoded_once"])
+    install(seams, ["decoded_once"])
     try:
         yield found
     finally:

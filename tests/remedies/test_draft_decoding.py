@@ -22,6 +22,7 @@ from PIL.JpegImagePlugin import JpegImageFile  # noqa: E402
 from torch.utils.data import DataLoader, Dataset  # noqa: E402
 
 from gobrrr.remedies.cache import pictures  # noqa: E402
+from gobrrr.remedies.mechanism.applying import install  # noqa: E402
 from gobrrr.remedies.mechanism.seams import Seams  # noqa: E402
 from gobrrr.trial.race.referee import LiveReferee, Program  # noqa: E402
 
@@ -52,7 +53,7 @@ def opened(data: bytes) -> Any:
 def applied() -> Iterator[list[str]]:
     said: list[str] = []
     seams = Seams(lambda remedy, detail: said.append(detail))
-    seams.install(["draft_decoding"])
+    install(seams, ["draft_decoding"])
     try:
         yield said
     finally:

@@ -31,6 +31,7 @@ from gobrrr.errors import GobrrrError
 from gobrrr.guard.watch.witness import Witness
 from gobrrr.remedies import registry
 from gobrrr.remedies.compile.compile import compile_in_place
+from gobrrr.remedies.mechanism.applying import install
 from gobrrr.remedies.mechanism.seams import Seams
 from gobrrr.rules.model.finding import Finding, Quantity, Saving
 from gobrrr.rules.verdict.report import Account, Report, Step, Verdict
@@ -42,7 +43,7 @@ def applied(name: str) -> Iterator[dict[str, str]]:
         pytest.skip(why)
     said: dict[str, str] = {}
     seams = Seams(lambda remedy, detail: said.update({remedy: detail}))
-    seams.install([name])
+    install(seams, [name])
     try:
         yield said
     finally:
@@ -1772,7 +1773,7 @@ def test_a_model_that_the_program_compiles_is_met_as_any_other(compiles: Any) ->
     seen: list[Any] = []
     seams = Seams()
     seams.at_model(seen.append)
-    seams.install([])
+    install(seams, [])
     try:
         model = compiles(nn.Sequential(nn.Linear(4, 4), nn.ReLU()))
         for _ in range(2):

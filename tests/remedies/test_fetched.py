@@ -29,6 +29,7 @@ from torch.utils.data import ConcatDataset, DataLoader, Dataset, IterableDataset
 
 from gobrrr.remedies.loader import fetch_safety  # noqa: E402
 from gobrrr.remedies.mechanism import forked_copy  # noqa: E402
+from gobrrr.remedies.mechanism.applying import install  # noqa: E402
 from gobrrr.remedies.mechanism.seams import Seams  # noqa: E402
 
 COUNTED = {"samples": 0}
@@ -315,7 +316,7 @@ def made(remedy: str, data: Any, collate_fn: Any = None, sampler: Any = None) ->
     """A loader with the remedy, why it was left alone, and its first batches where it is read as far as those."""
     why: list[str] = []
     seams = Seams(declined=lambda name, reason: why.append(reason))
-    seams.install([remedy])
+    install(seams, [remedy])
     try:
         loader: Any = DataLoader(data, 4, collate_fn=collate_fn, sampler=sampler)
         return loader, " ".join(why), list(itertools.islice(loader, 3))
@@ -348,7 +349,7 @@ def test_workers_that_count_begin_anew_with_each_epoch() -> None:
 
     def epochs(*names: str) -> list[float]:
         seams = Seams()
-        seams.install(names)
+        install(seams, names)
         try:
             loader: Any = DataLoader(Counting(), 4, num_workers=1)
             return [torch.cat(list(loader)).max().item() for _ in range(2)]
@@ -494,7 +495,7 @@ def test_a_file_that_the_program_opens_later_is_not_shared(tmp_path: Path) -> No
     path = tmp_path / "rows"
     path.write_bytes(bytes(range(16)))
     data, seams = InWhichProcess(path), Seams()
-    seams.install(["loader_workers"])
+    install(seams, ["loader_workers"])
     try:
         loader: Any = DataLoader(data, 4)
         first = torch.cat(list(loader))
@@ -761,7 +762,7 @@ def test_the_look_draws_prints_and_fetches_nothing_in_the_program(capfd: pytest.
     torch.manual_seed(0)
     before = torch.get_rng_state()
     seams = Seams()
-    seams.install(["one_worker"])
+    install(seams, ["one_worker"])
     try:
         loader: Any = DataLoader(Transformed(loud), 4, shuffle=True)
     finally:

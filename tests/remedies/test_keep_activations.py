@@ -22,6 +22,7 @@ from torch.utils import checkpoint as checkpointing  # noqa: E402
 from gobrrr.errors import GobrrrError  # noqa: E402
 from gobrrr.remedies import registry  # noqa: E402
 from gobrrr.remedies.mechanism import call_side_effects  # noqa: E402
+from gobrrr.remedies.mechanism.applying import install  # noqa: E402
 from gobrrr.remedies.mechanism.patch import patched  # noqa: E402
 from gobrrr.remedies.mechanism.seams import Seams  # noqa: E402
 
@@ -30,7 +31,7 @@ from gobrrr.remedies.mechanism.seams import Seams  # noqa: E402
 def applied(failed: Callable[[BaseException], object] | None = None) -> Iterator[list[str]]:
     said: list[str] = []
     seams = Seams(lambda remedy, detail: said.append(remedy), failed)
-    seams.install(["keep_activations"])
+    install(seams, ["keep_activations"])
     try:
         yield said
     finally:

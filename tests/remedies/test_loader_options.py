@@ -79,12 +79,13 @@ def test_what_the_model_expects_is_what_the_remedies_promise() -> None:
 def test_an_option_reaches_the_loader_through_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     from torch.utils.data import DataLoader
 
+    from gobrrr.remedies.mechanism.applying import install
     from gobrrr.remedies.mechanism.seams import Seams
 
     def made(num_workers: int) -> tuple[int, dict[str, str]]:
         said: dict[str, str] = {}
         seams = Seams(lambda name, detail: None, declined=said.__setitem__)
-        seams.install(["loader_workers"])
+        install(seams, ["loader_workers"])
         try:
             return DataLoader([1, 2], num_workers=num_workers).num_workers, said
         finally:
@@ -111,13 +112,14 @@ class Stream(IterableDataset[int]):
 
 def settled(monkeypatch: pytest.MonkeyPatch, remedy: str, options: dict[str, int], data: Any, **fields: Any):
     """A loader made with a remedy that has these options, and why the remedy left it alone."""
+    from gobrrr.remedies.mechanism.applying import install
     from gobrrr.remedies.mechanism.seams import Seams
 
     for name, value in registry.environment([remedy], {remedy: options}).items():
         monkeypatch.setenv(name, value)
     said: dict[str, str] = {}
     seams = Seams(lambda name, detail: None, declined=said.__setitem__)
-    seams.install([remedy])
+    install(seams, [remedy])
     try:
         return DataLoader(data, **fields), said
     finally:

@@ -18,11 +18,13 @@ from torch.nn import functional  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 from gobrrr.remedies.layers.mask_bits import fill  # noqa: E402
-from gobrrr.remedies.layers.packed_masks import REMEDY  # noqa: E402
+from gobrrr.remedies.mechanism.applying import install  # noqa: E402
 from gobrrr.remedies.mechanism.patch import patched  # noqa: E402
 from gobrrr.remedies.mechanism.seams import Seams  # noqa: E402
+from gobrrr.remedies.registry import remedy  # noqa: E402
 from gobrrr.rules.compute.random_numbers import LEAST, RARE  # noqa: E402
 
+REMEDY = remedy("packed_masks")
 pytestmark = pytest.mark.skipif(bool(REMEDY.probe()), reason=REMEDY.probe())
 MANY = 1 << 20
 
@@ -31,7 +33,7 @@ MANY = 1 << 20
 def applied() -> Iterator[list[str]]:
     said: list[str] = []
     seams = Seams(lambda remedy, detail: said.append(detail))
-    seams.install(["packed_masks"])
+    install(seams, ["packed_masks"])
     try:
         yield said
     finally:
@@ -163,8 +165,9 @@ for _ in range(3):
 '''
 UNDER = """
 import runpy
+from gobrrr.remedies.mechanism.applying import install
 from gobrrr.remedies.mechanism.seams import Seams
-Seams(lambda *said: None, print).install(["packed_masks"])
+install(Seams(lambda *said: None, print), ["packed_masks"])
 runpy.run_path("train.py")
 """
 

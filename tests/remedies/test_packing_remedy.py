@@ -13,9 +13,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from gobrrr.guard.watch.witness import Witness
+from gobrrr.remedies.mechanism.applying import install
 from gobrrr.remedies.mechanism.seams import Seams
 from gobrrr.remedies.padding.packed_forward import rows_of
-from gobrrr.remedies.padding.packing import MODELS, REMEDY
+from gobrrr.remedies.padding.packing import MODELS
+from gobrrr.remedies.registry import remedy
 from gobrrr.rules.model.finding import Finding, Quantity, Saving
 from gobrrr.rules.verdict.report import Report, Step, Verdict
 from tests.data import test_packed_training as proof
@@ -105,7 +107,7 @@ class Applied:
         self.told: list[str] = []
         self.declined: list[str] = []
         self._seams = Seams(lambda _, what: self.told.append(what), declined=lambda _, why: self.declined.append(why))
-        self._seams.install(["packing"])
+        install(self._seams, ["packing"])
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -307,4 +309,4 @@ def evidence(**saved: float) -> Finding:
 ])  # fmt: skip
 def test_it_promises_what_was_simulated(found: Finding, expected: float) -> None:
     report = Report(verdict=Verdict("data", ""), step=Step(10, 10**7, 10**7), findings=(found,))
-    assert REMEDY.predicts(report).expected_ns == expected
+    assert remedy("packing").predicts(report).expected_ns == expected

@@ -414,8 +414,9 @@ main()
 '''
 UNDER = """
 import runpy
+from gobrrr.remedies.mechanism.applying import install
 from gobrrr.remedies.mechanism.seams import Seams
-Seams(lambda *said: None, print).install(["{name}"])
+install(Seams(lambda *said: None, print), ["{name}"])
 runpy.run_path("train.py", run_name="__main__")
 """
 

@@ -19,6 +19,7 @@ from torch.utils.data import dataloader as loaders  # noqa: E402
 from gobrrr.data import ahead  # noqa: E402
 from gobrrr.errors import GobrrrError  # noqa: E402
 from gobrrr.remedies.loader import prefetch  # noqa: E402
+from gobrrr.remedies.mechanism.applying import install  # noqa: E402
 from gobrrr.remedies.mechanism.seams import Seams  # noqa: E402
 from tests.remedies.fake_way import NUM, Numbers, applied, drawn, loader, moves, plain, with_and_without  # noqa: E402
 
@@ -272,7 +273,7 @@ def test_the_lanes_of_a_device_share_its_stream(monkeypatch: Any) -> None:
 
 
 def test_it_needs_a_device() -> None:
-    assert bool(prefetch.REMEDY.probe()) != torch.cuda.is_available()
+    assert bool(prefetch.Prefetch().probe()) != torch.cuda.is_available()
     if not torch.cuda.is_available():
         with pytest.raises(GobrrrError, match="no CUDA device"):
-            Seams().install(["prefetch"])
+            install(Seams(), ["prefetch"])

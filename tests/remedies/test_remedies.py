@@ -16,6 +16,7 @@ torch = pytest.importorskip("torch")
 from gobrrr import rules  # noqa: E402
 from gobrrr.errors import GobrrrError  # noqa: E402
 from gobrrr.remedies import registry  # noqa: E402
+from gobrrr.remedies.mechanism.applying import install  # noqa: E402
 from gobrrr.remedies.mechanism.seams import Seams  # noqa: E402
 from gobrrr.remedies.model import PLACES, SAFETY  # noqa: E402
 
@@ -39,7 +40,7 @@ def train(steps: int = 6, dtype: Any = None, kind: str = "AdamW") -> list[Any]:
 def under(*names: str, **fields: Any) -> tuple[list[Any], dict[str, str]]:
     said: dict[str, str] = {}
     seams = Seams(lambda name, detail: said.update({name: detail}))
-    seams.install(names)
+    install(seams, names)
     try:
         return train(**fields), said
     finally:
@@ -122,7 +123,7 @@ def test_the_fused_kernel_is_really_used() -> None:
 def test_an_optimizer_without_a_fused_kernel_is_left_alone(kind: str) -> None:
     said: dict[str, str] = {}
     seams = Seams(lambda name, detail: said.update({name: detail}))
-    seams.install(["fused_optimizer"])
+    install(seams, ["fused_optimizer"])
     parameter = torch.nn.Parameter(torch.ones(3))
     optimizer = getattr(torch.optim, kind)([parameter])
     parameter.grad = torch.ones(3)
@@ -136,7 +137,7 @@ def test_workers_persist_where_there_are_any() -> None:
 
     said: dict[str, str] = {}
     seams = Seams(lambda name, detail: said.update({name: detail}))
-    seams.install(["persistent_workers"])
+    install(seams, ["persistent_workers"])
     without, with_workers = DataLoader([1, 2]), DataLoader([1, 2], num_workers=1)
     assert not without.persistent_workers and with_workers.persistent_workers
     seams.remove()
@@ -145,7 +146,7 @@ def test_workers_persist_where_there_are_any() -> None:
 
 def test_anomaly_mode_goes_off_once_the_program_has_switched_it_on() -> None:
     seams = Seams()
-    seams.install(["anomaly_off"])
+    install(seams, ["anomaly_off"])
     with torch.autograd.set_detect_anomaly(True):
         train(1)
         assert not torch.is_anomaly_enabled()
@@ -155,7 +156,7 @@ def test_anomaly_mode_goes_off_once_the_program_has_switched_it_on() -> None:
 
 def test_anomaly_mode_stays_off_each_time_and_ends_as_the_program_ended_it() -> None:
     seams = Seams()
-    seams.install(["anomaly_off"])
+    install(seams, ["anomaly_off"])
     for _ in range(2):
         with torch.autograd.detect_anomaly():
             train(1)
@@ -199,7 +200,7 @@ def test_distributions_are_unchecked_also_where_a_library_checks_them_again_and_
 
     Distribution.set_default_validate_args(True)  # dynamo switches it off for good
     seams = Seams()
-    seams.install(["unchecked_distributions"])
+    install(seams, ["unchecked_distributions"])
     checks = importlib.import_module(library)
     train(1)
     with checks.validation_enabled(True), pytest.raises(ValueError):
@@ -217,7 +218,7 @@ def test_the_programs_own_last_word_on_checks_stays(by_a_library: bool, library:
 
     Distribution.set_default_validate_args(True)
     seams = Seams()
-    seams.install(["unchecked_distributions"])
+    install(seams, ["unchecked_distributions"])
     ask = importlib.import_module(library).enable_validation if by_a_library else Distribution.set_default_validate_args
     try:
         ask(True)
@@ -236,7 +237,7 @@ def test_distributions_are_checked_where_the_program_itself_asks_for_it() -> Non
 
     why: list[str] = []
     seams, plain = Seams(declined=lambda name, reason: why.append(reason)), Distribution.set_default_validate_args
-    seams.install(["unchecked_distributions"])
+    install(seams, ["unchecked_distributions"])
     try:
         exec(compile(f"{SWITCH}(True)", "/home/me/train.py", "exec"), {"Distribution": Distribution})
         train(1)
@@ -251,7 +252,7 @@ def test_conflicts_and_unknown_names_are_loud_and_leave_nothing_behind() -> None
     before = surroundings()
     for names in (["fused_optimizer", "foreach_optimizer"], ["matmul_precision", "elixir"]):
         with pytest.raises(GobrrrError):
-            Seams().install(names)
+            install(Seams(), names)
     assert surroundings() == before
 
 
@@ -269,7 +270,7 @@ def test_findings_name_the_remedies_that_answer_them_and_no_others() -> None:
 
 
 def test_what_cannot_be_applied_is_known_before_anything_is_tried() -> None:
-    from gobrrr.remedies.mechanism.probing import unable
+    from gobrrr.remedies.mechanism.applying import unable
 
     assert set(unable(registry.names())) == set(OTHERS)
     assert unable(registry.names(), "/nowhere/python") == {}
@@ -278,7 +279,7 @@ def test_what_cannot_be_applied_is_known_before_anything_is_tried() -> None:
 WATCHED = """
 import sys, torch
 from gobrrr.capture.process.config import Config
-from gobrrr.remedies.mechanism.watcher import Treated
+from gobrrr.remedies.mechanism.applying import Treated
 before = torch.nn.Module.__dict__["__call__"]
 session = Treated(Config(sys.argv[1], remedies="sdpa_attention"))
 model, x = torch.nn.Linear(4, 4), torch.ones(2, 4)
@@ -306,11 +307,11 @@ def test_the_checks_of_pyro_go_with_those_of_torch_and_come_back(monkeypatch: py
     settings = SimpleNamespace(get=lambda: dict(values), set=lambda **given: values.update(given))
     monkeypatch.setitem(sys.modules, "pyro", SimpleNamespace(settings=settings))  # type: ignore[arg-type]
     seams = Seams()
-    seams.install(["unchecked_distributions"])
+    install(seams, ["unchecked_distributions"])
     assert values == {"validate_infer": False, "validate_poutine": False, "cholesky_relative_jitter": 4.0}
     seams.remove()
     assert values["validate_infer"] is True and values["validate_poutine"] is False
-    seams.install(["unchecked_distributions"])
+    install(seams, ["unchecked_distributions"])
     values["validate_infer"] = False  # the program's own last word
     seams.remove()
     assert values["validate_infer"] is False

@@ -25,8 +25,10 @@ from torch.utils.data import DataLoader  # noqa: E402
 from gobrrr.errors import GobrrrError  # noqa: E402
 from gobrrr.guard.watch.padding import cut_of, tokens_of  # noqa: E402
 from gobrrr.guard.watch.rows import leaves_of  # noqa: E402
+from gobrrr.remedies.mechanism.applying import install  # noqa: E402
 from gobrrr.remedies.mechanism.seams import Seams  # noqa: E402
-from gobrrr.remedies.padding.trim_padding import HELD, MULTIPLE, REMEDY, padded, trimmed  # noqa: E402
+from gobrrr.remedies.padding.trim_padding import HELD, MULTIPLE, padded, trimmed  # noqa: E402
+from gobrrr.remedies.registry import remedy  # noqa: E402
 from gobrrr.rules.model.finding import Finding, Saving  # noqa: E402
 from gobrrr.rules.verdict.report import Report, Step, Verdict  # noqa: E402
 from gobrrr.trial.race.referee import LiveReferee, Program  # noqa: E402
@@ -209,7 +211,7 @@ class Loop:
 def loop() -> Iterator[Loop]:
     made = Loop()
     seams = Seams(lambda name, detail: made.said.append(detail))
-    seams.install(["trim_padding"])
+    install(seams, ["trim_padding"])
     try:
         yield made
     finally:
@@ -470,4 +472,4 @@ def test_batches_that_are_as_long_as_their_longest_row_promise_nothing(expected:
     """BRR409 stands all the same: rows of like length together, or packed, would help."""
     finding = Finding("BRR409", "padding", "data", "note", Saving(0.0, expected, 5e6), "m")
     report = Report(verdict=Verdict("data", ""), step=Step(10, 10**7, 10**7), findings=(finding,))
-    assert REMEDY.predicts(report).ceiling_ns == ceiling
+    assert remedy("trim_padding").predicts(report).ceiling_ns == ceiling

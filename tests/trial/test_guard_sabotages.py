@@ -23,6 +23,7 @@ from torch.utils._pytree import tree_leaves
 from benchmarks import guard_programs, guard_sabotages
 from benchmarks.guard_sabotages.switch import Clock, made
 from gobrrr.remedies import registry
+from gobrrr.remedies.mechanism.applying import install
 from gobrrr.remedies.mechanism.seams import Seams
 
 ONSET = 6
@@ -37,7 +38,7 @@ def run(program: str, fault: str, place: Path) -> None:
     answers: list[Any] = []
     if fault:
         registry.remedy = lambda name: made(guard_sabotages.TABLE[name], ONSET)()
-        Seams().install([fault])
+        install(Seams(), [fault])
     if program != "text":
         register_module_forward_hook(
             lambda module, _, found: answers.append(found) if hasattr(module, "head") else None

@@ -11,7 +11,7 @@ from gobrrr.machine.probe.fingerprint import of_hardware
 from gobrrr.machine.probe.system_probe import probe
 from gobrrr.pipeline.tuning import script_digest
 from gobrrr.remedies import registry
-from gobrrr.remedies.mechanism.watcher import APPLIED
+from gobrrr.remedies.mechanism.applying import APPLIED
 from gobrrr.system.escape import plain
 from gobrrr.trial.receipt import recipe as recipes
 from gobrrr.trial.receipt.recipe import Fits, Recipe

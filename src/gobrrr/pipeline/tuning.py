@@ -27,7 +27,7 @@ from gobrrr.pipeline import first_run, redaction
 from gobrrr.pipeline.ceilings import interpreter
 from gobrrr.pipeline.file_names import ARMS, CACHES, DIAGNOSIS, JOURNAL, PAGE, PATCH, RECEIPT, RECIPE
 from gobrrr.remedies import registry
-from gobrrr.remedies.mechanism.probing import unable
+from gobrrr.remedies.mechanism.applying import unable
 from gobrrr.remedies.model import SAFETY, Edit, Remedy, SetKeyword
 from gobrrr.rules.model.finding import Saving
 from gobrrr.rules.verdict.report import Report

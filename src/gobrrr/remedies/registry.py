@@ -20,7 +20,8 @@ NO_OPTIONS: Options = {}
 
 
 def pages() -> Mapping[str, Path]:
-    """Return the page of each of our own remedies; the module beside it holds one instance, REMEDY."""
+    """Return the page of each of our own remedies. Its class is in the module beside it that has the page's name, or,
+    with others, in the one that has the folder's."""
     return _pages(tuple(remedies.__path__))
 
 
@@ -37,9 +38,10 @@ def names() -> tuple[str, ...]:
 def remedy(name: str) -> Remedy:
     """The remedy of a name. Raises GobrrrError where there is none."""
     if page := pages().get(name):
-        found = importlib.import_module(f"gobrrr.remedies.{page.parent.name}.{name}").REMEDY
-        assert isinstance(found, Remedy)
-        return found
+        stem = name if page.with_suffix(".py").exists() else page.parent.name
+        module = importlib.import_module(f"gobrrr.remedies.{page.parent.name}.{stem}")
+        kinds = (each for each in vars(module).values() if isinstance(each, type) and issubclass(each, Remedy))
+        return next(kind() for kind in kinds if vars(kind).get("name") == name)
     return _third_party(name)
 
 

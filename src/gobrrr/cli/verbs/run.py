@@ -66,7 +66,7 @@ class Run:
         config = Config(
             str(folder.resolve()), steps=args.steps, stop_after=args.stop_after,
             budget_ns=budget_ns, budget_bytes=budget_bytes,
-            watcher="gobrrr.remedies.mechanism.watcher:Treated" if recipe else SESSION,
+            watcher="gobrrr.remedies.mechanism.applying:Treated" if recipe else SESSION,
             remedies=",".join(recipe.names) if recipe else None,
         )  # fmt: skip
         code = launch.run(command, config, self._variables(recipe))

@@ -215,6 +215,3 @@ def _fetched(dataset: Any, wanted: Sequence[Any]) -> Any:
     """Return samples, asked for as torch's fetcher asks for a batch."""
     whole = getattr(dataset, "__getitems__", None)
     return whole(wanted) if whole else [dataset[index] for index in wanted]
-
-
-REMEDY = ComputedOnce()

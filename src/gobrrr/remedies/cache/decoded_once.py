@@ -54,6 +54,3 @@ class DecodedOnce(Keeper):
         seams.undo(take_away)
         put_in(KeptPictures(memory_room(), seams.aside, told, lambda: sum(lengths.values()) or math.inf))
         seams.at_loader(change)
-
-
-REMEDY = DecodedOnce()

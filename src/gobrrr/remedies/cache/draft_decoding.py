@@ -74,6 +74,3 @@ class DraftDecoding(Remedy):
         put_in(found)
         seams.at_loader(change)
         seams.at_batch(look)
-
-
-REMEDY = DraftDecoding()

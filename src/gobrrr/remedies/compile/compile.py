@@ -117,6 +117,3 @@ def _is_traced() -> bool:
     from torch import jit
 
     return bool(jit.is_tracing())  # type: ignore[attr-defined,no-untyped-call]
-
-
-REMEDY = Compile()

@@ -67,6 +67,3 @@ class _WhileUnchanged:
             return self._call(*args, **kwargs)
         self._module._compiled_call_impl = None
         return self._module._call_impl(*args, **kwargs)
-
-
-REMEDY = CompileFrozen()

@@ -22,6 +22,3 @@ class CompileMaxAutotune(Compile):
         import torch
 
         return "" if torch.cuda.is_available() else "the mode max-autotune serves CUDA devices only"
-
-
-REMEDY = CompileMaxAutotune()

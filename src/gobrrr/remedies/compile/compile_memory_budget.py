@@ -37,6 +37,3 @@ class CompileMemoryBudget(Compile):
         functorch.activation_memory_budget = BUDGET
         seams.undo(partial(setattr, functorch, "activation_memory_budget", before))
         super().apply(seams)
-
-
-REMEDY = CompileMemoryBudget()

@@ -22,6 +22,3 @@ class CompileReduceOverhead(Compile):
         import torch
 
         return "" if torch.cuda.is_available() else "the mode reduce-overhead serves CUDA devices only"
-
-
-REMEDY = CompileReduceOverhead()

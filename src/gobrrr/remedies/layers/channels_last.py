@@ -116,6 +116,3 @@ def _lay(weight: Any, memory_format: Any) -> None:
     for each in (weight, weight.grad):
         if each is not None:
             each.data = each.data.clone(memory_format=memory_format)
-
-
-REMEDY = ChannelsLast()

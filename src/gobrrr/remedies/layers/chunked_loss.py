@@ -27,6 +27,3 @@ class ChunkedLoss(Remedy):
 
     def apply(self, seams: Seams) -> None:
         make_lazy(seams, self.name)
-
-
-REMEDY = ChunkedLoss()

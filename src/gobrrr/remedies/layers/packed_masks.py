@@ -82,6 +82,3 @@ class PackedMasks(Remedy):
 
 def _is_flat(noise: Any) -> bool:
     return bool(noise.is_contiguous() and noise.is_floating_point())
-
-
-REMEDY = PackedMasks()

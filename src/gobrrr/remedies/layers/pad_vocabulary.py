@@ -29,6 +29,3 @@ class PadVocabulary(Remedy):
 
     def apply(self, seams: Seams) -> None:
         make_lazy(seams, self.name, multiple=MULTIPLE, whole=True)
-
-
-REMEDY = PadVocabulary()

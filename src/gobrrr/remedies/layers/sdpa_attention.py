@@ -105,6 +105,3 @@ class _OnceWithout:
         if self._module._compiled_call_impl is self:
             self._module._compiled_call_impl = self._call if self._replacements else None
         return found
-
-
-REMEDY = SdpaAttention()

@@ -243,6 +243,3 @@ def _same_bits(a: Any, b: Any) -> bool:
         return tensor.clone(memory_format=torch.contiguous_format).reshape(-1).view(torch.uint8)
 
     return a.dtype == b.dtype and a.shape == b.shape and torch.equal(bits(a), bits(b))
-
-
-REMEDY = BatchedFetch()

@@ -103,6 +103,3 @@ def room() -> float:
     if SHARED.is_dir():
         free = min(free, shutil.disk_usage(SHARED).free)
     return SHARE * float(free)
-
-
-REMEDY = LoaderWorkers()

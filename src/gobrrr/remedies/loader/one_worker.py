@@ -79,6 +79,3 @@ def _leave_a_core(seams: Seams) -> str:
     torch.set_num_threads(threads - 1)
     seams.undo(lambda: torch.set_num_threads(threads))
     return f", and {threads - 1} threads"
-
-
-REMEDY = OneWorker()

@@ -39,6 +39,3 @@ class PersistentWorkers(Remedy):
 
         renew_workers(seams)
         seams.at_loader(change)
-
-
-REMEDY = PersistentWorkers()

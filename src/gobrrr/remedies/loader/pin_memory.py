@@ -33,6 +33,3 @@ class PinMemory(Remedy):
             return {**kwargs, "pin_memory": True}
 
         seams.at_loader(change)
-
-
-REMEDY = PinMemory()

@@ -138,6 +138,3 @@ def cuda_lanes() -> Callable[[torch.device], Lane]:
         return made
 
     return lane
-
-
-REMEDY = Prefetch()

@@ -9,7 +9,7 @@ import inspect
 import os
 import sys
 import weakref
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
@@ -17,7 +17,6 @@ from gobrrr.capture.hooks.dynamo import called_from_compiled, hide_own_code
 from gobrrr.capture.hooks.lookup import Lookup, ModuleCall
 from gobrrr.capture.hooks.patches import Patches
 from gobrrr.capture.hooks.transform_guard import is_the_programs
-from gobrrr.errors import GobrrrError
 from gobrrr.remedies.mechanism.forwards import is_ours, plainly_saved
 
 QUIET_CALLS = 20_000
@@ -59,7 +58,7 @@ _OURS = (__name__, "gobrrr.capture.hooks.lookup")
 
 
 class Seams:
-    """Remedies register here; `install` puts the hooks in place, `remove` undoes everything in reverse.
+    """Remedies register here; `hook` puts the hooks in place, `remove` undoes everything in reverse.
 
     A remedy that fails later, in a hook, is told to `failed`; all are then taken away and the program goes on. Without
     `failed` there is nobody to tell, and the error comes up where it happened. `declined` hears why one left something
@@ -147,28 +146,12 @@ class Seams:
 
     # for those who apply them
 
-    def install(self, names: Iterable[str]) -> None:
-        """Apply remedies by name, in their order. Raises GobrrrError for unknown and for conflicting ones."""
-        from gobrrr.remedies.registry import composed
-
-        remedies = composed(names)
-        self.names = tuple(remedy.name for remedy in remedies)
-        for remedy in remedies:
-            if reason := remedy.probe():
-                raise GobrrrError(f"{remedy.name} cannot be applied here: {reason}", "gobrrr remedies lists what can")
-        try:
-            for remedy in remedies:
-                remedy.apply(self)
-            self._hook()
-        except BaseException:
-            self.remove()
-            raise
-
     def remove(self) -> None:
         """Undo everything, as Patches.take_out does; safe to call twice."""
         self._patches.take_out()
 
-    def _hook(self) -> None:
+    def hook(self) -> None:
+        """Put the hooks in place that what is registered needs."""
         if self._optimizer or self._model or self._step:
             from torch.optim.optimizer import register_optimizer_step_pre_hook
 

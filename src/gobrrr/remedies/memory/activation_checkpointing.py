@@ -35,6 +35,3 @@ class ActivationCheckpointing(Remedy):
             seams.applied(self.name, type(module).__name__)
 
         seams.at_model(enable)
-
-
-REMEDY = ActivationCheckpointing()

@@ -205,6 +205,3 @@ class _Way:
     def has_new(self, moved: set[int]) -> bool:
         """Whether something moves of which it is not known whether it would have moved again in backward."""
         return bool(moved - self._moved)
-
-
-REMEDY = KeepActivations()

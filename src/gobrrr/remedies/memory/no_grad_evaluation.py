@@ -160,6 +160,3 @@ def _is_ordinary() -> bool:
         or any(map(torch.is_autocast_enabled, ("cpu", "cuda")))
         or is_distributed()
     )
-
-
-REMEDY = NoGradEvaluation()

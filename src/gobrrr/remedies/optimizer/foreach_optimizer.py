@@ -62,6 +62,3 @@ def _has_tensors(group: Group) -> bool:
     import torch
 
     return any(isinstance(each, torch.Tensor) for each in (group.get("lr"), *group.get("betas", ())))
-
-
-REMEDY = ForeachOptimizer()

@@ -315,6 +315,3 @@ def _see_emptying(found: _Unused, seams: Seams) -> None:
 def _give_up(seams: Seams) -> None:
     said = "freeze_unused: the program now asks for gradients that it had no use for before, which were not computed"
     seams.give_up(GobrrrError(said, "gobrrr tune --without freeze_unused"))
-
-
-REMEDY = FreezeUnused()

@@ -132,6 +132,3 @@ def _steps_as_tensors(optimizer: Any) -> None:
     for parameter, state in optimizer.state.items():
         if "step" in state and not isinstance(state["step"], torch.Tensor):
             state["step"] = torch.tensor(float(state["step"]), dtype=torch.float32, device=parameter.device)
-
-
-REMEDY = FusedOptimizer()

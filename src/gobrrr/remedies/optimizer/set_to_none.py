@@ -199,6 +199,3 @@ def _is_inside_a_step() -> bool:
             return True
         frame = frame.f_back
     return False
-
-
-REMEDY = SetToNone()

@@ -152,6 +152,3 @@ def _computes_the_same(optimizer: Any) -> bool:
 def _may_be_sparse(embedding: Any) -> bool:
     """torch's backward scales no sparse rows by how often they come, and a hook may want a dense gradient."""
     return not embedding.scale_grad_by_freq and not embedding.weight._backward_hooks
-
-
-REMEDY = SparseGradient()

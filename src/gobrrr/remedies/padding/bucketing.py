@@ -229,6 +229,3 @@ def _width(batch: Any, cut: bool) -> int | None:
         return found.width
     tables = [each for each in tensors_in(batch) if each.dim() == 2 and not each.is_floating_point()]
     return max((int(each.shape[0 if each.shape[1] == TRIED else 1]) for each in tables), default=None)
-
-
-REMEDY = Bucketing()

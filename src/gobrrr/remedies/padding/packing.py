@@ -64,6 +64,3 @@ class Packing(Remedy):
                         seams.replace(kind, "forward", trunks.packing(kind))
 
         seams.at_model(meets)
-
-
-REMEDY = Packing()

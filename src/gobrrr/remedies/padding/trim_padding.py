@@ -231,6 +231,3 @@ def _says_nothing(name: Any, tensor: Any, width: int, named: bool) -> bool:
     if bool((beyond == IGNORED).all()):
         return True
     return name != LABELS and bool((beyond == 0).all()) and int(tensor.min()) >= 0 and int(tensor.max()) <= 1
-
-
-REMEDY = TrimPadding()

@@ -104,6 +104,3 @@ def autocast_forward(module: Any, seams: Seams, dtype: str) -> None:
         return tree_map(widened, result)
 
     seams.replace(module, "forward", replaced(module, lowered))
-
-
-REMEDY = Bf16Autocast()

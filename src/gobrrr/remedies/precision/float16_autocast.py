@@ -51,6 +51,3 @@ class Float16Autocast(Remedy):
 
         seams.at_model(wrap)
         seams.at_optimizer(scaling.watch)
-
-
-REMEDY = Float16Autocast()

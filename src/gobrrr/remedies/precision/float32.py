@@ -44,6 +44,3 @@ class Float32(Remedy):
                 seams.applied(self.name, f"{type(module).__name__}, {len(wide)} tensors")
 
         seams.at_model(cast)
-
-
-REMEDY = Float32()

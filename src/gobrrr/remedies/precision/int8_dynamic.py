@@ -51,6 +51,3 @@ class Int8Dynamic(Remedy):
             seams.applied(self.name, f"{len(layers)} layers")
 
         seams.at_model(quantise)
-
-
-REMEDY = Int8Dynamic()

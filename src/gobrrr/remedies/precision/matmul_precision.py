@@ -31,6 +31,3 @@ class MatmulPrecision(Remedy):
         seams.undo(setting_back(torch))
         torch.set_float32_matmul_precision("medium")
         seams.applied(self.name, f"{before} before")
-
-
-REMEDY = MatmulPrecision()

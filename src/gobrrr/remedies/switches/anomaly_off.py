@@ -44,6 +44,3 @@ class AnomalyOff(Remedy):
         seams.undo(lambda: plain(**said))
         seams.replace(torch, "set_anomaly_enabled", set_anomaly_enabled)
         set_anomaly_enabled(**said)
-
-
-REMEDY = AnomalyOff()

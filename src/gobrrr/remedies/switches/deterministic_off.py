@@ -31,6 +31,3 @@ class DeterministicOff(Remedy):
                 seams.applied(self.name)
 
         seams.at_model(off)
-
-
-REMEDY = DeterministicOff()

@@ -26,6 +26,3 @@ class FlushDenormal(Remedy):
         if torch.set_flush_denormal(True):
             seams.undo(lambda: torch.set_flush_denormal(False))
             seams.applied(self.name)
-
-
-REMEDY = FlushDenormal()

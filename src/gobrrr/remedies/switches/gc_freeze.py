@@ -80,6 +80,3 @@ def _collect_rarely(seams: Seams) -> None:
             gc.set_threshold(*before)
 
     seams.undo(back)
-
-
-REMEDY = GcFreeze()

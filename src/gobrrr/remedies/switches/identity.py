@@ -18,6 +18,3 @@ class Identity(Remedy):
 
     def apply(self, seams: Seams) -> None:
         seams.applied(self.name)
-
-
-REMEDY = Identity()

@@ -36,6 +36,3 @@ class IntraopThreads(Remedy):
         seams.undo(lambda: torch.set_num_threads(before))
         seams.at_model(again)
         seams.applied(self.name, f"{cores} threads, {before} before")
-
-
-REMEDY = IntraopThreads()

@@ -57,6 +57,3 @@ class MallocThresholds(Remedy):
             seams.applied(self.name, "1 GiB")
         else:  # before 2.35 no more than 32 MiB
             seams.declined(self.name, "this glibc takes no threshold of 1 GiB")
-
-
-REMEDY = MallocThresholds()

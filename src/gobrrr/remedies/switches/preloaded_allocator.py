@@ -38,6 +38,3 @@ def installed() -> str:
     from ctypes.util import find_library
 
     return next((name for each in ("jemalloc", "tcmalloc_minimal", "tcmalloc") if (name := find_library(each))), "")
-
-
-REMEDY = PreloadedAllocator()

@@ -29,6 +29,3 @@ class ShortWait(OpenMP):
         """All of the step may be waiting, and nobody knows: a doubt has no saving of its own."""
         crowded = any(f.code in self.codes or "loader_workers" in f.remedies for f in report.findings)
         return Saving(0.0, 0.0, float(report.step.plain_wall_ns)) if crowded and report.threads > 1 else Saving()
-
-
-REMEDY = ShortWait()

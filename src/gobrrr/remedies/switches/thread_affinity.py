@@ -17,6 +17,3 @@ class ThreadAffinity(OpenMP):
     by_hand = "OMP_PROC_BIND=close OMP_PLACES=cores python train.py"
     variables: ClassVar[dict[str, str]] = {"OMP_PROC_BIND": "close", "OMP_PLACES": "cores"}
     does = "close to each other, one per core"
-
-
-REMEDY = ThreadAffinity()

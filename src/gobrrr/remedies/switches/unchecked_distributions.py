@@ -90,6 +90,3 @@ def _unchecked_in_pyro(seams: Seams) -> None:
 def _those_of_pyro(settings: Any, are: Callable[[Any], bool]) -> list[str]:
     known = settings.get()
     return [name for name in PYROS if are(known.get(name))]
-
-
-REMEDY = UncheckedDistributions()

@@ -32,6 +32,7 @@ class Diagnosing(Session):
 def applied_remedies(config: Config, told: protocol.Line, aside: Callable[[int], object] = lambda ns: None) -> Any:
     """The seams with an arm's remedies installed; the referee hears which ones took hold, and why others did not.
     `aside`: as Seams has it."""
+    from gobrrr.remedies.mechanism.applying import install
     from gobrrr.remedies.mechanism.seams import Seams
 
     tell_of_torch_save()
@@ -46,7 +47,7 @@ def applied_remedies(config: Config, told: protocol.Line, aside: Callable[[int],
     try:
         if world_size() > 1:
             raise GobrrrError("it runs in several ranks, and a trial measures one process")
-        seams.install(config.names())
+        install(seams, config.names())
     except Exception as error:
         failed(error)
         raise StopProgram(1) from None  # without its remedies the program has nothing to do here
