@@ -17,7 +17,7 @@ pytest.importorskip("PIL")
 from PIL import Image, ImageOps  # noqa: E402
 from torch.utils.data import DataLoader, Dataset  # noqa: E402
 
-from gobrrr.remedies.cache import decoded_once, kept_pictures, pictures  # noqa: E402
+from gobrrr.remedies.cache import cache, kept_pictures, pictures  # noqa: E402
 from gobrrr.remedies.mechanism.applying import install  # noqa: E402
 from gobrrr.remedies.mechanism.seams import Seams  # noqa: E402
 
@@ -123,7 +123,7 @@ def test_what_is_written_into_a_picture_is_in_no_other(monkeypatch: pytest.Monke
 
 
 def test_a_full_memory_keeps_what_came_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(decoded_once, "memory_room", lambda: 3.0 * 50 * 37 + 1)
+    monkeypatch.setattr(cache, "memory_room", lambda: 3.0 * 50 * 37 + 1)
     with applied(monkeypatch) as found:
         for _ in range(3):
             for seed in (0, 1):

@@ -16,7 +16,7 @@ from gobrrr.cli import recipe as recipes_read
 from gobrrr.errors import GobrrrError
 from gobrrr.pipeline.tuning import by_hand, options_of, recipe_of
 from gobrrr.remedies import registry
-from gobrrr.remedies.loader.loader_workers import SHARE
+from gobrrr.remedies.loader.loader import SHARE
 from gobrrr.rules.model.finding import Finding, Quantity, Saving
 from gobrrr.rules.verdict.report import Account, Report, Step, Verdict
 from gobrrr.trial.receipt import recipe as recipes

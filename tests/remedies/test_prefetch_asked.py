@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from torch.utils.data import dataloader as loaders  # noqa: E402
 
-from gobrrr.remedies.loader.device_transfers import device_of_cuda, device_of_to, whole  # noqa: E402
+from gobrrr.remedies.loader.drawn_ahead import device_of_cuda, device_of_to, whole  # noqa: E402
 from tests.remedies.fake_way import NUM, applied, loader, moves  # noqa: E402
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from gobrrr.errors import GobrrrError
 from gobrrr.remedies.cache.kept_samples import KeptSamples, Kind, Room, counts_in_full
-from gobrrr.remedies.loader.loader_arguments import AFTER_THE_FIRST, Keeper, memory_room
+from gobrrr.remedies.loader.loader import AFTER_THE_FIRST, Keeper, memory_room
 from gobrrr.rules.data.loader_advice import SAVED_BY_KEEPING
 
 if TYPE_CHECKING:

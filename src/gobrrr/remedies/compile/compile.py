@@ -1,15 +1,17 @@
-"""torch.compile of every model that the program calls."""
+"""Remedies that compile every model that the program calls, with torch.compile."""
 
 from __future__ import annotations
 
 import os
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from gobrrr.remedies.mechanism.changed import counts, mark
 from gobrrr.remedies.model import BeforeTraining, Remedy
 
 if TYPE_CHECKING:
     from gobrrr.remedies.mechanism.seams import Seams
     from gobrrr.rules.verdict.report import Report
+
 
 SETTINGS = """\
 torch._inductor.config.fallback_random = True  # the random numbers of eager mode
@@ -75,7 +77,7 @@ def draws_as_in_eager(seams: Seams) -> None:
     _configure(seams, dynamo, "use_numpy_random_stream", True)
 
 
-def _configure(seams: Seams, config: Any, name: str, value: bool) -> None:
+def _configure(seams: Seams, config: Any, name: str, value: bool | float) -> None:
     before = getattr(config, name)
     setattr(config, name, value)
     seams.undo(lambda: setattr(config, name, before))
@@ -105,15 +107,127 @@ def compile_in_place(module: Any, seams: Seams, mode: str | None = None, backend
 def _unless_traced(plain: Any, compiled: Any) -> Any:
     """A module's compiled call; torch.jit.trace, which takes no compiled code, gets its own. A function: of another
     object in a module torch.jit asks the type."""
+    from torch import jit
 
     def called(*args: Any, **kwargs: Any) -> Any:
-        return (plain if _is_traced() else compiled)(*args, **kwargs)
+        return (plain if jit.is_tracing() else compiled)(*args, **kwargs)  # type: ignore[attr-defined,no-untyped-call]
 
     return called
 
 
-def _is_traced() -> bool:
-    """Say whether torch.jit.trace is at work."""
-    from torch import jit
+class _InMode(Compile):
+    """As `compile`, in a mode that needs a CUDA device."""
 
-    return bool(jit.is_tracing())  # type: ignore[attr-defined,no-untyped-call]
+    saves_memory = False
+
+    def probe(self) -> str:
+        import torch
+
+        return "" if torch.cuda.is_available() else f"the mode {self.mode} serves CUDA devices only"
+
+
+class CompileReduceOverhead(_InMode):
+    """CUDA graphs."""
+
+    name = "compile_reduce_overhead"
+    title = "compiles the model into CUDA graphs: launches cost almost nothing"
+    codes = ("BRR301", "BRR504")
+    conflicts = ("compile", "compile_max_autotune")
+    by_hand = 'model.compile(mode="reduce-overhead")'
+    edit = BeforeTraining(f'{SETTINGS}\n{{model}}.compile(mode="reduce-overhead")', NEEDS)
+    mode = "reduce-overhead"
+
+
+class CompileMaxAutotune(_InMode):
+    """Templates for matrix products."""
+
+    name = "compile_max_autotune"
+    title = "compiles the model and tries out templates for its matrix products"
+    codes = ("BRR201", "BRR105")
+    conflicts = ("compile", "compile_reduce_overhead")
+    by_hand = 'model.compile(mode="max-autotune")'
+    edit = BeforeTraining(f'{SETTINGS}\n{{model}}.compile(mode="max-autotune")', NEEDS)
+    mode = "max-autotune"
+
+
+BUDGET = 0.5
+"""Share of the bytes backward needs that are kept: 1 keeps all, 0 computes everything again that can be."""
+
+
+class CompileMemoryBudget(Compile):
+    """As `compile`, with torch._functorch.config.activation_memory_budget: the partitioner chooses what to keep."""
+
+    name = "compile_memory_budget"
+    title = "compiles the model with half the activations kept, the cheapest rest computed again"
+    serves = "training"
+    codes = ("BRR602",)
+    conflicts = ("compile", "compile_reduce_overhead", "compile_max_autotune", "compile_frozen",
+                 "activation_checkpointing", "chunked_loss", "pad_vocabulary")  # fmt: skip
+    by_hand = "torch._functorch.config.activation_memory_budget = 0.5\nmodel.compile()"
+    edit = BeforeTraining(
+        f"{SETTINGS}\ntorch._functorch.config.activation_memory_budget = {BUDGET}\n{{model}}.compile()",
+        f"{NEEDS}\nimport torch._functorch.config",
+    )
+
+    def apply(self, seams: Seams) -> None:
+        import torch._functorch.config as functorch
+
+        _configure(seams, functorch, "activation_memory_budget", BUDGET)
+        super().apply(seams)
+
+
+class CompileFrozen(Compile):
+    """As `compile`, with torch._inductor.config.freezing: weights are laid out once for the kernels that read them, and
+    batch norm is folded. It serves models in eval() mode without gradients only, and from the first change of a weight
+    on the model runs as ever."""
+
+    name = "compile_frozen"
+    title = "compiles a model that only infers, with its weights folded in as constants"
+    saves_memory = False
+    codes = ("BRR201", "BRR301", "BRR204", "BRR107", "BRR210")
+    conflicts = ("compile", "compile_reduce_overhead", "compile_max_autotune", "int8_dynamic")
+    serves = "inference"
+    unseen = (
+        "weights that are changed later through `.data` do not count; after any other change the model runs as ever"
+    )
+    by_hand = "torch._inductor.config.freezing = True; model.eval().compile()  # under torch.no_grad()"
+    edit: ClassVar[BeforeTraining | None] = None  # a program that only infers has no optimizer to stand before
+
+    def apply(self, seams: Seams) -> None:
+        import torch
+        import torch._inductor.config as inductor
+
+        from gobrrr.remedies.mechanism.graph_later import insides
+
+        before = inductor.freezing
+
+        def compile_it(module: Any) -> None:
+            if module.training or torch.is_grad_enabled() or not any(True for _ in module.parameters()):
+                return
+            if not all(map(counts, insides(module).tensors)):
+                seams.declined(self.name, "weights made under inference_mode() do not say when they are changed")
+                return
+            inductor.freezing = True
+            compile_in_place(module, seams)
+            module._compiled_call_impl = _WhileUnchanged(module)
+            seams.applied(self.name, type(module).__name__)
+
+        seams.undo(lambda: setattr(inductor, "freezing", before))
+        seams.at_model(compile_it)
+
+
+class _WhileUnchanged:
+    """A module's compiled call, as long as its parameters and buffers are those with which it was compiled."""
+
+    def __init__(self, module: Any) -> None:
+        from gobrrr.remedies.mechanism.graph_later import insides
+
+        self._module, self._call, self._insides = module, module._compiled_call_impl, insides
+        self._tensors = insides(module).tensors  # held: no other may get the identity of one of them
+        self._marks = list(map(mark, self._tensors))
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._marks == list(map(mark, self._insides(self._module).tensors)):
+            return self._call(*args, **kwargs)
+        self._module._compiled_call_impl = None
+        return self._module._call_impl(*args, **kwargs)

@@ -210,11 +210,18 @@ def _fetcher(loader: Any) -> Any:
     return make(kind, loader.dataset, batches, loader.collate_fn, loader.drop_last)
 
 
+WITH_WORKERS_ONLY = ("prefetch_factor", "persistent_workers", "multiprocessing_context", "timeout")
+"""Arguments that a DataLoader without workers refuses."""
+
+
+def without_workers(arguments: dict[str, Any]) -> dict[str, Any]:
+    """A DataLoader's arguments, less those that are refused where it has none."""
+    return {name: each for name, each in arguments.items() if name not in WITH_WORKERS_ONLY} | {"num_workers": 0}
+
+
 def _plain_loader(arguments: dict[str, Any]) -> Any:
     """Return the loader that the program asks for, without workers and without remedies."""
     from torch.utils.data import DataLoader
-
-    from gobrrr.remedies.loader.loader_arguments import without_workers
 
     loader: Any = DataLoader.__new__(DataLoader)
     inspect.unwrap(DataLoader.__init__)(loader, **without_workers(arguments))

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import torch
 
     from gobrrr.data.ahead import Lane
-    from gobrrr.remedies.loader.device_transfers import Held
+    from gobrrr.remedies.loader.drawn_ahead import Held
     from gobrrr.remedies.mechanism.seams import Seams
 
 LEAST_READY = 2
@@ -49,13 +49,9 @@ class Prefetch(Remedy):
     def apply(self, seams: Seams) -> None:
         import torch
 
-        from gobrrr.remedies.loader.device_transfers import Asked, device_of_cuda, device_of_to
+        from gobrrr.remedies.loader.drawn_ahead import Asked, device_of_cuda, device_of_to
 
-        hide_own_code(
-            "gobrrr.remedies.loader.device_transfers",
-            "gobrrr.remedies.loader.drawn_ahead",
-            "gobrrr.remedies.loader.prefetch",
-        )
+        hide_own_code("gobrrr.remedies.loader.drawn_ahead", "gobrrr.remedies.loader.prefetch")
         held: weakref.WeakValueDictionary[int, Held] = weakref.WeakValueDictionary()
         told = Once(lambda kind: seams.applied(self.name, f"batches to {kind}"))
         for name, device_of in (("to", device_of_to), ("cuda", device_of_cuda)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import itertools
+import threading
 import weakref
 from collections import OrderedDict, UserDict, defaultdict
 from collections.abc import Callable, Iterator, Mapping
@@ -12,13 +13,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from gobrrr.capture.facts.lengths import WHOLE
 from gobrrr.capture.facts.tensors import is_plain
 from gobrrr.errors import GobrrrError
-from gobrrr.remedies.loader.training_loaders import Trains
 from gobrrr.remedies.model import Remedy
 from gobrrr.rules.model.finding import Saving
 
 if TYPE_CHECKING:
     from gobrrr.remedies.mechanism.seams import Seams
     from gobrrr.rules.verdict.report import Report
+
 
 MASK, IDS, LABELS, IGNORED = "attention_mask", "input_ids", "labels", -100
 """Names of tokenizers: the mask (1 where a token is), ids and labels; and the label that the loss leaves out
@@ -231,3 +232,63 @@ def _says_nothing(name: Any, tensor: Any, width: int, named: bool) -> bool:
     if bool((beyond == IGNORED).all()):
         return True
     return name != LABELS and bool((beyond == 0).all()) and int(tensor.min()) >= 0 and int(tensor.max()) <= 1
+
+
+class Surroundings(NamedTuple):
+    """Where a batch is drawn, or an optimizer steps."""
+
+    thread: int
+    modes: weakref.WeakKeyDictionary[Any, bool]
+    """Whether the models that the program has called so far are in train() mode."""
+
+    def are_like(self, others: Surroundings) -> bool:
+        """Say whether thread and modes are the same, as far as both know a model: a first batch comes before the first
+        call."""
+        return self.thread == others.thread and all(others.modes.get(m, mode) == mode for m, mode in self.modes.items())
+
+
+class Trains:
+    """A loader trains once an optimizer has stepped after a batch of its own: drawn with gradients on, where the models
+    were in the mode in which they are when it steps (Hugging Face evaluates in eval() mode and switches gradients off
+    after the draw), and with no other loader drawn from since the step before, or nobody knows which one it was.
+
+    A loader is known by its sampler, which its iterators of all epochs share."""
+
+    def __init__(self) -> None:
+        self._models: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._drawn: weakref.WeakKeyDictionary[Any, Surroundings] = weakref.WeakKeyDictionary()
+        self._trains: weakref.WeakKeyDictionary[Any, Surroundings] = weakref.WeakKeyDictionary()
+
+    def meets(self, model: Any) -> None:
+        """The program calls this module itself; a loss or a metric is in no mode that means anything."""
+        if next(model.parameters(), None) is not None:
+            self._models.add(model)
+
+    def draws(self, sampler: Any) -> bool:
+        """A batch was drawn now: whether it is one of a training."""
+        import torch
+
+        if not torch.is_grad_enabled() or not _is_weak(sampler):
+            return False
+        now = self._surroundings()
+        self._drawn[sampler] = now
+        known = self._trains.get(sampler)
+        return known is not None and known.are_like(now)
+
+    def steps(self) -> None:
+        """An optimizer is about to step."""
+        if not self._drawn:
+            return
+        drawn, now = list(self._drawn.items()), self._surroundings()
+        self._drawn.clear()
+        if len(drawn) == 1 and drawn[0][1].are_like(now):
+            self._trains[drawn[0][0]] = now
+
+    def _surroundings(self) -> Surroundings:
+        modes = weakref.WeakKeyDictionary({model: bool(model.training) for model in self._models})
+        return Surroundings(threading.get_ident(), modes)
+
+
+def _is_weak(sampler: Any) -> bool:
+    """Whether it can be known without being kept: a list of batches cannot."""
+    return type(sampler).__weakrefoffset__ != 0 and type(sampler).__hash__ is not None

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import msgspec
 
 from gobrrr.ledger.loading import loader_model
-from gobrrr.remedies.loader.loader_arguments import most_said
-from gobrrr.remedies.loader.loader_workers import room
+from gobrrr.remedies.loader.loader import most_said, room
 from gobrrr.rules.data.loader_advice import AHEAD, HELD_BYTES, NUM_WORKERS, WORKERS
 from gobrrr.trial.race import headroom
 from gobrrr.trial.race.loader_settings import LoaderSearch, Setting, Tried

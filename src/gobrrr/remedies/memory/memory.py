@@ -1,4 +1,4 @@
-"""Activations are kept for backward instead of being computed again."""
+"""Remedies that lower the peak of memory at the price of time, or the other way round."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from gobrrr.errors import GobrrrError
-from gobrrr.remedies.model import Remedy, SetKeyword
+from gobrrr.remedies.model import BeforeTraining, Remedy, SetKeyword
 
 if TYPE_CHECKING:
     from gobrrr.remedies.mechanism.seams import Seams
+
 
 ARGUMENTS = ("TrainingArguments", "Seq2SeqTrainingArguments", "SFTConfig", "DPOConfig", "RewardConfig", "GRPOConfig")
 """Argument classes of transformers and trl; trl's have gradient_checkpointing=True where nobody says otherwise."""
@@ -205,3 +206,30 @@ class _Way:
     def has_new(self, moved: set[int]) -> bool:
         """Whether something moves of which it is not known whether it would have moved again in backward."""
         return bool(moved - self._moved)
+
+
+class ActivationCheckpointing(Remedy):
+    """model.gradient_checkpointing_enable() on models of transformers: a third more computing, far less memory."""
+
+    name = "activation_checkpointing"
+    title = "recomputes activations in backward: less memory, more computing"
+    safety = "tolerance"
+    place = "model"
+    saves_memory = True
+    serves = "training"
+    codes = ("BRR602",)
+    by_hand = "model.gradient_checkpointing_enable()  # or torch.utils.checkpoint.checkpoint(layer, x)"
+    edit = BeforeTraining(
+        '{model}.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})'
+    )
+
+    def apply(self, seams: Seams) -> None:
+        def enable(module: Any) -> None:
+            switch = getattr(module, "gradient_checkpointing_enable", None)
+            if switch is None or getattr(module, "is_gradient_checkpointing", False):
+                return
+            switch(gradient_checkpointing_kwargs={"use_reentrant": False})
+            seams.undo(module.gradient_checkpointing_disable)
+            seams.applied(self.name, type(module).__name__)
+
+        seams.at_model(enable)

@@ -1,4 +1,4 @@
-"""Heads of large vocabularies whose logits stay uncomputed until somebody uses them; see lazylogits."""
+"""Remedies for heads of large vocabularies, whose logits stay uncomputed until somebody uses them; see lazy_logits."""
 
 from __future__ import annotations
 
@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from gobrrr.capture.hooks.transform_guard import is_transformed
 from gobrrr.remedies.mechanism.forwards import replaced
+from gobrrr.remedies.model import Remedy
 
 if TYPE_CHECKING:
     from gobrrr.remedies.mechanism.seams import Seams
+
 
 LARGE = 4096
 """Classes from which a linear layer's output is worth it."""
@@ -51,3 +53,42 @@ def _lazy(kind: Any, used: Any, chunks: Any) -> Any:
         return kind.of(hidden, head.weight, head.bias, used, product_dtype=lowered, chunks=chunks)
 
     return forward
+
+
+class ChunkedLoss(Remedy):
+    """The outputs of linear layers with 4096 classes and more stay uncomputed until they are used; a cross-entropy of
+    them is computed in chunks, with its gradients. Whatever else uses them gets them whole."""
+
+    name = "chunked_loss"
+    title = "never builds the logits of a large vocabulary as a whole"
+    safety = "tolerance"
+    place = "model"
+    saves_memory = True
+    serves = "training"
+    codes = ("BRR203",)
+    conflicts = ("compile", "compile_reduce_overhead", "compile_max_autotune", "compile_frozen")
+    by_hand = "torch.nn.functional.linear_cross_entropy(hidden, head.weight, target)  # torch 2.15"
+
+    def apply(self, seams: Seams) -> None:
+        make_lazy(seams, self.name)
+
+
+MULTIPLE = 64
+"""128 bytes of half precision: the row length from which cuBLAS takes its fastest kernels (NVIDIA's guide to matrix
+products asks for multiples of 8 on V100 and 64 on A100)."""
+
+
+class PadVocabulary(Remedy):
+    """The head's product and its cross-entropy run over a padded copy of the weights; parameters, gradients and logits
+    keep their shapes for everybody else."""
+
+    name = "pad_vocabulary"
+    title = "pads a large vocabulary to a multiple of 64, with the added logits masked"
+    safety = "tolerance"
+    place = "model"
+    codes = ("BRR109",)
+    conflicts = ("chunked_loss", "compile", "compile_reduce_overhead", "compile_max_autotune", "compile_frozen")
+    by_hand = "nn.Linear(width, 50304)  # and no target beyond 50256"
+
+    def apply(self, seams: Seams) -> None:
+        make_lazy(seams, self.name, multiple=MULTIPLE, whole=True)

@@ -1,0 +1,249 @@
+"""Remedies that compute the model in another number format."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from gobrrr.machine.probe.matmul_precision import matmul_precision, setting_back
+from gobrrr.remedies.mechanism.forwards import replaced
+from gobrrr.remedies.model import AddStatement, BeforeTraining, Remedy
+from gobrrr.rules.model.finding import Saving
+
+if TYPE_CHECKING:
+    from gobrrr.remedies.mechanism.seams import Seams
+    from gobrrr.rules.verdict.report import Report
+
+
+HELPER = """import functools
+import types
+
+from torch.utils._pytree import tree_map
+
+
+def in_bfloat16(model):
+    \"\"\"Matrix products in bfloat16, results in float32, of this model, its copies, and one saved whole.\"\"\"
+    kind, before = type(model), model.forward
+    plain = isinstance(kind.forward, types.FunctionType) and "forward" not in vars(model)
+    model.computes_in_bfloat16 = True
+    if plain and hasattr(kind.forward, "lowers"):  # of another model of this class
+        return
+    forward = kind.forward if plain else lambda self, *args, **kwargs: before(*args, **kwargs)
+
+    @functools.wraps(forward)
+    def lowered(self, *args, **kwargs):
+        if not getattr(self, "computes_in_bfloat16", False):
+            return forward(self, *args, **kwargs)
+        device = next((p.device.type for p in self.parameters()), "cpu")
+        with torch.autocast(device, torch.bfloat16):
+            result = forward(self, *args, **kwargs)
+        return tree_map(lambda x: x.float() if getattr(x, "dtype", None) == torch.bfloat16 else x, result)
+
+    lowered.__name__ = "forward"
+    if plain and not kind.__module__.startswith("torch."):  # a method of its own would be saved with it
+        kind.forward, lowered.lowers = lowered, True
+    else:
+        model.forward = types.MethodType(lowered, model)"""
+"""As autocast_forward does it, for the user's own file."""
+
+FLOAT_BYTES = 4  # bytes of a float32
+
+
+class Bf16Autocast(Remedy):
+    """torch.autocast around the model's forward; floating outputs come back in float32, so that losses stay there."""
+
+    name = "bf16_autocast"
+    title = "computes matrix products in bfloat16 (twice as fast or more where the chip has units for it)"
+    safety = "tolerance"
+    place = "model"
+    precision = "bfloat16"
+    saves_memory = True
+    codes = ("BRR102", "BRR110", "BRR602")
+    conflicts = ("float32", "float16_autocast")
+    by_hand = 'with torch.autocast("cpu", torch.bfloat16):  # or "cuda"'
+    unseen = (
+        "whole numbers above 256 are rounded: positions that a forward multiplies, where inputs become longer after "
+        "the steps that were checked"
+    )
+    edit = BeforeTraining("in_bfloat16({model})", HELPER)
+
+    def is_pointless(self, report: Report) -> bool:
+        """Where most of the work is done in half precision already."""
+        return super().is_pointless(report) or report.roofline.dtype in ("bf16", "fp16")
+
+    def probe(self) -> str:
+        import torch
+
+        if torch.cuda.is_available() and not torch.cuda.is_bf16_supported():
+            return "this GPU has no bfloat16"
+        return ""
+
+    def apply(self, seams: Seams) -> None:
+        def wrap(module: Any) -> None:
+            sizes = {p.dtype.itemsize for p in module.parameters() if p.is_floating_point()}
+            if not sizes:  # a loss's module stays as it is
+                return
+            if min(sizes) < FLOAT_BYTES:  # what comes after it takes what it gives
+                seams.declined(self.name, "part of the model is in half precision already")
+                return
+            autocast_forward(module, seams, "bfloat16")
+            seams.applied(self.name, type(module).__name__)
+
+        seams.at_model(wrap)
+
+
+def autocast_forward(module: Any, seams: Seams, dtype: str) -> None:
+    """Run a module's forward under autocast of a dtype, with outputs in float32."""
+    import torch
+    from torch.utils._pytree import tree_map
+
+    device = next((p.device.type for p in module.parameters()), "cpu")
+
+    def widened(value: Any) -> Any:
+        return value.float() if isinstance(value, torch.Tensor) and value.dtype == getattr(torch, dtype) else value
+
+    def lowered(_: Any, forward: Any, *args: Any, **kwargs: Any) -> Any:
+        with torch.autocast(device, getattr(torch, dtype)):
+            result = forward(*args, **kwargs)
+        return tree_map(widened, result)
+
+    seams.replace(module, "forward", replaced(module, lowered))
+
+
+class Float16Autocast(Remedy):
+    """torch.autocast around the model's forward, and what torch.amp.GradScaler does around backward and step: gradients
+    are computed of the scaled loss, divided before they are accumulated (so that clipping and accumulation see them as
+    ever), and an update of gradients that overflowed is passed over, with half the scale from then on."""
+
+    name = "float16_autocast"
+    title = "computes matrix products in float16 with scaled gradients (GPUs without bfloat16)"
+    safety = "tolerance"
+    place = "model"
+    precision = "float16"
+    saves_memory = True
+    codes = ("BRR110",)
+    conflicts = ("float32", "bf16_autocast")
+    by_hand = 'scaler = torch.amp.GradScaler("cuda")\nwith torch.autocast("cuda", torch.float16):'
+
+    def predicts(self, report: Report) -> Saving:
+        """Nothing without an accelerator: CPUs compute float16 more slowly than float32."""
+        return super().predicts(report) if report.device is not None else Saving()
+
+    def apply(self, seams: Seams) -> None:
+        from gobrrr.remedies.precision.gradient_scaling import GradientScaling
+
+        scaling = GradientScaling()
+        scaling.install()
+        seams.undo(scaling.remove)
+
+        def wrap(module: Any) -> None:
+            import torch
+
+            device = next((p.device.type for p in module.parameters()), "")
+            if not device or torch.is_autocast_enabled(device):  # a loss's module; a program that sees to it itself
+                return
+            autocast_forward(module, seams, "float16")
+            scaling.divide_gradients(module)
+            seams.applied(self.name, type(module).__name__)
+
+        seams.at_model(wrap)
+        seams.at_optimizer(scaling.watch)
+
+
+class Float32(Remedy):
+    """model.float(), and float64 inputs cast: half the bytes, twice the products, another precision."""
+
+    name = "float32"
+    title = "computes in float32 what came as float64"
+    safety = "semantic"
+    place = "model"
+    saves_memory = True
+    codes = ("BRR101",)
+    conflicts = ("bf16_autocast",)
+    by_hand = "model.float(); x = torch.from_numpy(array).float()"
+
+    def apply(self, seams: Seams) -> None:
+        import torch
+        from torch.utils._pytree import tree_map
+
+        def single(value: Any) -> Any:
+            return value.float() if isinstance(value, torch.Tensor) and value.dtype == torch.float64 else value
+
+        def computed(_: Any, forward: Any, *args: Any, **kwargs: Any) -> Any:
+            return forward(*tree_map(single, args), **tree_map(single, kwargs))
+
+        def cast(module: Any) -> None:
+            wide = [p for p in (*module.parameters(), *module.buffers()) if p.dtype == torch.float64]
+            for each in wide:
+                each.data = each.data.float()
+                if each.grad is not None:
+                    each.grad = each.grad.float()
+            seams.replace(module, "forward", replaced(module, computed))
+            if wide:
+                seams.applied(self.name, f"{type(module).__name__}, {len(wide)} tensors")
+
+        seams.at_model(cast)
+
+
+class MatmulPrecision(Remedy):
+    """torch.set_float32_matmul_precision("medium"). On chips with bf16 units it is bf16: the guard decides. On NVIDIA's
+    GPUs it is TF32, as "high" is."""
+
+    name = "matmul_precision"
+    title = "lets fp32 matrix products take the library's fast path (the guard says at what accuracy)"
+    safety = "tolerance"
+    precision = "bfloat16"
+    codes = ("BRR104", "BRR102", "BRR110")
+    overlaps = ("bf16_autocast", "float16_autocast")
+    by_hand = 'torch.set_float32_matmul_precision("medium")'
+    edit = AddStatement(by_hand)
+
+    def apply(self, seams: Seams) -> None:
+        import torch
+
+        before = matmul_precision(torch)
+        seams.undo(setting_back(torch))
+        torch.set_float32_matmul_precision("medium")
+        seams.applied(self.name, f"{before} before")
+
+
+class Int8Dynamic(Remedy):
+    """torch.ao.quantization.quantize_dynamic on the linear layers of a model in eval() mode. The guard says how far the
+    outputs move; whether that is good enough is the user's to say."""
+
+    name = "int8_dynamic"
+    title = "computes linear layers in int8 (inference)"
+    safety = "semantic"
+    place = "model"
+    saves_memory = True
+    codes = ()
+    conflicts = ("bf16_autocast", "compile")
+    by_hand = "torch.ao.quantization.quantize_dynamic(model, {torch.nn.Linear}, torch.qint8)"
+
+    def probe(self) -> str:
+        import torch
+
+        return "" if torch.backends.quantized.supported_engines else "this torch has no quantised kernels"
+
+    def apply(self, seams: Seams) -> None:
+        import torch
+
+        quantize: Any = torch.ao.quantization.quantize_dynamic
+
+        def quantise(module: Any) -> None:
+            layers = [m for m in module.modules() if type(m) is torch.nn.Linear]
+            if module.training or not layers:
+                return
+            import warnings
+
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                for parent in list(module.modules()):
+                    for name, child in list(parent.named_children()):
+                        if type(child) is torch.nn.Linear:
+                            made = quantize(torch.nn.Sequential(child), {torch.nn.Linear}, torch.qint8)
+                            setattr(parent, name, made[0])
+                            seams.undo(partial(setattr, parent, name, child))
+            seams.applied(self.name, f"{len(layers)} layers")
+
+        seams.at_model(quantise)

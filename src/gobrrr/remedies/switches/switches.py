@@ -1,0 +1,336 @@
+"""Remedies that are one setting of the process, of torch or of a library."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import sys
+from types import FrameType
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from gobrrr.capture.source.user_files import UserFiles
+from gobrrr.capture.steps import run_queue
+from gobrrr.machine.measure.command import SHORT_WAIT
+from gobrrr.remedies.model import AddStatement, Remedy, SwitchOff
+from gobrrr.rules.model.finding import Saving
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from gobrrr.remedies.mechanism.seams import Seams
+    from gobrrr.rules.verdict.report import Report
+
+
+class AnomalyOff(Remedy):
+    """torch.autograd's anomaly detection stays off whenever the program switches it on; afterwards it is what the
+    program said last."""
+
+    name = "anomaly_off"
+    title = "switches torch.autograd's anomaly detection off"
+    codes = ("BRR307",)
+    unseen = (
+        "a NaN in backward is no longer refused with an error: a program that catches it and passes the step over "
+        "takes that step"
+    )
+    by_hand = "torch.autograd.set_detect_anomaly(False)"
+    edit = SwitchOff(("set_detect_anomaly",))  # detect_anomaly's argument is another: whether it looks for NaN
+
+    def apply(self, seams: Seams) -> None:
+        import torch
+
+        plain = torch.set_anomaly_enabled
+        said: dict[str, Any] = {
+            "enabled": torch.is_anomaly_enabled(),
+            "check_nan": torch.is_anomaly_check_nan_enabled(),
+        }
+
+        @functools.wraps(plain)
+        def set_anomaly_enabled(enabled: bool, check_nan: bool = True) -> None:
+            said.update(enabled=enabled, check_nan=check_nan)
+            plain(False, check_nan)
+            if enabled:
+                seams.applied(self.name)
+
+        seams.undo(lambda: plain(**said))
+        seams.replace(torch, "set_anomaly_enabled", set_anomaly_enabled)
+        set_anomaly_enabled(**said)
+
+
+class DeterministicOff(Remedy):
+    """torch.use_deterministic_algorithms(False) before the first forward. Runs may differ from one another then."""
+
+    name = "deterministic_off"
+    title = "switches torch's deterministic mode off"
+    safety = "semantic"
+    codes = ("BRR308",)
+    by_hand = "torch.use_deterministic_algorithms(False)"
+    edit = SwitchOff(("use_deterministic_algorithms",))
+
+    def apply(self, seams: Seams) -> None:
+        import torch
+
+        def off(module: Any) -> None:
+            if torch.are_deterministic_algorithms_enabled():
+                warns = torch.is_deterministic_algorithms_warn_only_enabled()
+                torch.use_deterministic_algorithms(False)
+                seams.undo(lambda: torch.use_deterministic_algorithms(True, warn_only=warns))
+                seams.applied(self.name)
+
+        seams.at_model(off)
+
+
+class FlushDenormal(Remedy):
+    """torch.set_flush_denormal(True): another computation for values below 1e-38."""
+
+    name = "flush_denormal"
+    title = "treats values below 1e-38 as zero: arithmetic on them takes a hundred times as long"
+    safety = "semantic"
+    codes = ("BRR310",)
+    by_hand = "torch.set_flush_denormal(True)"
+    edit = AddStatement(by_hand)
+
+    def apply(self, seams: Seams) -> None:
+        import torch
+
+        if torch.set_flush_denormal(True):
+            seams.undo(lambda: torch.set_flush_denormal(False))
+            seams.applied(self.name)
+
+
+class IntraopThreads(Remedy):
+    """torch.set_num_threads(run_queue.cores()), at the start and again before the first forward."""
+
+    name = "intraop_threads"
+    title = "gives every op as many threads as the process may use cores"
+    safety = "tolerance"
+    codes = ("BRR309",)
+    by_hand = f"torch.set_num_threads({run_queue.cores()})  # the cores that the process may use here"
+    edit = AddStatement(by_hand)
+
+    def apply(self, seams: Seams) -> None:
+        import torch
+
+        cores, before = run_queue.cores(), torch.get_num_threads()
+
+        def again(module: Any) -> None:
+            """The program may have set another number since."""
+            if torch.get_num_threads() != cores:
+                torch.set_num_threads(cores)
+
+        torch.set_num_threads(cores)
+        seams.undo(lambda: torch.set_num_threads(before))
+        seams.at_model(again)
+        seams.applied(self.name, f"{cores} threads, {before} before")
+
+
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+LARGE = 1 << 30  # bytes, 1 GiB. proposed: above the blocks of a step; the sizes that programs free would settle it
+DEFAULT = 128 << 10
+"""Both thresholds' default (mallopt(3)); setting either switches their own growth off, which cannot be undone."""
+SOURCE = f"""\
+import ctypes
+import sys
+
+if sys.platform == "linux" and hasattr(ctypes.CDLL(None), "gnu_get_libc_version"):
+    # Blocks below 1 GiB come from the heap (M_MMAP_THRESHOLD), which keeps what is freed (M_TRIM_THRESHOLD).
+    if ctypes.CDLL(None).mallopt({M_MMAP_THRESHOLD}, {LARGE}):
+        ctypes.CDLL(None).mallopt({M_TRIM_THRESHOLD}, {LARGE})"""
+
+
+class MallocThresholds(Remedy):
+    """mallopt: blocks below 1 GiB come from the heap, and the heap is not trimmed."""
+
+    name = "malloc_thresholds"
+    title = "keeps large blocks of memory in the process: fresh pages cost 5 to 7 times a copy"
+    codes = ("BRR202",)
+    by_hand = "MALLOC_MMAP_THRESHOLD_=1073741824 MALLOC_TRIM_THRESHOLD_=1073741824 python train.py"
+    edit = AddStatement(SOURCE)
+
+    def probe(self) -> str:
+        is_glibc = sys.platform == "linux" and hasattr(ctypes.CDLL(None), "gnu_get_libc_version")
+        return "" if is_glibc else "the allocator is not glibc's"
+
+    def is_pointless(self, report: Report) -> bool:
+        """Where a device computes, the host's fresh pages are few, unless a finding says otherwise."""
+        called_for = any(self.name in finding.remedies for finding in report.findings)
+        return super().is_pointless(report) or (report.device is not None and not called_for)
+
+    def apply(self, seams: Seams) -> None:
+        libc = ctypes.CDLL(None)
+
+        def set_to(size: int) -> bool:
+            return bool(libc.mallopt(M_MMAP_THRESHOLD, size) and libc.mallopt(M_TRIM_THRESHOLD, size))
+
+        if set_to(LARGE):
+            seams.undo(lambda: set_to(DEFAULT))
+            seams.applied(self.name, "1 GiB")
+        else:  # before 2.35 no more than 32 MiB
+            seams.declined(self.name, "this glibc takes no threshold of 1 GiB")
+
+
+class OpenMP(Remedy):
+    """Variables of OpenMP, set before the process starts: they leave every number as it is."""
+
+    place = "environment"
+    variables: ClassVar[dict[str, str]] = {}
+    does: ClassVar[str] = ""
+
+    def probe(self) -> str:
+        import torch
+
+        return "" if "OpenMP" in torch.__config__.parallel_info() else "this torch computes without OpenMP"
+
+    def environment(self) -> dict[str, str]:
+        return dict(self.variables)
+
+    def apply(self, seams: Seams) -> None:
+        if all(os.environ.get(name) == value for name, value in self.variables.items()):
+            seams.applied(self.name, self.does)
+
+
+class ShortWait(OpenMP):
+    """GOMP_SPINCOUNT and KMP_BLOCKTIME. Beside others an op on all cores takes a scheduler's slice for each thread that
+    has none, since those that wait for it spin: the same four transformers at once take steps of 560 ms, or of 9 s.
+    Loader workers are others too (pictures turned in two workers on two cores: steps of 69 ms, and of 45). Alone it
+    costs a wake-up per op: small ops took up to twice as long."""
+
+    name = "short_wait"
+    title = "lets threads that wait sleep soon, where other processes want the cores (CPU)"
+    codes: ClassVar[tuple[str, ...]] = ("BRR905",)
+    by_hand = "GOMP_SPINCOUNT=1000 python train.py  # KMP_BLOCKTIME=0 for Intel's OpenMP"
+    variables: ClassVar[dict[str, str]] = SHORT_WAIT
+    does = "threads that wait sleep after microseconds"
+
+    def predicts(self, report: Report) -> Saving:
+        """All of the step may be waiting, and nobody knows: a doubt has no saving of its own."""
+        busy = any(f.code in self.codes or "loader_workers" in f.remedies for f in report.findings)
+        return Saving(0.0, 0.0, float(report.step.plain_wall_ns)) if busy and report.threads > 1 else Saving()
+
+
+class ThreadAffinity(OpenMP):
+    """OMP_PROC_BIND and OMP_PLACES. Processes that the program forks, loader workers say, inherit the main thread's
+    single core: with workers it loses. No finding calls for it yet; it is tried when named."""
+
+    name = "thread_affinity"
+    title = "pins the threads of ops to cores of their own (CPU)"
+    codes = ()
+    by_hand = "OMP_PROC_BIND=close OMP_PLACES=cores python train.py"
+    variables: ClassVar[dict[str, str]] = {"OMP_PROC_BIND": "close", "OMP_PLACES": "cores"}
+    does = "close to each other, one per core"
+
+
+class PreloadedAllocator(Remedy):
+    """LD_PRELOAD of jemalloc or tcmalloc, where one is installed."""
+
+    name = "preloaded_allocator"
+    title = "replaces malloc by jemalloc or tcmalloc, where installed"
+    place = "environment"
+    codes = ("BRR202",)
+    conflicts = ("malloc_thresholds",)
+    by_hand = "LD_PRELOAD=libjemalloc.so.2 python train.py"
+
+    def probe(self) -> str:
+        return "" if installed() else "neither jemalloc nor tcmalloc is installed"
+
+    def environment(self) -> dict[str, str]:
+        found, before = installed(), os.environ.get("LD_PRELOAD", "")
+        return {"LD_PRELOAD": f"{found}:{before}".rstrip(":")} if found else {}
+
+    def apply(self, seams: Seams) -> None:
+        if installed() in os.environ.get("LD_PRELOAD", ""):
+            seams.applied(self.name, installed())
+
+
+def installed() -> str:
+    """File name of the first one found, or nothing."""
+    from ctypes.util import find_library
+
+    return next((name for each in ("jemalloc", "tcmalloc_minimal", "tcmalloc") if (name := find_library(each))), "")
+
+
+class Identity(Remedy):
+    """The A/A run."""
+
+    name = "identity"
+    title = "changes nothing: measures what trials scatter by on this machine"
+
+    def apply(self, seams: Seams) -> None:
+        seams.applied(self.name)
+
+
+PYROS = ("validate_distributions_pyro", "validate_infer", "validate_poutine")
+OFF: Any = 0
+"""False where it is asked, and told from the program's own False, its last word, which stays when remedies go."""
+IMPORTS = "<frozen importlib"
+
+
+class UncheckedDistributions(Remedy):
+    """Distribution.set_default_validate_args(False), at the start and again before the first forward of each model; as
+    the program wants it where it asks for checks itself, by a library's function or not, and as it said last when
+    remedies are taken away."""
+
+    name = "unchecked_distributions"
+    title = "lets torch.distributions take its arguments unchecked"
+    codes = ("BRR316",)
+    unseen = "an argument out of range (a NaN, a negative scale) is no longer refused with an error"
+    by_hand = "torch.distributions.Distribution.set_default_validate_args(False)"
+    edit = AddStatement(by_hand)
+
+    def apply(self, seams: Seams) -> None:
+        from torch.distributions import Distribution
+
+        plain = Distribution.set_default_validate_args
+        wanted = False
+
+        def asked(value: bool) -> None:
+            """By the program itself it is meant; libraries (pyro) switch it on when they are imported."""
+            nonlocal wanted
+            if _is_the_programs_word(sys._getframe(1), files):
+                if value and not wanted:
+                    seams.declined(self.name, "the program asks for these checks itself")
+                wanted = bool(value)
+            plain(value)
+
+        def again(module: Any) -> None:
+            if wanted:
+                return
+            _unchecked_in_pyro(seams)
+            if Distribution._validate_args:
+                plain(OFF)
+
+        def undo() -> None:
+            if Distribution._validate_args is OFF:
+                plain(True)
+
+        files = UserFiles()
+        seams.undo(undo)
+        again(None)
+        seams.replace(Distribution, "set_default_validate_args", staticmethod(asked))
+        seams.at_model(again)
+        seams.applied(self.name)
+
+
+def _is_the_programs_word(frame: FrameType | None, files: UserFiles) -> bool:
+    """Whether the first of the program's own frames calls, and does not import a library that does."""
+    while frame is not None and not files.is_user(frame.f_code.co_filename):
+        if frame.f_code.co_filename.startswith(IMPORTS):
+            return False
+        frame = frame.f_back
+    return frame is not None
+
+
+def _unchecked_in_pyro(seams: Seams) -> None:
+    """Its own checks of distributions, models and guides: pyro.enable_validation(False) is all of them."""
+    settings = getattr(sys.modules.get("pyro"), "settings", None)
+    if settings is None:
+        return
+    on = _those_of_pyro(settings, lambda value: value)
+    if on:
+        settings.set(**dict.fromkeys(on, OFF))
+        seams.undo(lambda: settings.set(**dict.fromkeys(_those_of_pyro(settings, lambda value: value is OFF), True)))
+
+
+def _those_of_pyro(settings: Any, are: Callable[[Any], bool]) -> list[str]:
+    known = settings.get()
+    return [name for name in PYROS if are(known.get(name))]
