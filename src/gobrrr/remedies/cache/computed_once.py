@@ -15,8 +15,6 @@ from gobrrr.remedies.loader.loader import AFTER_THE_FIRST, Keeper, memory_room
 from gobrrr.rules.data.loader_advice import SAVED_BY_KEEPING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from gobrrr.remedies.mechanism.seams import Seams
 
 MOST_DATASETS = 8
@@ -128,7 +126,9 @@ class _Books:
         kept = self._of(dataset)
         if kept is None:
             return None
-        given = kept.give(dataset, indices, lambda wanted: _fetched(dataset, wanted), lent)
+        whole = getattr(dataset, "__getitems__", None)  # as torch's fetcher asks for a batch
+        compute = whole or (lambda wanted: [dataset[index] for index in wanted])
+        given = kept.give(dataset, indices, compute, lent)
         if kept.why_not:
             self._end(dataset, kept)
         elif kept.keeps and not self._applied:
@@ -191,13 +191,9 @@ def _only_reads(collate: Any) -> bool:
     known = (Tensor, np.ndarray, (np.bool_, np.number, np.object_), float, int, str, bytes)
     table = getattr(own, "default_collate_fn_map", {})
     parts = (own.default_collate, getattr(own, "collate", None), *table.values())
-    return collate is own.default_collate and {*table} == {*known} and all(_is_of(part, own) for part in parts)
-
-
-def _is_of(function: Any, module: Any) -> bool:
-    """Whether it is a function that the module defines under its name."""
-    plain = isinstance(function, FunctionType) and function.__code__.co_filename == module.__file__
-    return plain and function.__code__.co_name == function.__name__
+    theirs = (isinstance(part, FunctionType) and part.__code__.co_filename == own.__file__ for part in parts)
+    named = (part.__code__.co_name == part.__name__ for part in parts)
+    return collate is own.default_collate and {*table} == {*known} and all(theirs) and all(named)
 
 
 def _makes_batches(dataset: Any) -> bool:
@@ -209,9 +205,3 @@ def _makes_batches(dataset: Any) -> bool:
         dataset = dataset.dataset
     known = (type(dataset).__module__, type(dataset).__name__) == ("datasets.arrow_dataset", "Dataset")
     return bool(getattr(dataset, "__getitems__", None)) and not known
-
-
-def _fetched(dataset: Any, wanted: Sequence[Any]) -> Any:
-    """Return samples, asked for as torch's fetcher asks for a batch."""
-    whole = getattr(dataset, "__getitems__", None)
-    return whole(wanted) if whole else [dataset[index] for index in wanted]

@@ -9,7 +9,7 @@ epoch's beginning always: of what no look reaches (files, the clock, the environ
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -130,10 +130,14 @@ class KeptSamples:
         if len(missing) < len(indices):
             self._given = self._unlooked = True
         self._asked += len(indices)
-        if not self._stayed(dataset, len(indices)):
-            return None
+        # Looked at as the last samples of a whole epoch are given: who holds on to an iterator that is through may
+        # change the data set, and nobody could tell when that was.
+        if not self.why_not and self._unlooked and self._asked > self._length - len(indices):
+            self._compare_state(dataset)
+            if self.wrong:
+                return None
         fresh = dict(zip(missing, given, strict=True))
-        kept = self._lend if lent else self._kept
+        kept = self._lend if lent else lambda index: tree_map(_owned, decode(bytearray(self._payloads[index])))
         return [fresh[n] if n in fresh else kept(index) for n, index in enumerate(indices)]
 
     def forget(self) -> None:
@@ -143,9 +147,6 @@ class KeptSamples:
         self._bytes, self._spent = 0, 0.0
         self._payloads.clear()
 
-    def _kept(self, index: Any) -> Any:
-        return tree_map(_owned, decode(bytearray(self._payloads[index])))
-
     def _lend(self, index: Any) -> Any:
         """Over the payload's own memory: 32 us are 10 for a small picture without the copies, and none where its
         objects stay: as long as they take no more than half of what no payload will."""
@@ -153,7 +154,9 @@ class KeptSamples:
             return self._lent[index]
         sample, objects = decode(self._payloads[index]), OBJECTS * len(self._lent)
         free = self._room.left + objects - max(0.0, self._needs - self._bytes)
-        if self._lends and objects + OBJECTS <= free / 2 and _is_small(sample):
+        leaves = tree_leaves(sample)
+        is_small = len(leaves) <= FEW and all(isinstance(leaf, (torch.Tensor, int, float)) for leaf in leaves)
+        if self._lends and objects + OBJECTS <= free / 2 and is_small:
             self._lent[index] = sample
             self._room.left -= OBJECTS
         return sample
@@ -179,14 +182,6 @@ class KeptSamples:
             self._compare_state(dataset)
             self._looked, took, self._look_again = _after(now)
             self._took = min(self._took, took)
-
-    def _stayed(self, dataset: Any, num: int) -> bool:
-        """Whether the data set is what it was, looked at as the last `num` samples of a whole epoch are given: who
-        holds on to an iterator that is through may change it, and nobody could tell when that was."""
-        if self.why_not or not self._unlooked or self._asked <= self._length - num:
-            return True
-        self._compare_state(dataset)
-        return not self.wrong
 
     def _compare_state(self, dataset: Any) -> None:
         found = self._state_of(dataset)
@@ -252,30 +247,22 @@ class KeptSamples:
         self._spent += spent / 1e9
         self._aside(spent)
         began = time.perf_counter_ns()
-        payloads = {} if self.why_not else self._encoded(wanted, given)
+        payloads: dict[Any, bytes] = {}
+        try:
+            if not self.why_not:
+                payloads = {index: _payload(sample) for index, sample in zip(wanted, given, strict=True)}
+        except GobrrrError as error:
+            self.why_not = error.message
         encoded = time.perf_counter_ns() - began
         if not self.why_not:
             self._keep(dataset, wanted, given, payloads)
         if lent and not self.why_not:
-            lending = self._lend_all(payloads)
-            if {*payloads} <= {*self._lent}:  # else they are decoded in each later epoch: as long as encoding
-                self._aside(encoded + lending)
-        return given
-
-    def _lend_all(self, indices: Iterable[Any]) -> int:
-        """Have the objects of those that are kept ready; ns that it took."""
-        began = time.perf_counter_ns()
-        for index in indices:
-            if index in self._payloads:
+            began = time.perf_counter_ns()
+            for index in filter(self._payloads.__contains__, payloads):
                 self._lend(index)
-        return time.perf_counter_ns() - began
-
-    def _encoded(self, wanted: Sequence[Any], given: list[Any]) -> dict[Any, bytes]:
-        try:
-            return {index: _payload(sample) for index, sample in zip(wanted, given, strict=True)}
-        except GobrrrError as error:
-            self.why_not = error.message
-            return {}
+            if {*payloads} <= {*self._lent}:  # else they are decoded in each later epoch: as long as encoding
+                self._aside(encoded + time.perf_counter_ns() - began)
+        return given
 
     def _keep(self, dataset: Any, wanted: Sequence[Any], given: list[Any], payloads: dict[Any, bytes]) -> None:
         if not self._proven and not self._proves(dataset, dict(zip(wanted, given, strict=True)), payloads):
@@ -316,11 +303,6 @@ class KeptSamples:
         self._aside(time.perf_counter_ns() - began)
         self._proven = True
         return True
-
-
-def _is_small(sample: Any) -> bool:
-    leaves = tree_leaves(sample)
-    return len(leaves) <= FEW and all(isinstance(leaf, (torch.Tensor, int, float)) for leaf in leaves)
 
 
 def _payload(sample: Any) -> bytes:

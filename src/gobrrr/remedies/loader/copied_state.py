@@ -1,14 +1,17 @@
-"""Has the program changed what loader workers have a copy of since they were made? A cheap comparison.
+"""What do the objects hold that loader workers have a copy of, and has the program changed it since?
 
 Only what is worth a look between two epochs: plain values and generators by value; containers, objects, classes and
 functions (with what they close over and which globals they name) by what they hold; arrays and tensors by sums of their
-bytes, a second for some 10 GB. What is too much to be looked at counts as changed.
+bytes, a second for some 10 GB. What is too much to be looked at counts as changed. What workers could not have for
+themselves is found too: open files and connections, of which forked processes share one position, and iterators, which
+have one that no copy moves.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import marshal
 import pickle
 import random
@@ -18,13 +21,17 @@ import zlib
 from collections import deque
 from collections.abc import Iterable, Iterator
 from enum import Enum
+from itertools import filterfalse, islice
 from typing import Any
 
+from gobrrr.data.sample_cache.names import is_installed
+
 PLAIN = (type(None), bool, int, float, complex, str, bytes, Enum)
+CONTAINERS = (list, tuple, set, frozenset, dict, deque)
 DEEP = 6
 """Loader, Subset, data set, transform, its list, one of them: that one's own values are still seen."""
 MOST, LONG = 5_000, 100
-"""Things that are looked at in all, and entries of a container that is entered; of longer ones a sum."""
+"""Things that are looked at in all, and entries of a container that is entered; of longer ones a sum, or both ends."""
 BYTES = 1 << 30
 """Bytes of arrays looked at, in all: a tenth of a second, about what it costs to start workers."""
 STRANGERS = ("builtins", "typing", "abc", "collections", "torch")
@@ -51,7 +58,7 @@ class CopiedState:
     def _mark(self, thing: Any, deep: int) -> Any:
         if isinstance(thing, PLAIN):
             return type(thing), repr(thing) if isinstance(thing, float | complex) else thing
-        if isinstance(thing, list | tuple | set | frozenset | dict | deque):
+        if isinstance(thing, CONTAINERS):
             return self._container(thing, deep)
         if (own := self._own_value(thing)) is not None:
             return self._who(thing), own
@@ -145,7 +152,8 @@ def parts(thing: Any) -> Iterator[Any]:
     if isinstance(thing, types.ModuleType):
         return
     if isinstance(thing, type):
-        yield from _of_class(thing)
+        for each in filterfalse(_is_strange, thing.__mro__):
+            yield from (v for v in vars(each).values() if isinstance(v, (*PLAIN, list, dict, types.FunctionType)))
         return
     if isinstance(thing, types.MethodType):
         yield from (thing.__self__, thing.__func__)
@@ -160,24 +168,23 @@ def parts(thing: Any) -> Iterator[Any]:
     yield from (*own.keys(), *own.values())
 
 
-def _of_class(kind: type) -> Iterator[Any]:
-    for each in kind.__mro__:
-        if not _is_strange(each):
-            yield from (v for v in vars(each).values() if isinstance(v, (*PLAIN, list, dict, types.FunctionType)))
-
-
 def _of_function(function: types.FunctionType) -> Iterator[Any]:
     if _is_strange(function):
         return
-    for cell in function.__closure__ or ():
-        with contextlib.suppress(ValueError):  # not filled yet
-            yield cell.cell_contents
+    yield from closed_over(function)
     yield from (function.__defaults__, function.__kwdefaults__)
     names = sorted(_names(function.__code__))
     named = [function.__globals__[name] for name in names if name in function.__globals__]
     yield from named
     modules = [each for each in named if isinstance(each, types.ModuleType)]
     yield from (value for m in modules for name in names if isinstance(value := vars(m).get(name), PLAIN))
+
+
+def closed_over(function: types.FunctionType) -> Iterator[Any]:
+    """Yield what a function closes over."""
+    for cell in function.__closure__ or ():
+        with contextlib.suppress(ValueError):  # not filled yet
+            yield cell.cell_contents
 
 
 def _names(code: types.CodeType) -> set[str]:
@@ -195,3 +202,119 @@ def _slots(thing: Any) -> Iterator[Any]:
 
 def _is_strange(thing: Any) -> bool:
     return str(getattr(thing, "__module__", "")).partition(".")[0] in STRANGERS
+
+
+CONNECTIONS = {
+    "sqlite3": ("Connection", "Cursor"), "h5py": ("File", "Group", "Dataset"), "tables": ("File",),
+    "netCDF4": ("Dataset",), "zipfile": ("ZipFile", "ZipExtFile"), "tarfile": ("TarFile",), "cv2": ("VideoCapture",),
+    "lmdb": ("Environment", "Transaction", "Cursor"), "builtins": ("Environment", "Transaction"),
+    "pyarrow": ("NativeFile",), "rasterio": ("DatasetReader",), "decord": ("VideoReader",), "av": ("InputContainer",),
+}  # fmt: skip
+"""Classes by the package that they come from; lmdb's own name none."""
+STANDARD = 2
+"""The last descriptor of standard input, output and errors."""
+
+
+def reached(things: Iterable[Any]) -> list[Any]:
+    """Return what these hold and what their code names, the nearest first; where there is much, or a long container,
+    only a part."""
+    waiting, met = deque(things), dict[int, Any]()
+    while waiting and len(met) < MOST:
+        thing = waiting.popleft()
+        if id(thing) not in met and not _is_leaf(thing):
+            met[id(thing)] = thing
+            with contextlib.suppress(Exception):  # the program's own objects, asked in a way that they did not foresee
+                waiting.extend(_inside(thing))
+    return list(met.values())
+
+
+def is_own(thing: Any) -> bool:
+    """Whether a class, a function or an object is the program's own, and no package's."""
+    kind = thing if isinstance(thing, type | types.FunctionType) else type(thing)
+    module = str(getattr(kind, "__module__", None))
+    return not is_installed(module) and module.partition(".")[0] not in ("gobrrr", "torch")
+
+
+def shared_file(things: Iterable[Any]) -> str:
+    """The class of an open file or connection among these; nothing where none is."""
+    return next((type(each).__name__ for each in things if is_open(each)), "")
+
+
+def moved_iterator(things: Iterable[Any]) -> str:
+    """The class of an iterator among these that is no class of the program's: those keep their place in attributes."""
+    moved = (each for each in things if hasattr(type(each), "__next__") and not is_own(each))
+    moved = (each for each in moved if not hasattr(type(each), "fileno") and not _is_connection(each))
+    return next((type(each).__name__ for each in moved), "")
+
+
+def shared_memory(things: Iterable[Any]) -> str:
+    """The class of what processes write into together: a batch that is fetched to look would be seen in the program."""
+    import torch
+
+    kinds = (type(each) for each in things if not isinstance(each, type))
+    ours = (kind for kind in kinds if issubclass(kind, torch.Tensor) or kind.__module__.startswith("multiprocessing."))
+    return next((kind.__name__ for kind in ours), "")
+
+
+def is_open(thing: Any) -> bool:
+    """Whether it is an open file, or what has one in a way of its own."""
+    if isinstance(thing, type):
+        return False
+    with contextlib.suppress(Exception):  # closed, or a file in memory
+        if hasattr(type(thing), "fileno"):
+            return int(thing.fileno()) > STANDARD
+    with contextlib.suppress(Exception):
+        # in the words of zipfile, tarfile and h5py
+        closed = getattr(thing, "closed", False) is True or getattr(thing, "fp", thing) is None
+        closed = closed or (type(thing).__module__.startswith("h5py") and not thing)
+        return _is_connection(thing) and not closed
+    return False
+
+
+def _is_connection(thing: Any) -> bool:
+    return any(
+        kind.__name__ in CONNECTIONS.get(str(kind.__module__).partition(".")[0], ()) for kind in type(thing).__mro__
+    )
+
+
+def _is_leaf(thing: Any) -> bool:
+    import numpy as np
+    import torch
+
+    if isinstance(thing, torch.Tensor):
+        return not _is_shared(thing)
+    return isinstance(thing, (*PLAIN, types.ModuleType, logging.Logger, logging.Handler, np.ndarray, random.Random))
+
+
+def _inside(thing: Any) -> Iterator[Any]:
+    """Yield the things inside; none for a package's functions and classes: what they name is not the program's."""
+    import torch
+
+    if isinstance(thing, torch.Tensor):
+        return
+    if isinstance(thing, CONTAINERS):
+        yield from _entries(thing)
+    elif isinstance(thing, type):
+        for kind in filter(is_own, thing.__mro__):
+            yield from vars(kind).values()
+    elif isinstance(thing, staticmethod | classmethod):
+        yield thing.__func__
+    elif not isinstance(thing, types.FunctionType) or is_own(thing):
+        yield from parts(thing)
+
+
+def _entries(container: Any) -> Iterator[Any]:
+    """Yield the first and the last entries."""
+    if isinstance(container, dict):
+        yield from islice(container, LONG)
+        container = container.values()
+    yield from islice(container, LONG)
+    if len(container) > LONG and not isinstance(container, set | frozenset):
+        yield from islice(reversed(container), LONG)
+
+
+def _is_shared(tensor: Any) -> bool:
+    """Say whether a CPU tensor's memory is shared; False on a device, where torch says it of all."""
+    with contextlib.suppress(Exception):  # one without memory of its own
+        return tensor.device.type == "cpu" and bool(tensor.is_shared())
+    return False

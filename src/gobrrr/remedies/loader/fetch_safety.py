@@ -20,11 +20,14 @@ from collections.abc import Callable, Iterable
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
-from gobrrr.remedies.loader.copied_state import PLAIN, CopiedState, TooMuch, parts
-from gobrrr.remedies.loader.reachable_objects import (
+from gobrrr.remedies.loader.copied_state import (
     CONTAINERS,
+    PLAIN,
+    CopiedState,
+    TooMuch,
     is_own,
     moved_iterator,
+    parts,
     reached,
     shared_file,
     shared_memory,
@@ -143,16 +146,21 @@ def _may_write(thing: Any, top: Iterable[Any]) -> bool:
 
 
 def _what_changes(arguments: dict[str, Any]) -> str:
-    from torch.utils.data import IterableDataset
+    from torch.utils.data import DataLoader, IterableDataset
+    from torch.utils.data.dataloader import _DatasetKind
 
     until = time.monotonic() + PATIENCE_S * IN_TIME
-    loader = _plain_loader(arguments)
+    loader: Any = DataLoader.__new__(DataLoader)  # as the program asks for it, without workers and remedies
+    inspect.unwrap(DataLoader.__init__)(loader, **without_workers(arguments))
     before = Held(arguments)
     batches = iter(loader._index_sampler)
     index = next(batches, None)
     if index is None and loader._auto_collation:
         return ""  # it is empty
-    fetcher = _fetcher(loader)
+    make: Any = _DatasetKind.create_fetcher
+    fetcher = make(
+        loader._dataset_kind, loader.dataset, loader._auto_collation, loader.collate_fn, loader.drop_last
+    )  # fmt: skip
 
     def fetch(wanted: Any) -> Held:
         with contextlib.suppress(StopIteration):  # a stream that is through
@@ -202,14 +210,6 @@ def _send(batch: Any) -> None:
     Unpickler(sent).load()
 
 
-def _fetcher(loader: Any) -> Any:
-    from torch.utils.data.dataloader import _DatasetKind
-
-    make: Any = _DatasetKind.create_fetcher
-    kind, batches = loader._dataset_kind, loader._auto_collation
-    return make(kind, loader.dataset, batches, loader.collate_fn, loader.drop_last)
-
-
 WITH_WORKERS_ONLY = ("prefetch_factor", "persistent_workers", "multiprocessing_context", "timeout")
 """Arguments that a DataLoader without workers refuses."""
 
@@ -219,22 +219,17 @@ def without_workers(arguments: dict[str, Any]) -> dict[str, Any]:
     return {name: each for name, each in arguments.items() if name not in WITH_WORKERS_ONLY} | {"num_workers": 0}
 
 
-def _plain_loader(arguments: dict[str, Any]) -> Any:
-    """Return the loader that the program asks for, without workers and without remedies."""
-    from torch.utils.data import DataLoader
-
-    loader: Any = DataLoader.__new__(DataLoader)
-    inspect.unwrap(DataLoader.__init__)(loader, **without_workers(arguments))
-    return loader
-
-
 class Held(CopiedState):
     """State that the program's own objects and code hold, each for itself. Looks at a part of what is too much: it
     never raises."""
 
     def __init__(self, loader: dict[str, Any]) -> None:
+        import numpy as np
+        import torch
+
         super().__init__([])
-        self._shared = _generators_of_all()
+        self._shared = getattr(random, "_inst", None), getattr(np.random.mtrand, "_rand", None), torch.default_generator
+        """Generators that torch seeds in each worker."""
         self._own: list[Any] = []
         marks: list[Any] = []
         seeded = loader.get("worker_init_fn") is not None  # what workers draw the program sees to
@@ -284,11 +279,3 @@ class Held(CopiedState):
         if isinstance(thing, random.Random | np.random.Generator | np.random.RandomState | torch.Generator):
             return not self._draws and not any(thing is each for each in self._shared)
         return isinstance(thing, (*PLAIN, *CONTAINERS, np.ndarray, torch.Tensor))
-
-
-def _generators_of_all() -> tuple[Any, ...]:
-    """Return the generators that torch seeds in each worker."""
-    import numpy as np
-    import torch
-
-    return getattr(random, "_inst", None), getattr(np.random.mtrand, "_rand", None), torch.default_generator

@@ -8,7 +8,6 @@ where that can be read: `if self.file is None: self.file = open(...)`, or `self.
 from __future__ import annotations
 
 import ast
-import contextlib
 import inspect
 import textwrap
 import types
@@ -16,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from gobrrr.data.sample_cache.names import named
-from gobrrr.remedies.loader.reachable_objects import is_own
+from gobrrr.remedies.loader.copied_state import closed_over, is_own
 
 MOST = 200
 """Functions that are read."""
@@ -84,7 +83,8 @@ def _methods(kind: type) -> Iterator[tuple[types.FunctionType, str]]:
                 layers = _layers(value)
                 for layer in layers:
                     yield layer, missing
-                    guarded = _guarded(layer)
+                    tree = _tree(layer)
+                    guarded = _Reader(tree, layer).guarded(tree) if tree is not None else {}
                     waiting += [(one, guarded.get(one, "")) for one in named(layer.__code__)]
                 if len(layers) == 1 and _hides(value, name, kind):
                     break
@@ -94,27 +94,15 @@ def _layers(function: types.FunctionType) -> list[types.FunctionType]:
     """It and, where a decorator gave it, what it wraps or closes over; of packages' functions none."""
     found = [function]
     for each in found:  # longer as it goes
-        inner = [getattr(each, "__wrapped__", None), *_closed_over(each)]
+        inner = [getattr(each, "__wrapped__", None), *closed_over(each)]
         found += [one for one in inner if isinstance(one, types.FunctionType) and is_own(one) and one not in found]
     return found
-
-
-def _closed_over(function: types.FunctionType) -> Iterator[Any]:
-    for cell in function.__closure__ or ():
-        with contextlib.suppress(ValueError):  # nothing is in it yet
-            yield cell.cell_contents
 
 
 def _hides(function: types.FunctionType, name: str, kind: type) -> bool:
     """Whether it is the class's own of this name and calls none of the bases': that takes this name or theirs."""
     theirs = {name, "super", *(base.__name__ for base in kind.__mro__[1:])}
     return function.__code__.co_name == name and not theirs.intersection(named(function.__code__))
-
-
-def _guarded(function: types.FunctionType) -> dict[str, str]:
-    """Own methods that it calls only where an attribute is missing, with that attribute."""
-    tree = _tree(function)
-    return _Reader(tree, function).guarded(tree) if tree is not None else {}
 
 
 def _writes(function: types.FunctionType, missing: str) -> bool:
@@ -168,10 +156,11 @@ class _Reader:
 
     def _writes(self, node: ast.AST, once: frozenset[int]) -> bool:
         """`once`: nodes that an `if` around them lets run a single time."""
-        if isinstance(node, ast.If):
-            once |= self._once(node)
-        if isinstance(node, ast.Attribute | ast.Subscript | ast.Name) and _is_stored(node):
-            if id(node) not in once and self._outlives(node):
+        if isinstance(node, ast.If):  # its body gives a value, and runs as long as there is none
+            once |= self._given(node.body, self._missing(node.test))
+        if isinstance(node, ast.Attribute | ast.Subscript | ast.Name) and _is_stored(node) and id(node) not in once:
+            root = _root(node)
+            if root in self._outer if isinstance(node, ast.Name) else root == self._me or self._is_outer(root):
                 return True
         if isinstance(node, ast.Expr) and self._calls(node.value, STATEMENTS):
             return True
@@ -179,11 +168,9 @@ class _Reader:
             return True
         return any(self._writes(each, once) for each in ast.iter_child_nodes(node))
 
-    def _outlives(self, node: ast.AST) -> bool:
-        """Whether what is stored there is there after the call."""
-        if isinstance(node, ast.Name):
-            return node.id in self._outer
-        return (root := _root(node)) == self._me or (root is not None and root not in self._local)
+    def _is_outer(self, root: str | None) -> bool:
+        """Whether a name stands for what is there after the call."""
+        return root is not None and root not in self._local
 
     def _calls(self, node: ast.AST, names: frozenset[str]) -> bool:
         """A method of something that outlives the call, no function of a module nor a method of the object's own."""
@@ -210,17 +197,13 @@ class _Reader:
         writes = name in FIRST | RANDOM or (_ends_as_writing(name) and self._is_function(node.func))
         given += node.args[:1] if not own and writes else []
         given = [part for each in given for part in (each.elts if isinstance(each, ast.Tuple) else [each])]
-        return any((root := _root(each)) is not None and root not in self._local for each in given)
+        return any(self._is_outer(_root(each)) for each in given)
 
     def _is_function(self, function: ast.AST) -> bool:
         """No method: x.sub_(self.mean) reads what it is given, torch.relu_(self.x) writes there."""
         root = _root(function)
         by_name = isinstance(function, ast.Name) and root not in self._local
         return by_name or root in self._imported or isinstance(self._globals.get(root or ""), types.ModuleType)
-
-    def _once(self, node: ast.If) -> frozenset[int]:
-        """Attributes that the body gives a value, where it runs as long as one of them has none."""
-        return self._given(node.body, self._missing(node.test))
 
     def _given(self, body: list[ast.stmt], missing: str) -> frozenset[int]:
         """Attributes that get a value here, where the one that was missing is among them."""

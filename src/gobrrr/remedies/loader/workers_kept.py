@@ -12,7 +12,7 @@ import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from gobrrr.remedies.loader.copied_state import CopiedState
+from gobrrr.remedies.loader.copied_state import CopiedState, reached, shared_file
 
 if TYPE_CHECKING:
     from gobrrr.remedies.mechanism.seams import Seams
@@ -85,17 +85,27 @@ def renew_workers(seams: Seams) -> None:
         if not isinstance(getattr(self, "persistent_workers", False), Renewed):
             return plain(self)
         now, before = _look(self), getattr(self._iterator, "_gobrrr_copied", None)
-        stay = now is not None and before is not None and before.is_still(now) and _is_free(self._iterator)
+        stay = now is not None and before is not None and before.is_still(now)
+        if stay and (amid := self._iterator._gobrrr_epoch()) is not None:  # a loop that was left has let go of it
+            stay = not amid.is_amid()  # somebody iterates over it still, as a loop around this one does
         if stay:  # as workers that are made anew draw their seed: who draws next, a sampler say, gets what it would get
             torch.empty((), dtype=torch.int64).random_(generator=self.generator)
         else:
             self._iterator = None  # its workers end with it, once nobody iterates over it
             if self.persistent_workers.alone and (_has_opened(self) or is_short()):
-                return _without_workers(self, plain)
+                workers, self.num_workers = self.num_workers, 0
+                try:
+                    return plain(self)
+                finally:
+                    self.num_workers = workers
         iterator = plain(self)
         if not stay:
             iterator._gobrrr_copied = now
-        _let_others_go(kept, self)
+        kept[:] = [each for each in kept if each() is not None and each() is not self] + [weakref.ref(self)]
+        while len(kept) > MOST_KEPT:  # those that were used longest ago end, once nobody iterates over them
+            other: Any = kept.pop(0)()
+            if other is not None:
+                other._iterator = None
         epoch = Epoch(iterator)
         iterator._gobrrr_epoch = weakref.ref(epoch)
         return epoch
@@ -104,15 +114,6 @@ def renew_workers(seams: Seams) -> None:
     seams.undo(lambda: setattr(Renewed, "looked_at", False))
     seams.replace(DataLoader, "__iter__", __iter__)
     seams.at_batch(_in_own_memory)
-
-
-def _let_others_go(kept: list[weakref.ref[Any]], loader: Any) -> None:
-    """The workers of loaders that were used longest ago end, once nobody iterates over these."""
-    kept[:] = [each for each in kept if each() is not None and each() is not loader] + [weakref.ref(loader)]
-    while len(kept) > MOST_KEPT:
-        other: Any = kept.pop(0)()
-        if other is not None:
-            other._iterator = None
 
 
 def _in_own_memory(iterator: Any, batch: Any) -> Any:
@@ -163,24 +164,7 @@ def _look(loader: Any) -> CopiedState | None:
         return None
 
 
-def _is_free(iterator: Any) -> bool:
-    """Whether an iterator may begin anew: nobody iterates over it still, as a loop around this one does. A loop that
-    was left has let go of it."""
-    epoch = iterator._gobrrr_epoch()
-    return epoch is None or not epoch.is_amid()
-
-
 def _has_opened(loader: Any) -> bool:
     """Whether a file is open by now of which workers that are forked would share the position: the program has fetched
     a sample itself, say."""
-    from gobrrr.remedies.loader.reachable_objects import reached, shared_file
-
     return bool(shared_file(reached((loader.dataset, loader.collate_fn))))
-
-
-def _without_workers(loader: Any, plain: Any) -> Any:
-    workers, loader.num_workers = loader.num_workers, 0
-    try:
-        return plain(loader)
-    finally:
-        loader.num_workers = workers
