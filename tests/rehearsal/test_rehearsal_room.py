@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gobrrr.rehearsal import free_memory, layout
+from gobrrr.rehearsal import callables, free_memory
 
 PRODUCT = {"make": "op", "name": "aten::mm", "shapes": [[1000, 1000], [1000, 1000]], "dtypes": ["float", "float"]}
 
@@ -56,7 +56,7 @@ def test_the_limit_of_a_group_further_down_holds(tmp_path: Path) -> None:
     ],
 )
 def test_what_lies_far_apart_is_made_dense(shape: list[int], strides: list[int], laid: list[int], spans: int) -> None:
-    assert layout.affordable(shape, strides) == laid and layout.span(shape, laid) == spans
+    assert callables.affordable(shape, strides) == laid and callables.span(shape, laid) == spans
 
 
 def test_a_result_may_be_larger_than_all_inputs() -> None:

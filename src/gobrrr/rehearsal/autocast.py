@@ -52,12 +52,10 @@ def parts(ledger: Ledger, low: str) -> tuple[list[Part], float]:
 
 
 def _run_in(op: OpGroup, low: str) -> OpGroup:
-    run = replace(op, dtypes=tuple(_lowered(op, low)))
-    return _by_torch(run) if low == "c10::BFloat16" and "cudnn_batch_norm" in op.name else run
-
-
-def _by_torch(norm: OpGroup) -> OpGroup:
-    """cuDNN refuses bfloat16 with weights in float32, and torch runs its own batch norm."""
+    norm = replace(op, dtypes=tuple(_lowered(op, low)))
+    if low != "c10::BFloat16" or "cudnn_batch_norm" not in op.name:
+        return norm
+    # cuDNN refuses bfloat16 with weights in float32, and torch runs its own batch norm.
     if norm.name == "aten::cudnn_batch_norm":
         return replace(norm, name="aten::native_batch_norm")
     order, inputs = (1, 0, 2, 3, 4, 5, 6), (norm.shapes, norm.dtypes, norm.strides)  # the gradient comes first
@@ -122,7 +120,8 @@ class _Flow:
         else:
             found = self._promoted(op)
         self._names[op.name, elements] = found
-        self._note(elements, found)
+        self._last[elements] = found
+        self._ever[found].add(elements)
         return found == self.low and not inside(op, MATH)
 
     def _in_math(self, op: OpGroup) -> str:
@@ -190,7 +189,3 @@ class _Flow:
 
     def _of(self, elements: int) -> str:
         return self._last.get(elements, "float")
-
-    def _note(self, elements: int, found: str) -> None:
-        self._last[elements] = found
-        self._ever[found].add(elements)

@@ -12,7 +12,7 @@ from gobrrr.recording.run_folder.run import Start
 from gobrrr.rehearsal.outcome import outcome, promised, unlike
 from gobrrr.rehearsal.perform import OF_A_FINDING, SECONDS, perform, remedies
 from gobrrr.rehearsal.scenes import MAKERS, scene
-from gobrrr.rehearsal.script import Played, Scene, Script
+from gobrrr.rehearsal.script import Scene, Script
 from gobrrr.remedies.registry import remedy
 from gobrrr.rules import Skipped
 from gobrrr.rules.model.evidence import worth_telling
@@ -62,12 +62,13 @@ def played(
     script = Script(start.torch, device, ledger.threads, precision, tuple(scenes), seconds)
     results = perform(script, interpreter)
     found = {each.remedy: outcome(each, results[each.remedy], ledger.wall) for each in scenes}
-    lost = {each.remedy: _why_not(each, results[each.remedy]) for each in scenes if found[each.remedy] is None}
+    lost = {
+        each.remedy: f"{each.remedy} could not be rehearsed: "
+        f"{results[each.remedy].why or unlike(each, results[each.remedy]) or 'nothing was played'}"
+        for each in scenes
+        if found[each.remedy] is None
+    }
     return {name: each for name, each in found.items() if each is not None}, lost
-
-
-def _why_not(scene: Scene, played: Played) -> str:
-    return f"{scene.remedy} could not be rehearsed: {played.why or unlike(scene, played) or 'nothing was played'}"
 
 
 def judged(

@@ -9,10 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from gobrrr.machine.probe.system_probe import free_memory
-from gobrrr.rehearsal import layout
-from gobrrr.rehearsal.callables import PASSES, PRODUCTS
-from gobrrr.rehearsal.module_parts import FRESH
-from gobrrr.rehearsal.torch_dtypes import DTYPES
+from gobrrr.rehearsal.callables import DTYPES, FRESH, PASSES, PRODUCTS, affordable, span
 from gobrrr.system import processes
 
 SHARE = 0.5  # of free memory, for parts; proposed: needs() is an estimate; measured peaks would settle it
@@ -36,7 +33,7 @@ def needs(side: dict[str, Any] | None) -> float:
     """Bytes that a side takes while it runs."""
     if side is None:
         return 0.0
-    return COPIES[side["make"]] * sum(_bytes(elements, dtype) for elements, dtype in held(side))
+    return COPIES[side["make"]] * sum(float(elements) * _size(dtype) for elements, dtype in held(side))
 
 
 def held(side: dict[str, Any]) -> list[tuple[int, str]]:
@@ -45,7 +42,7 @@ def held(side: dict[str, Any]) -> list[tuple[int, str]]:
     if side["make"] == "op":
         strides = side.get("strides", [])[: len(side["shapes"])]
         inputs = zip_longest(side["shapes"], strides, fillvalue=())
-        laid = [layout.span(shape, layout.affordable(shape, strides)) for shape, strides in inputs]
+        laid = [span(shape, affordable(shape, strides)) for shape, strides in inputs]
         return [*zip(laid, side["dtypes"], strict=True), (_made(side), max(side["dtypes"], key=_size, default=""))]
     if side["make"] == "mask":
         return [(side["elements"], dtype)]
@@ -70,10 +67,6 @@ def _made(side: dict[str, Any]) -> int:
     deepest = max(map(len, shapes), default=0) if side["name"] in PASSES else 0
     aligned = [[1] * (deepest - len(shape)) + shape for shape in shapes]
     return prod(max(sizes) for sizes in zip(*aligned, strict=True)) if deepest else 0
-
-
-def _bytes(elements: int, dtype: str) -> float:
-    return float(elements) * _size(dtype)
 
 
 def _size(dtype: str) -> int:

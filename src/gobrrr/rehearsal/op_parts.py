@@ -11,9 +11,8 @@ import msgspec
 from msgspec.structs import replace
 
 from gobrrr.ledger.model.ledger import Ledger, OpGroup
-from gobrrr.rehearsal.callables import KNOWN, PRODUCTS
+from gobrrr.rehearsal.callables import DTYPES, KNOWN, PRODUCTS
 from gobrrr.rehearsal.script import Part, Side
-from gobrrr.rehearsal.torch_dtypes import DTYPES
 from gobrrr.rules.model.shapes import product_dims
 
 MOST_PARTS = 32  # parts played at most; proposed: rounds must fit the time; time left out of scenes would settle it
@@ -91,8 +90,12 @@ def chosen(parts: Iterable[Part]) -> tuple[tuple[Part, ...], float]:
 def _merged(parts: Iterable[Part]) -> list[Part]:
     """Layers of one shape are played once (a UNet's thirty-two costliest parts were eleven), and so are batches of like
     length: where five lengths had been recorded of a Trainer's, the ops that lose were left out for want of room."""
+    same: dict[bytes, Part] = {}
+    for each in parts:
+        key = msgspec.json.encode((each.today, each.then))
+        same[key] = _both(same[key], each) if key in same else each
     alike: dict[bytes, list[Part]] = {}
-    for each in sorted(_of_one_shape(parts), key=lambda p: -p.ns):
+    for each in sorted(same.values(), key=lambda p: -p.ns):
         others = alike.setdefault(_kind(each), [])
         near = next((i for i, other in enumerate(others) if _is_near(each, other)), None)
         if near is None:
@@ -102,30 +105,20 @@ def _merged(parts: Iterable[Part]) -> list[Part]:
     return [part for family in alike.values() for part in family]
 
 
-def _of_one_shape(parts: Iterable[Part]) -> Iterable[Part]:
-    found: dict[bytes, Part] = {}
-    for each in parts:
-        key = msgspec.json.encode((each.today, each.then))
-        alike = found.get(key)
-        found[key] = _both(alike, each) if alike else each
-    return found.values()
-
-
 def _both(one: Part, other: Part, weight: float = 1.0) -> Part:
     calls = one.calls + weight * other.calls
     return replace(one, calls=calls, ns=one.ns + other.ns, most_ns=one.most_ns + other.most_ns)
 
 
 def _kind(part: Part) -> bytes:
-    """All of it but how large it is."""
-    return msgspec.json.encode([side and {**side, **_laid_out(side)} for side in (part.today, part.then)])
+    """All of it but how large it is: how many dimensions each tensor has, and which of them is dense."""
 
+    def laid_out(side: Side) -> Side:
+        dense = [[n == 1 for n in strides] for strides in side.get("strides", ())]
+        ranks = list(map(len, side.get("shapes", ())))
+        return {**side, "shapes": ranks, "strides": dense, "elements": 0, "dims": len(side.get("dims", ()))}
 
-def _laid_out(side: Side) -> Side:
-    """Return how many dimensions each tensor has, and which of them is dense: numbers in the places of lists."""
-    dense = [[n == 1 for n in strides] for strides in side.get("strides", ())]
-    ranks = list(map(len, side.get("shapes", ())))
-    return {"shapes": ranks, "strides": dense, "elements": 0, "dims": len(side.get("dims", ()))}
+    return msgspec.json.encode([side and laid_out(side) for side in (part.today, part.then)])
 
 
 def _sizes(part: Part) -> list[int]:

@@ -71,7 +71,10 @@ def _outcome(scene: Scene, played: Played, parts: tuple[Part, ...], wall_ns: flo
         [sum(_by_share(p, s, speed) for p, s in zip(parts, each, strict=True) if bool(p.ns) == known)
          for each in played.rounds] for known in (False, True)
     )  # fmt: skip
-    timed = [speed * sum(map(_timed, parts, each)) for each in played.rounds]
+    timed = [
+        speed * sum(part.calls * (today - then) for part, (today, then) in zip(parts, each, strict=True))
+        for each in played.rounds
+    ]
     scaled = [more * share + cost for share, cost in zip(shares, added, strict=True)]
     sure = [share + cost for share, cost in zip(shares, added, strict=True)]
     expected = float(np.median(scaled))
@@ -122,10 +125,6 @@ def _by_share(part: Part, sides: tuple[float, float], speed: float) -> float:
     backward), of which its recorded time says nothing: that at the speed of the step."""
     today, then = sides
     return part.ns * (1.0 - then / today) if part.ns and 0 < today >= then else speed * part.calls * (today - then)
-
-
-def _timed(part: Part, sides: tuple[float, float]) -> float:
-    return part.calls * (sides[0] - sides[1])
 
 
 def _medians(played: Played, part: int) -> tuple[float, float]:

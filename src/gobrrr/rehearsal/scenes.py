@@ -13,11 +13,9 @@ from gobrrr.machine.model.machine import Machine
 from gobrrr.recording.model.facts import OptimizerFacts
 from gobrrr.rehearsal import autocast
 from gobrrr.rehearsal.autocast import LOWERED
-from gobrrr.rehearsal.callables import CONVOLUTIONS, NORMS, PASSES
-from gobrrr.rehearsal.module_parts import KINDS
+from gobrrr.rehearsal.callables import CONVOLUTIONS, DTYPES, KINDS, NORMS, PASSES
 from gobrrr.rehearsal.op_parts import chosen, fresh, hot, part, playable, trains, with_dtype
 from gobrrr.rehearsal.script import Part, Scene, Side
-from gobrrr.rehearsal.torch_dtypes import DTYPES
 from gobrrr.rules.bandwidth.updates import updating
 from gobrrr.rules.compute.attention import LIBRARY, Scores
 from gobrrr.rules.compute.random_numbers import chance_of_one, masks
@@ -25,7 +23,7 @@ from gobrrr.rules.model.shapes import factors, float_dtype, has_dtype, inside, n
 
 TORCH_DTYPES = {name: torch for name, (torch, _) in DTYPES.items() if "float" in torch}
 LARGE_VOCABULARY = 4096
-"""Classes from which the remedy chunks a head, as in remedies.lazyhead."""
+"""Classes from which the remedy chunks a head, as in remedies.layers.layers."""
 MIN_LENGTH = 32
 """Shorter attentions hold nothing that a fused kernel could spare."""
 MASKS = ("aten::add", "aten::add_", "aten::masked_fill", "aten::masked_fill_", "aten::where")

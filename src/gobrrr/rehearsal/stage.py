@@ -94,7 +94,9 @@ def _played(torch: Any, script: dict[str, Any], scene: dict[str, Any], seconds: 
     deadline = time.monotonic() + seconds  # what torch imports and compiles for a first call is not the scene's
     rounds: list[list[tuple[float, float]]] = []
     while len(rounds) < MAX_ROUNDS and (time.monotonic() < deadline or not rounds):
-        rounds.append([_pair(part, len(rounds)) for part in parts])
+        first = len(rounds) % 2  # who comes first changes
+        both = [[sides[first].timed(), sides[1 - first].timed()] for sides in parts]
+        rounds.append([(timed[first], timed[1 - first]) for timed in both])
     short = f"{len(rounds)} rounds in the time there was, {MIN_ROUNDS} are needed"
     return {"rounds": rounds} if len(rounds) >= MIN_ROUNDS or _is_hopeless(rounds) else {"why": short}
 
@@ -103,15 +105,6 @@ def _is_hopeless(rounds: list[list[tuple[float, float]]]) -> bool:
     """Every round says that what is there today would take far longer."""
     whole = [[pair for pair in each if pair[0]] for each in rounds]
     return all(sum(then for _, then in each) > HOPELESS * sum(today for today, _ in each) for each in whole)
-
-
-def _pair(part: list[_Side], number: int) -> tuple[float, float]:
-    """ns of one call of each; who comes first changes."""
-    if number % 2:
-        then, today = part[1].timed(), part[0].timed()
-    else:
-        today, then = part[0].timed(), part[1].timed()
-    return today, then
 
 
 @cache
