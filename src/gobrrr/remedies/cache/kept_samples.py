@@ -130,12 +130,8 @@ class KeptSamples:
         if len(missing) < len(indices):
             self._given = self._unlooked = True
         self._asked += len(indices)
-        # Looked at as the last samples of a whole epoch are given: who holds on to an iterator that is through may
-        # change the data set, and nobody could tell when that was.
-        if not self.why_not and self._unlooked and self._asked > self._length - len(indices):
-            self._compare_state(dataset)
-            if self.wrong:
-                return None
+        if not self._stayed(dataset, len(indices)):
+            return None
         fresh = dict(zip(missing, given, strict=True))
         kept = self._lend if lent else lambda index: tree_map(_owned, decode(bytearray(self._payloads[index])))
         return [fresh[n] if n in fresh else kept(index) for n, index in enumerate(indices)]
@@ -182,6 +178,14 @@ class KeptSamples:
             self._compare_state(dataset)
             self._looked, took, self._look_again = _after(now)
             self._took = min(self._took, took)
+
+    def _stayed(self, dataset: Any, num: int) -> bool:
+        """Whether the data set is what it was, looked at as the last `num` samples of a whole epoch are given: who
+        holds on to an iterator that is through may change it, and nobody could tell when that was."""
+        if self.why_not or not self._unlooked or self._asked <= self._length - num:
+            return True
+        self._compare_state(dataset)
+        return not self.wrong
 
     def _compare_state(self, dataset: Any) -> None:
         found = self._state_of(dataset)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gobrrr.capture.hooks.transform_guard import is_transformed
@@ -24,8 +25,15 @@ def make_lazy(seams: Seams, name: str, multiple: int = 1, whole: bool = False) -
     from gobrrr.remedies.layers.chunks import CHUNK_ELEMENTS, Chunks
     from gobrrr.remedies.layers.lazy_logits import LazyLogits, keep_heads
 
-    def used() -> None:
-        seams.applied(name)
+    chunks, used = Chunks(0 if whole else CHUNK_ELEMENTS, multiple), partial(seams.applied, name)
+
+    def lazy(head: Any, plain: Any, hidden: Any) -> Any:
+        """Lazy in training, as ever in evaluation and inside of transforms."""
+        if not head.training or not torch.is_grad_enabled() or (is_transformed() and not torch.compiler.is_compiling()):
+            return plain(hidden)
+        device = hidden.device.type
+        lowered = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
+        return LazyLogits.of(hidden, head.weight, head.bias, used, product_dtype=lowered, chunks=chunks)
 
     def wanted(module: Any) -> bool:
         return type(module) is torch.nn.Linear and module.out_features >= LARGE and (
@@ -33,26 +41,11 @@ def make_lazy(seams: Seams, name: str, multiple: int = 1, whole: bool = False) -
 
     def change(model: Any) -> None:
         for head in filter(wanted, model.modules()):
-            lazy = _lazy(LazyLogits, used, Chunks(0 if whole else CHUNK_ELEMENTS, multiple))
             seams.replace(head, "forward", replaced(head, lazy))
 
     seams.undo(keep_heads)  # nobody hears of later steps
     seams.at_step(keep_heads)
     seams.at_model(change)
-
-
-def _lazy(kind: Any, used: Any, chunks: Any) -> Any:
-    """A head's forward: lazy in training, as ever in evaluation and inside of transforms."""
-    import torch
-
-    def forward(head: Any, plain: Any, hidden: Any) -> Any:
-        if not head.training or not torch.is_grad_enabled() or (is_transformed() and not torch.compiler.is_compiling()):
-            return plain(hidden)
-        device = hidden.device.type
-        lowered = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
-        return kind.of(hidden, head.weight, head.bias, used, product_dtype=lowered, chunks=chunks)
-
-    return forward
 
 
 class ChunkedLoss(Remedy):

@@ -177,7 +177,11 @@ class LazyLogits(torch.Tensor):
             return super().__torch_function__(func, types, args, kwargs)  # type: ignore[no-untyped-call]
         handler = _HANDLERS.get(func)
         if handler is not None and args and isinstance(args[0], LazyLogits) and not args[0].touched:
-            done = handler(*args, **kwargs) if _takes(handler, args, kwargs) else None
+            try:  # torch has other names for some arguments: reshape(shape=...), log_softmax(axis=-1)
+                signature(handler).bind(*args, **kwargs)
+            except TypeError:
+                handler = None
+            done = handler(*args, **kwargs) if handler is not None else None
             if isinstance(done, LazyLogits) and done is not args[0]:
                 copies = done.dtype != args[0].dtype or done.normalised != args[0].normalised
                 done._made = done._made or Made(args[0], lambda whole: func(whole, *args[1:], **kwargs), copies)
@@ -191,15 +195,6 @@ class LazyLogits(torch.Tensor):
         cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         return func(*tree_map(_real, args), **tree_map(_real, kwargs or {}))
-
-
-def _takes(handler: Callable[..., Any], args: Any, kwargs: Any) -> bool:
-    """torch has other names for some arguments: reshape(shape=...), log_softmax(axis=-1)."""
-    try:
-        signature(handler).bind(*args, **kwargs)
-    except TypeError:
-        return False
-    return True
 
 
 def _real(value: Any) -> Any:
@@ -234,14 +229,6 @@ def _indexed(logits: LazyLogits, index: Any) -> LazyLogits | None:
             return None
         given = given[:-1]
     return logits.with_hidden(logits.hidden[given])
-
-
-def _same(logits: LazyLogits, *args: Any, **kwargs: Any) -> LazyLogits | None:
-    return None if args or kwargs else logits
-
-
-def _float(logits: LazyLogits, *args: Any, **kwargs: Any) -> LazyLogits | None:
-    return None if args or kwargs else _cast(logits, torch.float32)
 
 
 def _cast(logits: LazyLogits, *args: Any, **kwargs: Any) -> LazyLogits | None:
@@ -285,10 +272,6 @@ def _nll_loss(
     return _chunked(F.nll_loss, logits, target, weight, size_average, ignore_index, reduce, reduction)
 
 
-def _needs_gradient(logits: LazyLogits) -> bool:
-    return logits.head.asks
-
-
 def _cross_entropy(
     logits: LazyLogits, target: Any, weight: Any = None, size_average: Any = None, ignore_index: int = -100,
     reduce: Any = None, reduction: str = "mean", label_smoothing: float = 0.0,
@@ -324,8 +307,9 @@ _METADATA = frozenset(
 )  # fmt: skip
 _HANDLERS: dict[Any, Callable[..., Any]] = {
     _T.view: _reshaped, _T.reshape: _reshaped, torch.reshape: _reshaped, _T.flatten: _flattened,
-    torch.flatten: _flattened, _T.__getitem__: _indexed, _T.contiguous: _same, _T.float: _float, _T.to: _cast,
-    _T.type: _cast, _T.requires_grad.__get__: _needs_gradient, F.cross_entropy: _cross_entropy,
+    torch.flatten: _flattened, _T.__getitem__: _indexed, _T.contiguous: lambda logits: logits,
+    _T.float: lambda logits: _cast(logits, torch.float32), _T.to: _cast, _T.type: _cast,
+    _T.requires_grad.__get__: lambda logits: logits.head.asks, F.cross_entropy: _cross_entropy,
     F.log_softmax: _log_softmax_of_functional, torch.log_softmax: _log_softmax, _T.log_softmax: _log_softmax,
     F.nll_loss: _nll_loss,
 }  # fmt: skip

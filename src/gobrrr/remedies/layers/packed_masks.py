@@ -66,8 +66,9 @@ class PackedMasks(Remedy):
         plain, process = torch.library.get_kernel(f"aten::{OP}", "CPU"), os.getpid()
 
         def bernoulli_(keys: Any, noise: Any, p: float = 0.5, *, generator: Any = None) -> Any:
+            flat = noise.is_contiguous() and noise.is_floating_point()
             # torch draws in one thread; ours are ops of several, which a forked child may wait for in vain
-            if noise.numel() < LEAST or not RARE <= p <= 1 - RARE or not _is_flat(noise) or os.getpid() != process:
+            if noise.numel() < LEAST or not RARE <= p <= 1 - RARE or not flat or os.getpid() != process:
                 return plain.call_boxed(keys, noise, p, generator=generator)
             return fill(noise, p, generator)
 
@@ -78,7 +79,3 @@ class PackedMasks(Remedy):
             warnings.simplefilter("ignore")  # that a kernel is another one from now on
             library.impl(OP, bernoulli_, "CPU", with_keyset=True)
         seams.applied(self.name, f"for masks of {LEAST:,} elements or more")  # none comes where dropout is off
-
-
-def _is_flat(noise: Any) -> bool:
-    return bool(noise.is_contiguous() and noise.is_floating_point())

@@ -68,12 +68,8 @@ def _named_by(function: FunctionType) -> Iterator[tuple[Hashable, Any]]:
         yield from (((id(known), name), known[name]) for name in code.co_names if name in known)
 
 
-def can_be_known(things: list[Any]) -> bool:
-    """Whether nothing is among them that may change within, where nobody looks."""
-    return all(map(_is_known, things))
-
-
-def _is_known(thing: Any) -> bool:
+def can_be_known(thing: Any) -> bool:
+    """Whether it cannot change within, where nobody looks."""
     if isinstance(thing, CONTAINERS):
         return len(thing) <= LONG
     if isinstance(thing, (Module, *CALLED)) or type(thing).__module__.partition(".")[0] == "torch":
@@ -121,7 +117,12 @@ class Glance:
         """Undo the random draws until a later look, another thread's too, and those from torch's own streams."""
         for each, before in self._streams(later):
             _set_back(each, before)
-        _put_back(*self._drawn)
+        python, numpys = self._drawn
+        random.setstate(python)
+        if numpys is not None:
+            import numpy as np
+
+            np.random.set_state(pickle.loads(numpys))
         self._torchs.put_back()
 
     def _streams(self, later: Glance) -> list[tuple[Any, bytes]]:
@@ -138,7 +139,8 @@ class Glance:
         return {
             at
             for at, (a, b, m, n) in enumerate(pairs)
-            if (m != n or not (a is b or _is_same(a, b))) and not (a is b and _is_stream(a))
+            if (m != n or not (a is b or (isinstance(a, PLAIN) and type(a) is type(b) and repr(a) == repr(b))))
+            and not (a is b and _is_stream(a))
         }
 
 
@@ -152,7 +154,9 @@ def _count(value: Any, met: list[Any], deep: int = 2) -> Any:
     if _is_stream(value):
         return _state(value)
     if _is_array(value):
-        return _bytes(value)
+        if value.nbytes > BYTES or value.dtype.hasobject:  # too many, or addresses: never equal
+            return object()
+        return value.shape, str(value.dtype), value.tobytes()
     if not isinstance(value, CONTAINERS):
         return 0
     if not deep or len(value) > LONG:
@@ -167,17 +171,6 @@ def _is_array(value: Any) -> bool:
     return numpy is not None and isinstance(value, numpy.ndarray)
 
 
-def _bytes(array: Any) -> Any:
-    """Equal to those of before as long as they are the same; never where they are too many, or objects' addresses."""
-    if array.nbytes > BYTES or array.dtype.hasobject:
-        return object()
-    return array.shape, str(array.dtype), array.tobytes()
-
-
-def _is_same(one: Any, other: Any) -> bool:
-    return isinstance(one, PLAIN) and type(one) is type(other) and repr(one) == repr(other)
-
-
 class Look:
     """A thorough one, which finds as well what is written through `.data` to tensors that are not trained, random
     numbers that Python or NumPy draw, and what changes within objects that are not known."""
@@ -185,19 +178,17 @@ class Look:
     def __init__(self, things: list[Any]) -> None:
         self._held: dict[Hashable, _Held] = {key: _held(value) for thing in things for key, value in _parts(thing)}
         self._held["random"] = _Held(None, _drawn())
-        self._within = _within([thing for thing in things if not _is_known(thing)])
+        self._within: list[CopiedState] | None = None  # of what is too much to be looked at
+        with contextlib.suppress(Exception):  # TooMuch, or the program's own objects, asked in an unforeseen way
+            self._within = [CopiedState([thing for thing in things if not can_be_known(thing)])]
 
     def is_still(self, later: Look) -> bool:
         """Whether a later one found the same."""
         mine, others = self._held, later._held
-        if mine.keys() != others.keys() or not self._is_still_within(later):
+        if mine.keys() != others.keys() or self._within is None or later._within is None:
             return False
-        return all(held.is_still(others[key]) for key, held in mine.items())
-
-    def _is_still_within(self, later: Look) -> bool:
-        if self._within is None or later._within is None:
-            return False
-        return all(one.is_still(other) for one, other in zip(self._within, later._within, strict=True))
+        within = all(one.is_still(other) for one, other in zip(self._within, later._within, strict=True))
+        return within and all(held.is_still(others[key]) for key, held in mine.items())
 
 
 def _parts(thing: Any) -> Iterator[tuple[Hashable, Any]]:
@@ -228,14 +219,6 @@ def _held(value: Any) -> _Held:
         return _Held(value, _state(value))
     entries: list[Any] = []
     return _Held((value, entries), (id(value), _count(value, entries)))
-
-
-def _within(strangers: list[Any]) -> list[CopiedState] | None:
-    """Null where it is too much to be looked at."""
-    try:
-        return [CopiedState(strangers)]
-    except Exception:  # TooMuch, or the program's own objects, asked in a way that they did not foresee
-        return None
 
 
 def _is_stream(value: Any) -> bool:
@@ -284,11 +267,3 @@ def _drawn() -> tuple[Any, Any]:
     """Return the positions of Python's and NumPy's streams, in a form that can be compared."""
     numpy = sys.modules.get("numpy")
     return random.getstate(), None if numpy is None else pickle.dumps(numpy.random.get_state(legacy=False))
-
-
-def _put_back(python: Any, numpys: Any) -> None:
-    random.setstate(python)
-    if numpys is not None:
-        import numpy as np
-
-        np.random.set_state(pickle.loads(numpys))

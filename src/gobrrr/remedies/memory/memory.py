@@ -84,7 +84,7 @@ class KeepActivations(Remedy):
 
             things = reached_by(function, args, kwargs)
             way = ways.of(things, kwargs)
-            if way.moves or (kwargs.get("use_reentrant") is not False and not can_be_known(things)):
+            if way.moves or (kwargs.get("use_reentrant") is not False and not all(map(can_be_known, things))):
                 return plain(function, *args, **kwargs)
             if not way.may_be_kept:
                 return plain(way.looked_at(function, things), *args, **kwargs)
@@ -188,14 +188,11 @@ class _Way:
                 if look is None:
                     self._moved |= glance.moved(Glance(things))
                 else:
-                    self._is_computed_again(look.is_still(Look(things)))
+                    self._came = True
+                    if not look.is_still(Look(things)):
+                        self.moves_again()
 
         return looked
-
-    def _is_computed_again(self, is_still: bool) -> None:
-        self._came = True
-        if not is_still:
-            self.moves_again()
 
     def moves_again(self) -> None:
         """Computing it again changes something."""

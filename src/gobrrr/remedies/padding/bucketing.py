@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import weakref
 import zlib
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -124,7 +125,7 @@ class Buckets:
         kept = sizes[sizes > 0]
         if (
             len(kept) == 0
-            or (advice := simulate(counted(kept), batch_size=sampler.batch_size)).bucketing
+            or (advice := simulate(Counter(np.sort(kept).tolist()), batch_size=sampler.batch_size)).bucketing
             < (1 + NOTE) * advice.pad_in_collate
         ):
             self._declined("batches of like length would hold hardly less padding than random ones")
@@ -155,12 +156,6 @@ def draws_as_torch(sampler: Any) -> bool:
 
     kind = type(sampler)
     return isinstance(sampler, BatchSampler) and kind.__iter__ is BatchSampler.__iter__ and kind.__hash__ is not None
-
-
-def counted(sizes: Sizes) -> dict[int, int]:
-    """Sequences of each length."""
-    lengths, numbers = np.unique(sizes, return_counts=True)
-    return dict(zip(lengths.tolist(), numbers.tolist(), strict=True))
 
 
 def order_is_not_ours(loader: Any, sampler: Any) -> str:
@@ -196,14 +191,9 @@ def bucketed(sampler: Any, sizes: Sizes) -> Iterator[list[int]]:
         batches.sort(key=lambda batch: len(batch) < batch_size)  # the one that is not full stays the last one
     for number, batch in enumerate(batches, 1):
         if number == len(batches) and len(batch) < batch_size:
-            _exhaust(drawn)  # a random sampler with a generator of its own draws once more at its end
+            deque(drawn, 0)  # a random sampler with a generator of its own draws once more at its end
         yield batch
-    _exhaust(drawn)
-
-
-def _exhaust(iterator: Iterator[int]) -> None:
-    for _ in iterator:
-        pass
+    deque(drawn, 0)
 
 
 def pads_per_batch(loader: Any, sizes: Sizes, cut: bool) -> bool:

@@ -72,8 +72,7 @@ class Trunks:
     def _rows(self, trunk: Any, given: dict[str, Any]) -> Rows | None:
         if self._causal.get(trunk, True) is None:
             return None
-        why = _unfit(trunk, given)
-        if why:
+        if why := _unfit(trunk, given):
             return self._declined(why)
         rows = rows_of(given[MASK])
         if rows.shape[0] * rows.shape[1] > WORTH * given[MASK].numel():

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -75,13 +76,8 @@ def _asked(data: Any) -> list[int] | str:
 def _of_rows(rows: Any) -> Sizes | None:
     if not 0 < len(rows) <= MOST_ROWS:
         return None
-    sizes = np.empty(len(rows), np.int64)
-    for at, row in enumerate(rows):
-        size = _of_sample(row)
-        if size is None:
-            return None
-        sizes[at] = size
-    return sizes
+    sizes = [*takewhile(lambda size: size is not None, map(_of_sample, rows))]
+    return np.asarray(sizes, np.int64) if len(sizes) == len(rows) else None
 
 
 def _of_sample(sample: Any) -> int | None:

@@ -268,7 +268,8 @@ class Trains:
         """A batch was drawn now: whether it is one of a training."""
         import torch
 
-        if not torch.is_grad_enabled() or not _is_weak(sampler):
+        can_be_known = type(sampler).__weakrefoffset__ != 0 and type(sampler).__hash__ is not None  # no list of batches
+        if not torch.is_grad_enabled() or not can_be_known:
             return False
         now = self._surroundings()
         self._drawn[sampler] = now
@@ -287,8 +288,3 @@ class Trains:
     def _surroundings(self) -> Surroundings:
         modes = weakref.WeakKeyDictionary({model: bool(model.training) for model in self._models})
         return Surroundings(threading.get_ident(), modes)
-
-
-def _is_weak(sampler: Any) -> bool:
-    """Whether it can be known without being kept: a list of batches cannot."""
-    return type(sampler).__weakrefoffset__ != 0 and type(sampler).__hash__ is not None
