@@ -407,7 +407,7 @@ class TestScenes:
         """The gradient before the image; what follows stays."""
         given = op("cudnn_batch_norm_backward", *[(n,) for n in range(1, 8)], (), (0,),
                    dtypes=(*"abcdefg", "Scalar", "unsigned char"), concrete=("",) * 7 + ("1e-5", ""))  # fmt: skip
-        found = autocast._by_torch(given)
+        found = autocast._run_in(given, "c10::BFloat16")
         order = [2, 1, 3, 4, 5, 6, 7]
         assert found.shapes == (*((n,) for n in order), (), (), ())
         assert found.dtypes == (*("abcdefg"[n - 1] for n in order), "", "", "")

@@ -28,7 +28,7 @@ def fail(*_: Any) -> Any:
 def hooked(seam: str, told: list[BaseException] | None, action: Any = fail) -> Seams:
     seams = Seams(failed=None if told is None else told.append)
     getattr(seams, seam)(action)
-    seams._hook()
+    seams.hook()
     return seams
 
 

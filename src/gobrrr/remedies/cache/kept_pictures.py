@@ -41,7 +41,7 @@ class KeptPictures:
     to decode what is kept from then on, `told` that one was. `most()`: pictures that there are at most, as far as the
     program's data sets say; of more, files are not what comes again."""
 
-    def __init__(self, room: float, aside: Callable[[int], None], told: Callable[[], None],
+    def __init__(self, room: float, aside: Callable[[int], object], told: Callable[[], None],
                  most: Callable[[], float]) -> None:  # fmt: skip
         self.over, self._pid = False, os.getpid()
         self._room, self._aside, self._told, self._most = room, aside, told, most

@@ -38,7 +38,7 @@ NAMED_BY = (int, str)
 
 Compute = Callable[[Sequence[Any]], Any]
 """The samples of some indices, as torch's fetcher asks for them."""
-Aside = Callable[[int], None]
+Aside = Callable[[int], object]
 """Told how many ns it took that comes once."""
 Kind = tuple[str, int]
 """The name of a data set's class, and its length."""

@@ -6,11 +6,10 @@ import ast
 import functools
 import inspect
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from types import CodeType
 from typing import TYPE_CHECKING, Any
 
-from gobrrr.remedies.mechanism.seams import CollateFunction, Tell, makes_batches
 from gobrrr.remedies.model import Remedy
 
 if TYPE_CHECKING:
@@ -74,7 +73,7 @@ def _why_not(kwargs: dict[str, Any]) -> str:
 
     if kwargs.get("collate_fn") not in (None, default_collate):
         return "the loader has a collate function of its own"
-    if not makes_batches(kwargs):
+    if kwargs.get("batch_sampler") is None and kwargs.get("batch_size", 1) is None:
         return "the loader makes no batches of samples by index"
     data = kwargs.get("dataset")
     if takes_many(data):
@@ -121,20 +120,26 @@ class Rows(Sequence[Any]):
         return tree_map(apart, default_convert(data[np.asarray(indices)]))  # type: ignore[no-untyped-call]
 
 
-class Collate(CollateFunction):
-    """torch's collate function, which takes promised rows of one data set whole once that was seen to be the same."""
+class Collate:
+    """torch's collate function, which takes promised rows of one data set whole once that was seen to be the same.
+    Workers that are not forked get it pickled, and who is told lives here."""
 
     _same: bool | None = None
 
-    def __init__(self, data: Any, told: Tell, declined: Tell) -> None:
-        super().__init__(told, declined)
+    def __init__(self, data: Any, told: Callable[[str], None], declined: Callable[[str], None]) -> None:
         self.data = data
+        self._told: Callable[[str], None] | None = told
+        self._declined: Callable[[str], None] | None = declined
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_told": None, "_declined": None}
 
     def may_take_many(self) -> bool:
         """Whether the data set is still one of which rows can be taken whole, and they were the same so far."""
         if self._same is not False and not takes_many(self.data):
             self._same = False
-            self.decline("its data set has become another")
+            if self._declined is not None:
+                self._declined("its data set has become another")
         return self._same is not False
 
     def __call__(self, samples: Any) -> Any:
@@ -147,10 +152,10 @@ class Collate(CollateFunction):
         batch = default_collate(list(samples))
         if self._same is None:
             self._same = _equal(batch, samples)
-            if self._same:
-                self.tell(f"{len(samples)} rows in one")
-            else:
-                self.decline("a batch that was taken whole was not the same bit for bit")
+            if self._same and self._told is not None:
+                self._told(f"{len(samples)} rows in one")
+            elif not self._same and self._declined is not None:
+                self._declined("a batch that was taken whole was not the same bit for bit")
         return batch
 
 

@@ -71,7 +71,10 @@ def _changes(tree: ast.Module, edit: Edit, text: _Text, names: Names) -> list[Ch
     if isinstance(edit, SetKeyword):
         found = _calls_from(tree, edit.of, edit.calls, names)
         known = found if edit.seen is None else [call for _, line in edit.seen if (call := _at(line, found))]
-        calls = [call for call in known if _lacks(call, edit, names) and not _is_given(edit.without, tree)]
+        given = [node for node in ast.walk(tree) if isinstance(node, ast.keyword) and node.arg in edit.without]
+        if any(_may_be_true(each.value) for each in given):
+            return []
+        calls = [call for call in known if _lacks(call, edit, names)]
         return [change for call in calls for change in _keyword(call, edit, text)]
     if isinstance(edit, SwitchOff):
         calls = _calls_from(tree, ("torch",), edit.calls, names)
@@ -155,23 +158,14 @@ def _lacks(call: ast.Call, edit: SetKeyword, names: Names) -> bool:
     if edit.no_streams and any(map(names.may_be_stream, [*call.args[:1], *filter(None, [given.get("dataset")])])):
         return False
     value = given.get(edit.keyword)
-    return value is None or (isinstance(value, ast.Constant) and _is_other(value.value, edit))
-
-
-def _is_given(keywords: Sequence[str], tree: ast.Module) -> bool:
-    """Whether one of them is given in any call, and not as nothing."""
-    given = [node for node in ast.walk(tree) if isinstance(node, ast.keyword) and node.arg in keywords]
-    return any(_may_be_true(each.value) for each in given)
+    if value is None or not isinstance(value, ast.Constant):
+        return value is None
+    more = edit.raises and isinstance(value.value, int) and value.value >= int(edit.value)
+    return repr(value.value) != edit.value and not more
 
 
 def _may_be_true(value: ast.expr) -> bool:
     return not isinstance(value, ast.Constant) or bool(value.value)
-
-
-def _is_other(value: object, edit: SetKeyword) -> bool:
-    """Whether a value is to be replaced; where the edit only raises one, only a smaller number is."""
-    more = edit.raises and isinstance(value, int) and value >= int(edit.value)
-    return repr(value) != edit.value and not more
 
 
 def _keyword(call: ast.Call, edit: SetKeyword, text: _Text) -> list[Change]:
@@ -240,7 +234,8 @@ def _behind(imports: Sequence[ast.stmt], tree: ast.Module, text: _Text) -> int |
 def _before_training(tree: ast.Module, edit: BeforeTraining, text: _Text) -> list[Change]:
     """In front of the first statement that makes an optimizer of `NAME.parameters()`, or a trainer of `NAME`, and has a
     line of its own; nothing where there is none."""
-    made, stepped, trainers, others = _imported(tree, "optim"), _stepped(tree), _trainers(tree), _no_models(tree)
+    made, stepped, others = _imported(tree, "optim"), _stepped(tree), _no_models(tree)
+    trainers = {name for name in _imported(tree, "transformers", "trl") if name.endswith("Trainer")}
     statements = [node for node in ast.walk(tree) if isinstance(node, (ast.Assign, ast.AnnAssign, ast.Expr))]
     for node in sorted(statements, key=lambda node: (node.lineno, node.col_offset)):
         model = _trained(node, trainers, others) or (
@@ -250,7 +245,8 @@ def _before_training(tree: ast.Module, edit: BeforeTraining, text: _Text) -> lis
         if not model or _beginning(node, text)[1].strip():
             continue
         at, indent = _beginning(_above_branches(tree, node, model, text), text)
-        helper = _helper(tree, edit.helper, bool(trainers), text, _outermost(tree, node).lineno)
+        outermost = max(each.lineno for each in tree.body if each.lineno <= node.lineno)
+        helper = _helper(tree, edit.helper, bool(trainers), text, outermost)
         if code.splitlines()[-1] in text.data.decode() or helper is None:
             return []
         return [*helper, (at, at, "".join(f"{each}\n{indent}" for each in code.splitlines()))]
@@ -286,11 +282,6 @@ def _above_branches(tree: ast.Module, node: ast.stmt, model: str, text: _Text) -
     return found
 
 
-def _outermost(tree: ast.Module, node: ast.stmt) -> ast.stmt:
-    """The statement at the top level that a statement is a part of."""
-    return max((each for each in tree.body if each.lineno <= node.lineno), key=lambda each: each.lineno)
-
-
 def _helper(tree: ast.Module, code: str, bare: bool, text: _Text, above: int) -> list[Change] | None:
     """Return the changes that put what the statements need behind the imports above them; none where it is there
     already, None where it cannot be put there. A script that is `bare` may do without torch's import, as a trainer's
@@ -312,11 +303,6 @@ def _imported(tree: ast.AST, *packages: str) -> set[str]:
     nodes = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
     found = [node for node in nodes if set(packages) & set((node.module or "").split("."))]
     return {alias.asname or alias.name for node in found for alias in node.names}
-
-
-def _trainers(tree: ast.AST) -> set[str]:
-    """Classes that are imported from transformers or trl and train the model that they are given."""
-    return {name for name in _imported(tree, "transformers", "trl") if name.endswith("Trainer")}
 
 
 def _trained(statement: ast.Assign | ast.AnnAssign | ast.Expr, trainers: set[str], others: set[str]) -> str:

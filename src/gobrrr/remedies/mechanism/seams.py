@@ -23,36 +23,6 @@ QUIET_CALLS = 20_000
 """Calls of modules after the last new one from which all are taken to be met: looking costs half a microsecond each."""
 
 
-def makes_batches(loader: dict[str, Any]) -> bool:
-    """Whether a DataLoader with these arguments puts samples together."""
-    return loader.get("batch_sampler") is not None or loader.get("batch_size", 1) is not None
-
-
-Tell = Callable[[str], None]
-
-
-class CollateFunction:
-    """One of ours, that says once what it did, or why not. Workers that are not forked get it pickled, and who is told
-    lives here."""
-
-    def __init__(self, told: Tell | None = None, declined: Tell | None = None) -> None:
-        self._told, self._declined = told, declined
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_told": None, "_declined": None}
-
-    def tell(self, what: str) -> None:
-        """The first time."""
-        told, self._told = self._told, None
-        if told is not None:
-            told(what)
-
-    def decline(self, why: str) -> None:
-        """It leaves batches as they are."""
-        if self._declined is not None:
-            self._declined(why)
-
-
 Said = Callable[[str, str], None]
 _OURS = (__name__, "gobrrr.capture.hooks.lookup")
 
@@ -69,7 +39,11 @@ class Seams:
         self, said: Said = lambda name, detail: None, failed: Callable[[BaseException], object] | None = None,
         declined: Said = lambda name, why: None, aside: Callable[[int], object] = lambda ns: None,
     ) -> None:  # fmt: skip
-        self._said, self._failed, self._declined, self._aside = said, failed, declined, aside
+        self._said, self._failed = said, failed
+        self.declined = declined
+        """A remedy left what it met as it was; told where it never takes hold."""
+        self.aside = aside
+        """So many ns the program's thread did what comes once, in a run however long."""
         self.names: tuple[str, ...] = ()
         """Names of the remedies that are applied together."""
         self._patches = Patches()
@@ -85,10 +59,6 @@ class Seams:
         self._calls: ModuleCall | None = None
 
     # for remedies
-
-    def at_start(self, action: Callable[[], None]) -> None:
-        """Now: torch has been imported."""
-        action()
 
     def at_optimizer(self, action: Callable[[Any], None]) -> None:
         """Call the action when an optimizer is about to step for the first time."""
@@ -127,14 +97,6 @@ class Seams:
     def applied(self, name: str, detail: str = "") -> None:
         """A remedy took hold; one that never says so was not tried."""
         self._said(name, detail)
-
-    def declined(self, name: str, why: str) -> None:
-        """A remedy left what it met as it was; told where it never takes hold."""
-        self._declined(name, why)
-
-    def aside(self, ns: int) -> None:
-        """So long the program's thread did what comes once, in a run however long."""
-        self._aside(ns)
 
     def give_up(self, error: BaseException) -> None:
         """Tell that a remedy cannot keep its word any more, and take all remedies away. Raises `error` where nobody is
