@@ -30,7 +30,7 @@ def __getattr__(name: str) -> object:
 
 def load_ipython_extension(shell: object) -> None:
     """%load_ext gobrrr: cells that begin with %%gobrrr are watched."""
-    from gobrrr.integrations.ipython import load
+    from gobrrr.integrations.watch import load
 
     load(shell)
 

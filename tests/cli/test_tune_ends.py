@@ -179,7 +179,7 @@ def test_an_end_before_the_second_step_is_one_line(tmp_path: Path) -> None:
     (("x" * 5000,), "is no number"),
 ])  # fmt: skip
 def test_minutes_are_more_than_none(words: tuple[str, ...], says: float | str) -> None:
-    from gobrrr.cli.numbers import more_than_zero
+    from gobrrr.cli.options import more_than_zero
 
     if isinstance(says, float):
         assert more_than_zero(*words) == says

@@ -61,7 +61,6 @@ def test_help_loads_no_verb_and_nothing_heavy() -> None:
     assert not loaded & HEAVY
     assert {name for name in loaded if name.startswith("gobrrr.cli.")} == {
         "gobrrr.cli.main",
-        "gobrrr.cli.command",
         "gobrrr.cli.streams",
     }
 

@@ -11,9 +11,9 @@ import torch
 
 import gobrrr
 from gobrrr.capture.process import bootstrap
-from gobrrr.integrations.ipython import load
 from gobrrr.integrations.loggers import log, scalars
 from gobrrr.integrations.observer import Observer
+from gobrrr.integrations.watch import load
 from tests.support import report_samples as samples
 
 

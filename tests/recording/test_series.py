@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from gobrrr.recording.live.series import LATE_NS, MOST_LATE, Sizes, Vitals
+from gobrrr.recording.live.live_state import LATE_NS, MOST_LATE, Sizes, Vitals
 from gobrrr.recording.model import event_kinds
 from gobrrr.recording.model.vitals import MAX_SAMPLES
 from gobrrr.rules.model.cores import without_core

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gobrrr.recording.live.trend import BINS, SAMPLE, Trend
+from gobrrr.recording.live.live_state import BINS, SAMPLE, Trend
 from gobrrr.report.live.top_rows import spark
 
 

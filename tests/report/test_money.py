@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from gobrrr import units
-from gobrrr.cli import price
+from gobrrr.cli import options
 from gobrrr.cli.main import main
 from gobrrr.errors import GobrrrError
 from gobrrr.ledger.compare.comparison import side
@@ -133,15 +133,15 @@ def test_money_as_text(amount: float, said: str) -> None:
 
 def test_the_price_is_the_options_before_the_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     parser = argparse.ArgumentParser()
-    price.add_option(parser)
-    assert price.asked(parser.parse_args([])) is None
-    monkeypatch.setenv(price.VARIABLE, "2.5")
-    assert price.asked(parser.parse_args([])) == 2.5
-    assert price.asked(parser.parse_args(["--price-per-hour", "4"])) == 4.0
+    options.add_price(parser)
+    assert options.price(parser.parse_args([])) is None
+    monkeypatch.setenv(options.PRICE_VARIABLE, "2.5")
+    assert options.price(parser.parse_args([])) == 2.5
+    assert options.price(parser.parse_args(["--price-per-hour", "4"])) == 4.0
     for wrong in ("two", "0", "-1", "inf"):
-        monkeypatch.setenv(price.VARIABLE, wrong)
-        with pytest.raises(GobrrrError, match=price.VARIABLE):
-            price.asked(parser.parse_args([]))
+        monkeypatch.setenv(options.PRICE_VARIABLE, wrong)
+        with pytest.raises(GobrrrError, match=options.PRICE_VARIABLE):
+            options.price(parser.parse_args([]))
 
 
 def test_a_price_that_is_none_is_refused_before_anything_is_started(
@@ -151,11 +151,11 @@ def test_a_price_that_is_none_is_refused_before_anything_is_started(
     Path("report.json").write_bytes(to_json(timed()))
     assert main(["report", "report.json", "--price-per-hour", "3"]) == 0
     assert "a million samples 0.94" in " ".join(capsys.readouterr().out.split())
-    monkeypatch.setenv(price.VARIABLE, "nonsense")
+    monkeypatch.setenv(options.PRICE_VARIABLE, "nonsense")
     Path("train.py").write_text("open('started', 'w')")
     for verb in ("run", "check", "tune"):
         assert main([verb, "train.py"]) == 2
-        assert price.VARIABLE in capsys.readouterr().err and not Path("started").exists()
+        assert options.PRICE_VARIABLE in capsys.readouterr().err and not Path("started").exists()
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gobrrr.cli import file_kinds
+from gobrrr.cli.verbs.report import receipt_in
 from gobrrr.errors import GobrrrError
 from gobrrr.pipeline import tuning
 from gobrrr.report.forms import formats
@@ -197,12 +197,12 @@ def test_what_a_file_is_it_says_itself(tmp_path: Path) -> None:
     file = tmp_path / "a.json"
     for content in (b"", b"{", b"[]", to_json(report_samples.balanced()), b'{"schema": "x", "a": "gobrrr.receipt/1"}'):
         file.write_bytes(content)
-        assert file_kinds.other(file) is None
+        assert receipt_in(file) is None
     file.write_bytes(b'{"kept": [], "schema": "gobrrr.receipt/1"}')
-    assert file_kinds.other(file) == Receipt()
+    assert receipt_in(file) == Receipt()
     file.write_bytes(b'{"schema": "gobrrr.receipt/9"}')
     with pytest.raises(GobrrrError, match="has the schema"):
-        file_kinds.other(file)
+        receipt_in(file)
 
 
 def test_tune_leaves_its_page_beside_the_receipt(tmp_path: Path) -> None:

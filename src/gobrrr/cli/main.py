@@ -8,11 +8,10 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
-from typing import NamedTuple, NoReturn, cast
+from typing import NamedTuple, NoReturn, Protocol, cast
 
 from gobrrr import __version__
 from gobrrr.cli import streams
-from gobrrr.cli.command import Command
 from gobrrr.errors import GobrrrError
 
 INTERRUPTED = 128 + 2  # exit code after Ctrl-C, as shells have it: 128 + the signal's number (SIGINT)
@@ -195,3 +194,21 @@ gobrrr finds out why a PyTorch program is slow, what makes it faster, and whethe
 
 if __name__ == "__main__":
     sys.exit(main())
+
+
+class Command(Protocol):
+    """A verb. Import what is heavy inside `run`, so that `--help` stays quick.
+
+    A verb that sets `takes_program = True` gets everything from the first word that is not its own option on,
+    untouched, as `args.program`: `["train.py", "--epochs", "1"]`, `["-m", "module", ...]` or `["--", "command", ...]`.
+    """
+
+    name: str
+    help: str
+
+    def prepare(self, parser: argparse.ArgumentParser) -> None:
+        """Add the verb's options to its parser."""
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Do it and return the exit code; raises GobrrrError for whatever people can mend."""
+        ...

@@ -7,7 +7,7 @@ import contextlib
 import sys
 from collections.abc import Generator, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gobrrr.capture.process import bootstrap
 from gobrrr.capture.process.config import Config
@@ -110,3 +110,15 @@ def steps(batches: Iterable[T]) -> Iterator[T]:
         session = bootstrap.session
         if session is not None and not session.ended:
             session.mark()
+
+
+def load(shell: Any) -> None:
+    """Register the magic in an IPython shell."""
+
+    def gobrrr(line: str, cell: str) -> Watched | None:
+        """%%gobrrr [FOLDER]: watch this cell, show why its steps take as long as they do."""
+        with watch(line.strip() or None, show=False) as watched:
+            done = shell.run_cell(cell, store_history=False)
+        return watched if done.success else None
+
+    shell.register_magic_function(gobrrr, "cell")

@@ -10,7 +10,7 @@ import traceback
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from gobrrr.cli import numbers, price, redact, streams
+from gobrrr.cli import options, streams
 from gobrrr.errors import GobrrrError
 from gobrrr.pipeline.file_names import REPORT
 from gobrrr.rules.verdict.regression import TOLERANCE
@@ -48,7 +48,7 @@ class CheckCommand:
             help="codes and severities with commas between (default: critical; with --against none): BRR405,critical",
         )  # fmt: skip
         parser.add_argument(
-            "--tolerance", type=numbers.more_than_zero, default=100 * TOLERANCE, metavar="PERCENT",
+            "--tolerance", type=options.more_than_zero, default=100 * TOLERANCE, metavar="PERCENT",
             help=f"by how much a step must surely be longer ({100 * TOLERANCE:.0f})",
         )  # fmt: skip
         parser.add_argument(
@@ -60,8 +60,8 @@ class CheckCommand:
         parser.add_argument(
             "--no-rehearsal", dest="rehearsal", action="store_false", help="as for `gobrrr run`: estimate savings"
         )
-        price.add_option(parser)
-        redact.add_option(parser)
+        options.add_price(parser)
+        options.add_redact(parser)
 
     def run(self, args: argparse.Namespace) -> int:
         """The exit code says it; raises GobrrrError for what was asked wrongly, before anything is started."""
@@ -84,7 +84,7 @@ class CheckCommand:
         wanted = _wanted(args.fail_on or ("" if args.against else "critical"))
         _check_order(args.program)
         _form(args)
-        per_hour = price.asked(args)
+        per_hour = options.price(args)
         check_target(args.output, (*args.against, *args.program[:1]))
         before = [(word, _recorded(word)) for word in args.against]
         kept = _kept(args.program)

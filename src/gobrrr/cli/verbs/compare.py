@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from gobrrr.cli import price
+from gobrrr.cli import options
 from gobrrr.cli.verbs.report import add_formats, check_target, format_of, put
 from gobrrr.report.forms import formats
 from gobrrr.report.forms.formats import View
@@ -23,7 +23,7 @@ class CompareCommand:
         parser.add_argument("b", metavar="B", help="the other one")
         parser.add_argument("--ops", type=int, default=12, metavar="N", help="ops to list (12)")
         add_formats(parser)
-        price.add_option(parser)
+        options.add_price(parser)
 
     def run(self, args: argparse.Namespace) -> int:
         """Read both, compare, tell; raises GobrrrError for what cannot be read."""
@@ -32,7 +32,7 @@ class CompareCommand:
         from gobrrr.report.text.comparison import show_comparison
 
         formats.check(form := format_of(args), "comparison")
-        per_hour = price.asked(args)
+        per_hour = options.price(args)
         check_target(args.output, (args.a, args.b))
         with Patience(f"reading {args.a} and {args.b}"):
             found = compare(args.a, args.b, per_hour)

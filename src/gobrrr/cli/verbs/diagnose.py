@@ -8,7 +8,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gobrrr.cli import price, redact, streams
+from gobrrr.cli import options, streams
 from gobrrr.cli.verbs.report import add_formats, add_options, check_target, format_of, put, tell
 from gobrrr.errors import GobrrrError
 from gobrrr.pipeline import redaction
@@ -44,8 +44,8 @@ class DiagnoseCommand:
         parser.add_argument("--jobs", type=int, default=0, metavar="N", help="processes for many traces (all cores)")
         parser.add_argument("--portability", action="store_true", help="also what would matter on another device")
         add_options(parser, tables=True)
-        price.add_option(parser)
-        redact.add_option(parser)
+        options.add_price(parser)
+        options.add_redact(parser)
         for field in fields(Limits):
             parser.add_argument(flag(field.name), type=int, default=field.default, metavar="N", help=argparse.SUPPRESS)
 
@@ -58,7 +58,7 @@ class DiagnoseCommand:
         from gobrrr.report.told.money import priced
 
         _check_form(args, len(args.traces))
-        per_hour = price.asked(args)
+        per_hour = options.price(args)
         for output in (args.output, args.json):
             check_target(output, args.traces)
         limits = Limits(**{field.name: getattr(args, f"max_{field.name}") for field in fields(Limits)})

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gobrrr.cli import file_kinds, numbers, price, redact, streams
+from gobrrr.cli import options, streams
 from gobrrr.errors import GobrrrError
 from gobrrr.ledger.model.groupings import WAYS
 from gobrrr.pipeline import redaction
@@ -43,8 +43,8 @@ class ReportCommand:
         )
         add_formats(parser)
         add_options(parser, tables=True)
-        price.add_option(parser)
-        redact.add_option(parser)
+        options.add_price(parser)
+        options.add_redact(parser)
 
     def run(self, args: argparse.Namespace) -> int:
         """Read, render, write; raises GobrrrError for what is not a report and for a file that cannot be written."""
@@ -53,9 +53,9 @@ class ReportCommand:
 
         file = find(Path(args.run))
         check_target(args.output, [str(file)])
-        if (noun := file_kinds.other(file)) is not None:
+        if (noun := receipt_in(file)) is not None:
             return _tell_other(redaction.redacted(noun, args.redact), args)
-        report, form = redaction.redacted(priced(load(file), price.asked(args)), args.redact), format_of(args)
+        report, form = redaction.redacted(priced(load(file), options.price(args)), args.redact), format_of(args)
         view = View(str(Path.cwd()), mask=redaction.masker(args.redact), recorded_ns=file.stat().st_mtime_ns)
         if formats.draws(form):
             view = view._replace(ranks=ranks_beside(file, report, args))
@@ -153,7 +153,7 @@ def add_options(parser: argparse.ArgumentParser, tables: bool = False) -> None:
 
 def _rows(word: str) -> int:
     """The number after `--ops`; what main() writes where a file follows has none."""
-    return numbers.at_least_one(word) if word else NO_NUMBER
+    return options.at_least_one(word) if word else NO_NUMBER
 
 
 def wants_table(args: argparse.Namespace) -> bool:
@@ -223,6 +223,27 @@ def write(path: Path, content: bytes | Iterable[bytes]) -> None:
         files.put(path, content)
     except OSError as error:
         raise GobrrrError(f"{path}: {error.strerror}", "name another file") from None
+
+
+def receipt_in(file: Path) -> Receipt | None:
+    """Read a file that is no report as the receipt of a tuning. None where the file does not say that it is one.
+    Raises GobrrrError for a receipt that is not whole."""
+    from gobrrr.trial.receipt import receipt
+
+    return receipt.read(file) if _schema(file).startswith("gobrrr.receipt/") else None
+
+
+def _schema(file: Path) -> str:
+    """Return the schema that the file names; empty where it cannot be read."""
+    import msgspec
+
+    from gobrrr.trial.receipt.receipt import MAX_BYTES
+
+    try:
+        fields = msgspec.json.decode(files.read(file, MAX_BYTES), type=dict[str, msgspec.Raw])
+        return msgspec.json.decode(fields["schema"], type=str)
+    except (OSError, KeyError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return ""
 
 
 command = ReportCommand()

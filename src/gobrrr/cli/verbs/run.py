@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gobrrr.cli import numbers, price, redact, streams
+from gobrrr.cli import options, streams
 from gobrrr.cli.verbs.report import add_options
 from gobrrr.errors import GobrrrError
 
@@ -32,10 +32,10 @@ class Run:
         parser.add_argument("-o", dest="folder", metavar="DIR", help="folder for the recording (default .gobrrr/<run>)")
         parser.add_argument("--json", metavar="FILE", help="write the report as JSON (gobrrr.report/1)")
         parser.add_argument(
-            "--steps", type=numbers.at_least_one, default=0, metavar="N", help="steps to profile (default: 2 to 8)"
+            "--steps", type=options.at_least_one, default=0, metavar="N", help="steps to profile (default: 2 to 8)"
         )
         parser.add_argument(
-            "--stop-after", type=numbers.at_least_one, default=0, metavar="N", help="end the program after N steps"
+            "--stop-after", type=options.at_least_one, default=0, metavar="N", help="end the program after N steps"
         )
         parser.add_argument(
             "--budget", default="60s,512MB", metavar="T[,B]", help="most time and memory for the close looks"
@@ -47,8 +47,8 @@ class Run:
         )  # fmt: skip
         parser.add_argument("--portability", action="store_true", help="also show what would stall a GPU")
         add_options(parser)
-        price.add_option(parser)
-        redact.add_option(parser)
+        options.add_price(parser)
+        options.add_redact(parser)
 
     def run(self, args: argparse.Namespace) -> int:
         """Run, report, and leave with the program's own exit code."""
@@ -58,7 +58,7 @@ class Run:
 
         command = program_of(args.program)
         budget_ns, budget_bytes = parse_budget(args.budget)
-        price.asked(args)  # before anything is started
+        options.price(args)  # before anything is started
         if args.json:
             _check_target(Path(args.json))
         recipe = self._recipe(args.recipe, command) if args.recipe else None
@@ -84,7 +84,7 @@ class Run:
         self._tell_of(recipe, folder)
         runs.tell(
             folder, command, code, json_file=args.json, shown={"verbose": args.verbose, "ops": args.ops},
-            portability=args.portability, patterns=args.redact, rehearsal=args.rehearsal, price=price.asked(args),
+            portability=args.portability, patterns=args.redact, rehearsal=args.rehearsal, price=options.price(args),
         )  # fmt: skip
         sys.stderr.flush()
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gobrrr.cli import numbers, price, redact, writes
+from gobrrr.cli import options
 from gobrrr.errors import UNMEASURED, GobrrrError
 from gobrrr.pipeline import redaction
 
@@ -34,7 +34,7 @@ class Tune:
         parser.add_argument("-o", dest="folder", metavar="DIR", help="folder for the results (default .gobrrr/<run>)")
         parser.add_argument(
             "--minutes",
-            type=numbers.more_than_zero,
+            type=options.more_than_zero,
             default=10.0,
             metavar="M",
             help="wall time to spend, all in all (10)",
@@ -54,9 +54,9 @@ class Tune:
         )  # fmt: skip
         parser.add_argument("--resume", metavar="DIR", help="go on with a tuning that was interrupted")
         parser.add_argument("--seed", type=int, default=0, help="of the order of blocks (0)")
-        writes.add_options(parser)
-        price.add_option(parser)
-        redact.add_option(parser)
+        options.add_writes(parser)
+        options.add_price(parser)
+        options.add_redact(parser)
 
     def run(self, args: argparse.Namespace) -> int:
         """Diagnose, try, confirm, write; Ctrl-C leaves a valid receipt of what was finished."""
@@ -67,10 +67,10 @@ class Tune:
         from gobrrr.trial.sandbox import workspace
         from gobrrr.trial.statistics.objective import OBJECTIVES
 
-        command, per_hour = run_verb.program_of(args.program), price.asked(args)
+        command, per_hour = run_verb.program_of(args.program), options.price(args)
         _check_ranks(command)
         workspace.check(Path.cwd())
-        limits = writes.limits(args)
+        limits = options.write_limits(args)
         folder = _resumed(args.resume) if args.resume else run_folder.of_run(args.folder, command, "tune-")
         wishes = tuning.Wishes(
             seconds=args.minutes * 60, named=args.named, without=args.without, only=args.only, seed=args.seed,

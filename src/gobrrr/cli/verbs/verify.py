@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
-from gobrrr.cli import numbers, writes
+from gobrrr.cli import options
 from gobrrr.errors import GobrrrError
 
 if TYPE_CHECKING:
@@ -47,13 +47,13 @@ class Verify:
         )
         parser.add_argument(
             "--minutes",
-            type=numbers.more_than_zero,
+            type=options.more_than_zero,
             default=2.0,
             metavar="M",
             help="time for the measurement, starts among it (2)",
         )
         parser.add_argument("--seed", type=int, default=1, help="of the order of blocks (1)")
-        writes.add_options(parser)
+        options.add_writes(parser)
         parser.add_argument("--yes", action="store_true", help="start the receipt's command without asking")
 
     def run(self, args: argparse.Namespace) -> int:
@@ -71,7 +71,7 @@ class Verify:
             known = ", ".join(OBJECTIVES)
             raise GobrrrError(f"{file} is of another objective than {known}", "take the gobrrr that wrote it")
         _check_figures(before, file)
-        limits = writes.limits(args)
+        limits = options.write_limits(args)
         program = _typed(before, args.program) if args.program else _named(before, file, args)
         registry.environment(before.kept, before.options)  # both are checked before anything is started
         with tempfile.TemporaryDirectory(prefix="gobrrr-verify-", ignore_cleanup_errors=True) as folder:

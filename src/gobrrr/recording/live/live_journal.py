@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from gobrrr.recording.run_folder.frames import CHECK, EVENT_BYTES, EVENTS, HEADER, RECORD
+from gobrrr.recording.run_folder.journal import CHECK, EVENT_BYTES, EVENTS, HEADER, RECORD
 from gobrrr.recording.trace_files.limits import DEFAULT
 from gobrrr.system import files
 

@@ -6,7 +6,9 @@ every frame against its checksum, and reading stops with a note where the first 
 
 from __future__ import annotations
 
+import json
 import os
+import struct
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,16 +19,6 @@ import numpy as np
 
 from gobrrr.errors import TraceError
 from gobrrr.recording.model.trace import Ints
-from gobrrr.recording.run_folder.frames import (
-    CHECK,
-    EVENT_BYTES,
-    EVENTS,
-    HEADER,
-    RECORD,
-    Unreadable,
-    events_of,
-    record_of,
-)
 from gobrrr.recording.trace_files.limits import DEFAULT, Limits, exceeded
 from gobrrr.system import files
 
@@ -92,3 +84,32 @@ def _frames(file: BinaryIO, source: str, num_bytes: int, limits: Limits) -> Iter
             raise Unreadable(f"the events of the frame at byte {place} are not whole")
         yield kind, payload
         place += HEADER.size + length + CHECK.size
+
+
+HEADER = struct.Struct("<cI")
+"""Kind, and bytes of the payload."""
+CHECK = struct.Struct("<I")
+"""crc32 of header and payload."""
+EVENTS, RECORD = b"E", b"J"
+EVENT_BYTES = 32  # of an event: four int64 (see event_kinds)
+
+
+class Unreadable(Exception):
+    """Reading cannot go on; the message says why."""
+
+
+def events_of(payload: bytes) -> Ints:
+    """(n, 4): t_ns, kind, id, value. `payload`: EVENT_BYTES of each."""
+    found: Ints = np.frombuffer(payload, "<i8").reshape(-1, 4).astype(np.int64)
+    return found
+
+
+def record_of(payload: bytes) -> dict[str, Any]:
+    """One JSON object; NaN and infinity, which JSON does not have, become None. Raises Unreadable where it is none."""
+    try:
+        record = json.loads(payload, parse_constant=lambda _: None)
+    except (ValueError, RecursionError) as error:
+        raise Unreadable(f"a record is not JSON: {error}") from error
+    if not isinstance(record, dict):
+        raise Unreadable("a record is not a JSON object")
+    return record

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -32,9 +32,7 @@ from gobrrr.recording.model.trace import (
     Trace,
 )
 from gobrrr.recording.trace_files import categories as cat
-
-if TYPE_CHECKING:
-    from gobrrr.recording.trace_files.kineto import Tables
+from gobrrr.recording.trace_files.tables import Tables
 
 _FLAGS = ("record_shapes", "with_stack", "profile_memory", "with_flops")
 _MAX_BASE = 2**61  # ns: half of wire.MAX_TIME, so that sums still fit 64 bits

@@ -21,8 +21,8 @@ import numpy as np
 from gobrrr.errors import TraceError
 from gobrrr.recording.model.trace import Trace
 from gobrrr.recording.trace_files.assemble import assemble
-from gobrrr.recording.trace_files.kineto import Tables
 from gobrrr.recording.trace_files.limits import DEFAULT, Limits, exceeded
+from gobrrr.recording.trace_files.tables import Tables
 from gobrrr.recording.trace_files.wire import Args, Batch, Event
 
 EXPORT = "write it with: nsys export --type sqlite FILE.nsys-rep"

@@ -1,0 +1,98 @@
+"""Options that several verbs share: numbers, what the machine costs, what to mask, where trials may write."""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gobrrr.errors import GobrrrError
+
+if TYPE_CHECKING:
+    from gobrrr.trial.sandbox.limits import Limits
+
+
+def more_than_zero(text: str) -> float:
+    """A number above 0, and no endless one."""
+    try:
+        value = float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no number") from None
+    if not (0 < value and math.isfinite(value)):
+        raise argparse.ArgumentTypeError(f"must be more than 0, not {text[:40]}")
+    return value
+
+
+def at_least_one(text: str) -> int:
+    """A whole number from 1 on."""
+    try:
+        value = int(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text[:40]!r} is no whole number") from None
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"must be at least 1, not {text[:40]}")
+    return value
+
+
+PRICE_VARIABLE = "GOBRRR_PRICE_PER_HOUR"
+
+
+def add_price(parser: argparse.ArgumentParser) -> None:
+    """Add --price-per-hour."""
+    parser.add_argument(
+        "--price-per-hour", type=more_than_zero, metavar="X",
+        help=f"also say what it costs in money, at X per hour (or {PRICE_VARIABLE})",
+    )  # fmt: skip
+
+
+def price(args: argparse.Namespace) -> float | None:
+    """The price, None where there is none. Raises GobrrrError where the variable holds no price."""
+    if args.price_per_hour is not None:
+        return float(args.price_per_hour)
+    text = os.environ.get(PRICE_VARIABLE, "").strip()
+    try:
+        return more_than_zero(text) if text else None
+    except argparse.ArgumentTypeError as error:
+        raise GobrrrError(f"{PRICE_VARIABLE}: {error}", f"{PRICE_VARIABLE}=2.50, or unset it") from None
+
+
+def add_redact(parser: argparse.ArgumentParser) -> None:
+    """Add --redact, which may be given more than once."""
+    parser.add_argument(
+        "--redact", type=_pattern, action="append", default=[], metavar="PATTERN",
+        help="mask what this regular expression finds, beside what looks like a key or a password anyway",
+    )  # fmt: skip
+
+
+def _pattern(text: str) -> re.Pattern[str]:
+    try:
+        found = re.compile(text)
+    except re.error as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no regular expression: {error}") from None
+    if found.search(""):
+        raise argparse.ArgumentTypeError(f"{text!r} finds the empty string everywhere")
+    return found
+
+
+def add_writes(parser: argparse.ArgumentParser) -> None:
+    """Add --allow-writes and --unprotected."""
+    parser.add_argument(
+        "--allow-writes", dest="allowed", action="append", type=Path, default=[], metavar="DIR",
+        help="let the program write below DIR in trials; may be given again (else: into its own copy alone)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--unprotected", action="store_true", help="do not keep trials from writing outside their own copy"
+    )
+
+
+def write_limits(args: argparse.Namespace) -> Limits:
+    """Return the limits on writing that were asked for. Raises GobrrrError for a folder that is not there."""
+    from gobrrr.trial.sandbox.limits import Limits
+
+    for place in args.allowed:
+        if not place.exists():
+            raise GobrrrError(f"--allow-writes {place}: there is no such folder", "make it first")
+    return Limits(tuple(place.resolve() for place in args.allowed), args.unprotected)
