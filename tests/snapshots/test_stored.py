@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gobrrr.cli.verbs.run import read as read_recipe
+from gobrrr.cli.recipe import read as read_recipe
 from gobrrr.pipeline.runs import load
 from gobrrr.recording.run_folder.run import load_run
 from gobrrr.trial.receipt.receipt import read as read_receipt
