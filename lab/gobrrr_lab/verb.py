@@ -61,7 +61,7 @@ class Lab:
 
 
 def _list(known: Mapping[str, Experiment], results: list[Result]) -> int:
-    from gobrrr.report.text.report import suited
+    from gobrrr.report.text.page import suited
     from gobrrr_lab.measure.needs import lacking
     from gobrrr_lab.show.text import listing
 
@@ -76,7 +76,7 @@ def _measured(known: Mapping[str, Experiment], minutes: float | None, results: l
     from gobrrr.cli.interrupts import Interrupts
     from gobrrr.machine.measure.store import load_or_measure
     from gobrrr.report.live import progress
-    from gobrrr.report.text.report import suited
+    from gobrrr.report.text.page import suited
     from gobrrr_lab.measure.needs import lacking
     from gobrrr_lab.measure.runner import run
     from gobrrr_lab.show.text import told

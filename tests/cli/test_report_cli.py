@@ -11,9 +11,9 @@ import pytest
 from gobrrr.cli.verbs.report import command, find
 from gobrrr.errors import GobrrrError, TraceError
 from gobrrr.report.forms.json import to_json
-from gobrrr.report.forms.markdown import to_markdown
 from gobrrr.report.text.report import brief, render
 from tests.support import report_samples as samples
+from tests.support.shown import as_comment
 
 
 def call(*argv: str) -> int:
@@ -68,7 +68,7 @@ def test_the_form_follows_the_suffix(runs: Path, name: str, start: bytes, capsys
 
 def test_format_outranks_the_suffix(runs: Path) -> None:
     assert call("--format", "markdown", "-o", "r.txt") == 0
-    assert Path("r.txt").read_text(encoding="utf-8") == to_markdown(samples.starved())
+    assert Path("r.txt").read_text(encoding="utf-8") == as_comment(samples.starved())
 
 
 def test_the_source_line_is_quoted(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,9 +12,10 @@ from gobrrr.cli.main import main
 from gobrrr.errors import TorchMissing
 from gobrrr.machine.measure import store
 from gobrrr.machine.model.machine import Machine, Measured
-from gobrrr.report.machine.insights import insights, ratio
-from gobrrr.report.machine.table import figure_text, show, text
+from gobrrr.report.forms.formats import show
+from gobrrr.report.told.machine import figure_text, insights, ratio
 from tests.support.machine_samples import DEVICE, figure, machine, products
+from tests.support.shown import as_text
 
 HEADING = """\
 AMD EPYC Example: 2 logical cores, effective 1.9 (1.9 to 2.0), 24.0 GiB, torch 2.13.0+cpu
@@ -27,7 +28,7 @@ Matrix products
 
 class TestText:
     def test_a_quiet_machine(self) -> None:
-        said = text(machine())
+        said = as_text(machine())
         lines = said.splitlines()
         assert said.startswith(HEADING)
         assert "  fp64                       50.0 GFLOP/s (48.8 to 51.2)       100 GFLOP/s (97.5 to 102)" in said
@@ -35,26 +36,26 @@ class TestText:
         assert all(line == line.rstrip() and len(line) <= 100 for line in lines)
 
     def test_every_ceiling_has_its_spread(self) -> None:
-        said = text(machine(device=DEVICE))
+        said = as_text(machine(device=DEVICE))
         for row in ("fp32, precision medium", "1.00 MiB", "dispatch of one small op", "minor fault", "launch", "tf32"):
             (line,) = [line for line in said.splitlines() if line.strip().startswith(row)]
             assert " to " in line, line
 
     def test_a_peak_stands_beside_the_ceiling_and_is_called_data_sheet(self) -> None:
-        said = text(machine(device=DEVICE))
+        said = as_text(machine(device=DEVICE))
         assert "data sheet: NVIDIA H100 Tensor Core GPU data sheet" in said.replace("\n", " ")
         (line,) = [line for line in said.splitlines() if line.strip().startswith("tf32")]
         assert line.endswith("495 TFLOP/s")
         assert "bf16 products reach 70.7 % of 989 TFLOP/s (data sheet, not measured" in " ".join(said.split())
 
     def test_doubts_come_last_with_what_settles_them(self) -> None:
-        said = text(machine(doubts=("The dispatch of a small op varied by 40.0 % (1 us to 2 us).",)))
+        said = as_text(machine(doubts=("The dispatch of a small op varied by 40.0 % (1 us to 2 us).",)))
         assert "Doubts\n -  The dispatch of a small op varied by 40.0 %" in said
         assert "`gobrrr machine --refresh` on an idle machine" in " ".join(said.split())
 
     def test_one_thread_has_one_column(self) -> None:
         one = machine().matmul["1"]
-        said = text(machine(threads=1, matmul={"1": one, "all": one}))
+        said = as_text(machine(threads=1, matmul={"1": one, "all": one}))
         assert "2 threads" not in said
         assert "fp64 50.0 GFLOP/s (48.8 to 51.2) fp32 102 GFLOP/s" in " ".join(said.split())
 
@@ -68,7 +69,7 @@ class TestText:
         show(machine(), pipe)
         assert "\x1b[1m" in terminal.getvalue()
         assert "\x1b" not in pipe.getvalue()
-        assert pipe.getvalue() == text(machine())
+        assert pipe.getvalue() == as_text(machine())
 
     @pytest.mark.parametrize(
         ("measured", "said"),
@@ -139,7 +140,7 @@ class TestVerb:
     def test_result_on_stdout_progress_on_stderr(self, capsys: pytest.CaptureFixture[str]) -> None:
         assert main(["machine"]) == 0
         out, err = capsys.readouterr()
-        assert out == text(machine())
+        assert out == as_text(machine())
         assert err == "gobrrr: measuring ...\n"
 
     def test_json_is_the_machine(self, capsys: pytest.CaptureFixture[str]) -> None:

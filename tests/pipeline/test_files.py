@@ -28,7 +28,7 @@ from gobrrr.recording.trace_files.limits import DEFAULT, Limits
 from gobrrr.recording.trace_files.offline import of_trace
 from gobrrr.recording.trace_files.sources import Source, find, read
 from gobrrr.recording.trace_files.stack_lines import is_user
-from gobrrr.report.told.job import job_to_markdown
+from tests.support.shown import as_comment
 
 Event = dict[str, Any]
 STEP, NUM = 1000, 4
@@ -334,9 +334,9 @@ def test_nothing_is_said_of_threads_that_no_file_counts(tmp_path: Path) -> None:
 def test_a_job_as_markdown_has_a_row_for_each_rank_and_nothing_foreign_raw() -> None:
     ranks = [RankSummary(source=str(n), rank=n, step_ns=1e6, exposed_communication_ns=4e5 - n) for n in range(3)]
     job = together([*ranks, RankSummary(source="x", error="<b>x</b> | is [empty](http://x)")])
-    lines = job_to_markdown(job).splitlines()
+    lines = as_comment(job).splitlines()
     rows = [line for line in lines if line.startswith("|")]
-    assert [row.split("|")[1].strip() for row in rows] == ["rank", "--:", "2", "1", "0", ""]
+    assert [row.split("|")[1].strip() for row in rows] == ["rank", "--:", "2", "1", "0"]
     assert all(row.replace("\\|", "").count("|") == 8 for row in rows)
     assert "<b>" not in rows[-1] and "[empty](" not in rows[-1] and "- ranks: 1 could not be read" in lines
 

@@ -31,8 +31,9 @@ from gobrrr.ledger.job.link_rates import linked
 from gobrrr.ledger.job.ranks import Job, RankSummary, together
 from gobrrr.pipeline.traces import diagnose
 from gobrrr.recording.model.trace import Kernels
-from gobrrr.report.told.job import job_to_markdown, show_job
+from gobrrr.report.forms.formats import show
 from tests.pipeline.grown import COLLECTIVES, Grown, grow_ranks, meet
+from tests.support.shown import as_comment
 
 US = 1000.0
 SEEDS = 30
@@ -187,9 +188,7 @@ def test_a_slow_link_is_told_of_the_transfer(tmp_path: Path) -> None:
     job = job_of(steps_of(3, 100, 20_000, ALL_REDUCE, devices=8), tmp_path)
     (group,) = job.groups
     assert group.slow and "0.7 % of NVLink 3 (300 GB/s, NVIDIA A100" in group.link
-    assert "- slow link: over the transfer" in job_to_markdown(job) and all(
-        "BRR702" in rank.codes for rank in job.ranks
-    )
+    assert "- slow link: over the transfer" in as_comment(job) and all("BRR702" in rank.codes for rank in job.ranks)
 
 
 def test_of_large_and_small_calls_the_large_ones_judge_the_link() -> None:
@@ -230,10 +229,10 @@ def test_a_rate_above_the_data_sheet_is_not_printed(tmp_path: Path) -> None:
 def test_a_groups_name_is_a_strangers(tmp_path: Path) -> None:
     said = ALL_REDUCE | {"Process Group Name": "\x1b[31m<b>|x|</b>"}
     job = job_of(steps_of(3, 5000, 200, said), tmp_path)
-    show_job(job, page := io.StringIO())
+    show(job, page := io.StringIO())
     shown = " ".join(page.getvalue().split())
     assert "\x1b" not in shown and "5.00 ms of waiting for the latest" in shown
-    assert "<b>" not in job_to_markdown(job) and "rank 2 to 4 of 4 calls (5.00 ms per step" in shown
+    assert "<b>" not in as_comment(job) and "rank 2 to 4 of 4 calls (5.00 ms per step" in shown
 
 
 def test_what_ranks_may_leave_early_is_not_split(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gobrrr.recording.live.live_state import BINS, SAMPLE, Trend
-from gobrrr.report.live.top_rows import spark
+from gobrrr.report.told.bars import ASCII, spark
 
 
 def of(walls: list[int]) -> Trend:
@@ -57,5 +57,6 @@ def test_noise_is_drawn_low_and_one_long_step_flattens_nothing() -> None:
     assert set(spark([100, 101, 99, 100])) <= set("▃▄▅▆")
     assert spark([100, 100, 180, 10_000]) == "▁▁▇█" or spark([100, 180, 100, 100, 10_000])[1] in "▆▇"
     assert spark([]) == ""
-    assert spark([5, 5], ascii_only=True).isascii()
-    assert spark([100, 200], ascii_only=True)[0] != spark([100, 200], ascii_only=True)[1]
+    assert spark([5, 5]).translate(ASCII).isascii()
+    low, high = spark([100, 200]).translate(ASCII)
+    assert low != high

@@ -19,13 +19,13 @@ from gobrrr.ledger.model.ledger import StepStats
 from gobrrr.ledger.steps.throughput import percentile, samples_per_step, steps_per_epoch
 from gobrrr.recording.model.facts import Facts, LoaderFacts
 from gobrrr.report.forms.json import from_json, to_json
-from gobrrr.report.forms.markdown import to_markdown
 from gobrrr.report.text.report import brief, render
 from gobrrr.report.told.money import pay_back, priced, sentences
 from gobrrr.rules.model.finding import Rehearsed, Saving
 from gobrrr.rules.verdict.build import build
 from gobrrr.rules.verdict.report import Report, Tokens
 from tests.support import report_samples as samples
+from tests.support.shown import as_comment
 
 MS = samples.MS
 
@@ -110,7 +110,7 @@ PACE = "p95 40.0 ms, p99 50.0 ms; 889 samples/s, 22,222 tokens/s"
 def test_it_is_said_in_every_form() -> None:
     report = priced(timed(), 3.0)
     assert report.money is not None and tuple(sentences(report.money)) == SAID
-    for text in (brief(report), render(report), to_markdown(report)):
+    for text in (brief(report), render(report), as_comment(report)):
         flat = " ".join(text.replace("\\", "").split())
         assert all(said in flat for said in (*SAID, PACE))
     again = from_json(to_json(report)).money

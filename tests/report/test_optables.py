@@ -8,9 +8,10 @@ import pytest
 
 from gobrrr.cli.main import main
 from gobrrr.ledger.model.groupings import WAYS
-from gobrrr.report.html.tables import ops, unknown
-from gobrrr.report.text import op_tables
-from gobrrr.report.text.sort_columns import SORTS
+from gobrrr.report.forms.formats import SORTS
+from gobrrr.report.html.tables import unknown
+from gobrrr.report.text import ops as op_tables
+from gobrrr.report.told.ops import grouped
 from tests.pipeline.test_files import NUM, event, training, write
 from tests.support.page_samples import HOSTILE
 
@@ -101,9 +102,9 @@ def test_the_page_has_a_table_of_each_and_says_what_it_lacks(trace: str, tmp_pat
 
     report = diagnose([trace])
     assert isinstance(report, Report)
-    titles = [table.title for table in ops(report)]
+    titles = [table.title for table in grouped(report)]
     assert titles[-4:] == [f"All ops by {by}, per profiled step" for by in WAYS] and unknown(report) == []
-    for table in ops(report)[-4:]:
+    for table in grouped(report)[-4:]:
         assert all(len(row) == len(table.heads) for row in table.rows)
     bare = diagnose([str(write(tmp_path / "bare.json", [event("aten::mm", 0, 50)]))])
     assert isinstance(bare, Report)

@@ -10,7 +10,7 @@ import pytest
 
 from gobrrr.report.html import charts
 from gobrrr.report.html.charts import BOTTOM, FLAT, LEFT, RIGHT, TALL, TOP, WIDTH, Part, Point
-from gobrrr.report.told.history import KINDS, StepTime
+from gobrrr.report.timeline.timeline import KINDS, StepTime
 from tests.support import report_samples as samples
 
 PARTS = [Part("a", 30.0, "work"), Part("b & <b>", 10.0, "idle"), Part("none", 0.0, "rest"), Part("c", 60.0, "loss")]

@@ -28,7 +28,7 @@ def test_the_suffix_means_a_form(file: str, form: str) -> None:
 def test_a_form_that_is_added_in_one_place_is_there_by_name_and_suffix(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fake = Format("shout", (".loud",), lambda report, view: report.verdict.sentence.upper().encode())
+    fake = Format("shout", (".loud",), {"report": lambda report, view: report.verdict.sentence.upper()})
     monkeypatch.setattr(formats, "FORMATS", (*formats.FORMATS, fake))
     (tmp_path / "report.json").write_bytes(to_json(samples.balanced()))
     for words in (["-o", str(tmp_path / "a.loud")], ["--format", "shout", "-o", str(tmp_path / "b.txt")]):

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from gobrrr.recording.model.steps import LoopSteps, Step
-from gobrrr.report.told import history
-from gobrrr.report.told.history import step_times
+from gobrrr.report.timeline import timeline as history
+from gobrrr.report.timeline.timeline import step_times
 
 
 def recording(walls: list[int], offline: bool = False, **marked: dict[int, object]) -> SimpleNamespace:
@@ -29,7 +29,7 @@ def test_every_step_says_what_it_was() -> None:
 
 
 def test_of_a_long_run_every_nth_is_kept_and_every_slow_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(history, "MOST", 10)
+    monkeypatch.setattr(history, "MOST_STEPS", 10)
     told = step_times(recording([100] * 53 + [900] + [100] * 46))  # type: ignore[arg-type]
     assert [step.number for step in told] == sorted([*range(1, 101, 10), 54])
     assert [step.number for step in told if step.kind == "slow"] == [54]

@@ -17,8 +17,8 @@ from gobrrr.report.forms.formats import View
 from gobrrr.report.forms.json import from_json, to_json
 from gobrrr.report.html.code_page import page_of
 from gobrrr.report.html.code_page import to_html as as_html
-from gobrrr.report.html.html import to_html
-from gobrrr.report.told.excerpt import AROUND, excerpts
+from gobrrr.report.html.excerpt import AROUND, excerpts
+from gobrrr.report.html.html import report_to_html as to_html
 from gobrrr.rules import pages
 from gobrrr.rules.verdict.report import Report
 from tests.support import page_samples as samples
@@ -126,7 +126,7 @@ def test_the_same_report_is_the_same_bytes_and_small(report: Report) -> None:
 
 
 def test_a_page_of_the_longest_run_is_below_its_bound() -> None:
-    from gobrrr.report.told.history import MOST
+    from gobrrr.report.timeline.timeline import MOST_STEPS as MOST
 
     times = tuple(samples.TIMES[0]._replace(number=i) for i in range(2 * MOST))
     assert len(to_html(samples.full(), View(steps=times)).encode()) < 1_500_000

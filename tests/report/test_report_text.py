@@ -20,14 +20,15 @@ from rich.cells import cell_len
 from gobrrr.ledger.model.device import DeviceOp
 from gobrrr.ledger.model.ledger import Account, OpGroup, OtherLoop
 from gobrrr.recording.model.facts import Span
-from gobrrr.report.forms.markdown import to_markdown
-from gobrrr.report.text.report import WIDTH, brief, render, show
-from gobrrr.report.text.time_table import ACCOUNTS
+from gobrrr.report.text.page import WIDTH
+from gobrrr.report.text.report import brief, render, show
+from gobrrr.report.told.resources import ACCOUNTS
 from gobrrr.rules import load
 from gobrrr.rules.verdict.build import build
 from gobrrr.rules.verdict.report import Device, Report
 from gobrrr.rules.verdict.report import Span as Busy
 from tests.support import report_samples as samples
+from tests.support.shown import as_comment
 
 GOLDEN = Path(__file__).parent / "golden"
 REPORTS: dict[str, Callable[[], Report]] = {
@@ -64,7 +65,7 @@ def test_golden_color() -> None:
 
 @pytest.mark.parametrize("name", REPORTS)
 def test_golden_markdown(name: str) -> None:
-    golden(f"report_{name}.md", to_markdown(REPORTS[name]()))
+    golden(f"report_{name}.md", as_comment(REPORTS[name]()))
 
 
 def test_color_changes_no_word() -> None:
@@ -199,7 +200,7 @@ def test_rendering_never_raises_and_lets_no_control_through(
     report = _filled(samples.starved(), texts, numbers, whole)
     text = render(report, width=width, ascii_only=ascii_only, source=lambda file, line: file)
     short = brief(report, width=width, ascii_only=ascii_only, source=lambda file, line: file)
-    for rendered in (text, short, to_markdown(report)):
+    for rendered in (text, short, as_comment(report)):
         assert not {unicodedata.category(char) for char in rendered if char != "\n"} & FORBIDDEN
     assert not ascii_only or text.isascii()
 

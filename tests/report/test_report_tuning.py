@@ -7,10 +7,11 @@ import io
 import msgspec
 import pytest
 
-from gobrrr.report.text import tuning
-from gobrrr.report.told import speedup_text
+from gobrrr.report.forms import formats
+from gobrrr.report.told import speedup_text, tuning
 from gobrrr.rules.model.finding import Saving
 from gobrrr.trial.receipt.receipt import Compiled, Guarded, Receipt, Speedup, StartUp, TrialResult
+from tests.support.shown import as_text
 
 MS = 1e6
 GREEN = Guarded("equivalent")
@@ -52,7 +53,7 @@ def flat(text: str) -> str:
 
 
 def test_the_gain_comes_first_with_its_interval_and_the_guard() -> None:
-    first = tuning.render(TUNED).splitlines()[0]
+    first = as_text(TUNED).splitlines()[0]
     assert first == "2.40 times as fast (95 % interval 2.30 to 2.50), 200 ms to 83.3 ms per step; numbers match."
 
 
@@ -63,19 +64,19 @@ def test_a_receipts_words_reach_no_terminal_as_they_are(complete: bool) -> None:
     trials = (trial("a", odd), trial("b", guard=Guarded(odd)), trial("c", odd, guard=Guarded("wrong")))
     for guard in (Guarded(odd), GREEN):
         found = receipt(*trials, kept=("b",), guard=guard, complete=complete, speedup=Speedup(2.4, 2.3, 2.5))
-        assert not set(tuning.render(found)) & {"\x1b", "\x07"}
+        assert not set(as_text(found)) & {"\x1b", "\x07"}
 
 
 def test_what_was_measured_beside_others_is_told_so() -> None:
     """Seven other programs on four cores: 4.89 s for a step of 144 ms, and "24.72 times as fast" by short waits."""
-    said = flat(tuning.render(msgspec.structs.replace(TUNED, diagnosed_step_ns=100 * MS)))
+    said = flat(as_text(msgspec.structs.replace(TUNED, diagnosed_step_ns=100 * MS)))
     assert "busy machine: as written a step took 200 ms here and 100 ms in the diagnosis" in said
     for quiet in (None, 200 * MS, 150 * MS):
-        assert "crowded" not in tuning.render(msgspec.structs.replace(TUNED, diagnosed_step_ns=quiet))
+        assert "crowded" not in as_text(msgspec.structs.replace(TUNED, diagnosed_step_ns=quiet))
 
 
 def test_each_that_was_kept_and_all_together_are_drawn_beside_the_program_as_it_is() -> None:
-    lines = [line for line in tuning.render(TUNED).splitlines() if "█" in line]
+    lines = [line for line in as_text(TUNED).splitlines() if "█" in line]
     assert [name in line for name, line in zip(("200 ms", "160 ms", "100 ms", "83.3 ms"), lines, strict=True)] == [
         True
     ] * 4
@@ -85,7 +86,7 @@ def test_each_that_was_kept_and_all_together_are_drawn_beside_the_program_as_it_
 
 def test_a_step_is_of_the_program_as_written_whatever_a_race_ran_against() -> None:
     raced = trial("fused_optimizer", median=2.0, baseline_step_ns=300 * MS)
-    text = tuning.render(receipt(raced, kept=("fused_optimizer",), speedup=Speedup(2.1, 2.0, 2.2)))
+    text = as_text(receipt(raced, kept=("fused_optimizer",), speedup=Speedup(2.1, 2.0, 2.2)))
     assert "100 ms" in text and "150 ms" not in text
 
 
@@ -103,63 +104,61 @@ def test_what_torch_compile_made_is_told_beside_what_it_brought() -> None:
     won = trial("compile", median=1.25, compiled=made, purpose="final")
     lost = trial("compile_frozen", "slower", 0.9, compiled=made)
     found = receipt(won, lost, kept=("compile",), speedup=Speedup(1.25, 1.2, 1.3))
-    text = flat(tuning.render(found))
+    text = flat(as_text(found))
     assert text.count("3 graphs, 2 graph breaks, recompiled 4 times while it was measured") == 2
 
 
 def test_every_loser_says_why() -> None:
-    text = flat(tuning.render(TUNED))
+    text = flat(as_text(TUNED))
     assert "no g++" in text and "4 starts of each arm would settle it" in text and "blocks" not in text
     assert "predicted 0 ns to 40.0 ms, realised -200 ms" in text
     assert "sdpa wrong its numbers from block.0 on: gradient norm 2.0 times" in text
 
 
 def test_no_speed_up_stands_beside_a_guard_that_is_not_green() -> None:
-    assert "1.40" not in tuning.render(TUNED)
+    assert "1.40" not in as_text(TUNED)
     doubtful = msgspec.structs.replace(TUNED, guard=Guarded("unverified"))
-    first = tuning.render(doubtful).splitlines()[0]
-    assert first.startswith("Not proven") and "unverified" in first and "2.40" not in tuning.render(doubtful)
+    first = as_text(doubtful).splitlines()[0]
+    assert first.startswith("Not proven") and "unverified" in first and "2.40" not in as_text(doubtful)
 
 
 def test_costs_at_the_start_and_memory() -> None:
-    text = flat(tuning.render(TUNED))
+    text = flat(as_text(TUNED))
     assert "costs 2.0 s at the start and pays after 400 steps; this program makes 900" in text
     assert "peak 3.00 GiB before, 2.00 GiB after" in text
     short = receipt(trial("compile", start_up=StartUp(60.0, 6000.0, 900), purpose="final"), kept=("compile",))
-    assert "pays after 6,000 steps; this program makes 900: it does not pay here" in flat(tuning.render(short))
+    assert "pays after 6,000 steps; this program makes 900: it does not pay here" in flat(as_text(short))
 
 
 def test_nothing_kept_and_interrupted_are_said_plainly() -> None:
-    assert "Nothing kept: of 1 remedy tried" in tuning.render(receipt(trial("compile", "slower", 0.9)))
+    assert "Nothing kept: of 1 remedy tried" in as_text(receipt(trial("compile", "slower", 0.9)))
     cut = msgspec.structs.replace(TUNED, complete=False)
-    assert tuning.render(cut).startswith("Interrupted after 7 trials") and "--resume" in tuning.render(cut)
+    assert as_text(cut).startswith("Interrupted after 7 trials") and "--resume" in as_text(cut)
 
 
 def test_an_open_trial_has_no_realised_saving() -> None:
     fields = {"predicted": Saving(0.0, 10 * MS, 40 * MS), "realised_ns": 5 * MS}
-    assert "realised" not in tuning.render(receipt(trial("compile", "inconclusive", 1.1, **fields)))
-    assert "realised" in tuning.render(receipt(trial("compile", "slower", 0.9, **fields)))
+    assert "realised" not in as_text(receipt(trial("compile", "inconclusive", 1.1, **fields)))
+    assert "realised" in as_text(receipt(trial("compile", "slower", 0.9, **fields)))
 
 
 def test_a_win_in_the_race_alone_shows_no_speed_up() -> None:
-    text = tuning.render(receipt(trial("compile", median=1.77, guard=Guarded())))
+    text = as_text(receipt(trial("compile", median=1.77, guard=Guarded())))
     assert "1.77" not in text and "not confirmed" in flat(text)
 
 
 def test_nothing_measured_open_and_nothing_to_try_are_three_things() -> None:
     dead = trial("compile", "failed", speedup=None, reason="no g++")
-    assert tuning.render(receipt(dead, measured=False)).startswith("Nothing was measured,")
+    assert as_text(receipt(dead, measured=False)).startswith("Nothing was measured,")
     late = trial("compile", "inconclusive", purpose="final", reason="2 more starts would settle it")
-    assert "Not confirmed: compile may be faster; 2 more starts" in flat(
-        tuning.render(receipt(late, likely=("compile",)))
-    )
-    assert "no finding calls for a remedy" in tuning.render(receipt())
+    assert "Not confirmed: compile may be faster; 2 more starts" in flat(as_text(receipt(late, likely=("compile",))))
+    assert "no finding calls for a remedy" in as_text(receipt())
 
 
 def test_what_the_race_promised_and_fresh_processes_did_not_show_is_told() -> None:
     raced = trial("one_worker", "inconclusive", 1.05)
     slower = trial("one_worker", "inconclusive", 0.85, purpose="final", reason="time for 2 of the 3 starts")
-    text = flat(tuning.render(receipt(raced, slower)))
+    text = flat(as_text(receipt(raced, slower)))
     assert text.startswith("Nothing kept: one_worker looked faster in the race and did not in fresh processes: 0.85x (")
     assert "in fresh processes 0.85x (" in text.partition("tried")[2] and "1.05x" in text.partition("tried")[2]
 
@@ -184,9 +183,9 @@ def test_a_second_look_stands_for_the_first() -> None:
 def test_a_second_look_that_had_no_time_does_not() -> None:
     first = trial("x", "inconclusive", 1.35, reason="after 12 pairs")
     none = trial("x", "inconclusive", speedup=None, reason="after 0 pairs, when the time for the race was over")
-    said = flat(tuning.render(receipt(first, none)))
+    said = flat(as_text(receipt(first, none)))
     assert "12 pairs" in said and "0 pairs" not in said
-    assert "0 pairs" in flat(tuning.render(receipt(none)))
+    assert "0 pairs" in flat(as_text(receipt(none)))
 
 
 def test_another_setting_of_what_was_kept_still_stands_under_tried() -> None:
@@ -200,7 +199,8 @@ def test_pay_back_counts_what_the_tuning_took() -> None:
     """360 s, whatever its trials took; 1 - 1/2.4 of the time comes back: 360 s / 0.583 = 0.17 h; of 2.00 per hour
     1.17."""
     out = io.StringIO()
-    tuning.show(TUNED, out, "gobrrr run --recipe recipe.toml train.py", seconds=360.0, price_per_hour=2.0)
+    command = "gobrrr run --recipe recipe.toml train.py"
+    formats.show(TUNED, out, formats.View(next_command=command, seconds=360.0, price_per_hour=2.0))
     text = flat(out.getvalue())
     assert "tuning took 6.0 min" in text
     assert "pays for itself after 0.2 h of training" in text and "1.17 of every 2.00 per hour" in text
@@ -209,13 +209,13 @@ def test_pay_back_counts_what_the_tuning_took() -> None:
 
 @pytest.mark.parametrize("width", [40, 60, 100])
 def test_it_fits_any_width_and_alphabet(width: int) -> None:
-    text = tuning.render(TUNED, width=width, ascii_only=True)
+    text = as_text(TUNED, width=width, ascii_only=True)
     assert text.isascii() and max(map(len, text.splitlines())) <= width
 
 
 def test_names_from_a_receipt_are_harmless() -> None:
     hostile = receipt(trial("\x1b[2Jname", "failed", speedup=None, reason="[bold]\x1b[0m"))
-    assert "\x1b" not in tuning.render(hostile)
+    assert "\x1b" not in as_text(hostile)
 
 
 def test_an_interval_that_says_nothing_is_no_figure() -> None:

@@ -14,9 +14,9 @@ from msgspec.structs import replace
 
 from gobrrr.cli.main import main
 from gobrrr.recording.model.facts import Span
-from gobrrr.report.forms.github import to_github
+from gobrrr.report.forms.annotations import to_github, to_sarif
+from gobrrr.report.forms.formats import PLAIN, View
 from gobrrr.report.forms.json import to_json
-from gobrrr.report.forms.sarif import to_sarif
 from gobrrr.rules.verdict.regression import held_against
 from gobrrr.rules.verdict.report import Report
 from gobrrr.system.escape import plain
@@ -65,20 +65,20 @@ REPORTS = {
 @pytest.mark.parametrize("name", REPORTS)
 @pytest.mark.parametrize("regression", [None, regressed()], ids=["alone", "with a regression"])
 def test_it_is_valid_by_the_official_schema(schema: Any, name: str, regression: Any) -> None:
-    document = json.loads(to_sarif(REPORTS[name], "/srv", regression))
+    document = json.loads(to_sarif(REPORTS[name], View("/srv"), regression))
     assert [error.message for error in schema.iter_errors(document)] == []
     document["runs"][0]["results"].append({"level": "fatal"})
     assert len(list(schema.iter_errors(document))) == 2  # it does look: no such level, no message
 
 
 def results(each: Report, root: str = "", **how: Any) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(to_sarif(each, root, **how))["runs"][0]["results"]
+    found: list[dict[str, Any]] = json.loads(to_sarif(each, View(root), **how))["runs"][0]["results"]
     return found
 
 
 def test_what_github_asks_of_a_result_is_there() -> None:
     """docs.github.com, SARIF support for code scanning: what is required of a run, a rule and a result."""
-    run = json.loads(to_sarif(samples.starved(), ""))["runs"][0]
+    run = json.loads(to_sarif(samples.starved(), PLAIN))["runs"][0]
     rules = {rule["id"]: rule for rule in run["tool"]["driver"]["rules"]}
     for rule in rules.values():
         assert (
@@ -97,7 +97,7 @@ def test_what_github_asks_of_a_result_is_there() -> None:
 
 
 def test_levels_savings_and_doubts() -> None:
-    run = json.loads(to_sarif(samples.starved(), ""))["runs"][0]
+    run = json.loads(to_sarif(samples.starved(), PLAIN))["runs"][0]
     first = run["results"][0]
     assert (first["ruleId"], first["level"]) == ("BRR401", "error") and run["results"][1]["level"] == "warning"
     assert first["properties"]["savingMs"] == {"low": 12.0, "expected": 30.0, "ceiling": 41.2}
@@ -118,7 +118,7 @@ def test_a_line_of_the_users_comes_before_that_of_a_library() -> None:
 def test_what_has_no_line_is_a_notification() -> None:
     """GitHub refuses a whole file for one result without a location."""
     nowhere = replace(samples.starved(), findings=(samples.finding(where=()), samples.metrics()))
-    run = json.loads(to_sarif(nowhere, "", held_against(report(140.0), report(100.0))))["runs"][0]
+    run = json.loads(to_sarif(nowhere, PLAIN, held_against(report(140.0), report(100.0))))["runs"][0]
     assert [result["ruleId"] for result in run["results"]] == ["BRR305"]
     told = [each["associatedRule"]["id"] for each in run["invocations"][0]["toolExecutionNotifications"]]
     assert told == ["BRR401", "regression"]
@@ -126,14 +126,14 @@ def test_what_has_no_line_is_a_notification() -> None:
 
 def test_a_doubt_is_never_shown_at_a_line() -> None:
     doubt = replace(samples.doubt(), where=(samples.TRAIN,))
-    run = json.loads(to_sarif(replace(samples.starved(), findings=(doubt,)), ""))["runs"][0]
+    run = json.loads(to_sarif(replace(samples.starved(), findings=(doubt,)), PLAIN))["runs"][0]
     assert run["results"] == [] and len(run["invocations"][0]["toolExecutionNotifications"]) == 1
 
 
 def test_a_rule_is_told_as_by_the_first_of_its_findings() -> None:
     """Where it has no page: findings come dearest first."""
     each = [samples.finding("XYZ100", name="unknown", advice=advice) for advice in ("first", "second")]
-    document = json.loads(to_sarif(replace(samples.starved(), findings=tuple(each)), ""))
+    document = json.loads(to_sarif(replace(samples.starved(), findings=tuple(each)), PLAIN))
     (rule,) = document["runs"][0]["tool"]["driver"]["rules"]
     assert rule["help"]["text"] == "first"
 
@@ -158,12 +158,12 @@ def test_a_regression_is_an_error_at_the_line_that_grew() -> None:
     assert (found["ruleId"], found["level"]) == ("regression", "error")
     assert found["locations"][0]["physicalLocation"]["region"]["startLine"] == 36
     assert "bmm +40.0 ms" in found["message"]["text"]
-    first = to_github(samples.starved(), "", regressed()).splitlines()[0]
+    first = to_github(samples.starved(), PLAIN, regressed()).splitlines()[0]
     assert first.startswith("::error file=model.py,line=36,title=regression::Regression: a step takes 1.40 times")
 
 
 def test_annotations_stand_at_their_lines() -> None:
-    lines = to_github(samples.starved(), "").splitlines()
+    lines = to_github(samples.starved(), PLAIN).splitlines()
     assert lines[0] == (
         "::error file=train.py,line=41,title=BRR401 data-wait::The loop waited 41.2 ms per step for its batch, "
         "66 %25 of the step, with 0 workers (up to 41.2 ms a step). Give the loader 2 workers: this machine has 2.0 "
@@ -172,12 +172,12 @@ def test_annotations_stand_at_their_lines() -> None:
     assert [line.partition(" ")[0] for line in lines].count("::warning") == 1
     assert lines[-1].startswith("::notice title=gobrrr::Data-bound: ")
     elsewhere = replace(samples.starved(), findings=(samples.finding(where=(Span("/usr/lib/x.py", 7, "f"),)),))
-    assert to_github(elsewhere, "/srv").startswith("::error title=BRR401 data-wait::")
+    assert to_github(elsewhere, View("/srv")).startswith("::error title=BRR401 data-wait::")
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=ascii)
 def test_no_text_of_a_program_becomes_a_command(text: str) -> None:
-    told = to_github(hostile(text), "")
+    told = to_github(hostile(text), PLAIN)
     told.encode("utf-8", "replace")
     lines = told.split("\n")
     assert len(lines) == 4 and lines[3] == "" and not set(told) & set("\r\x1b\u202e")

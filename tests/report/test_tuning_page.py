@@ -17,7 +17,7 @@ from gobrrr.pipeline import tuning
 from gobrrr.report.forms import formats
 from gobrrr.report.forms.formats import Format, View
 from gobrrr.report.html import tuning_page
-from gobrrr.report.html.html import tuning_to_html
+from gobrrr.report.html.html import receipt_to_html
 from gobrrr.report.html.pair_chart import LEFT, RIGHT, PairRow, pairs
 from gobrrr.report.html.svg import WIDTH
 from gobrrr.trial.receipt import receipt as receipts
@@ -31,7 +31,7 @@ TUNED = samples.tuned()
 
 
 def page(receipt: Receipt) -> str:
-    return tuning_to_html(receipt, View(next_command="gobrrr run --recipe recipe.toml train.py"))
+    return receipt_to_html(receipt, View(next_command="gobrrr run --recipe recipe.toml train.py"))
 
 
 def words(content: str) -> str:
@@ -184,7 +184,7 @@ def test_what_is_masked_is_masked_in_a_receipt_too(tmp_path: Path) -> None:
 
 
 def test_a_form_that_a_receipt_does_not_have_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fake = Format("shout", (".loud",), lambda report, view: b"")
+    fake = Format("shout", (".loud",), {"report": lambda report, view: b""})
     monkeypatch.setattr(formats, "FORMATS", (*formats.FORMATS, fake))
     receipts.write(TUNED, tmp_path / "receipt.json")
     with pytest.raises(GobrrrError, match="a receipt has no shout form"):
@@ -216,7 +216,7 @@ def test_tune_leaves_its_page_beside_the_receipt(tmp_path: Path) -> None:
 
 def test_the_markdown_of_a_tuning_says_the_same_and_is_escaped() -> None:
     told = formats.render(TUNED, "markdown", View()).decode()
-    for said in ("| malloc\\_thresholds | 160 ms | 1.25x (1.20 to 1.30) |", "no g++", "- arms wrote nowhere"):
+    for said in ("| malloc\\_thresholds | 160 ms | 1.25x (1.20 to 1.30) |", "no g++", "- notes: arms wrote nowhere"):
         assert said in told
     for but in (samples.OURS, LOST):
         hostile = formats.render(samples.with_texts(TUNED, "<b>@x|y", but), "markdown", View()).decode()

@@ -13,8 +13,7 @@ from gobrrr.ledger.model.device import DeviceMemory, DeviceOp
 from gobrrr.ledger.ops.op_times import OpTime
 from gobrrr.recording.model.facts import Span
 from gobrrr.report.timeline.slices import Said, Slice
-from gobrrr.report.timeline.timeline import Lane, Timeline
-from gobrrr.report.told.history import KINDS, StepTime
+from gobrrr.report.timeline.timeline import KINDS, Lane, StepTime, Timeline
 from gobrrr.rules.model.finding import Rehearsed, Saving
 from gobrrr.rules.verdict.report import Device, OpShare, Report
 from gobrrr.rules.verdict.report import Span as DeviceSpan

@@ -15,7 +15,7 @@ from gobrrr.ledger.model.ledger import Roofline
 from gobrrr.pipeline.tuning import Wishes, candidates, recipe_of, waits_for_loaders
 from gobrrr.report.forms import formats
 from gobrrr.report.live import tuning_progress
-from gobrrr.report.text import tuning as shown
+from gobrrr.report.told import tuning as shown
 from gobrrr.rules.model.finding import Finding, Quantity, Rehearsed, Saving
 from gobrrr.rules.verdict.report import Account, Device, Report, Span, Step, Verdict
 from gobrrr.trial.race import candidate, headroom, loader_search
@@ -29,6 +29,7 @@ from gobrrr.trial.receipt import receipt
 from gobrrr.trial.receipt.receipt import Figure, Headspace, Receipt, Samples, Speedup
 from gobrrr.trial.statistics.objective import MEMORY
 from tests.support.race_clock import MS
+from tests.support.shown import as_text
 from tests.trial.test_loader_settling import MANY, ONE, Loaders
 
 BY_WORKERS = {0: 40, 1: 30, 2: 21, 3: 20.5, 4: 20}
@@ -301,11 +302,11 @@ def test_receipt_text_page_and_comment_tell_it(tmp_path: Path) -> None:
     kept = Receipt(headspace=KNOWN)
     receipt.write(kept, tmp_path / "receipt.json")
     assert receipt.read(tmp_path / "receipt.json").headspace == KNOWN
-    text = " ".join(shown.render(kept).split())
+    text = " ".join(as_text(kept).split())
     page, comment = (formats.render(kept, form, formats.View()).decode() for form in ("html", "markdown"))
     for line in SAID:
         assert line in text and line in page and line in comment.replace("\\", "")
-    assert "headroom" not in shown.render(Receipt()), "of a receipt from before"
+    assert "headroom" not in as_text(Receipt()), "of a receipt from before"
 
 
 def test_it_is_told_while_the_tuning_runs(tmp_path: Path) -> None:

@@ -15,7 +15,6 @@ from gobrrr.guard.model.verdict import Guarded
 from gobrrr.pipeline import tuning as cli_tuning
 from gobrrr.pipeline.tuning import recipe_of
 from gobrrr.report.live import tuning_progress
-from gobrrr.report.text import tuning
 from gobrrr.report.told import speedup_text as gains
 from gobrrr.rules.model.finding import Finding, Saving
 from gobrrr.rules.verdict.report import Report, Step, Verdict
@@ -28,6 +27,7 @@ from gobrrr.trial.receipt.receipt import Receipt, Samples, Speedup, TrialResult
 from gobrrr.trial.statistics import paired
 from gobrrr.trial.statistics.objective import MEMORY, THROUGHPUT, TIME
 from tests.support.race_clock import FakeReferee, tuned
+from tests.support.shown import as_text
 
 MIB = 1 << 20
 
@@ -133,14 +133,14 @@ def test_times_of_rounds_that_were_made_for_another_figure() -> None:
 
 def test_the_report_leads_with_the_peak_and_tells_what_it_costs(tmp_path: Path) -> None:
     found = for_memory(tmp_path, {"recompute": 0.8}, {"recompute": {0: 0.6}, "fused": {}})
-    text = tuning.render(found)
+    text = as_text(found)
     first, flat = text.splitlines()[0], " ".join(text.split())
     assert first.startswith("Peak 600 MiB instead of 1000 MiB, -40 % (-4") and "times as fast" not in text
     assert "a step takes 1.25 times as long" in flat and "numbers match" in flat
     assert "as written" in text and "1000 MiB" in text and "600 MiB" in text
     assert "fused no difference peak +0 % (-4 to +5), a step takes 0.99 times as long (0.94 to 1.05)" in flat
     none = for_memory(tmp_path, {}, {"fused": {}})
-    assert "make this program smaller with its numbers intact" in " ".join(tuning.render(none).split())
+    assert "make this program smaller with its numbers intact" in " ".join(as_text(none).split())
 
 
 def test_throughput_compares_by_samples_what_time_compares_by_steps(tmp_path: Path) -> None:
@@ -154,8 +154,8 @@ def test_throughput_compares_by_samples_what_time_compares_by_steps(tmp_path: Pa
     assert kept["time"].kept == () and kept["throughput"].kept == ("larger",)
     found = kept["throughput"].speedup
     assert found is not None and found.median == pytest.approx(1.25, rel=0.02)
-    assert kept["throughput"].memory is None and tuning.render(kept["throughput"]).startswith("1.2")
-    assert "times as many samples per second" in tuning.render(kept["throughput"])
+    assert kept["throughput"].memory is None and as_text(kept["throughput"]).startswith("1.2")
+    assert "times as many samples per second" in as_text(kept["throughput"])
 
 
 def test_samples_that_nobody_counted_are_said_to_be_equally_many(tmp_path: Path) -> None:
@@ -174,9 +174,9 @@ def test_a_sample_is_a_part_of_the_step_in_the_report() -> None:
     found = Receipt(trials=(final,), kept=("a",), objective="throughput", speedup=Speedup(1.25, 1.2, 1.3),
                     guard=Guarded("exact"), step_ns=50e6)  # fmt: skip
     assert rows.per_step(0) == 10 and rows.per_step(1) == 15
-    assert "5.00 ms to 4.00 ms per sample" in tuning.render(found)
+    assert "5.00 ms to 4.00 ms per sample" in as_text(found)
     of_time = msgspec.structs.replace(found, objective="time")  # samples are counted, and nobody asked for them
-    assert "50.0 ms to 40.0 ms per step" in tuning.render(of_time)
+    assert "50.0 ms to 40.0 ms per step" in as_text(of_time)
 
 
 def test_a_receipt_of_before_is_one_of_time() -> None:

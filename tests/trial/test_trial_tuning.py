@@ -10,7 +10,6 @@ import pytest
 
 from gobrrr.cli.verbs.tune import OPEN, UNMEASURED, exit_code
 from gobrrr.guard.model.verdict import Guarded
-from gobrrr.report.text import tuning as report
 from gobrrr.rules.model.finding import Saving
 from gobrrr.trial.arm.arm import UNHELD
 from gobrrr.trial.arm.live_arms import LATE
@@ -23,6 +22,7 @@ from gobrrr.trial.receipt.confirmed import Measured
 from gobrrr.trial.receipt.receipt import Speedup
 from gobrrr.trial.statistics.paired import FEWEST_ROUNDS
 from tests.support.race_clock import MS, FakeReferee, tuned
+from tests.support.shown import as_text
 
 GAINS = {"fused": 1.25, "malloc": 1.12, "bf16": 0.7, "leaky": 1.4}
 CANDIDATES = [Candidate(name, Saving(0.0, 5 * MS, 10 * MS), risk=int(name == "leaky")) for name in GAINS]
@@ -306,7 +306,7 @@ def test_what_there_was_no_time_for_is_left_open(tmp_path: Path) -> None:
     assert receipt.measured and not receipt.kept and receipt.left and exit_code(receipt) == OPEN
     assert (
         f"There was no time to try and to prove {', '.join(receipt.left[:3])} and {len(receipt.left) - 3} more."
-        in report.render(receipt, width=400)
+        in as_text(receipt, width=400)
     )
     assert {f"{name} was not tried: there was no time left to try and to prove it" for name in receipt.left} <= {
         *receipt.notes

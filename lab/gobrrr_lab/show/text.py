@@ -8,9 +8,8 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from gobrrr import units
-from gobrrr.report.text.bars import bar
-from gobrrr.report.text.page import Page
-from gobrrr.report.text.report import laid_out
+from gobrrr.report.text.page import Page, laid_out
+from gobrrr.report.told.bars import bar
 from gobrrr_lab.measure.experiment import CHAPTERS, Experiment
 from gobrrr_lab.measure.result import Figure, Result, Row
 from gobrrr_lab.measure.verdict import CANNOT, INCONCLUSIVE, INVERTED, NOT_HERE, REPRODUCED
@@ -55,7 +54,7 @@ def told(
         lines.append(page.row("not here" if result.verdict == CANNOT else "stopped", Text(page.clean(result.why_not))))
         return laid_out([[head], lines], page.width, color)
     lines.append(page.row("measured", *_figures(result, experiment)))
-    rows = [page.row("", *_table(result.found.rows, page, ascii_only))] if result.found.rows else []
+    rows = [page.row("", *_table(result.found.rows, page))] if result.found.rows else []
     why = [
         page.row("why", *([Text(page.clean(result.found.cause))] if result.found.cause else []), Text(experiment.why))
     ]
@@ -112,7 +111,7 @@ def _figures(result: Result, experiment: Experiment) -> list[Text]:
     return lines
 
 
-def _table(rows: Sequence[Row], page: Page, ascii_only: bool) -> list[Text]:
+def _table(rows: Sequence[Row], page: Page) -> list[Text]:
     longest = max(len(row.label) for row in rows)
     figures = [_brief(row.measured, row.unit) for row in rows]
     said = [f"predicted {value(row.predicted, row.unit)}" if row.predicted is not None else "" for row in rows]
@@ -122,7 +121,7 @@ def _table(rows: Sequence[Row], page: Page, ascii_only: bool) -> list[Text]:
         peaks[row.unit] = max(peaks.get(row.unit, 0.0), row.measured.value)
     lines = []
     for row, figure, more in zip(rows, figures, said, strict=True):
-        drawn = bar(row.measured.value / (peaks[row.unit] or 1.0), BAR, ascii_only=ascii_only)
+        drawn = page.clean(bar(row.measured.value / (peaks[row.unit] or 1.0), BAR))
         line = f"{page.clean(row.label):<{longest}}  {figure:>{wide}}  {more:<{told_wide}}"
         line += f"  {drawn}" if len(line) + 2 + BAR <= page.body else ""
         lines.append(Text(line.rstrip(), no_wrap=True, overflow="ellipsis"))

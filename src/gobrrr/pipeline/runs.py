@@ -62,8 +62,7 @@ def page_of(report: Report, mask: Callable[[str], str], recording: Recording) ->
     """The page of a program that has just run: its source may lie anywhere."""
     from gobrrr.ledger.steps.profiled_window import profiled_window
     from gobrrr.report.forms import formats
-    from gobrrr.report.timeline.timeline import timeline
-    from gobrrr.report.told.history import step_times
+    from gobrrr.report.timeline.timeline import step_times, timeline
 
     view = formats.View(str(Path.cwd()), anywhere=True, mask=mask, steps=step_times(recording),
                         timeline=timeline(profiled_window(recording)))  # fmt: skip

@@ -359,11 +359,13 @@ def _figures(found: Speedup | None) -> tuple[float, float, float] | None:
 
 def tell(outcome: Outcome, program: Sequence[str], stream: TextIO, price_per_hour: float | None = None) -> None:
     """The report on a stream, with the files and the next command; `program` as it may be shown."""
-    from gobrrr.report.text import tuning as report
+    from gobrrr.report.forms import formats
 
     folder, receipt = outcome.folder, outcome.receipt
-    report.show(receipt, stream, _next_command(folder, receipt, program), outcome.seconds, price_per_hour)
-    _write_page(outcome, _next_command(folder, receipt, program))
+    command = _next_command(folder, receipt, program)
+    view = formats.View(next_command=command, seconds=outcome.seconds, price_per_hour=price_per_hour)
+    formats.show(receipt, stream, view)
+    _write_page(outcome, command)
     files = [name for name in (RECEIPT, PAGE, RECIPE, PATCH) if (folder / name).is_file()]
     stream.write(f"files     {', '.join(files)} in {folder}\n")
     stream.flush()

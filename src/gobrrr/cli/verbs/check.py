@@ -224,8 +224,7 @@ def _tell(outcome: Checked, report: Report, args: argparse.Namespace, stream: Te
     """The outcome as text where the report was told, and in the form that was asked for into its file or to stdout."""
     from gobrrr.cli.verbs.report import write
     from gobrrr.report.text import checked
-    from gobrrr.report.text.page import Page
-    from gobrrr.report.text.report import laid_out, suited
+    from gobrrr.report.text.page import Page, laid_out, suited
 
     form = _form(args)
     width, color, ascii_only = suited(stream)
@@ -260,15 +259,16 @@ def _form(args: argparse.Namespace) -> str:
 
 def _content(form: str, outcome: Checked, report: Report) -> bytes:
     """Its own form as JSON; else the report's findings, with the regression where there is one."""
-    from gobrrr.report.forms import github, sarif
+    from gobrrr.report.forms import annotations
+    from gobrrr.report.forms.formats import View
     from gobrrr.report.text import checked
 
-    root = os.getcwd()  # noqa: PTH109 - a string is wanted
+    view = View(os.getcwd())  # noqa: PTH109 - a string is wanted
     if form == "json":
         return checked.to_json(outcome)
     if form == "sarif":
-        return sarif.to_sarif(report, root, outcome.regression)
-    return github.to_github(report, root, outcome.regression).encode("utf-8", "replace")
+        return annotations.to_sarif(report, view, outcome.regression)
+    return annotations.to_github(report, view, outcome.regression).encode("utf-8", "replace")
 
 
 command = CheckCommand()

@@ -29,18 +29,17 @@ class CompareCommand:
         """Read both, compare, tell; raises GobrrrError for what cannot be read."""
         from gobrrr.pipeline.comparing import compare
         from gobrrr.report.live.progress import Patience
-        from gobrrr.report.text.comparison import show_comparison
 
         formats.check(form := format_of(args), "comparison")
         per_hour = options.price(args)
         check_target(args.output, (args.a, args.b))
         with Patience(f"reading {args.a} and {args.b}"):
             found = compare(args.a, args.b, per_hour)
-        num_ops = max(0, args.ops)
+        view = View(num_ops=max(0, args.ops))
         if form == "text" and not args.output:
-            show_comparison(found, sys.stdout, num_ops)
+            formats.show(found, sys.stdout, view)
         else:
-            put(formats.render(found, form, View(num_ops=num_ops)), args.output)
+            put(formats.render(found, form, view), args.output)
         return 0
 
 

@@ -116,13 +116,11 @@ def _ranks(
 
 
 def _tell_job(job: Job, args: argparse.Namespace) -> None:
-    from gobrrr.report.told.job import show_job
-
     if args.json:
         _write(args.json, formats.render(job, "json", View()))
     form = format_of(args)
     if form == "text" and not args.output:
-        show_job(job, sys.stdout)
+        formats.show(job, sys.stdout)
     else:
         put(formats.render(job, form, View()), args.output)
 

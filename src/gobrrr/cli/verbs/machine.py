@@ -34,9 +34,9 @@ class MachineCommand:
 
             put(msgspec.json.format(msgspec.json.encode(machine), indent=2) + b"\n", args.json)
         else:
-            from gobrrr.report.machine.table import show
+            from gobrrr.report.forms import formats
 
-            show(machine, sys.stdout)
+            formats.show(machine, sys.stdout)
         return 0
 
 

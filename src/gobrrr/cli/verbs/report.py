@@ -14,8 +14,7 @@ from gobrrr.ledger.model.groupings import WAYS
 from gobrrr.pipeline import redaction
 from gobrrr.pipeline.file_names import RECEIPT, REPORT
 from gobrrr.report.forms import formats
-from gobrrr.report.forms.formats import View
-from gobrrr.report.text.sort_columns import SORTS
+from gobrrr.report.forms.formats import SORTS, View
 from gobrrr.system import files
 
 if TYPE_CHECKING:  # the renderers are imported where they are used: `gobrrr --help` must not wait for them
@@ -82,8 +81,7 @@ def beside(view: View, file: Path, report: Report) -> View:
     from gobrrr.ledger.steps.profiled_window import profiled_window
     from gobrrr.recording.run_folder.run import load_run
     from gobrrr.report.live.progress import Patience
-    from gobrrr.report.timeline.timeline import timeline
-    from gobrrr.report.told.history import step_times
+    from gobrrr.report.timeline.timeline import step_times, timeline
 
     with Patience(f"reading the recording in {file.parent}"):
         try:
@@ -165,10 +163,10 @@ def tell(report: Report, view: View, args: argparse.Namespace) -> None:
     """Into the file of -o, or to stdout: text as it suits the terminal, other forms as they are."""
     form = format_of(args)
     if form == "text" and wants_table(args):
-        from gobrrr.report.text import op_tables
+        from gobrrr.report.text import ops
 
         num = args.ops if args.ops > 0 else TEN
-        shown = op_tables.show(report, None if args.output else sys.stdout, args.by or "op", args.sort, num)
+        shown = ops.show(report, None if args.output else sys.stdout, args.by or "op", args.sort, num)
         put(shown.encode("utf-8", "replace"), args.output)
     elif form == "text" and not args.output:
         from gobrrr.report.text import report as text
@@ -183,9 +181,7 @@ def tell(report: Report, view: View, args: argparse.Namespace) -> None:
 def _tell_other(noun: Receipt, args: argparse.Namespace) -> int:
     form = format_of(args)
     if form == "text" and not args.output:
-        from gobrrr.report.text import tuning
-
-        tuning.show(noun, sys.stdout)
+        formats.show(noun, sys.stdout)
     else:
         put(formats.render(noun, form, View(str(Path.cwd()))), args.output)
     return 0

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from gobrrr.cli.screen import Screen
     from gobrrr.pipeline.watching import Watching
 
-FORMS = ("text", "json")
+FORMS = ("text", "json", "markdown")
 EVERY_S = 1.0
 """Seconds between two looks: the program's side writes twenty times as often."""
 
@@ -47,7 +47,6 @@ class Top:
 
 def _once(watching: Watching, form: str) -> int:
     from gobrrr.report.forms import formats
-    from gobrrr.report.live import top
     from gobrrr.report.live.progress import Patience
 
     with Patience(f"reading the recording in {watching.folder}"):
@@ -55,7 +54,7 @@ def _once(watching: Watching, form: str) -> int:
         while watching.behind:
             watching.look()
     if form == "text":
-        top.show(watching.now(), sys.stdout)
+        formats.show(watching.now(), sys.stdout)
     else:
         put(formats.render(watching.now(), form, formats.View()), None)
     return 0
@@ -64,14 +63,14 @@ def _once(watching: Watching, form: str) -> int:
 def _live(watching: Watching) -> int:
     """Draws until there is nothing more to come, and leaves the last picture on the screen that was there before."""
     from gobrrr.cli.screen import Screen
-    from gobrrr.report.live import top
+    from gobrrr.report.forms import formats
 
     with Interrupts() as interrupts:
         try:
             with Screen(sys.stdout) as screen:
                 if not _until_the_end(watching, screen):
                     return 0
-            top.show(watching.now(), sys.stdout)
+            formats.show(watching.now(), sys.stdout)
             sys.stdout.flush()
         except KeyboardInterrupt:
             return interrupts.exit_code
@@ -82,13 +81,13 @@ def _until_the_end(watching: Watching, screen: Screen) -> bool:
     """Say whether the program's end was seen, and not a `q` before it."""
     from gobrrr.recording.live.now import CUT, ENDED
     from gobrrr.report.live import top
-    from gobrrr.report.text import report
+    from gobrrr.report.text import page
 
     while True:
         watching.look()
         found, (columns, rows) = watching.now(), screen.size
-        _, color, ascii_only = report.suited(sys.stdout)
-        width = min(report.WIDTH, columns)
+        _, color, ascii_only = page.suited(sys.stdout)
+        width = min(page.WIDTH, columns)
         screen.draw(top.render(found, width=width, color=color, ascii_only=ascii_only, rows=rows, keys=True))
         if found.state in (ENDED, CUT) and not watching.behind:
             return True

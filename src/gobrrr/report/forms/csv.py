@@ -27,7 +27,7 @@ FORMULA = ("=", "+", "-", "@")
 """Spreadsheets take what begins so for a formula (OWASP, CSV injection); an apostrophe makes it text."""
 
 
-def to_csv(report: Report) -> str:
+def to_csv(report: Report, view: object = None) -> str:
     """A line for each op (200 of them and 200 shapes at most), the costliest first: by the kernels that it launched
     where a device worked, those that are told apart by shape so; else by its own time on the CPU ("Kernel Time" all the
     same)."""

@@ -24,8 +24,10 @@ def to_json(report: Report) -> bytes:
     return _shown(msgspec.json.format(msgspec.json.encode(_canonical(fields)), indent=2)) + b"\n"
 
 
-def as_json(noun: Any) -> bytes:
-    """Any other noun: as it is, but for lone surrogates and figures that are none."""
+def as_json(noun: Any, view: object = None) -> bytes:
+    """A report; any other noun as it is, but for lone surrogates and figures that are none."""
+    if isinstance(noun, Report):
+        return to_json(noun)
     return _shown(msgspec.json.format(msgspec.json.encode(_told(msgspec.to_builtins(noun))), indent=1)) + b"\n"
 
 

@@ -14,8 +14,8 @@ from markupsafe import Markup
 
 from gobrrr import units
 from gobrrr.report.html.svg import WIDTH, line, number, svg, tag, text, title
-from gobrrr.report.text.bars import finite
-from gobrrr.report.told.history import StepTime
+from gobrrr.report.timeline.timeline import StepTime
+from gobrrr.report.told.bars import finite
 
 STACK, THIN = 36, 12
 """Heights of stacks and of the bars beside figures."""

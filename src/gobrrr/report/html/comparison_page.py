@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from gobrrr import units
-from gobrrr.ledger.compare.comparison import Comparison, OpRatio, Side
+from gobrrr.ledger.compare.comparison import Comparison, OpRatio
 from gobrrr.report.html import charts
 from gobrrr.report.html.charts import Part
 from gobrrr.report.html.code_page import page_of
-from gobrrr.report.html.tables import Cell, Table
-from gobrrr.report.html.time_page import KIND, MEANS
-from gobrrr.report.text.comparison import accounts, line, named, signed
-from gobrrr.report.text.time_table import ACCOUNTS
+from gobrrr.report.html.time_page import MEANS, kind_of
+from gobrrr.report.told.comparison import accounts, calls, line, named, ops, signed
 
 MOST_BARS, MOST_OPS = 12, 200
 """Ops that are drawn as faster or slower, and that are listed; all are in the data."""
@@ -23,18 +21,17 @@ SMALLEST = 1e-3
 
 def parts(found: Comparison) -> dict[str, Any]:
     """Everything that the template needs."""
-    kinds = {name: KIND[style] for name, (style, _) in ACCOUNTS.items()}
     rows = accounts(found)
-    used = {kinds.get(name, "rest") for name, _, _ in rows}
+    used = {kind_of(name) for name, _, _ in rows}
     return {
-        "found": found, "sure": _is_sure(found), "sides": _sides(found, kinds),
-        "accounts": _accounts(rows, kinds),
+        "found": found, "sure": _is_sure(found), "sides": _sides(found),
+        "accounts": _accounts(rows),
         "totals": [units.duration(sum(ns)) for ns in ([a for _, a, _ in rows], [b for _, _, b in rows])],
         "change": signed(sum(b - a for _, a, b in rows)),
         "key": [(charts.swatch(kind), words) for kind, words in MEANS.items() if kind in used],
         "codes": [(label, [(code, page_of(code)) for code in codes])
                   for label, codes in (("A", found.vanished), ("B", found.appeared)) if codes],
-        "changed": _changed(found), "ops": _ops(found.ops[:MOST_OPS]), "num_ops": len(found.ops),
+        "changed": _changed(found), "ops": ops(found, MOST_OPS), "num_ops": len(found.ops),
         "most_ops": MOST_OPS,
     }  # fmt: skip
 
@@ -44,26 +41,23 @@ def _is_sure(found: Comparison) -> bool:
     return (found.low > 1 or found.high < 1) and found.verdict.startswith(("A is ", "B is "))
 
 
-def _sides(found: Comparison, kinds: dict[str, str]) -> list[dict[str, Any]]:
+def _sides(found: Comparison) -> list[dict[str, Any]]:
     """Each with its step as a bar; both on the scale of the longer one."""
     longest = max(found.a.step_ns, found.b.step_ns)
-    return [{"label": label, "line": line(side), "it": side, "chart": _chart(label, side, kinds, longest)}
-            for label, side in (("A", found.a), ("B", found.b))]  # fmt: skip
+    sides = []
+    for label, side in (("A", found.a), ("B", found.b)):
+        known = [Part(name, ns, kind_of(name), f"{name.replace('_', ' ')}: {units.duration(ns)}")
+                 for name, ns in side.accounts]  # fmt: skip
+        chart = charts.stack(known, f"The step of {label} by account", longest)
+        sides.append({"label": label, "line": line(side), "it": side, "chart": chart})
+    return sides
 
 
-def _chart(label: str, side: Side, kinds: dict[str, str], longest: float) -> Any:
-    known = [
-        Part(name, ns, kinds.get(name, "rest"), f"{name.replace('_', ' ')}: {units.duration(ns)}")
-        for name, ns in side.accounts
-    ]
-    return charts.stack(known, f"The step of {label} by account", longest)
-
-
-def _accounts(rows: Sequence[tuple[str, float, float]], kinds: dict[str, str]) -> list[dict[str, Any]]:
+def _accounts(rows: Sequence[tuple[str, float, float]]) -> list[dict[str, Any]]:
     most = max((max(a, b) for _, a, b in rows), default=1.0)
     found = []
     for name, a, b in rows:
-        kind, told = kinds.get(name, "rest"), name.replace("_", " ")
+        kind, told = kind_of(name), name.replace("_", " ")
         bars = [charts.share_bar([(ns / most, kind)], f"{told} of {label}: {units.duration(ns)}")
                 for label, ns in (("A", a), ("B", b))]  # fmt: skip
         found.append({"name": told, "swatch": charts.swatch(kind), "a": units.duration(a), "b": units.duration(b),
@@ -80,8 +74,8 @@ def _changed(found: Comparison) -> list[dict[str, Any]]:
               ("Slower in B", "idle", [op for op in told if op.delta > 0]))  # fmt: skip
     return [
         {"title": title, "more": max(0, len(ops) - MOST_BARS), "rows": [
-            {"name": named(op).replace("aten::", ""), "shapes": op.shapes, "change": signed(op.delta),
-             "ratio": _ratio(op), "calls": _calls(op),
+            {"name": named(op), "shapes": op.shapes, "change": signed(op.delta),
+             "ratio": _ratio(op), "calls": calls(op),
              "bar": charts.share_bar([(abs(op.delta) / most, kind)], f"{named(op)}: {signed(op.delta)}")}
             for op in ops[:MOST_BARS]]}
         for title, kind, ops in groups if ops
@@ -90,34 +84,3 @@ def _changed(found: Comparison) -> list[dict[str, Any]]:
 
 def _ratio(op: OpRatio) -> str:
     return "only A" if op.b is None else "only B" if op.a is None else "" if op.ratio is None else f"{op.ratio:.2f}x"
-
-
-def _calls(op: OpRatio) -> str:
-    a, b = (f"{side.calls:.3g}" if side else "0" for side in (op.a, op.b))
-    return a if a == b else f"{a} → {b}"
-
-
-def _ops(listed: Sequence[OpRatio]) -> Table | None:
-    heads = (("op", False), ("shapes", False), ("calls A", True), ("calls B", True), ("A host", True),
-             ("A device", True), ("B host", True), ("B device", True), ("B - A", True), ("a call", True))  # fmt: skip
-    rows = tuple(_op(op) for op in listed)
-    return Table("Ops, the largest differences first", heads, rows) if rows else None
-
-
-def _op(op: OpRatio) -> tuple[Cell, ...]:
-    times = [_time(ns) for side in (op.a, op.b) for ns in (
-        (side.host_ns, side.device_ns) if side else (None, None))]  # fmt: skip
-    calls = [Cell(f"{side.calls:.3g}", side.calls) if side else Cell("", 0.0) for side in (op.a, op.b)]
-    ratio = Cell("", 0.0) if op.ratio is None else Cell(f"{op.ratio:.2f}x", op.ratio)
-    return (
-        Cell(named(op).replace("aten::", "")),
-        Cell(op.shapes),
-        *calls,
-        *times,
-        Cell(signed(op.delta), op.delta),
-        ratio,
-    )
-
-
-def _time(ns: float | None) -> Cell:
-    return Cell(units.duration(ns), ns) if ns else Cell("", 0.0)

@@ -9,12 +9,12 @@ from gobrrr import units
 from gobrrr.report.forms.formats import View
 from gobrrr.report.html import charts
 from gobrrr.report.html.code_page import page_of
-from gobrrr.report.text.sections import tunable
-from gobrrr.report.told.excerpt import Excerpts, excerpts
+from gobrrr.report.html.excerpt import Excerpts, excerpts
+from gobrrr.report.told.findings import cost, costly
+from gobrrr.report.told.report import tunable
 from gobrrr.rules.model.finding import Finding, Quantity
 from gobrrr.rules.verdict.place import shown
 from gobrrr.rules.verdict.report import Report
-from gobrrr.rules.verdict.sentence import is_doubt
 
 SEVERITIES = ("critical", "warning", "note")
 
@@ -25,10 +25,9 @@ def findings(report: Report, view: View) -> list[dict[str, Any]]:
     source = excerpts(view.root, view.anywhere, view.mask, view.recorded_ns)
     told: set[str] = set()
     found = []
-    for finding in report.findings:
-        if not is_doubt(finding):
-            found.append(_finding(finding, report, view, source, finding.code not in told))
-            told.add(finding.code)
+    for finding in costly(report):
+        found.append(_finding(finding, report, view, source, finding.code not in told))
+        told.add(finding.code)
     return found
 
 
@@ -42,26 +41,13 @@ def _finding(finding: Finding, report: Report, view: View, source: Excerpts, fir
     where = finding.where[:1]
     return {
         "it": finding, "severity": finding.severity if finding.severity in SEVERITIES else "note",
-        "cost": _cost(finding), "bar": _bar(finding, report.step.whole_ns(finding.rare)),
+        "cost": cost(finding), "bar": _bar(finding, report.step.whole_ns(finding.rare)),
         "places": [(shown(span, view.root), span.function) for span in finding.where],
         "excerpt": source(where[0]) if where else None, "line": where[0].line if where else 0,
         "evidence": [(name.replace("_", " "), _figure(each)) for name, each in sorted(finding.evidence.items())],
         "rehearsed": [(played.remedy, _change(played.change_ns)) for played in finding.rehearsed],
         "command": _command(finding, report), "page": page_of(finding.code) if first else "",
     }  # fmt: skip
-
-
-def _cost(finding: Finding) -> str:
-    """'up to 319 ms per step, 174 ms expected (rehearsed here), at least 0 ns; 32.0 MiB'."""
-    saving, parts = finding.saving, []
-    if saving.ceiling_ns > 0:
-        basis = "rehearsed here" if finding.basis == "rehearsed" else "estimated"
-        parts.append(
-            f"up to {units.duration(saving.ceiling_ns)} per step, {units.duration(saving.expected_ns)} expected "
-            f"({basis}), at least {units.duration(saving.low_ns)}"
-        )
-    parts += [units.size(finding.cost_bytes)] if finding.cost_bytes is not None else []
-    return "; ".join(parts) or "costs nothing on this device"
 
 
 def _bar(finding: Finding, wall: float) -> Any:
@@ -73,7 +59,7 @@ def _bar(finding: Finding, wall: float) -> Any:
         (saving.expected_ns / wall, "expected"),
         (saving.low_ns / wall, "least"),
     ]
-    return charts.share_bar(shares, f"{_cost(finding)}, of a step of {units.duration(wall)}")
+    return charts.share_bar(shares, f"{cost(finding)}, of a step of {units.duration(wall)}")
 
 
 def _figure(quantity: Quantity) -> str:

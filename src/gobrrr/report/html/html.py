@@ -21,6 +21,9 @@ from gobrrr.ledger.job.ranks import Job
 from gobrrr.report.forms.formats import View
 from gobrrr.report.forms.json import as_json, to_json
 from gobrrr.report.html import comparison_page, findings_page, job_page, tables, time_page, timeline_page, tuning_page
+from gobrrr.report.told import ops
+from gobrrr.report.told.blocks import plainly
+from gobrrr.report.told.report import skipped
 from gobrrr.rules.verdict.report import Report
 from gobrrr.rules.verdict.sentence import is_doubt
 from gobrrr.system.escape import plain
@@ -31,31 +34,32 @@ MOST_DATA = 1 << 20
 """Bytes of JSON that a page carries; a report is some 20 kB. One that is larger stays beside it."""
 
 
-def to_html(report: Report, view: View) -> str:
+def report_to_html(report: Report, view: View) -> str:
     """The page. Pure but for the source that is quoted; the same report and source give the same bytes."""
+    listed = [table._replace(folded=False) for table in ops.costliest(report)]
     return page(
         "page.html.j2", to_json(report), report=report, facts=tables.facts(report),
         ledger=time_page.ledger(report), phases=time_page.phases(report), history=time_page.history(report, view.steps),
         timeline=timeline_page.timeline(view.timeline, view.mask),
-        roofline=tables.roofline(report), memory=tables.memory(report), tables=tables.ops(report),
+        roofline=tables.roofline(report), memory=tables.memory(report), tables=[*listed, *ops.grouped(report)],
         unknown=tables.unknown(report),
         findings=findings_page.findings(report, view), doubts=[f for f in report.findings if is_doubt(f)],
-        skipped=tables.skipped(report), about=tables.about(report),
+        skipped=skipped(report), about=tables.about(report),
         next_command=findings_page.next_command(report),
     )  # fmt: skip
 
 
-def tuning_to_html(receipt: Receipt, view: View) -> str:
+def receipt_to_html(receipt: Receipt, view: View) -> str:
     """A tuning's page, as pure."""
     return page("tuning.html.j2", as_json(receipt), **tuning_page.parts(receipt, view))
 
 
-def comparison_to_html(found: Comparison) -> str:
+def comparison_to_html(found: Comparison, view: View | None = None) -> str:
     """The page of two recordings side by side, as pure."""
     return page("comparison.html.j2", as_json(found), **comparison_page.parts(found))
 
 
-def job_to_html(job: Job) -> str:
+def job_to_html(job: Job, view: View | None = None) -> str:
     """The page of a job's ranks, as pure."""
     return page("job.html.j2", as_json(job), **job_page.parts(job))
 
@@ -72,10 +76,12 @@ def page(template: str, data: bytes, folder: Path = HERE, **parts: Any) -> str:
 @cache
 def _templates(folder: Path) -> Environment:
     """Whatever a template prints passes `plain` first, and then autoescape."""
-    return Environment(
+    found = Environment(
         loader=FileSystemLoader([folder, HERE]), autoescape=True, undefined=StrictUndefined, finalize=_harmless,
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
     )  # fmt: skip
+    found.filters["plainly"] = plainly
+    return found
 
 
 def _harmless(value: Any) -> Any:

@@ -8,9 +8,9 @@ from typing import Any
 from gobrrr import units
 from gobrrr.report.html import charts
 from gobrrr.report.html.charts import Part
-from gobrrr.report.text.bars import tenths
-from gobrrr.report.text.time_table import ACCOUNTS, ON_DEVICE
-from gobrrr.report.told.history import KINDS, StepTime
+from gobrrr.report.timeline.timeline import KINDS, StepTime
+from gobrrr.report.told.bars import tenths
+from gobrrr.report.told.resources import ACCOUNTS, gloss
 from gobrrr.rules.verdict.report import Report
 
 KIND = {"green": "work", "yellow": "loss", "red": "idle", "dim": "rest"}
@@ -20,19 +20,22 @@ SAID = {"plain": "as measured", "slow": "more than 1.5 times the median", "warm-
         "window": "looked at closely, not in the median", "other": "settling, or of another kind"}  # fmt: skip
 
 
+def kind_of(account: str) -> str:
+    """Class of an account in the style sheet."""
+    return KIND[ACCOUNTS.get(account, ("dim", ""))[0]]
+
+
 def ledger(report: Report) -> dict[str, Any]:
     """Chart, rows and total. Everything of the ledger is there: what nobody owns too."""
-    glosses = {name: gloss for name, (_, gloss) in ACCOUNTS.items()} | (ON_DEVICE if report.device else {})
-    kinds = {name: KIND[style] for name, (style, _) in ACCOUNTS.items()}
     percents = tenths([account.share for account in report.ledger])
     parts, rows = [], []
     for account, percent in zip(report.ledger, percents, strict=True):
-        name, kind = account.account.replace("_", " "), kinds.get(account.account, "rest")
+        name, kind = account.account.replace("_", " "), kind_of(account.account)
         said = f"{name}: {units.duration(account.ns)}, {percent:.1f} %"
         parts.append(Part(name, account.ns, kind, said))
         empty = account.ns <= 0 and account.account != "unattributed"
         rows.append({"name": name, "swatch": charts.swatch(kind), "time": units.duration(account.ns), "none": empty,
-                     "percent": f"{percent:.1f} %", "gloss": glosses.get(account.account, ""),
+                     "percent": f"{percent:.1f} %", "gloss": gloss(account.account, report),
                      "bar": charts.share_bar([(account.share, kind)], said)})  # fmt: skip
     used = {part.kind for part in parts if part.value > 0}
     total = sum(account.ns for account in report.ledger)

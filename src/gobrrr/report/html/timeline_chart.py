@@ -1,15 +1,15 @@
-"""One step along the line of time as SVG: a row for each thread's depth, each stream, and what is idle. The page's
-script zooms into it; without it everything is there in one view."""
+"""One step along the line of time as SVG: a row for each thread's depth, each stream, what is idle, and the bytes that
+tensors held on the device. The page's script zooms into it; without it everything is there in one view."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from markupsafe import Markup
 
 from gobrrr import units
-from gobrrr.report.html.svg import WIDTH, line, number, svg, tag, text
+from gobrrr.report.html.svg import WIDTH, line, number, svg, tag, text, title
 from gobrrr.report.timeline.slices import Slice
 from gobrrr.report.timeline.timeline import Lane, Timeline
 from gobrrr.rules.verdict.place import short
@@ -25,6 +25,9 @@ CHARACTER = 7.6
 """Width of a character in a bar: a name is written where enough of it has room."""
 FEWEST, NAME, SHAPES, LANE = 4, 70, 40, 18
 """Characters: of a name at least in a bar; of a name, of shapes and of a lane's name at most."""
+OVER, TALL, UNDER = 24, 130, 24
+"""Heights over the chart of memory, of it, and under it."""
+PARTS = 4  # parts between grid lines; proposed: quarters read at a glance; settled by reading levels off pages
 KINDS = frozenset(("line", "op", "annotation", "wait", "call", "kernel", "copy", "communication", "data_wait", "sync",
                    "allocator", "launch", "host", "stalled"))  # fmt: skip
 """That have a look of their own in the style sheet."""
@@ -99,3 +102,33 @@ def _name(piece: Slice) -> str:
 
 def _clipped(words: str, most: int) -> str:
     return words if len(words) <= most else f"{words[: most - 1]}…"
+
+
+def memory_chart(points: Sequence[tuple[int, int]], ns: int) -> Markup:
+    """(ns, bytes) as steps, from zero or the least to the most. Empty where nothing is held."""
+    held = [num_bytes for _, num_bytes in points]
+    if not held or max(held) <= min(0, *held):
+        return Markup()
+    low, high = min(0, *held), max(held)
+
+    def x(at: int) -> float:
+        return LEFT + (WIDTH - LEFT - RIGHT) * at / max(1, ns)
+
+    def y(num_bytes: float) -> float:
+        return OVER + TALL * (high - num_bytes) / (high - low)
+
+    drawn = []
+    for part in range(PARTS + 1):
+        level = low + (high - low) * part / PARTS
+        drawn += [line(LEFT, y(level), WIDTH - RIGHT, y(level), "grid"),
+                  text(LEFT - 8, y(level) + 5, units.size(level) if level else "0", "end")]  # fmt: skip
+    path = f"M{number(x(points[0][0]))} {number(y(points[0][1]))}" + "".join(
+        f"H{number(x(at))}V{number(y(num_bytes))}" for at, num_bytes in points[1:]
+    )
+    at, most = max(points, key=lambda point: point[1])
+    said = title(f"{units.size(most)} at {units.duration(at)}")
+    drawn.append(tag("path", title("held by tensors"), {"d": path, "class": "held"}))
+    drawn.append(tag("circle", said, {"cx": x(at), "cy": y(most), "r": 5, "class": "peak"}))
+    drawn.append(text(LEFT, OVER + TALL + UNDER - 4, "0", "start"))
+    drawn.append(text(WIDTH - RIGHT, OVER + TALL + UNDER - 4, units.duration(ns), "end"))
+    return svg(drawn, OVER + TALL + UNDER, f"Memory over the step: at most {units.size(most)}", "chart")

@@ -8,8 +8,7 @@ from typing import Any
 from gobrrr import units
 from gobrrr.recording.model.facts import Span
 from gobrrr.report.html import charts
-from gobrrr.report.html.memory_chart import memory_chart
-from gobrrr.report.html.timeline_chart import timeline_chart
+from gobrrr.report.html.timeline_chart import memory_chart, timeline_chart
 from gobrrr.report.timeline.slices import Said, Slice
 from gobrrr.report.timeline.timeline import CAUSES, Lane, Timeline
 

@@ -9,9 +9,8 @@ from gobrrr import units
 from gobrrr.report.forms.formats import View
 from gobrrr.report.html import charts
 from gobrrr.report.html.pair_chart import PairRow, pairs
-from gobrrr.report.html.tables import Cell, Table
-from gobrrr.report.text import tuning
-from gobrrr.report.told import speedup_text, verdict_words
+from gobrrr.report.told import speedup_text, tuning, verdict_words
+from gobrrr.report.told.blocks import Cell, Fact, Table, facts, plainly
 from gobrrr.system.escape import cleaned_command
 from gobrrr.trial.receipt.receipt import Receipt, Samples, TrialResult, is_crowded, is_of
 from gobrrr.trial.statistics.objective import BETTER
@@ -26,27 +25,23 @@ def parts(receipt: Receipt, view: View) -> dict[str, Any]:
     """Everything that the template needs."""
     rows = [trial for trial in reversed(receipt.trials) if trial.remedies]
     return {
-        "receipt": receipt, "sentence": tuning.verdict(receipt).plain,
+        "receipt": receipt, "sentence": plainly(tuning.verdict(receipt)),
         "sure": bool(tuning.levels(receipt)) and not is_crowded(receipt),
-        "facts": _facts(receipt), "waterfall": _waterfall(receipt), "lost": _lost(receipt),
+        "facts": _facts(receipt, view), "waterfall": _waterfall(receipt), "lost": _lost(receipt),
         "pairs": pairs([_row(i, trial, receipt) for i, trial in enumerate(rows, 1)], AXES.get(receipt.objective, "")),
         "trials": _trials(rows, receipt), "evidence": _evidence(receipt), "about": _about(receipt),
         "next_command": view.next_command,
     }  # fmt: skip
 
 
-def _facts(receipt: Receipt) -> list[tuple[str, list[str]]]:
+def _facts(receipt: Receipt, view: View) -> list[Fact]:
     before = speedup_text.as_written(receipt) or receipt.step_ns
-    paid = tuning.pay_back(receipt, receipt.seconds or 0.0)
     told = [
         ("as written", [speedup_text.size(receipt, before)] if before else []),
         ("objective", [] if receipt.objective == "time" else [receipt.objective]),
         ("kept", [" + ".join(receipt.kept)] if receipt.kept else []),
-        ("headroom", tuning.headspace(receipt.headspace)),
-        ("start-up", tuning.start_up(receipt)), ("memory", [tuning.peaks(receipt)]), ("pay-back", [paid]),
-        ("notes", list(receipt.notes)),
     ]  # fmt: skip
-    return [(label, [line for line in lines if line]) for label, lines in told if any(lines)]
+    return [*facts(told), *(fact for group in tuning.costs(receipt, view) for fact in group)]
 
 
 def _waterfall(receipt: Receipt) -> list[dict[str, Any]]:

@@ -10,11 +10,10 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from gobrrr.report.text import tuning
-from gobrrr.report.text.bars import bar
 from gobrrr.report.text.page import Page, phrase
-from gobrrr.report.text.tuning import STYLES, label, why
-from gobrrr.report.told import speedup_text, verdict_words
+from gobrrr.report.told import speedup_text, tuning, verdict_words
+from gobrrr.report.told.bars import bar
+from gobrrr.report.told.tuning import STYLES, label, why
 from gobrrr.trial.race.candidate import Plan
 from gobrrr.trial.race.race_round import Heat
 from gobrrr.trial.race.tuning import Listener
@@ -173,6 +172,6 @@ class LiveView(PlainLines):
     def _now(self) -> Text:
         rows: list[str | tuple[str, str]] = [(self._page.clean(self._line), "bold"), (f"  {self.left()}", "dim")]
         if self._planned:
-            drawn = bar(self._done / self._planned, BAR, ascii_only=self._page.ascii_only)
+            drawn = self._page.clean(bar(self._done / self._planned, BAR))
             rows.append(f"\n   {drawn:<{BAR}} {self._done} of {self._planned} blocks")
         return phrase(*rows, f"\n   {self._page.clean(self._so_far) or 'starting'}")

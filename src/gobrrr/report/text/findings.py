@@ -10,11 +10,11 @@ from rich.text import Text
 
 from gobrrr import units
 from gobrrr.recording.model.facts import Span
-from gobrrr.report.text.page import COLORS, Page, phrase
+from gobrrr.report.text.page import Page, phrase
+from gobrrr.report.told.findings import COLORS, FREE, basis, costly
 from gobrrr.rules.model.finding import Finding
 from gobrrr.rules.verdict.place import shown
 from gobrrr.rules.verdict.report import Report
-from gobrrr.rules.verdict.sentence import is_doubt
 
 NUM_NOTES = 3
 """Notes in full; the rest are named by their codes."""
@@ -25,7 +25,7 @@ COST = 60
 
 def costs(report: Report, page: Page) -> list[RenderableType]:
     """Everything that costs time or bytes, the costliest first; doubts have their own place."""
-    found = [f for f in report.findings if not is_doubt(f)]
+    found = costly(report)
     folded = [f for f in found if f.severity == "note"][NUM_NOTES:]
     full = [f for f in found if not any(f is note for note in folded)]
     names = max((len(f.name) for f in full), default=0)
@@ -53,8 +53,7 @@ def in_brief(finding: Finding, page: Page, lines: int, advised: int) -> list[Ren
     width = page.width - 4
     place = [_place(finding.where[:1], page)] if finding.where else []
     message = shortened(page.clean(finding.message), width, lines)
-    arrow = "-> " if page.ascii_only else "→ "
-    advice = shortened(arrow + page.clean(finding.advice), width, advised)
+    advice = shortened(page.clean(f"→ {finding.advice}"), width, advised)
     return [_head(finding, 0, page), page.under(*place, message, *([advice] if finding.advice else []))]
 
 
@@ -76,16 +75,14 @@ def _cost(finding: Finding, page: Page) -> list[str | tuple[str, str]]:
     parts: list[str | tuple[str, str]] = _time(finding, page) if finding.saving.ceiling_ns > 0 else []
     if finding.cost_bytes is not None:
         parts += ["  " if parts else "", (units.size(finding.cost_bytes), "bold")]
-    return parts or [("costs nothing on this device", "dim")]
+    return parts or [(FREE, "dim")]
 
 
 def _time(finding: Finding, page: Page) -> list[str | tuple[str, str]]:
     saving, ceiling = finding.saving, finding.saving.ceiling_ns
-    guessed = "inferred" if finding.confidence == "inferred" else "estimated"
-    basis = "rehearsed here" if finding.basis == "rehearsed" else guessed
     expected, low = units.bare(saving.expected_ns, ceiling), units.bare(saving.low_ns, ceiling)
     least = "at least" if page.width >= 90 else "low"
-    return ["up to ", (f"{units.duration(ceiling):>7}", "bold"), f"  ({basis} {expected}, {least} {low})"]
+    return ["up to ", (f"{units.duration(ceiling):>7}", "bold"), f"  ({basis(finding)} {expected}, {least} {low})"]
 
 
 def _place(where: tuple[Span, ...], page: Page) -> Text:
@@ -103,9 +100,8 @@ def _place(where: tuple[Span, ...], page: Page) -> Text:
 
 
 def _advice(finding: Finding, page: Page) -> list[Text]:
-    arrow = "-> " if page.ascii_only else "→ "
     names = ", ".join(map(page.clean, finding.remedies))
     remedies = f"{'  ' if finding.advice else ''}remedies: {names}" if names else ""
     if not finding.advice and not remedies:
         return []
-    return [phrase((arrow, "green"), page.clean(finding.advice), (remedies, "green"))]
+    return [phrase((page.clean("→ "), "green"), page.clean(finding.advice), (remedies, "green"))]

@@ -1,24 +1,42 @@
-"""The terminal report: in colours and as wide as the terminal where there is one, the same content plain elsewhere."""
+"""The report in a terminal: all of it, or at most 30 lines: verdict, where the time is, three findings, what next."""
 
 from __future__ import annotations
 
-import io
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
 from typing import TextIO
 
-from rich.console import Console, Group, RenderableType
-from rich.text import Text
+from rich.console import RenderableType
 
-from gobrrr.report.text import costliest, findings, resources, sections, time_table
-from gobrrr.report.text.brief import LINES, layouts
-from gobrrr.report.text.page import Page
+from gobrrr import units
+from gobrrr.report.forms.formats import View
+from gobrrr.report.text import findings, ops, time_table
+from gobrrr.report.text.page import MIN_WIDTH, WIDTH, Page, laid_out, size, suited
+from gobrrr.report.told import report as told
+from gobrrr.report.told.blocks import Block, Line
+from gobrrr.report.told.findings import costly
+from gobrrr.report.told.resources import device_memory, loops, memory_notes, resources
 from gobrrr.rules.verdict.place import Source, no_source, reader
 from gobrrr.rules.verdict.report import Report
+from gobrrr.rules.verdict.sentence import is_doubt
 
-WIDTH = 100
-"""Columns where there is no terminal, and the most that is used of a wider one: longer lines read slower."""
-MIN_WIDTH = 40  # columns at least, however narrow the terminal; proposed: rows still fit; settled by trying 30
+MEMORY = ("parameters", "gradients", "optimizer_state", "activations", "inputs", "runtime", "workspace", "peak")
+LINES = 30  # lines of the short report at most; proposed: one screen; settled by the usual terminal height
+NUM_FINDINGS = 3  # findings at most; proposed: their advice still fits; settled by whether readers act on the third
+NUM_ACCOUNTS = 4  # accounts at most; proposed: hold most of a step; settled by the rest's share in recordings
+FEW = 2
+"""Findings, and accounts, where more do not fit."""
+CUT_SHORT = "BRR906"
+Parts = list[RenderableType]
+Room = tuple[int, int]
+"""Lines of a finding's message, and of its advice."""
+ROOMS: tuple[tuple[Room, Room], ...] = (
+    ((4, 4), (4, 4)), ((3, 3), (3, 3)), ((3, 3), (2, 2)), ((2, 3), (2, 2)), ((3, 3), (1, 1)), ((2, 2), (1, 1)),
+    ((1, 2), (1, 1)), ((1, 1), (1, 1)),
+)  # fmt: skip
+"""Room of the first finding and of each other: what costs most is cut last, as its point comes late."""
+NARROW = 4
+"""Index in ROOMS from which layouts with fewer findings and accounts are tried, too."""
 
 
 def show(
@@ -31,108 +49,121 @@ def show(
     """
     root = str(root or os.getcwd())  # noqa: PTH109 - a string is wanted
     width, color, ascii_only = suited(stream)
-    rows = _size(stream)[1] if stream.isatty() else 0
+    rows = size(stream)[1] if stream.isatty() else 0
     source = reader(root, anywhere, mask)
     how = {"width": width, "color": color, "ascii_only": ascii_only, "root": root, "source": source}
     stream.write(render(report, rows=rows, **how) if verbose else brief(report, ops=ops, **how))  # type: ignore[arg-type]
 
 
-def suited(stream: TextIO) -> tuple[int, bool, bool]:
-    """Return what a stream can show: columns to use, whether it takes colours, whether ASCII alone."""
-    terminal = stream.isatty()
-    color = terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
-    ascii_only = "utf" not in (getattr(stream, "encoding", None) or "utf-8").lower()
-    return min(WIDTH, _size(stream)[0]) if terminal else _columns(), color, ascii_only
-
-
-def _columns() -> int:
-    """Return the width that COLUMNS sets where there is no terminal, as other programs take it."""
-    said = os.environ.get("COLUMNS", "")
-    return int(said) if said.isdecimal() and 0 < int(said) < 10_000 else WIDTH
-
-
-def _size(stream: TextIO) -> tuple[int, int]:
-    """Columns and rows; some terminals do not say, or say zero."""
-    try:
-        columns, rows = os.get_terminal_size(stream.fileno())
-    except (OSError, ValueError):
-        return 80, 24
-    return columns or 80, rows or 24
+def whole(report: Report, view: View) -> str:
+    """All of it, for a file."""
+    return render(report, root=view.root, source=reader(view.root, view.anywhere, view.mask))
 
 
 def render(
-    report: Report,
-    *,
-    width: int = WIDTH,
-    rows: int = 0,
-    color: bool = False,
-    ascii_only: bool = False,
-    root: str = "",
+    report: Report, *, width: int = WIDTH, rows: int = 0, color: bool = False, ascii_only: bool = False, root: str = "",
     source: Source = no_source,
-) -> str:
+) -> str:  # fmt: skip
     """The report as text that ends with a newline. Pure but for `source`, which reads the lines that are quoted.
 
     On a terminal of `rows` rows that the report would scroll out of, the verdict is said again at the end.
     """
     page = Page(max(width, MIN_WIDTH), ascii_only, root, source)
-    text = laid_out(_blocks(report, page), page.width, color)
+    text = laid_out(_all(report, page), page.width, color)
     if 0 < rows <= text.count("\n"):
-        text += "\n" + laid_out([sections.verdict(report, page)], page.width, color)
+        text += "\n" + laid_out([page.block(told.verdict(report))], page.width, color)
     return text
 
 
 def brief(
-    report: Report,
-    *,
-    width: int = WIDTH,
-    color: bool = False,
-    ascii_only: bool = False,
-    root: str = "",
-    source: Source = no_source,
-    ops: bool = False,
-) -> str:
+    report: Report, *, width: int = WIDTH, color: bool = False, ascii_only: bool = False, root: str = "",
+    source: Source = no_source, ops: bool = False,
+) -> str:  # fmt: skip
     """The report in at most 30 lines; `ops`: with its ten costliest ops, which come on top of that. As pure as
     render()."""
+    from gobrrr.report.text.ops import FIRST
+
     page = Page(max(width, MIN_WIDTH), ascii_only, root, source)
-    num = len(report.ops) if ops else costliest.FIRST
+    num = len(report.ops) if ops else FIRST
     text = ""
-    for blocks in layouts(report, page, num):
-        text = laid_out(blocks, page.width, color)
-        if text.count("\n") <= LINES + num - costliest.FIRST:
+    for parts in _layouts(report, page, num):
+        text = laid_out(parts, page.width, color)
+        if text.count("\n") <= LINES + num - FIRST:
             break
     return text
 
 
-def laid_out(blocks: Iterable[Iterable[RenderableType]], width: int, color: bool) -> str:
-    """Blocks with a blank line between them, as text that ends with a newline; empty ones are left out."""
-    console = _console(width, color)
-    spaced = [[*block, Text("")] for block in map(list, blocks) if block]
-    with console.capture() as capture:
-        console.print(Group(*(part for block in spaced for part in block)))
-    return "\n".join(line.rstrip() for line in capture.get().strip("\n").split("\n")) + "\n"
+def _shown(page: Page, *blocks: Block) -> Parts:
+    return [part for block in blocks for part in page.block(block)]
 
 
-def _console(width: int, color: bool) -> Console:
-    """Rich without anything of its own: no markup, no highlighting, no look at the environment."""
-    return Console(
-        file=io.StringIO(), width=width, height=1000, force_terminal=color, force_jupyter=False, no_color=not color,
-        color_system="standard" if color else None, markup=False, highlight=False, emoji=False, legacy_windows=False,
-        soft_wrap=False, _environ={},
-    )  # fmt: skip
-
-
-def _ops(report: Report, page: Page) -> list[RenderableType]:
-    """All ten; of a device's kernels the step's own rows tell more."""
-    return [] if report.device and report.device.work else costliest.ops(report, page, len(report.ops))
-
-
-def _blocks(report: Report, page: Page) -> tuple[list[RenderableType], ...]:
-    """The report's blocks; the verdict is the first thing that the eye meets."""
-    return (
-        sections.verdict(report, page),
-        sections.step(report, page),
-        [*time_table.time(report, page), *_ops(report, page)],
+def _all(report: Report, page: Page) -> list[Parts]:
+    """The verdict is the first thing that the eye meets. Of a device's kernels the step's own rows tell more than the
+    ops of the host."""
+    device = report.device
+    work = ops.launched(device, page) if device and device.longest and device.work else []
+    listed = [] if device and device.work else ops.ops(report, page, len(report.ops))
+    return [
+        _shown(page, told.verdict(report)),
+        [*_shown(page, told.step(report), *told.program(report)), *work],
+        [*time_table.time(report, page), *listed],
         findings.costs(report, page),
-        [*resources.resources(report, page), *sections.limits(report, page)],
-        sections.next_steps(report, page),
-    )
+        [
+            *_shown(page, *resources(report)),
+            *_memory(report, page),
+            *_shown(page, *loops(report), *told.limits(report)),
+        ],
+        _shown(page, *told.next_steps(report)),
+    ]
+
+
+def _memory(report: Report, page: Page) -> Parts:
+    """Two lines of a table, then what stands out; of a device its own."""
+    if report.device and report.device.memory:
+        return [page.row("memory", *device_memory(report.device.memory))]
+    sizes = [(name.split("_")[0], getattr(report.memory, name)) for name in MEMORY]
+    cells = [(name, units.size(value)) for name, value in sizes if value is not None]
+    if not cells:
+        return []
+    widths = [max(len(name), len(value)) for name, value in cells]
+    while sum(widths) + len(widths) > page.body and len(cells) > 2:  # the peak stays
+        least = min(range(len(cells) - 1), key=lambda i: dict(sizes).get(cells[i][0]) or 0)
+        del cells[least], widths[least]
+    gap = "  " if sum(widths) + 2 * len(widths) <= page.body else " "
+    names = gap.join(f"{name:>{width}}" for (name, _), width in zip(cells, widths, strict=True))
+    values = gap.join(f"{value:>{width}}" for (_, value), width in zip(cells, widths, strict=True))
+    return [page.row("memory", ((names, "dim"),), values, *memory_notes(report))]
+
+
+def _layouts(report: Report, page: Page, num_ops: int) -> Iterator[list[Parts]]:
+    """Ways to lay it out, the roomiest first."""
+    for rooms in ROOMS:
+        yield _groups(report, page, rooms, NUM_ACCOUNTS, NUM_FINDINGS, num_ops)
+    for rooms in ROOMS[NARROW:]:
+        yield _groups(report, page, rooms, FEW, FEW, num_ops)
+
+
+def _groups(
+    report: Report, page: Page, rooms: tuple[Room, Room], accounts: int, shown: int, num_ops: int
+) -> list[Parts]:
+    """`rooms`: of the first finding, and of each other."""
+    found = costly(report)
+    first = [part for num, f in enumerate(found[:shown]) for part in findings.in_brief(f, page, *rooms[min(num, 1)])]
+    step = [told.step(report, brief=True), *told.program(report, brief=True)]
+    return [
+        _shown(page, told.verdict(report)),
+        [*_shown(page, *step), *time_table.time(report, page, accounts), *ops.ops(report, page, num_ops)],
+        first,
+        [*_rest(report, page, len(found) - shown), *_shown(page, *told.next_steps(report, brief=True))],
+    ]
+
+
+def _rest(report: Report, page: Page, more: int) -> Parts:
+    """Say what is not shown, and how to see it."""
+    doubts = list(dict.fromkeys(page.clean(f.code) for f in report.findings if is_doubt(f)))
+    said = [told.several("more finding", more)] if more > 0 else []
+    said += [f"{told.several('doubt', len(doubts))} ({', '.join(doubts)})"] if doubts else []
+    said += [told.several("other loop", len(report.loops))] if report.loops else []
+    cut = [page.row("cut short", f.message) for f in report.findings if f.code == CUT_SHORT]
+    line: Line = ((f"{', '.join(said)}: all with -v", "dim cut"),)
+    return [*cut, *([page.row("more", line)] if said else [])]

@@ -6,37 +6,11 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from gobrrr import units
-from gobrrr.report.text.bars import bar, tenths
 from gobrrr.report.text.page import GUTTER, Page, phrase
+from gobrrr.report.told.bars import bar, tenths
+from gobrrr.report.told.resources import ACCOUNTS, gloss
 from gobrrr.rules.verdict.report import Report
 
-# account -> (style, gloss): green is work at the ceiling, yellow torch's loss, red time that no op ran
-ACCOUNTS = {
-    "data_wait": ("red", "waiting for the next batch"),
-    "compute": ("green", "FLOPs at the measured ceiling"),
-    "bandwidth": ("green", "bytes at the measured ceiling"),
-    "inefficiency": ("yellow", "ops above that floor"),
-    "uncounted": ("yellow", "ops whose floor is not known"),
-    "dispatch": ("yellow", "what torch itself costs per op"),
-    "host": ("red", "Python and native between ops"),
-    "communication": ("red", "waiting for other ranks"),
-    "sync": ("red", "idle caused by synchronisation"),
-    "stalled": ("red", "idle though work was queued"),
-    "copy": ("red", "copies that nothing hides"),
-    "compile": ("red", "compiling in the steady state"),
-    "gc": ("red", "Python's garbage collection"),
-    "unattributed": ("dim", "claimed by no account"),
-}
-ON_DEVICE = {
-    "compute": "FLOPs at the device's ceiling",
-    "bandwidth": "bytes at the device's ceiling",
-    "inefficiency": "kernels above that floor",
-    "uncounted": "the device works",
-    "dispatch": "idle: the host is in torch or CUDA",
-    "host": "idle: Python and native code",
-    "data_wait": "idle: waiting for the batch",
-    "communication": "collectives that nothing hides",
-}
 LONGEST, SHORTEST, GLOSS, BESIDE = 20, 5, 30, 45
 """Columns of a bar, of the longest gloss, and of what else is in a line: where it is narrow the bars give way."""
 SMALL = 0.005
@@ -61,9 +35,8 @@ def _phases(report: Report, page: Page) -> list[RenderableType]:
     """All in the step's unit, so that they compare at a glance."""
     wall = report.step.plain_wall_ns
     unit = units.duration(wall).split(" ")[1]
-    parts = [f"{page.clean(name)} {units.bare(ns, wall)}" for name, ns in report.phases if ns > 0]
-    dot = " | " if page.ascii_only else " · "
-    return [page.row("phases", Text(f"{dot.join(parts)} {unit}"))] if parts else []
+    parts = [f"{name} {units.bare(ns, wall)}" for name, ns in report.phases if ns > 0]
+    return [page.row("phases", f"{' · '.join(parts)} {unit}")] if parts else []
 
 
 Row = tuple[str, float, float, str]
@@ -77,26 +50,25 @@ def _rows(report: Report, most: int) -> list[Row]:
     kept = {a.account for a in ranked[:most] if a.share >= SMALL}
     large = [a for a in report.ledger if a.account in kept]
     small = [a for a in report.ledger if a.account not in kept and a.account != last and a.ns > 0]
-    glosses = {name: gloss for name, (_, gloss) in ACCOUNTS.items()} | (ON_DEVICE if report.device else {})
-    rows = [(a.account, a.ns, a.share, glosses.get(a.account, "")) for a in large]
+    rows = [(a.account, a.ns, a.share, gloss(a.account, report)) for a in large]
     if small:
         names = ", ".join(a.account.replace("_", " ") for a in small)
         rows.append(("other", sum(a.ns for a in small), sum(a.share for a in small), names))
     rest = [a for a in report.ledger if a.account == last]
     if not last:
         return rows
-    rows.append((last, sum(a.ns for a in rest), sum(a.share for a in rest), ACCOUNTS[last][1]))
+    rows.append((last, sum(a.ns for a in rest), sum(a.share for a in rest), gloss(last, report)))
     return rows
 
 
 def _account(page: Page, row: Row, percent: float) -> Text:
-    name, ns, share, gloss = row
+    name, ns, share, means = row
     style = ACCOUNTS.get(name, ("dim", ""))[0]
     length = max(SHORTEST, min(LONGEST, page.width - BESIDE - GLOSS))
-    drawn = bar(share, length, ascii_only=page.ascii_only)
+    drawn = page.clean(bar(share, length))
     room = page.width - BESIDE - length
     label = page.clip(name.replace("_", " "), 13)
     return phrase(
         f"{label:<13} {percent:>5.1f} % {units.duration(ns):>9}  ", (f"{drawn:<{length}}", style),
-        (f"  {page.clip(gloss, room)}" if room > 12 else "", "dim"),
+        (f"  {page.clip(means, room)}" if room > 12 else "", "dim"),
     )  # fmt: skip

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain, count
 
 from gobrrr import units
 from gobrrr.errors import GobrrrError
 from gobrrr.ledger.steps.profiled_window import ProfiledWindow, profiled_window
 from gobrrr.recording.run_folder.run import Recording
+from gobrrr.report.forms.formats import View
 from gobrrr.report.timeline.perfetto_findings import NOWHERE, place_of
 from gobrrr.report.timeline.perfetto_window import WindowEvents, file_of
 from gobrrr.report.timeline.trace_events import Process, arguments, document, lanes
@@ -24,6 +25,13 @@ APART = 3600 * 10**9
 MOST_STEPS = 100_000  # first steps drawn; proposed: bounds the file; settled by the time a viewer takes for more
 WHOLE = "no step was profiled, or its trace is not at hand: steps and findings only"
 NO_STEP = GobrrrError("there is no step to draw", "record more steps: gobrrr run")
+
+
+def drawn(report: Report | None, view: View) -> Iterator[bytes]:
+    """The recordings of view.ranks, or what a report alone says."""
+    if report is None or (isinstance(view.ranks, Sequence) and len(view.ranks) > 1):
+        return job_to_perfetto(view.ranks, view.mask)
+    return to_perfetto(report, next((recording for _, recording in view.ranks), None), view.mask)
 
 
 def to_perfetto(report: Report, recording: Recording | None, mask: Callable[[str], str] = str) -> Iterator[bytes]:

@@ -28,6 +28,8 @@ from gobrrr.recording.model.trace import (
     Trace,
     lanes,
 )
+from gobrrr.recording.model.warmup import warmup
+from gobrrr.recording.run_folder.run import Recording
 from gobrrr.report.timeline.slices import Said, Slice, Track, width_for
 
 if TYPE_CHECKING:  # it has a Stretch of its own
@@ -254,3 +256,43 @@ class Stretch:
 def _touching(table: T, begin: int, end: int) -> T:
     """The rows that any of [begin, end) lies in."""
     return table.take((table.start < end) & (table.start + table.dur > begin))
+
+
+MOST_STEPS = 2000
+"""Steps that are drawn; of longer runs every n-th, and all that are slow."""
+SLOW = 1.5
+"""Multiple of the median from which a plain step is marked as slow."""
+KINDS = ("plain", "slow", "warm-up", "window", "other")
+
+
+class StepTime(NamedTuple):
+    """One step of the main loop."""
+
+    number: int
+    """Number of the step in its loop, from 1 on."""
+    ns: int
+    kind: str
+    """plain; slow: a plain one far above the median; warm-up; window: somebody looked closely; other: after a window,
+    or of another kind than was profiled."""
+
+
+def step_times(recording: Recording) -> tuple[StepTime, ...]:
+    """Return the steps of the main loop, in order; none for a profiler's trace: all its steps are of its window."""
+    main = recording.main
+    if main is None or recording.offline:
+        return ()
+    plain = [step.wall for step in main.plain]
+    settled = warmup(plain)
+    median = sorted(plain[settled:])[len(plain[settled:]) // 2] if plain[settled:] else 0
+    found, seen = [], 0
+    for number, step in enumerate(main.steps, 1):
+        kind = "window" if step.window else "other"
+        if step.plain:
+            kind = "warm-up" if seen < settled else "slow" if step.wall > SLOW * median else "plain"
+            seen += 1
+        elif step.rests:
+            kind = "slow" if median and step.wall > SLOW * median else "plain"
+        found.append(StepTime(number, step.wall, kind))
+    every = -(-len(found) // MOST_STEPS)
+    kept = [step for step in found if step.kind == "slow"][:MOST_STEPS]
+    return tuple(sorted({*found[::every], *kept}))

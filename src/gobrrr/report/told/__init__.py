@@ -1,1 +1,1 @@
-"""Which facts do all forms of a report share?"""
+"""What does each noun say, before a form is chosen?"""

@@ -1,20 +1,16 @@
-"""The report of a job over all its ranks, as text and as Markdown."""
+"""The report of a job over all its ranks, as blocks."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
-from typing import TextIO
-
-from rich.console import RenderableType
-from rich.table import Table
-from rich.text import Text
+from itertools import groupby
 
 from gobrrr import units
 from gobrrr.ledger.job.lateness import Group, Waiting
 from gobrrr.ledger.job.ranks import Job, RankSummary
-from gobrrr.report.text.page import Page, phrase
-from gobrrr.report.text.report import laid_out, suited
-from gobrrr.system.escape import markdown
+from gobrrr.report.forms.formats import View
+from gobrrr.report.told.blocks import Cell, Fact, Groups, Sentence, Table, facts
 
 GROUPS, LAST = 4, 3
 """Process groups that are told, most waiting first, and of each the ranks that came last most often."""
@@ -22,33 +18,29 @@ MOST = 16
 """Ranks that are listed: the latest ones, and what could not be read."""
 
 
-def show_job(job: Job, stream: TextIO) -> None:
-    """Write it to a stream as suits that."""
-    width, color, ascii_only = suited(stream)
-    stream.write(render(job, width=width, color=color, ascii_only=ascii_only))
-
-
-def render(job: Job, *, width: int = 100, color: bool = False, ascii_only: bool = False) -> str:
+def blocks(job: Job, view: View) -> Groups:
     """The verdict, what it would bring, the ranks that were longest at work, and what is not there."""
-    page = Page(width, ascii_only)
-    rows: list[RenderableType] = [page.row(title, Text(page.clean(line))) for title, line in told(job)]
     read = [rank for rank in job.ranks if not rank.error]
-    last = [phrase((f"gobrrr diagnose {page.clean(_latest(read).source)}", "bold"))] if read else []
-    blocks = ([Text(page.clean(job.verdict), style="bold")], rows, [_table(job, page)], last)
-    return laid_out(blocks, width, color)
+    latest = max(read, key=lambda rank: rank.local_ns, default=None)
+    errors = [rank for rank in job.ranks if rank.error][:MOST]
+    left = len(read) - MOST
+    more = [("more", [f"{left} ranks, each with less own time"] if left > 0 else []),
+            ("unread", [rank.error for rank in errors])]  # fmt: skip
+    table = ranks(job, MOST)
+    return [
+        [Sentence((((job.verdict, "bold"),),))], told(job), [*([table] if table else []), *facts(more)],
+        facts([("next", [((f"gobrrr diagnose {latest.source}", "bold"),)] if latest else [])]),
+    ]  # fmt: skip
 
 
-def job_to_markdown(job: Job) -> str:
-    """The same as GitHub-flavoured Markdown that ends with a newline; everything foreign is escaped."""
-    heads, rows, more = _rows(job)
-    lines = [f"**{markdown(job.verdict)}**", "", *(f"- {title}: {markdown(line)}" for title, line in told(job)), ""]
-    lines += [f"| {' | '.join(heads)} |", f"|{'--:|' * (len(heads) - 1)}---|"]
-    lines += [f"| {' | '.join(map(markdown, row))} |" for row in rows]
-    return "\n".join([*lines, *(["", more] if more else [])]) + "\n"
+def told(job: Job) -> list[Fact]:
+    """What is true of all ranks, and of each process group."""
+    return [
+        Fact(label, list(line for _, line in lines)) for label, lines in groupby(_told(job), key=lambda told: told[0])
+    ]
 
 
-def told(job: Job) -> Iterator[tuple[str, str]]:
-    """Title and sentence."""
+def _told(job: Job) -> Iterator[tuple[str, str]]:
     if job.late_ns:
         yield "gain", f"up to {units.duration(job.late_ns)} per step if it were as the median"
     yield "imbalance", f"the longest own time is {units.share(job.imbalance)} above the mean"
@@ -81,18 +73,16 @@ def _of_group(group: Group) -> Iterator[tuple[str, str]]:
 
 
 def _last(one: Waiting, calls: int) -> str:
-    who = f"rank {one.rank}" if one.rank is not None else one.source[-24:]
-    return f"{who} to {one.last} of {calls} calls ({units.duration(one.late_ns)} per step after the one before it)"
-
-
-def _latest(ranks: list[RankSummary]) -> RankSummary:
-    return max(ranks, key=lambda rank: rank.local_ns)
+    return (
+        f"{name(one)} to {one.last} of {calls} calls ({units.duration(one.late_ns)} per step after the one before it)"
+    )
 
 
 def _absent(job: Job) -> list[str]:
     found = []
     if job.missing:
-        found.append(f"not there: {', '.join(map(str, job.missing[:MOST]))}" + _more(len(job.missing)))
+        more = f" and {len(job.missing) - MOST} more" if len(job.missing) > MOST else ""
+        found.append(f"not there: {', '.join(map(str, job.missing[:MOST]))}{more}")
     if job.doubled:
         found.append(f"more than one file says it is rank {', '.join(map(str, job.doubled[:MOST]))}")
     if broken := [rank for rank in job.ranks if rank.error]:
@@ -100,28 +90,36 @@ def _absent(job: Job) -> list[str]:
     return found
 
 
-def _more(count: int) -> str:
-    return f" and {count - MOST} more" if count > MOST else ""
-
-
-def _rows(job: Job) -> tuple[tuple[str, ...], list[tuple[str, ...]], str]:
-    """Heads, a row for each rank that is listed, raw as its file has it, and what is said of the others."""
-    heads = ("rank", "step", "own time", "exposed comm.", "of it waiting", "device busy", "by itself")
+def ranks(job: Job, most: int) -> Table | None:
+    """Each that could be read, the one with most own time first."""
+    heads = (("rank", True), ("step", True), ("own time", True), ("exposed comm.", True), ("of it waiting", True),
+             ("last to", True), ("device busy", True), ("by itself", False), ("file", False))  # fmt: skip
     read = sorted((rank for rank in job.ranks if not rank.error), key=lambda rank: -rank.local_ns)
-    waited = waits(job)
-    rows: list[tuple[str, ...]] = [
-        (
-            str(rank.rank) if rank.rank is not None else rank.source[-24:], units.duration(rank.step_ns),
-            units.duration(rank.local_ns),
-            f"{units.duration(rank.exposed_communication_ns)} "
-            f"({units.share(rank.exposed_communication_ns / (rank.step_ns or 1.0))})",
-            units.duration(waited[rank.source]) if rank.source in waited else "",
-            units.share(rank.busy_ns / (rank.step_ns or 1.0)), " ".join((rank.bound, *rank.codes[:3])),
-        )
-        for rank in read[:MOST]
-    ]  # fmt: skip
-    rows += [("", "", "", "", "", "", rank.error) for rank in [rank for rank in job.ranks if rank.error][:MOST]]
-    return heads, rows, f"{len(read) - MOST} more, each with less own time" if len(read) > MOST else ""
+    waited, last = waits(job), Counter[str]()
+    for one in (one for group in job.groups for one in group.waits):
+        last[one.source] += one.last
+    rows = tuple(_rank(rank, waited.get(rank.source), last[rank.source]) for rank in read[:most])
+    return Table("", heads, rows, on_page=("last to", "file")) if rows else None
+
+
+def _rank(rank: RankSummary, waited: float | None, last: int) -> tuple[Cell, ...]:
+    whole = rank.step_ns or 1.0
+    exposed, busy = rank.exposed_communication_ns, rank.busy_ns / whole
+    return (
+        Cell(name(rank).removeprefix("rank "), float(-1 if rank.rank is None else rank.rank)), _time(rank.step_ns),
+        _time(rank.local_ns), Cell(f"{units.duration(exposed)} ({units.share(exposed / whole)})", exposed),
+        _time(waited) if waited is not None else Cell("", -1.0), Cell(f"{last} calls" if last else "", last),
+        Cell(units.share(busy), busy), Cell(" ".join((rank.bound, *rank.codes[:3]))), Cell(rank.source),
+    )  # fmt: skip
+
+
+def name(rank: RankSummary | Waiting) -> str:
+    """'rank 2', or the end of its file's name."""
+    return f"rank {rank.rank}" if rank.rank is not None else rank.source[-24:]
+
+
+def _time(ns: float) -> Cell:
+    return Cell(units.duration(ns), ns)
 
 
 def waits(job: Job) -> dict[str, float]:
@@ -130,17 +128,3 @@ def waits(job: Job) -> dict[str, float]:
     for one in (one for group in job.groups for one in group.waits):
         found[one.source] = found.get(one.source, 0.0) + one.exposed_waiting_ns
     return found
-
-
-def _table(job: Job, page: Page) -> Table:
-    heads, rows, more = _rows(job)
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
-    for at, head in enumerate(heads[:-1]):
-        wide = max(len(head), *(len(row[at]) for row in rows)) if rows else len(head)
-        table.add_column(head, justify="right", no_wrap=True, min_width=wide)
-    table.add_column(heads[-1], overflow="ellipsis", no_wrap=True)
-    for row in rows:
-        table.add_row(*map(page.clean, row))
-    if more:
-        table.add_row("...", *[""] * 5, more)
-    return table

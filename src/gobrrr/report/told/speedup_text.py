@@ -41,7 +41,8 @@ def price(speedup: Speedup | None) -> str:
 
 def gain(found: Found) -> Speedup | None:
     """Return the gain in what was to shrink, peak or time; None where it was not measured."""
-    return found.memory if found.memory is not None else found.speedup
+    of_memory = found.memory is not None or (not isinstance(found, Measured) and found.objective == "memory")
+    return found.memory if of_memory else found.speedup
 
 
 def figures(found: Found) -> str:
@@ -49,7 +50,8 @@ def figures(found: Found) -> str:
     1.25)'."""
     if found.memory is not None:
         return f"peak {change(found.memory)}, {price(found.speedup)}"
-    return times(found.speedup) if found.speedup is not None else "not measured"
+    whole = gain(found)
+    return times(whole) if whole is not None else "not measured"
 
 
 def final(receipt: Receipt) -> TrialResult | None:
@@ -82,13 +84,12 @@ def size(receipt: Receipt, figure: float) -> str:
 def head(receipt: Receipt) -> tuple[str, str]:
     """Return the first sentence, which says the gain: the words that count most, and the rest."""
     speedup, before = receipt.speedup, as_written(receipt)
-    assert speedup is not None
-    if receipt.objective == "memory":
-        assert receipt.memory is not None
+    if receipt.memory is not None:
         after = (
             f"Peak {units.size(before / receipt.memory.median)} instead of {units.size(before)}" if before else "Peak"
         )
         return after, f", {change(receipt.memory)}; {price(speedup)}"
+    assert speedup is not None, "gain() is asked first"
     what = "sample" if per_step(receipt) else "step"
     step = f", {units.duration(before)} to {units.duration(before / speedup.median)} per {what}" if before else ""
     rest = f" (95 % interval {speedup.low:.2f} to {speedup.high:.2f}){step}"

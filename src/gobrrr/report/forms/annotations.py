@@ -1,4 +1,5 @@
-"""The report as SARIF 2.1.0 (OASIS, 2020, errata 01 of 2023), as GitHub's code scanning and editors read it.
+"""Findings at lines of code: as SARIF 2.1.0 (OASIS, 2020, errata 01 of 2023), which GitHub's code scanning and editors
+read, and as commands of GitHub Actions.
 
 Findings are results. What has no line is a notification of the tool, as doubts about the measurement are: GitHub
 refuses a file that holds a result without a location.
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 from typing import Any
 from urllib.parse import quote
@@ -18,6 +19,8 @@ import msgspec
 import gobrrr
 from gobrrr import units
 from gobrrr.recording.model.facts import Span
+from gobrrr.report.forms.formats import View
+from gobrrr.report.told.findings import said
 from gobrrr.rules.model.finding import Finding
 from gobrrr.rules.pages import text_of
 from gobrrr.rules.verdict.place import CELL
@@ -36,14 +39,15 @@ NS_PER_MS = 1e6  # ns in a millisecond (SI)
 Json = dict[str, Any]
 
 
-def to_sarif(report: Report, root: str, regression: Held | None = None) -> bytes:
-    """The document, indented, ending with a newline; the same report gives the same bytes."""
+def to_sarif(report: Report, view: View, regression: Held | None = None) -> bytes:
+    """The SARIF document, indented, ending with a newline; the same report gives the same bytes."""
+    root = view.root
     firsts = {finding.code: finding for finding in reversed(report.findings)}
     rules = [_rule(finding) for finding in firsts.values()] + ([_regression_rule()] if regression else [])
-    said = [_result(finding, report, root) for finding in report.findings]
-    said += [_regressed(regression, root)] if regression else []
-    _number(said, rules)
-    shown = [each for each in said if each["locations"] and not each["ruleId"].startswith(DOUBT)]
+    every = [_result(finding, report, root) for finding in report.findings]
+    every += [_regressed(regression, root)] if regression else []
+    _number(every, rules)
+    shown = [each for each in every if each["locations"] and not each["ruleId"].startswith(DOUBT)]
     run = {
         "tool": {"driver": {"name": "gobrrr", "version": gobrrr.__version__, "rules": rules}},
         "automationDetails": {"id": "gobrrr/"},
@@ -52,7 +56,7 @@ def to_sarif(report: Report, root: str, regression: Held | None = None) -> bytes
         "invocations": [
             {
                 "executionSuccessful": report.verdict.bound != "unreliable",
-                "toolExecutionNotifications": [_notification(each) for each in said if each not in shown],
+                "toolExecutionNotifications": [_notification(each) for each in every if each not in shown],
             }
         ],
         "results": shown,
@@ -61,11 +65,11 @@ def to_sarif(report: Report, root: str, regression: Held | None = None) -> bytes
     return msgspec.json.format(msgspec.json.encode({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]})) + b"\n"
 
 
-def _number(said: list[Json], rules: list[Json]) -> None:
+def _number(results: list[Json], rules: list[Json]) -> None:
     """Where each one's rule stands; of several with one fingerprint (two findings of a code in one function) which."""
     index = {rule["id"]: number for number, rule in enumerate(rules)}
     seen: Counter[str] = Counter()
-    for each in said:
+    for each in results:
         mark = each["partialFingerprints"]["gobrrr/v1"]
         seen[mark] += 1
         each["ruleIndex"] = index[each["ruleId"]]
@@ -115,7 +119,7 @@ def _result(finding: Finding, report: Report, root: str) -> Json:
     result = {
         "ruleId": plain(finding.code),
         "level": LEVELS.get(finding.severity, "none"),
-        "message": _text(" ".join(filter(None, (f"{finding.message.rstrip('.')}.", _cost(finding), finding.advice)))),
+        "message": _text(said(finding, between=_cost(finding))),
         "partialFingerprints": {"gobrrr/v1": _fingerprint(finding.code, places)},
         "properties": {
             "severity": plain(finding.severity), "bound": plain(finding.bound), "basis": plain(finding.basis),
@@ -138,7 +142,7 @@ def _cost(finding: Finding) -> str:
 def _regressed(held: Held, root: str) -> Json:
     places = [growth.where for growth in held.grown if growth.where is not None]
     return {
-        "ruleId": REGRESSION, "level": "error", "message": _text(told(held)),
+        "ruleId": REGRESSION, "level": "error", "message": _text(regressed(held)),
         "partialFingerprints": {"gobrrr/v1": _fingerprint(REGRESSION, places)},
         "properties": {"ratio": held.ratio, "low": held.low, "high": held.high, "beforeMs": _ms(held.before_ns),
                        "stepMs": _ms(held.now_ns)},
@@ -146,7 +150,7 @@ def _regressed(held: Held, root: str) -> Json:
     }  # fmt: skip
 
 
-def told(held: Held) -> str:
+def regressed(held: Held) -> str:
     """The regression in one line, with what grew."""
     grown = [f"{growth.what.removeprefix('aten::')} +{units.duration(growth.delta_ns)}" for growth in held.grown]
     return f"{held.sentence} {'; '.join(grown)}".strip()
@@ -209,3 +213,41 @@ def _text(text: str) -> Json:
 
 def _ms(ns: float) -> float:
     return round(ns / NS_PER_MS, 6)
+
+
+COMMANDS = {"critical": "error", "warning": "warning", "note": "notice"}
+
+
+def to_github(report: Report, view: View, regression: Held | None = None) -> str:
+    """One command of GitHub Actions a line: the regression, the findings by cost (GitHub shows ten errors and ten
+    warnings of a step), and the verdict with no line."""
+    return "".join(f"{line}\n" for line in _commands(report, view.root, regression))
+
+
+def _commands(report: Report, root: str, regression: Held | None) -> Iterator[str]:
+    if regression:
+        where = next((growth.where for growth in regression.grown if growth.where), None)
+        yield _command("error", "regression", regressed(regression), where, root)
+    for finding in report.findings:
+        saving = finding.saving
+        cost = f" (up to {units.duration(saving.ceiling_ns)} a step)" if saving.ceiling_ns > 0 else ""
+        where = next(iter(ordered(finding.where, root)), None)
+        command = COMMANDS.get(finding.severity, "notice")
+        yield _command(command, f"{finding.code} {finding.name}", said(finding, cost), where, root)
+    yield _command("notice", "gobrrr", report.verdict.sentence, None, root)
+
+
+def _command(command: str, title: str, message: str, where: Span | None, root: str) -> str:
+    place = f"file={_property(inside(where.file, root))},line={max(1, where.line)}," if where else ""
+    place = place if where and inside(where.file, root) else ""  # elsewhere there is no line to stand at
+    told = message if place or where is None else f"{message} At {where.file}:{where.line}."
+    return f"::{command} {place}title={_property(title)}::{_data(told)}"
+
+
+def _data(text: str) -> str:
+    """Escape text for GitHub: a percent sign begins an escape, a line break ends the command."""
+    return plain(text).replace("%", "%25")
+
+
+def _property(text: str) -> str:
+    return _data(text).replace(":", "%3A").replace(",", "%2C")

@@ -59,11 +59,6 @@ def excerpts(
     return around
 
 
-def no_excerpt(span: Span) -> Excerpt:
-    """Reads nothing: for pages that leave this machine."""
-    return Excerpt(doubt="No source was read.")
-
-
 def _cut(lines: list[str], line: int, mask: Callable[[str], str], changed: bool) -> Excerpt:
     if not 1 <= line <= len(lines):
         count = f"{len(lines)} line{'' if len(lines) == 1 else 's'}"

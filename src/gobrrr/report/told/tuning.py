@@ -1,22 +1,18 @@
-"""A tuning as text: the gain and its interval, a waterfall of what was kept, and why the rest lost."""
+"""A tuning as blocks: the gain and its interval, a waterfall of what was kept, and why the rest lost."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, TextIO
-
-from rich.console import RenderableType
-from rich.text import Text
+from typing import NamedTuple
 
 from gobrrr import units
-from gobrrr.report.text.bars import bar
-from gobrrr.report.text.page import Page, phrase
+from gobrrr.report.forms.formats import View
 from gobrrr.report.told import money, speedup_text, verdict_words
+from gobrrr.report.told.blocks import Cell, Fact, Groups, Line, Sentence, Table, facts
 from gobrrr.trial.receipt.receipt import Compiled, Figure, Headspace, Receipt, TrialResult, is_crowded, is_of
 from gobrrr.trial.statistics.objective import BETTER, OBJECTIVES
 from gobrrr.units import duration
 
-BAR = 24  # columns of the bar of a step as written; proposed: 4 % of it is one column; settled on 80 columns
 FEW = 3
 """Remedies without time to be tried that the verdict names at most: all are in the notes."""
 STYLES = {
@@ -25,57 +21,47 @@ STYLES = {
 }  # fmt: skip
 
 
-def render(receipt: Receipt, *, width: int = 100, color: bool = False, ascii_only: bool = False) -> str:
-    """The receipt as text that ends with a newline; pure."""
-    from gobrrr.report.text.report import laid_out
-
-    page = Page(width, ascii_only)
-    return laid_out(blocks(receipt, page), page.width, color)
-
-
-def show(
-    receipt: Receipt, stream: TextIO, next_command: str = "", seconds: float = 0.0, price_per_hour: float | None = None
-) -> None:
-    """Write it to a stream as suits that. `seconds`: wall time of the tuning."""
-    from gobrrr.report.text.report import laid_out, suited
-
-    width, color, ascii_only = suited(stream)
-    page = Page(width, ascii_only)
-    told = blocks(receipt, page)
-    paid = pay_back(receipt, seconds or receipt.seconds or 0.0, price_per_hour)
-    told.append([page.row("pay-back", Text(paid))] if paid else [])
-    if next_command:
-        told.append([page.row("next", Text(page.clean(next_command)))])
-    stream.write(laid_out(told, page.width, color))
-
-
-def blocks(receipt: Receipt, page: Page) -> list[list[RenderableType]]:
-    """Verdict, waterfall, table of the tried, costs; empty ones are left out by the layout."""
+def blocks(receipt: Receipt, view: View) -> Groups:
+    """Verdict, waterfall, what was tried, costs, and what to type next."""
+    lost = raced(receipt, kept=False)
+    rows = tuple((Cell(each.name), Cell(said := label(each), style=STYLES.get(said, "red")), Cell(why(each)))
+                 for each in lost)  # fmt: skip
+    heads = (("remedy", False), ("verdict", False), ("why", False))
+    tried = [Table("Tried and not kept", heads, rows, folded=True, label="tried")] if rows else []
+    head, *after = costs(receipt, view)
     return [
-        [verdict(receipt)],
-        _kept(receipt, page),
-        _headspace(receipt, page),
-        _lost(receipt, page),
-        _costs(receipt, page),
-        _notes(receipt, page),
-    ]
+        [Sentence((verdict(receipt),))], _kept(receipt), head, tried, *after,
+        facts([("next", [view.next_command])]),
+    ]  # fmt: skip
 
 
-def verdict(receipt: Receipt) -> Text:
+def costs(receipt: Receipt, view: View) -> list[list[Fact]]:
+    """What a loader fix could give; start-up and memory; notes; when it is paid back."""
+    paid = pay_back(receipt, view.seconds or receipt.seconds or 0.0, view.price_per_hour)
+    return [
+        facts([("headroom", headspace(receipt.headspace))]),
+        facts([("start-up", start_up(receipt)), ("memory", [peaks(receipt)])]), facts([("notes", receipt.notes)]),
+        facts([("pay-back", [paid])]),
+    ]  # fmt: skip
+
+
+def verdict(receipt: Receipt) -> Line:
     """Say the result in a sentence: the gain with its interval and what the guard says, or why there is none."""
     if not receipt.complete:
         head = f"Interrupted after {_count(len(receipt.trials), 'trial')}"
-        return phrase((f"{head}: what was finished stands, --resume goes on.", "bold magenta"))
-    if not receipt.kept or speedup_text.gain(receipt) is None:
+        return ((f"{head}: what was finished stands, --resume goes on.", "bold magenta"),)
+    if not receipt.kept:
         return _nothing(receipt)
+    if speedup_text.gain(receipt) is None:
+        return (("Not proven:", "bold red"), " what was kept has no figure in this receipt.")
     if not receipt.guard.green:
         said = f" the numbers of the whole recipe are {numbers_said(receipt)}, so no speed-up is shown."
-        return phrase(("Not proven:", "bold red"), said)
+        return (("Not proven:", "bold red"), said)
     first, rest = speedup_text.head(receipt)
     said = f"{rest}; numbers {numbers_said(receipt)}."
     if is_crowded(receipt):
-        return phrase((first, "bold magenta"), f"{said} {_crowded(receipt)}")
-    return phrase((first, "bold green"), said)
+        return ((first, "bold magenta"), f"{said} {_crowded(receipt)}")
+    return ((first, "bold green"), said)
 
 
 def _crowded(receipt: Receipt) -> str:
@@ -86,22 +72,22 @@ def _crowded(receipt: Receipt) -> str:
     )
 
 
-def _nothing(receipt: Receipt) -> Text:
+def _nothing(receipt: Receipt) -> Line:
     """Why nothing was kept: nothing was measured, something is left open, or nothing helps."""
     tried = len({name for t in receipt.trials for name in t.remedies})
     if not receipt.trials and receipt.measured:
-        return phrase(("Nothing kept:", "bold"), " no finding calls for a remedy that there is.")
+        return (("Nothing kept:", "bold"), " no finding calls for a remedy that there is.")
     if not receipt.measured:
-        return phrase(("Nothing was measured,", "bold magenta"), " so nothing is known of any remedy: see below.")
+        return (("Nothing was measured,", "bold magenta"), " so nothing is known of any remedy: see below.")
     final = next((t for t in receipt.trials if t.purpose == "final"), None)
     if receipt.likely and (final is None or final.verdict in ("inconclusive", "failed")):
         names, why = " + ".join(receipt.likely), (final.reason if final else "") or "the minutes were spent"
-        return phrase(("Not confirmed:", "bold magenta"), f" {names} may be {_better(receipt)}; {why}.")
+        return (("Not confirmed:", "bold magenta"), f" {names} may be {_better(receipt)}; {why}.")
     open_ = f" There was no time to try and to prove {_listed(receipt.left)}." if receipt.left else ""
     if final is not None and speedup_text.gain(final) is not None:
-        return phrase(("Nothing kept:", "bold"), f" {final.name} looked {_better(receipt)} in the race and did not in "
+        return (("Nothing kept:", "bold"), f" {final.name} looked {_better(receipt)} in the race and did not in "
                       f"fresh processes: {speedup_text.figures(final)}.{open_}")  # fmt: skip
-    return phrase(("Nothing kept:", "bold"), f" of {_count(tried, 'remedy', 'remedies')} tried none was shown "
+    return (("Nothing kept:", "bold"), f" of {_count(tried, 'remedy', 'remedies')} tried none was shown "
                   f"to make this program {_better(receipt)} with its numbers intact.{open_}")  # fmt: skip
 
 
@@ -153,38 +139,13 @@ def levels(receipt: Receipt) -> list[Level]:
     return [*rows, Level(name, before / whole.median, f"{together}; {said}" if said else together)]
 
 
-def _kept(receipt: Receipt, page: Page) -> list[RenderableType]:
-    rows = levels(receipt)
-    if not rows:
-        return []
-    longest, before = max(len(row.name) for row in rows), rows[0].figure
-    lines = [
-        phrase(
-            f"{page.clean(row.name):<{longest}}  {speedup_text.size(receipt, row.figure):>8}  ",
-            (f"{bar(min(1.0, row.figure / before), BAR, ascii_only=page.ascii_only):<{BAR}}", "green"),
-            f"  {page.clean(row.said)}",
-        )
-        for row in rows
-    ]
-    return [page.row("kept", Text(page.clean(" + ".join(receipt.kept))), *lines)]
-
-
-def _lost(receipt: Receipt, page: Page) -> list[RenderableType]:
-    """All that was tried and not kept, with why."""
-    lost = raced(receipt, kept=False)
-    if not lost:
-        return []
-    names = [page.clean(t.name) for t in lost]
-    longest, widest = max(map(len, names)), max(len(label(t)) for t in lost)
-    lines = []
-    for trial, name in zip(lost, names, strict=True):
-        said = label(trial)
-        lines.append(
-            phrase(
-                f"{name:<{longest}}  ", (f"{said:<{widest}}", STYLES.get(said, "red")), f"  {page.clean(why(trial))}"
-            )
-        )
-    return [page.row("tried", *lines)]
+def _kept(receipt: Receipt) -> list[Table]:
+    rows, peak = levels(receipt), receipt.objective == "memory"
+    cells = tuple((Cell(row.name), Cell(speedup_text.size(receipt, row.figure), row.figure),
+                   Cell("", style="green", share=min(1.0, row.figure / rows[0].figure)), Cell(row.said))
+                  for row in rows)  # fmt: skip
+    heads = (("remedy", False), ("peak" if peak else "step", True), ("", False), ("brought", False))
+    return [Table("", heads, cells, label="kept", lead=" + ".join(receipt.kept))] if rows else []
 
 
 def raced(receipt: Receipt, kept: bool) -> list[TrialResult]:
@@ -300,17 +261,6 @@ def _within(found: Figure, said: Callable[[float], str]) -> str:
     return f"{said(found.value)} ({said(found.low)} to {said(found.high)})"
 
 
-def _headspace(receipt: Receipt, page: Page) -> list[RenderableType]:
-    lines = [Text(page.clean(line)) for line in headspace(receipt.headspace)]
-    return [page.row("headroom", *lines)] if lines else []
-
-
-def _costs(receipt: Receipt, page: Page) -> list[RenderableType]:
-    lines, memory = [Text(line) for line in start_up(receipt)], peaks(receipt)
-    block: list[RenderableType] = [page.row("start-up", *lines)] if lines else []
-    return [*block, page.row("memory", Text(memory))] if memory else block
-
-
 def pay_back(receipt: Receipt, spent: float, price_per_hour: float | None = None) -> str:
     """Say what the tuning took (`spent`, in seconds), after how much of the program's own time it is paid back, and the
     money per hour. Empty where no time was saved."""
@@ -323,10 +273,6 @@ def pay_back(receipt: Receipt, spent: float, price_per_hour: float | None = None
     if price_per_hour is not None:
         text += f"; {money.pay_back(part, spent, price_per_hour)}"
     return text
-
-
-def _notes(receipt: Receipt, page: Page) -> list[RenderableType]:
-    return [page.row("notes", *(Text(page.clean(note)) for note in receipt.notes))] if receipt.notes else []
 
 
 def _count(number: int, one: str, many: str = "") -> str:

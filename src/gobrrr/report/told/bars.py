@@ -1,4 +1,4 @@
-"""Shares as a column of bars: percentages that add up as printed, and bars to an eighth of a character."""
+"""Shares and times as characters: percentages that add up as printed, bars to an eighth of a character, a history."""
 
 from __future__ import annotations
 
@@ -6,6 +6,15 @@ import math
 from collections.abc import Sequence
 
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
+_LEVELS = "▁▂▃▄▅▆▇█"
+ASCII = {
+    **dict.fromkeys(map(ord, _EIGHTHS[1:]), "#"), **{ord(a): b for a, b in zip(_LEVELS, "_.:-=+*#", strict=True)},
+    ord("▌"): "#", ord("→"): "->", ord("·"): "|",
+}  # fmt: skip
+"""What stands for our own characters where a terminal shows ASCII alone."""
+USUAL, FAR = 0.1, 2.0
+"""Share of the median that the height of a history spans at least, and times it that is as high as it gets: noise
+does not look like a trend, and one long step does not flatten all others."""
 
 
 def tenths(shares: Sequence[float]) -> list[float]:
@@ -22,13 +31,22 @@ def tenths(shares: Sequence[float]) -> list[float]:
     return [value / 10 for value in floors]
 
 
-def bar(share: float, width: int, *, ascii_only: bool = False) -> str:
+def bar(share: float, width: int) -> str:
     """A bar for `share` of `width` characters; anything above zero shows at least its thinnest mark."""
     filled = max(0.0, min(1.0, finite(share))) * width
-    if ascii_only:
-        return "#" * max(round(filled), 1 if filled > 0 else 0)
     eighths = max(round(8 * filled), 1 if filled > 0 else 0)
     return "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
+
+
+def spark(values: Sequence[float]) -> str:
+    """A character for each value, the higher the larger."""
+    middle = sorted(values)[len(values) // 2] if values else 0.0
+    low = min([*values, middle * (1 - USUAL)])
+    high = min(max([*values, middle * (1 + USUAL)]), FAR * middle)
+    if high <= low:
+        return _LEVELS[0] * len(values)
+    steps = len(_LEVELS) - 1
+    return "".join(_LEVELS[round(steps * (min(value, high) - low) / (high - low))] for value in values)
 
 
 def finite(value: float) -> float:

@@ -1,0 +1,214 @@
+"""A report as blocks: what was measured and how surely, what the step met, what is not known, and what to do next."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from itertools import groupby
+from pathlib import PurePath
+
+from gobrrr import units
+from gobrrr.ledger.device.kernel_names import readable
+from gobrrr.ledger.steps.serving import ServingClass
+from gobrrr.report.forms.formats import View
+from gobrrr.report.told import findings, ops, resources
+from gobrrr.report.told.bars import finite
+from gobrrr.report.told.blocks import Fact, Groups, Line, Sentence, facts
+from gobrrr.report.told.money import sentences
+from gobrrr.rules.verdict.report import Device, Report
+from gobrrr.rules.verdict.sentence import is_doubt
+from gobrrr.system.escape import cleaned_command, is_plain
+
+UNDERFILLED = 0.2
+"""Share of kernel time in kernels too small for the device from which it is said."""
+AWAITED = 0.01
+"""Share of the step in which the host waits for the device from which it is said."""
+MISSES = "BRR904"
+KERNEL = 54  # characters of a kernel's name; proposed: its line fits 100 columns; settled by names cut alike
+DONE = (None, 0, 130, -2)
+"""Exit codes of programs that did not fail: unknown, the end, Ctrl-C."""
+NUM_SKIPPED = 3
+"""Rules skipped for one reason that are named."""
+SLOW_STEPS = 0.01
+"""Rare slow steps are mentioned where they add a percent to the step."""
+UNTIMED = "none was timed: {} seen ({}), of which the first do not count"
+"""Words for a program that ended before a step was timed."""
+
+
+def blocks(report: Report, view: View) -> Groups:
+    """What fits a comment: no source is quoted, since it leaves the machine."""
+    device = report.device
+    peaks = facts([("peaks", [report.roofline.ceiling])]) if device and device.work else []
+    return [
+        [verdict(report)], [step(report), *program(report)], findings.table(report, view.root),
+        resources.accounts(report), [*ops.costliest(report), *peaks],
+        [fact for fact in limits(report) if fact.label != "skipped"],
+    ]  # fmt: skip
+
+
+def verdict(report: Report) -> Sentence:
+    """The sentence, its bound coloured."""
+    head, colon, rest = report.verdict.sentence.partition(":")
+    worst = report.findings[0].severity if report.findings else ""
+    certain = {"balanced": "bold green", "unreliable": "bold magenta"}
+    style = certain.get(report.verdict.bound, findings.COLORS.get(worst, "bold green"))
+    return Sentence((((head + colon, style), (rest, "bold")),))
+
+
+def step(report: Report, brief: bool = False) -> Fact:
+    """How long a step is, how surely, and what watching cost."""
+    step = report.step
+    interval = f" (95 %: {units.interval(step.low_ns, step.high_ns)})" if step.low_ns else ""
+    steps = f" {'mean' if step.averaged else 'median'} of {step.plain_count} {step.kind} steps"
+    steps = f", one {step.kind} step" if step.plain_count == 1 else steps
+    steps = ", all of the file: it does not say where a step ends" if step.unmarked else steps
+    warm = f", {several('warm-up step', step.warmup_count)} dropped" if step.warmup_count and not brief else ""
+    lines: list[Line] = [((units.duration(step.plain_wall_ns), "bold"), f"{steps}{interval}{warm}")]
+    if not step.plain_wall_ns:
+        lines = [UNTIMED.format(step.count, step.kind)]
+    lines += [pace_of(report), *map(serving, report.serving)]
+    lines += [f"a step is {', '.join(several(*part) for part in step.holds)}"] if step.holds else []
+    if not brief and step.outlier_ns > SLOW_STEPS * step.plain_wall_ns:
+        lines.append(f"rare slow steps add {units.duration(step.outlier_ns)} to each step on average")
+    if report.offline or not brief:
+        lines.append(((watching(report), "dim"),))
+    return Fact("step", [line for line in lines if line])
+
+
+def pace_of(report: Report) -> str:
+    """The same of a report."""
+    step, tokens = report.step, report.tokens.per_s if report.tokens else None
+    return pace(step.p95_ns, step.p99_ns, step.samples_per_s, tokens)
+
+
+def pace(p95_ns: float | None, p99_ns: float | None, samples_per_s: float | None, tokens_per_s: float | None) -> str:
+    """'p95 312 ms, p99 330 ms; 57.8 samples/s, 14,812 tokens/s'; what is not known is left out."""
+    slow = [f"{name} {units.duration(ns)}" for name, ns in (("p95", p95_ns), ("p99", p99_ns)) if ns]
+    known = [(what, rate) for what, rate in (("samples", samples_per_s), ("tokens", tokens_per_s)) if rate]
+    rates = [f"{rate:,.0f} {what}/s" if rate >= 100 else f"{rate:.3g} {what}/s" for what, rate in known]
+    return "; ".join(", ".join(part) for part in (slow, rates) if part)
+
+
+def serving(each: ServingClass) -> str:
+    """'24 decode steps of 5.13 ms: 37 sequences, 37 tokens, 7,212 tokens/s'."""
+    parts = [(each.prompts, "prompt"), (each.sequences, "sequence")]
+    holds = [f"{_amount(number)} {what}{'' if number == 1 else 's'}" for number, what in parts if number]
+    if each.tokens is not None and each.tokens_per_s is not None:
+        holds.append(f"{_amount(each.tokens)} tokens, {each.tokens_per_s:,.0f} tokens/s")
+    steps = f"{each.count:,} {each.kind} step{'' if each.count == 1 else 's'}"
+    return f"{steps} of {units.duration(each.step_ns)}{': ' if holds else ''}{', '.join(holds)}"
+
+
+def _amount(number: float) -> str:
+    return f"{number:,.0f}" if number >= 1000 else f"{number:.4g}"
+
+
+def several(what: str, count: int) -> str:
+    """'5 batches', '2 updates of Adam at a.py:3'."""
+    head, _, rest = what.partition(" of ")
+    ending = "" if count == 1 else "es" if head.endswith(("ch", "ss")) else "s"
+    return f"{count} {head}{ending}{f' of {rest}' if rest else ''}"
+
+
+def watching(report: Report) -> str:
+    """What the hooks of the plain phase cost, measured against steps without them or else a lower bound, and what the
+    profiler did."""
+    if report.offline:
+        return "every step ran under the profiler, which makes the host's side of it longer"
+    cost, low, high = (
+        100 * finite(x or 0.0) for x in (report.overhead_share, report.overhead_low, report.overhead_high)
+    )
+    told = f"watching cost at least {cost:.2f} % of the step"
+    if report.overhead_high is not None:
+        told = f"watching cost {cost:.2f} % of the step ({low:.2f} to {high:.2f} %)"
+    if not report.step.profiled_count:
+        return f"{told}; no step was profiled"
+    ratio = 1 + finite(report.profiler_overhead_share)
+    slower = f"{ratio:.2f}x slower" if ratio > 1 else "no slower"
+    return f"{told}; the profiled window ({report.step.profiled_count} steps) ran {slower}"
+
+
+def program(report: Report, brief: bool = False) -> list[Fact]:
+    """Money, rank, a failed exit and the accelerator: only where there is something to say."""
+    rank = f"{report.rank} of {report.world_size}" if report.rank is not None and (report.world_size or 0) > 1 else ""
+    command = cleaned_command(report.command) or "the program"
+    failed: list[Line] = [((str(report.exit_code), "bold red"), f" from {command}")] if report.exit_code else []
+    device: list[Line] = []
+    if report.device:
+        busy, span = units.share(report.device.busy_share), units.share(report.device.span.busy_share)
+        awaited = report.device.awaited_share
+        held = f"; the host waits for it {units.share(awaited)}" if awaited >= AWAITED else ""
+        device = [f"{report.device.name}: busy {busy} of the step ({span} from first to last event){held}"]
+    kernels = [*_kernels(report.device)] if report.device and report.device.longest and not brief else []
+    money = sentences(report.money) if report.money else []
+    return facts([("money", money), ("rank", [rank]), ("exit", failed), ("device", device), ("kernels", kernels)])
+
+
+def _kernels(device: Device) -> Iterator[Line]:
+    """Kinds of the device's work and its longest kernel."""
+    yield " · ".join(f"{kind} {units.share(share)}" for kind, share in device.classes if share >= 0.005)
+    if len(device.phases) > 1:
+        yield f"launched in {' · '.join(f'{name} {units.duration(ns)}' for name, ns in device.phases)}"
+    (name, calls, share), *_ = device.longest
+    name = readable(name)
+    name = name if len(name) <= KERNEL else f"{name[: KERNEL - 1]}…"
+    yield ((f"longest: {name}, {calls:.3g} a step, {units.share(share)}", "dim"),)
+    if device.underfilled_share is not None and device.underfilled_share >= UNDERFILLED:
+        part = units.share(device.underfilled_share)
+        yield ((f"{part} of their time with less than one block per multiprocessor", "dim"),)
+
+
+def limits(report: Report) -> list[Fact]:
+    """What makes the figures doubtful, what the recording lacks, and which rules could not judge."""
+    told = 1 if report.verdict.bound == "unreliable" else 0  # the verdict says the first one already
+    doubts: list[Line] = [
+        (
+            (doubt.code, findings.COLORS.get(doubt.severity, "")),
+            f" {doubt.message.rstrip('.')}. ",
+            (doubt.advice, "dim"),
+        )
+        for doubt in [f for f in report.findings if is_doubt(f)][told:]
+    ]
+    left_out = "; ".join(f"{codes} ({reason})" for reason, codes in skipped(report, NUM_SKIPPED))
+    return facts([("doubts", doubts), ("missing", ["; ".join(report.missing)]),
+                  ("skipped", [((left_out, "dim"),)] if left_out else [])])  # fmt: skip
+
+
+def skipped(report: Report, most: int = 1 << 30) -> list[tuple[str, str]]:
+    """Rules by the reason why they could not judge; more than `most` of one reason are counted, the JSON names them."""
+    by_reason = sorted(report.skipped_rules, key=lambda rule: (rule[1], rule[0]))
+    grouped = [(reason, [code for code, _ in rules]) for reason, rules in groupby(by_reason, key=lambda rule: rule[1])]
+    return [(reason, ", ".join(codes) if len(codes) <= most else f"{len(codes)} rules") for reason, codes in grouped]
+
+
+def next_steps(report: Report, brief: bool = False) -> list[Fact]:
+    """The commands that lead on from here, and the one that shows this report again, whole where this is a brief."""
+    again = f"gobrrr report {'-v ' if brief else ''}{cleaned_command([report.recording])}" if report.recording else ""
+    first = f"gobrrr explain {cleaned_command([report.findings[0].code])}" if report.findings else again
+    rest = f"   {'all of it' if brief else 'this report again'}: {again}" if again and report.findings else ""
+    program = tunable(report)
+    told: list[tuple[str, str]] = [
+        (first, rest), (f"gobrrr tune {program}" if program else "", "   tries remedies and checks the numbers"),
+        (settles(report), "   when it is recorded again"),
+    ]  # fmt: skip
+    return facts([("next", [((command, "bold"), (why, "dim")) for command, why in told if command])])
+
+
+def settles(report: Report) -> str:
+    """Return, for a trace, the call of torch.profiler that would record what it lacks: without it lines stay open."""
+    told = (finding.evidence.get("command") for finding in report.findings if finding.code == MISSES)
+    return next((str(command.value) for command in told if command), "")
+
+
+def tunable(report: Report) -> str:
+    """Return the command line to give to gobrrr tune, where findings name remedies and the program ended by itself or
+    by Ctrl-C: a script or a module as it is, any other behind two dashes. Empty where a word does not print, and for a
+    job of several ranks, which tune refuses."""
+    python, *program = report.command or ("",)
+    remedies = any(finding.remedies for finding in report.findings) and (report.world_size or 1) == 1
+    if not (program and remedies) or report.verdict.bound == "unreliable" or report.exit_code not in DONE:
+        return ""
+    if not PurePath(python).name.startswith("python") or not all(map(is_plain, program)):
+        return ""
+    plainly = program[0] == "-m" or not program[0].startswith("-")
+    return shlex.join(program if plainly else ["--", python, *program])

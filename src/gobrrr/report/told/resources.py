@@ -1,0 +1,162 @@
+"""Where the step's time and bytes go, against the machine's ceilings: accounts, roofline, tokens, memory, loops."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gobrrr import units
+from gobrrr.ledger.model.device import DeviceMemory
+from gobrrr.ledger.model.ledger import Roofline
+from gobrrr.recording.model.facts import SavedTensor
+from gobrrr.report.told.bars import tenths
+from gobrrr.report.told.blocks import CUT, Cell, Fact, Line, Table, facts
+from gobrrr.rules.verdict.place import short
+from gobrrr.rules.verdict.report import Report, Tokens
+
+# account -> (style, gloss): green is work at the ceiling, yellow torch's loss, red time that no op ran
+ACCOUNTS = {
+    "data_wait": ("red", "waiting for the next batch"),
+    "compute": ("green", "FLOPs at the measured ceiling"),
+    "bandwidth": ("green", "bytes at the measured ceiling"),
+    "inefficiency": ("yellow", "ops above that floor"),
+    "uncounted": ("yellow", "ops whose floor is not known"),
+    "dispatch": ("yellow", "what torch itself costs per op"),
+    "host": ("red", "Python and native between ops"),
+    "communication": ("red", "waiting for other ranks"),
+    "sync": ("red", "idle caused by synchronisation"),
+    "stalled": ("red", "idle though work was queued"),
+    "copy": ("red", "copies that nothing hides"),
+    "compile": ("red", "compiling in the steady state"),
+    "gc": ("red", "Python's garbage collection"),
+    "unattributed": ("dim", "claimed by no account"),
+}
+ON_DEVICE = {
+    "compute": "FLOPs at the device's ceiling",
+    "bandwidth": "bytes at the device's ceiling",
+    "inefficiency": "kernels above that floor",
+    "uncounted": "the device works",
+    "dispatch": "idle: the host is in torch or CUDA",
+    "host": "idle: Python and native code",
+    "data_wait": "idle: waiting for the batch",
+    "communication": "collectives that nothing hides",
+}
+CONVENTION = "a multiply-add is 2 FLOPs, causal attention not halved"
+NUM_LOOPS = 4  # other loops named at most; proposed: fit on a line; settled by programs that have more
+
+
+def gloss(account: str, report: Report) -> str:
+    """What an account means, on a device or without one."""
+    own = ON_DEVICE.get(account, "") if report.device else ""
+    return own or ACCOUNTS.get(account, ("", ""))[1]
+
+
+def accounts(report: Report) -> list[Table]:
+    """The ledger, whose shares add up as printed."""
+    percents = tenths([account.share for account in report.ledger])
+    rows = tuple(
+        (
+            Cell(each.account.replace("_", " ")),
+            Cell(f"{percent:.1f} %", percent),
+            Cell(units.duration(each.ns), each.ns),
+        )
+        for each, percent in zip(report.ledger, percents, strict=True)
+    )
+    heads = (("account", False), ("share", True), ("per step", True))
+    return [Table("Where the time goes", heads, rows, folded=True)] if rows else []
+
+
+def resources(report: Report) -> list[Fact]:
+    """The step against the machine's ceilings, real tokens, and the loops that were seen beside this one."""
+    tokens = [_tokens(report.tokens)] if report.tokens is not None else []
+    return facts([("roofline", [*roofline(report)]), ("tokens", tokens)])
+
+
+def loops(report: Report) -> list[Fact]:
+    """The loops that were seen beside this one."""
+    seen = ", ".join(f"{each.name} {units.share(each.share)} ({each.count} steps)" for each in report.loops[:NUM_LOOPS])
+    more = f", and {len(report.loops) - NUM_LOOPS} more" if len(report.loops) > NUM_LOOPS else ""
+    return facts([("loops", [f"also seen: {seen}{more}" if seen else ""])])
+
+
+def roofline(report: Report) -> Iterator[Line]:
+    """The rate that was reached of the ceiling, and what is not counted."""
+    roof, wall = report.roofline, report.step.plain_wall_ns
+    if not (roof.floor_ns or roof.flops):
+        return
+    achieved = units.flop_rate(1e9 * roof.flops / wall) if wall else "?"
+    light = f", speed of light {units.share(roof.speed_of_light)}" if roof.speed_of_light is not None else ""
+    if roof.ceiling:
+        yield _on_device(roof, achieved), (light, "bold")
+        yield ((f"ceilings: {roof.ceiling}", "dim"),)
+        yield ((f"MFU: {CONVENTION}; kernels not counted: {hole(roof)}", "dim"),)
+        return
+    first = f"{achieved} achieved"
+    if roof.ceiling_flop_rate and roof.mfu is not None:
+        ceiling = units.flop_rate(roof.ceiling_flop_rate)
+        same = achieved.split(" ")[-1] == ceiling.split(" ")[-1]
+        threads = f"{report.threads} thread{'s' if report.threads != 1 else ''}"
+        first = f"{achieved.split(' ')[0] if same else achieved} of {ceiling} measured in {roof.dtype} ({threads}): "
+        first += f"MFU {units.share(roof.mfu)}"
+    yield first, (light, "bold")
+    yield ((f"MFU: {CONVENTION}", "dim"),)
+    yield ((f"not counted: {hole(roof)}", CUT),)
+
+
+def hole(roof: Roofline) -> str:
+    """'13.2 % of the step (sqrt, div)': the part whose work is not counted."""
+    names = ", ".join(name.removeprefix("aten::") for name, _ in roof.not_counted[:3])
+    return f"{units.share(roof.not_counted_share)} of the step{f' ({names})' if names else ''}"
+
+
+def _on_device(roof: Roofline, achieved: str) -> str:
+    """MFU over the whole step."""
+    first = f"{achieved} achieved"
+    if roof.ceiling_flop_rate and roof.mfu is not None:
+        first += f" of {units.flop_rate(roof.ceiling_flop_rate)} in {roof.dtype}: MFU {units.share(roof.mfu)}"
+    elif roof.ceiling_flop_rate:
+        first = f"{achieved} counted: no MFU, for most of the kernels' time is not counted"
+    return first + (f", HFU {units.share(roof.hfu)} with what is computed twice" if roof.hfu is not None else "")
+
+
+def _tokens(tokens: Tokens) -> str:
+    """Return the rate of real tokens, their share of those computed on, and the MFU that is useful."""
+    rate = f"{tokens.per_s:,.0f} real ones per second, " if tokens.per_s is not None else ""
+    useful = f": useful MFU {units.share(tokens.useful_mfu)}" if tokens.useful_mfu is not None else ""
+    return f"{rate}{units.share(tokens.real_share)} of those computed on ({tokens.batches} batches){useful}"
+
+
+def device_memory(memory: DeviceMemory) -> Iterator[Line]:
+    """The peak, what was reserved for it, and by which op at which line it was reached."""
+    over = " above what was there at the start" if memory.since_start else ""
+    has = "; the device has " if over else " of "
+    of = f"{has}{units.size(memory.capacity)}" if memory.capacity else ""
+    reserved = f", {units.size(memory.reserved)} reserved" if memory.reserved is not None else ""
+    place = f" at {short(memory.where[0])}" if memory.where else ""
+    yield f"peak {units.size(memory.peak)}{over}{of}{reserved}"
+    if memory.op:
+        yield ((f"reached in {memory.op.removeprefix('aten::')}{place}", CUT),)
+    if memory.driver_calls >= 1:
+        yield ((f"{memory.driver_calls:.0f} calls to the driver per step: the allocator finds no room", CUT),)
+    if memory.growth_per_step:
+        yield ((f"grows {units.size(memory.growth_per_step)} per step", CUT),)
+
+
+def memory_notes(report: Report) -> Iterator[Line]:
+    """What stands out beside the sizes: bytes per parameter, growth, what was kept and what was alive."""
+    memory = report.memory
+    notes = []
+    if memory.bytes_per_parameter is not None:
+        notes.append(f"{memory.bytes_per_parameter:.1f} bytes per parameter (mixed-precision Adam: 16 to 18)")
+    if memory.growth_per_step is not None and memory.growth_per_step >= 1:
+        notes.append(f"grows {units.size(memory.growth_per_step)} per step")
+    saved = ", ".join(f"{each.op.removeprefix('aten::')} in {saver(each)} {units.size(each.num_bytes)}"
+                      for each in report.saved[:3])  # fmt: skip
+    alive = ", ".join(f"{name} {units.size(size)}" for name, size in memory.alive_at_peak[:3])
+    lines = ["; ".join(notes), saved and f"saved most: {saved}", alive and f"alive at the peak: {alive}"]
+    yield from (((line, CUT),) for line in lines if line)
+
+
+def saver(saved: SavedTensor) -> str:
+    """The module that saved it, or the user's line where no module ran."""
+    span = saved.span
+    return saved.module or (f"{span.file.rsplit('/', 1)[-1]}:{span.line}" if span else "?")
