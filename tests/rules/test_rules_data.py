@@ -713,7 +713,7 @@ def test_a_usual_wait_is_the_ledgers_even_where_few_waits_are_known():
 def test_one_wait_is_told_where_batches_come_in_bursts():
     """The accounts have the median wait: a mean beside it is called one, of the mean step."""
     from gobrrr.recording.model.facts import LoaderFacts
-    from gobrrr.rules.data.loader_wait import is_of_few, told
+    from gobrrr.rules.data.loader_advice import is_of_few, told
     from gobrrr.rules.data.wait_stages import Wait
 
     step = StepStats(count=60, plain_count=50, mean_ns=130 * MS)

@@ -36,10 +36,9 @@ def layout_copies(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     # twice on a step of small ones.
     convolutions = [op for op in ledger.ops if op.name in CONVOLUTIONS]
     expected = 0.8 * cost + 0.1 * total(convolutions)
-    if within > own:
-        most = f"{duration(within)} of it within convolutions, which want the channels last"
-    else:
-        most = f"{_shape(first[0])} most of all"
+    most = f"{duration(within)} of it within convolutions, which want the channels last"
+    if within <= own:
+        most = f"{' x '.join(map(str, first[0].shapes[0]))} most of all"
     found = finding(
         "BRR204",
         ledger,
@@ -66,10 +65,9 @@ def _changes_layout(op: OpGroup) -> bool:
 
     One that the program calls itself (`cache[:, :n] = keys`) fills a tensor that it keeps: no layout is changed there.
     """
-    if not any(parent.startswith("aten::") for parent in op.parents):
-        return False
+    inner = op.name == "aten::copy_" and inside(op, "aten::")
     # A convolution's backward brings its gradient into its own order: nobody's line asks for that.
-    if op.name != "aten::copy_" or inside(op, "Optimizer.", "aten::convolution_backward"):
+    if not inner or inside(op, "Optimizer.", "aten::convolution_backward"):
         return False
     if len(op.shapes) < 2 or len(op.strides) < 2:
         return False
@@ -92,6 +90,11 @@ def dtype_casts(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     cost = total(casts) + total(op for op in around if op.where and op.where[0] in lines)
     if not worth_telling(ledger, 0.8 * cost):
         return
+    made = {(op.shapes[0], op.dtypes[:2]) for op in casts if op.phase != "backward"}
+    round_trip = any((shape, (source, target)) in made for shape, (target, source) in made)
+    names = {"float": "float32", "c10::BFloat16": "bfloat16", "c10::Half": "float16"}
+    dtypes = {dtype for op in casts for dtype in op.dtypes[:2]}
+    formats = sorted(names.get(dtype, dtype.removeprefix("c10::").lower()) for dtype in dtypes)
     # Ops that read what was cast find it in the cache, or not: what they spend above their floor may go too.
     readers = [op for op in ledger.ops if op.where and op.where[0] in lines and op.name not in COPYING]
     yield finding(
@@ -99,7 +102,7 @@ def dtype_casts(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         ledger,
         saving=(0.4 * cost, 0.8 * cost, 1.15 * cost + sum(max(0.0, op.ns - op.floor_ns) for op in readers)),
         message=f"{duration(cost)} per step ({share(cost / ledger.wall)}) goes into casts between "
-        f"{_formats(casts)}" + (", back and forth over the same shapes" if _round_trip(casts) else ""),
+        f"{' and '.join(formats)}{', back and forth over the same shapes' if round_trip else ''}",
         advice="Cast once, where the tensor is made, and let the ops between work in one format.",
         where=costliest_line(casts),
         evidence={"casts": count(sum(op.calls for op in casts)), "time": time(cost), "lines": count(len(lines))},
@@ -112,21 +115,6 @@ def _casts(op: OpGroup) -> bool:
         return False
     formats = set(op.dtypes[:2])
     return len(formats) == 2 and formats <= {*FLOATS, *EIGHT_BITS} - {"double"}
-
-
-def _round_trip(casts: list[OpGroup]) -> bool:
-    made = {(op.shapes[0], op.dtypes[:2]) for op in casts if op.phase != "backward"}
-    return any((shape, (source, target)) in made for shape, (target, source) in made)
-
-
-def _formats(casts: list[OpGroup]) -> str:
-    names = {"float": "float32", "c10::BFloat16": "bfloat16", "c10::Half": "float16"}
-    formats = {dtype for op in casts for dtype in op.dtypes[:2]}
-    return " and ".join(sorted(names.get(dtype, dtype.removeprefix("c10::").lower()) for dtype in formats))
-
-
-def _shape(op: OpGroup) -> str:
-    return " x ".join(map(str, op.shapes[0]))
 
 
 ALLOCATIONS = frozenset(f"aten::{name}" for name in ("empty", "empty_like", "empty_strided", "resize_", "as_strided_"))
@@ -174,12 +162,6 @@ def _behind_layers(ledger: Ledger) -> Iterator[OpGroup]:
             behind = False
         elif op.name in CONVOLUTIONS | MATMULS:
             behind = True
-        elif _works(op):
+        # Values of its own: batch_norm wraps the op that makes them, and memory is asked for without any.
+        elif (made := kind(op)) not in ("view", "norm") and op.name not in ALLOCATIONS and (op.leaf or made):
             behind = False
-
-
-def _works(op: OpGroup) -> bool:
-    """Say whether it makes values of its own: batch_norm wraps the op that does, and memory is asked for without
-    any."""
-    known = kind(op)
-    return known not in ("view", "norm") and op.name not in ALLOCATIONS and (op.leaf or known is not None)

@@ -19,6 +19,7 @@ from gobrrr.rules.model.shapes import (
     inside,
     kind,
     result_bytes,
+    result_elements,
     total,
 )
 from gobrrr.units import PAGE, duration, share
@@ -111,21 +112,19 @@ def _ended_by_watching(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
 @rule("BRR203", "bandwidth", needs={"ops", "shapes"}, remedies=("chunked_loss", "compile"), on_device=True)
 def large_logits(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Logits over a large vocabulary, held whole, and again as log-probabilities and as gradient."""
+    losses = ("aten::nll_loss", "aten::cross_entropy", "aten::gather")
+    feeds_a_loss = any(op.name.startswith(losses) for op in ledger.ops)
     by_elements: dict[int, list[OpGroup]] = {}
     for softmax in ledger.named("aten::_log_softmax"):
         shape = softmax.shapes[0] if softmax.shapes else ()
         held = prod(shape) * FLOATS.get(float_dtype(softmax) or "float", 4)
-        if len(shape) >= 2 and shape[-1] >= LARGE_VOCABULARY and held >= LARGE_LOGITS and _feeds_a_loss(ledger):
+        if len(shape) >= 2 and shape[-1] >= LARGE_VOCABULARY and held >= LARGE_LOGITS and feeds_a_loss:
             by_elements.setdefault(prod(shape), []).append(softmax)
     for elements, found in by_elements.items():  # one finding, by however many ways the loss is reached
         costliest = max(found, key=lambda op: op.ns)
         held = elements * FLOATS.get(float_dtype(costliest) or "float", 4)
         calls = sum(op.calls for op in found)
         yield from _judge_logits(ledger, machine, costliest, elements, held, calls)
-
-
-def _feeds_a_loss(ledger: Ledger) -> bool:
-    return any(op.name.startswith(("aten::nll_loss", "aten::cross_entropy", "aten::gather")) for op in ledger.ops)
 
 
 def _judge_logits(
@@ -162,6 +161,5 @@ def _judge_logits(
 
 def _holds(op: OpGroup, elements: int) -> bool:
     """It reads or writes a tensor of as many elements; a product also where its result is one."""
-    pair = factors(op)
-    made = prod(pair[0][:-1]) * pair[1][-1] if pair else 0
-    return not inside(op, "Optimizer.") and (made == elements or any(prod(shape) == elements for shape in op.shapes))
+    made = factors(op) is not None and result_elements(op) == elements
+    return not inside(op, "Optimizer.") and (made or any(prod(shape) == elements for shape in op.shapes))

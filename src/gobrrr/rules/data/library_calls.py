@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import msgspec
 from msgspec.structs import replace
 
 from gobrrr.ledger.model.ledger import Ledger, LineGroup, WorkerGroup
 from gobrrr.recording.model.facts import LoaderFacts, SourceFacts
-from gobrrr.rules.model.cores import worker_groups
+from gobrrr.rules.model.cores import making
 from gobrrr.rules.model.evidence import count, ratio, time
-from gobrrr.rules.model.finding import Finding
+from gobrrr.rules.model.finding import Finding, amended
 from gobrrr.rules.model.lines import Functions, below
 from gobrrr.units import share
 
@@ -25,18 +24,9 @@ TRANSFORMS = Functions(
     ("torchvision.transforms.", "albumentations."), frozenset({"forward", "transform", "__call__", "apply"})
 )
 WRAPPERS = frozenset(
-    {
-        "Compose",
-        "Transform",
-        "BasicTransform",
-        "DualTransform",
-        "ImageOnlyTransform",
-        "RandomApply",
-        "RandomOrder",
-        "RandomChoice",
-        "Sequential",
-    }
-)
+    {"Compose", "Transform", "BasicTransform", "DualTransform", "ImageOnlyTransform", "RandomApply", "RandomOrder",
+     "RandomChoice", "Sequential"}
+)  # fmt: skip
 """Transforms that call others."""
 TELLING = 0.05
 """Share of the loading from which a transform is named."""
@@ -72,9 +62,7 @@ def pictures(ledger: Ledger, loader: LoaderFacts) -> Pictures | None:
 
 def loading_lines(ledger: Ledger, loader: LoaderFacts) -> Sequence[WorkerGroup | LineGroup]:
     """Sampled lines of the loader's workers, or of the main process where they were not sampled."""
-    groups = worker_groups(ledger, loader) if loader.num_workers else []
-    ours = [group for group in groups if group.kind in ("getitem", "collate")]
-    return ours or [line for line in ledger.lines if line.phase == "data"]
+    return (loader.num_workers and making(ledger, loader)) or [line for line in ledger.lines if line.phase == "data"]
 
 
 def transforms(ledger: Ledger, loader: LoaderFacts) -> dict[str, float]:
@@ -97,8 +85,8 @@ def with_transforms(found: Finding, ledger: Ledger, loader: LoaderFacts) -> Find
     if len(shares) < 2:
         return found
     told = ", ".join(f"{kind} {share(each)}" for kind, each in shares.items())
-    evidence = found.evidence | {f"transform {kind}": ratio(each) for kind, each in shares.items()}
-    return msgspec.structs.replace(found, message=f"{found.message}; of its transforms {told}", evidence=evidence)
+    evidence = {f"transform {kind}": ratio(each) for kind, each in shares.items()}
+    return amended(found, message=f"; of its transforms {told}", evidence=evidence)
 
 
 def with_pictures(found: Finding, ledger: Ledger, loader: LoaderFacts, wait_ns: float) -> Finding:
@@ -108,9 +96,9 @@ def with_pictures(found: Finding, ledger: Ledger, loader: LoaderFacts, wait_ns: 
     drafts = seen is not None and seen.resizing > 0
     again = seen is not None and seen.jpeg and not loader.num_workers and loader.comes_again
     helps = {DRAFT: drafts, ONCE: again}
-    remedies = tuple(name for name in found.remedies if helps.get(name, True))
+    found = replace(found, remedies=tuple(name for name in found.remedies if helps.get(name, True)))
     if seen is None:
-        return msgspec.structs.replace(found, remedies=remedies)
+        return found
     what = "JPEG" if seen.jpeg else "pictures"
     advice = (
         "Where JPEG files are made half as large or less, decode them small (Image.draft before convert and resize: "
@@ -118,14 +106,12 @@ def with_pictures(found: Finding, ledger: Ledger, loader: LoaderFacts, wait_ns: 
         if drafts
         else "Where an array is what is wanted, simplejpeg decodes JPEG straight into one, bit for bit the same"
     )
-    return msgspec.structs.replace(
+    return amended(
         found,
-        message=f"{found.message}: {share(seen.decoding)} of it is Pillow decoding {what}",
-        advice=f"{KEEP if again else ''}{advice}. {found.advice}",
-        evidence=found.evidence
-        | {DECODED: time(seen.decoding * wait_ns), "resizing_share": ratio(seen.resizing)}
+        message=f": {share(seen.decoding)} of it is Pillow decoding {what}",
+        advice=f"{KEEP if again else ''}{advice}.",
+        evidence={DECODED: time(seen.decoding * wait_ns), "resizing_share": ratio(seen.resizing)}
         | ({SAVED_BY_DECODING_ONCE: time(max(seen.decoding, seen.resizing) * wait_ns)} if again else {}),
-        remedies=remedies,
     )
 
 
@@ -182,16 +168,11 @@ def with_libraries(found: Finding, ledger: Ledger, loader: LoaderFacts) -> Findi
         return found
     spent = {known: sum(below(line, known.calls)[0] for line in lines) for known in KNOWN}
     known = max(spent, key=lambda each: spent[each])
-    part = spent[known] / everything
+    part, place = spent[known] / everything, "after" if KEEPER in found.remedies else "advice"
     if part < LEAST_NAMED:
         return found
-    advice = (found.advice, known.instead) if KEEPER in found.remedies else (known.instead, found.advice)
-    return replace(
-        found,
-        message=f"{found.message}: {share(part)} of it {known.what}",
-        advice=" ".join(advice),
-        evidence=found.evidence | {known.what: ratio(part)},
-    )
+    said = {"message": f": {share(part)} of it {known.what}", place: known.instead}
+    return amended(found, **said, evidence={known.what: ratio(part)})
 
 
 STREAM, TABLE, TARS, STREAMING = "datasets stream", "datasets", "webdataset", "streaming"

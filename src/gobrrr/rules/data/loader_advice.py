@@ -10,12 +10,13 @@ from gobrrr.ledger.loading.loader_model import Cores, Pipeline
 from gobrrr.ledger.model.ledger import Ledger
 from gobrrr.ledger.steps.median_interval import median_interval
 from gobrrr.machine.model.machine import Machine
-from gobrrr.recording.model.facts import LoaderFacts
+from gobrrr.recording.model.facts import LoaderFacts, Span
 from gobrrr.rules.data.library_calls import KEEPER, most_workers
-from gobrrr.rules.data.wait_stages import Wait
-from gobrrr.rules.model.cores import batches_per_step, free_cores, left_by_others, worker_groups
-from gobrrr.rules.model.evidence import count, size, time
-from gobrrr.rules.model.finding import Quantity, slack
+from gobrrr.rules.data.wait_stages import Wait, period
+from gobrrr.rules.model.cores import batches_per_step, cores_busy, free_cores, left_by_others, making_ns, recovers
+from gobrrr.rules.model.evidence import count, ratio, size, time
+from gobrrr.rules.model.finding import Finding, Quantity, finding, slack, whole
+from gobrrr.units import duration, share
 
 SAVED_BY_WORKERS, SAVED_BY_ONE, WORKERS, HELD_BYTES = "saved_by_workers", "saved_by_one", "workers", "held_bytes"
 NUM_WORKERS, AHEAD = "num_workers", "batches_ahead"
@@ -23,6 +24,8 @@ NUM_WORKERS, AHEAD = "num_workers", "batches_ahead"
 EXPECTED_BY = "expected_by"
 """Key of the evidence that names the basis of the expected saving: a measurement, or a guess where there is none."""
 
+ALIKE = 0.10
+"""Mean and median wait this near are one figure."""
 SURE = 1.96
 """Standard errors of a mean's 95 % interval."""
 
@@ -38,12 +41,15 @@ class Loading:
     """The loop and its loader as the model sees them. A trace says nothing of cores and of what workers do."""
 
     def __init__(self, ledger: Ledger, machine: Machine, found: Wait) -> None:
+        self._ledger, self._machine, self._found = ledger, machine, found
         self._most = most_workers(found.loader)
         working = found.loader.num_workers if self._most is None else min(found.loader.num_workers, self._most)
         self.workers, self._rest = working, max(0.0, ledger.wall - ledger.account("data_wait"))
         self.now = self._rest + found.ns
         """ns of the step, of the mean one where batches come in bursts."""
-        self.cores = _cores(ledger, machine)
+        got, left = machine.effective_cores, left_by_others(ledger, machine)
+        self.cores = Cores(free_cores(ledger, machine), min(got.low, left), min(got.high, left))
+        """Effective cores that other processes left."""
         self.pipeline = self._of(ledger, found)
         modelled = loader_model.step(self.pipeline, self.workers, self.cores.median)
         self._scale = self.now / modelled if modelled and self.workers else 1.0
@@ -76,21 +82,16 @@ class Loading:
         low, expected = (max(0.0, self.now - self._scale * ns) for ns in (said.high, said.expected))
         return Gain(min(low, expected), expected)
 
-    def cheaper(self, blocked: float, cpu: float) -> float:
-        """Return the ns per step saved where batches block and compute for so many ns, with as many workers as now."""
-        less = self.pipeline._replace(blocked_ns=blocked, cpu_ns=cpu)
+    def cheaper(self, blocked: float, cpu: float, step: float = 0.0) -> float:
+        """Return the ns per step saved where batches block and compute for so many ns, with as many workers as now, and
+        the rest of the step takes `step` ns more."""
+        less = self.pipeline._replace(blocked_ns=blocked, cpu_ns=cpu, compute_ns=self.pipeline.compute_ns + step)
         return max(0.0, self.now - self._scale * loader_model.step(less, self.workers, self.cores.median))
 
-    def moved(self, share: float, ns: float) -> float:
-        """Return the ns per step saved where this share of the samples' computing is done once per batch instead, in
-        `ns` of the step."""
-        own = self.pipeline
-        less = own._replace(cpu_ns=(1 - share) * own.cpu_ns, compute_ns=own.compute_ns + ns)
-        return max(0.0, self.now - self._scale * loader_model.step(less, self.workers, self.cores.median))
-
-    def lacks(self, share: float) -> float:
-        """Return the ns per step saved where samples compute less by this share of what they compute now."""
-        return self.cheaper(self.pipeline.blocked_ns, (1 - share) * self.pipeline.cpu_ns)
+    def lacks(self, share: float, step: float = 0.0) -> float:
+        """Return the ns per step saved where samples compute less by this share of what they compute now, for which the
+        rest of the step takes `step` ns more."""
+        return self.cheaper(self.pipeline.blocked_ns, (1 - share) * self.pipeline.cpu_ns, step)
 
     def one(self) -> Gain:
         """Return the gain of one worker with a core of its own: ops lose a thread where they have all cores."""
@@ -98,20 +99,74 @@ class Loading:
         crowds = threads > 1 and threads >= self.cores.median
         return self.gain(1, self.pipeline.with_threads(threads - 1) if crowds else None)
 
+    def finding(
+        self, code: str, low: float, expected: float, message: str, *, advice: str, where: tuple[Span, ...] = (),
+        before: dict[str, Quantity] | None = None, more: dict[str, Quantity] | None = None,
+    ) -> Finding:  # fmt: skip
+        """Return a finding about the usual wait: `message` goes on after how long that is."""
+        ledger, found = self._ledger, self._found
+        evidence = quantities(found, ledger) | (before or {}) | self._evidence() | (more or {})
+        return finding(
+            code, ledger, saving=(low, expected, most(found, ledger, self._machine)), rare=is_of_few(found, ledger),
+            message=told(found, ledger) + message, advice=advice, where=where or found.where, evidence=evidence,
+        )  # fmt: skip
 
-def evidence(ledger: Ledger, loading: Loading, found: Wait) -> dict[str, Quantity]:
-    """Return the figures that remedies choose by, and the bound that no loader fix can pass, with its source."""
-    bound = _headspace(ledger, found) | {"headspace_by": Quantity("plain phase", "")}
-    if "offline" in ledger.signals:
-        return bound
-    advised = loading.advised
-    ready = found.loader.prefetch_factor or loader_model.PREFETCH
-    held = ready * batch_bytes(ledger)
-    return bound | {
-        "blocked": time(loading.pipeline.blocked_ns), "computed": time(loading.pipeline.cpu_ns),
-        WORKERS: count(advised), SAVED_BY_WORKERS: time(loading.gain(advised).expected),
-        SAVED_BY_ONE: time(loading.one().expected), AHEAD: count(ready),
-    } | ({HELD_BYTES: size(held)} if held else {})  # fmt: skip
+    def _evidence(self) -> dict[str, Quantity]:
+        """Return the figures that remedies choose by, and the bound that no loader fix can pass, with its source."""
+        bound = _headspace(self._ledger, self._found) | {"headspace_by": Quantity("plain phase", "")}
+        if "offline" in self._ledger.signals:
+            return bound
+        advised, ready = self.advised, self._found.loader.prefetch_factor or loader_model.PREFETCH
+        held = ready * batch_bytes(self._ledger)
+        return bound | {
+            "blocked": time(self.pipeline.blocked_ns), "computed": time(self.pipeline.cpu_ns),
+            WORKERS: count(advised), SAVED_BY_WORKERS: time(self.gain(advised).expected),
+            SAVED_BY_ONE: time(self.one().expected), AHEAD: count(ready),
+        } | ({HELD_BYTES: size(held)} if held else {})  # fmt: skip
+
+
+def most(found: Wait, ledger: Ledger, machine: Machine) -> float:
+    """All of the wait, and what it takes from the rest of the step."""
+    return found.ns + recovers(ledger, machine, found.ns)
+
+
+def told(found: Wait, ledger: Ledger) -> str:
+    """The wait as the accounts have it; where batches come in bursts the mean, beside what the accounts have."""
+    usual = ledger.account("data_wait")
+    if found.ns <= (1 + ALIKE) * usual:
+        return f"{duration(usual)} ({share(usual / ledger.wall)}) of every step is spent waiting for a batch"
+    return (
+        f"{duration(found.ns)} per step on average ({share(found.ns / whole(ledger))} of the mean step; the median one "
+        f"waits {duration(usual)}) is spent waiting for a batch"
+    )
+
+
+def is_of_few(found: Wait, ledger: Ledger) -> bool:
+    """Most of the mean wait is of few steps: the median step does not have it to give back."""
+    return found.ns > 2 * ledger.account("data_wait")
+
+
+def num_workers(found: Wait, ledger: Ledger) -> int | None:
+    """Return the number of workers of the loader. A trace cannot tell none from some; it tells how many where waits
+    recur with every round of them."""
+    if "offline" not in ledger.signals or not found.loader.num_workers:
+        return found.loader.num_workers
+    return period(ledger.step.waits)
+
+
+def quantities(found: Wait, ledger: Ledger) -> dict[str, Quantity]:
+    """Return the figures of a wait, those that somebody looked at."""
+    workers, busy = num_workers(found, ledger), cores_busy(ledger)
+    known = {
+        "data_wait": time(found.ns),
+        "num_workers": None if workers is None else count(workers),
+        "at_line": None if found.here_ns is None else time(found.here_ns),
+        "off_cpu_share": None if found.idle_share is None else ratio(found.idle_share),
+        "collate_share": None if found.collate_share is None else ratio(found.collate_share),
+        "per_sample": None if found.item_ns is None else time(found.item_ns),
+        "cores_busy": None if busy is None else ratio(busy),
+    }
+    return {name: figure for name, figure in known.items() if figure is not None}
 
 
 def batch_bytes(ledger: Ledger) -> float:
@@ -152,26 +207,18 @@ def prefetched(
     return {"num_workers": count(now), WORKERS: count(advised)} | saved
 
 
-def _cores(ledger: Ledger, machine: Machine) -> Cores:
-    """Return the effective cores that other processes left."""
-    got, left = machine.effective_cores, left_by_others(ledger, machine)
-    return Cores(free_cores(ledger, machine), min(got.low, left), min(got.high, left))
-
-
 def _blocked_and_cpu(ledger: Ledger, found: Wait, workers: int, now: float) -> tuple[float, float]:
     """ns per step that loading blocks and computes. Where nobody looked it computes: that is what cores limit."""
     idle = found.idle_share or 0.0
     if not workers:
         return idle * found.ns, (1 - idle) * found.ns
-    groups = [g for g in worker_groups(ledger, found.loader) if g.kind in ("getitem", "collate")]
-    batches = batches_per_step(ledger)
-    whole = sum(g.ns for g in groups) * batches
-    if not whole:
+    made, cpu = making_ns(ledger, found.loader)
+    if not made:
         return idle * workers * now, (1 - idle) * workers * now
-    cpu = sum(g.ns * (1.0 if g.cpu_share is None else g.cpu_share) for g in groups) * batches
     if found.idle_share is None:
         return 0.0, cpu  # they wait for a core, not for what they read
-    return max(whole, workers * now - loader_model.HANDOVER_NS * batches) - cpu, cpu  # the loop waits: they never do
+    handover = loader_model.HANDOVER_NS * batches_per_step(ledger)
+    return max(made, workers * now - handover) - cpu, cpu  # the loop waits: they never do
 
 
 SAVED_BY_KEEPING, LOOKS = "saved_by_keeping", "batches_without_draws"
@@ -194,13 +241,8 @@ def keeping(ledger: Ledger, machine: Machine, loading: Loading, found: Wait) -> 
     """None where nobody looked, something was drawn, workers load (what they draw is not looked at), or samples have no
     index to be kept by."""
     loader = found.loader
-    if (
-        loader.stream
-        or loader.num_workers
-        or loader.num_looked < LEAST_LOOKS
-        or loader.num_drew
-        or loader.length is None
-    ):
+    looked = loader.num_looked >= LEAST_LOOKS and not loader.num_drew
+    if loader.stream or loader.num_workers or not looked or loader.length is None:
         return None
     num_bytes = batch_bytes(ledger)
     copied = 2.0 * num_bytes * 1e9 / machine.byte_rate(num_bytes, 1) if num_bytes else 0.0
@@ -210,7 +252,7 @@ def keeping(ledger: Ledger, machine: Machine, loading: Loading, found: Wait) -> 
     return Keeping(loader.num_looked, saved, loader.comes_again)
 
 
-def quantities(found: Keeping | None) -> dict[str, Quantity]:
+def kept_samples(found: Keeping | None) -> dict[str, Quantity]:
     """Return the evidence of it; a saving only where there are epochs to save in."""
     if found is None:
         return {}
@@ -233,7 +275,7 @@ def _kept(looks: int) -> str:
     return f"DataLoader([dataset[i] for i in range(len(dataset))], ...): none of {looks} batches drew a random number"
 
 
-def advice(found: Keeping | None, otherwise: str) -> str:
+def keep_advice(found: Keeping | None, otherwise: str) -> str:
     """Advise to keep samples where they may be kept; else repeat the rule's own words."""
     if found is None:
         return otherwise

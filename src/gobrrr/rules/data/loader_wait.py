@@ -17,15 +17,14 @@ from gobrrr.rules.data.library_calls import with_formats, with_libraries, with_p
 from gobrrr.rules.data.loader_advice import (
     EXPECTED_BY,
     Loading,
-    advice,
     also_kept,
     batch_bytes,
-    evidence,
+    keep_advice,
     keeping,
+    kept_samples,
     offered,
     prefetched,
 )
-from gobrrr.rules.data.loader_advice import quantities as kept_samples
 from gobrrr.rules.data.pixels import pixels, with_pixels
 from gobrrr.rules.data.wait_stages import SLOW as SEVERAL
 from gobrrr.rules.data.wait_stages import (
@@ -34,20 +33,17 @@ from gobrrr.rules.data.wait_stages import (
     cause,
     epoch_starts,
     fetches,
-    period,
     rare_waits,
     rest_varies,
     start_cost,
     tail,
     wait,
 )
-from gobrrr.rules.model.cores import batches_per_step, cores_busy, first_span, recovers
-from gobrrr.rules.model.evidence import count, ratio, time, worth_telling
-from gobrrr.rules.model.finding import Finding, Quantity, finding, rule, whole
+from gobrrr.rules.model.cores import batches_per_step, first_span
+from gobrrr.rules.model.evidence import count, time, worth_telling
+from gobrrr.rules.model.finding import Finding, Quantity, finding, rule
 from gobrrr.units import duration, share
 
-ALIKE = 0.10
-"""Mean and median wait this near are one figure."""
 CHEAPER, LITTLE = 0.7, 0.25
 """Share of the samples' computing that a person's cheaper way is expected to save, and saves at least (a faster decoder
 is 1.3 to 1.5 times as fast)."""
@@ -79,50 +75,6 @@ def _is(ledger: Ledger, machine: Machine, code: str) -> Wait | None:
     return wait(ledger, machine) if cause(ledger, machine) == code else None
 
 
-def _most(found: Wait, ledger: Ledger, machine: Machine) -> float:
-    """All of the wait, and what it takes from the rest of the step."""
-    return found.ns + recovers(ledger, machine, found.ns)
-
-
-def told(found: Wait, ledger: Ledger) -> str:
-    """The wait as the accounts have it; where batches come in bursts the mean, beside what the accounts have."""
-    usual = ledger.account("data_wait")
-    if found.ns <= (1 + ALIKE) * usual:
-        return f"{duration(usual)} ({share(usual / ledger.wall)}) of every step is spent waiting for a batch"
-    return (
-        f"{duration(found.ns)} per step on average ({share(found.ns / whole(ledger))} of the mean step; the median one "
-        f"waits {duration(usual)}) is spent waiting for a batch"
-    )
-
-
-def is_of_few(found: Wait, ledger: Ledger) -> bool:
-    """Most of the mean wait is of few steps: the median step does not have it to give back."""
-    return found.ns > 2 * ledger.account("data_wait")
-
-
-def num_workers(found: Wait, ledger: Ledger) -> int | None:
-    """Return the number of workers of the loader. A trace cannot tell none from some; it tells how many where waits
-    recur with every round of them."""
-    if "offline" not in ledger.signals or not found.loader.num_workers:
-        return found.loader.num_workers
-    return period(ledger.step.waits)
-
-
-def quantities(found: Wait, ledger: Ledger) -> dict[str, Quantity]:
-    workers = num_workers(found, ledger)
-    told_of = {"data_wait": time(found.ns)} | ({"num_workers": count(workers)} if workers is not None else {})
-    if found.here_ns is not None:
-        told_of["at_line"] = time(found.here_ns)
-    if found.idle_share is not None:
-        told_of["off_cpu_share"] = ratio(found.idle_share)
-    if found.collate_share is not None:
-        told_of["collate_share"] = ratio(found.collate_share)
-    if found.item_ns is not None:
-        told_of["per_sample"] = time(found.item_ns)
-    busy = cores_busy(ledger)
-    return told_of | ({"cores_busy": ratio(busy)} if busy is not None else {})
-
-
 @rule(
     "BRR401",
     "data",
@@ -142,20 +94,10 @@ def transform_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding
         low, expected, by = min(low, kept.saved_ns), kept.saved_ns, BY_KEEPING
     if not worth_telling(ledger, expected):
         return
-    told_of = finding(
-        "BRR401",
-        ledger,
-        saving=(low, expected, _most(found, ledger, machine)),
-        rare=is_of_few(found, ledger),
-        message=f"{told(found, ledger)} whose samples are being computed, most of it at this line",
-        advice=advice(
-            kept,
-            "Compute it once and keep it, do it on the whole batch, or use a cheaper way; workers help only where "
-            "cores are idle.",
-        ),
-        where=found.where,
-        evidence=quantities(found, ledger) | evidence(ledger, loading, found) | kept_samples(kept) | _by(by),
-    )
+    otherwise = "Compute it once and keep it, do it on the whole batch, or use a cheaper way; workers help only where "
+    said = " whose samples are being computed, most of it at this line"
+    advice = keep_advice(kept, otherwise + "cores are idle.")
+    told_of = loading.finding("BRR401", low, expected, said, advice=advice, more=kept_samples(kept) | _by(by))
     told_of = replace(told_of, remedies=offered(kept, told_of.remedies))
     told_of = with_libraries(told_of, ledger, found.loader)
     told_of = with_transforms(with_pictures(told_of, ledger, found.loader, found.ns), ledger, found.loader)
@@ -174,16 +116,11 @@ def read_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     gain = loading.gain(more)
     if not worth_telling(ledger, gain.expected):
         return
-    told_of = finding(
+    told_of = loading.finding(
         "BRR402",
-        ledger,
-        saving=(gain.low, gain.expected, _most(found, ledger, machine)),
-        rare=is_of_few(found, ledger),
-        message=f"{told(found, ledger)}, {share(found.idle_share or 0.0)} of it with the processor idle: the samples "
-        "are being read",
+        *gain,
+        f", {share(found.idle_share or 0.0)} of it with the processor idle: the samples are being read",
         advice=f"Read ahead with {more} workers or threads, keep what was read, or pack small files into large ones.",
-        where=found.where,
-        evidence=quantities(found, ledger) | evidence(ledger, loading, found),
     )
     yield with_formats(told_of, ledger, found.loader, more)
 
@@ -194,21 +131,18 @@ def collate_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     found = _is(ledger, machine, "BRR403")
     if found is None:
         return
-    part, loading = (found.collate_share or 0.0) * found.ns, Loading(ledger, machine, found)
+    part, loading = found.collate_share or 0.0, Loading(ledger, machine, found)
     saved, by = _collated_once(ledger, machine, found, loading.pipeline.cpu_ns)
     expected = loading.lacks(saved)
     if not worth_telling(ledger, expected):
         return
-    told_of = finding(
+    told_of = loading.finding(
         "BRR403",
-        ledger,
-        saving=(loading.lacks(FEW_COLLATED * (found.collate_share or 0.0)), expected, _most(found, ledger, machine)),
-        rare=is_of_few(found, ledger),
-        message=f"{told(found, ledger)}, {share(found.collate_share or 0.0)} of it for "
-        f"{found.loader.collate or 'collate'}",
+        loading.lacks(FEW_COLLATED * part),
+        expected,
+        f", {share(part)} of it for {found.loader.collate or 'collate'}",
         advice="Fill one tensor made in advance, convert whole arrays at once (torch.from_numpy); no loop per element.",
-        where=found.where,
-        evidence=quantities(found, ledger) | evidence(ledger, loading, found) | {"collate": time(part)} | _by(by),
+        more={"collate": time(part * found.ns)} | _by(by),
     )
     told_of = with_formats(with_libraries(told_of, ledger, found.loader), ledger, found.loader)
     yield with_pixels(told_of, ledger, pixels(ledger, machine, found, loading))
@@ -287,8 +221,7 @@ def _dataset_line(ledger: Ledger) -> tuple[Span, ...]:
     if lines:
         return max(lines, key=lambda line: line.ns).where
     loader = ledger.facts.main_loader
-    span = (loader.dataset_span or loader.created_span) if loader else None
-    return (span,) if span else ()
+    return first_span(loader.dataset_span, loader.created_span) if loader else ()
 
 
 @rule("BRR408", "data", needs={"plain", "facts"}, remedies=("batched_fetch", "computed_once"))
@@ -301,16 +234,15 @@ def item_by_item_fetch(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     expected, kept = loading.lacks(AT_ONCE), keeping(ledger, machine, loading, found)
     if not worth_telling(ledger, expected):
         return
-    said = finding(
+    said = loading.finding(
         "BRR408",
-        ledger,
-        saving=(loading.lacks(HALF_AT_ONCE), expected, _most(found, ledger, machine)),
-        rare=is_of_few(found, ledger),
-        message=f"{told(found, ledger)} of data that is in memory: {loader.batch_size} samples are fetched one by one "
+        loading.lacks(HALF_AT_ONCE),
+        expected,
+        f" of data that is in memory: {loader.batch_size} samples are fetched one by one "
         f"({duration(found.item_ns or 0.0)} each) and stacked again",
         advice="Give the data set a __getitems__ that makes a batch from its indices at once; where it only indexes "
         "tensors, batch_size=None and a BatchSampler do" + also_kept(kept) + ".",
         where=first_span(loader.dataset_span, loader.created_span),
-        evidence=quantities(found, ledger) | evidence(ledger, loading, found) | kept_samples(kept),
+        more=kept_samples(kept),
     )
     yield replace(said, remedies=offered(kept, said.remedies))

@@ -11,7 +11,7 @@ from gobrrr.machine.model.machine import Machine
 from gobrrr.recording.model.facts import Span
 from gobrrr.rules.data.loader_advice import EXPECTED_BY, Loading
 from gobrrr.rules.data.wait_stages import HALF, Wait, cause, cpu_share, staged_lines, steady_wait, wait
-from gobrrr.rules.model.cores import batches_per_step, crowded, made_at, recovers, worker_groups
+from gobrrr.rules.model.cores import batches_per_step, crowded, made_at, making_ns, recovers, worker_groups
 from gobrrr.rules.model.evidence import count, time, worth_telling
 from gobrrr.rules.model.finding import Finding, Quantity, finding, rule, whole
 from gobrrr.rules.model.lines import Functions, below
@@ -99,10 +99,8 @@ def _left(ledger: Ledger, machine: Machine, found: Wait, most: float) -> float:
     workers = found.loader.num_workers
     if not workers:
         return most
-    made = [group for group in worker_groups(ledger, found.loader) if group.kind in ("getitem", "collate")]
-    batches = batches_per_step(ledger)
-    cpu = sum(g.ns * (1.0 if g.cpu_share is None else g.cpu_share) for g in made) * batches
-    blocked = 0.0 if crowded(ledger, machine) else sum(g.ns for g in made) * batches - cpu
+    made, cpu = making_ns(ledger, found.loader)
+    blocked = 0.0 if crowded(ledger, machine) else made - cpu
     loading = Loading(ledger, machine, found._replace(ns=max(found.ns, found.sampling_ns)))
     pipeline = loading.pipeline._replace(blocked_ns=max(0.0, blocked), cpu_ns=cpu)
     return min(most, max(0.0, loading.now - loader_model.step(pipeline, workers, loading.cores.median)))

@@ -11,9 +11,9 @@ from statistics import mean
 from typing import NamedTuple
 
 from gobrrr.ledger.loading.lengths import LARGE, SHIFTED, are_tokens
-from gobrrr.ledger.model.ledger import Ledger, Sequences, Ways
+from gobrrr.ledger.model.ledger import Ledger, Sequences
 from gobrrr.machine.model.machine import Machine
-from gobrrr.recording.model.facts import InputFacts, Span
+from gobrrr.recording.model.facts import InputFacts
 from gobrrr.rules.model.cores import first_span, made_at
 from gobrrr.rules.model.evidence import count, ratio, time, worth_telling
 from gobrrr.rules.model.finding import Finding, Quantity, finding, rule, without
@@ -49,7 +49,7 @@ def padding(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     work = sum(ledger.phase(phase) for phase in MODEL)
     attention = min(work, sum(op.ns for op in ledger.ops if _is_attention(op.name, op.shapes, padded.given)))
     packed = attention * (1 - (1 - pad) ** 2) + (work - attention) * pad
-    less = max(0.0, work - _per_op(ledger))
+    less, loader = max(0.0, work - _per_op(ledger)), on_host.facts.main_loader
     longest, together = less * padded.longest, less * padded.together
     expected = longest if ways is None else max(longest, together)
     if not worth_telling(ledger, max(expected, work * padded.together)):
@@ -59,8 +59,11 @@ def padding(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         ledger,
         saving=(padded.sure * (longest or expected), expected, packed),
         message=f"{share(pad)} of {padded.told}, and the model works on it as on the rest",
-        advice=_advice(padded, ledger.sequences, is_stream(ledger)),
-        where=_padded_at(on_host) or first_span(padded.given.span),
+        advice=_advice(padded, ledger.sequences, loader is not None and loader.stream),
+        # The line that pads, where an op of the loader tells it; else what makes the batches.
+        where=costliest_line(op for op in on_host.ops if op.name in PADS and op.phase in ("data", "other"))
+        or (made_at(loader) if loader is not None else ())
+        or first_span(padded.given.span),
         evidence={"pad_share": ratio(pad), "model_time": time(work), "attention_time": time(attention)}
         | {"saved_by_longest": time(longest), "saved_by_bucketing": time(together)}
         | padded.evidence,
@@ -68,34 +71,29 @@ def padding(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         of=[op for op in ledger.ops if op.phase in MODEL],
         part=packed / work,
     )
-    yield _takes_hold(found, padded, ledger.sequences)
-
-
-def _takes_hold(found: Finding, padded: Padded, sequences: Sequences | None) -> Finding:
-    """Without remedies that no tuning need try: nothing is cut or packed where no mask says what padding is, and then
-    like lengths together bring nothing where batches are as wide whatever they hold."""
-    if sequences is None or sequences.masked:
-        return found
-    found = without(without(found, "trim_padding"), "packing")
-    return without(found, "bucketing") if padded.longest > LITTLE else found
+    # No tuning need try what cannot help: nothing is cut or packed where no mask says what padding is, and then like
+    # lengths together bring nothing where batches are as wide whatever they hold.
+    if ledger.sequences is not None and not ledger.sequences.masked:
+        found = without(found, "trim_padding", "packing", *(["bucketing"] if padded.longest > LITTLE else []))
+    yield found
 
 
 def _of_many(found: Sequences) -> Padded | None:
     """From the lengths of many batches."""
     if found.given is None or (not found.masked and _are_alike(found)):
         return None
-    ways = found.ways
+    ways, names = found.ways, ("pad_to_cap", "pad_in_collate", "bucketing", "packing", "packing_bound")
+    reached = {} if ways is None else {name: ratio(getattr(ways, name)) for name in names}
     together = found.longest_share if ways is None else max(found.real_share, ways.bucketing)
-    reached = SEVERAL if found.several else 1.0
     return Padded(
         1 - found.real_share,
         f"what {found.batches} batches of up to {found.batch_size}x{found.widest} hold"
         f"{' of the first sequence of each sample' if found.several else ''} is padding",
         found.given,
         longest=1 - found.real_share / found.longest_share,
-        together=reached * (1 - found.real_share / together),
+        together=(SEVERAL if found.several else 1.0) * (1 - found.real_share / together),
         sure=0.8 if found.masked and (not found.several or found.longest_share > found.real_share) else 0.0,
-        evidence={"batches": count(found.batches), **({} if ways is None else _reached(ways))},
+        evidence={"batches": count(found.batches), **reached},
     )
 
 
@@ -110,12 +108,6 @@ def _are_alike(found: Sequences) -> bool:
     return longest - shortest <= ALIKE * longest
 
 
-def _reached(ways: Ways) -> dict[str, Quantity]:
-    """Tokens over tokens computed on, for each way of making batches."""
-    names = ("pad_to_cap", "pad_in_collate", "bucketing", "packing", "packing_bound")
-    return {name: ratio(getattr(ways, name)) for name in names}
-
-
 def _of_three(ledger: Ledger) -> Padded | None:
     """From what the model was given in the counting steps, where the lengths of the loader's batches are not known."""
     inputs = [given for given in ledger.facts.inputs if len(given.shape) >= 2]
@@ -126,7 +118,8 @@ def _of_three(ledger: Ledger) -> Padded | None:
     if not are_tokens(worst.shape[0] * (worst.shape[1] - SHIFTED), ledger.facts, ledger.ops):
         return None
     alike = _least_padded(inputs, worst)
-    pad, longest = mean(given.pad_share or 0.0 for given in alike), _longest(alike)
+    pad, looked = mean(given.pad_share or 0.0 for given in alike), [g.longest for g in alike if g.longest is not None]
+    longest = mean(looked) if looked else None
     together = (pad - LEFT) / (1 - LEFT)
     rows = f", its longest row has {longest:.0f}" if longest is not None else ""
     return Padded(
@@ -140,14 +133,9 @@ def _of_three(ledger: Ledger) -> Padded | None:
     )
 
 
-def is_stream(ledger: Ledger) -> bool:
-    """Say whether samples have no index that a sampler could name."""
-    loader = ledger.facts.main_loader
-    return loader is not None and loader.stream
-
-
 def _advice(padded: Padded, found: Sequences | None, stream: bool = False) -> str:
-    """Advise what to do by hand, with the share of tokens in what is computed on then."""
+    """Advise what to do by hand, with the share of tokens in what is computed on then. Samples of a stream have no
+    index that a sampler could name."""
     ways = found.ways if found is not None else None
     first = [_longest_row(found)] if padded.longest > LITTLE else []
     if stream:
@@ -189,12 +177,6 @@ def _least_padded(inputs: list[InputFacts], worst: InputFacts) -> list[InputFact
     return min(by_value.values(), key=lambda alike: mean(given.pad_share or 0.0 for given in alike))
 
 
-def _longest(batches: list[InputFacts]) -> float | None:
-    """Length of the longest row of a batch, over those that were looked at."""
-    known = [batch.longest for batch in batches if batch.longest is not None]
-    return mean(known) if known else None
-
-
 def _per_op(ledger: Ledger) -> float:
     """Return the ns per step that shorter rows do not shorten: Python between the model's ops, and torch's own cost for
     each. Kernels are all work."""
@@ -220,13 +202,6 @@ ATTENTION = re.compile("scaled_dot_product|_attention_(for|back)ward")
 """Fused, as torch names it, and inside of that whose kernels it takes."""
 LEFT = 0.15
 """Padding that sorting by length leaves (5 to 22 % measured); remedies are proposed from 15 % on."""
-
-
-def _padded_at(ledger: Ledger) -> tuple[Span, ...]:
-    """The line that pads, where an op of the loader tells it; else what makes the batches."""
-    line = costliest_line(op for op in ledger.ops if op.name in PADS and op.phase in ("data", "other"))
-    loader = ledger.facts.main_loader
-    return line or (made_at(loader) if loader is not None else ())
 
 
 def _is_attention(name: str, shapes: tuple[tuple[int, ...], ...], padded: InputFacts) -> bool:

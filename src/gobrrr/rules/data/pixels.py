@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import msgspec
-
 from gobrrr.ledger.model.ledger import Ledger, LineGroup, WorkerGroup
 from gobrrr.machine.model.machine import Machine
-from gobrrr.recording.model.facts import InputFacts, LoaderFacts, Span
+from gobrrr.recording.model.facts import LoaderFacts, Span
 from gobrrr.rules.data.library_calls import DECODED, loading_lines, transforms
 from gobrrr.rules.data.loader_advice import Loading
 from gobrrr.rules.data.wait_stages import HALF, SATURATED, Wait
 from gobrrr.rules.model.cores import batches_per_step, cores_busy
 from gobrrr.rules.model.evidence import count, ratio, size, time, worth_telling
-from gobrrr.rules.model.finding import Finding
+from gobrrr.rules.model.finding import Finding, amended
 from gobrrr.rules.model.lines import Functions, own_name
 from gobrrr.units import PAGE, duration, share
 from gobrrr.units import size as told_size
@@ -92,11 +90,8 @@ def floats(ledger: Ledger, found: Wait) -> Floats | None:
 def batch_bytes(ledger: Ledger) -> int:
     """Return the bytes of the largest batch of pictures as floats that a model got: inputs are noted in several steps,
     and never summed. 0 where there is none."""
-    return max((given.num_bytes for given in ledger.facts.inputs if _picture_batch(given)), default=0)
-
-
-def _picture_batch(given: InputFacts) -> bool:
-    return given.dtype == "float32" and len(given.shape) == 4 and _picture(given.shape[1:])
+    given = (each for each in ledger.facts.inputs if each.dtype == "float32" and len(each.shape) == 4)
+    return max((each.num_bytes for each in given if _picture(each.shape[1:])), default=0)
 
 
 def _picture(shape: Sequence[int]) -> bool:
@@ -175,7 +170,7 @@ def saved_as_bytes(
     the whole batch takes; at least what is spent alone, the batch at half of the ceilings' rate."""
     ns, computed = once(ledger, machine, seen.batch_bytes), loading.pipeline.cpu_ns
     collating = _collating(ledger, machine, found, seen.batch_bytes) / computed if computed else 0.0
-    return loading.moved(0.9 * seen.share, 2 * ns), loading.moved(min(1.0, seen.share + collating), ns)
+    return loading.lacks(0.9 * seen.share, 2 * ns), loading.lacks(min(1.0, seen.share + collating), ns)
 
 
 def _collating(ledger: Ledger, machine: Machine, found: Wait, size: float) -> float:
@@ -254,7 +249,7 @@ def _on_device(ledger: Ledger, machine: Machine, found: Wait, loading: Loading) 
     if not kinds or not batch:
         return None
     needs = len(kinds) * WRAPPED * once(ledger, machine, batch)
-    saved = loading.moved(min(1.0, sum(part for _, part in kinds)), needs)
+    saved = loading.lacks(min(1.0, sum(part for _, part in kinds)), needs)
     slack = ledger.device.starved_ns
     return OnDevice(kinds, needs, saved) if needs <= slack and worth_telling(ledger, saved) else None
 
@@ -271,7 +266,10 @@ def with_pixels(found: Finding, ledger: Ledger, seen: Pixels) -> Finding:
 def _with_floats(found: Finding, ledger: Ledger, made: Floats, saved_ns: float) -> Finding:
     whole, less = made.batch_bytes, (1 - AS_BYTES) * made.batch_bytes
     evidence = {"floats_share": ratio(made.share), "as_bytes": time(saved_ns), "batch_bytes": size(whole)}
-    copied = _copied_ns(ledger, whole)
+    # Of the copies to the device bytes save three quarters of a batch of floats.
+    copies = [(moved, ns) for kind, _, moved, ns in ledger.device.copies if "HtoD" in kind] if ledger.device else []
+    moved, ns = (sum(each) for each in zip(*copies, strict=True)) if copies else (0.0, 0.0)
+    copied = ns * min(1.0, whole / moved) * AS_BYTES if moved else 0.0
     place = "in the model's first layer" + (", on the device" if ledger.device is not None else "")
     line = f" at {made.where[0].file.rsplit('/', 1)[-1]}:{made.where[0].line}" if made.where else ""
     advice = (
@@ -280,30 +278,23 @@ def _with_floats(found: Finding, ledger: Ledger, made: Floats, saved_ns: float) 
     )
     decoding = found.evidence.get(DECODED)
     comes_first = decoding is None or float(decoding.value) < saved_ns
-    return msgspec.structs.replace(
+    return amended(
         found,
-        message=f"{found.message}; {share(made.share)} of it makes bytes of pictures floats and scales them, one "
-        f"picture after the other{line}, {told_size(whole)} a batch where bytes are {told_size(less)}",
-        advice=f"{advice} {found.advice}" if comes_first else f"{found.advice} {advice}",
-        evidence=found.evidence | evidence | ({"copied_to_device": time(copied)} if copied else {}),
+        message=f"; {share(made.share)} of it makes bytes of pictures floats and scales them, one picture after the "
+        f"other{line}, {told_size(whole)} a batch where bytes are {told_size(less)}",
+        **{"advice" if comes_first else "after": advice},
+        evidence=evidence | ({"copied_to_device": time(copied)} if copied else {}),
     )
-
-
-def _copied_ns(ledger: Ledger, batch: float) -> float:
-    """Return the ns per step of copies to the device that bytes save: three quarters of a batch of floats."""
-    copies = [(moved, ns) for kind, _, moved, ns in ledger.device.copies if "HtoD" in kind] if ledger.device else []
-    moved, ns = (sum(each) for each in zip(*copies, strict=True)) if copies else (0.0, 0.0)
-    return ns * min(1.0, batch / moved) * AS_BYTES if moved else 0.0
 
 
 def _with_chain(found: Finding, links: Chain, saved_ns: float) -> Finding:
     told = (", then " if links.in_order else " and ").join(f"{what} {share(part)}" for what, part in links.links)
     evidence = {f"resize {what}": ratio(part) for what, part in links.links}
-    return msgspec.structs.replace(
+    return amended(
         found,
-        message=f"{found.message}; a picture is resized {len(links.links)} times in a row ({told} of it)",
-        advice=f"Resize once, to the last size: at least {duration(saved_ns)} less, and other pixels. {found.advice}",
-        evidence=found.evidence | evidence | {"resized_again": time(saved_ns), "resizes": count(len(links.links))},
+        message=f"; a picture is resized {len(links.links)} times in a row ({told} of it)",
+        advice=f"Resize once, to the last size: at least {duration(saved_ns)} less, and other pixels.",
+        evidence=evidence | {"resized_again": time(saved_ns), "resizes": count(len(links.links))},
     )
 
 
@@ -311,11 +302,12 @@ def _with_device(found: Finding, ledger: Ledger, moved: OnDevice) -> Finding:
     assert ledger.device is not None
     told = ", ".join(f"{kind} {share(part)}" for kind, part in moved.kinds)
     idle = ledger.device.starved_ns
-    return msgspec.structs.replace(
+    return amended(
         found,
         advice=f"The cores are busy and the device idles {duration(idle)} of a step: {told} of the loading could be "
         f"done there on whole batches, in {duration(moved.device_ns)} at most by its ceilings (one draw for "
-        f"a batch is not one for each picture; measure it). {found.advice}",
-        evidence=found.evidence
-        | {"moved_to_device": time(moved.saved_ns), "on_device": time(moved.device_ns), "device_idle": time(idle)},
-    )
+        "a batch is not one for each picture; measure it).",
+        evidence={
+            "moved_to_device": time(moved.saved_ns), "on_device": time(moved.device_ns), "device_idle": time(idle),
+        },
+    )  # fmt: skip

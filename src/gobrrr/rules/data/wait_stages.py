@@ -13,7 +13,7 @@ from gobrrr.ledger.loading.loader_stages import RECEIVING, SAMPLING, SENDING
 from gobrrr.ledger.model.ledger import Ledger, LineGroup, WorkerGroup
 from gobrrr.machine.model.machine import Machine
 from gobrrr.recording.model.facts import LoaderFacts, Span
-from gobrrr.rules.model.cores import batches_per_step, cores_busy, crowded, first_span, worker_groups
+from gobrrr.rules.model.cores import batches_per_step, cores_busy, crowded, first_span, making, making_ns, worker_groups
 from gobrrr.rules.model.finding import whole
 from gobrrr.rules.model.lines import Functions, below, own_name
 
@@ -96,9 +96,13 @@ def tail(ledger: Ledger, machine: Machine) -> tuple[float, float]:
 
 def rest_varies(ledger: Ledger) -> float:
     """Return the ns that outliers add to the mean step outside the wait: they are not the loader's."""
-    step = ledger.step
-    rest = [wall - waited for wall, waited in zip(step.walls, step.waits, strict=False)]
+    rest = _rests(ledger)
     return max(0.0, mean(rest) - median(rest)) if rest else 0.0
+
+
+def _rests(ledger: Ledger) -> list[float]:
+    """ns of each step beside its wait."""
+    return [wall - waited for wall, waited in zip(ledger.step.walls, ledger.step.waits, strict=False)]
 
 
 def start_cost(ledger: Ledger) -> float:
@@ -109,13 +113,11 @@ def start_cost(ledger: Ledger) -> float:
         return 0.0
     if len(loader.iter_ns) < 2:
         return 0.0  # one epoch: a cost of the run, not of the step
-    usual = median(ledger.step.waits) if ledger.step.waits else 0.0
-    late = sum(max(0.0, first - usual) for first in loader.first_wait_ns)
-    rest = _usual_rest(ledger)
+    rests = _rests(ledger)
+    rest = median(rests) if rests else 0.0
     slow = sum(max(0.0, first - rest) for first in loader.first_step_ns) if rest else 0.0
-    stopping = sum(loader.end_wait_ns)
-    epochs = 1 + loader.unseen_epochs / len(loader.iter_ns)
-    return epochs * (sum(loader.iter_ns) + late + slow + stopping) / loader.num_batches * batches_per_step(ledger)
+    epochs, spent = 1 + loader.unseen_epochs / len(loader.iter_ns), sum(loader.iter_ns) + _late(ledger, loader)
+    return epochs * (spent + slow + sum(loader.end_wait_ns)) / loader.num_batches * batches_per_step(ledger)
 
 
 def epoch_starts(ledger: Ledger) -> float:
@@ -123,29 +125,28 @@ def epoch_starts(ledger: Ledger) -> float:
     loader = ledger.facts.main_loader
     if loader is None or not loader.num_batches or len(loader.first_wait_ns) < 2:
         return 0.0
-    usual = median(ledger.step.waits) if ledger.step.waits else 0.0
-    late = sum(max(0.0, first - usual) for first in loader.first_wait_ns)
     epochs = 1 + loader.unseen_epochs / len(loader.first_wait_ns)
-    return epochs * (sum(loader.iter_ns) + late) / loader.num_batches * batches_per_step(ledger)
+    return epochs * (sum(loader.iter_ns) + _late(ledger, loader)) / loader.num_batches * batches_per_step(ledger)
+
+
+def _late(ledger: Ledger, loader: LoaderFacts) -> float:
+    """ns by which the first batches of epochs are later than others, together."""
+    return sum(max(0.0, first - _usual_wait(ledger)) for first in loader.first_wait_ns)
+
+
+def _usual_wait(ledger: Ledger) -> float:
+    return median(ledger.step.waits) if ledger.step.waits else 0.0
 
 
 def refill_cost(ledger: Ledger) -> float | None:
     """ns per step of start_cost that stays with workers that stay: they load the first batch of an epoch when the epoch
     begins. Null where nobody saw how long a batch takes them."""
     loader = ledger.facts.main_loader
-    groups = [group for group in worker_groups(ledger, loader) if group.kind in ("getitem", "collate")]
+    groups = making(ledger, loader)
     if loader is None or not groups or not loader.num_batches:
         return None
-    usual = median(ledger.step.waits) if ledger.step.waits else 0.0
-    late = max(0.0, sum(group.ns for group in groups) + HANDOVER_NS - usual)
-    epochs = loader.num_epochs
-    return min(start_cost(ledger), epochs * late / loader.num_batches * batches_per_step(ledger))
-
-
-def _usual_rest(ledger: Ledger) -> float:
-    step = ledger.step
-    rest = [wall - waited for wall, waited in zip(step.walls, step.waits, strict=False)]
-    return median(rest) if rest else 0.0
+    late = max(0.0, sum(group.ns for group in groups) + HANDOVER_NS - _usual_wait(ledger))
+    return min(start_cost(ledger), loader.num_epochs * late / loader.num_batches * batches_per_step(ledger))
 
 
 HALF = 0.5
@@ -255,12 +256,10 @@ def cpu_share(lines: list[LineGroup]) -> float | None:
 def _sends(ledger: Ledger, machine: Machine, found: Wait) -> bool:
     """Workers are longer at handing a batch over than at making it. As long as one thread pickles the other one of a
     worker may be kept from going on, which is no reading."""
-    made = [group for group in worker_groups(ledger, found.loader) if group.kind in ("getitem", "collate")]
-    batches, sending = batches_per_step(ledger), found.sending_ns or 0.0
-    cpu = batches * sum(group.ns * (1.0 if group.cpu_share is None else group.cpu_share) for group in made)
-    blocked = 0.0 if crowded(ledger, machine) else batches * sum(group.ns for group in made) - cpu
-    least = max(WAIT * ledger.wall, DEAR * HANDOVER_NS * batches)
-    return bool(made) and sending >= max(least, cpu + max(0.0, blocked - sending))
+    (made, cpu), sending = making_ns(ledger, found.loader), found.sending_ns or 0.0
+    blocked = 0.0 if crowded(ledger, machine) else made - cpu
+    least = max(WAIT * ledger.wall, DEAR * HANDOVER_NS * batches_per_step(ledger))
+    return bool(making(ledger, found.loader)) and sending >= max(least, cpu + max(0.0, blocked - sending))
 
 
 def _by_trace(ledger: Ledger, machine: Machine, loader: LoaderFacts, ns: float) -> Wait:
@@ -274,8 +273,7 @@ def _by_trace(ledger: Ledger, machine: Machine, loader: LoaderFacts, ns: float) 
 
 
 def _by_workers(ledger: Ledger, machine: Machine, loader: LoaderFacts, ns: float) -> Wait:
-    groups = worker_groups(ledger, loader)
-    groups = [group for group in groups if group.kind in ("getitem", "collate")]  # else it has nothing to do
+    groups = making(ledger, loader)  # else it has nothing to do
     everything = sum(group.ns for group in groups)
     collate = _part((g.ns for g in groups if g.kind == "collate"), everything)
     fetching = [g for g in groups if g.kind == "getitem" and g.cpu_share is not None]
@@ -313,19 +311,14 @@ def _by_main(ledger: Ledger, machine: Machine, loader: LoaderFacts, ns: float) -
     collated = [(_collating(line, loader), line) for line in lines]
     collate = _part((part for part, _ in collated), everything)
     idle = _part((line.ns for line in lines if line.waiting), everything)
-    if crowded(ledger, machine) and _rest_waits(ledger):
-        idle = None
+    rest = [line for line in ledger.lines if line.phase != "data"]
+    if crowded(ledger, machine) and sum(r.ns for r in rest if r.waiting) >= HALF * sum(r.ns for r in rest):
+        idle = None  # the rest of the step is off the processor as well: the whole thread waits its turn
     item = ns / batches_per_step(ledger) / loader.batch_size if loader.batch_size else None
     kind = "collate" if (collate or 0.0) >= HALF else "getitem"
     parts = collated if kind == "collate" else [(line.ns - part, line) for part, line in collated]
     top = max(parts, key=lambda pair: pair[0], default=None)
     return Wait(loader, ns, collate, idle, item, top[1].where if top and top[1].where else _defined(loader, kind))
-
-
-def _rest_waits(ledger: Ledger) -> bool:
-    """Say whether the rest of the step is off the processor as well: then the whole thread waits its turn."""
-    rest = [line for line in ledger.lines if line.phase != "data"]
-    return sum(line.ns for line in rest if line.waiting) >= HALF * sum(line.ns for line in rest)
 
 
 def _part(some: Iterable[float], everything: float) -> float | None:

@@ -10,9 +10,18 @@ from msgspec.structs import replace
 from gobrrr.ledger.model.ledger import Ledger
 from gobrrr.machine.model.machine import Machine
 from gobrrr.rules.data.library_calls import with_formats
-from gobrrr.rules.data.loader_advice import WORKERS, Loading, evidence, keeping, offered
-from gobrrr.rules.data.loader_advice import quantities as kept_samples
-from gobrrr.rules.data.loader_wait import is_of_few, num_workers, quantities, told
+from gobrrr.rules.data.loader_advice import (
+    WORKERS,
+    Loading,
+    is_of_few,
+    keeping,
+    kept_samples,
+    most,
+    num_workers,
+    offered,
+    quantities,
+    told,
+)
 from gobrrr.rules.data.wait_stages import SATURATED, Wait, cause, fetches, refill_cost, start_cost, wait
 from gobrrr.rules.model.cores import (
     batches_per_step,
@@ -20,7 +29,6 @@ from gobrrr.rules.model.cores import (
     cores_of_workers,
     first_span,
     other_load,
-    recovers,
     rest_recovers,
 )
 from gobrrr.rules.model.evidence import count, ratio, time, worth_telling
@@ -51,15 +59,12 @@ def workers_start_every_epoch(ledger: Ledger, machine: Machine) -> Iterator[Find
     epochs = loader.num_epochs
     # Where there are too many workers, BRR406 has the part of those that should not be there.
     part = min(1.0, CROWDED * machine.effective_cores.median / loader.num_workers)
+    # Starts are in rare steps, not in the usual one; new workers fetch ahead on the cores of those after them.
+    ceiling = 1.1 * cost + rest_recovers(ledger, machine, min(ledger.wall, cost))
     yield finding(
         "BRR404",
         ledger,
-        # Starts are in rare steps, not in the usual one; new workers fetch ahead on the cores of those after them.
-        saving=(
-            part * min(0.4 * cost, saved),
-            part * saved,
-            1.1 * cost + rest_recovers(ledger, machine, min(ledger.wall, cost)),
-        ),
+        saving=(part * min(0.4 * cost, saved), part * saved, ceiling),
         message=f"{loader.num_workers} workers start anew in each of {epochs} epochs of "
         f"{loader.num_batches / epochs:.0f} batches: {duration(cost)} per step "
         f"({share(cost / ledger.wall)} of a usual one)",
@@ -87,46 +92,32 @@ def too_few_workers(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     found, why = wait(ledger, machine), cause(ledger, machine)
     if found is None or why not in ("BRR401", "BRR403", "BRR405"):
         return
-    if "offline" in ledger.signals and found.loader.num_workers:
-        yield from _behind(ledger, found)
-        return
     if "offline" in ledger.signals:
-        yield from _unseen(ledger, machine, found)
+        yield from _behind(ledger, found) if found.loader.num_workers else _unseen(ledger, machine, found)
         return
     loading = Loading(ledger, machine, found)
-    workers = _to_tell(ledger, loading)
+    # Workers that have a shard each; as many as there should be shards for, where those bring nothing.
+    enough = loading.advised > loading.workers and worth_telling(ledger, loading.gain(loading.advised).expected)
+    workers = loading.advised if enough else loading.wanted
     gain = loading.gain(workers)
     if workers <= loading.workers or not worth_telling(ledger, gain.expected):
         return
     idle = _idle_cores(ledger, found, loading.cores.median)
     kept = keeping(ledger, machine, loading, found)
-    told_of = finding(
+    sure = (why == "BRR405" or idle >= SURELY_IDLE) and workers <= loading.advised
+    while_idle = f"while {idle:.1f} {'cores stand' if idle >= 1 else 'of a core stands'} idle"
+    told_of = loading.finding(
         "BRR405",
-        ledger,
-        saving=(
-            gain.low if (why == "BRR405" or idle >= SURELY_IDLE) and workers <= loading.advised else 0.0,
-            gain.expected,
-            found.ns + recovers(ledger, machine, found.ns),
-        ),
-        rare=is_of_few(found, ledger),
-        message=f"{told(found, ledger)} from {found.loader.num_workers} workers, "
-        + (ONE_BY_ONE if why == "BRR405" else f"while {_cores(idle)} idle")
-        + _path(found),
+        gain.low if sure else 0.0,
+        gain.expected,
+        f" from {found.loader.num_workers} workers, {ONE_BY_ONE if why == 'BRR405' else while_idle}{_path(found)}",
         advice=f"DataLoader(..., num_workers={workers}, persistent_workers=True).",
-        where=first_span(found.loader.created_span) or found.where,
-        evidence=quantities(found, ledger)
-        | {"free_cores": count(loading.cores.median), "idle_cores": count(idle)}
-        | evidence(ledger, loading, found)
-        | kept_samples(kept),
+        where=first_span(found.loader.created_span),
+        before={"free_cores": count(loading.cores.median), "idle_cores": count(idle)},
+        more=kept_samples(kept),
     )
     told_of = replace(told_of, remedies=offered(kept, told_of.remedies))
     yield with_formats(told_of, ledger, found.loader, loading.wanted)
-
-
-def _to_tell(ledger: Ledger, loading: Loading) -> int:
-    """Workers that have a shard each; as many as there should be shards for, where those bring nothing."""
-    enough = loading.advised > loading.workers and worth_telling(ledger, loading.gain(loading.advised).expected)
-    return loading.advised if enough else loading.wanted
 
 
 def _unseen(ledger: Ledger, machine: Machine, found: Wait) -> Iterator[Finding]:
@@ -139,7 +130,7 @@ def _unseen(ledger: Ledger, machine: Machine, found: Wait) -> Iterator[Finding]:
     yield finding(
         "BRR405",
         ledger,
-        saving=(0.4 * gain, UNSEEN_GAIN * gain, found.ns + recovers(ledger, machine, found.ns)),
+        saving=(0.4 * gain, UNSEEN_GAIN * gain, most(found, ledger, machine)),
         rare=is_of_few(found, ledger),
         message=f"{told(found, ledger)} from {found.loader.num_workers} workers, {ONE_BY_ONE}{_path(found)}",
         advice=f"DataLoader(..., num_workers={UNSEEN_WORKERS}, persistent_workers=True).",
@@ -184,10 +175,6 @@ def _path(found: Wait) -> str:
         return ""
     part = f"; {duration(found.here_ns)} of it under this line" if found.here_ns < WHOLE * found.ns else ""
     return part + told_path(found.hot, found.here_ns)
-
-
-def _cores(number: float) -> str:
-    return f"{number:.1f} cores stand" if number >= 1 else f"{number:.1f} of a core stands"
 
 
 def _idle_cores(ledger: Ledger, found: Wait, cores: float) -> float:

@@ -121,6 +121,18 @@ def worker_groups(ledger: Ledger, loader: LoaderFacts | None) -> list[WorkerGrou
     return own or list(ledger.workers)  # a recording may not know whose workers they are
 
 
+def making(ledger: Ledger, loader: LoaderFacts | None) -> list[WorkerGroup]:
+    """Return the work of a loader's workers on samples and batches, without handing them over."""
+    return [group for group in worker_groups(ledger, loader) if group.kind in ("getitem", "collate")]
+
+
+def making_ns(ledger: Ledger, loader: LoaderFacts | None) -> tuple[float, float]:
+    """Return (all, on a processor): ns per step that all workers make batches; on one where nobody looked."""
+    groups, batches = making(ledger, loader), batches_per_step(ledger)
+    cpu = sum(group.ns * (1.0 if group.cpu_share is None else group.cpu_share) for group in groups)
+    return sum(group.ns for group in groups) * batches, cpu * batches
+
+
 def made_at(loader: LoaderFacts) -> tuple[Span, ...]:
     """The program's own part that makes batches, the innermost that there is: collate function, data set, loader."""
     return first_span(loader.collate_span, loader.dataset_span, loader.created_span)

@@ -214,9 +214,18 @@ def _offered(remedies: tuple[str, ...], ledger: Ledger) -> tuple[str, ...]:
     return tuple(name for name in remedies if not (compiled and name.startswith("compile")))
 
 
-def without(found: Finding, remedy: str) -> Finding:
-    """Return the finding without this remedy."""
-    return msgspec.structs.replace(found, remedies=tuple(name for name in found.remedies if name != remedy))
+def without(found: Finding, *remedies: str) -> Finding:
+    """Return the finding without these remedies."""
+    return msgspec.structs.replace(found, remedies=tuple(name for name in found.remedies if name not in remedies))
+
+
+def amended(
+    found: Finding, *, message: str = "", advice: str = "", after: str = "", evidence: dict[str, Quantity] | None = None
+) -> Finding:  # fmt: skip
+    """Return the finding with more: `message` follows its own, `advice` goes before its own and `after` behind it."""
+    said = " ".join(filter(None, (advice, found.advice, after)))
+    every = found.evidence | (evidence or {})
+    return msgspec.structs.replace(found, message=found.message + message, advice=said, evidence=every)
 
 
 def device_share(ledger: Ledger) -> float:
