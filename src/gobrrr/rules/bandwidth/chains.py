@@ -173,27 +173,25 @@ def _runs(ledger: Ledger) -> Iterator[Chain]:
 
 
 def _fusible(op: OpGroup) -> bool:
-    """An op that a person called on a large tensor, whose time is traffic. In place it makes no tensor to spare."""
-    if op.name.endswith("_"):
-        return False
-    large = num_elements(op) * FLOATS.get(float_dtype(op) or "", 0) >= MIN_CHAIN_BYTES
+    """An op that a person called on a large tensor, whose time is traffic. In place it makes no tensor to spare; inside
+    another op (dropout's mask, a loss) nobody wrote that chain."""
     works = op.ns > max(op.dispatch_ns, 0.25 * op.floor_ns) and op.floor_ns > 0  # not a name for the op inside it
-    own = large and works and not _part_of_library_op(op)
+    if op.name.endswith("_") or not works or not _is_large(op):
+        return False
+    own = all(parent in {op.name, *ALIASES} for parent in op.parents if parent.startswith("aten::"))
     return own and bool(op.where) and kind(op) in FUSIBLE
+
+
+def _is_large(op: OpGroup) -> bool:
+    return num_elements(op) * FLOATS.get(float_dtype(op) or "", 0) >= MIN_CHAIN_BYTES
 
 
 def _casts(op: OpGroup) -> bool:
     """A cast of a large tensor, which a fused kernel makes in passing. Asked of devices alone: on a CPU casts are
     BRR205's, and chains with casts in them were not measured."""
-    large = num_elements(op) * FLOATS.get(float_dtype(op) or "", 0) >= MIN_CHAIN_BYTES
     formats = set(op.dtypes[:2])
     cast = op.name == "aten::copy_" and len(formats) == 2 and formats <= set(FLOATS)
-    return large and cast and bool(op.where) and set(op.parents) <= {"aten::to", "aten::_to_copy"}
-
-
-def _part_of_library_op(op: OpGroup) -> bool:
-    """It runs inside another op (dropout's mask, a loss): nobody wrote that chain."""
-    return any(parent.startswith("aten::") and parent not in {op.name, *ALIASES} for parent in op.parents)
+    return _is_large(op) and cast and bool(op.where) and set(op.parents) <= {"aten::to", "aten::_to_copy"}
 
 
 def _undoes(op: OpGroup, chain: Chain) -> bool:

@@ -8,7 +8,6 @@ from math import prod
 
 from gobrrr.ledger.model.ledger import HostGroup, Ledger, OpGroup
 from gobrrr.machine.model.machine import Machine
-from gobrrr.recording.model.facts import OptimizerFacts
 from gobrrr.rules.model.evidence import count, ratio, size, time, worth_telling
 from gobrrr.rules.model.finding import Finding, finding, rule
 from gobrrr.rules.model.shapes import (
@@ -23,7 +22,7 @@ from gobrrr.rules.model.shapes import (
     kind,
     total,
 )
-from gobrrr.rules.model.views import everything, host_side, of_phase, stepping
+from gobrrr.rules.model.views import everything, host_side, num_updated, of_phase, stepping
 from gobrrr.units import duration, share
 
 # A gradient that touches more than one row in eight is dense for all practical purposes.
@@ -44,7 +43,10 @@ def dense_embedding_gradient(ledger: Ledger, machine: Machine) -> Iterator[Findi
         if (table := _table(op)) and not _has_head_of(ledger, table) and _touched(op, table) <= SPARSE_ENOUGH
     ]
     tables = {table for _, table in ill}
-    gradient, update = _gradient_cost(ledger, [op for op, _ in ill]), _update_cost(ledger, tables)
+    places, update = {op.where for op, _ in ill}, _update_cost(ledger, tables)
+    # The ops and what runs inside them: making zeros as large as the table.
+    inner = (op for op in ledger.ops if op.where in places and inside(op, DENSE))
+    gradient = total(op for op, _ in ill) + total(inner)
     touched = max((_touched(op, table) for op, table in ill), default=0.0)
     cost = (gradient + update) * (1 - touched)
     if not ill or not worth_telling(ledger, 0.8 * cost):
@@ -87,23 +89,14 @@ def _has_head_of(ledger: Ledger, table: tuple[int, int]) -> bool:
     return any(op.name in MATMULS and any(shape in sides for shape in op.shapes) for op in ledger.ops)
 
 
-def _gradient_cost(ledger: Ledger, ops: list[OpGroup]) -> float:
-    """The ops and what runs inside them: making zeros as large as the table."""
-    places = {op.where for op in ops}
-    return total(ops) + total(op for op in ledger.ops if op.where in places and inside(op, DENSE))
-
-
 def _update_cost(ledger: Ledger, tables: set[tuple[int, int]]) -> float:
     """Return the ns per step that optimizer, zero_grad and clipping spend on the tables; where shapes hide, by the
     tables' share of the elements."""
-    after = [
-        op
-        for op in ledger.ops
-        if op.phase in ("backward", "optimizer", "other") and tables & set(op.shapes) and not inside(op, DENSE)
-    ]
+    late = (op for op in ledger.ops if op.phase in ("backward", "optimizer", "other") and not inside(op, DENSE))
+    after = [op for op in late if tables & set(op.shapes)]
     if any(inside(op, STEP) for op in after):
         return total(after)
-    elements = sum(optimizer.num_elements for optimizer in stepping(ledger))
+    elements = num_updated(ledger)
     part = min(1.0, sum(map(prod, tables)) / elements) if elements else 0.0
     return total(after) + ledger.phase("optimizer") * part
 
@@ -111,15 +104,12 @@ def _update_cost(ledger: Ledger, tables: set[tuple[int, int]]) -> float:
 @rule("BRR207", "bandwidth", needs={"ops"}, remedies=("set_to_none",), on_device=True)
 def gradients_zeroed_by_writing(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """zero_grad that writes zeros: one pass to write them, and one to add to them what could have been put there."""
-    zeros = [op for op in ledger.ops if inside(op, "Optimizer.zero_grad")]
-    if not zeros:
-        zeros = _zeroed_by_hand(ledger)
-    if not zeros:
-        return
+    zeros = [op for op in ledger.ops if inside(op, "Optimizer.zero_grad")] or _zeroed_by_hand(ledger)
+    added = [op for op in ledger.ops if inside(op, ACCUMULATE) and op.name == "aten::add_"]
     micro_steps = max((o.micro_steps for o in stepping(ledger)), default=1.0)
-    adds = total(op for op in ledger.ops if inside(op, ACCUMULATE) and op.name == "aten::add_") / max(micro_steps, 1.0)
+    adds = total(added) / max(micro_steps, 1.0)
     cost = total(zeros) + adds
-    if not worth_telling(ledger, 0.75 * cost):
+    if not zeros or not worth_telling(ledger, 0.75 * cost):
         return
     yield finding(
         "BRR207",
@@ -131,19 +121,16 @@ def gradients_zeroed_by_writing(ledger: Ledger, machine: Machine) -> Iterator[Fi
         advice="Call zero_grad() as it is by default, with set_to_none=True.",
         where=costliest_line(zeros),
         evidence={"zeroing": time(total(zeros)), "adding": time(adds), "micro_steps": count(micro_steps)},
-        of=[*zeros, *(op for op in ledger.ops if inside(op, ACCUMULATE) and op.name == "aten::add_")],
+        of=[*zeros, *added],
     )
 
 
 def _zeroed_by_hand(ledger: Ledger) -> list[OpGroup]:
     """zero_() on the user's own line, over at least half of the parameters."""
-    zeros = [
-        op
-        for op in ledger.named("aten::zero_", "aten::_foreach_zero_")
-        if op.phase in ("optimizer", "other") and not any(parent.startswith("aten::") for parent in op.parents)
-    ]
+    every = (op for op in ledger.named("aten::zero_", "aten::_foreach_zero_") if op.phase in ("optimizer", "other"))
+    zeros = [op for op in every if _own(op)]
     written = sum(op.calls * prod(op.shapes[0]) for op in zeros if op.shapes)
-    elements = sum(optimizer.num_elements for optimizer in stepping(ledger))
+    elements = num_updated(ledger)
     return zeros if elements and written >= 0.5 * elements else []
 
 
@@ -155,28 +142,38 @@ def unfused_optimizer(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     if not ill:
         return
     ops = _of_updates(ledger)
-    if sum(op.calls for op in ops if op.parents[-1].startswith(STEP)) < 2 * sum(o.num_tensors for o in ill):
+    tensors = sum(o.num_tensors for o in ill)
+    if sum(op.calls for op in ops if op.parents[-1].startswith(STEP)) < 2 * tensors:
         return  # one op per tensor, or lists of tensors already: nothing to fuse
     part = sum(o.num_elements for o in ill) / sum(o.num_elements for o in every)
     spent = part * updating(ledger)[0]
-    floor = sum(_update_floor(o, ledger, machine, _own_rate(ops)) for o in ill)
-    fused = 1.1 * floor + sum(o.num_tensors for o in ill) * FUSED_PER_TENSOR * machine.dispatch.median
+    # One pass is no slower than this very run's bytes per second; it reads and writes parameters and state once, and
+    # reads gradients once.
+    counted = [op for op in ops if op.bytes and op.ns > op.dispatch_ns]
+    own_rate = sum(op.bytes or 0.0 for op in counted) / max(total(counted), 1.0) * 1e9
+    floor = 0.0
+    for each in ill:
+        held = each.param_bytes + each.state_bytes + each.grad_bytes
+        moved = 2 * held - each.grad_bytes
+        floor += moved / max(own_rate, machine.byte_rate(held, ledger.threads)) * 1e9
+    fused = 1.1 * floor + tensors * FUSED_PER_TENSOR * machine.dispatch.median
     saved = spent - fused
     if not worth_telling(ledger, 0.9 * saved):
         return
     main = max(ill, key=lambda o: o.num_elements)
+    how = "in lists, op by op (foreach)" if main.foreach else "one by one, op by op"
     yield finding(
         "BRR208",
         ledger,
         saving=(0.35 * saved, 0.9 * saved, spent - 0.5 * floor),
-        message=f"{main.kind}.step updates {sum(o.num_tensors for o in ill)} tensors {_how(main)} in {duration(spent)} "
-        f"per step ({share(spent / ledger.wall)}); one fused pass takes about {duration(fused)}",
+        message=f"{main.kind}.step updates {tensors} tensors {how} in {duration(spent)} per step "
+        f"({share(spent / ledger.wall)}); one fused pass takes about {duration(fused)}",
         advice=f"Make it with {main.kind}(..., fused=True).",
         where=(main.span,) if main.span else costliest_line(ops),
         evidence={
             "optimizer_step": time(spent),
             "one_pass": time(floor),
-            "tensors": count(sum(o.num_tensors for o in ill)),
+            "tensors": count(tensors),
             "state": size(sum(o.param_bytes + o.grad_bytes + o.state_bytes for o in ill)),
         },
         of=[group for group in everything(ledger) if group.phase == "optimizer"]
@@ -205,23 +202,6 @@ def updating(ledger: Ledger) -> tuple[float, float]:
     return min(seen), max(seen)
 
 
-def _own_rate(ops: list[OpGroup]) -> float:
-    """Bytes per second that the update's ops reached in this very run: one pass is no slower."""
-    counted = [op for op in ops if op.bytes and op.ns > op.dispatch_ns]
-    return sum(op.bytes or 0.0 for op in counted) / max(total(counted), 1.0) * 1e9
-
-
-def _update_floor(optimizer: OptimizerFacts, ledger: Ledger, machine: Machine, own_rate: float) -> float:
-    """Parameters and state are read and written once, gradients read once."""
-    held = optimizer.param_bytes + optimizer.state_bytes
-    moved = 2 * held + optimizer.grad_bytes
-    return moved / max(own_rate, machine.byte_rate(held + optimizer.grad_bytes, ledger.threads)) * 1e9
-
-
-def _how(optimizer: OptimizerFacts) -> str:
-    return "in lists, op by op (foreach)" if optimizer.foreach else "one by one, op by op"
-
-
 ZEROING = ("aten::zero_", "aten::fill_", "aten::detach_", "aten::requires_grad_")
 """Ops in place that are no update."""
 MOST = 0.8
@@ -244,9 +224,8 @@ def by_hand(ledger: Ledger) -> dict[Key, list[OpGroup]]:
     computes, in place or not, with tensors of the gradients' shapes, with most of them, FEWEST times each."""
     weights = _weights(ledger)
     steps = any(inside(op, STEP) or op.name.startswith(STEP) for op in ledger.ops)
-    through = {
-        key(op.where) for op in ledger.ops if op.phase == "backward"
-    }  # differentiated: an inner loop, of MAML say
+    # What is differentiated is an inner loop, of MAML say.
+    through = {key(op.where) for op in ledger.ops if op.phase == "backward"}
     functions: dict[tuple[str, str], list[OpGroup]] = defaultdict(list)
     for op in ledger.ops:
         if (
@@ -291,9 +270,9 @@ def _in_written_step(ledger: Ledger, op: OpGroup) -> bool:
 def _updates(ops: list[OpGroup], weights: Counter[Shape]) -> bool:
     """It passes over most of the weights' elements, by the busiest op of each shape, and FEWEST times over each."""
     passes = [op for op in ops if _passes(op, weights)]
-    busiest: dict[Shape, float] = {}
+    busiest: dict[Shape, float] = defaultdict(float)
     for op in passes:
-        busiest[op.shapes[0]] = max(busiest.get(op.shapes[0], 0.0), op.calls)
+        busiest[op.shapes[0]] = max(busiest[op.shapes[0]], op.calls)
     calls: Counter[Shape] = Counter()
     for shape, most in busiest.items():
         calls[_form(shape)] += round(most)
@@ -308,7 +287,7 @@ def _elements(weights: Counter[Shape]) -> float:
 
 def _own(op: OpGroup) -> bool:
     """The program itself calls it."""
-    return not any(parent.startswith("aten::") for parent in op.parents)
+    return not inside(op, "aten::")
 
 
 def _passes(op: OpGroup, weights: Container[Shape]) -> bool:

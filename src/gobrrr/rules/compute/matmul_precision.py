@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from gobrrr.ledger.model.device import DeviceLedger
@@ -64,17 +64,13 @@ def _at_rate(op: OpGroup, now: float, then: float) -> Gain:
     return Gain(expected, max(expected, work - best))
 
 
-def _sum(gains: Iterable[Gain]) -> Gain:
-    return sum(gains, Gain())
-
-
 @rule("BRR101", "compute", needs={"ops", "shapes"}, remedies=("float32",), on_device=True)
 def float64_by_accident(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Ops on double tensors, whose products run at the fp64 ceiling and whose other ops move twice the bytes."""
     # A compiled function has hundreds of inputs: that one of them is double says nothing of its time.
     double = [op for op in ledger.ops if has_dtype(op, "double") and not op.name.startswith(COMPILED)]
     model = [op for op in double if op.phase != "data"]
-    gain = _sum(_gain_of_float32(op, machine, ledger.threads) for op in model)
+    gain = sum((_gain_of_float32(op, machine, ledger.threads) for op in model), Gain())
     if not worth_telling(ledger, gain.expected):
         return
     chosen = "64" in (ledger.facts.settings.default_dtype or "")
@@ -113,14 +109,8 @@ def _gain_of_float32(op: OpGroup, machine: Machine, threads: int) -> Gain:
 def _entry(double: list[OpGroup]) -> tuple[Span, ...]:
     """Where double first comes into the step; picking a sample from a double dataset is no entry."""
     picking = {"aten::index", "aten::select", "aten::slice", "aten::as_strided", "aten::index_select", "aten::unbind"}
-    entries = [
-        op
-        for op in double
-        if op.where
-        and op.phase in ("data", "forward", "loss", "other")
-        and num_elements(op) >= 64
-        and not (op.phase == "data" and op.name in picking)
-    ]
+    before = (op for op in double if op.phase in ("data", "forward", "loss", "other") and num_elements(op) >= 64)
+    entries = [op for op in before if op.where and not (op.phase == "data" and op.name in picking)]
     return min(entries, key=lambda op: op.order).where if entries else ()
 
 
@@ -162,7 +152,7 @@ def _on_cpu(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     threads = ledger.threads
     then = machine.flop_rate("bf16", threads) or 0.0
     ops = _held_up(ledger, PRODUCTS, lambda op: _fp32_rate(op, ledger, machine), then)
-    gain = _sum(_at_rate(op, _fp32_rate(op, ledger, machine), then) for op in ops)
+    gain = sum((_at_rate(op, _fp32_rate(op, ledger, machine), then) for op in ops), Gain())
     expected = REALISED * gain.expected
     if not worth_telling(ledger, expected):
         return
@@ -187,7 +177,7 @@ def fp16_without_hardware(ledger: Ledger, machine: Machine) -> Iterator[Finding]
     if ledger.device is not None or not now or not then or now >= then / 2:
         return
     ops = [op for op in ledger.ops if op.name in PRODUCTS and has_dtype(op, "c10::Half")]
-    gain = _sum(_at_rate(op, now, then) for op in ops)
+    gain = sum((_at_rate(op, now, then) for op in ops), Gain())
     if not worth_telling(ledger, gain.expected):
         return
     yield finding(
@@ -210,7 +200,7 @@ def slow_fp32_library_path(ledger: Ledger, machine: Machine) -> Iterator[Finding
     if ledger.device is not None or not machine.medium_is_fp32 or ledger.facts.settings.matmul_precision != "highest":
         return
     ops = _held_up(ledger, MATMULS, lambda _: now, then)
-    gain = _sum(_at_rate(op, now, then) for op in ops)
+    gain = sum((_at_rate(op, now, then) for op in ops), Gain())
     expected = REALISED * gain.expected
     if not worth_telling(ledger, expected):
         return

@@ -7,15 +7,16 @@ from collections.abc import Iterator
 
 from gobrrr.ledger.model.ledger import Ledger, OpGroup
 from gobrrr.machine.model.machine import Machine
-from gobrrr.recording.model.facts import ModuleFacts, OrphanFacts, Span
+from gobrrr.recording.model.facts import ModuleFacts, Span
 from gobrrr.recording.trace_files.categories import BACKWARD
 from gobrrr.rules.bandwidth.copies import NORMS
 from gobrrr.rules.data.loader_advice import LEAST_LOOKS
 from gobrrr.rules.memory.memory_use import peak_and_limit
+from gobrrr.rules.model.cores import first_span
 from gobrrr.rules.model.evidence import count, ratio, size, time, worth_telling
 from gobrrr.rules.model.finding import Finding, finding, rule
 from gobrrr.rules.model.shapes import by_line, costliest_line, shared_lines, total
-from gobrrr.rules.model.views import everything, host_side, of_phase, stepping
+from gobrrr.rules.model.views import everything, host_side, num_updated, of_phase, stepping
 from gobrrr.units import PAGE, duration, share
 from gobrrr.units import size as bytes_text
 
@@ -33,21 +34,22 @@ def gradients_never_used(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     backward = ledger.phase("backward")
     if orphans is None or not orphans.num_elements or not backward:
         return
-    part = _orphan_share(ledger, orphans)
+    part = orphans.num_elements / (orphans.num_elements + num_updated(ledger))
     # Weight gradients are half of backward; the other half, the gradients of inputs, goes too where no updated
     # parameter lies before the orphans. A frozen backbone under a new head is that case.
     if not worth_telling(ledger, 0.8 * part * backward):
         return
     ops = [op for op in ledger.ops if op.phase == "backward"]
+    names = ", ".join([*orphans.names[:2], *(["..."] if orphans.num_tensors > 2 else [])]) or "unnamed"
     yield finding(
         "BRR106",
         ledger,
         # which saves activations for it
         saving=(0.3 * part * backward, 0.8 * part * backward, backward + 0.5 * ledger.phase("forward")),
-        message=f"{orphans.num_elements:,} parameters ({share(part)} of those with gradients, {_names(orphans)}) get "
+        message=f"{orphans.num_elements:,} parameters ({share(part)} of those with gradients, {names}) get "
         f"gradients and are in no optimizer; backward takes {duration(backward)} per step",
         advice="Call requires_grad_(False) on them, or run that part under torch.no_grad().",
-        where=(orphans.span,) if orphans.span else costliest_line(ops),
+        where=first_span(orphans.span) or costliest_line(ops),
         evidence={
             "orphan_elements": count(orphans.num_elements),
             "orphan_share": ratio(part),
@@ -57,16 +59,6 @@ def gradients_never_used(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         cost_bytes=orphans.num_bytes,
         confidence="inferred",
     )
-
-
-def _orphan_share(ledger: Ledger, orphans: OrphanFacts) -> float:
-    updated = sum(optimizer.num_elements for optimizer in stepping(ledger))
-    return orphans.num_elements / (orphans.num_elements + updated)
-
-
-def _names(orphans: OrphanFacts) -> str:
-    shown = ", ".join(orphans.names[:2])
-    return f"{shown}, ..." if orphans.num_tensors > 2 else shown or "unnamed"
 
 
 @rule("BRR107", "compute", needs={"ops", "facts"}, remedies=("no_grad_evaluation", "compile_frozen"))
@@ -86,7 +78,8 @@ def inference_builds_a_graph(ledger: Ledger, machine: Machine) -> Iterator[Findi
     expected = 0.3 * nodes + 0.8 * faults
     if not worth_telling(ledger, expected):
         return
-    module = max(modules, key=lambda m: m.num_params)
+    module, saved = max(modules, key=lambda m: m.num_params), ledger.facts.saved_total
+    kept = f"{bytes_text(saved)} of activations" if saved else "its activations"
     every_fault = (ledger.facts.minor_faults_per_step or 0.0) * machine.fresh_page.high
     spare = sum(max(0.0, op.ns - op.floor_ns - op.dispatch_ns) for op in ops)
     yield finding(
@@ -94,34 +87,25 @@ def inference_builds_a_graph(ledger: Ledger, machine: Machine) -> Iterator[Findi
         ledger,
         saving=(0.3 * expected, expected, 1.2 * nodes + max(1.3 * every_fault, spare)),
         message=f"{module.kind or 'The model'} runs with gradients enabled and no backward follows: "
-        f"{sum(op.calls for op in ops):.0f} ops per step build a graph that keeps {_kept(ledger)}",
+        f"{sum(op.calls for op in ops):.0f} ops per step build a graph that keeps {kept}",
         advice="Run it under torch.inference_mode() or torch.no_grad(); eval() does not do that.",
-        where=(module.span,) if module.span else costliest_line(ops),
+        where=first_span(module.span) or costliest_line(ops),
         evidence={
             "ops": count(sum(op.calls for op in ops)),
-            "kept_bytes": size(ledger.facts.saved_total or 0),
+            "kept_bytes": size(saved or 0),
             "page_faults": count(ledger.facts.minor_faults_per_step or 0),
         },
-        cost_bytes=ledger.facts.saved_total,
+        cost_bytes=saved,
     )
 
 
 def idle_graph_pages(ledger: Ledger) -> float:
     """Page faults per step that a graph explains which no backward uses; 0 where there is one, and where what it keeps
     is a device's memory."""
-    if (
-        ledger.device is not None
-        or ledger.step.kind != "inference"
-        or ledger.step.backwards
-        or not any(m.grad_enabled and m.trainable_params for m in ledger.facts.modules)
-    ):
+    infers = ledger.device is None and ledger.step.kind == "inference" and not ledger.step.backwards
+    if not infers or not any(m.grad_enabled and m.trainable_params for m in ledger.facts.modules):
         return 0.0
     return min(ledger.facts.minor_faults_per_step or 0.0, (ledger.facts.saved_total or 0) / PAGE)
-
-
-def _kept(ledger: Ledger) -> str:
-    kept = ledger.facts.saved_total
-    return f"{bytes_text(kept)} of activations" if kept else "its activations"
 
 
 @rule("BRR108", "compute", needs={"ops", "facts"})
@@ -143,7 +127,7 @@ def same_forward_twice(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             message=f"{module.kind or 'A module'} runs {module.calls_per_step:.0f} times a step, {repeats:.0f} of them "
             f"on inputs that it was given before, with the same weights: {duration(again)} per step",
             advice="Keep the result of the first call and use it here; detach() it where no gradient is wanted.",
-            where=(module.repeated_span,) if module.repeated_span else (module.span,) if module.span else (),
+            where=first_span(module.repeated_span, module.span),
             evidence={"calls": count(module.calls_per_step), "repeated_calls": count(repeats), "time": time(again)},
             both=True,
         )
@@ -185,7 +169,11 @@ def _below(where: tuple[Span, ...], span: Span) -> bool:
 def recomputed_with_room(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Activations are computed again in backward although memory has room to keep them."""
     ops = [op for op in ledger.ops if op.recomputed]
-    again = total(ops) + _python_again(ledger, ops)
+    # The Python between the ops that run again: what the nodes that call it take beyond their dispatch (hooks, random
+    # states and modules; in a Llama of trl's it was 10 ms beside 20 of ops).
+    nodes = {name for op in ops for name in op.parents if not name.startswith(BACKWARD)} - {op.name for op in ops}
+    theirs = [op for op in ledger.ops if op.phase == "backward" and op.name in nodes and not ledger.of_device]
+    again = total(ops) + sum(max(0.0, op.ns - op.dispatch_ns) for op in theirs)
     peak, limit = peak_and_limit(ledger, machine)
     # What they read and write is more than what would be kept: where that fits, their results do.
     kept = sum(op.bytes or 0.0 for op in ops)
@@ -205,16 +193,7 @@ def recomputed_with_room(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             "peak": size(peak),
             "limit": size(limit),
         },
-        confidence="derived",
     )
-
-
-def _python_again(ledger: Ledger, ops: list[OpGroup]) -> float:
-    """ns per step of the Python between the ops that run again: what the nodes that call it take beyond their dispatch
-    (hooks, random states and modules; in a Llama of trl's it was 10 ms beside 20 of ops)."""
-    nodes = {name for op in ops for name in op.parents if not name.startswith(BACKWARD)} - {op.name for op in ops}
-    theirs = [op for op in ledger.ops if op.phase == "backward" and op.name in nodes]
-    return 0.0 if ledger.of_device else sum(max(0.0, op.ns - op.dispatch_ns) for op in theirs)
 
 
 LEAST = 0.02
@@ -233,9 +212,13 @@ DRAWS = ("bernoulli", "dropout", "rand", "normal_", "uniform_", "multinomial", "
 def frozen_layers_computed_anew(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """A model of which the first part is frozen, or a model of its own that never trains, such as a trunk or an encoder
     that the program calls before what trains: what it makes of an input is the same in every epoch."""
-    if ledger.step.kind != "training" or _is_read_once(ledger):
-        return
-    frozen, again = _first_part(ledger), _same_inputs(ledger)
+    loader, again_seen = ledger.facts.main_loader, _comes_again(ledger)
+    if ledger.step.kind != "training" or (loader is not None and loader.stream and not again_seen):
+        return  # a stream in its first epoch: nobody knows whether anything of it comes again
+    loaders = [each for each in ledger.facts.loaders if each.num_looked]
+    looks = sum(each.num_looked for each in loaders)
+    again = looks if looks >= LEAST_LOOKS and not any(each.num_drew for each in loaders) else 0
+    frozen = _first_part(ledger)
     models = _frozen_models(ledger, frozen)
     if not models or any(m.compiled for m in models):
         return
@@ -247,18 +230,20 @@ def frozen_layers_computed_anew(ledger: Ledger, machine: Machine) -> Iterator[Fi
             return
     ns = total(frozen)
     expected = (0.9 if again else 0.5) * ns
-    if not worth_telling(ledger, expected) or any(map(_differs, frozen)):
+    # What draws, or depends on the rest of the batch (batch norm in training mode), differs each time.
+    differs = any(_draws(op) or (op.name in NORMS and "True" in op.concrete[5:6]) for op in frozen)
+    if not worth_telling(ledger, expected) or differs:
         return
     model = max(models, key=lambda m: m.num_params - m.trainable_params)
     part = "the first layers of " if model.trainable_params else ""
     yield finding(
         "BRR113",
         ledger,
-        saving=(0.5 * ns if again and _comes_again(ledger) else 0.0, expected, ns),
+        saving=(0.5 * ns if again and again_seen else 0.0, expected, ns),
         message=f"{duration(ns)} ({share(ns / ledger.wall)} of the step) are forwards of {part}"
         f"{model.kind or 'the model'}, which no gradient passes: while their weights stay as they are the same input "
         f"gives the same output{f', and none of {again} batches drew a random number' if again else ''}"
-        f"{'' if _comes_again(ledger) else '; no sample was seen to come again, and a first epoch saves nothing'}",
+        f"{'' if again_seen else '; no sample was seen to come again, and a first epoch saves nothing'}",
         advice="Run them once over the data, keep what they give, and train what follows on that"
         + ("." if again else "; where inputs are drawn anew each time, keep a few draws of each."),
         where=costliest_line(frozen),
@@ -281,15 +266,8 @@ def _frozen_models(ledger: Ledger, frozen: list[OpGroup]) -> list[ModuleFacts]:
     part = [m for m in called if m.trainable_params and m.num_params - m.trainable_params >= LEAST * m.num_params]
     lines = {span.place for op in frozen for span in op.where}
     trained = {(m.kind, m.num_params) for m in called if m.trainable_params}
-    whole = [
-        m
-        for m in called
-        if m.num_params
-        and not m.trainable_params
-        and m.span
-        and m.span.place in lines
-        and (m.kind, m.num_params) not in trained
-    ]
+    frozen_only = [m for m in called if m.num_params and not m.trainable_params and m.span and m.span.place in lines]
+    whole = [m for m in frozen_only if (m.kind, m.num_params) not in trained]
     return [*part, *(whole if ledger.step.batches else ())]
 
 
@@ -321,11 +299,6 @@ def _twin(frozen: list[OpGroup], trained: list[OpGroup]) -> float:
     return _flops(twins, "forward") / (_flops(frozen, "forward") or 1.0)
 
 
-def _differs(op: OpGroup) -> bool:
-    """It draws, or depends on the rest of the batch: batch norm in training mode."""
-    return _draws(op) or (op.name in NORMS and "True" in op.concrete[5:6])
-
-
 def _draws(op: OpGroup) -> bool:
     return any(each in op.name for each in DRAWS)
 
@@ -342,16 +315,3 @@ def _comes_again(ledger: Ledger) -> bool:
     without a loader."""
     loader = ledger.facts.main_loader
     return loader is None or (loader.num_epochs > 1 if loader.stream else loader.comes_again)
-
-
-def _is_read_once(ledger: Ledger) -> bool:
-    """A stream in its first epoch: nobody knows whether anything of it comes again."""
-    loader = ledger.facts.main_loader
-    return loader is not None and loader.stream and not _comes_again(ledger)
-
-
-def _same_inputs(ledger: Ledger) -> int:
-    """Batches of the loaders that were looked at, where there were enough and none drew a random number."""
-    loaders = [loader for loader in ledger.facts.loaders if loader.num_looked]
-    looks = sum(loader.num_looked for loader in loaders)
-    return looks if looks >= LEAST_LOOKS and not any(loader.num_drew for loader in loaders) else 0

@@ -71,3 +71,8 @@ def stepping(ledger: Ledger) -> tuple[OptimizerFacts, ...]:
     this one, of clients, folds, a population."""
     steps = dict(ledger.step.updates)
     return tuple(each for each in ledger.facts.optimizers if each.id in steps) or ledger.facts.optimizers
+
+
+def num_updated(ledger: Ledger) -> int:
+    """Return the number of elements that optimizers update in a usual step."""
+    return sum(optimizer.num_elements for optimizer in stepping(ledger))

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from functools import partial
+from typing import NamedTuple
 
 from gobrrr.ledger.model.ledger import HostGroup, Ledger, LineGroup, OpGroup, OtherLoop
 from gobrrr.ledger.steps.other_loops import own_share
 from gobrrr.machine.model.machine import Machine
 from gobrrr.recording.model.facts import Span
+from gobrrr.rules.model.cores import first_span
 from gobrrr.rules.model.evidence import SLOWED, ratio, slowed, time
-from gobrrr.rules.model.finding import Finding, finding, rule, whole
+from gobrrr.rules.model.finding import Finding, Quantity, finding, rule, whole
 from gobrrr.rules.model.lines import Functions, body, is_rare, own_name
 from gobrrr.rules.model.views import everything
 from gobrrr.rules.overhead.small_op_loops import NEAR
@@ -62,185 +63,160 @@ def work_beside_training(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """A line, with what it calls, that holds a tenth of the step and has no part in forward, backward or update; and
     what holds the training up before an evaluation between its steps, or once it has made its last forward."""
     yield from _around_forwards(ledger)
-    for node, ns in _beside(ledger) if {"ops", "stacks"} <= ledger.signals else ():
-        if _evaluates(ledger, node) or (node.forward == 0 and _updates_by_hand(ledger)):
-            continue
-        if ledger.step.kind != "training" and ns > ALL * ledger.wall:
+    for found in _beside(ledger):
+        node, step = found.node, whole(ledger, found.rare)
+        if _evaluates(ledger, node) or (node.forward == 0 and ledger.step.loop.startswith(BACKWARDS)):
+            continue  # no optimizer ends its steps: any line may be the update
+        if ledger.step.kind != "training" and found.ns > ALL * step:
             continue  # beside nothing: it is what the loop is for
-        rare = is_rare(ledger, _sampled(ledger, node))
-        step, of = whole(ledger, rare), "the mean step" if rare else "the step"
-        ns *= step / ledger.wall
         is_model = node.forward > 0.5 * node.ns
-        yield finding(
+        yield _at_line(
             "BRR311",
             ledger,
-            saving=(0.0, 0.5 * ns, ns),
-            message=f"{duration(ns)} ({share(ns / step)} of {of}) go into this line and what it calls: "
+            found,
+            (0.0, 0.5),
+            f"{duration(found.ns)} ({share(found.ns / step)} of {'the mean step' if found.rare else 'the step'}) go "
+            "into this line and what it calls: "
             + (
                 "what gets no gradient has no part in forward, backward, update or loading"
                 if is_model
                 else "it gets no gradient, and lies outside of modules, update and loading"
             ),
-            advice=(MODEL_ADVICE if is_model else INPUT_ADVICE)
+            (MODEL_ADVICE if is_model else INPUT_ADVICE)
             + "Do it less often, on less, once before the loop, or beside it in another process.",
-            where=node.where,
-            evidence={"time": time(ns), "in_modules": ratio(node.forward / node.ns if node.ns else 0.0)},
-            of=node.groups,
-            holds=ns,
-            bound=_bound(ledger, node),
-            both=True,
-            rare=rare,
-            level="note" if slowed(ledger) > SLOWED and ns < HOLDS * step * slowed(ledger) else None,
+            {"in_modules": ratio(node.forward / node.ns if node.ns else 0.0)},
+            level="note" if slowed(ledger) > SLOWED and found.ns < HOLDS * step * slowed(ledger) else None,
         )
 
 
 @rule("BRR312", "host", needs={"plain"})
 def forwards_without_update(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Evaluation in every step, or so much of it between steps that training waits for it."""
-    inside = [(node, ns) for node, ns in _beside(ledger) if _evaluates(ledger, node)] if _looked(ledger) else []
-    for node, ns in inside:
-        rare = is_rare(ledger, _sampled(ledger, node))
-        step, of = whole(ledger, rare), "the mean step" if rare else "every step"
-        ns *= step / ledger.wall
-        yield finding(
+    trains = ledger.step.kind == "training"
+    inside = [found for found in _beside(ledger) if trains and _evaluates(ledger, found.node)]
+    for found in inside:
+        step, of = whole(ledger, found.rare), "the mean step" if found.rare else "every step"
+        yield _at_line(
             "BRR312",
             ledger,
-            saving=(0.3 * ns, 0.75 * ns, ns),
-            message=f"{duration(ns)} ({share(ns / step)}) of {of} are forwards of the model that no backward follows, "
-            "at this line and below",
-            advice="Evaluate every few hundred steps or once an epoch, on a part of the data, and in larger batches.",
-            where=node.where,
-            evidence={"time": time(ns)},
-            of=node.groups,
-            holds=ns,
-            bound=_bound(ledger, node),
-            both=True,
-            rare=rare,
+            found,
+            (0.3, 0.75),
+            f"{duration(found.ns)} ({share(found.ns / step)}) of {of} are forwards of the model that no backward "
+            "follows, at this line and below",
+            "Evaluate every few hundred steps or once an epoch, on a part of the data, and in larger batches.",
         )
-    if not inside:
-        yield from _between_steps(ledger)
+    if not inside and (between := _most_between(ledger, 0)):
+        yield _forwards(ledger, between)
 
 
-def _between_steps(ledger: Ledger) -> Iterator[Finding]:
-    """Forwards between the updates that are a loop of their own. A rollout of reinforcement learning looks alike; a
-    test after the last update lies between none."""
-    most = max(_loops(ledger), key=lambda loop: _made(ledger, loop), default=None)
-    if most is not None and _made(ledger, most) >= 2 * HOLDS:
-        yield _forwards(ledger, most)
+def _at_line(
+    code: str, ledger: Ledger, found: Beside, parts: tuple[float, float], message: str, advice: str,
+    evidence: dict[str, Quantity] | None = None, level: str | None = None,
+) -> Finding:  # fmt: skip
+    """Return a finding on all work at a line; `parts` of its time come back at least, and are expected to."""
+    low, expected = (part * found.ns for part in parts)
+    return finding(
+        code, ledger, saving=(low, expected, found.ns), message=message, advice=advice, where=found.node.where,
+        evidence={"time": time(found.ns)} | (evidence or {}), of=found.node.groups, holds=found.ns,
+        bound=_bound(ledger, found.node), both=True, rare=found.rare, level=level,
+    )  # fmt: skip
+
+
+class Between(NamedTuple):
+    """A loop of forwards beside a training, and how much of the watched time is spent on a part of it."""
+
+    loop: OtherLoop
+    share: float
+    ns: float
+    """For each step of the main loop."""
+
+
+def _most_between(ledger: Ledger, part: int) -> Between | None:
+    """Return the loop of forwards that spends most time between the steps of a training of which something was seen, if
+    it is much: on the forwards (part 0), after them (1) or before them (2). With a device nobody knows of the latter:
+    they may be the forwards' or the update's, waited for. A rollout of reinforcement learning looks like an evaluation;
+    a test after the last update lies between none."""
+    own, most = own_share(ledger.loops), None
+    for loop in ledger.loops if ledger.step.kind == "training" and own > 0 else ():
+        after, before = (loop.after, loop.before) if ledger.device is None else (0.0, 0.0)
+        spent = (loop.between - after - before, after, before)[part]
+        if loop.name.startswith(FORWARDS) and spent >= 2 * HOLDS and (most is None or spent > most.share):
+            most = Between(loop, spent, spent / own * ledger.step.mean_ns)
+    return most
+
+
+def _forwards(ledger: Ledger, found: Between) -> Finding:
+    loop, cost = found.loop, found.ns
+    waits = loop.waits * (loop.between > WHOLLY * loop.share)
+    return _between(
+        "BRR312",
+        ledger,
+        found,
+        f"a loop around {loop.name} without an update takes {share(found.share)} of the watched time, all "
+        f"that it does between steps included: {duration(cost)} for each of {loop.beside or ledger.step.count} updates"
+        + (f", {duration(waits * cost)} of that waiting for its loader" if waits >= HOLDS else ""),
+        "If they evaluate, do it less often, on a part of the data or in larger batches (under no_grad they fit)"
+        + (", and load ahead there too (num_workers)" if waits >= HOLDS else "")
+        + "; if they act, act in larger batches, in which a simulator too makes many steps at once.",
+        {"waiting_for_its_loader": time(waits * cost)},
+    )
+
+
+AROUND = (
+    (1, "the last of the forwards that no update follows and the step with which training goes on",
+     "See what comes after them (a checkpoint, a plot, a metric over all of it)"),
+    (2, "an update and the first of the forwards that none follows",
+     "See what comes before them (histograms, a log, a copy of the weights)"),
+)  # fmt: skip
+"""(part of a loop of forwards, where that lies, what to look at)."""
 
 
 def _around_forwards(ledger: Ledger) -> Iterator[Finding]:
-    for part, tells in ((_after, _what_follows), (_before, _what_precedes)):
-        most = max(_loops(ledger), key=partial(part, ledger), default=None)
-        if most is not None and part(ledger, most) >= 2 * HOLDS:
-            yield tells(ledger, most)
+    for part, where, look in AROUND:
+        if found := _most_between(ledger, part):
+            kind, updates = found.loop.name.removeprefix(FORWARDS), found.loop.beside or ledger.step.count
+            yield _between(
+                "BRR311",
+                ledger,
+                found,
+                f"{share(found.share)} of the watched time lies between {where} ({kind}): {duration(found.ns)} for "
+                f"each of {updates} updates",
+                f"{look}: do it less often, or beside the training in a thread or process.",
+            )
 
 
-def _loops(ledger: Ledger) -> list[OtherLoop]:
-    """Return the loops of forwards beside a training of which something was seen."""
-    trains = ledger.step.kind == "training" and own_share(ledger.loops) > 0
-    return [loop for loop in ledger.loops if loop.name.startswith(FORWARDS)] if trains else []
-
-
-def _after(ledger: Ledger, loop: OtherLoop) -> float:
-    """Return the share of the watched time after the loop's forwards; 0 with a device: it may be theirs, waited for."""
-    return loop.after if ledger.device is None else 0.0
-
-
-def _before(ledger: Ledger, loop: OtherLoop) -> float:
-    """Return the share of the watched time before the loop's forwards; 0 with a device: it may be the update's, waited
-    for."""
-    return loop.before if ledger.device is None else 0.0
-
-
-def _made(ledger: Ledger, loop: OtherLoop) -> float:
-    return loop.between - _after(ledger, loop) - _before(ledger, loop)
-
-
-def _per_update(ledger: Ledger, part: float) -> float:
-    """ns of a share of the watched time for each step of the main loop."""
-    return part / own_share(ledger.loops) * ledger.step.mean_ns
-
-
-def _at(ledger: Ledger, loop: OtherLoop) -> tuple[Span, ...]:
-    span = loop.where or ledger.facts.eval_span
-    return (span,) if span else ()
-
-
-def _forwards(ledger: Ledger, loop: OtherLoop) -> Finding:
-    part = _made(ledger, loop)
-    cost, waits = _per_update(ledger, part), loop.waits * (loop.between > WHOLLY * loop.share)
+def _between(
+    code: str, ledger: Ledger, found: Between, message: str, advice: str, evidence: dict[str, Quantity] | None = None
+) -> Finding:  # fmt: skip
+    """Return a finding on what lies between the steps that were timed: half of it is expected back."""
     return finding(
-        "BRR312",
-        ledger,
-        # of the mean step: these forwards lie between the steps that were timed
-        saving=(0.0, 0.5 * cost, cost),
-        message=f"a loop around {loop.name} without an update takes {share(part)} of the watched time, all "
-        f"that it does between steps included: {duration(cost)} for each of {loop.beside or ledger.step.count} updates"
-        + (f", {duration(waits * cost)} of that waiting for its loader" if waits >= HOLDS else ""),
-        advice="If they evaluate, do it less often, on a part of the data or in larger batches (under no_grad they fit)"
-        + (", and load ahead there too (num_workers)" if waits >= HOLDS else "")
-        + "; if they act, act in larger batches, in which a simulator too makes many steps at once.",
-        where=_at(ledger, loop),
-        evidence={
-            "share": ratio(part),
-            "per_update": time(cost),
-            "waiting_for_its_loader": time(waits * cost),
-        },
-        of=(),
-        confidence="inferred",
-        between=True,
-    )
-
-
-def _what_follows(ledger: Ledger, loop: OtherLoop) -> Finding:
-    return _aside(
-        ledger, loop, loop.after, "the last of the forwards that no update follows and the step with which training "
-        "goes on", "See what comes after them (a checkpoint, a plot, a metric over all of it)",
+        code, ledger, saving=(0.0, 0.5 * found.ns, found.ns), message=message, advice=advice,
+        where=first_span(found.loop.where, ledger.facts.eval_span),
+        evidence={"share": ratio(found.share), "per_update": time(found.ns)} | (evidence or {}),
+        of=(), confidence="inferred", between=True,
     )  # fmt: skip
 
 
-def _what_precedes(ledger: Ledger, loop: OtherLoop) -> Finding:
-    return _aside(
-        ledger, loop, loop.before, "an update and the first of the forwards that none follows",
-        "See what comes before them (histograms, a log, a copy of the weights)",
-    )  # fmt: skip
+class Beside(NamedTuple):
+    """Work at a line that has no part in training, ns per step: of the mean step where it is rare."""
+
+    node: Node
+    ns: float
+    rare: bool
 
 
-def _aside(ledger: Ledger, loop: OtherLoop, part: float, between: str, look: str) -> Finding:
-    cost = _per_update(ledger, part)
-    kind = loop.name.removeprefix(FORWARDS)
-    return finding(
-        "BRR311",
-        ledger,
-        saving=(0.0, 0.5 * cost, cost),
-        message=f"{share(part)} of the watched time lies between {between} ({kind}): {duration(cost)} for each of "
-        f"{loop.beside or ledger.step.count} updates",
-        advice=f"{look}: do it less often, or beside the training in a thread or process.",
-        where=_at(ledger, loop),
-        evidence={"share": ratio(part), "per_update": time(cost)},
-        of=(),
-        confidence="inferred",
-        between=True,
-    )
-
-
-def _updates_by_hand(ledger: Ledger) -> bool:
-    """No optimizer ends its steps: any line may be the update."""
-    return ledger.step.loop.startswith(BACKWARDS)
-
-
-def _looked(ledger: Ledger) -> bool:
-    return {"ops", "stacks"} <= ledger.signals and ledger.step.kind == "training"
-
-
-def _beside(ledger: Ledger) -> list[tuple[Node, float]]:
+def _beside(ledger: Ledger) -> list[Beside]:
     """Lines of weight that have no part in training, the outermost each, with their inclusive time; costliest first.
     Where a device works that is what it does for them and for how long it idles at them."""
-    if "offline" in ledger.signals:
+    if "offline" in ledger.signals or not {"ops", "stacks"} <= ledger.signals:
         return []
-    found = [(node, _time(ledger, node)) for node in _joined(_pure(ledger, _tree(ledger)))]
-    return sorted(((n, ns) for n, ns in found if ns >= HOLDS * ledger.wall), key=lambda pair: -pair[1])
+    timed = [(node, _time(ledger, node)) for node in _joined(_pure(ledger, _tree(ledger)))]
+    heavy = sorted(((n, ns) for n, ns in timed if ns >= HOLDS * ledger.wall), key=lambda pair: -pair[1])
+    rare = [is_rare(ledger, _sampled(ledger, node)) for node, _ in heavy]
+    return [
+        Beside(node, ns * whole(ledger, seldom) / ledger.wall, seldom)
+        for (node, ns), seldom in zip(heavy, rare, strict=True)
+    ]
 
 
 def _tree(ledger: Ledger) -> Node:
@@ -251,19 +227,15 @@ def _tree(ledger: Ledger) -> Node:
         for depth in range(len(where) - 1, -1, -1):
             place = (where[depth].file, where[depth].line)
             node = node.children.setdefault(place, Node(where[depth:]))
-            _add(node, group, ledger.step.kind == "training")
+            if group.phase in ("backward", "optimizer", "data"):
+                node.training += group.ns
+                continue
+            node.ns += group.ns
+            node.groups.append(group)
+            if group.phase == "forward":
+                node.forward += group.ns
+                node.training += 0.0 if ledger.step.kind == "training" else group.ns  # the forward is the step
     return root
-
-
-def _add(node: Node, group: OpGroup | HostGroup, trains: bool) -> None:
-    if group.phase in ("backward", "optimizer", "data"):
-        node.training += group.ns
-        return
-    node.ns += group.ns
-    node.groups.append(group)
-    if group.phase == "forward":
-        node.forward += group.ns
-        node.training += 0.0 if trains else group.ns  # the forward is the step
 
 
 def _pure(ledger: Ledger, node: Node) -> Iterator[list[Node]]:
@@ -296,16 +268,13 @@ def _joined(siblings: Iterable[list[Node]]) -> Iterator[Node]:
     for nodes in siblings:
         cluster: list[Node] = []
         for node in sorted(nodes, key=lambda node: (node.where[0].file, node.where[0].line)):
-            if cluster and not _near(cluster[-1].where[0], node.where[0]):
+            last, here = cluster[-1].where[0] if cluster else None, node.where[0]
+            if last and not (last.file == here.file and 0 <= here.line - last.line <= NEAR):
                 yield _one(cluster)
                 cluster = []
             cluster.append(node)
         if cluster:
             yield _one(cluster)
-
-
-def _near(one: Span, other: Span) -> bool:
-    return one.file == other.file and 0 <= other.line - one.line <= NEAR
 
 
 def _one(nodes: list[Node]) -> Node:
@@ -319,12 +288,9 @@ def _updates(ledger: Ledger, node: Node) -> bool:
     """Clipping, scaling and what else belongs to the update."""
     ops = sum(g.ns for g in node.groups if isinstance(g, OpGroup))
     named = sum(g.ns for g in node.groups if isinstance(g, OpGroup) and g.name in GRADIENT_OPS)
-    below = sum(line.ns for line in body(ledger) if _within(line.where, (node,)) and _of_update(line.libraries))
+    lines = (line for line in body(ledger) if _within(line.where, (node,)))
+    below = sum(line.ns for line in lines if any(kind.has(name) for name, _ in line.libraries for kind in UPDATING))
     return named > 0.5 * ops > 0 or below > 0.5 * node.ns
-
-
-def _of_update(libraries: tuple[tuple[str, float], ...]) -> bool:
-    return any(kind.has(name) for name, _ in libraries for kind in UPDATING)
 
 
 def _time(ledger: Ledger, node: Node) -> float:
