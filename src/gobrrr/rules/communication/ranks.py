@@ -102,15 +102,18 @@ def slow_link(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
 @rule("BRR703", "communication", needs={"plain"})
 def gradients_summed_too_often(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Gradients that backward passes add up for one update go around the ranks at every pass."""
-    cost, once = ledger.account("communication"), _wrapped(ledger)
+    nets = (module for module in ledger.facts.modules if module.kind == WRAPPER and module.calls_per_step)
+    cost, once = ledger.account("communication"), sum(net.trainable_params for net in nets)
     ops = [op for op in ledger.ops if op.name == ALL_REDUCE and op.phase == "backward"]
     sent = _elements(ops)
     rounds = min(sent, once + _added_up(ledger)) / once if once else 0.0
     if rounds < TWICE:
         return
     spare = 1 - 1 / rounds
-    # Without a device the cores that compute the rest of the pass sum and copy as well.
-    beside = spare * _above_floor(ledger) if ledger.device is None else 0.0
+    # Without a device the cores that compute the rest of the pass sum and copy as well: the pass is above its floor.
+    rest = (op for op in ledger.ops if op.phase == "backward" and not is_communication(op.name))
+    above = sum(max(0.0, op.ns - op.floor_ns) for op in rest)
+    beside = spare * above if ledger.device is None else 0.0
     if not worth_telling(ledger, spare * cost):
         return
     yield finding(
@@ -133,12 +136,6 @@ def gradients_summed_too_often(ledger: Ledger, machine: Machine) -> Iterator[Fin
     )
 
 
-def _wrapped(ledger: Ledger) -> int:
-    """Elements that DistributedDataParallel's nets send for one backward pass each."""
-    nets = (module for module in ledger.facts.modules if module.kind == WRAPPER and module.calls_per_step)
-    return sum(net.trainable_params for net in nets)
-
-
 def _added_up(ledger: Ledger) -> float:
     """Elements that backward adds to gradients that are there already, but for those that were zeroed in between: by
     zero_grad(set_to_none=False), for the default leaves nothing to add to."""
@@ -156,12 +153,6 @@ def _added_up(ledger: Ledger) -> float:
 def _elements(ops: Iterable[OpGroup]) -> float:
     """Return the number of elements per step in the ops' first tensors."""
     return sum(op.calls * prod(op.shapes[0]) for op in ops if op.shapes)
-
-
-def _above_floor(ledger: Ledger) -> float:
-    """ns per step of the backward's ops above what their work takes here by themselves."""
-    ops = (op for op in ledger.ops if op.phase == "backward" and not is_communication(op.name))
-    return sum(max(0.0, op.ns - op.floor_ns) for op in ops)
 
 
 def _at_best(size: SizedCalls) -> float:
@@ -215,9 +206,6 @@ def _bus(device: DeviceLedger | None) -> dict[str, Quantity]:
             continue  # their sizes or ranks are not as the file says
         found[f"{name}_bus"] = Quantity(round(one.bus_rate), "B/s")
         for sized in one.sizes[:SIZES]:
-            found[f"{name}_bus_of_{round(sized.size)}_B"] = Quantity(round(_rate(sized)), "B/s")
+            rate = sized.bus_bytes / sized.ns * 1e9 if sized.ns else 0.0
+            found[f"{name}_bus_of_{round(sized.size)}_B"] = Quantity(round(rate), "B/s")
     return found | ({"link": Quantity(round(link.rate), "B/s")} if link and device.within_a_host else {})
-
-
-def _rate(size: SizedCalls) -> float:
-    return size.bus_bytes / size.ns * 1e9 if size.ns else 0.0

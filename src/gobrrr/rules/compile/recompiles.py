@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from gobrrr.ledger.model.ledger import HostGroup, Ledger, OpGroup
+from gobrrr.ledger.model.ledger import Ledger, OpGroup
 from gobrrr.machine.model.machine import Machine
 from gobrrr.recording.model.facts import Span
 from gobrrr.rules.model.evidence import count, time, worth_telling
@@ -59,7 +59,7 @@ def graph_breaks(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     if facts.limit_hit or not (facts.graph_breaks or eager):
         return
     places = {span.place for span in facts.break_spans}
-    python = sum(group.ns for group in ledger.host if _at(group, places))
+    python = sum(group.ns for group in ledger.host if any(span.place in places for span in group.where[:1]))
     entries = facts.graph_breaks * ENTRY_IN_DISPATCHES * machine.dispatch.median
     if ledger.device is not None:
         entries = min(entries, ledger.device.starved_ns)
@@ -67,16 +67,16 @@ def graph_breaks(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     expected = python + entries + 0.5 * dispatch + _fused_away(ledger, passes)
     if not worth_telling(ledger, expected):
         return
+    eager_cost = ledger.account("dispatch") + ledger.account("host")
     reason = f": {facts.break_reasons[0]}" if facts.break_reasons else ""
+    broken = f"{facts.graph_breaks} graph breaks cut the compiled code into {max(facts.num_graphs, 2)}"
+    if not facts.num_graphs:
+        broken = "torch.compile made no graph at all of this call"
     yield finding(
         "BRR802",
         ledger,
-        saving=(
-            0.2 * expected,
-            expected,
-            python + entries + ledger.account("dispatch") + ledger.account("host") + passes,
-        ),
-        message=f"{_broken(ledger)}{reason}; {duration(passes)} per step of passes over memory run eagerly there",
+        saving=(0.2 * expected, expected, python + entries + eager_cost + passes),
+        message=f"{broken}{reason}; {duration(passes)} per step of passes over memory run eagerly there",
         advice="Take the print, the .item() or the unsupported call out of the compiled function; "
         "fullgraph=True makes a break an error.",
         where=facts.break_spans[:1] or _place(ledger),
@@ -107,17 +107,6 @@ def left_eager(ledger: Ledger, ops: Iterable[OpGroup] | None = None) -> list[OpG
     ]
 
 
-def _broken(ledger: Ledger) -> str:
-    facts = ledger.facts.compile
-    if not facts.num_graphs:
-        return "torch.compile made no graph at all of this call"
-    return f"{facts.graph_breaks} graph breaks cut the compiled code into {max(facts.num_graphs, 2)}"
-
-
-def _at(group: HostGroup, places: set[tuple[str, int]]) -> bool:
-    return any(span.place in places for span in group.where[:1])
-
-
 @rule("BRR803", "compile", needs={"ops", "facts"})
 def recompile_limit(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """The recompile limit was hit: torch warns once and runs that code eagerly from then on."""
@@ -127,14 +116,14 @@ def recompile_limit(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     model = [op for op in ledger.ops if op.phase in EAGER]
     dispatch = sum(op.dispatch_ns for op in model)
     working = [op for op in _working(ledger) if op.phase in EAGER]
-    passes = _passes(working)
+    passes, inefficiency = _passes(working), sum(max(0.0, op.ns - op.floor_ns - op.dispatch_ns) for op in working)
     host = ledger.account("host")
     # What a compiled step would not pay: half of dispatch and of Python, and most passes over memory.
     expected = 0.5 * dispatch + 0.4 * host + _fused_away(ledger, passes)
     yield finding(
         "BRR803",
         ledger,
-        saving=(0.0, expected, dispatch + passes + host + sum(_inefficiency(op) for op in working)),
+        saving=(0.0, expected, dispatch + passes + host + inefficiency),
         message=f"torch.compile hit its recompile limit and runs this code eagerly since; dispatch and passes over "
         f"memory that it would spare take {share((dispatch + passes) / ledger.wall if ledger.wall else 0)} of the step",
         advice="Give the compiled function fewer kinds of inputs (dynamic=True, padded sizes), or raise "
@@ -164,7 +153,3 @@ def _fused_away(ledger: Ledger, passes: float) -> float:
 
 def _passes(ops: list[OpGroup]) -> float:
     return total(op for op in ops if kind(op) in FUSIBLE)
-
-
-def _inefficiency(op: OpGroup) -> float:
-    return max(0.0, op.ns - op.floor_ns - op.dispatch_ns)

@@ -237,15 +237,9 @@ def _fp32_rate(op: OpGroup, ledger: Ledger, machine: Machine) -> float:
 
 def _held_up(ledger: Ledger, names: frozenset[str], rate_of: Callable[[OpGroup], float], then: float) -> list[OpGroup]:
     """fp32 products whose own ceiling explains their time, and whose new ceiling is worth the change."""
-    return [
-        op
-        for op in ledger.ops
-        if op.name in names
-        and float_dtype(op) == "float"
-        and op.flops
-        and 0 < WORTHWHILE * rate_of(op) <= then
-        and op.flops / rate_of(op) * 1e9 >= COMPUTE_BOUND * op.ns
-    ]
+    wide = (op for op in ledger.ops if op.name in names and float_dtype(op) == "float" and op.flops)
+    faster = [op for op in wide if 0 < WORTHWHILE * rate_of(op) <= then]
+    return [op for op in faster if (op.flops or 0.0) / rate_of(op) * 1e9 >= COMPUTE_BOUND * op.ns]
 
 
 # 16-bit operands are loaded 16 bytes at a time: dimensions in multiples of 8 (NVIDIA's matrix multiplication guide).
@@ -261,7 +255,8 @@ TENSOR_CORES_SINCE = 7.0
 def misaligned_matrix_dimensions(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """16-bit matrix products with a dimension that is no multiple of 8."""
     products = [op for op in ledger.ops if op.name in MATMULS and float_dtype(op) in SIXTEEN_BITS]
-    odd = [op for op in products if _misaligned(op)]
+    sized = ((op, product_dims(op) or (0,)) for op in products)
+    odd = [op for op, dims in sized if min(dims) >= ALIGNMENT and any(size % ALIGNMENT for size in dims)]
     if not ledger.of_device or not odd:
         return
     cost, part = total(odd), total(odd) / max(total(products), 1.0)
@@ -276,18 +271,12 @@ def misaligned_matrix_dimensions(ledger: Ledger, machine: Machine) -> Iterator[F
         ledger,
         saving=(0.0, 0.15 * cost, 0.5 * cost),
         message=f"{share(part)} of the time of 16-bit products goes into those with a dimension that is no multiple of "
-        f"{ALIGNMENT}: "
-        f"m, k, n = {dims[0]}, {dims[1]}, {dims[2]}",
+        f"{ALIGNMENT}: m, k, n = {dims[0]}, {dims[1]}, {dims[2]}",
         advice=f"Pad that dimension to the next multiple of {ALIGNMENT} (64 is better on A100 and newer).",
         where=worst.where,
         evidence={"misaligned_share": ratio(part), "kernel_time": time(cost), "shapes": count(len(odd))},
         confidence="inferred",
     )
-
-
-def _misaligned(op: OpGroup) -> bool:
-    dims = product_dims(op)
-    return dims is not None and min(dims) >= ALIGNMENT and any(size % ALIGNMENT for size in dims)
 
 
 @rule("BRR110", "compute", needs={"device"}, remedies=("bf16_autocast", "float16_autocast", "matmul_precision"))
@@ -305,7 +294,7 @@ def tensor_cores_unused(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     freed = eligible * _share_held_up(products, rates) * (1 - 1 / _gain(rates))
     if not worth_telling(ledger, expected := off_the_step(ledger, 0.6 * freed)):
         return
-    used = device.tensor_core_ns
+    used, in_fp32 = device.tensor_core_ns, total(products)
     part = share(eligible / (eligible + used))
     found = finding(
         "BRR110",
@@ -316,11 +305,7 @@ def tensor_cores_unused(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         + _told(rates),
         advice=_advice(ledger, device),
         where=costliest_line(products or [op for op in ledger.ops if op.name in MATMULS]),
-        evidence={
-            "eligible_time": time(eligible),
-            "tensor_core_time": time(used),
-            "fp32_products": time(total(products)),
-        }
+        evidence={"eligible_time": time(eligible), "tensor_core_time": time(used), "fp32_products": time(in_fp32)}
         | {f"{dtype}_ceiling": rate(flops) for dtype, flops in rates.items()},
         of=products,
         holds=eligible,
@@ -384,7 +369,5 @@ def _share_held_up(products: list[OpGroup], rates: dict[str, float]) -> float:
 
 def _told(rates: dict[str, float]) -> str:
     names = {"tf32": "TF32", "bf16": "bfloat16"}
-    fast = [f"{flop_rate(flops)} in {names[dtype]}" for dtype, flops in rates.items() if dtype in names]
-    return (
-        f" (measured here: {flop_rate(rates['fp32'])} in fp32, {', '.join(fast)})" if fast and "fp32" in rates else ""
-    )
+    fast = ", ".join(f"{flop_rate(flops)} in {names[dtype]}" for dtype, flops in rates.items() if dtype in names)
+    return f" (measured here: {flop_rate(rates['fp32'])} in fp32, {fast})" if fast and "fp32" in rates else ""

@@ -39,11 +39,8 @@ def memory_grows(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """A container that keeps tensors with their graphs, or memory that rises with every step."""
     there = ledger.device_memory
     growth = max(0.0, ledger.facts.rss_growth_per_step or 0.0, (there.growth_per_step or 0.0) if there else 0.0)
-    held = max(
-        (graph for graph in ledger.facts.held_graphs if graph.growth_per_step >= 0.5),
-        key=lambda graph: graph.growth_per_step,
-        default=None,
-    )
+    grows = (graph for graph in ledger.facts.held_graphs if graph.growth_per_step >= 0.5)
+    held = max(grows, key=lambda graph: graph.growth_per_step, default=None)
     creeps = growth >= CREEP_PER_STEP and growth * max(ledger.step.count, FULL_SOON if there else 0) >= CREEP_BYTES
     if held is None and not creeps:
         return
@@ -55,30 +52,29 @@ def memory_grows(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     drift = max(0.0, ledger.step.drift) if held else 0.0
     longer = drift / (1 + drift) * ledger.wall  # of the last third's step, the part that the first third's had not
     freed = (ledger.facts.minor_faults_per_step or 0.0) * machine.fresh_page.high * 1.3
-    left = _left(ledger, machine)
+    beside = _written(ledger, held) + (ledger.facts.gc_ns_per_step or 0.0)
+    steps = _left(ledger, machine) / growth if growth else inf
+    # Critical where memory is full within a thousand steps, warning within ten thousand; else by the time it costs.
+    level = "critical" if steps < FULL_SOON else "warning" if steps < FULL_LATER else None
     yield finding(
         "BRR601",
         ledger,
-        saving=(
-            0.3 * pages,
-            0.8 * pages + 0.4 * longer,
-            max(pages, freed) + longer + _written(ledger, held) + (ledger.facts.gc_ns_per_step or 0.0),
-        ),
-        message=_what_grows(held, growth) + _until_full(left, growth),
+        saving=(0.3 * pages, 0.8 * pages + 0.4 * longer, max(pages, freed) + longer + beside),
+        message=_what_grows(held, growth) + (f": full after {steps:,.0f} more steps" if steps < FULL_LATER else ""),
         advice="Keep numbers, not tensors with a graph: loss.item() or loss.detach()."
         if held
         else "Look for what the loop keeps from step to step: lists, caches, hooks, state carried without detach().",
-        where=(held.span,) if held and held.span else costliest_line(ledger.ops),
+        where=first_span(held.span if held else None) or costliest_line(ledger.ops),
         evidence={
             "growth_per_step": size(growth),
-            "steps_until_full": count(left / growth if growth else 0),
+            "steps_until_full": count(steps if growth else 0),
             "entries_per_step": count(held.growth_per_step if held else 0),
             "drift_of_the_step": ratio(ledger.step.drift),
             "fresh_pages": time(pages),
         },
         cost_bytes=round(growth) or None,
         confidence="measured" if held else "inferred",
-        level=_urgency(left, growth),
+        level=level,
     )
 
 
@@ -110,16 +106,6 @@ def _left(ledger: Ledger, machine: Machine) -> float:
     return max(0.0, float(limit - (ledger.facts.rss_bytes or 0)))
 
 
-def _until_full(left: float, growth: float) -> str:
-    return f": full after {left / growth:,.0f} more steps" if growth and left / growth < FULL_LATER else ""
-
-
-def _urgency(left: float, growth: float) -> str | None:
-    """Critical where memory is full within a thousand steps, warning within ten thousand; else by the time it costs."""
-    steps = left / growth if growth else float("inf")
-    return "critical" if steps < FULL_SOON else "warning" if steps < FULL_LATER else None
-
-
 @rule("BRR602", "memory", remedies=("bf16_autocast", "activation_checkpointing", "compile_memory_budget"))
 def memory_pressure(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Peak memory near the limit, swap in use, or an allocator that must ask the driver in every step: the next larger
@@ -131,6 +117,7 @@ def memory_pressure(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     if part < PRESSURE and not swapped and not worth_telling(ledger, stalled):
         return
     there = ledger.device_memory
+    calls = there.driver_calls if there else 0.0
     yield finding(
         "BRR602",
         ledger,
@@ -138,7 +125,7 @@ def memory_pressure(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         message=f"Peak memory is {bytes_text(peak)}"
         + (f", {share(part)} of the {bytes_text(limit)} there are" if limit else "")
         + (f", and {bytes_text(ledger.facts.swap_used or 0)} of this process lie in swap" if swapped else "")
-        + _asked(ledger, stalled),
+        + (f"; {calls:.0f} call{'s'[: calls >= 1.5]} to the driver for memory stall every step" if stalled else ""),
         advice="Take a smaller micro-batch with accumulation, checkpoint activations, or free what is not used.",
         where=there.where if there else (),
         evidence={
@@ -146,20 +133,11 @@ def memory_pressure(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             "limit": size(limit),
             "share": ratio(part),
             "stalled": time(stalled),
-            **_largest(ledger),
+            **{name: size(held) for name, held in ledger.memory.alive_at_peak[:3]},
         },
         cost_bytes=peak,
         confidence="measured",
         level="critical" if part >= CRITICAL_PRESSURE or swapped else "warning",
-    )
-
-
-def _asked(ledger: Ledger, stalled: float) -> str:
-    there = ledger.device_memory
-    if there is None or not stalled:
-        return ""
-    return (
-        f"; {there.driver_calls:.0f} call{'s'[: there.driver_calls >= 1.5]} to the driver for memory stall every step"
     )
 
 
@@ -180,10 +158,6 @@ def _stalled(ledger: Ledger) -> float:
     if ledger.device is None or there is None or there.driver_calls < 1:
         return 0.0
     return dict(ledger.device.idle_by_cause).get("allocator", 0.0)
-
-
-def _largest(ledger: Ledger) -> dict[str, Quantity]:
-    return {name: size(held) for name, held in ledger.memory.alive_at_peak[:3]}
 
 
 @rule("BRR603", "memory", needs={"facts"})
@@ -286,4 +260,4 @@ def _where(ledger: Ledger) -> tuple[Span, ...]:
     loader = ledger.facts.main_loader
     lines = [group for group in worker_groups(ledger, loader) if group.kind == "getitem" and group.where]
     top = max(lines, key=lambda group: group.ns, default=None)
-    return first_span(loader.dataset_span, loader.created_span) if loader and not top else top.where if top else ()
+    return top.where if top else first_span(loader.dataset_span, loader.created_span) if loader else ()

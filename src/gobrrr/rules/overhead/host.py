@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from gobrrr.ledger.model.ledger import HostGroup, Ledger, LineGroup
+from gobrrr.ledger.model.ledger import HostGroup, Ledger
 from gobrrr.machine.model.machine import Machine
 from gobrrr.recording.model.facts import Span
 from gobrrr.recording.trace_files.stack_lines import BUILT_IN
@@ -144,31 +144,23 @@ def _line(ledger: Ledger, machine: Machine, place: Key, groups: list[HostGroup])
     """One line's own time between ops. Issuing an op costs Python too: a line that makes ops is let that much."""
     ops = [op for op in ledger.ops if key(op.where) == place and op.phase not in ("backward", "data")]
     sampled = [line for line in body(ledger) if key(line.where) == place]
+    # At the line that calls backward() torch's engine runs between ops. Unsampled, it is taken for that.
     in_backward = [line for line in sampled if line.phase == "backward"]
-    between = sum(g.ns for g in groups if g.phase != "backward" or not _is_engine(in_backward))
+    engine = sum(below(line, ENGINE)[0] for line in in_backward) >= 0.5 * sum(line.ns for line in in_backward)
+    between = sum(g.ns for g in groups if g.phase != "backward" or not engine)
     if between < TINY * machine.dispatch.median * sum(op.calls for op in ops):
         between = 0.0
     if sum(stands(line, ledger, machine) for line in sampled) > 0.5 * between:
         between = 0.0  # it sleeps, waits or writes
+    # The library function that has most of the line's samples, where there are enough to say so.
     others = [line for line in sampled if line.phase != "backward"] or sampled
+    seen = [line for line in others if line.num_samples is None or line.num_samples >= ENOUGH]
+    first = (name for line in seen for name, ns in line.libraries[:1] if ns >= MOSTLY * line.ns)
+    named = next((name for name in first if not name.startswith("torch.")), "")
     most = max(groups, key=lambda g: g.ns)
     hot = tuple((name, part * most.ns) for name, part in most.hot) if between else ()
-    return Cluster(
-        most.where,
-        between,
-        between + total(ops),
-        _named(others),
-        1,
-        hot,
-        sum(g.ns for g in groups if g.phase == "forward"),
-    )
-
-
-def _named(sampled: list[LineGroup]) -> str:
-    """The library function that has most of the samples of a line, where there are enough to say so."""
-    seen = [line for line in sampled if line.num_samples is None or line.num_samples >= ENOUGH]
-    most = ((ns, name) for line in seen for name, ns in line.libraries[:1] if ns >= MOSTLY * line.ns)
-    return next((name for _, name in most if not name.startswith("torch.")), "")
+    in_model = sum(g.ns for g in groups if g.phase == "forward")
+    return Cluster(most.where, between, between + total(ops), named, 1, hot, in_model)
 
 
 def _join(ledger: Ledger, lines: list[Cluster]) -> Cluster:
@@ -194,12 +186,6 @@ def _around(at: Span, where: tuple[Span, ...]) -> bool:
     return same or (len(where) > 1 and at.place == where[1].place)
 
 
-def _is_engine(sampled: list[LineGroup]) -> bool:
-    """The line that calls backward(): torch's engine runs there between ops. Unsampled, it is taken for that."""
-    here = sum(line.ns for line in sampled)
-    return sum(below(line, ENGINE)[0] for line in sampled) >= 0.5 * here
-
-
 def _neighbours(one: Span, other: Span) -> bool:
     same = one.file == other.file and own_name(one.function) == own_name(other.function)
     return same and abs(other.line - one.line) <= NEAR
@@ -207,88 +193,52 @@ def _neighbours(one: Span, other: Span) -> bool:
 
 @rule("BRR303", "host", needs={"plain"})
 def deep_copy_every_step(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
-    """copy.deepcopy of a model or its state, or clones of a state_dict."""
-    for line in averaged(ledger, telling(ledger, _copies(ledger))):
-        yield _rare(
-            "BRR303",
-            ledger,
-            machine,
-            line,
-            message=f"{own_name(line.function)} copies {per_step(ledger, line.ns, line.rare)}",
-            advice="Copy when the copy is used: on a better score, every few hundred steps, or at the end.",
-        )
-
-
-def _copies(ledger: Ledger) -> list[Spent]:
-    """A state_dict that is cloned: the clones are the cost, not the dict."""
+    """copy.deepcopy of a model or its state, or clones of a state_dict: the clones are the cost, not the dict."""
     found = []
     for line in spent(ledger, COPYING, less=FORMATTING + WRITING):
-        place = key(line.where)
-        clones = total(op for op in ledger.named("aten::clone", "aten::copy_") if key(op.where) == place)
+        clones = total(op for op in ledger.named("aten::clone", "aten::copy_") if key(op.where) == key(line.where))
         found.append(line._replace(ns=max(line.ns, min(clones, line.line_ns))))
-    return sorted(found, key=lambda line: -line.ns)
+    found.sort(key=lambda line: -line.ns)
+    advice = "Copy when the copy is used: on a better score, every few hundred steps, or at the end."
+    yield from _seldom("BRR303", ledger, machine, found, "{own} copies {time}", advice)
 
 
 @rule("BRR304", "host", needs={"plain"})
 def write_every_step(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """A checkpoint, a log, a plot or another write in every step."""
-    for line in averaged(ledger, telling(ledger, writes(ledger))):
-        yield _rare(
-            "BRR304",
-            ledger,
-            machine,
-            line,
-            message=f"{line.function} takes {per_step(ledger, line.ns, line.rare)}",
-            advice="Write every few hundred steps, or hand it to a background thread.",
-        )
-    for line in averaged(ledger, telling(ledger, [each.line for each in standing(ledger, machine) if each.writes])):
-        yield _rare(
-            "BRR304",
-            ledger,
-            machine,
-            line,
-            message=f"here the loop writes for {per_step(ledger, line.ns, line.rare)}, and no op runs",
-            advice="Write every few hundred steps, or hand it to a background thread.",
-        )
+    advice = "Write every few hundred steps, or hand it to a background thread."
+    yield from _seldom("BRR304", ledger, machine, writes(ledger), "{function} takes {time}", advice)
+    stands = [each.line for each in standing(ledger, machine) if each.writes]
+    yield from _seldom("BRR304", ledger, machine, stands, "here the loop writes for {time}, and no op runs", advice)
 
 
 @rule("BRR305", "host", needs={"plain"})
 def formatting_tensors(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """print or f-string of a tensor in every step."""
-    for line in averaged(ledger, telling(ledger, spent(ledger, FORMATTING))):
-        yield _rare(
-            "BRR305",
-            ledger,
-            machine,
-            line,
-            message=f"turning a tensor into text takes {per_step(ledger, line.ns, line.rare)}",
-            advice="Print every few hundred steps, and only numbers: loss.item(), x.mean().item().",
-        )
+    advice = "Print every few hundred steps, and only numbers: loss.item(), x.mean().item()."
+    found = spent(ledger, FORMATTING)
+    yield from _seldom("BRR305", ledger, machine, found, "turning a tensor into text takes {time}", advice)
 
 
-def _rare(
-    code: str, ledger: Ledger, machine: Machine, line: Spent, *, message: str, advice: str, confidence: str = "derived"
-) -> Finding:  # fmt: skip
+def _seldom(
+    code: str, ledger: Ledger, machine: Machine, found: list[Spent], message: str, advice: str
+) -> Iterator[Finding]:  # fmt: skip
     """Work that a program may as well do once in a hundred steps: nearly all of it comes back, and with it what the
     rest of the step takes longer because its data has left the caches."""
-    evidence: dict[str, Quantity] = {"time": time(line.ns), "line": time(line.line_ns)}
-    if line.function:
-        evidence["function"] = Quantity(line.function)
-    return finding(
-        code,
-        ledger,
-        saving=(
-            0.6 * line.ns if line.sure else 0.0,
-            0.95 * line.ns,
-            (1 + SAMPLING) * line.ns + recovers(ledger, machine, line.ns),
-        ),
-        message=message,
-        advice=advice,
-        where=line.where,
-        evidence=evidence,
-        confidence=confidence,
-        rare=line.rare,
-    )
+    for line in averaged(ledger, telling(ledger, found)):
+        said = {"own": own_name(line.function), "function": line.function, "time": per_step(ledger, line.ns, line.rare)}
+        function = {"function": Quantity(line.function)} if line.function else {}
+        most = (1 + SAMPLING) * line.ns + recovers(ledger, machine, line.ns)
+        yield finding(
+            code,
+            ledger,
+            saving=(0.6 * line.ns if line.sure else 0.0, 0.95 * line.ns, most),
+            message=message.format_map(said),
+            advice=advice,
+            where=line.where,
+            evidence={"time": time(line.ns), "line": time(line.line_ns)} | function,
+            rare=line.rare,
+        )
 
 
 @rule("BRR306", "host", needs={"plain", "facts"}, remedies=("gc_freeze",))
@@ -302,13 +252,14 @@ def garbage_collection(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         cost, at_line = min(cost, idle), min(at_line, idle)
     if not worth_telling(ledger, 0.8 * cost):
         return
-    runs = facts.gc_runs_per_step
-    takes = f"takes {per_step(ledger, cost, rare)}"
+    runs, often = facts.gc_runs_per_step, "again and again"
+    if runs:
+        often = f"{runs:.1f} times per step" if runs >= 0.95 else f"once in {1 / runs:.0f} steps"
     yield finding(
         "BRR306",
         ledger,
         saving=((0.6 if span else 0.2) * cost, (0.95 if span else 0.8) * cost, max((1 + SAMPLING) * cost, at_line)),
-        message=f"{_who_collects(ledger)} {_how_often(runs)} and {takes}",
+        message=f"{_who_collects(ledger)} {often} and takes {per_step(ledger, cost, rare)}",
         advice=_instead(ledger),
         where=(span,) if span else loop_line(ledger) if by_hand(ledger) else (),
         evidence={"collections": time(cost)} | ({"runs_per_step": count(runs)} if runs is not None else {}),
@@ -343,9 +294,3 @@ def _instead(ledger: Ledger) -> str:
     if by_hand(ledger):
         return "Call gc.freeze() before the loop: collections then leave out what is there already."
     return "Call gc.freeze() before the loop, or collect every few hundred steps with the automatic collector off."
-
-
-def _how_often(runs: float | None) -> str:
-    if not runs:
-        return "again and again"
-    return f"{runs:.1f} times per step" if runs >= 0.95 else f"once in {1 / runs:.0f} steps"

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from gobrrr.ledger.model.ledger import Ledger, OpGroup, StepStats
 from gobrrr.machine.model.machine import Machine
-from gobrrr.recording.model.facts import InputFacts, Span
+from gobrrr.recording.model.facts import ModuleFacts, Span
+from gobrrr.rules.model.cores import first_span
 from gobrrr.rules.model.evidence import count, time, worth_telling
 from gobrrr.rules.model.finding import Finding, finding, rule
 from gobrrr.rules.model.shapes import factors
@@ -34,16 +35,20 @@ def one_sample_per_call(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     inputs = [given for given in ledger.facts.inputs if len(given.shape) >= 2]
     if ledger.step.kind != "inference" or ledger.step.count < FEWEST_CALLS or not inputs:
         return
-    if not all(_is_one(given) for given in inputs) or growing(ledger) is not None:
+    # One sample, also where the second dimension may be the batch.
+    is_one = all(given.shape[0] == 1 and (given.shape[1] == 1 or not given.turned) for given in inputs)
+    if not is_one or growing(ledger) is not None:
         return  # a text that is read anew for each token is BRR314's, and its time is not there twice
     ops = ledger.ops if ledger.device is None else ledger.device_ops
-    per_call = ledger.account("dispatch") + _python(ledger, machine) + sum(op.floor_ns * _weights(op) for op in ops)
+    # Time between ops, without what giving pages back takes: larger tensors have more of them.
+    pages = (ledger.facts.minor_faults_per_step or 0.0) * machine.fresh_page.median if ledger.device is None else 0.0
+    python = max(0.0, ledger.account("host") - pages)
+    per_call = ledger.account("dispatch") + python + sum(op.floor_ns * _weights(op) for op in ops)
     above = sum(max(0.0, op.ns - op.floor_ns - op.dispatch_ns) for op in ops if _is_small(op, machine))
     expected = SPREAD * per_call + SPARE * above
     if not worth_telling(ledger, expected):
         return
-    modules = [module for module in ledger.facts.modules if module.calls_per_step and module.span]
-    span = max(modules, key=lambda module: module.num_params).span if modules else inputs[0].span
+    module = _largest_module(ledger)
     yield finding(
         "BRR313",
         ledger,
@@ -51,22 +56,17 @@ def one_sample_per_call(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         message=f"The model gets one sample per call ({'x'.join(map(str, inputs[0].shape))}): {duration(per_call)} "
         f"({share(per_call / ledger.wall)} of the step) is paid per call whatever is in it",
         advice="Hand over many at once: a batch, a list for a pipeline or an encoder, several prompts for generate().",
-        where=(span,) if span else (),
+        where=first_span(module.span if module else inputs[0].span),
         evidence={"per_call": time(per_call), "above_the_floors": time(above), "steps": count(ledger.step.count)},
         confidence="inferred",
         both=True,
     )
 
 
-def _is_one(given: InputFacts) -> bool:
-    """One sample, also where the second dimension may be the batch."""
-    return given.shape[0] == 1 and (given.shape[1] == 1 or not given.turned)
-
-
-def _python(ledger: Ledger, machine: Machine) -> float:
-    """Time between ops, without what giving pages back takes: larger tensors have more of them."""
-    pages = (ledger.facts.minor_faults_per_step or 0.0) * machine.fresh_page.median if ledger.device is None else 0.0
-    return max(0.0, ledger.account("host") - pages)
+def _largest_module(ledger: Ledger) -> ModuleFacts | None:
+    """Return the module with most parameters that the program calls at a line that is known."""
+    called = (module for module in ledger.facts.modules if module.calls_per_step and module.span)
+    return max(called, key=lambda module: module.num_params, default=None)
 
 
 def _weights(op: OpGroup) -> float:
@@ -133,10 +133,7 @@ def decoding_without_cache(ledger: Ledger, machine: Machine) -> Iterator[Finding
     if not worth_telling(ledger, 0.7 * again):
         return
     shortest, longest = min(grown.lengths), max(grown.lengths)
-    module = max(
-        (module for module in ledger.facts.modules if module.calls_per_step and module.span),
-        key=lambda module: module.num_params, default=None,
-    )  # fmt: skip
+    module = _largest_module(ledger)
     yield finding(
         "BRR314",
         ledger,
@@ -145,7 +142,7 @@ def decoding_without_cache(ledger: Ledger, machine: Machine) -> Iterator[Finding
         f"{duration(again)} per step, on average over all that were timed, are tokens that it had read before",
         advice="Keep keys and values of what was read (use_cache=True, past_key_values), and hand over the new token "
         "alone.",
-        where=(module.span,) if module and module.span else grown.where,
+        where=first_span(module.span if module else None) or grown.where,
         evidence={"read_again": time(again), "shortest": count(shortest), "longest": count(longest)},
         of=ops,
         confidence="derived" if grown.seen else "inferred",

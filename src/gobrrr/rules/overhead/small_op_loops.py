@@ -83,7 +83,10 @@ def loops(ledger: Ledger, machine: Machine) -> list[Loop]:
     updates = max([1, *(count for _, count in ledger.step.updates)])  # a critic's five times for a generator's once
     repeats = REPEATS * updates * (micro if micro <= MICRO_STEPS else 1.0)
     found = {place: ops for place, ops in by_line.items() if _is_loop(ops, machine, repeats)}
-    working = frozenset(place for place, ops in by_line.items() if place not in found and _works(ops, machine))
+    # Much of such a line's op time is work, in ops that are not tiny.
+    large = {place: total(op for op in ops if not is_tiny(op, machine)) for place, ops in by_line.items()}
+    others = by_line.keys() - found.keys()
+    working = frozenset(place for place in others if large[place] > (1 - MOSTLY) * total(by_line[place]))
     own = _own_weights(ledger, repeats / REPEATS) if found else frozenset()
     by_function: dict[tuple[str, str], list[Key]] = defaultdict(list)
     for place, ops in found.items():
@@ -105,21 +108,13 @@ def _is_loop(ops: list[OpGroup], machine: Machine, repeats: float) -> bool:
         calls[(op.name, op.shapes)] += op.calls
         calls[(op.name,)] += op.calls
         shapes[op.name].add(op.shapes)
-    repeated = sum(
-        op.ns
-        for op in ops
-        if _is_small(op, machine)
-        and (
-            calls[(op.name, op.shapes)] >= repeats
-            or (calls[(op.name,)] >= repeats and len(shapes[op.name]) >= calls[(op.name,)] / 2)
-        )
-    )
-    return repeated > 0 and repeated >= MOSTLY * sum(op.ns for op in ops)
 
+    def repeats_itself(op: OpGroup) -> bool:
+        ever_new = calls[(op.name,)] >= repeats and len(shapes[op.name]) >= calls[(op.name,)] / 2
+        return calls[(op.name, op.shapes)] >= repeats or ever_new
 
-def _works(ops: list[OpGroup], machine: Machine) -> bool:
-    """Much of the line's op time is work, in ops that are not tiny."""
-    return sum(op.ns for op in ops if not is_tiny(op, machine)) > (1 - MOSTLY) * total(ops)
+    repeated = total(op for op in ops if _is_small(op, machine) and repeats_itself(op))
+    return repeated > 0 and repeated >= MOSTLY * total(ops)
 
 
 def _own_weights(ledger: Ledger, passes: float) -> frozenset[tuple[int, ...]]:

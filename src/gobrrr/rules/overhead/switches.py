@@ -8,7 +8,7 @@ from math import log2, prod
 from gobrrr.ledger.model.ledger import Ledger, OpGroup
 from gobrrr.machine.model.machine import Machine
 from gobrrr.recording.model.facts import DenormalFacts, Span
-from gobrrr.rules.model.cores import STARVED, crowded, free_cores, left_by_others, starved
+from gobrrr.rules.model.cores import STARVED, crowded, first_span, free_cores, left_by_others, starved
 from gobrrr.rules.model.evidence import count, per_step, ratio, time, worth_telling
 from gobrrr.rules.model.finding import Finding, Quantity, finding, rule, whole
 from gobrrr.rules.model.lines import (
@@ -101,7 +101,7 @@ def _profiled(ledger: Ledger) -> Iterator[Finding]:
     if not ledger.facts.settings.profiler_on:
         return
     calls = sum(op.calls for op in ledger.ops)
-    lines = spent(ledger, PROFILING)
+    lines, switches = spent(ledger, PROFILING), ledger.facts.settings.debug_env
     parsing = sum(line.ns for line in lines)
     in_step, with_all = (calls * ns for ns in PROFILED_OP)
     if not worth_telling(ledger, in_step + parsing):
@@ -114,18 +114,14 @@ def _profiled(ledger: Ledger) -> Iterator[Finding]:
         f"{calls:.0f} ops",
         advice="Profile a few steps (torch.profiler.schedule) and close the profiler.",
         where=lines[0].where if lines else loop_line(ledger),
-        evidence={"ops_per_step": count(calls), "parsing": time(parsing)} | _environment(ledger),
+        evidence={"ops_per_step": count(calls), "parsing": time(parsing)}
+        | ({"environment": Quantity(" ".join(switches))} if switches else {}),
         confidence="inferred",
     )
 
 
-def _environment(ledger: Ledger) -> dict[str, Quantity]:
-    names = ledger.facts.settings.debug_env
-    return {"environment": Quantity(" ".join(names))} if names else {}
-
-
 def _place(ledger: Ledger, span: Span | None) -> tuple[Span, ...]:
-    return (span,) if span else loop_line(ledger)
+    return first_span(span) or loop_line(ledger)
 
 
 TOO_FEW = 0.6
@@ -146,17 +142,14 @@ def wrong_number_of_threads(ledger: Ledger, machine: Machine) -> Iterator[Findin
     """Intra-op threads against the cores that were free: idle ones, or threads that wait for each other."""
     threads = ledger.facts.settings.threads or ledger.threads
     cores, free = machine.effective_cores.median, free_cores(ledger, machine)
+    # A program that sets no threads has as many as torch takes, unless a quota grants fewer.
+    default = min(machine.threads, TOO_MANY * machine.quota) if machine.quota else machine.threads
     if cores <= 0 or ledger.device is not None:  # there the host's ops only launch
         return
     if threads < TOO_FEW * free:
         yield from _too_few(ledger, machine, threads, free)
-    elif threads > TOO_MANY * cores and threads > _default(machine):
+    elif threads > TOO_MANY * cores and threads > default:
         yield from _too_many(ledger, machine, threads, cores)
-
-
-def _default(machine: Machine) -> float:
-    """Return the threads of a program that sets none, unless a quota grants fewer."""
-    return min(machine.threads, TOO_MANY * machine.quota) if machine.quota else machine.threads
 
 
 def _too_few(ledger: Ledger, machine: Machine, threads: int, cores: float) -> Iterator[Finding]:
@@ -170,22 +163,20 @@ def _too_few(ledger: Ledger, machine: Machine, threads: int, cores: float) -> It
     if not worth_telling(ledger, REALISED * gain):
         return
     sure = (starved(ledger) or 0.0) <= STARVED
+    left = left_by_others(ledger, machine) < machine.effective_cores.median
+    of = f"{cores:.1f} cores{' that other processes left it' if left else ''}"
     yield finding(
         "BRR309",
         ledger,
         saving=(0.4 * gain if sure else 0.0, REALISED * gain, total(heavy) * (1 - 1 / most)),
-        message=f"ops run on {threads} of {cores:.1f} cores{_left(ledger, machine)}, and {duration(total(heavy))} "
+        message=f"ops run on {threads} of {of}, and {duration(total(heavy))} "
         f"({share(total(heavy) / ledger.wall)}) of the step is work that divides",
         advice=f"Remove what limits the threads (torch.set_num_threads, OMP_NUM_THREADS), or set {_fitting(cores)}.",
-        where=_threads_line(ledger),
+        where=_place(ledger, ledger.facts.settings.threads_span),
         evidence=_evidence(ledger, threads, cores, heavy),
         of=heavy,
         level=None if sure else "note",  # more threads wait for each other where the ones that there are get no core
     )
-
-
-def _left(ledger: Ledger, machine: Machine) -> str:
-    return " that other processes left it" if left_by_others(ledger, machine) < machine.effective_cores.median else ""
 
 
 def _too_many(ledger: Ledger, machine: Machine, threads: int, cores: float) -> Iterator[Finding]:
@@ -201,7 +192,7 @@ def _too_many(ledger: Ledger, machine: Machine, threads: int, cores: float) -> I
         message=f"{threads} threads share {cores:.1f} effective cores, and every parallel op waits for its slowest "
         f"thread: about {share(expected / ledger.wall)} of the step",
         advice=f"Call torch.set_num_threads({_fitting(cores)}), or set OMP_NUM_THREADS before the program starts.",
-        where=_threads_line(ledger),
+        where=_place(ledger, ledger.facts.settings.threads_span),
         evidence=_evidence(ledger, threads, cores, ops),
         of=ops,
         confidence="inferred",
@@ -223,11 +214,6 @@ def _speed_up(op: OpGroup, machine: Machine, threads: int) -> float:
 
 def _fitting(cores: float) -> int:
     return max(1, round(cores))
-
-
-def _threads_line(ledger: Ledger) -> tuple[Span, ...]:
-    span = ledger.facts.settings.threads_span
-    return (span,) if span else loop_line(ledger)
 
 
 def _evidence(ledger: Ledger, threads: int, cores: float, ops: list[OpGroup]) -> dict[str, Quantity]:
@@ -255,7 +241,8 @@ def denormals(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     if not seen or ledger.device is not None or ledger.facts.settings.flush_denormal or crowded(ledger, machine):
         return
     touched = [op for op in ledger.ops if any(_touches(ledger, op, each) for each in seen)]
-    slow = [op for op in touched if _slowed(op, machine)]
+    large = (op for op in touched if op.floor_ns > 0 and not is_tiny(op, machine))
+    slow = [op for op in large if op.ns > SLOWED * (op.floor_ns + op.dispatch_ns)]
     # Tiny ops are slowed too, though it cannot be shown.
     above = sum(max(0.0, op.ns - FLOOR_DOUBT * op.floor_ns) for op in touched)
     lost = sum(op.ns - op.floor_ns - op.dispatch_ns for op in slow)
@@ -270,14 +257,10 @@ def denormals(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         message=f"{share(worst.share)} of the values of {worst.name or 'a tensor'} are denormal, and ops on them "
         f"take {times:.0f} times their floor: {duration(lost)} lost",
         advice="Call torch.set_flush_denormal(True) at the start, and see why values shrink below 1e-38.",
-        where=costliest_line(slow) or ((worst.span,) if worst.span else ()),
+        where=costliest_line(slow) or first_span(worst.span),
         evidence={"denormal_share": ratio(worst.share), "slow_ops": time(total(slow)), "lost": time(lost)},
         confidence="inferred",
     )
-
-
-def _slowed(op: OpGroup, machine: Machine) -> bool:
-    return op.floor_ns > 0 and not is_tiny(op, machine) and op.ns > SLOWED * (op.floor_ns + op.dispatch_ns)
 
 
 def _touches(ledger: Ledger, op: OpGroup, seen: DenormalFacts) -> bool:

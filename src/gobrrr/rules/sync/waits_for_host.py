@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from itertools import compress
 
-from gobrrr.ledger.model.ledger import HostGroup, Ledger
+from gobrrr.ledger.model.ledger import HostGroup, Ledger, OpGroup
 from gobrrr.machine.model.machine import Machine
 from gobrrr.recording.model.facts import Span
 from gobrrr.rules.model.evidence import count, ratio, time, worth_telling
 from gobrrr.rules.model.finding import Finding, Quantity, finding, is_compiled, rule
 from gobrrr.rules.model.lines import WHOLE
-from gobrrr.rules.model.shapes import costliest_line, key
+from gobrrr.rules.model.shapes import Key, costliest_line, key
 from gobrrr.units import duration, share, size
 
 EXPOSED = 0.05
@@ -61,6 +62,8 @@ def exposed_copies(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     num_bytes = sum(copy[2] for copy in copies)
     if not worth_telling(ledger, 0.7 * device.exposed_copy_ns):
         return
+    here = machine.device
+    rates = {"pinned_rate": here.pinned, "pageable_rate": here.pageable} if here else {}
     part = f", {share(slow / everything)} of them from pageable memory" if slow and everything else ""
     yield finding(
         "BRR502",
@@ -76,18 +79,8 @@ def exposed_copies(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             "bytes": Quantity(round(num_bytes), "B"),
             "pageable": time(slow),
         }
-        | _rates(machine),
+        | {name: Quantity(round(rate.median), "B/s") for name, rate in rates.items()},
     )
-
-
-def _rates(machine: Machine) -> dict[str, Quantity]:
-    device = machine.device
-    if device is None:
-        return {}
-    return {
-        "pinned_rate": Quantity(round(device.pinned.median), "B/s"),
-        "pageable_rate": Quantity(round(device.pageable.median), "B/s"),
-    }
 
 
 @rule("BRR503", "sync", needs={"ops"}, portability=True)
@@ -95,12 +88,13 @@ def would_stall_a_gpu(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """.item(), .tolist(), bool(tensor), nonzero: free on a CPU, a stall on a GPU. Costs nothing here."""
     if ledger.device is not None:
         return  # BRR501 prices them
-    lines: dict[tuple[str, int] | None, float] = {}
+    lines: defaultdict[Key | None, list[OpGroup]] = defaultdict(list)
     for op in ledger.ops:
-        if op.name in STALLS and op.where and op.phase != "data" and _outermost(op.parents):
-            lines[key(op.where)] = lines.get(key(op.where), 0.0) + op.calls
-    for place, calls in sorted(lines.items(), key=lambda item: -item[1]):
-        where = next(op.where for op in ledger.ops if key(op.where) == place and op.name in STALLS)
+        # item() calls _local_scalar_dense: one stall, not two.
+        if op.name in STALLS and op.where and op.phase != "data" and not STALLS & set(op.parents):
+            lines[key(op.where)].append(op)
+    found = [(sum(op.calls for op in ops), ops[0].where) for ops in lines.values()]
+    for calls, where in sorted(found, key=lambda each: -each[0]):
         yield finding(
             "BRR503",
             ledger,
@@ -112,11 +106,6 @@ def would_stall_a_gpu(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             evidence={"calls_per_step": count(calls)},
             confidence="inferred",
         )
-
-
-def _outermost(parents: tuple[str, ...]) -> bool:
-    """item() calls _local_scalar_dense: one stall, not two."""
-    return not any(parent in STALLS for parent in parents)
 
 
 @rule("BRR504", "overhead", needs={"plain", "device"}, remedies=("compile", "compile_reduce_overhead"))
