@@ -214,7 +214,7 @@ def _beside(ledger: Ledger) -> list[Beside]:
     heavy = sorted(((n, ns) for n, ns in timed if ns >= HOLDS * ledger.wall), key=lambda pair: -pair[1])
     rare = [is_rare(ledger, _sampled(ledger, node)) for node, _ in heavy]
     return [
-        Beside(node, ns * whole(ledger, seldom) / ledger.wall, seldom)
+        Beside(node, ns * (whole(ledger, seldom) / ledger.wall), seldom)
         for (node, ns), seldom in zip(heavy, rare, strict=True)
     ]
 
