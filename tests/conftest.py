@@ -1,10 +1,14 @@
-"""What all tests share: threads that do not spin beside each other, and no deadline of Hypothesis's."""
+"""What all tests share: threads that do not spin, ceilings that need no measuring, no deadline of Hypothesis's."""
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+from tests.support.machine_samples import keep_ceilings
 
 if "PYTEST_XDIST_WORKER" in os.environ:
     # Before torch is loaded. Two workers whose idle OpenMP threads spin took 340 s for the guard's tests, not 11.
@@ -15,3 +19,11 @@ if "PYTEST_XDIST_WORKER" in os.environ:
 # A deadline asserts a time, and a busy machine misses it.
 settings.register_profile("gobrrr", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("gobrrr")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _made_up_ceilings(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> None:
+    """Make up ceilings of this machine for all that tests start: measuring takes 20 s. Tests on a GPU want the true."""
+    if not any(item.get_closest_marker("gpu") for item in request.session.items):
+        os.environ["GOBRRR_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+        keep_ceilings(Path(os.environ["GOBRRR_CACHE"]), os.environ)

@@ -1,4 +1,4 @@
-"""A machine that needs no measuring, and gobrrr as a person would start it."""
+"""gobrrr as a person would start it, and the program as it is."""
 
 from __future__ import annotations
 
@@ -9,13 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
-
-from gobrrr.machine.measure import store
-from gobrrr.machine.probe.fingerprint import fingerprint
-from gobrrr.machine.probe.system_probe import probe
-from tests.support.machine_samples import machine
 
 PROGRAMS = Path(__file__).parent / "programs"
 
@@ -35,18 +29,9 @@ class Done:
 
 
 @pytest.fixture(scope="session")
-def machine_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A cache folder that holds this machine's ceilings, made up: measuring them would take 20 seconds."""
-    folder = tmp_path_factory.mktemp("cache")
-    mark = fingerprint(probe(), store.torch_version(sys.executable))
-    (folder / f"machine-{mark}.json").write_bytes(msgspec.json.encode(machine(fingerprint=mark)))
-    return folder
-
-
-@pytest.fixture(scope="session")
-def env(machine_cache: Path) -> dict[str, str]:
+def env() -> dict[str, str]:
     """The environment of all commands here."""
-    return {**os.environ, "GOBRRR_CACHE": str(machine_cache), "OMP_NUM_THREADS": "1", "COLUMNS": "100"}
+    return {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "100"}
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Programs drawn from pieces print, write, warn, end and train watched as they do plain: 4 in CI, 200 in all."""
+"""Programs drawn from pieces print, write, warn, end and train watched as they do plain: 2 in CI, 200 in all."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.fuzz.grammar import SLOTS, draw
 from tests.fuzz.programs import Verdict
 from tests.fuzz.twice import Outcome, Twice, environment
 
-QUICK, ALL = 4, 200
+QUICK, ALL = 2, 200
 AT_ONCE = 2  # programs; each is one process at work
 LEAST_SHARE = {"profile": 0.7, "count": 0.6, "sample": 0.6}
 """Of the programs, those in which a window of each kind must have opened: where none does, equal runs prove nothing."""

@@ -14,14 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
-
-from gobrrr.machine.measure import store
-from gobrrr.machine.probe.fingerprint import fingerprint
-from gobrrr.machine.probe.system_probe import probe
 from gobrrr.recording.run_folder.run import load_run
 from tests.fuzz.hurried import MARK
-from tests.support.machine_samples import machine
+from tests.support.machine_samples import keep_ceilings
 
 HURRIED = Path(__file__).with_name("hurried.py")
 SEEN = Path(__file__).parents[1] / "transparency" / "programs" / "seen.py"
@@ -83,12 +78,12 @@ class Pair:
 
 def environment(cache: Path) -> dict[str, str]:
     """The environment of both runs. `cache` gets ceilings for this machine, made up: measuring would take 20 s."""
+    kept = {name: os.environ[name] for name in KEPT if name in os.environ}
+    environ = {**kept, "GOBRRR_CACHE": str(cache), "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
     if not cache.exists():
         cache.mkdir(parents=True)
-        mark = fingerprint(probe(), store.torch_version(sys.executable))
-        (cache / f"machine-{mark}.json").write_bytes(msgspec.json.encode(machine(fingerprint=mark)))
-    kept = {name: os.environ[name] for name in KEPT if name in os.environ}
-    return {**kept, "GOBRRR_CACHE": str(cache), "OMP_NUM_THREADS": "1", "PYTHONHASHSEED": "0"}
+        keep_ceilings(cache, environ)
+    return environ
 
 
 class Twice:

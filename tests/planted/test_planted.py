@@ -19,8 +19,8 @@ from tests.planted import catalogue
 from tests.planted.catalogue import CATALOGUE, HERE, Illness
 
 ROOT = Path(__file__).resolve().parents[2]
-QUICK = {"collects_garbage", "anomaly_mode", "float64_from_numpy", "loop_optimizer"}
-QUICK_STEPS = 60
+QUICK = {"collects_garbage", "loop_optimizer"}
+QUICK_STEPS = 40
 
 EVERY = [
     pytest.param(illness, id=illness.name, marks=() if illness.name in QUICK else pytest.mark.slow)
