@@ -1,5 +1,7 @@
 """Work per op against PyTorch's own OpInfo database: every sample's forward and backward, op by op.
 
+Slow: ../test_work_recorded.py asks the same of a recording, in a second.
+
 Three claims. FLOPs equal those of torch.utils.flop_counter wherever it knows the op. Bytes equal what the op's tensors
 stand for, addresses enumerated, but for listed classes of ops with the reason. And every op is priced, a view, or on
 the list of what is not counted, with a floor under the coverage.
@@ -111,14 +113,12 @@ def differentiate(result: Any) -> None:
         sum(t.sum().abs() for t in outs).backward()
 
 
-def walk(every: int, tally: Tally) -> Tally:
-    """Every n-th sample of every op, forward and backward."""
+def walk(tally: Tally) -> Tally:
+    """Every sample of every op, forward and backward."""
     from torch.testing._internal.common_methods_invocations import op_db
 
     for op in op_db:
-        for i, sample in enumerate(samples(op)):
-            if i % every:
-                continue
+        for sample in samples(op):
             tally.whole = True
             with Recorder(tally.seen):
                 try:
@@ -138,10 +138,8 @@ def samples(op: Any) -> Iterator[Any]:
         return
 
 
-@pytest.fixture(
-    scope="module", params=[pytest.param(12, id="sampled"), pytest.param(1, id="full", marks=pytest.mark.slow)]
-)
-def tally(request: pytest.FixtureRequest) -> Iterator[Tally]:
+@pytest.fixture(scope="module")
+def tally() -> Iterator[Tally]:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
@@ -149,11 +147,12 @@ def tally(request: pytest.FixtureRequest) -> Iterator[Tally]:
         # Seeding for each sample queues a formatted stack for devices that may come: two thirds of the whole time.
         for device in ("cuda", "xpu", "mtia"):
             patch.setattr(f"torch.{device}.manual_seed_all", lambda seed: None)
-        found = walk(request.param, Tally())
+        found = walk(Tally())
     torch.set_num_threads(threads)
     yield found
 
 
+@pytest.mark.slow
 def test_flops_are_those_of_flop_counter(tally: Tally) -> None:
     assert not tally.broken, tally.broken[:3]
     wrong = [row for row in tally.flops if row[1] != row[2]]
@@ -164,6 +163,7 @@ def test_flops_are_those_of_flop_counter(tally: Tally) -> None:
     assert known["aten::_scaled_dot_product_flash_attention_for_cpu_backward"]
 
 
+@pytest.mark.slow
 def test_bytes_are_those_behind_the_tensors(tally: Tally) -> None:
     wrong = [
         (name, got, really_read(name, held.reads), held.writes, call)
@@ -174,6 +174,7 @@ def test_bytes_are_those_behind_the_tensors(tally: Tally) -> None:
     assert not wrong, (Counter(row[0] for row in wrong), *(str(row)[:300] for row in wrong[:4]))
 
 
+@pytest.mark.slow
 def test_every_op_is_priced_or_listed(tally: Tally, capsys: pytest.CaptureFixture[str]) -> None:
     unlisted = {name: count for name, count in tally.uncounted.items() if name not in NOT_COUNTED}
     ops = 1 - len(tally.uncounted) / len(tally.names)
@@ -190,6 +191,7 @@ def test_every_op_is_priced_or_listed(tally: Tally, capsys: pytest.CaptureFixtur
     assert whole >= 0.98
 
 
+@pytest.mark.slow
 def test_nothing_is_negative_or_free_by_mistake(tally: Tally) -> None:
     """An op that is not a view and has tensors to write does not come out as zero bytes."""
     free = [
