@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +90,17 @@ def _faults() -> list[tuple[str, int]]:
     return [(name, after) for name in named for after in (0, *LATER.get(name, ()))]
 
 
+def _parametrized() -> list[Any]:
+    """In the fast suite: all of LATER, of the others a module's first and a fourth that its names choose."""
+    found, modules = [], set()
+    for where, after in _faults():
+        module = where.split(".")[0]
+        quick = after or module not in modules or zlib.crc32(where.encode()) % 4 == 0
+        modules.add(module)
+        found.append(pytest.param(where, after, id=f"{where}-{after}", marks=() if quick else pytest.mark.slow))
+    return found
+
+
 def test_the_names_above_are_names_of_functions() -> None:
     modules = {name.split(".")[0] for name in GUARDS | TAKES_OFF | set(LATER)}
     known = {name for module in modules for name in functions_of(module)}
@@ -97,7 +109,7 @@ def test_the_names_above_are_names_of_functions() -> None:
 
 
 @pytest.mark.usefixtures("hurried")
-@pytest.mark.parametrize(("where", "after"), _faults(), ids=[f"{where}-{after}" for where, after in _faults()])
+@pytest.mark.parametrize(("where", "after"), _parametrized())
 def test_a_failure_inside_is_not_felt(
     where: str, after: int, plain: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Any
 ) -> None:
