@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 import pytest
@@ -11,34 +12,33 @@ from gobrrr.recording.run_folder.noted_facts import facts_of
 from gobrrr.recording.run_folder.run import Recording, load_run
 from tests.transparency.pairs import Ran, differences, run
 
-QUICK = (
-    "mlp",
-    "hooked",
-    "workers",
-    "evaluated",
-    "transforms",
-    "attribution",
-    "stale",
-    "frameless",
-    "profilers",
-    "counts",
-    "processes",
-    "by_hand",
-    "sequences",
-    "scripted",
-    "fused",
-)
-SLOW = ("transformed", "accumulation", "gan", "inference", "compiled", "instrumented", "functional")
+QUICK = ("mlp", "hooked", "workers", "stale", "sequences", "scripted", "fused")
+SLOW = (
+    "evaluated", "transforms", "attribution", "frameless", "profilers", "counts", "processes", "by_hand", "transformed",
+    "accumulation", "gan", "inference", "compiled", "instrumented", "functional",
+)  # fmt: skip
 WINDOWS = {"profile", "sample", "count"}
 # They profile themselves again and again: each time the sampled window, the longest, makes way.
 MAKE_WAY = {"instrumented", "profilers"}
 
 
+@functools.cache
+def watched_run(program: str, folder: Path) -> Ran:
+    """One run for all tests that ask something of it."""
+    return run(f"{program}.py", folder / program / "watched", True)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of all runs."""
+    return tmp_path_factory.mktemp("runs")
+
+
 def both(program: str, folder: Path) -> tuple[Ran, Ran]:
     """The program plain, then watched, both finished without complaint of their own."""
-    plain = run(f"{program}.py", folder / "plain", False)
+    plain = run(f"{program}.py", folder / program / "plain", False)
     assert plain.code == 0, plain.err.decode()
-    return plain, run(f"{program}.py", folder / "watched", True)
+    return plain, watched_run(program, folder)
 
 
 def recording_of(ran: Ran) -> Recording:
@@ -49,8 +49,8 @@ def recording_of(ran: Ran) -> Recording:
 
 
 @pytest.mark.parametrize("program", [*QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)])
-def test_watching_changes_nothing(program: str, tmp_path: Path) -> None:
-    plain, watched = both(program, tmp_path)
+def test_watching_changes_nothing(program: str, runs: Path) -> None:
+    plain, watched = both(program, runs)
     assert watched.code == 0, watched.err.decode()
     assert (watched.out, watched.err) == (plain.out, plain.err)
     assert plain.seen["num_losses"] > 100
@@ -61,22 +61,22 @@ def test_watching_changes_nothing(program: str, tmp_path: Path) -> None:
     assert {window.kind for window in recording.windows if window.complete} >= expected
 
 
-def test_updates_inside_a_backward_pass_are_one_step(tmp_path: Path) -> None:
-    """80 of them in each; the last pass has no end, and windows have theirs outside of all."""
-    (loop,) = recording_of(run("fused.py", tmp_path / "watched", True)).loops
+def test_updates_inside_a_backward_pass_are_one_step(runs: Path) -> None:
+    """20 of them in each; the last pass has no end, and windows have theirs outside of all."""
+    (loop,) = recording_of(watched_run("fused", runs)).loops
     assert (loop.kind, len(loop.steps)) == (BACKWARD, 128)
 
 
-def test_lengths_are_seen_in_a_program_whose_batches_are_untouched(tmp_path: Path) -> None:
+def test_lengths_are_seen_in_a_program_whose_batches_are_untouched(runs: Path) -> None:
     """So that the comparison above compares something."""
-    watched = run("sequences.py", tmp_path / "watched", True)
+    watched = watched_run("sequences", runs)
     found = facts_of(recording_of(watched), []).lengths
     assert len(found) >= 3 and all(each.fits for each in found)
 
 
-def test_a_program_that_closes_our_descriptors_keeps_its_files(tmp_path: Path) -> None:
+def test_a_program_that_closes_our_descriptors_keeps_its_files(runs: Path) -> None:
     """Watching ends there, quietly; numbers that were ours are the program's now."""
-    plain, watched = both("daemon", tmp_path)
+    plain, watched = both("daemon", runs)
     assert watched.code == 0, watched.err.decode()
     assert (watched.out, watched.err) == (plain.out, plain.err)
     assert plain.seen["own"] == [4] * 40
@@ -86,9 +86,9 @@ def test_a_program_that_closes_our_descriptors_keeps_its_files(tmp_path: Path) -
     assert any("Bad file descriptor" in text for text in recording.missing)
 
 
-def test_a_full_stack_is_the_programs_alone(tmp_path: Path) -> None:
+def test_a_full_stack_is_the_programs_alone(runs: Path) -> None:
     """Where nothing more may be called our hooks give way: no error of ours is in the program's RecursionError."""
-    plain, watched = both("full", tmp_path)
+    plain, watched = both("full", runs)
     assert watched.code == 0, watched.err.decode()
     assert (watched.out, watched.err) == (plain.out, plain.err)
     assert differences(plain.seen, watched.seen) == []

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from torch.autograd.profiler import record_function
 
+sys.setrecursionlimit(300)  # soon full
 torch.manual_seed(0)
 model = nn.Sequential(nn.Linear(6, 12), nn.ReLU(), nn.Linear(12, 3))
 optimizer = torch.optim.SGD(model.parameters(), 0.05)
@@ -27,7 +28,7 @@ def annotated(depth):
     annotated(depth + 1)
 
 
-for step in range(260):
+for step in range(150):
     depths.append(0)
     try:
         annotated(1)
@@ -35,14 +36,14 @@ for step in range(260):
         pass
     x = torch.randn(8, 6)
     try:
-        deep(x, step >= 250)
+        deep(x, step >= 140)
     except RecursionError as error:
         trace = error.__traceback__
         while trace is not None:
             name = trace.tb_frame.f_code.co_filename
             told.update([name] if "gobrrr" in name else [])
             trace = trace.tb_next
-        told.update([str(error), type(error.__context__).__name__] if step < 250 else [])
+        told.update([str(error), type(error.__context__).__name__] if step < 140 else [])
     optimizer.zero_grad()
     loss = model(x).square().mean()
     loss.backward()

@@ -7,7 +7,7 @@ import torch
 
 numpy.random.seed(0)
 torch.manual_seed(3)
-model = torch.nn.Sequential(*[torch.nn.Linear(16, 16) for _ in range(40)])
+model = torch.nn.Sequential(*[torch.nn.Linear(16, 16) for _ in range(10)])
 optimizers = {weight: torch.optim.AdamW([weight], lr=0.01) for weight in model.parameters()}
 
 
