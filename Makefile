@@ -8,6 +8,7 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 PYTEST := $(BIN)/python -m pytest -q
+SHARED := --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-changed test-full check bench bench-planted bench-tuned bench-aa bench-traces bench-guard bench-packing bench-data bench-lab bench-zoo mutants gpu snapshots docs clean
@@ -18,14 +19,14 @@ help:  ## this list
 demo: $(READY)  ## find out why a small GPT trains slowly (about a minute)
 	$(BIN)/gobrrr run examples/gpt/train.py
 
-test: $(READY)  ## all tests but the slow ones, a quarter of an hour on 2 cores
-	$(PYTEST) -n $(JOBS) --dist loadfile --durations 20 -m "not slow and not gpu"
+test: $(READY)  ## all tests but the slow ones, ten minutes on 2 cores
+	$(PYTEST) -n $(JOBS) $(SHARED) --durations 20 -m "not slow and not gpu"
 
 test-%: $(READY)  ## the tests of one room: make test-ledger
-	$(PYTEST) -n $(JOBS) --dist loadfile -m "not slow and not gpu" tests/$*
+	$(PYTEST) -n $(JOBS) $(SHARED) -m "not slow and not gpu" tests/$*
 
 test-changed: $(READY)  ## the tests that import what changed since BASE (HEAD where it is not said)
-	$(BIN)/python -m tests.changed $(or $(BASE),HEAD) | xargs -r $(PYTEST) -n $(JOBS) --dist loadfile -m "not slow and not gpu"
+	$(BIN)/python -m tests.changed $(or $(BASE),HEAD) | xargs -r $(PYTEST) -n $(JOBS) $(SHARED) -m "not slow and not gpu"
 
 test-full: $(READY)  ## all tests, one after the other, so that their timings are their own
 	$(PYTEST) -m "not gpu"

@@ -16,8 +16,9 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     # A worker per core: `make test-full` has the threads that users have.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# A deadline asserts a time, and a busy machine misses it.
-settings.register_profile("gobrrr", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# A deadline asserts a time, and a busy machine misses it. `make test-full` tries as many examples as Hypothesis would.
+EXAMPLES = 40 if "PYTEST_XDIST_WORKER" in os.environ else 100
+settings.register_profile("gobrrr", deadline=None, max_examples=EXAMPLES, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("gobrrr")
 
 
@@ -27,3 +28,15 @@ def _made_up_ceilings(tmp_path_factory: pytest.TempPathFactory, request: pytest.
     if not any(item.get_closest_marker("gpu") for item in request.session.items):
         os.environ["GOBRRR_CACHE"] = str(tmp_path_factory.mktemp("cache"))
         keep_ceilings(Path(os.environ["GOBRRR_CACHE"]), os.environ)
+
+
+LONGEST_FIRST = (
+    "test_matrix.py", "test_run_fails.py", "test_arms.py", "test_fuzz_programs.py", "test_left_behind.py",
+    "test_planted.py", "test_run_ends.py", "test_effects.py", "test_referee.py",
+)  # fmt: skip
+"""Files that take a worker half a minute or more: begun last, they would have one worker wait for the other."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let workers begin with the longest files (with --no-loadscope-reorder; the order within a file stays)."""
+    items.sort(key=lambda item: item.path.name not in LONGEST_FIRST)
