@@ -53,11 +53,6 @@ def share(part: float) -> str:
     return f"{100 * part:.1f} %"
 
 
-def share_of(part: float, whole: float) -> str:
-    """(1, 8) -> '12.5 %'; '?' of nothing."""
-    return share(part / whole) if whole else "?"
-
-
 def ratio_to(part: float, name: str) -> str:
     """(0.5, 'the median') -> '50.0 % of the median', (8.8, 'the median') -> '8.8 times the median'."""
     return f"{share(part)} of {name}" if abs(part) <= 1 else f"{part:.1f} times {name}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 
 # The instruction sets that decide which matrix kernels run, by their name in /proc/cpuinfo.
@@ -42,10 +42,6 @@ class Hardware:
     def usable_cores(self) -> int:
         """CPUs that this process can keep busy at most: the affinity, cut by the quota rounded up."""
         return granted(len(self.affinity) if self.affinity else self.logical_cores, self.quota)
-
-    def as_dict(self) -> dict[str, object]:
-        """Plain values, for JSON."""
-        return asdict(self)
 
 
 def usable_cores(root: Path = Path("/")) -> int:

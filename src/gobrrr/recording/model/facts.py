@@ -331,7 +331,6 @@ class Settings(msgspec.Struct, frozen=True):
     """The line of each argument that is given there."""
     padding_span: Span | None = None
     """The user's line that says padding="max_length"."""
-    gc_enabled: bool | None = None
     mkldnn: bool | None = None
     tf32: bool | None = None
     anomaly_span: Span | None = None

@@ -29,10 +29,8 @@ NO_TIME = np.int64(-(2**63))
 
 # Kinds of host events (Ops.kind).
 CPU_OP, USER_ANNOTATION, PYTHON_FUNCTION, OVERHEAD, OTHER = range(5)
-OP_KINDS = ("cpu_op", "user_annotation", "python_function", "overhead", "other")
 # Kinds of device events (Kernels.kind).
 KERNEL, MEMCPY, MEMSET, COMMUNICATION, DEVICE_ANNOTATION, DEVICE_SYNC = range(6)
-KERNEL_KINDS = ("kernel", "memcpy", "memset", "communication", "annotation", "sync")
 
 T = TypeVar("T", bound="Columns")
 

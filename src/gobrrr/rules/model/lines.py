@@ -79,7 +79,6 @@ WAITING = (
 )
 """Libraries that talk to another thread, process or machine: what they do is wait for it."""
 TRACEBACKS = (Functions(("traceback.", "linecache.", "torch.fx.traceback.", "torch.utils._traceback.")),)
-LOADING = (Functions(("torch.utils.data.",)),)
 
 
 def is_rare(ledger: Ledger, lines: Iterable[LineGroup]) -> bool:
