@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, Dataset
 from gobrrr.capture.windows.sample_index import NAME, UNKNOWN, Fetching
 from gobrrr.capture.windows.sampler import Sampler
 from gobrrr.capture.windows.thread_stack import look
-from gobrrr.ledger.loading.slow_samples import MOST, slow_samples
+from gobrrr.ledger.loading.workers import MOST, slow_samples
 from gobrrr.ledger.model.ledger import SampleTime
 from gobrrr.recording.run_folder.run import Samples, whole_samples
 from tests.support.handmade import MS, Case

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from gobrrr.data import simulate
 from gobrrr.ledger.loading.lengths import sequences
 from gobrrr.ledger.model.ledger import Ledger, OpGroup, Roofline, Sequences, StepStats
-from gobrrr.pipeline.simulation import FINEST, simulated
+from gobrrr.pipeline.judging import FINEST, simulated
 from gobrrr.recording.model.facts import Facts, InputFacts, LengthFacts, LoaderFacts, ModuleFacts
 from gobrrr.report.forms.json import from_json, to_json
 from gobrrr.report.text.report import render

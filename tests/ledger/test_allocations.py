@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gobrrr.ledger.build import build_ledger
-from gobrrr.ledger.memory.allocations import device_memory
+from gobrrr.ledger.memory import device_memory
 from gobrrr.ledger.model.device import DeviceLedger, DeviceMemory
 from gobrrr.ledger.model.ledger import Ledger
 from gobrrr.machine.model.machine import UNKNOWN

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from gobrrr.ledger.host.closures import evaluations
+from gobrrr.ledger.host.host_ops import evaluations
 from gobrrr.ledger.host.stacks import read_stack
 from gobrrr.ledger.model.ledger import HostGroup
 from gobrrr.recording.model.facts import Facts

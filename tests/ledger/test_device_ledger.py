@@ -17,7 +17,7 @@ from gobrrr.ledger.host.places import NOWHERE, Place, Places
 from gobrrr.ledger.model.accounts import device_accounts
 from gobrrr.ledger.model.device import DeviceLedger
 from gobrrr.ledger.model.ledger import Account
-from gobrrr.ledger.steps.plain_step import at_plain_step, factors
+from gobrrr.ledger.steps.scaling import at_plain_step, factors
 from gobrrr.machine.model.machine import UNKNOWN
 from gobrrr.pipeline.traces import diagnosed
 from gobrrr.recording.model.call_tree import nest

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gobrrr.ledger.steps.device_steps import batch_means, filling, lingering, runs_ahead, whole_cycles
+from gobrrr.ledger.steps.step_stats import batch_means, filling, lingering, runs_ahead, whole_cycles
 
 HOST, DEVICE = 8.0, 22.5
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gobrrr.ledger.host.gaps import find_gaps, host_groups
+from gobrrr.ledger.host.gaps import find_gaps
 from gobrrr.ledger.host.host_ops import HostOps, host_ops
 from gobrrr.ledger.host.places import Places, replay
-from tests.support.timelines import MS, US, Timeline
+from tests.support.timelines import MS, US, Timeline, host_groups
 
 
 def replayed(timeline: Timeline, folder: Path, blind: bool = False) -> tuple[HostOps, Places]:

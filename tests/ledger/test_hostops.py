@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gobrrr.spans import elapsed, within
 
 from gobrrr.ledger.host.host_ops import HostOps, host_ops
 from gobrrr.ledger.host.places import replay
-from gobrrr.ledger.steps.step_windows import OWN_WORK, after_watching, elapsed, within
+from gobrrr.ledger.steps.step_windows import OWN_WORK, after_watching
 from gobrrr.recording.model import event_kinds
 from tests.support.timelines import MS, PID, US, Timeline
 

@@ -11,6 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from gobrrr.spans import distinct, elapsed, within
 
 from gobrrr.ledger.device.device_side import _ahead, _overlap, _short, _span_busy, _underfilled, exposed, may_overlap
 from gobrrr.ledger.device.idle import LAUNCH_NS, Idle, merged, stalls, union
@@ -18,8 +19,8 @@ from gobrrr.ledger.device.launchers import innermost
 from gobrrr.ledger.job.calls import KNOTS, ROW, _bare, bare_in_the_last
 from gobrrr.ledger.job.collectives import bus_factor, kind_of, sent
 from gobrrr.ledger.steps.median_interval import _coverage, mean_interval, median_interval
-from gobrrr.ledger.steps.step_windows import UNUSUAL, after_watching, alike, distinct, elapsed, within
-from gobrrr.ledger.steps.throughput import percentile
+from gobrrr.ledger.steps.step_stats import percentile
+from gobrrr.ledger.steps.step_windows import UNUSUAL, after_watching, alike
 from gobrrr.recording.model.trace import COMMUNICATION, KERNEL, MEMCPY, MEMSET, Collective, Kernels, Ops, Runtime, lanes
 
 Spans = list[tuple[int, int]]

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from gobrrr.capture.out.journal import JournalWriter
 from gobrrr.ledger.build import build_ledger
-from gobrrr.ledger.host.gaps import host_groups
 from gobrrr.ledger.host.host_ops import host_ops
 from gobrrr.ledger.host.places import replay
 from gobrrr.ledger.model.ledger import ACCOUNTS, Ledger
@@ -23,7 +22,7 @@ from gobrrr.ledger.ops.pricing import Prices
 from gobrrr.recording.model import event_kinds
 from gobrrr.recording.run_folder.run import Recording, Samples, Start, Window, load_run
 from tests.support.handmade import machine
-from tests.support.timelines import FILE, MS, OFFSET, PID, US, Timeline, sampled
+from tests.support.timelines import FILE, MS, OFFSET, PID, US, Timeline, host_groups, sampled
 
 QUIET = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=60)
 

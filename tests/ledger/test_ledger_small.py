@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from gobrrr.ledger.compare.counterparts import counterparts
-from gobrrr.ledger.device.shapes import _shapes
+from gobrrr.ledger.comparison import counterparts
+from gobrrr.ledger.device.kernel_work import _shapes
 from gobrrr.ledger.host.host_ops import HostOps, _updates
 from gobrrr.ledger.ops.op_times import OpTime
 from gobrrr.ledger.ops.pricing import Prices, dtype_of, in_tf32

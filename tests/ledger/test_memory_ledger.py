@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gobrrr.ledger.memory.by_role import memory_ledger
+from gobrrr.ledger.memory import memory_ledger
 from gobrrr.recording.model.facts import Facts, InputFacts, ModuleFacts, OptimizerFacts
 
 MB = 1 << 20

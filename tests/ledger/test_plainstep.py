@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from gobrrr.ledger.model.device import DeviceLedger, DeviceOp, DeviceWork, SizedCalls, Transfer
-from gobrrr.ledger.steps.plain_step import at_plain_step, factors
+from gobrrr.ledger.steps.scaling import at_plain_step, factors
 
 OP = DeviceOp("aten::mm", "bf16", 3.0, 400.0, 8000.0, 160.0, 200.0, "compute", 1e12, "8x8, 8x8")
 WORK = DeviceWork(

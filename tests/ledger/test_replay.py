@@ -16,7 +16,7 @@ from gobrrr.ledger.device.waits_replayed import LIGHTER, at_plain_speed
 from gobrrr.ledger.host.host_ops import HostOps
 from gobrrr.ledger.host.places import NOWHERE, Place, Places
 from gobrrr.ledger.model.device import DeviceLedger
-from gobrrr.ledger.steps.plain_step import at_plain_step, factors
+from gobrrr.ledger.steps.scaling import at_plain_step, factors
 from gobrrr.recording.model.call_tree import nest
 from gobrrr.recording.model.facts import Span
 from gobrrr.recording.model.trace import CPU_OP, Trace

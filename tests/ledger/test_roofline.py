@@ -6,8 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from gobrrr.ledger.model.ledger import OpGroup
-from gobrrr.ledger.ops.pricing import Prices
-from gobrrr.ledger.ops.roofline import MAX_NAMED, roofline
+from gobrrr.ledger.ops.pricing import MAX_NAMED, Prices, roofline
 from tests.support.handmade import MS, machine, op, product
 
 

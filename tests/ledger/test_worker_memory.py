@@ -10,7 +10,7 @@ import pytest
 
 from gobrrr.capture.windows import private_memory
 from gobrrr.capture.windows.private_memory import Readings, private_bytes
-from gobrrr.ledger.loading.worker_memory import worker_memory
+from gobrrr.ledger.loading.workers import worker_memory
 from gobrrr.ledger.model.ledger import WorkerMemory
 from gobrrr.recording.model.facts import Span
 from gobrrr.recording.run_folder.run import Samples, Worker

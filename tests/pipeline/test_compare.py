@@ -12,7 +12,7 @@ import pytest
 from msgspec.structs import replace
 
 from gobrrr.cli.main import main
-from gobrrr.ledger.compare.comparison import Side, compared
+from gobrrr.ledger.comparison import Side, compared
 from gobrrr.ledger.model.ledger import StepStats
 from gobrrr.ledger.ops.op_times import OpTime, op_times
 from gobrrr.recording.trace_files.sources import Source, read

@@ -26,8 +26,7 @@ from gobrrr.ledger.job.calls import (
     bare_in_the_last,
     calls_each,
 )
-from gobrrr.ledger.job.lateness import Told, lateness
-from gobrrr.ledger.job.link_rates import linked
+from gobrrr.ledger.job.lateness import Told, lateness, linked
 from gobrrr.ledger.job.ranks import Job, RankSummary, together
 from gobrrr.pipeline.traces import diagnose
 from gobrrr.recording.model.trace import Kernels

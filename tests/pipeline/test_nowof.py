@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gobrrr.pipeline.live_now import ALIVE_S, LAST_S, Surroundings, now_of
+from gobrrr.pipeline.watching import ALIVE_S, LAST_S, Surroundings, now_of
 from gobrrr.recording.live import now
 from gobrrr.recording.live.live_state import Watched
 from gobrrr.recording.model import event_kinds

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from gobrrr.cli.main import main
-from gobrrr.ledger.compare.comparison import Comparison, OpRatio
+from gobrrr.ledger.comparison import Comparison, OpRatio
 from gobrrr.ledger.ops.op_times import OpTime
 from gobrrr.report.forms import formats
 from gobrrr.report.forms.formats import View

@@ -14,9 +14,10 @@ from gobrrr import units
 from gobrrr.cli import options
 from gobrrr.cli.main import main
 from gobrrr.errors import GobrrrError
-from gobrrr.ledger.compare.comparison import side
+from gobrrr.ledger.comparison import side
+from gobrrr.ledger.loading.lengths import samples_per_step, steps_per_epoch
 from gobrrr.ledger.model.ledger import StepStats
-from gobrrr.ledger.steps.throughput import percentile, samples_per_step, steps_per_epoch
+from gobrrr.ledger.steps.step_stats import percentile
 from gobrrr.recording.model.facts import Facts, LoaderFacts
 from gobrrr.report.forms.json import from_json, to_json
 from gobrrr.report.text.report import brief, render

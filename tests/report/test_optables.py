@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gobrrr.cli.main import main
-from gobrrr.ledger.model.groupings import WAYS
+from gobrrr.ledger.model import WAYS
 from gobrrr.report.forms.formats import SORTS
 from gobrrr.report.html.tables import unknown
 from gobrrr.report.text import ops as op_tables

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from gobrrr.ledger.host.stacks import RECEIVING, SAMPLING, SENDING
 from gobrrr.ledger.loading.loader_model import HANDOVER_NS
-from gobrrr.ledger.loading.loader_stages import RECEIVING, SAMPLING, SENDING
 from gobrrr.ledger.model.ledger import LineGroup, WorkerGroup
 from gobrrr.recording.model.facts import Span
 from tests.support.handmade import ALL_SIGNALS, MS, Case

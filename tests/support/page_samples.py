@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from gobrrr.ledger.compare.comparison import Comparison, OpRatio, Side
+from gobrrr.ledger.comparison import Comparison, OpRatio, Side
 from gobrrr.ledger.job.lateness import Group, Waiting
 from gobrrr.ledger.job.ranks import Job, RankSummary
 from gobrrr.ledger.model.device import DeviceMemory, DeviceOp

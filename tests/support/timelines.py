@@ -10,7 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from gobrrr.ledger.host.places import BACKWARD, BACKWARD_END, CALL, LINE, MODULE, MODULE_END, RETURN
+from gobrrr.ledger.host.gaps import find_gaps, grouped
+from gobrrr.ledger.host.host_ops import HostOps
+from gobrrr.ledger.host.places import BACKWARD, BACKWARD_END, CALL, LINE, MODULE, MODULE_END, RETURN, Places
+from gobrrr.ledger.model.ledger import HostGroup
 from gobrrr.recording.model import event_kinds
 from gobrrr.recording.model.steps import find_loops
 from gobrrr.recording.run_folder.run import LineLog, Recording, Samples, Start, Window, Worker
@@ -215,3 +218,9 @@ def sampled(*samples: tuple[int, tuple[int, ...], int], frames: tuple[tuple[str,
 def worker(samples: Samples, batches: int = 1) -> Worker:
     """A loader worker."""
     return Worker(pid=99, batches=batches, wall_ns=samples.t[-1] - samples.t[0] if samples.t else 0, samples=samples)
+
+
+def host_groups(host: HostOps, places: Places) -> list[HostGroup]:
+    """Per step: the time of all gaps by place and phase, most first."""
+    gaps = find_gaps(host, places)
+    return [group for group, _ in grouped(gaps, gaps.end - gaps.start, gaps.end - gaps.start, host, places)]

@@ -12,31 +12,34 @@ import numpy as np
 from gobrrr.ledger.device.device_side import device_ledger, launches
 from gobrrr.ledger.device.kernel_work import device_ops, device_work
 from gobrrr.ledger.device.waits_replayed import at_plain_speed
+from gobrrr.ledger.host.gaps import data_lines
 from gobrrr.ledger.host.hot_paths import Frames
 from gobrrr.ledger.host.stacks import line_groups
-from gobrrr.ledger.loading.data_lines import data_lines
-from gobrrr.ledger.loading.lengths import sequences
-from gobrrr.ledger.loading.slow_samples import slow_samples
-from gobrrr.ledger.loading.worker_memory import worker_memory
-from gobrrr.ledger.loading.workers import worker_groups
-from gobrrr.ledger.memory.allocations import device_memory
-from gobrrr.ledger.memory.by_role import memory_ledger
+from gobrrr.ledger.loading.lengths import samples_per_step, sequences, steps_per_epoch
+from gobrrr.ledger.loading.workers import slow_samples, worker_groups, worker_memory
+from gobrrr.ledger.memory import device_memory, memory_ledger
 from gobrrr.ledger.model.accounts import accounts, device_accounts, phases
 from gobrrr.ledger.model.device import DeviceLedger
 from gobrrr.ledger.model.ledger import PHASES, Account, HostGroup, Ledger, LineGroup, OpGroup, StepStats
 from gobrrr.ledger.model.op_tables import OpTable
 from gobrrr.ledger.ops.op_groups import Grouping, op_groups
 from gobrrr.ledger.ops.op_tables import op_tables
-from gobrrr.ledger.ops.pricing import Prices
-from gobrrr.ledger.ops.roofline import device_roofline, roofline
+from gobrrr.ledger.ops.pricing import Prices, device_roofline, roofline
 from gobrrr.ledger.steps.other_loops import other_loops
-from gobrrr.ledger.steps.plain_step import at_plain_step, factors, op_at_plain_step
 from gobrrr.ledger.steps.profiled_window import profiled_window
-from gobrrr.ledger.steps.scaling import NOTHING_SEEN, Scaled, Seen, scale, seen
+from gobrrr.ledger.steps.scaling import (
+    NOTHING_SEEN,
+    Scaled,
+    Seen,
+    at_plain_step,
+    factors,
+    op_at_plain_step,
+    scale,
+    seen,
+)
 from gobrrr.ledger.steps.serving import serving_classes
 from gobrrr.ledger.steps.step_stats import plain_steps, step_stats, waited
 from gobrrr.ledger.steps.step_windows import step_spans
-from gobrrr.ledger.steps.throughput import samples_per_step, steps_per_epoch
 from gobrrr.machine.model.machine import Machine
 from gobrrr.machine.model.peaks import of_device
 from gobrrr.recording.model.facts import Facts

@@ -7,7 +7,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from gobrrr.errors import GobrrrError
-from gobrrr.ledger.compare.comparison import Comparison, Side, compared, side
+from gobrrr.ledger.comparison import Comparison, Side, compared, side
 from gobrrr.ledger.ops.op_times import Key, OpTime, op_times
 from gobrrr.ledger.steps.step_windows import step_spans
 from gobrrr.machine.model.machine import UNKNOWN, Machine

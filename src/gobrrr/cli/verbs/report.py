@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from gobrrr.cli import options, streams
 from gobrrr.errors import GobrrrError
-from gobrrr.ledger.model.groupings import WAYS
+from gobrrr.ledger.model import WAYS
 from gobrrr.pipeline import redaction
 from gobrrr.pipeline.file_names import RECEIPT, REPORT
 from gobrrr.report.forms import formats

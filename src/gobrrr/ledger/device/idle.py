@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 from gobrrr.ledger.host.host_ops import HostOps
 from gobrrr.ledger.host.places import Places
-from gobrrr.ledger.steps.step_windows import distinct, elapsed, within
 from gobrrr.recording.model.facts import Span
 from gobrrr.recording.model.trace import MEMCPY, Kernels, Runtime, Trace, launch_rows
+from gobrrr.spans import distinct, elapsed, within
 
 Ints = npt.NDArray[np.int64]
 Sync = tuple[str, float, float, tuple[Span, ...]]

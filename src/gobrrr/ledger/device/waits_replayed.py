@@ -19,8 +19,8 @@ import numpy.typing as npt
 from gobrrr.ledger.device.idle import Sync, merged, stretches_of, told_syncs, waits_for_device
 from gobrrr.ledger.host.host_ops import HostOps
 from gobrrr.ledger.host.places import Places
-from gobrrr.ledger.steps.step_windows import elapsed
 from gobrrr.recording.model.trace import Kernels, Trace, lanes, launch_rows
+from gobrrr.spans import elapsed
 
 Ints = npt.NDArray[np.int64]
 BEGIN_NS, RETURN_NS, GAP_NS = 8_000, 8_000, 1_300

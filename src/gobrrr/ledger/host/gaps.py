@@ -1,19 +1,22 @@
-"""Main-thread time outside torch ops, split by the user line that ran."""
+"""Main-thread time outside torch ops, split by the user line that ran; and the wait for a batch, by the line that
+waits."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from gobrrr.ledger.device.idle import Idle, merged
 from gobrrr.ledger.host.host_ops import DATA, HostOps
-from gobrrr.ledger.host.hot_paths import Hot
+from gobrrr.ledger.host.hot_paths import Frames, Hot
 from gobrrr.ledger.host.places import Places
-from gobrrr.ledger.model.ledger import HostGroup
-from gobrrr.ledger.steps.step_windows import distinct, within
+from gobrrr.ledger.model.ledger import HostGroup, LineGroup
 from gobrrr.recording.model.facts import Span
+from gobrrr.spans import distinct, within
 
 Ints = npt.NDArray[np.int64]
 MAX_HOT = 8
@@ -33,12 +36,6 @@ class Gaps:
     phase: tuple[str, ...]
     number: Ints
     traced: npt.NDArray[np.bool_]
-
-
-def host_groups(host: HostOps, places: Places) -> list[HostGroup]:
-    """Per step: the time of all gaps by place and phase, most first."""
-    gaps = find_gaps(host, places)
-    return [group for group, _ in grouped(gaps, gaps.end - gaps.start, gaps.end - gaps.start, host, places)]
 
 
 def grouped(
@@ -137,3 +134,36 @@ def _around(host: HostOps, rows: Ints, before: Ints, logged: bool) -> list[str]:
         else:
             found.append(one if one == other and not logged and one in ("forward", "backward") else "other")
     return found
+
+
+def data_lines(host: HostOps, places: Places, idle: Idle | None, frames: Frames) -> tuple[LineGroup, ...]:
+    """The wait by the user's innermost line, ns per step, most first; with a device only while it idles. Empty where no
+    line is known."""
+    waits = merged(_waits(host, bool(len(frames.name))))
+    if not places.known or not len(waits):
+        return ()
+    cuts = np.unique(np.concatenate((waits[:, 0], places.times[within(places.times, waits)])))
+    ends = np.minimum(np.append(cuts[1:], waits[-1, 1]), waits[np.searchsorted(waits[:, 0], cuts, "right") - 1, 1])
+    pieces = np.stack((cuts, ends), axis=1)
+    lines: dict[tuple[Span, ...], list[int]] = defaultdict(list)
+    for row, place in enumerate(places.at(cuts).tolist()):
+        lines[places.places[place].where].append(row)
+    found = []
+    for where, rows in lines.items():
+        mine = pieces[rows] if idle is None else idle.parts(pieces[rows])
+        ns = float((mine[:, 1] - mine[:, 0]).sum()) / host.num_steps
+        if where and ns:
+            found.append(LineGroup(where, ns, "data", hot=frames.hot(mine, where[0])))
+    return tuple(sorted(found, key=lambda line: -line.ns))
+
+
+def _waits(host: HostOps, at_all_times: bool) -> Ints:
+    """(n, 2) begin and end. Where lines are known from ops alone, from a wait's own first op: what was before is of
+    another line."""
+    rows = np.flatnonzero(host.waits_for_data)
+    starts, ends = host.ops.start[rows], (host.ops.start + host.ops.dur)[rows]
+    if not at_all_times:
+        ops = host.ops.start[host.is_op]
+        starts = np.append(ops, np.iinfo(np.int64).max)[np.searchsorted(ops, starts)]
+    spans = np.stack((np.maximum(starts, host.begin), ends), axis=1)
+    return spans[spans[:, 1] > spans[:, 0]]

@@ -7,20 +7,21 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-from gobrrr.ledger.host.closures import evaluations
 from gobrrr.ledger.host.collective_waits import with_waits
 from gobrrr.ledger.host.places import Place, Places
-from gobrrr.ledger.steps.open_updates import with_open_updates
-from gobrrr.ledger.steps.step_windows import after_watching, step_spans, usual, within
+from gobrrr.ledger.steps.other_loops import entries
+from gobrrr.ledger.steps.step_windows import after_watching, step_spans, usual
+from gobrrr.recording.model import event_kinds
 from gobrrr.recording.model.call_tree import nest
 from gobrrr.recording.model.trace import CPU_OP, USER_ANNOTATION, Kernels, Ops, Runtime, Trace, launch_rows
 from gobrrr.recording.run_folder.run import Recording, Window
 from gobrrr.recording.trace_files.categories import OF_THREADS
+from gobrrr.spans import within
 
 Ints = npt.NDArray[np.int64]
 DATA, OPTIMIZER = "enumerate(DataLoader)", "Optimizer."
 NONE: Ints = np.zeros((0, 2), np.int64)
-_BACKWARD = "autograd::engine::evaluate_function"
+_BACKWARD, _STEP = "autograd::engine::evaluate_function", "Optimizer.step#"
 
 
 @dataclass(frozen=True)
@@ -235,3 +236,65 @@ def _guessed(phases: tuple[str, ...], leads_back: npt.NDArray[np.bool_]) -> tupl
             before = "other" if phase == "backward" else "forward"
         found.append(before if phase in ("other", "loss") else phase)
     return tuple(found)
+
+
+# Closures inside an optimizer's step: LBFGS evaluates one again and again, Lightning trains inside one. A step that
+# runs no backward runs no closure. In one that does, an evaluation begins where the step does or with its forward, and
+# ends with its backward; what lies between evaluations and after the last one is the optimizer's own.
+
+
+def evaluations(updates: Ints, starts: list[int], ends: list[int], phases: tuple[str, ...]) -> Ints:
+    """(n, 2): begin and end of every evaluation of a closure within the `updates` ((n, 2), disjoint and sorted).
+
+    `starts`, `ends` and `phases` are of the ops, sorted by start.
+    """
+    found: list[tuple[int, int]] = []
+    begins = np.array(starts, np.int64)
+    for begin, end in updates.tolist():
+        first, last = np.searchsorted(begins, (begin, end))
+        found += _within(begin, starts[first:last], ends[first:last], phases[first:last])
+    return np.array(found, np.int64).reshape(-1, 2)
+
+
+def _within(begin: int, starts: list[int], ends: list[int], phases: tuple[str, ...]) -> list[tuple[int, int]]:
+    found: list[tuple[int, int]] = []
+    opened, closed = begin, 0
+    for start, end, phase in zip(starts, ends, phases, strict=True):
+        if phase == "forward" and closed:
+            found.append((opened, closed))
+            opened, closed = start, 0
+        if phase == "backward":
+            closed = max(closed, end)
+    return [*found, (opened, closed)] if closed else found
+
+
+def with_open_updates(
+    recording: Recording, window: Window, ops: Ops, names: tuple[str, ...], spans: Ints
+) -> tuple[Ops, tuple[str, ...]]:
+    """`ops`, those within `spans`, with an annotation for every update that the journal has there and the trace has
+    not, named as torch would name it: the one that the window ends in, which torch drops when the profiler stops."""
+    events = recording.events
+    begun = events[(events[:, 1] == event_kinds.UPDATE_BEGIN) & within(events[:, 0] + window.offset, spans)]
+    for begin, _, number, _ in begun.tolist():
+        if len(ops) and not _annotated(ops, names, begin + window.offset):
+            end = _end(recording, window, begin, number)
+            names = names if (name := _name(recording, number)) in names else (*names, name)
+            ops = ops.with_rows([names.index(name)], [begin + window.offset], [end - begin], USER_ANNOTATION)
+    return ops, names
+
+
+def _annotated(ops: Ops, names: tuple[str, ...], time: int) -> bool:
+    around = (ops.kind == USER_ANNOTATION) & (ops.start <= time) & (ops.start + ops.dur >= time)
+    return any(names[number].startswith(_STEP) for number in np.unique(ops.name[around]).tolist())
+
+
+def _end(recording: Recording, window: Window, begin: int, number: int) -> int:
+    """When the update ended: a journal cut short has no end for its last one, the window's stands for it."""
+    events = recording.events
+    ends = events[(events[:, 1] == event_kinds.UPDATE_END) & (events[:, 2] == number) & (events[:, 0] >= begin), 0]
+    return min(int(ends[0]), window.ended) if len(ends) else window.ended
+
+
+def _name(recording: Recording, number: int) -> str:
+    kinds = (entry["kind"] for entry in entries(recording, "optimizers", number) if entry.get("kind"))
+    return f"{_STEP}{next(kinds, 'Optimizer')}.step"

@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from gobrrr.ledger.host.places import Places
-from gobrrr.ledger.steps.step_windows import elapsed
 from gobrrr.recording.model.call_tree import nest
 from gobrrr.recording.model.facts import Span
 from gobrrr.recording.model.trace import Trace
 from gobrrr.recording.trace_files.stack_lines import library_frames
+from gobrrr.spans import elapsed
 
 Ints = npt.NDArray[np.int64]
 MOST = 0.5

@@ -11,12 +11,11 @@ import numpy as np
 import numpy.typing as npt
 from msgspec.structs import replace
 
-from gobrrr.ledger.loading.loader_stages import stage_of
 from gobrrr.ledger.model.ledger import LineGroup
-from gobrrr.ledger.steps.step_windows import elapsed
 from gobrrr.recording.model import event_kinds
 from gobrrr.recording.model.facts import Span
 from gobrrr.recording.run_folder.run import Samples
+from gobrrr.spans import elapsed
 
 _PACKAGES = re.compile(r"(?:site-packages|dist-packages|python3\.\d+)/(?!site-packages|dist-packages)(.+)\.py$")
 _HOOKS = re.compile(r"/gobrrr/(?:capture|system|inside)/")
@@ -193,3 +192,32 @@ def _updates(files: list[str]) -> bool:
     inner = [file for file in files[: around[-1]] if not file.endswith("torch/optim/optimizer.py")]
     step = inner[-1] if inner else ""
     return all(file == step or "/torch/" in file for file in inner)
+
+
+# Work of the main thread itself in a wait for the loader, told by torch's own functions on the stack. Drawing indices
+# and receiving a batch from a worker are done by the main process whatever the number of workers, so that none of them
+# can take it over.
+
+SAMPLING, RECEIVING = "sampling", "receiving"
+SENDING = "sending"
+"""Work of a worker's threads that hand batches over, beside the one that makes them."""
+_LOADER = "torch/utils/data/dataloader.py"
+_POLLS = frozenset({"poll", "_poll"})
+
+
+def stage_of(frames: tuple[tuple[str, str], ...]) -> str:
+    """SAMPLING, RECEIVING, or "" for all else, of a stack that is in a loader. `frames`: file and function, the
+    innermost first; before Python 3.11 a function's name does not tell its class."""
+    first = next((i for i, (file, _) in enumerate(frames) if file.endswith(_LOADER)), len(frames))
+    inside = [(file, _own(function)) for file, function in frames[:first]]
+    entered = _own(frames[first][1]) if first < len(frames) else ""
+    if entered == "_next_index" or (entered in ("__init__", "_reset") and inside and inside[-1][1] == "__iter__"):
+        return SAMPLING  # a sampler's __iter__ that is no generator runs where the loader asks for its iterator
+    # Below the queue's get, and past waiting for something to be in it. A thread that pins receives for itself.
+    gets = inside and inside[-1][0].endswith("multiprocessing/queues.py") and inside[-1][1] == "get"
+    polls = any(function in _POLLS and file.endswith("multiprocessing/connection.py") for file, function in inside)
+    return RECEIVING if entered == "_try_get_data" and gets and not polls else ""
+
+
+def _own(function: str) -> str:
+    return function.rsplit(".", 1)[-1]

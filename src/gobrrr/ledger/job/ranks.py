@@ -15,8 +15,7 @@ import msgspec
 
 from gobrrr import units
 from gobrrr.ledger.job.calls import Calls
-from gobrrr.ledger.job.lateness import Group, Told, lateness
-from gobrrr.ledger.job.link_rates import linked
+from gobrrr.ledger.job.lateness import Group, Told, lateness, linked
 from gobrrr.ledger.model.ledger import Ledger
 
 OF_THE_DEVICE = ("compute", "bandwidth", "inefficiency", "uncounted")

@@ -1,4 +1,4 @@
-"""How much of what the model works on is real? From the lengths of the batches that were looked at."""
+"""How many samples does a step hold, and how much of what the model works on is real?"""
 
 from __future__ import annotations
 
@@ -67,3 +67,20 @@ def reaching(facts: Facts, found: LengthFacts) -> list[InputFacts]:
         and given.num_bytes >= LARGE * largest
         and found.narrowest - SHIFTED <= given.shape[1] <= found.widest
     ]
+
+
+def samples_per_step(facts: Facts, step: StepStats, found: Sequences | None) -> float | None:
+    """Rows of the batches that one step gets, by the loader that serves the steps; None where it does not say."""
+    loader = facts.main_loader
+    if loader is None or not step.count or not step.batches:
+        return None
+    size = loader.batch_size or (found.batch_size if found is not None else None)
+    return float(size * loader.per_step(step.count)) if size else None
+
+
+def steps_per_epoch(facts: Facts, samples: float | None) -> float | None:
+    """Return the steps per epoch of that loader's data set, where it has a length and is read one sample at a time."""
+    loader = facts.main_loader
+    if loader is None or not samples or not loader.length or not loader.one_by_one:
+        return None
+    return loader.length / samples

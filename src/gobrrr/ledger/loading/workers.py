@@ -1,16 +1,18 @@
-"""Time of a loader's workers by what they do, from samples of them."""
+"""What do a loader's workers do: their time, from samples of them; their memory; the samples that took longest?"""
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from itertools import combinations, groupby
+from statistics import median
 
 import numpy as np
 
-from gobrrr.ledger.host.stacks import Stack, Sum, read_stack, weighted
-from gobrrr.ledger.loading.loader_stages import SENDING
-from gobrrr.ledger.model.ledger import WorkerGroup
+from gobrrr.ledger.host.stacks import SENDING, Stack, Sum, read_stack, weighted
+from gobrrr.ledger.model.ledger import SampleTime, WorkerGroup, WorkerMemory
 from gobrrr.recording.model.facts import Span
-from gobrrr.recording.run_folder.run import Worker
+from gobrrr.recording.run_folder.run import Samples, Worker
 
 _READING = frozenset({"__getitem__", "__getitems__", "__next__", "__iter__", "<listcomp>"})
 
@@ -64,3 +66,62 @@ def kind_of(stack: Stack, collates: frozenset[str] = frozenset()) -> str:
 def _fetches(file: str, function: str) -> bool:
     """torch's fetchers; before Python 3.11 a function's name does not tell its class."""
     return file.endswith("torch/utils/data/_utils/fetch.py") and function.rsplit(".", 1)[-1] == "fetch"
+
+
+MOST = 8
+"""That are kept: a person looks at a few."""
+SECOND = 1_000_000_000  # ns in a second
+
+
+def slow_samples(threads: Iterable[Samples]) -> tuple[SampleTime, ...]:
+    """The longest by their index, each once, the longest first. What was seen once may have taken any time."""
+    longest: dict[int, SampleTime] = {}
+    for samples in threads:
+        for found in _made(samples):
+            if found.ns > (longest[found.index].ns if found.index in longest else 0.0):
+                longest[found.index] = found
+    return tuple(sorted(longest.values(), key=lambda each: (-each.ns, each.index))[:MOST])
+
+
+def _made(samples: Samples) -> Iterator[SampleTime]:
+    """Each time that a sample was seen being made twice or more in a row, from first to last and one interval: half of
+    it before, half after."""
+    for index, rows in groupby(range(len(samples.index)), key=lambda row: samples.index[row]):
+        seen = list(rows)
+        if index < 0 or len(seen) < 2:
+            continue
+        first, last = seen[0], seen[-1]
+        known = min(samples.cpu[first], samples.cpu[last]) >= 0
+        spent = samples.t[last] - samples.t[first]
+        cpu = min(spent, samples.cpu[last] - samples.cpu[first]) if known else None
+        yield SampleTime(index, spent + samples.interval * SECOND, float(cpu) if cpu is not None else None)
+
+
+FEWEST = 6
+"""Numbers of batches at which a worker was read, three in each half: of two a batch that waits is a slope."""
+
+
+def worker_memory(workers: tuple[Worker, ...]) -> WorkerMemory | None:
+    """Return the memory of all workers together; None where none was read. Growth is per batch of the loop, whoever
+    made it."""
+    last = {worker.pid: worker for worker in workers if worker.memory}
+    if not last:
+        return None
+    grown = [growth for worker in last.values() if (growth := _growth(worker.memory)) is not None]
+    held = sum(worker.memory[-1][1] for worker in last.values())
+    return WorkerMemory(len(last), held, median(grown) if grown else None)
+
+
+def _growth(rows: tuple[tuple[int, int], ...]) -> float | None:
+    """Bytes per batch, of the half that grew less: a jump (a garbage collection writes to all objects) is in one half
+    alone, and what levels off grows less in the second."""
+    read = list(dict(rows).items())  # the last of each number of batches: between batches nothing is made
+    if len(read) < FEWEST:
+        return None
+    half = len(read) // 2
+    return min(_slope(read[:half]), _slope(read[half:]))
+
+
+def _slope(rows: list[tuple[int, int]]) -> float:
+    """Bytes per batch: the median of all pairs (Theil and Sen), of which batches that come and go are no part."""
+    return median((b[1] - a[1]) / (b[0] - a[0]) for a, b in combinations(rows, 2))

@@ -11,11 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from gobrrr.ledger.host.host_ops import HostOps
-from gobrrr.ledger.host.origins import chains, origins
+from gobrrr.ledger.host.origins import chains, origins, recomputed
 from gobrrr.ledger.host.places import Places
 from gobrrr.ledger.model.ledger import PHASES, OpGroup
 from gobrrr.ledger.ops.pricing import Prices, RowPrices, row_prices
-from gobrrr.ledger.ops.recomputed import recomputed
 from gobrrr.ledger.work import work_of
 from gobrrr.recording.model.facts import Span
 from gobrrr.recording.model.trace import Signature, Trace

@@ -14,14 +14,14 @@ from gobrrr.ledger.device.launchers import launchers
 from gobrrr.ledger.host.host_ops import HostOps
 from gobrrr.ledger.host.origins import modules, origins
 from gobrrr.ledger.host.places import Places
-from gobrrr.ledger.model.groupings import WAYS
+from gobrrr.ledger.model import WAYS
 from gobrrr.ledger.model.op_tables import OpRow, OpTable
 from gobrrr.ledger.ops.op_times import shapes_of
 from gobrrr.ledger.ops.pricing import RowPrices
-from gobrrr.ledger.steps.step_windows import within
 from gobrrr.recording.model.call_tree import with_children
 from gobrrr.recording.model.facts import Span
 from gobrrr.recording.model.trace import Trace
+from gobrrr.spans import within
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from gobrrr.ledger.model.ledger import OtherLoop
 from gobrrr.recording.model import event_kinds
 from gobrrr.recording.model.facts import Span
-from gobrrr.recording.model.steps import LOOP_NAMES, Ints, LoopSteps, usual_mode
+from gobrrr.recording.model.steps import Ints, LoopSteps, usual_mode
 from gobrrr.recording.run_folder.run import Recording
 
 HIDES = (event_kinds.WINDOW_BEGIN, event_kinds.REST_BEGIN)
@@ -61,7 +61,7 @@ def other_loops(recording: Recording) -> tuple[OtherLoop, ...]:
     times = [sum(loop.key in each.boundaries for each in between) for loop in others]
     return tuple(
         OtherLoop(
-            f"{LOOP_NAMES.get(loop.kind, 'steps')} of {_what(recording, loop.kind, loop.number)}",
+            f"{event_kinds.loop_name(loop.kind)} of {_what(recording, loop)}",
             ns / total,
             _count(recording.events, stretches, loop),
             _waits(loop),
@@ -170,7 +170,7 @@ def _only(stretch: Stretch, ns: int) -> Stretch:
 
 def _count(events: Ints, stretches: list[Stretch], loop: LoopSteps) -> int:
     """Its steps; forwards are counted all, whether or not they ended a step."""
-    if LOOP_NAMES.get(loop.kind) != "forwards":
+    if loop.kind != event_kinds.FORWARDS:
         return len(loop.steps)
     times = np.sort(events[(events[:, 1] == event_kinds.FORWARD) & (events[:, 2] == loop.number), 0])
     called = 0
@@ -187,22 +187,22 @@ def _waits(loop: LoopSteps) -> float:
     return sum(step.wait for step in seen) / (sum(step.wall for step in seen) or 1)
 
 
-def _what(recording: Recording, kind: int, number: int) -> str:
-    table = {1: "optimizers", 2: "modules", 4: "loaders", 5: "modules"}.get(kind, "")
-    entry = next(_entries(recording, table, number), None)
-    return f"#{number}" if entry is None else str(entry.get("kind") or entry.get("dataset") or number)
+def _what(recording: Recording, loop: LoopSteps) -> str:
+    table = event_kinds.LOOPS[loop.kind].facts if loop.kind in event_kinds.LOOPS else ""
+    entry = next(entries(recording, table, loop.number), None)
+    return f"#{loop.number}" if entry is None else str(entry.get("kind") or entry.get("dataset") or loop.number)
 
 
 def _where(recording: Recording, loop: LoopSteps) -> Span | None:
-    if LOOP_NAMES.get(loop.kind) != "forwards":
+    if loop.kind != event_kinds.FORWARDS:
         return None
-    for entry in _entries(recording, "forward_spans", loop.number):
+    for entry in entries(recording, "forward_spans", loop.number):
         with contextlib.suppress(msgspec.ValidationError):
             return msgspec.convert(entry.get("span"), Span | None)
     return None
 
 
-def _entries(recording: Recording, table: str, number: int) -> Iterator[dict[str, Any]]:
+def entries(recording: Recording, table: str, number: int) -> Iterator[dict[str, Any]]:
     """Yield entries of a number in a table of the facts of all moments; the file may hold anything."""
     for facts in recording.raw_facts:
         entries = facts.get(table)

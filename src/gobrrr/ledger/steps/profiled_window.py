@@ -11,7 +11,7 @@ import numpy.typing as npt
 from gobrrr.ledger.host.host_ops import HostOps, host_ops
 from gobrrr.ledger.host.origins import modules, origins
 from gobrrr.ledger.host.places import Places, replay
-from gobrrr.ledger.memory.allocations import allocated_until
+from gobrrr.ledger.memory import allocated_until
 from gobrrr.recording.model.trace import Trace, launch_rows
 from gobrrr.recording.run_folder.run import Recording
 

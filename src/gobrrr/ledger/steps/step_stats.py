@@ -3,26 +3,17 @@ waits."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from gobrrr.ledger.model.ledger import StepStats
-from gobrrr.ledger.steps.device_steps import (
-    ENOUGH,
-    around_profiling,
-    batch_means,
-    filling,
-    lingering,
-    runs_ahead,
-    whole_cycles,
-)
 from gobrrr.ledger.steps.median_interval import mean_interval, median_interval
 from gobrrr.ledger.steps.step_windows import alike
-from gobrrr.ledger.steps.throughput import percentile
 from gobrrr.ledger.steps.watching_cost import Watching, watching
 from gobrrr.recording.model import event_kinds
-from gobrrr.recording.model.steps import BACKWARDS, LOOP_NAMES, LoopSteps, Step
+from gobrrr.recording.model.steps import LoopSteps, Step
 from gobrrr.recording.model.warmup import warmup
 from gobrrr.recording.run_folder.run import Recording
 
@@ -31,9 +22,19 @@ DISTORTS = 0.01
 """Share of the step from which the hooks' own time would show in the plain step: as much as is promised at most."""
 MIN_OF_A_KIND, APART = 3, 0.10
 """Steps that make a kind, and by how much their medians differ: less is within what unsteady steps differ by."""
+AHEAD = 1.02
+"""Device's work over the median step of the host, from which on the host must run ahead: no step is shorter than its
+work. Proposed: kernels of profiled steps took 1 % longer and less."""
+FILLS = 0.8
+"""Share of the device's work below which a first step only fills its queue: on an H200 they took 0.3 to 0.5 of it."""
+ENOUGH = 10
+"""Steps before the profiled window that stand for all: half a second has more of those that a device does quickly."""
+BATCHES = 10
+"""Batch means of which an interval is made: 10 to 30 are usual (Schmeiser 1982)."""
+BEYOND = 1.0
+"""Steps beyond a percentile from which it is told: with fewer it is the longest step by another name."""
 BESIDE = 5
 """Plain steps on either side of the profiled ones that are held against them."""
-_KINDS = {1: "training", 2: "inference", 3: "loop", 4: "loop", 5: "training", 6: "replayed"}
 
 
 def plain_steps(recording: Recording) -> list[Step]:
@@ -128,9 +129,9 @@ def _counted(recording: Recording, plain: list[Step]) -> np.ndarray:
 def _kind(recording: Recording, main: LoopSteps) -> str:
     """Name the purpose of its steps: backward passes that lead to no weight (attribution) train nothing."""
     passes = recording.events[recording.events[:, 1] == event_kinds.BACKWARD, 3]
-    if LOOP_NAMES.get(main.kind) == BACKWARDS and len(passes) and float(np.mean(passes)) > 0.5:
+    if main.kind == event_kinds.BACKWARDS and len(passes) and float(np.mean(passes)) > 0.5:
         return "inference"
-    return _KINDS.get(main.kind, "loop")
+    return event_kinds.LOOPS[main.kind].purpose if main.kind in event_kinds.LOOPS else "loop"
 
 
 def _process_cpu(recording: Recording) -> float | None:
@@ -224,3 +225,63 @@ def _overhead(recording: Recording, step_ns: float) -> float:
     spent = last.get("calls", 0) * last.get("ns_per_call", 0.0) + last.get("lookups", 0) * costs.get("lookup_ns", 0.0)
     num_steps = max(1, sum(len(loop.steps) for loop in recording.loops))
     return float(spent / num_steps / step_ns)
+
+
+# Which steps say how long one is, where a device works beside the host? Not those after the profiled window, in which
+# launches cost more. Not the first ones, in which the host only fills the device's queue. And not single ones at all
+# where the host runs ahead of a device that is always behind: its steps are short, and where it must wait, one is all
+# the others' work.
+
+
+def around_profiling(recording: Recording, steps: list[Step]) -> tuple[list[Step], list[Step]]:
+    """Steps before the profiled window and after it, where a device works: there the maker's library that records
+    kernels stays attached when the profiler is off, and each launch costs more from then on (pytorch's issue 144455;
+    on an H200 steps that only launch took 1.2 to 1.4 times as long). Elsewhere none."""
+    window, trace = recording.window("profile"), recording.trace
+    if window is None or trace is None or not len(trace.kernels):
+        return [], []
+    return [s for s in steps if s.end <= window.began], [s for s in steps if s.start >= window.ended]
+
+
+def lingering(before: list[Step], after: list[Step]) -> float:
+    """By how much the first steps after the window are longer than the last ones before it, as a share, beyond what
+    those became longer themselves; 0 where there are few."""
+    if len(before) < 2 * ENOUGH or len(after) < ENOUGH:
+        return 0.0
+    earlier, last, first = (
+        float(np.median([step.wall for step in steps]))
+        for steps in (before[-2 * ENOUGH : -ENOUGH], before[-ENOUGH:], after[:ENOUGH])
+    )
+    return first / last - max(1.0, last / earlier) if last and earlier else 0.0
+
+
+def runs_ahead(walls: np.ndarray, device_ns: float) -> bool:
+    """Whether the usual step is shorter than the device's work in it."""
+    return bool(len(walls)) and device_ns > AHEAD * float(np.median(walls))
+
+
+def filling(walls: np.ndarray, device_ns: float) -> int:
+    """How many first steps only fill the queue of a device that is then always behind; none where that is most."""
+    short = walls < FILLS * device_ns
+    first = int(np.argmin(short)) if not short.all() else 0
+    return first if 2 * first < len(walls) else 0
+
+
+def whole_cycles(walls: np.ndarray, device_ns: float) -> np.ndarray:
+    """The steps after the first in which the host waited, up to the last one: what it was ahead by is then the same at
+    both ends. All where there are no two of them."""
+    waited = np.flatnonzero(walls >= device_ns)
+    return walls[waited[0] + 1 : waited[-1] + 1] if len(waited) > 1 else walls
+
+
+def batch_means(walls: np.ndarray) -> np.ndarray:
+    """Means of runs of steps of one length, in order: what one step is late the next is early, so that single steps say
+    nothing of how surely their mean is known. What is left over is at the beginning."""
+    size = max(1, len(walls) // BATCHES)
+    found: np.ndarray = walls[len(walls) % size :].reshape(-1, size).mean(axis=1)
+    return found
+
+
+def percentile(walls: Sequence[float] | np.ndarray, share: float) -> float | None:
+    """The length that so large a share of the steps stays below, ns; None of too few steps to tell."""
+    return float(np.percentile(walls, 100 * share)) if len(walls) * (1 - share) >= BEYOND else None

@@ -5,6 +5,8 @@ Standard library only: the watched process writes them.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 DATA_BEGIN = 1  # id: loader
 DATA_END = 2  # id: loader; value: 0 a batch came, 1 none did (the epoch was over, or an error)
 UPDATE_BEGIN = 3  # id: optimizer
@@ -20,8 +22,7 @@ GC = 12  # value: ns of one collection; id: 1 where gc.collect() was called, 0 w
 BACKWARD = 13  # id: not known (-1); value: 1 where it leads to no weight; the program starts a backward pass
 CPU = 14  # value: CPU ns of this process so far, without its children
 BUSY = 15  # value: busy jiffies of the CPUs that the process may use, in ns
-BOUNDARY = 16  # a step of the loop `id` ends here; its kind as in steps.LOOP_NAMES
-TRAINS = (1, 3, 5, 6)  # kinds of loops whose steps train, are what the program says, or hold what nobody sees (graphs)
+BOUNDARY = 16  # a step of the loop `id` ends here; value: its kind, as in LOOPS
 REST_BEGIN = 17  # the hooks rest: of the loop `id`, of kind `value`, boundaries alone follow
 REST_END = 18  # value: steps of the rest
 SPENT = 19  # value: CPU ns of the watched thread so far; id: at which moment
@@ -29,6 +30,35 @@ WAITED = 20  # value: ns that the process's threads were ready to run and had no
 STOLEN = 21  # value: jiffies of those CPUs that the host took for others, in ns
 DEVICE = 22  # value: bytes that torch's allocator has handed out on the devices in use
 OWN = 23  # value: resident bytes that are no file's: a mapped file's pages go whenever others need the room
+
+
+class LoopKind(NamedTuple):
+    """What ends the steps of a loop, and their purpose."""
+
+    name: str
+    purpose: str
+    facts: str = ""
+    """Table of the facts that holds what the loop's number is of."""
+    trains: bool = True
+    """Its steps train, are what the program says, or hold what nobody sees (graphs)."""
+
+
+UPDATES, FORWARDS, EXPLICIT, BATCHES, BACKWARDS, REPLAYS = range(1, 7)
+LOOPS = {
+    UPDATES: LoopKind("updates", "training", "optimizers"),
+    FORWARDS: LoopKind("forwards", "inference", "modules", trains=False),
+    EXPLICIT: LoopKind("steps()", "loop"),
+    BATCHES: LoopKind("batches", "loop", "loaders", trains=False),
+    BACKWARDS: LoopKind("backward passes", "training", "modules"),
+    REPLAYS: LoopKind("graph replays", "replayed"),
+}
+TRAINS = tuple(kind for kind, loop in LOOPS.items() if loop.trains)
+
+
+def loop_name(kind: int) -> str:
+    """Return what ends the steps of a loop of this kind; "steps" of one that is not known."""
+    return LOOPS[kind].name if kind in LOOPS else "steps"
+
 
 UNKNOWN, RUNS, WRITES, WAITS = -1, 0, 1, 2
 """States of a sampled thread: it runs or wants a core; a call of the system that writes holds it; any other call does

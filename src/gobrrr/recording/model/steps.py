@@ -13,11 +13,8 @@ import numpy.typing as npt
 from gobrrr.recording.model import event_kinds
 
 Ints = npt.NDArray[np.int64]
-BACKWARDS = "backward passes"
 CUT_SHORT = ("left early", "stop-after")
 """Reasons of an end that we made before the program's own."""
-REPLAYS = "graph replays"
-LOOP_NAMES = {1: "updates", 2: "forwards", 3: "steps()", 4: "batches", 5: BACKWARDS, 6: REPLAYS}
 
 
 @dataclass(frozen=True)
@@ -63,7 +60,7 @@ Loop = TypeVar("Loop", bound=Timed)
 
 @dataclass(frozen=True)
 class LoopSteps:
-    """The steps of a loop. `kind`: as in LOOP_NAMES."""
+    """The steps of a loop. `kind`: as in event_kinds.LOOPS."""
 
     kind: int
     number: int

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gobrrr.recording.model.event_kinds import EXPLICIT, FORWARDS, UPDATES
 from gobrrr.recording.model.serving import Iteration, iterations
 from gobrrr.recording.model.steps import LoopSteps, Step
 from gobrrr.recording.model.trace import CPU_OP, USER_ANNOTATION, Trace, lanes, launch_rows
@@ -16,7 +17,6 @@ from gobrrr.recording.trace_files.stack_lines import line_log
 from gobrrr.units import share
 
 Ints = npt.NDArray[np.int64]
-UPDATES, FORWARDS, EXPLICIT = 1, 2, 3
 DATA, UPDATE = "enumerate(DataLoader)", "Optimizer.step#"
 SINGLE = "_SingleProcessDataLoaderIter"
 PLACE = (0, 0)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from gobrrr import units
-from gobrrr.ledger.compare.comparison import Comparison, OpRatio
+from gobrrr.ledger.comparison import Comparison, OpRatio
 from gobrrr.report.html import charts
 from gobrrr.report.html.charts import Part
 from gobrrr.report.html.code_page import page_of

@@ -16,7 +16,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from gobrrr.ledger.compare.comparison import Comparison
+from gobrrr.ledger.comparison import Comparison
 from gobrrr.ledger.job.ranks import Job
 from gobrrr.report.forms.formats import View
 from gobrrr.report.forms.json import as_json, to_json

@@ -13,7 +13,7 @@ from gobrrr.ledger.device.idle import Idle, blamed, stalls, union
 from gobrrr.ledger.host.gaps import find_gaps
 from gobrrr.ledger.host.host_ops import HostOps
 from gobrrr.ledger.host.places import Places
-from gobrrr.ledger.memory.allocations import allocated_until
+from gobrrr.ledger.memory import allocated_until
 from gobrrr.ledger.ops.op_times import shapes_of
 from gobrrr.recording.model.call_tree import nest
 from gobrrr.recording.model.facts import Span

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gobrrr import units
-from gobrrr.ledger.compare.comparison import Comparison, OpRatio, Side
+from gobrrr.ledger.comparison import Comparison, OpRatio, Side
 from gobrrr.report.forms.formats import View
 from gobrrr.report.told.blocks import Block, Cell, Groups, Sentence, Table, facts
 from gobrrr.report.told.report import pace

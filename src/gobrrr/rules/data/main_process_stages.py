@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from gobrrr.ledger.host.stacks import RECEIVING, SAMPLING
 from gobrrr.ledger.loading import loader_model
-from gobrrr.ledger.loading.loader_stages import RECEIVING, SAMPLING
 from gobrrr.ledger.model.ledger import Ledger
 from gobrrr.machine.model.machine import Machine
 from gobrrr.recording.model.facts import Span

@@ -8,8 +8,8 @@ from math import sqrt
 from statistics import mean, median
 from typing import NamedTuple
 
+from gobrrr.ledger.host.stacks import RECEIVING, SAMPLING, SENDING
 from gobrrr.ledger.loading.loader_model import HANDOVER_NS
-from gobrrr.ledger.loading.loader_stages import RECEIVING, SAMPLING, SENDING
 from gobrrr.ledger.model.ledger import Ledger, LineGroup, WorkerGroup
 from gobrrr.machine.model.machine import Machine
 from gobrrr.recording.model.facts import LoaderFacts, Span

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from gobrrr.ledger.model.ledger import HostGroup, Ledger, LineGroup, OpGroup, OtherLoop
 from gobrrr.ledger.steps.other_loops import own_share
 from gobrrr.machine.model.machine import Machine
+from gobrrr.recording.model import event_kinds
 from gobrrr.recording.model.facts import Span
 from gobrrr.rules.model.cores import first_span
 from gobrrr.rules.model.evidence import SLOWED, ratio, slowed, time
@@ -39,7 +40,7 @@ UPDATING = (Functions(("torch.nn.utils.clip_grad.", "torch.amp.grad_scaler.", "t
 GRADIENT_OPS = ("aten::_foreach_norm", "aten::linalg_vector_norm", "aten::_foreach_mul_", "aten::_foreach_clamp_")
 FORWARDS = "forwards of "
 """Begin of the name that ledger.stepstats gives a loop of forwards."""
-BACKWARDS = "5:"
+BACKWARDS = f"{event_kinds.BACKWARDS}:"
 """Begin of the word of a loop of backward passes (recording.steps)."""
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 import msgspec
 from msgspec.structs import replace
 
-from gobrrr.ledger.compare.comparison import FEWEST
+from gobrrr.ledger.comparison import FEWEST
 from gobrrr.recording.model.facts import Span
 from gobrrr.rules.model.finding import Finding
 from gobrrr.rules.verdict.lines import MOST, key

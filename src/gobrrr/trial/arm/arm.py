@@ -19,7 +19,7 @@ from gobrrr.capture.process.launch import environment
 from gobrrr.capture.steps import loops
 from gobrrr.guard.model import observation
 from gobrrr.guard.model.observation import Observation
-from gobrrr.recording.model.steps import LOOP_NAMES
+from gobrrr.recording.model import event_kinds
 from gobrrr.trial.arm import protocol
 from gobrrr.trial.arm.handshake import RefereeSide
 from gobrrr.trial.arm.orphans import HEIRS
@@ -335,11 +335,11 @@ class Arm:
     def _silent(self, seconds: float, idle: bool) -> str:
         """Say what is known of an arm that makes no step and does not wait for us."""
         loop = loops.read(self._loop)
-        which = f" of {LOOP_NAMES[loop[0]]}" if loop and loop[0] in LOOP_NAMES else ""
+        which = f" of {event_kinds.loop_name(loop[0])}" if loop and loop[0] in event_kinds.LOOPS else ""
         said = f"no step{which} for {seconds:.0f} s"
         if self._side.aside is not None:
             kind, steps = self._side.aside
-            return f"{said}; meanwhile {steps} of another loop, of {LOOP_NAMES.get(kind, 'steps')}: an evaluation?"
+            return f"{said}; meanwhile {steps} of another loop, of {event_kinds.loop_name(kind)}: an evaluation?"
         if idle:
             return f"{said}, and its processes compute nothing: it waits for something that is not there, or hangs"
         return f"{said}, though it computes: longer than a trial waits"

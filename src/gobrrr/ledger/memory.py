@@ -1,5 +1,6 @@
-"""The accelerator's memory by the allocator's own record: the most that was allocated and by which op, what was
-reserved for it, what every step leaves behind, and how often memory was asked of the driver."""
+"""Memory of a step by what it is for; and the accelerator's by the allocator's own record: the most that was allocated
+and by which op, what was reserved for it, what every step leaves behind, and how often memory was asked of the
+driver."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from gobrrr.ledger.device.launchers import innermost
 from gobrrr.ledger.host.host_ops import HostOps
 from gobrrr.ledger.host.places import Places
 from gobrrr.ledger.model.device import DeviceMemory
+from gobrrr.ledger.model.ledger import MemoryLedger
 from gobrrr.recording.model.facts import Facts
 from gobrrr.recording.model.trace import Memory, Trace
 
@@ -86,3 +88,34 @@ def _growth(times: Ints, allocated: Ints, host: HostOps) -> float | None:
 def _capacity(trace: Trace, number: int) -> int | None:
     found = next((d.get("totalGlobalMem") for d in trace.properties.devices if d.get("id") == number), None)
     return found if isinstance(found, int) and found > 0 else None
+
+
+def memory_ledger(facts: Facts, device: DeviceMemory | None = None) -> MemoryLedger:
+    """From the modules, the optimizers, the counting step and the process's resident peak, or the accelerator's by its
+    allocator. Unseen stays null."""
+    in_modules = sum(m.param_bytes - m.shared_param_bytes for m in facts.modules)
+    peak = device.peak if device is not None else facts.peak_rss_bytes
+    most = facts.peak_rss_bytes if device is None else None
+
+    def there(value: int | None) -> int | None:
+        """Null where it is more than was ever in memory: tensors on the meta device, files that are mapped."""
+        return None if value is not None and most is not None and value > most else value
+
+    parameters = in_modules or sum(o.param_bytes for o in facts.optimizers) or None
+    gradients = sum(o.grad_bytes for o in facts.optimizers) if facts.optimizers else None
+    state = sum(o.state_bytes for o in facts.optimizers) if facts.optimizers else None
+    inputs = there(sum(i.num_bytes for i in facts.inputs) if facts.inputs else None)
+    activations = there(facts.saved_total)
+    named = [("parameters", parameters), ("gradients", gradients), ("optimizer state", state)]
+    named += [("activations", activations), ("inputs", inputs)]
+    known = [(name, value) for name, value in named if value]
+    runtime = facts.runtime_bytes if device is None else None
+    rest = max(0, peak - sum(value for _, value in known) - (runtime or 0)) if peak is not None else None
+    elements = sum(o.num_elements for o in facts.optimizers)
+    model = sum(o.param_bytes + o.grad_bytes + o.state_bytes for o in facts.optimizers)
+    growth = facts.rss_growth_per_step if device is None else device.growth_per_step
+    return MemoryLedger(
+        parameters, gradients, state, activations, inputs, runtime, rest, peak,
+        tuple(sorted(known, key=lambda item: -item[1])), growth,
+        model / elements if elements else None,
+    )  # fmt: skip

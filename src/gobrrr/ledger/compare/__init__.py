@@ -1,1 +1,0 @@
-"""Which differences between two recordings of one program are real?"""

@@ -1,1 +1,0 @@
-"""Which tensors hold the memory of a step?"""
