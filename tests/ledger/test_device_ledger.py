@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gobrrr.ledger.device.device_side import device_ledger, exposed, kernel_class, union
+from gobrrr.ledger.device.device_side import device_ledger, exposed, kernel_class
 from gobrrr.ledger.device.kernel_names import TENSOR_CORE, VECTOR_UNITS, readable
 from gobrrr.ledger.host.host_ops import HostOps
 from gobrrr.ledger.host.places import NOWHERE, Place, Places
@@ -28,6 +28,7 @@ from gobrrr.recording.trace_files.limits import DEFAULT
 from gobrrr.recording.trace_files.sources import Source
 from gobrrr.rules.validity.links import device_work_without_a_launch
 from gobrrr.rules.validity.measurement import device_stalled
+from gobrrr.spans import as_spans, overlap, total, union
 from tests.support.handmade import Case, machine
 
 TRACES = Path(os.environ.get("GOBRRR_TRACES", "../shared/traces"))
@@ -157,7 +158,7 @@ def test_idle_in_a_wait_for_a_collective_that_a_thread_carries_is_communication(
     assert (causes["communication"], causes["launch"], causes["host"]) == (50_000, 20_000, 0)
     told = {a.account: a.ns for a in device_accounts(found, 100_000)}
     assert (told["communication"], told["dispatch"]) == (50_000, 20_000)
-    assert kept.covered(np.array([[10_000, 80_000]])) == 50_000  # the op of the wait has it, at its line
+    assert overlap(np.array([[10_000, 80_000]]), kept).tolist() == [50_000]  # the op of the wait has it, at its line
 
 
 def test_a_synchronisation_of_the_thread_that_carries_a_collective_is_part_of_that_wait(tmp_path: Path) -> None:
@@ -303,12 +304,6 @@ def test_fp32_on_a_v100_leaves_its_tensor_cores_idle_and_the_file_says_that_it_h
     assert "BRR110" not in {finding.code for finding in elsewhere.findings}
 
 
-def test_union_of_nested_touching_and_apart() -> None:
-    starts, ends = union(np.array([0, 2, 10, 20]), np.array([8, 5, 20, 25]))
-    assert starts.tolist() == [0, 10]
-    assert ends.tolist() == [8, 25]
-
-
 @pytest.mark.parametrize(
     ("returned", "stalled"),
     [
@@ -327,7 +322,7 @@ def test_idle_with_the_next_work_launched_is_not_the_hosts(returned: int, stalle
     assert found is not None and idle is not None
     assert (found.stalled_ns, found.starved_ns) == (stalled, 90_000 - stalled)
     assert sum(ns for _, ns in found.idle_by_cause) == found.idle_ns == 90_000
-    assert int((idle.spans[:, 1] - idle.spans[:, 0]).sum()) == found.starved_ns
+    assert total(idle) == found.starved_ns
     told = {a.account: a.ns for a in device_accounts(found, 110_000)}
     assert told.get("stalled", 0.0) == stalled and sum(told.values()) == pytest.approx(110_000)
 
@@ -389,7 +384,7 @@ def test_the_v100_run_is_busy_as_published() -> None:
     kernels = trace.kernels.take(trace.kernels.kind != MEMCPY)
     shares = []
     for begin, end in zip(trace.steps.start, trace.steps.start + trace.steps.dur, strict=True):
-        starts, ends = union(kernels.start, kernels.start + kernels.dur)
+        starts, ends = union(as_spans(kernels.start, kernels.dur)).T
         shares.append(int((np.minimum(ends, end) - np.maximum(starts, begin)).clip(0).sum()))
     mean_step = float(trace.steps.dur.mean())
     assert 100 * float(np.mean(shares)) / mean_step == pytest.approx(55.51, abs=0.6)  # their step ends with its kernels

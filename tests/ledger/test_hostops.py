@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from gobrrr.spans import elapsed, within
 
 from gobrrr.ledger.host.host_ops import HostOps, host_ops
 from gobrrr.ledger.host.places import replay
@@ -282,19 +281,6 @@ def test_an_empty_trace_has_no_rows(tmp_path: Path) -> None:
         timeline.boundary()
     host = rows(timeline, tmp_path)
     assert len(host) == 0 and host.num_steps == 1
-
-
-def test_times_are_within_spans_from_their_begin_to_before_their_end() -> None:
-    spans = np.array([[10, 20], [30, 40]])
-    times = np.array([9, 10, 19, 20, 29, 30, 39, 40, 99])
-    assert within(times, spans).tolist() == [False, True, True, False, False, True, True, False, False]
-    assert not within(times, np.zeros((0, 2), np.int64)).any()
-
-
-def test_elapsed_is_the_part_of_the_spans_before_a_time() -> None:
-    spans = np.array([[10, 20], [30, 40]])
-    assert elapsed(np.array([0, 10, 15, 20, 25, 30, 35, 40, 99]), spans).tolist() == [0, 0, 5, 10, 10, 10, 15, 20, 20]
-    assert elapsed(np.array([5]), np.zeros((0, 2), np.int64)).tolist() == [0]
 
 
 def test_without_stacks_and_optimizer_forward_begins_again_with_what_a_backward_answers(tmp_path: Path) -> None:

@@ -7,14 +7,12 @@ import dataclasses
 import math
 import random
 from collections.abc import Iterable
-from itertools import pairwise
 
 import numpy as np
 import pytest
-from gobrrr.spans import distinct, elapsed, within
 
 from gobrrr.ledger.device.device_side import _ahead, _overlap, _short, _span_busy, _underfilled, exposed, may_overlap
-from gobrrr.ledger.device.idle import LAUNCH_NS, Idle, merged, stalls, union
+from gobrrr.ledger.device.idle import LAUNCH_NS, stalls
 from gobrrr.ledger.device.launchers import innermost
 from gobrrr.ledger.job.calls import KNOTS, ROW, _bare, bare_in_the_last
 from gobrrr.ledger.job.collectives import bus_factor, kind_of, sent
@@ -22,6 +20,7 @@ from gobrrr.ledger.steps.median_interval import _coverage, mean_interval, median
 from gobrrr.ledger.steps.step_stats import percentile
 from gobrrr.ledger.steps.step_windows import UNUSUAL, after_watching, alike
 from gobrrr.recording.model.trace import COMMUNICATION, KERNEL, MEMCPY, MEMSET, Collective, Kernels, Ops, Runtime, lanes
+from gobrrr.spans import as_spans, gaps, union
 
 Spans = list[tuple[int, int]]
 ROUNDS = range(60)
@@ -47,52 +46,6 @@ def moments(spans: Iterable[tuple[int, int]]) -> set[int]:
 
 def array(spans: Spans) -> np.ndarray:
     return np.array(spans, np.int64).reshape(-1, 2)
-
-
-def listed(spans: np.ndarray) -> Spans:
-    return [(int(a), int(b)) for a, b in spans]
-
-
-def is_tidy(spans: Spans) -> bool:
-    """In order, none empty, none over another."""
-    return all(a < b for a, b in spans) and all(x[1] <= y[0] for x, y in pairwise(spans))
-
-
-@pytest.mark.parametrize("seed", ROUNDS)
-def test_stretches_are_sets_of_moments(seed: int) -> None:
-    some, idle, others = drawn(seed), apart(seed), apart(seed + 1000)
-    found = listed(merged(array(some)))
-    assert moments(found) == moments(some) and is_tidy(found)
-    assert all(x[1] < y[0] for x, y in pairwise(found)), "what touches is one"
-    times = np.arange(45)
-    assert within(times, array(idle)).tolist() == [t in moments(idle) for t in range(45)]
-    assert elapsed(times, array(idle)).tolist() == [len([m for m in moments(idle) if m < t]) for t in range(45)]
-    free = Idle(array(idle))
-    assert free.within(array(some)).tolist() == [len(moments(idle) & moments([s])) for s in some]
-    assert free.covered(array(some)) == len(moments(idle) & moments(some))
-    inside, outside = listed(free.parts(array(others))), listed(free.parts(array(others), outside=True))
-    assert moments(inside) == moments(idle) & moments(others) and is_tidy(inside)
-    assert moments(outside) == moments(idle) - moments(others) and is_tidy(outside)
-    ends = {t: end for begin, end in idle for t in range(begin, end)}
-    assert free.until_work(times).tolist() == [ends.get(t, t) for t in range(45)]
-    assert moments(listed(Idle(array(idle)).without(array(inside)).spans)) == moments(idle) - moments(others)
-
-
-@pytest.mark.parametrize("seed", ROUNDS)
-def test_idle_is_what_work_leaves(seed: int) -> None:
-    busy = [s for s in drawn(seed) if s[1] > s[0]] or [(3, 5)]
-    starts, ends = union(*array(busy).T)
-    assert moments(zip(starts.tolist(), ends.tolist(), strict=True)) == moments(busy)
-    found = listed(Idle.between(starts, ends, 0, 60).spans)
-    assert moments(found) == set(range(60)) - moments(busy) and is_tidy(found)
-    assert distinct(array(busy).ravel()).tolist() == sorted({edge for span in busy for edge in span})
-
-
-def test_nothing_is_in_no_stretch() -> None:
-    times, none = np.arange(5), array([])
-    assert not within(times, none).any() and not elapsed(times, none).any()
-    assert Idle(none).until_work(times).tolist() == times.tolist()
-    assert not len(merged(none)) and not len(merged(array([(4, 4)]))) and not len(distinct(none.ravel()))
 
 
 def test_steps_that_took_far_longer_are_not_alike() -> None:
@@ -201,7 +154,7 @@ def test_a_stall_is_idle_although_the_next_kernel_was_launched() -> None:
         number,
         number,
     )
-    idle = Idle.between(*union(held.start, held.start + held.dur), 0, 300_000)
+    idle = gaps(union(as_spans(held.start, held.dur)), 0, 300_000)
     assert LAUNCH_NS == 20_000
     assert stalls(held, launches, idle).tolist() == [[120_000, 200_000]]
     late = Runtime(

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from gobrrr.ledger.device.device_side import device_ledger
-from gobrrr.ledger.device.idle import Idle, blamed, stalls, union
+from gobrrr.ledger.device.idle import blamed, stalls
 from gobrrr.ledger.host.host_ops import host_ops
 from gobrrr.ledger.host.places import replay
 from gobrrr.ledger.steps.profiled_window import profiled_window
@@ -20,6 +20,7 @@ from gobrrr.recording.trace_files.offline import of_trace
 from gobrrr.recording.trace_files.sources import Source, read
 from gobrrr.report.timeline.slices import Said, Slice, Track, width_for
 from gobrrr.report.timeline.timeline import DEPTH, MOST, STREAMS, THREADS, Lane, timeline
+from gobrrr.spans import Ints, as_spans, gaps, total, union
 from tests.pipeline.test_files import Event, event, kernel, training, write
 from tests.support.timelines import MS, US, Timeline
 
@@ -149,9 +150,9 @@ def allocation(ts: float, num_bytes: int, total: int) -> Event:
 def test_memory_over_the_step_keeps_the_most_of_each_stretch(tmp_path: Path) -> None:
     held = [(100.0, 700), (1990.0, 500), (2200.0, 800), (2200.5, 9000), (2201.0, 800), (2700.0, 300), (3500.0, 5)]
     told, before = [], 0
-    for at, total in held:
-        told.append(allocation(at, total - before, total))
-        before = total
+    for at, whole in held:
+        told.append(allocation(at, whole - before, whole))
+        before = whole
     found = timeline(profiled_window(recorded(tmp_path, [*marked_steps(), *told])))
     assert found is not None and found.number == 3
     assert found.memory == ((0, 500), (200_500, 9000), (700_000, 300), (1_000_000, 300))
@@ -236,7 +237,7 @@ def test_of_fifty_thousand_events_a_page_of_one_and_a_half_megabytes_is_made(tmp
     assert "along the line of time" in target.read_text() and target.stat().st_size < 1_500_000
 
 
-def blame(recording: Recording) -> tuple[dict[str, float], dict[str, float], Any, Idle]:
+def blame(recording: Recording) -> tuple[dict[str, float], dict[str, float], Any, Ints]:
     """Idle ns by cause: of the stretches, and of the ledger; the stretches; all idle."""
     window, trace = recording.window("profile"), recording.trace
     assert window is not None and trace is not None
@@ -246,8 +247,7 @@ def blame(recording: Recording) -> tuple[dict[str, float], dict[str, float], Any
     assert told is not None
     begin, end = int(host.spans[0, 0]), int(host.spans[-1, 1])
     kernels = trace.kernels.take((trace.kernels.start >= begin) & (trace.kernels.start < end))
-    idle = Idle.between(*union(kernels.start, kernels.start + kernels.dur), begin,
-                        max(end, int((kernels.start + kernels.dur).max())))  # fmt: skip
+    idle = gaps(union(as_spans(kernels.start, kernels.dur)), begin, max(end, int((kernels.start + kernels.dur).max())))
     pieces = blamed(trace, idle, stalls(kernels, trace.runtime, idle), host, places)
     sums = {name: float((spans[:, 1] - spans[:, 0]).sum()) for name, spans in pieces.items()}
     return sums, {name: ns * host.num_steps for name, ns in told[0].idle_by_cause}, pieces, idle
@@ -259,7 +259,7 @@ def check_blame(recording: Recording) -> None:
     spans = np.concatenate(list(pieces.values()))
     spans = spans[np.argsort(spans[:, 0])]
     assert (spans[1:, 0] >= spans[:-1, 1]).all()
-    assert (spans[:, 1] - spans[:, 0]).sum() == (idle.spans[:, 1] - idle.spans[:, 0]).sum()
+    assert (spans[:, 1] - spans[:, 0]).sum() == total(idle)
 
 
 @pytest.mark.parametrize("fields", [{}, {"wait": 10, "own": 200}, {"comm": 150, "own": 50}], ids=str)

@@ -46,6 +46,7 @@ from gobrrr.recording.model.facts import Facts
 from gobrrr.recording.model.trace import CPU_OP, Trace
 from gobrrr.recording.run_folder.noted_facts import facts_of
 from gobrrr.recording.run_folder.run import Recording, Samples
+from gobrrr.spans import as_spans, overlap
 
 WAITED = 0.1
 """Share of the time in which threads wanted a core and had none, from which longer steps are no larger ones.
@@ -144,7 +145,7 @@ def _window(recording: Recording, prices: Prices, machine: Machine, facts: Facts
     device, idle = device_ledger(trace, host, places, host.num_steps, name, capability) or (None, None)
     if idle is not None:
         prices = Prices.none(machine)  # the host only launches: this CPU's ceilings say nothing of the work
-        host = host.idling(idle.within(np.stack((host.ops.start, host.ops.start + host.ops.dur), axis=1)))
+        host = host.idling(overlap(as_spans(host.ops.start, host.ops.dur), idle))
     updated = {o.kind: float(o.num_elements) for o in facts.optimizers}
     grouping = Grouping.of(host, places, trace)
     launched: list[OpGroup] = []

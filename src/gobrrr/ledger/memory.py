@@ -5,7 +5,6 @@ driver."""
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from gobrrr.ledger.device.idle import ALLOCATOR, named
 from gobrrr.ledger.device.launchers import innermost
@@ -15,8 +14,8 @@ from gobrrr.ledger.model.device import DeviceMemory
 from gobrrr.ledger.model.ledger import MemoryLedger
 from gobrrr.recording.model.facts import Facts
 from gobrrr.recording.model.trace import Memory, Trace
+from gobrrr.spans import Ints
 
-Ints = npt.NDArray[np.int64]
 CPU = 0  # device type of the host (c10::DeviceType)
 FEWEST_STEPS = 3
 """Steps from which a rise is one: the first fills caches."""

@@ -7,16 +7,15 @@ import re
 import numpy as np
 import numpy.typing as npt
 
-from gobrrr.ledger.device.idle import Idle, awaited, idle_causes, named, stalls, starting_up, union
+from gobrrr.ledger.device.idle import awaited, idle_causes, named, stalls, starting_up
 from gobrrr.ledger.device.kernel_names import TENSOR_CORE, VECTOR_UNITS, kernel_class
 from gobrrr.ledger.host.host_ops import HostOps
 from gobrrr.ledger.host.places import Places
 from gobrrr.ledger.job.collectives import transfers, within_a_host
 from gobrrr.ledger.model.device import DeviceLedger
 from gobrrr.recording.model.trace import COMMUNICATION, MEMCPY, MEMSET, Kernels, Trace, lanes, launch_rows
+from gobrrr.spans import Flags, Ints, as_spans, gaps, total, union
 
-Ints = npt.NDArray[np.int64]
-Flags = npt.NDArray[np.bool_]
 AHEAD = 0.05
 """Share of the kernels that no chance lets begin before their launch (proposed): of 54,000 in 13 real traces none."""
 DEPENDENT = 9.0
@@ -33,7 +32,7 @@ _KERNEL = re.compile(r"Launch\w*Kernel")
 
 def device_ledger(
     trace: Trace, host: HostOps, places: Places, num_steps: int, name: str, capability: str = ""
-) -> tuple[DeviceLedger, Idle] | None:
+) -> tuple[DeviceLedger, Ints] | None:
     """Per step over the whole window, from its first moment to its last, and when ops and Python kept the device
     waiting; None where the trace has no device events."""
     begin, end = int(host.spans[0, 0]), int(host.spans[-1, 1])
@@ -41,9 +40,8 @@ def device_ledger(
     if not len(kernels):
         return None
     end = max(end, int((kernels.start + kernels.dur).max()))
-    starts, ends = union(kernels.start, kernels.start + kernels.dur)
-    busy = int((ends - starts).sum())
-    idle = Idle.between(starts, ends, begin, end)
+    working = union(as_spans(kernels.start, kernels.dur))
+    busy, idle = total(working), gaps(working, begin, end)
     stalled = stalls(kernels, trace.runtime, idle)
     causes, syncs, kept, held = idle_causes(trace, idle, stalled, host, places, end - begin - busy)
     is_copy, communicates = kernels.kind == MEMCPY, kernels.kind == COMMUNICATION
@@ -75,14 +73,11 @@ def exposed(kernels: Kernels, chosen: Flags) -> int:
     """Nanoseconds in which the chosen events run and no other does: union of all minus union of the others."""
     if not np.any(chosen):
         return 0
-    total = _length(kernels)
-    others = kernels.take(~chosen)
-    return total - (_length(others) if len(others) else 0)
+    return _length(kernels) - _length(kernels.take(~chosen))
 
 
 def _length(kernels: Kernels) -> int:
-    begin, end = union(kernels.start, kernels.start + kernels.dur)
-    return int((end - begin).sum())
+    return total(union(as_spans(kernels.start, kernels.dur)))
 
 
 def _span_busy(kernels: Kernels) -> float:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -13,12 +12,10 @@ from gobrrr.ledger.host.host_ops import HostOps
 from gobrrr.ledger.host.places import Places
 from gobrrr.recording.model.facts import Span
 from gobrrr.recording.model.trace import MEMCPY, Kernels, Runtime, Trace, launch_rows
-from gobrrr.spans import distinct, elapsed, within
+from gobrrr.spans import NONE, Ints, as_spans, ends_of, lengths, merged, overlap, parts, total
 
-Ints = npt.NDArray[np.int64]
 Sync = tuple[str, float, float, tuple[Span, ...]]
 """(call, calls per step, idle ns per step that it causes, user lines)."""
-NONE = np.zeros((0, 2), np.int64)
 _SYNC = re.compile(r"(Synchronize|cudaMemcpy$|hipMemcpy$|hipMemcpyWithStream|StreamWaitValue)")
 _PAGEABLE = re.compile(r"Pageable")
 START_UP_NS = 100_000_000
@@ -32,60 +29,18 @@ HOLE = 1_000_000
 """ns without an op after which the host is on its way to no launch: that takes it 10 to 100 us (proposed)."""
 
 
-@dataclass(frozen=True)
-class Idle:
-    """Stretches in which no stream works: (n, 2) begin and end, disjoint, in order."""
-
-    spans: Ints
-
-    @classmethod
-    def between(cls, starts: Ints, ends: Ints, begin: int, end: int) -> Idle:
-        """Return the idle that disjoint busy stretches leave of [begin, end)."""
-        gaps = np.stack((np.concatenate(([begin], ends)), np.concatenate((starts, [end]))), axis=1)
-        return cls(gaps[gaps[:, 1] > gaps[:, 0]])
-
-    def within(self, spans: Ints) -> Ints:
-        """Idle nanoseconds within each of (n, 2) spans."""
-        return elapsed(spans[:, 1], self.spans) - elapsed(spans[:, 0], self.spans)
-
-    def parts(self, spans: Ints, outside: bool = False) -> Ints:
-        """The idle parts within disjoint sorted spans, or outside of them; disjoint and sorted."""
-        edges = distinct(np.concatenate((self.spans.ravel(), spans.ravel())))
-        begins, ends = edges[:-1], edges[1:]
-        told = within(begins, self.spans) & (within(begins, spans) != outside)
-        return np.stack((begins[told], ends[told]), axis=1)
-
-    def covered(self, spans: Ints) -> int:
-        """Idle nanoseconds that any of the spans covers."""
-        return int(self.within(merged(spans)).sum())
-
-    def until_work(self, times: Ints) -> Ints:
-        """The end of the idle stretch that each time lies in; the time itself where the device works."""
-        if not len(self.spans):
-            return times
-        at = np.maximum(np.searchsorted(self.spans[:, 0], times, "right") - 1, 0)
-        inside = (self.spans[at, 0] <= times) & (times < self.spans[at, 1])
-        return np.where(inside, self.spans[at, 1], times)
-
-    def without(self, spans: Ints) -> Idle:
-        """Return the idle left without disjoint spans, each inside one of its stretches."""
-        edges = np.concatenate((self.spans, spans))
-        times = np.sort(edges.reshape(-1), kind="stable").reshape(-1, 2)  # edges of what is taken out turn over
-        return Idle(times[times[:, 1] > times[:, 0]])
-
-
-def stalls(kernels: Kernels, runtime: Runtime, idle: Idle) -> Ints:
+def stalls(kernels: Kernels, runtime: Runtime, idle: Ints) -> Ints:
     """(n, 2) stretches of idle in which the device had its next work: the launch of what ended the idle had returned,
     and all that starting it may take was over. Not the host's fault, whatever it did meanwhile: power, another process,
     a fabric, what nodes of a graph wait for."""
     row = launch_rows(kernels, runtime)
-    launched = (row >= 0) & _among(kernels.start, idle.spans[:, 1])
+    launched = (row >= 0) & _among(kernels.start, idle[:, 1])
     returned = (runtime.start + runtime.dur)[row[launched]]
     order = np.lexsort((returned, kernels.start[launched]))
     starts = kernels.start[launched][order]
     first = np.flatnonzero(np.diff(starts, prepend=starts[:1] - 1))  # of those that begin at once
     ends = starts[first]
-    begins = idle.spans[np.searchsorted(idle.spans[:, 1], ends), 0]
+    begins = idle[np.searchsorted(idle[:, 1], ends), 0]
     found = np.stack((np.maximum(begins, returned[order][first]) + LAUNCH_NS, ends), axis=1)
     return found[found[:, 1] > found[:, 0]]
 
@@ -98,21 +53,6 @@ def _among(times: Ints, ordered: Ints) -> npt.NDArray[np.bool_]:
     return found
 
 
-def union(starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
-    """The union of intervals as disjoint ones, in order."""
-    order = np.argsort(starts, kind="stable")
-    starts, ends = starts[order], np.maximum.accumulate(ends[order])
-    new = np.concatenate(([True], starts[1:] > ends[:-1]))
-    last = np.concatenate((np.flatnonzero(new)[1:] - 1, [len(ends) - 1]))
-    return starts[new], ends[last]
-
-
-def merged(spans: Ints) -> Ints:
-    """(n, 2) spans as disjoint ones."""
-    spans = spans[spans[:, 1] > spans[:, 0]]
-    return np.stack(union(spans[:, 0], spans[:, 1]), axis=1) if len(spans) else NONE
-
-
 def named(trace: Trace, column: npt.NDArray[np.int32], pattern: re.Pattern[str]) -> npt.NDArray[np.bool_]:
     """Mark rows with a name that the pattern finds; every name is looked at once."""
     hits = np.array([pattern.search(name) is not None for name in trace.names], bool)
@@ -120,91 +60,89 @@ def named(trace: Trace, column: npt.NDArray[np.int32], pattern: re.Pattern[str])
 
 
 def idle_causes(
-    trace: Trace, idle: Idle, stalled: Ints, host: HostOps, places: Places, total: int
-) -> tuple[tuple[tuple[str, float], ...], tuple[Sync, ...], Idle, float]:
+    trace: Trace, idle: Ints, stalled: Ints, host: HostOps, places: Places, whole: int
+) -> tuple[tuple[tuple[str, float], ...], tuple[Sync, ...], Ints, float]:
     """Idle ns per step by cause, each nanosecond once, the first of these that holds: stalled, data, communication
     (the host waits for a thread that carries a collective), sync, allocator, launch (the host is inside a torch
     op), host (the rest); the synchronising calls; and the idle in which ops and Python kept the device waiting, those
     in a wait for data or for ranks among them; and of the host's what lies in stretches longer than HOLE, per step."""
-    steps, unstalled = host.num_steps, idle.without(stalled)
+    steps, unstalled = host.num_steps, parts(idle, stalled, outside=True)
     causes, syncs = _causes(trace, idle, stalled, host, places)
-    waiting, stretches, allocating = causes["data_wait"], causes["sync"], causes["allocator"]
     owned, covered, found = 0, NONE, []
     for name, spans in causes.items():
         covered = merged(np.concatenate((covered, spans)))
-        now = min(total, idle.covered(covered))
+        now = min(whole, int(overlap(covered, idle).sum()))
         found.append((name, (now - owned) / steps))
         owned = now
-    others = unstalled.parts(merged(np.concatenate((stretches, allocating))), outside=True)
-    kept = merged(np.concatenate((others, unstalled.parts(merged(waiting)))))
-    rest = idle.parts(covered, outside=True)
-    lengths = rest[:, 1] - rest[:, 0]
-    held = float(lengths[lengths > HOLE].sum()) / steps
-    return (*found, ("host", (total - owned) / steps)), syncs, Idle(kept), held
+    others = parts(unstalled, merged(np.concatenate((causes["sync"], causes["allocator"]))), outside=True)
+    kept = merged(np.concatenate((others, parts(unstalled, merged(causes["data_wait"])))))
+    rest = lengths(parts(idle, covered, outside=True))
+    held = float(rest[rest > HOLE].sum()) / steps
+    return (*found, ("host", (whole - owned) / steps)), syncs, kept, held
 
 
-def blamed(trace: Trace, idle: Idle, stalled: Ints, host: HostOps, places: Places) -> dict[str, Ints]:
+def blamed(trace: Trace, idle: Ints, stalled: Ints, host: HostOps, places: Places) -> dict[str, Ints]:
     """The stretches of idle by cause, as idle_causes() counts them: disjoint, and together all of it."""
     covered, found = NONE, {}
     for name, spans in _causes(trace, idle, stalled, host, places)[0].items():
-        found[name] = Idle(idle.parts(merged(spans))).parts(covered, outside=True)
+        found[name] = parts(parts(idle, merged(spans)), covered, outside=True)
         covered = merged(np.concatenate((covered, spans)))
-    return found | {"host": idle.parts(covered, outside=True)}
+    return found | {"host": parts(idle, covered, outside=True)}
 
 
 def _causes(
-    trace: Trace, idle: Idle, stalled: Ints, host: HostOps, places: Places
+    trace: Trace, idle: Ints, stalled: Ints, host: HostOps, places: Places
 ) -> tuple[dict[str, Ints], tuple[Sync, ...]]:
     """When each may be blamed, the first that holds; and the synchronising calls."""
     waiting, ranks = stretches_of(host, host.waits_for_data), stretches_of(host, host.waits_for_ranks)
     elsewhere = np.concatenate((waiting, ranks))
-    syncs, stretches = _syncs(trace, idle.without(stalled), elsewhere, host, places)
+    syncs, stretches = _syncs(trace, parts(idle, stalled, outside=True), elsewhere, host, places)
     calls = trace.runtime.take(named(trace, trace.runtime.name, ALLOCATOR))
-    allocating = np.stack((calls.start, calls.start + calls.dur), axis=1)
+    allocating = as_spans(calls.start, calls.dur)
     launching = stretches_of(host, host.is_op)
     causes = {"stalled": stalled, "data_wait": waiting, "communication": ranks, "sync": stretches,
               "allocator": allocating, "launch": launching}  # fmt: skip
     return causes, syncs
 
 
-def awaited(trace: Trace, idle: Idle, host: HostOps) -> int:
+def awaited(trace: Trace, idle: Ints, host: HostOps) -> int:
     """Nanoseconds for which a call has the host wait for work that was launched before: its own copy is not such."""
     runtime, copies = trace.runtime, _blocking_copies(trace)
     rows = (copies >= 0) | named(trace, runtime.name, _SYNC)
     rows &= (runtime.start >= host.begin) & (runtime.start < host.end)
     calls, copies = runtime.take(rows), copies[rows]
-    spans = merged(np.stack((calls.start, calls.start + calls.dur), axis=1))
+    spans = merged(as_spans(calls.start, calls.dur))
     own = int(trace.kernels.dur[copies[copies >= 0]].sum())
-    return max(0, int((spans[:, 1] - spans[:, 0]).sum()) - idle.covered(spans) - own)
+    return max(0, total(spans) - int(overlap(spans, idle).sum()) - own)
 
 
-def starting_up(trace: Trace, idle: Idle, host: HostOps) -> int:
+def starting_up(trace: Trace, idle: Ints, host: HostOps) -> int:
     """Idle nanoseconds inside calls that only the device's start-up makes so long: contexts, modules, streams."""
     runtime = trace.runtime
     long = (runtime.dur >= START_UP_NS) & ~named(trace, runtime.name, _SYNC)
     calls = runtime.take(long & (runtime.start >= host.begin) & (runtime.start < host.end))
-    return idle.covered(np.stack((calls.start, calls.start + calls.dur), axis=1))
+    return int(overlap(merged(as_spans(calls.start, calls.dur)), idle).sum())
 
 
 def stretches_of(host: HostOps, chosen: npt.NDArray[np.bool_]) -> Ints:
     """(n, 2) begin and end of the chosen rows."""
     ops = host.ops
-    return np.stack((ops.start[chosen], ops.start[chosen] + ops.dur[chosen]), axis=1)
+    return as_spans(ops.start[chosen], ops.dur[chosen])
 
 
-def _syncs(trace: Trace, idle: Idle, waiting: Ints, host: HostOps, places: Places) -> tuple[tuple[Sync, ...], Ints]:
+def _syncs(trace: Trace, idle: Ints, waiting: Ints, host: HostOps, places: Places) -> tuple[tuple[Sync, ...], Ints]:
     """Synchronising calls with the idle they cause, and the stretches of it: inside the call, and from its return to
     the next kernel, but no longer than the call kept the host waiting. Without it the host would have been so much
     ahead, and not more: what it does between a wait for nothing and its next launch is its own affair. Idle in which
     the loop is `waiting` for data comes before."""
     calls, names = waits_for_device(trace, host)
-    spans = np.stack((calls.start, calls.start + calls.dur), axis=1)
-    blocked = calls.dur - idle.within(spans)
+    spans = as_spans(calls.start, calls.dur)
+    blocked = calls.dur - overlap(spans, idle)
     stretches = spans.copy()
-    stretches[:, 1] = np.minimum(idle.until_work(spans[:, 1]), spans[:, 1] + blocked)
+    stretches[:, 1] = np.minimum(ends_of(spans[:, 1], idle), spans[:, 1] + blocked)
     begins = np.concatenate(([0], np.maximum.accumulate(stretches[:, 1])[:-1])) if len(stretches) else stretches[:, 0]
     own = np.stack((np.maximum(stretches[:, 0], begins), stretches[:, 1]), axis=1)
-    caused = Idle(idle.parts(merged(waiting), outside=True)).within(own) * (own[:, 1] > own[:, 0])
+    caused = overlap(own, parts(idle, merged(waiting), outside=True)) * (own[:, 1] > own[:, 0])
     return told_syncs(trace, host, places, names, calls.start, caused), stretches
 
 

@@ -16,13 +16,12 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from gobrrr.ledger.device.idle import Sync, merged, stretches_of, told_syncs, waits_for_device
+from gobrrr.ledger.device.idle import Sync, stretches_of, told_syncs, waits_for_device
 from gobrrr.ledger.host.host_ops import HostOps
 from gobrrr.ledger.host.places import Places
 from gobrrr.recording.model.trace import Kernels, Trace, lanes, launch_rows
-from gobrrr.spans import elapsed
+from gobrrr.spans import Ints, as_spans, elapsed, merged
 
-Ints = npt.NDArray[np.int64]
 BEGIN_NS, RETURN_NS, GAP_NS = 8_000, 8_000, 1_300
 """From a launch to the begin of its kernel on an idle device, from the end of work to the return of a wait for it, and
 between two that were queued: on an H200 the quickest twentieth took 7.5 us, 4 under the profiler, the median 1.1 to 1.6
@@ -88,7 +87,7 @@ def at_plain_speed(trace: Trace, kernels: Kernels, host: HostOps, places: Places
     if not host.drained or not plain or not _in_one_queue(kernels):
         return None
     calls, names = waits_for_device(trace, host)
-    queue = _queue(trace, kernels, host, np.stack((calls.start, calls.start + calls.dur), axis=1))
+    queue = _queue(trace, kernels, host, as_spans(calls.start, calls.dur))
     factor = _factor(queue, plain * host.num_steps)
     if not FASTEST < factor < SLOWEST:
         return None

@@ -11,12 +11,11 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from gobrrr.recording.model.trace import CPU_OP, Ops, Trace
 from gobrrr.recording.trace_files.categories import is_communication
+from gobrrr.spans import Ints
 
-Ints = npt.NDArray[np.int64]
 PROMPT_NS, PROMPT_SHARE = 500_000, 0.2
 """How soon after a transfer the thread goes on that waited for it, at most; the share is of the wait."""
 

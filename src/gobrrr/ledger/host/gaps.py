@@ -10,15 +10,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from gobrrr.ledger.device.idle import Idle, merged
 from gobrrr.ledger.host.host_ops import DATA, HostOps
 from gobrrr.ledger.host.hot_paths import Frames, Hot
 from gobrrr.ledger.host.places import Places
 from gobrrr.ledger.model.ledger import HostGroup, LineGroup
 from gobrrr.recording.model.facts import Span
-from gobrrr.spans import distinct, within
+from gobrrr.spans import Ints, distinct, merged, parts, total, within
 
-Ints = npt.NDArray[np.int64]
 MAX_HOT = 8
 """Groups whose library functions are looked for: the longest."""
 
@@ -136,13 +134,13 @@ def _around(host: HostOps, rows: Ints, before: Ints, logged: bool) -> list[str]:
     return found
 
 
-def data_lines(host: HostOps, places: Places, idle: Idle | None, frames: Frames) -> tuple[LineGroup, ...]:
+def data_lines(host: HostOps, places: Places, idle: Ints | None, frames: Frames) -> tuple[LineGroup, ...]:
     """The wait by the user's innermost line, ns per step, most first; with a device only while it idles. Empty where no
     line is known."""
     waits = merged(_waits(host, bool(len(frames.name))))
     if not places.known or not len(waits):
         return ()
-    cuts = np.unique(np.concatenate((waits[:, 0], places.times[within(places.times, waits)])))
+    cuts = distinct(np.concatenate((waits[:, 0], places.times[within(places.times, waits)])))
     ends = np.minimum(np.append(cuts[1:], waits[-1, 1]), waits[np.searchsorted(waits[:, 0], cuts, "right") - 1, 1])
     pieces = np.stack((cuts, ends), axis=1)
     lines: dict[tuple[Span, ...], list[int]] = defaultdict(list)
@@ -150,8 +148,8 @@ def data_lines(host: HostOps, places: Places, idle: Idle | None, frames: Frames)
         lines[places.places[place].where].append(row)
     found = []
     for where, rows in lines.items():
-        mine = pieces[rows] if idle is None else idle.parts(pieces[rows])
-        ns = float((mine[:, 1] - mine[:, 0]).sum()) / host.num_steps
+        mine = pieces[rows] if idle is None else parts(idle, pieces[rows])
+        ns = total(mine) / host.num_steps
         if where and ns:
             found.append(LineGroup(where, ns, "data", hot=frames.hot(mine, where[0])))
     return tuple(sorted(found, key=lambda line: -line.ns))

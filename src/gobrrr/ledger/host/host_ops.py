@@ -16,11 +16,9 @@ from gobrrr.recording.model.call_tree import nest
 from gobrrr.recording.model.trace import CPU_OP, USER_ANNOTATION, Kernels, Ops, Runtime, Trace, launch_rows
 from gobrrr.recording.run_folder.run import Recording, Window
 from gobrrr.recording.trace_files.categories import OF_THREADS
-from gobrrr.spans import within
+from gobrrr.spans import NONE, Flags, Ints, within
 
-Ints = npt.NDArray[np.int64]
 DATA, OPTIMIZER = "enumerate(DataLoader)", "Optimizer."
-NONE: Ints = np.zeros((0, 2), np.int64)
 _BACKWARD, _STEP = "autograd::engine::evaluate_function", "Optimizer.step#"
 
 
@@ -32,8 +30,8 @@ class HostOps:
     names: tuple[str, ...]
     parent: npt.NDArray[np.int32]
     own: Ints
-    leaf: npt.NDArray[np.bool_]
-    is_op: npt.NDArray[np.bool_]
+    leaf: Flags
+    is_op: Flags
     phase: tuple[str, ...]
     place: npt.NDArray[np.int32]
     spans: Ints
@@ -77,17 +75,17 @@ class HostOps:
         return kernels.take((began >= self.spans[0, 0]) & (began < self.end))
 
     @property
-    def waits_for_data(self) -> npt.NDArray[np.bool_]:
+    def waits_for_data(self) -> Flags:
         """Mark rows that are the loop's waits for a batch."""
         return self._begin_with(DATA)
 
     @property
-    def waits_for_ranks(self) -> npt.NDArray[np.bool_]:
+    def waits_for_ranks(self) -> Flags:
         """Mark rows that are waits for a collective that a thread of its own carries (waits.with_waits)."""
-        found: npt.NDArray[np.bool_] = self.is_op & self._begin_with(OF_THREADS)
+        found: Flags = self.is_op & self._begin_with(OF_THREADS)
         return found
 
-    def _begin_with(self, prefix: str | tuple[str, ...]) -> npt.NDArray[np.bool_]:
+    def _begin_with(self, prefix: str | tuple[str, ...]) -> Flags:
         """Mark ops whose names begin with `prefix`; each name is looked at once."""
         return np.array([name.startswith(prefix) for name in self.names], bool)[self.ops.name]
 
@@ -164,7 +162,7 @@ def _of_optimizer(host: HostOps, row: int) -> bool:
     return False
 
 
-def _main_thread(recording: Recording, trace: Trace, inside: npt.NDArray[np.bool_]) -> int:
+def _main_thread(recording: Recording, trace: Trace, inside: Flags) -> int:
     """The thread whose tid is the process's pid (Linux: the main thread); else the one with most op time."""
     for index, thread in enumerate(trace.threads):
         if str(thread.tid) == str(recording.start.pid) and np.any(trace.ops.thread[inside] == index):
@@ -219,13 +217,13 @@ def _told(name: str) -> str:
     return "backward" if name.startswith(_BACKWARD) else "optimizer" if name.startswith(OPTIMIZER) else ""
 
 
-def _leads_back(ops: Ops) -> npt.NDArray[np.bool_]:
+def _leads_back(ops: Ops) -> Flags:
     """Mark ops whose node of the graph a backward op works at: autograd gives both its number."""
     known = ops.sequence >= 0
     return known & ~ops.is_backward & np.isin(ops.sequence, ops.sequence[known & ops.is_backward])
 
 
-def _guessed(phases: tuple[str, ...], leads_back: npt.NDArray[np.bool_]) -> tuple[str, ...]:
+def _guessed(phases: tuple[str, ...], leads_back: Flags) -> tuple[str, ...]:
     """Without a line log only data, backward and optimizer are known: what comes before a backward is forward; after it
     what follows the first op that leads to another one."""
     found, before = [], "forward"

@@ -14,9 +14,8 @@ from gobrrr.recording.model.call_tree import nest
 from gobrrr.recording.model.facts import Span
 from gobrrr.recording.model.trace import Trace
 from gobrrr.recording.trace_files.stack_lines import library_frames
-from gobrrr.spans import elapsed
+from gobrrr.spans import Ints, elapsed, total
 
-Ints = npt.NDArray[np.int64]
 MOST = 0.5
 """Share of a line's time from which a function has most of it."""
 PART = 0.1
@@ -54,26 +53,26 @@ class Frames:
     def hot(self, stretches: Ints, line: Span) -> Hot:
         """Below a line that ran in these disjoint (n, 2) stretches; empty where no function has most of them. What was
         called before the line came, and calls it, is not below it."""
-        total = int((stretches[:, 1] - stretches[:, 0]).sum())
-        if not total or not len(self.name):
+        whole = total(stretches)
+        if not whole or not len(self.name):
             return ()
         below = self.line == self.lines.get(line, -2)
         inside = np.where(below, elapsed(self.end, stretches) - elapsed(self.start, stretches), 0)
-        shares = self._shares(inside, total)
+        shares = self._shares(inside, whole)
         most = [number for number, part in shares.items() if part >= MOST]
         if not most:
             return ()
         at = min(most, key=lambda number: shares[number])
         called = np.isin(self.parent, np.flatnonzero(self.name == at)) & (self.name != at)
-        parts = self._shares(np.where(called, inside, 0), total)
+        parts = self._shares(np.where(called, inside, 0), whole)
         told = sorted((n for n, part in parts.items() if part >= PART), key=lambda n: -parts[n])[:MAX_PARTS]
         return tuple((self.names[n], part) for n, part in ((at, shares[at]), *((n, parts[n]) for n in told)))
 
-    def _shares(self, inside: Ints, total: int) -> dict[int, float]:
+    def _shares(self, inside: Ints, whole: int) -> dict[int, float]:
         """By function, its outermost calls only: what calls itself is counted once."""
         own = np.where(self._again, 0, inside)
         sums = np.bincount(self.name, own.astype(float), len(self.names))
-        return {number: float(sums[number]) / total for number in np.flatnonzero(sums).tolist()}
+        return {number: float(sums[number]) / whole for number in np.flatnonzero(sums).tolist()}
 
     @cached_property
     def _again(self) -> npt.NDArray[np.bool_]:

@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from gobrrr.recording.model.facts import Span
 from gobrrr.recording.run_folder.run import LineLog
+from gobrrr.spans import Ints
 
-Ints = npt.NDArray[np.int64]
 # The log's ops, as capture.linelog writes them.
 CALL, LINE, RETURN, MODULE, MODULE_END, BACKWARD, BACKWARD_END = range(7)
 

@@ -8,14 +8,13 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from msgspec.structs import replace
 
 from gobrrr.ledger.model.ledger import LineGroup
 from gobrrr.recording.model import event_kinds
 from gobrrr.recording.model.facts import Span
 from gobrrr.recording.run_folder.run import Samples
-from gobrrr.spans import elapsed
+from gobrrr.spans import Ints, elapsed
 
 _PACKAGES = re.compile(r"(?:site-packages|dist-packages|python3\.\d+)/(?!site-packages|dist-packages)(.+)\.py$")
 _HOOKS = re.compile(r"/gobrrr/(?:capture|system|inside)/")
@@ -91,7 +90,7 @@ class Stack:
     """As a LineGroup has it."""
 
 
-def line_groups(samples: Samples, spans: npt.NDArray[np.int64]) -> list[LineGroup]:
+def line_groups(samples: Samples, spans: Ints) -> list[LineGroup]:
     """Main-thread wall time per step by innermost user line and phase, most first. `spans` are the sampled steps."""
     stacks = [read_stack(samples, stack) for stack in samples.stacks]
     sums: dict[tuple[tuple[Span, ...], str, str], Sum] = defaultdict(Sum)
@@ -105,7 +104,7 @@ def line_groups(samples: Samples, spans: npt.NDArray[np.int64]) -> list[LineGrou
     return sorted(groups, key=lambda g: -g.ns)
 
 
-def _usual(spans: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+def _usual(spans: Ints) -> Ints:
     """The steps of usual length, half of them at least."""
     ns = spans[:, 1] - spans[:, 0]
     return spans[ns <= LONG * np.median(ns)] if len(spans) else spans
@@ -127,7 +126,7 @@ def _line_group(
     return replace(group, held=held, writing=writing, written=total.wrote / num_steps)
 
 
-def weighted(samples: Samples, spans: npt.NDArray[np.int64]) -> list[Sample]:
+def weighted(samples: Samples, spans: Ints) -> list[Sample]:
     """The samples with the time that each stands for, as far as it lies in `spans`. What follows the last one is that
     one's too."""
     if not samples.t or not len(spans):

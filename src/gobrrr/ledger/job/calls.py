@@ -14,15 +14,14 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from gobrrr.ledger.device.idle import union
 from gobrrr.ledger.device.launchers import innermost
 from gobrrr.ledger.job.collectives import KINDS, kind_of, sent
 from gobrrr.ledger.steps.step_windows import step_spans
 from gobrrr.recording.model.trace import COMMUNICATION, Collective, Kernels, Ops, Trace, lanes, launch_rows
 from gobrrr.recording.run_folder.run import Recording
 from gobrrr.recording.trace_files.categories import is_communication
+from gobrrr.spans import Ints, as_spans, union
 
-Ints = npt.NDArray[np.int64]
 Floats = npt.NDArray[np.float64]
 CALLS, OF_ALL = 512, 1 << 17
 """A rank hands back so many at most, the first ones, and all ranks together: 73 bytes each, 9.1 MiB."""
@@ -174,7 +173,7 @@ def _around(trace: Trace, rows: npt.NDArray[np.intp]) -> Iterator[str]:
 
 def _bare(table: npt.NDArray[np.void], kernels: Kernels, others: Kernels) -> None:
     """How much of each call no other work runs beside, and how that grows backwards from the call's end."""
-    begins, ends = union(others.start, others.start + others.dur) if len(others) else (kernels.start[:0],) * 2
+    begins, ends = union(as_spans(others.start, others.dur)).T
     spans = zip(kernels.start.tolist(), (kernels.start + kernels.dur).tolist(), strict=True)
     for row, (begin, end) in enumerate(spans):
         at = slice(int(np.searchsorted(ends, begin, "right")), int(np.searchsorted(begins, end, "left")))

@@ -16,12 +16,9 @@ from functools import lru_cache
 import numpy as np
 
 from gobrrr.ledger.model.device import SizedCalls, Transfer
+from gobrrr.ledger.work.tensor import element
 from gobrrr.recording.model.trace import COMMUNICATION, Collective, Kernels, Trace
 
-BYTES = {
-    "double": 8, "long": 8, "float": 4, "int": 4, "half": 2, "bfloat16": 2, "short": 2, "byte": 1, "char": 1, "bool": 1,
-}  # fmt: skip
-_FLOAT8 = re.compile(r"float8")
 KINDS = (
     ("reduce-scatter", re.compile(r"reduce_?scatter")),
     ("all-reduce", re.compile(r"all_?reduce")),
@@ -71,8 +68,7 @@ def kind_of(name: str) -> str | None:
 
 def sent(call: Collective) -> float:
     """Bytes of a call as nccl-tests counts them; 0 where the file does not say."""
-    dtype = call.dtype.lower().removeprefix("c10::")
-    width = 1 if _FLOAT8.match(dtype) else BYTES.get(dtype, 0)
+    _, width = element(call.dtype) or (None, 0)
     gathers = kind_of(call.name) in ("all-gather", "reduce-scatter")
     elements = max(call.in_elements, call.out_elements) if gathers else call.in_elements
     return float(max(0, elements) * width)

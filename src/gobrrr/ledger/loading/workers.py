@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from itertools import combinations, groupby
+from itertools import groupby
 from statistics import median
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy as np
 from gobrrr.ledger.host.stacks import SENDING, Stack, Sum, read_stack, weighted
 from gobrrr.ledger.model.ledger import SampleTime, WorkerGroup, WorkerMemory
 from gobrrr.recording.model.facts import Span
+from gobrrr.recording.model.vitals import median_slope
 from gobrrr.recording.run_folder.run import Samples, Worker
 
 _READING = frozenset({"__getitem__", "__getitems__", "__next__", "__iter__", "<listcomp>"})
@@ -115,13 +116,8 @@ def worker_memory(workers: tuple[Worker, ...]) -> WorkerMemory | None:
 def _growth(rows: tuple[tuple[int, int], ...]) -> float | None:
     """Bytes per batch, of the half that grew less: a jump (a garbage collection writes to all objects) is in one half
     alone, and what levels off grows less in the second."""
-    read = list(dict(rows).items())  # the last of each number of batches: between batches nothing is made
+    read = np.array(list(dict(rows).items()))  # the last of each number of batches: between batches nothing is made
     if len(read) < FEWEST:
         return None
     half = len(read) // 2
-    return min(_slope(read[:half]), _slope(read[half:]))
-
-
-def _slope(rows: list[tuple[int, int]]) -> float:
-    """Bytes per batch: the median of all pairs (Theil and Sen), of which batches that come and go are no part."""
-    return median((b[1] - a[1]) / (b[0] - a[0]) for a, b in combinations(rows, 2))
+    return min(median_slope(read[:half]), median_slope(read[half:]))  # batches that come and go are no part of it

@@ -19,8 +19,8 @@ from gobrrr.ledger.work import work_of
 from gobrrr.recording.model.facts import Span
 from gobrrr.recording.model.trace import Signature, Trace
 from gobrrr.recording.trace_files.categories import is_communication
+from gobrrr.spans import Ints
 
-Ints = npt.NDArray[np.int64]
 LIGHT = ("elementwise", "reduction", "view")
 ADJACENT = 2
 """Lines of one loop's body that a person wrote below each other."""

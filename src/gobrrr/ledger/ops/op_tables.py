@@ -21,10 +21,9 @@ from gobrrr.ledger.ops.pricing import RowPrices
 from gobrrr.recording.model.call_tree import with_children
 from gobrrr.recording.model.facts import Span
 from gobrrr.recording.model.trace import Trace
-from gobrrr.spans import within
+from gobrrr.spans import Ints, within
 
 Floats = npt.NDArray[np.float64]
-Ints = npt.NDArray[np.int64]
 MOST = 30
 """Rows of a table that are kept, those that take most; the others are one."""
 SHORT = 5_000

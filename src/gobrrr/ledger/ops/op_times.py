@@ -11,8 +11,8 @@ import numpy.typing as npt
 from gobrrr.ledger.device.launchers import launchers
 from gobrrr.recording.model.call_tree import nest_threads, with_children
 from gobrrr.recording.model.trace import CPU_OP, Ops, Trace
+from gobrrr.spans import Ints
 
-Ints = npt.NDArray[np.int64]
 Key = tuple[str, str]
 """(op, shapes as text); ops of unknown shapes have ""."""
 MAX_SHAPES = 120  # characters of shapes; proposed: fits one line; ops that differ only later would settle it

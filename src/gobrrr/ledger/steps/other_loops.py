@@ -20,8 +20,9 @@ import numpy.typing as npt
 from gobrrr.ledger.model.ledger import OtherLoop
 from gobrrr.recording.model import event_kinds
 from gobrrr.recording.model.facts import Span
-from gobrrr.recording.model.steps import Ints, LoopSteps, usual_mode
+from gobrrr.recording.model.steps import LoopSteps, usual_mode
 from gobrrr.recording.run_folder.run import Recording
+from gobrrr.spans import Ints
 
 HIDES = (event_kinds.WINDOW_BEGIN, event_kinds.REST_BEGIN)
 CUTS = (event_kinds.BOUNDARY, *HIDES, event_kinds.WINDOW_END, event_kinds.REST_END)

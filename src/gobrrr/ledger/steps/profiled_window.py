@@ -14,8 +14,8 @@ from gobrrr.ledger.host.places import Places, replay
 from gobrrr.ledger.memory import allocated_until
 from gobrrr.recording.model.trace import Trace, launch_rows
 from gobrrr.recording.run_folder.run import Recording
+from gobrrr.spans import Ints
 
-Ints = npt.NDArray[np.int64]
 Piece = tuple[int, int, str]
 """Begin, end and kind."""
 

@@ -12,9 +12,8 @@ from typing import TypeVar
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
-from gobrrr.ledger.device.idle import Idle, Sync
+from gobrrr.ledger.device.idle import Sync
 from gobrrr.ledger.host.gaps import Gaps, find_gaps, grouped
 from gobrrr.ledger.host.host_ops import DATA, HostOps
 from gobrrr.ledger.host.hot_paths import Frames, Hot
@@ -23,6 +22,7 @@ from gobrrr.ledger.model.device import DeviceLedger, DeviceOp, DeviceWork, Sized
 from gobrrr.ledger.model.ledger import HostGroup, OpGroup
 from gobrrr.ledger.ops.op_groups import Calls
 from gobrrr.recording.model.facts import Span
+from gobrrr.spans import Flags, Ints, lengths, overlap, parts
 
 # In dispatches of a small op, so that they follow the machine's speed. Measured with torch 2.13 and Python 3.11 on a
 # step of 870 ops, as the least of 60 steps: an op's record, the library calls around an outermost op, a traced line.
@@ -70,21 +70,21 @@ def seen(
     host: HostOps,
     places: Places,
     dispatch_ns: float,
-    idle: Idle | None = None,
+    idle: Ints | None = None,
     frames: Frames | None = None,
 ) -> Seen:
     """Return the profiled steps, with the part of the instruments in each group. With a device's `idle` only that
     counts of the time between ops. `frames`: calls of library functions, to say what of them had a line's time."""
     gaps = find_gaps(host, places)
-    lengths = gaps.end - gaps.start
-    if idle is not None:
-        lengths = idle.within(np.stack((gaps.start, gaps.end), axis=1))
+    spans = np.stack((gaps.start, gaps.end), axis=1)
 
-    def hot(pieces: npt.NDArray[np.bool_], line: Span) -> Hot:
-        spans = np.stack((gaps.start, gaps.end), axis=1)[pieces]
-        return frames.hot(idle.parts(spans) if idle is not None else spans, line) if frames is not None else ()
+    def hot(pieces: Flags, line: Span) -> Hot:
+        """The library's path below a line while it ran, with a device while that idled."""
+        own = spans[pieces] if idle is None else parts(idle, spans[pieces])
+        return frames.hot(own, line) if frames is not None else ()
 
-    pairs = grouped(gaps, lengths, gap_added(gaps) * dispatch_ns, host, places, hot)
+    ns = lengths(spans) if idle is None else overlap(spans, idle)
+    pairs = grouped(gaps, ns, gap_added(gaps) * dispatch_ns, host, places, hot)
     outermost = np.flatnonzero(host.parent < 0).tolist()
     waited = sum(int(host.ops.dur[row]) for row in outermost if host.name(row).startswith(DATA))
     return Seen(

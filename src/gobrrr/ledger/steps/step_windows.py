@@ -9,8 +9,8 @@ import numpy.typing as npt
 
 from gobrrr.recording.model import event_kinds
 from gobrrr.recording.run_folder.run import Recording, Window
+from gobrrr.spans import Flags, Ints, lengths
 
-Ints = npt.NDArray[np.int64]
 UNUSUAL = 1.5  # as in recording.warmup: a step within this of the median looks like the others
 # The dearest look at the budget that was measured, under the trace function and beside other processes: 0.2 to 0.45 ms.
 OWN_WORK = 500_000
@@ -40,24 +40,17 @@ def usual(spans: Ints, recording: Recording) -> Ints:
         return spans
     waits = {step.start: step.wait for step in recording.main.steps}
     waited = np.array([waits.get(begin, 0) for begin in spans[:, 0].tolist()])
-    kept: Ints = spans[alike(spans[:, 1] - spans[:, 0], waited)]
+    kept: Ints = spans[alike(lengths(spans), waited)]
     return kept
 
 
-def alike(walls: npt.NDArray[Any], waits: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+def alike(walls: npt.NDArray[Any], waits: npt.NDArray[Any]) -> Flags:
     """Mark steps that did not take far longer than the others, but for their waits; of fewer than four all."""
     work = np.maximum(0, walls - waits)
     if len(work) < 4:
         return np.ones(len(work), bool)
-    found: npt.NDArray[np.bool_] = work <= UNUSUAL * np.median(work)
+    found: Flags = work <= UNUSUAL * np.median(work)
     return found
-
-
-def distinct(times: Ints) -> Ints:
-    """Sorted, each once. numpy's unique hashes integers: of a million moments, which are nearly sorted, in ten times
-    the time."""
-    ordered = np.sort(times)
-    return ordered[np.concatenate(([True], ordered[1:] != ordered[:-1]))] if len(ordered) else ordered
 
 
 def after_watching(spans: Ints, *moments: Ints) -> Ints:
@@ -70,23 +63,3 @@ def after_watching(spans: Ints, *moments: Ints) -> Ints:
         found = at < len(times)
         goes_on[found] = np.minimum(goes_on[found], times[at[found]])
     return np.stack((goes_on, spans[:, 1]), axis=1)
-
-
-def within(times: Ints, spans: Ints) -> npt.NDArray[np.bool_]:
-    """Mark times that lie in one of the spans: disjoint, sorted, each [begin, end)."""
-    if not len(spans):
-        return np.zeros(len(times), bool)
-    at = np.searchsorted(spans[:, 0], times, "right") - 1
-    found: npt.NDArray[np.bool_] = (at >= 0) & (times < spans[np.maximum(at, 0), 1])
-    return found
-
-
-def elapsed(times: Ints, spans: Ints) -> Ints:
-    """How much of the spans lies before each time."""
-    if not len(spans):
-        return np.zeros(len(times), np.int64)
-    before = np.concatenate(([0], np.cumsum(spans[:, 1] - spans[:, 0])))
-    at = np.searchsorted(spans[:, 0], times, "right") - 1
-    begun = np.maximum(at, 0)
-    found: Ints = before[begun] + np.clip(times - spans[begun, 0], 0, spans[begun, 1] - spans[begun, 0])
-    return found

@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from gobrrr.recording.model import event_kinds
-from gobrrr.recording.model.steps import Ints, Step
+from gobrrr.recording.model.steps import Step
+from gobrrr.spans import Ints, overlap
 
 WAIT, FORWARD, BACKWARD, OPTIMIZER, OTHER = "data wait", "forward", "backward", "optimizer", "other"
 _BEGINS = {
@@ -74,10 +75,4 @@ class PhaseMarks:
 def _of(times: npt.NDArray[np.int64], begins: npt.NDArray[np.bool_], edges: Ints) -> int:
     """ns between `edges` that lie behind a mark that begins it and before the next one."""
     ends = np.append(times[1:], np.int64(max(times[-1], edges[-1, 1])))
-    total = 0
-    for start, end in zip(times[begins].tolist(), ends[begins].tolist(), strict=True):
-        at = int(np.searchsorted(edges[:, 1], start, "right"))
-        while at < len(edges) and edges[at, 0] < end:
-            total += min(end, int(edges[at, 1])) - max(start, int(edges[at, 0]))
-            at += 1
-    return total
+    return int(overlap(np.stack((times, ends), axis=1)[begins], edges).sum())

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from gobrrr.recording.model import event_kinds
+from gobrrr.spans import Ints, elapsed
 
-Ints = npt.NDArray[np.int64]
 CUT_SHORT = ("left early", "stop-after")
 """Reasons of an end that we made before the program's own."""
 
@@ -132,7 +132,7 @@ class Finder:
         """(kind and number of the loop, step) of each step that ends in the next piece."""
         self._more_waits(events)
         cuts = events[_cuts(events)]
-        waited = _until(self._waits, np.append(cuts[:, 0], self._start)).tolist()
+        waited = elapsed(np.append(cuts[:, 0], self._start), self._waits).tolist()
         before = waited.pop()
         for (t, kind, number, value), now in zip(cuts.tolist(), waited, strict=True):
             if kind == event_kinds.UPDATE_END:
@@ -203,14 +203,3 @@ def _cuts(events: Ints) -> npt.NDArray[np.bool_]:
     )
     cut: npt.NDArray[np.bool_] = np.isin(kinds, cuts)
     return cut
-
-
-def _until(waits: Ints, times: Ints) -> Ints:
-    """ns of waiting before each moment; `waits` are one after the other."""
-    if not len(waits):
-        return np.zeros(len(times), np.int64)
-    lengths = waits[:, 1] - waits[:, 0]
-    at = np.searchsorted(waits[:, 0], times, "right") - 1
-    last = np.maximum(at, 0)
-    told: Ints = np.where(at < 0, 0, np.cumsum(lengths)[last] - np.maximum(0, waits[last, 1] - times))
-    return told

@@ -139,14 +139,15 @@ def growth(rows: npt.NDArray[np.float64], wall: float) -> float | None:
     if len(rows) < MIN_SAMPLES:
         return None
     rows = rows[:: -(-len(rows) // MAX_SAMPLES)]
-    early, late = _slope(rows[: len(rows) // 2]), _slope(rows[len(rows) // 2 :])
+    # A quarter of them apart at least, so that the saw-tooth of one step weighs little.
+    halves = rows[: len(rows) // 2], rows[len(rows) // 2 :]
+    early, late = (median_slope(half, max(1, len(half) // 4)) for half in halves)
     return wall * (min(early, late, key=abs) if early * late > 0 else 0.0)
 
 
-def _slope(rows: npt.NDArray[np.float64]) -> float:
-    """The median slope between pairs of samples (Theil-Sen), a quarter of them apart at least, so that the saw-tooth of
-    one step weighs little."""
-    i, j = np.triu_indices(len(rows), max(1, len(rows) // 4))
-    apart = rows[j, 0] - rows[i, 0]
-    slopes = (rows[j, 1] - rows[i, 1])[apart > 0] / apart[apart > 0]
+def median_slope(rows: npt.NDArray[np.generic], apart: int = 1) -> float:
+    """The median slope of (n, 2) rows between those that are so many apart at least (Theil and Sen); 0 of none."""
+    i, j = np.triu_indices(len(rows), apart)
+    width = rows[j, 0] - rows[i, 0]
+    slopes = (rows[j, 1] - rows[i, 1])[width > 0] / width[width > 0]
     return float(np.median(slopes)) if len(slopes) else 0.0

@@ -14,16 +14,15 @@ from gobrrr.recording.model.steps import LoopSteps, Step
 from gobrrr.recording.model.trace import CPU_OP, USER_ANNOTATION, Trace, lanes, launch_rows
 from gobrrr.recording.run_folder.run import Recording, Start, Window
 from gobrrr.recording.trace_files.stack_lines import line_log
+from gobrrr.spans import NONE, Ints, merged, overlap
 from gobrrr.units import share
 
-Ints = npt.NDArray[np.int64]
 DATA, UPDATE = "enumerate(DataLoader)", "Optimizer.step#"
 SINGLE = "_SingleProcessDataLoaderIter"
 PLACE = (0, 0)
 """A trace's clock is its own: nothing is to be added."""
 DAMAGED = 0.01
 """Share of events without a name, a start or a length from which it is told (proposed): in 18 real traces none."""
-NO_STEPS: Ints = np.zeros((0, 2), np.int64)
 HARMLESS = ("category not known", "phase not known")
 """Events of another profiler's, which say nothing that is read."""
 
@@ -31,7 +30,7 @@ HARMLESS = ("category not known", "phase not known")
 def of_trace(trace: Trace) -> Recording:
     """The recording of one file. Every step of it ran under the profiler; it has no facts but those that names tell."""
     thread = _thread(trace)
-    iterations, engine = _serving(trace, thread) if not len(trace.steps) else ((), NO_STEPS)
+    iterations, engine = _serving(trace, thread) if not len(trace.steps) else ((), NONE)
     marked = engine if iterations else _marked(trace, thread)
     spans = marked if len(marked) else _whole(trace, thread)
     began = int(spans[0, 0]) if len(spans) else 0
@@ -39,7 +38,8 @@ def of_trace(trace: Trace) -> Recording:
         spans = _with_device_work(trace, spans)
     waits = _waits(trace, thread)
     training = len(_annotations(trace, thread, UPDATE)) > 0
-    steps = tuple(Step(a, b, 0, wait=_within(waits, a, b)) for a, b in spans.tolist())
+    waited = overlap(spans, merged(waits)).tolist()
+    steps = tuple(Step(a, b, 0, wait=wait) for (a, b), wait in zip(spans.tolist(), waited, strict=True))
     loop = LoopSteps(FORWARDS if iterations else UPDATES if training else EXPLICIT, 0, steps)
     ended = int(spans[-1, 1]) if len(spans) else 0
     log = line_log(trace, thread)
@@ -96,7 +96,7 @@ def _marked(trace: Trace, thread: int) -> Ints:
         first = np.concatenate(([True], ends[1:] > np.maximum.accumulate(ends)[:-1]))  # else within one before
         return np.stack((marks.start, ends), axis=1)[first]
     ends = _annotations(trace, thread, UPDATE)[:, 1]
-    return np.stack((ends[:-1], ends[1:]), axis=1) if len(ends) > 2 else NO_STEPS
+    return np.stack((ends[:-1], ends[1:]), axis=1) if len(ends) > 2 else NONE
 
 
 def _serving(trace: Trace, thread: int) -> tuple[tuple[Iteration, ...], Ints]:
@@ -107,7 +107,7 @@ def _serving(trace: Trace, thread: int) -> tuple[tuple[Iteration, ...], Ints]:
     rows = rows.take(rows.kind == USER_ANNOTATION)
     rows = rows.take(rows.start >= np.append(-(2**62), np.maximum.accumulate(rows.start + rows.dur)[:-1])[: len(rows)])
     if not len(rows):
-        return (), NO_STEPS
+        return (), NONE
     own = rows.start + rows.dur
     until = np.append(rows.start[1:], own[-1])
     spans = np.stack((rows.start, np.where(until - own <= np.median(rows.dur), until, own)), axis=1)
@@ -119,7 +119,7 @@ def _whole(trace: Trace, thread: int) -> Ints:
     """(1, 2): all of the file, where nothing in it says where a step ends."""
     tables = [t for t in (trace.ops.take(trace.ops.thread == thread), trace.runtime, trace.kernels) if len(t)]
     if not tables:
-        return NO_STEPS
+        return NONE
     begin = min(int(table.start.min()) for table in tables)
     return np.array([[begin, max(int((table.start + table.dur).max()) for table in tables)]], np.int64)
 
@@ -175,11 +175,6 @@ def _backlog_end(trace: Trace, rows: npt.NDArray[np.intp], begin: int) -> int:
 
 def _waits(trace: Trace, thread: int) -> Ints:
     return _annotations(trace, thread, DATA)
-
-
-def _within(waits: Ints, begin: int, end: int) -> int:
-    part = np.minimum(waits[:, 1], end) - np.maximum(waits[:, 0], begin)
-    return int(part[part > 0].sum())
 
 
 def _facts(trace: Trace, waits: Ints) -> tuple[dict[str, Any], ...]:

@@ -5,16 +5,14 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
-from gobrrr.ledger.device.idle import merged
 from gobrrr.ledger.steps.profiled_window import ProfiledWindow
 from gobrrr.recording.model.trace import COMMUNICATION, MEMCPY
 from gobrrr.report.timeline.timeline import all_steps
 from gobrrr.rules.model.finding import Finding
 from gobrrr.rules.verdict.sentence import is_doubt
+from gobrrr.spans import Ints, as_spans, merged
 
-Ints = npt.NDArray[np.int64]
 NEAR = 0.005
 """Share of the step up to which what lies between two stretches of one finding is drawn as part of it."""
 MOST = 100
@@ -58,7 +56,7 @@ def _device(finding: Finding, window: ProfiledWindow) -> Ints | None:
     kind = {"communication": COMMUNICATION, "transfer": MEMCPY}.get(finding.bound)
     kernels = window.trace.kernels
     rows = kernels.take(kernels.kind == kind) if kind is not None else kernels.take(np.zeros(0, np.int64))
-    return np.stack((rows.start, rows.start + rows.dur), axis=1)
+    return as_spans(rows.start, rows.dur)
 
 
 def _line(finding: Finding, window: ProfiledWindow) -> Ints | None:

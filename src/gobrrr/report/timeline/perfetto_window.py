@@ -19,7 +19,6 @@ from gobrrr.report.timeline.timeline import all_steps
 from gobrrr.report.timeline.trace_events import Process, arguments, lanes
 from gobrrr.rules.verdict.place import short
 
-Ints = npt.NDArray[np.int64]
 Rows = npt.NDArray[np.intp]
 ARGS = 1 << 16
 """Texts of args that are kept to be written again: a hostile file has a new one for every event."""

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from gobrrr.recording.model.facts import Span
+from gobrrr.spans import Ints
 
-Ints = npt.NDArray[np.int64]
 FINEST = 4000
 """Parts of the step below which an event is narrow, if there is room: four of a wide screen's pixels, for zooming."""
 

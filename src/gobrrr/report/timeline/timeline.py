@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from gobrrr.ledger.device.idle import Idle, blamed, stalls, union
+from gobrrr.ledger.device.idle import blamed, stalls
 from gobrrr.ledger.host.gaps import find_gaps
 from gobrrr.ledger.host.host_ops import HostOps
 from gobrrr.ledger.host.places import Places
@@ -31,11 +31,11 @@ from gobrrr.recording.model.trace import (
 from gobrrr.recording.model.warmup import warmup
 from gobrrr.recording.run_folder.run import Recording
 from gobrrr.report.timeline.slices import Said, Slice, Track, width_for
+from gobrrr.spans import Ints, as_spans, gaps, union
 
 if TYPE_CHECKING:  # it has a Stretch of its own
     from gobrrr.ledger.steps.profiled_window import ProfiledWindow
 
-Ints = npt.NDArray[np.int64]
 T = TypeVar("T", Ops, Kernels, Runtime)
 MOST = 3500
 """Slices that are drawn: at most 1.2 MB of a page, 0.6 MB of those of real traces."""
@@ -190,8 +190,8 @@ class Stretch:
         kernels = self.trace.kernels.take((self.trace.kernels.start >= begin) & (self.trace.kernels.start < end))
         if not len(kernels):
             return self._pieces({"host": np.array([[begin, end]])})
-        starts, ends = union(kernels.start, kernels.start + kernels.dur)
-        idle = Idle.between(starts, ends, begin, max(end, int(ends[-1])))
+        working = union(as_spans(kernels.start, kernels.dur))
+        idle = gaps(working, begin, max(end, int(working[-1, 1])))
         stalled = stalls(kernels, self.trace.runtime, idle)
         return self._pieces(blamed(self.trace, idle, stalled, self.host, self.places))
 
