@@ -74,3 +74,11 @@ def bare(ns: float, beside: float) -> str:
     """A duration to stand beside another, in that one's unit and without it: (400000, 62e6) -> '0.40'."""
     factor = next((factor for factor, _ in _TIME if abs(beside) >= factor), 1.0)
     return _digits(ns / factor) if ns else "0"
+
+
+def rough(ns: float, beside: float = 0.0) -> str:
+    """A duration with two digits: 44.9e6 -> '45 ms'; in the unit of the one that it stands beside, without it: '45'."""
+    digits = float(f"{ns:.2g}")
+    factor, unit = next(((f, unit) for f, unit in _TIME if abs(beside or digits) >= f), _TIME[-1])
+    text = f"{digits / factor:.10g}" if digits >= factor / 100 else "0"
+    return text if beside else f"{text} {unit}"

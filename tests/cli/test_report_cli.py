@@ -57,7 +57,7 @@ def test_json_is_the_same_bytes_again(runs: Path, capsysbinary: pytest.CaptureFi
 
 
 @pytest.mark.parametrize(
-    ("name", "start"), [("r.json", b'{\n  "schema"'), ("r.md", b"**Data"), ("r.txt", b"Data-bound")]
+    ("name", "start"), [("r.json", b'{\n  "schema"'), ("r.md", b"**Data"), ("r.txt", b"Data loading")]
 )
 def test_the_form_follows_the_suffix(runs: Path, name: str, start: bytes, capsys: pytest.CaptureFixture[str]) -> None:
     assert call("-o", name) == 0

@@ -298,7 +298,7 @@ def test_the_command_on_one_on_many_and_on_none(tmp_path: Path, capsys: pytest.C
     one = write(tmp_path / "a.json", training(wait=500))
     assert main(["diagnose", str(one), "--json", str(tmp_path / "out.json")]) == 0
     shown = capsys.readouterr().out
-    assert shown.startswith("Data-bound") and "BRR405" in shown and "ran under the profiler" in shown
+    assert shown.startswith("Data loading") and "BRR405" in shown and "ran under the profiler" in shown
     assert json.loads((tmp_path / "out.json").read_text())["schema"] == "gobrrr.report/1"
     (tmp_path / "out.json").unlink()
     write(tmp_path / "b.json", training(wait=500))

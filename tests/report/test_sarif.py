@@ -170,7 +170,7 @@ def test_annotations_stand_at_their_lines() -> None:
         "effective cores."
     )
     assert [line.partition(" ")[0] for line in lines].count("::warning") == 1
-    assert lines[-1].startswith("::notice title=gobrrr::Data-bound: ")
+    assert lines[-1].startswith("::notice title=gobrrr::Data loading: ")
     elsewhere = replace(samples.starved(), findings=(samples.finding(where=(Span("/usr/lib/x.py", 7, "f"),)),))
     assert to_github(elsewhere, View("/srv")).startswith("::error title=BRR401 data-wait::")
 

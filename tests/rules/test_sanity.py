@@ -89,7 +89,7 @@ def test_one_cause_named_again_and_again_is_no_more_than_the_step():
 def test_what_cannot_be_makes_the_verdict_unreliable():
     book = ledger(roofline=Roofline(mfu=4.95))
     said = verdict(book, doubts(book))
-    assert said.bound == "unreliable" and "495.0 %" in said.sentence and "send" in said.sentence
+    assert said.bound == "unreliable" and "495.0 %" in said.sentence and len(said.sentence.split()) <= 25
 
 
 @pytest.mark.parametrize(("share", "level"), [(0.2, "note"), (0.4, "warning"), (0.6, "critical")])

@@ -52,9 +52,7 @@ def _third_party(name: str) -> Remedy:
         found = point.load()
         made = found() if isinstance(found, type) else found
         if not isinstance(made, Remedy):
-            raise GobrrrError(
-                f"the remedy {name} of {point.value} is none", "it must be a gobrrr.remedies.model.Remedy"
-            )
+            raise GobrrrError(f"{point.value} is no remedy", "it must be a gobrrr.remedies.model.Remedy")
         return made
     raise GobrrrError(f"no remedy is called {name}", "gobrrr remedies lists them")
 
@@ -83,9 +81,8 @@ def check_options(remedy: Remedy, given: Mapping[str, object], source: str = "")
     """Raises GobrrrError for one that it does not take, or that is out of its range: files of others hold them."""
     for name, value in given.items():
         if name not in remedy.takes:
-            raise GobrrrError(
-                f"{source}{remedy.name} takes no option {name!r}", "gobrrr tune writes those that there are"
-            )
+            hint = "gobrrr tune writes those that there are"
+            raise GobrrrError(f"{source}{remedy.name} takes no option {name!r}", hint)
         least, most = remedy.takes[name]
         if type(value) is not int or not least <= value <= most:
             said = f"{source}{remedy.name}: {name} must be a whole number from {least} to {most}"

@@ -26,7 +26,7 @@ def cannot_wait() -> str:
     except ImportError:
         return "Pillow is not installed"
     pixels = isinstance(getattr(JpegImageFile, "im", None), property) and "convert" not in vars(JpegImageFile)
-    return "" if pixels else "this Pillow keeps its pictures in a way of its own"
+    return "" if pixels else "this version of Pillow keeps its pictures otherwise"
 
 
 class DraftDecoding(Remedy):
@@ -109,7 +109,7 @@ class DecodedOnce(Keeper):
         def change(kwargs: dict[str, Any]) -> dict[str, Any]:
             data = kwargs.get("dataset")
             if kwargs.get("num_workers"):
-                seams.declined(self.name, "the loader has workers, each with a memory of its own")
+                seams.declined(self.name, "the loader has workers, each with memory of its own")
             try:
                 lengths[id(data)] = len(data)  # type: ignore[arg-type]
             except (TypeError, NotImplementedError):

@@ -34,9 +34,8 @@ class ComputedOnce(Keeper):
     title = "keeps samples in memory that are computed anew in each epoch"
     said = SAVED_BY_KEEPING
     unseen = (
-        f"{AFTER_THE_FIRST}; a sample that depends on a file, the clock or the environment stays what it was, until "
-        "one that is computed again for comparison is found to be another; a data set that prints, logs or counts in "
-        "__getitem__ does so twice for some samples in the first epoch, and later only for those few that are compared"
+        f"{AFTER_THE_FIRST}; samples that depend on files, the clock or the environment may stay what they were; a "
+        "data set that prints, logs or counts in __getitem__ does so twice for some samples at first, and later seldom"
     )
     codes = ("BRR401", "BRR405", "BRR408")
     conflicts = ("batched_fetch", "loader_workers", "one_worker", "decoded_once")
@@ -45,7 +44,7 @@ class ComputedOnce(Keeper):
     def probe(self) -> str:
         from torch.utils.data._utils import fetch
 
-        return "" if hasattr(fetch, "_MapDatasetFetcher") else "this torch's loaders fetch in a way of their own"
+        return "" if hasattr(fetch, "_MapDatasetFetcher") else "loaders of this torch fetch otherwise"
 
     def apply(self, seams: Seams) -> None:
         from torch.utils.data import get_worker_info

@@ -194,7 +194,10 @@ class KeptSamples:
             self._state = self._state or found
             return
         if unlooked:
-            self.wrong, self.why_not = True, "its data set was changed amid an epoch, or before its iterator was let go"
+            self.wrong, self.why_not = (
+                True,
+                "its data set was changed during an epoch, or before its iterator was released",
+            )
         self._changed(found)
 
     def _changed(self, found: Any) -> None:

@@ -31,8 +31,8 @@ class Compile(Remedy):
     codes: ClassVar[tuple[str, ...]] = ("BRR201", "BRR301", "BRR105", "BRR203", "BRR504")
     conflicts: ClassVar[tuple[str, ...]] = ("compile_reduce_overhead", "compile_max_autotune", "compile_memory_budget")
     unseen = (
-        "what a model calls is compiled as it was then: a method that is replaced on a class later, hooks for all "
-        "modules (register_module_forward_hook) and a random.Random of the model's own go unseen"
+        "a model is compiled as it is at its first call; not seen are methods that a class gets later, hooks for all "
+        "modules (register_module_forward_hook), and a random.Random of its own"
     )
     by_hand = "model.compile()  # or model = torch.compile(model)"
     edit: ClassVar[BeforeTraining | None] = BeforeTraining(f"{SETTINGS}\n{{model}}.compile()", NEEDS)

@@ -41,8 +41,8 @@ class ChannelsLast(Remedy):
     codes = ("BRR204",)
     by_hand = "model = model.to(memory_format=torch.channels_last)"
     unseen = (
-        "weights of convolutions, their gradients and what layers inside of the model are given lie in another order: "
-        ".view() of them may be an error, .reshape() is none"
+        "weights of convolutions, their gradients and activations inside the model lie in another order: .view() of "
+        "them may raise, .reshape() does not"
     )
     edit = BeforeTraining("{model}.register_forward_hook(in_plain_layout)\nlay_channels_last({model})", HELPER)
 

@@ -54,7 +54,7 @@ class PackedMasks(Remedy):
         import torch
 
         if not hasattr(torch.library, "get_kernel"):
-            return "this torch gives no kernel away (torch.library.get_kernel)"
+            return "this torch has no torch.library.get_kernel"
         mask = fill(torch.empty(2**16), 0.75, torch.Generator().manual_seed(0))
         ones = int((mask == 1).sum())  # the guard, which watches without dropout, sees no mask
         right = abs(ones - 0.75 * 2**16) < 500 and ones + int((mask == 0).sum()) == 2**16  # 4.5 deviations

@@ -38,7 +38,7 @@ class BatchedFetch(Remedy):
     def probe(self) -> str:
         from torch.utils.data._utils import fetch
 
-        return "" if hasattr(fetch, "_MapDatasetFetcher") else "this torch's loaders fetch in a way of their own"
+        return "" if hasattr(fetch, "_MapDatasetFetcher") else "loaders of this torch fetch otherwise"
 
     def apply(self, seams: Seams) -> None:
         from torch.utils.data import default_collate
@@ -80,7 +80,7 @@ def _why_not(kwargs: dict[str, Any]) -> str:
         return ""
     while type(data) is Subset:
         data = data.dataset
-    return f"its data set (a {type(data).__name__}) is not seen to do nothing but index arrays in memory"
+    return f"its data set (a {type(data).__name__}) may do more than index arrays in memory"
 
 
 class Rows(Sequence[Any]):

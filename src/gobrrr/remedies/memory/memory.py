@@ -24,9 +24,7 @@ OPTIONS = ("use_reentrant", "context_fn", "determinism_check", "debug", "early_s
 """Options of checkpoint itself; all other keyword arguments are the function's."""
 
 MOVES_LATER = "a checkpointed function has begun to change what it holds, and did so once instead of twice"
-DRAWS_LATER = (
-    "random numbers were drawn during a checkpointed function, by it once instead of twice or by another thread"
-)
+DRAWS_LATER = "random numbers were drawn in a checkpointed function once instead of twice, or by another thread"
 MOST = 10_000
 """Ways of calls that are remembered."""
 
@@ -49,9 +47,8 @@ class KeepActivations(Remedy):
     codes = ("BRR111",)
     conflicts: ClassVar[tuple[str, ...]] = ("activation_checkpointing",)
     unseen = (
-        "what a checkpointed function changes outside of its modules' attributes and tensors, its closure and the "
-        "globals that it names (in a hook, deep within an object, on disk) changes once a step instead of twice; three "
-        "times in a call that begins to draw random numbers: it is thrown away and made again"
+        "what a checkpointed function changes in a hook, deep within an object or on disk changes once a step instead "
+        "of twice; three times in a call that begins to draw random numbers"
     )
     by_hand = "TrainingArguments(..., gradient_checkpointing=False)  # or layer(x) for checkpoint(layer, x)"
     edit = SetKeyword(ARGUMENTS, "gradient_checkpointing", "False", of=("transformers", "trl"))

@@ -42,8 +42,8 @@ class Bucketing(Remedy):
     serves = "training"
     saves_memory = True
     unseen = (
-        "batches are alike in length: the gradients of one batch are noisier than those of a random one; an epoch that "
-        "is begun with it and resumed in its middle without it, or the other way round, repeats samples"
+        "batches are alike in length, so their gradients are noisier; an epoch that is resumed in its middle without "
+        "it, or the other way round, repeats samples"
     )
     codes = ("BRR409",)
     by_hand = (
@@ -131,7 +131,7 @@ class Buckets:
             self._declined("batches of like length would hold hardly less padding than random ones")
             return None
         if not pads_per_batch(loader, sizes, self._cut):
-            self._declined("its collate function makes all batches equally wide: trim_padding would have to cut them")
+            self._declined("its collate function makes all batches equally wide; trim_padding can cut them")
             return None
         self._told(
             f"{len(sizes):,} sequences: {share(advice.bucketing)} of what is computed on is no padding, "

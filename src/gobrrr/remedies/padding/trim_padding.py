@@ -52,10 +52,9 @@ class TrimPadding(Remedy):
     late = True
     saves_memory = True
     unseen = (
-        "batches are narrower: what the program counts of their elements is less, and a training that ends after so "
-        "many tokens, padding counted, takes more steps; a loss or a layer that begins to count padding later (a mean "
-        "over all positions) counts less of it; outputs of several batches of its training that it puts together "
-        "(torch.cat) do not fit any more (seen where it keeps batches themselves, not what it made of them)"
+        "batches are narrower: a training that ends after so many tokens, padding counted, takes more steps; a loss "
+        "or a layer that begins to count padding later counts less of it; outputs of several batches may not fit "
+        "together any more (torch.cat)"
     )
     codes = ("BRR409",)
     by_hand = "tokenizer(...) without padding, and DataLoader(..., collate_fn=DataCollatorWithPadding(tokenizer))"
@@ -71,7 +70,7 @@ class TrimPadding(Remedy):
 
     def apply(self, seams: Seams) -> None:
         def collects() -> None:
-            said = f"{self.name}: the program collects batches, which put together would be of different lengths"
+            said = f"{self.name}: the program collects batches, which have different lengths now"
             seams.give_up(GobrrrError(said, f"gobrrr tune --without {self.name}"))
 
         cut = Cutting(lambda detail: seams.applied(self.name, detail), collects)

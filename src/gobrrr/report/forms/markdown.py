@@ -21,7 +21,9 @@ def rendered(groups: Groups) -> str:
 
 def _block(block: Block) -> Iterator[str]:
     if isinstance(block, Sentence):
-        yield from (f"**{markdown(plainly(line))}**" for line in block.lines)
+        for num, line in enumerate(block.lines):  # one without a style does not stand out
+            yield from [""] if num else []
+            yield markdown(line) if isinstance(line, str) else f"**{markdown(plainly(line))}**"
     elif isinstance(block, Table):
         yield from _table(block.narrow())
     elif len(block.lines) == 1:

@@ -160,9 +160,9 @@ def _groups(
 
 def _rest(report: Report, page: Page, more: int) -> Parts:
     """Say what is not shown, and how to see it."""
-    doubts = list(dict.fromkeys(page.clean(f.code) for f in report.findings if is_doubt(f)))
+    doubts = sum(map(is_doubt, report.findings))
     said = [told.several("more finding", more)] if more > 0 else []
-    said += [f"{told.several('doubt', len(doubts))} ({', '.join(doubts)})"] if doubts else []
+    said += [told.several("note of the measurement", doubts)] if doubts else []
     said += [told.several("other loop", len(report.loops))] if report.loops else []
     cut = [page.row("cut short", f.message) for f in report.findings if f.code == CUT_SHORT]
     line: Line = ((f"{', '.join(said)}: all with -v", "dim cut"),)

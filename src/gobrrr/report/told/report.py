@@ -47,12 +47,13 @@ def blocks(report: Report, view: View) -> Groups:
 
 
 def verdict(report: Report) -> Sentence:
-    """The sentence, its bound coloured."""
+    """The headline, its bound coloured, and how far to rely on it."""
     head, colon, rest = report.verdict.sentence.partition(":")
     worst = report.findings[0].severity if report.findings else ""
     certain = {"balanced": "bold green", "unreliable": "bold magenta"}
     style = certain.get(report.verdict.bound, findings.COLORS.get(worst, "bold green"))
-    return Sentence((((head + colon, style), (rest, "bold")),))
+    sure = (report.confidence_line,) if report.confidence_line else ()
+    return Sentence((((head + colon, style), (rest, "bold")), *sure))
 
 
 def step(report: Report, brief: bool = False) -> Fact:
@@ -159,18 +160,14 @@ def _kernels(device: Device) -> Iterator[Line]:
 
 
 def limits(report: Report) -> list[Fact]:
-    """What makes the figures doubtful, what the recording lacks, and which rules could not judge."""
-    told = 1 if report.verdict.bound == "unreliable" else 0  # the verdict says the first one already
+    """What is to be said of the measurement, what the recording lacks, and which rules could not judge."""
     doubts: list[Line] = [
-        (
-            (doubt.code, findings.COLORS.get(doubt.severity, "")),
-            f" {doubt.message.rstrip('.')}. ",
-            (doubt.advice, "dim"),
-        )
-        for doubt in [f for f in report.findings if is_doubt(f)][told:]
+        ((f.code, findings.COLORS.get(f.severity, "")), f" {f.message.rstrip('.')}. ", (f.advice, "dim"))
+        for f in report.findings
+        if is_doubt(f)
     ]
     left_out = "; ".join(f"{codes} ({reason})" for reason, codes in skipped(report, NUM_SKIPPED))
-    return facts([("doubts", doubts), ("missing", ["; ".join(report.missing)]),
+    return facts([("measuring", doubts), ("missing", ["; ".join(report.missing)]),
                   ("skipped", [((left_out, "dim"),)] if left_out else [])])  # fmt: skip
 
 

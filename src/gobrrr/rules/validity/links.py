@@ -59,8 +59,8 @@ def _unknown(ledger: Ledger, device: DeviceLedger) -> Iterator[Finding]:
         ),
         (
             device.captured_share,
-            f"{share(device.captured_share)} of the launches were captured into a graph and ran nothing: this is the "
-            "making of a graph, not a step",
+            f"{share(device.captured_share)} of the launches were captured into a graph and ran nothing: this makes a "
+            "graph, and is no step",
             "Record what replays it, or the same steps without CUDA graphs for causes.",
         ),
         key=lambda told: told[0],
@@ -97,7 +97,7 @@ def _impossible(ledger: Ledger) -> Iterator[Finding]:
             "BRR909",
             ledger,
             "critical",
-            "ops of several processes are in this one file: which of them launched or waited for what cannot be told",
+            "ops of several processes are in this one file: which of them launched what cannot be told",
             "Give the file that each process wrote, as it is: gobrrr diagnose RANK0.json RANK1.json",
         )
     device = ledger.device
@@ -106,8 +106,8 @@ def _impossible(ledger: Ledger) -> Iterator[Finding]:
             "BRR909",
             ledger,
             "critical" if device.overlap_share >= (MOSTLY if may_overlap(device.capability) else REPLAYED) else "note",
-            f"kernels of one stream overlap in {share(device.overlap_share)} of the device's work, and a stream runs "
-            "one after the other: their times cannot be right",
+            f"kernels of one stream overlap in {share(device.overlap_share)} of the device's work: their times cannot "
+            "be right",
             "Record again; give one file of one process and one device, as the profiler wrote it.",
             {"overlap": ratio(device.overlap_share)},
         )
@@ -116,8 +116,8 @@ def _impossible(ledger: Ledger) -> Iterator[Finding]:
             "BRR909",
             ledger,
             "critical" if device.ahead_ns > REPLAYED * ledger.wall else "note",
-            f"kernels begin {duration(device.ahead_ns)} before they are launched: the clocks of host and device "
-            "differ, so what the device idles for cannot be told",
+            f"kernels begin {duration(device.ahead_ns)} before they are launched: the clocks differ, so what the "
+            "device idles for is not known",
             "Record again, with warm-up steps in the profiler's schedule; a newer driver or torch mends the clocks.",
             {"ahead": time(device.ahead_ns)},
         )

@@ -106,8 +106,8 @@ def _windows(ledger: Ledger) -> Iterator[Finding]:
         return
     around = least if step.wall_ns < least else most
     message = (
-        f"a step took {duration(step.wall_ns)} while it was looked at closely and {duration(around)} otherwise: "
-        "these are not steps of one kind"
+        f"a step took {duration(step.wall_ns)} under the profiler and {duration(around)} without: these are not steps "
+        "of one kind"
     )
     yield _doubt(ledger, message, TWO_KINDS, {"profiled_step": time(step.wall_ns), "plain_step": time(around)})
 

@@ -88,8 +88,8 @@ def _hardly_the_program(ledger: Ledger) -> Iterator[Finding]:
         "BRR901",
         ledger,
         "critical",
-        f"the steps that were seen take {duration(step.seen_ns)}, and the program had taken {duration(spent)} of CPU "
-        "time by then: what costs lies elsewhere",
+        f"the steps seen take {duration(step.seen_ns)}, the program {duration(spent)} of CPU time: what costs lies "
+        "elsewhere",
         "Mark what takes the time: `with gobrrr.watch(): ...` around it, or `for part in gobrrr.steps(parts): ...`.",
         {"seen": time(step.seen_ns), "process_cpu": time(spent)},
     )
@@ -140,7 +140,7 @@ def _spread_without_waits(ledger: Ledger) -> float | None:
 
 
 def _grown(ledger: Ledger) -> Iterator[Finding]:
-    """Steps that were looked at closely were shorter than most, as were those around them."""
+    """Steps that were profiled were shorter than most, as were those around them."""
     step = ledger.step
     if not step.profiled_count or not 0 < step.beside_ns * GROWN < ledger.wall:
         return
@@ -148,8 +148,8 @@ def _grown(ledger: Ledger) -> Iterator[Finding]:
         "BRR902",
         ledger,
         "warning",
-        f"the profiled steps were shorter than most: those around them took {duration(step.beside_ns)}, the median one "
-        f"takes {duration(ledger.wall)}; later steps are longer, and ops and lines have the shares of the early ones",
+        f"the profiled steps were shorter than most: those around them took {duration(step.beside_ns)}, the median "
+        f"{duration(ledger.wall)}; shares are those of short steps",
         "Watch the program where its steps are as long as they get (gobrrr.steps around that part of the loop).",
         {"around": time(step.beside_ns), "plain_step": time(ledger.wall)},
     )

@@ -14,6 +14,7 @@ from gobrrr.ledger.model.ledger import Account, Ledger, OpGroup, StepStats
 from gobrrr.machine.model.machine import Machine
 from gobrrr.recording.model.facts import OptimizerFacts
 from gobrrr.rules.model.finding import REGISTRY, Finding, Rehearsed, is_compiled
+from gobrrr.rules.verdict.confidence import confidence
 from gobrrr.rules.verdict.lines import line_times
 from gobrrr.rules.verdict.place import short
 from gobrrr.rules.verdict.report import Device, OpShare, Report, Span, Step, Tokens
@@ -61,6 +62,7 @@ def build(
         ranked = tuple(_as_note(finding) for finding in ranked)
     return Report(
         verdict=verdict,
+        confidence=confidence(ledger, ranked, verdict.bound),
         step=_step(ledger),
         device=_device(ledger),
         ledger=_accounts(ledger),

@@ -27,13 +27,16 @@ Source = Callable[[str, int], str]
 
 
 def short(span: Span) -> str:
-    """'train.py:41 in main', 'train.py:44 in main.closure': the file's own name, with its folder where the name alone
-    says nothing."""
+    """'train.py:41 in main', 'train.py:44 in main.closure'."""
+    function = span.function.replace("<locals>.", "")
+    return spot(span) + (f" in {function}" if function and function != "<module>" else "")
+
+
+def spot(span: Span) -> str:
+    """'train.py:41': the file's own name, with its folder where the name alone says nothing."""
     path = (PureWindowsPath if WINDOWS.match(span.file) else PurePath)(_file(span.file))
     name = "/".join(path.parts[-2:]) if path.name.startswith("__") else path.name
-    function = span.function.replace("<locals>.", "")
-    inside = f" in {function}" if function and function != "<module>" else ""
-    return f"{name or span.file}:{span.line}{inside}"
+    return f"{name or span.file}:{span.line}"
 
 
 def shown(span: Span, root: str) -> str:

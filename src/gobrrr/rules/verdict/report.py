@@ -19,10 +19,21 @@ LISTED = 10
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """Bound of the step, in one sentence with a number and an interval."""
+    """Bound of the step, and in at most 25 words its cause, place and saving."""
 
     bound: str
     sentence: str
+
+
+class Confidence(msgspec.Struct, frozen=True):
+    """How far the report can be relied on: high, fair or low, and the one reason that matters most."""
+
+    level: str
+    reason: str
+    code: str = ""
+    """Rule of band 9 that gives the reason; empty where none does."""
+    settle: str = ""
+    """What would raise it; empty where it is high."""
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -173,6 +184,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
     schema: str = SCHEMA
     verdict: Verdict
+    confidence: Confidence | None = None
+    """Null in reports of older versions."""
     step: Step
     device: Device | None = None
     ledger: tuple[Account, ...] = ()
@@ -222,3 +235,14 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """It is of a file that a profiler left: no step ran without one."""
     recording: str = ""
     """The folder of the recording, relative to the working directory where it lies below it."""
+
+    @property
+    def confidence_line(self) -> str:
+        """'Confidence: fair: the steps drift by 30 % (BRR902)'; what would settle it, where the headline gives the
+        reason. Empty in reports of older versions."""
+        it = self.confidence
+        if it is None:
+            return ""
+        if it.settle and (it.level == "low" or (it.code and it.code in self.verdict.sentence)):
+            return f"Confidence: {it.level}; to settle it: {it.settle}"
+        return f"Confidence: {it.level}: {it.reason}{f' ({it.code})' if it.code else ''}"

@@ -1,23 +1,24 @@
-"""The verdict: what binds the step, in one sentence with a number and an interval."""
+"""The headline: what binds the step, where, and what a fix would save, in at most 25 words."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 
 from gobrrr import units
 from gobrrr.ledger.device.kernel_names import readable
+from gobrrr.ledger.model.accounts import parts
 from gobrrr.ledger.model.device import DeviceLedger
 from gobrrr.ledger.model.ledger import Ledger
-from gobrrr.rules.model.finding import REGISTRY, WARNING, Finding, whole
-from gobrrr.rules.verdict.largest import OPS, is_unjudged, largest
-from gobrrr.rules.verdict.place import short
+from gobrrr.recording.model.facts import Span
+from gobrrr.rules.model.finding import REGISTRY, TINY, WARNING, Finding, whole
+from gobrrr.rules.verdict.place import spot
 from gobrrr.rules.verdict.report import Verdict
 from gobrrr.system.escape import plain
 
 MAJORITY = 0.5
 """Share of the step from which an account alone is what binds it, and of what the machine can do from which a step is
 near that."""
-
 NEAR = 0.9
 """Share of the largest expected saving: what comes so near is as good (proposed)."""
 BESIDE_IDLE = 2 / 3
@@ -26,24 +27,49 @@ BESIDE = 1 / 3
 """Share of the largest part of the step that a finding elsewhere must hold to be the verdict: a step that is 53 %
 Python and dispatch is not bound by the 13 % that it waits for data (tabnet, eight virtual batches), nor one of 48 % by
 the 11 % that it waits on a faster chip."""
+MUCH = 0.1
+"""Share of a group of accounts from which an op is named."""
+LONGEST_KERNEL = 40
+"""Characters of a kernel's name (proposed: what fits a line of the headline)."""
 
 LABELS = {
-    "data": "Data-bound", "host": "Host-bound", "overhead": "Overhead-bound", "sync": "Synchronisation-bound",
+    "data": "Data loading", "host": "Host-bound", "overhead": "Overhead-bound", "sync": "Synchronisation-bound",
     "transfer": "Transfer-bound", "bandwidth": "Bandwidth-bound", "compute": "Compute-bound", "memory": "Memory-bound",
     "communication": "Communication-bound", "compile": "Compile-bound", "balanced": "Balanced",
     "unreliable": "Unreliable", "device": "Device-bound",
 }  # fmt: skip
-BETWEEN = "Held up between its steps"
+BETWEEN = "Between steps"
 WASTED = {"BRR409": "Works on padding"}
 """Instead of the label of a finding's stage where it waits for nothing: work on what no result needs."""
 INEFFICIENT = "Inefficient ops"
 """Instead of the label where ops take far more than the roof that their bound is named after."""
 UNJUDGED = "Mostly ops"
 """Label where most of their time was held against no roof: nobody knows more than that they are slow."""
+CONTENTION = "BRR905"
+ORDER = ("BRR905", "BRR904", "BRR901", "BRR902", "BRR906", "BRR908", "BRR909", "BRR910", "BRR911", "BRR903", "BRR907")
+"""Of several doubts that are as bad the first is told: what changes all figures, what hides some, what blurs some
+(proposed)."""
+UNTIMED = "no step was timed without the profiler; let the program make more steps"
 ROOFS = {
-    "compute": "arithmetic at the ceiling measured here: only fewer or cheaper FLOPs make it faster",
-    "bandwidth": "memory traffic at the ceiling measured here: only fewer bytes make it faster",
+    "compute": ("arithmetic", "fewer or cheaper FLOPs"),
+    "bandwidth": ("memory traffic", "fewer bytes"),
 }
+"""Account of a floor -> (what it is, what alone makes it shorter)."""
+OPS = ("inefficiency", "uncounted")
+GROUPS = {
+    "data": (("data_wait",), "the loop waits {}"),
+    "host": (("host", "gc", "dispatch"), "Python and dispatch take {}"),
+    "ops": (OPS, "{} above the floor"),
+    "communication": (("communication",), "waits for ranks take {}"),
+    "sync": (("sync",), "synchronisation takes {}"),
+    "transfer": (("copy",), "copies take {}"),
+    "compile": (("compile",), "compilation takes {}"),
+}
+"""Group of accounts outside the floors -> (accounts, how its time is said)."""
+IDLE, IDLING = "the device idles {}", ("data", "host", "sync")
+"""How the time of these groups is said where a device works."""
+UNKNOWN_FLOOR = "{} without a known floor"
+ARITHMETIC = ("matmul", "convolution", "attention")
 
 
 def is_doubt(finding: Finding) -> bool:
@@ -57,31 +83,23 @@ def is_elsewhere(finding: Finding) -> bool:
 
 
 def judge(ledger: Ledger, findings: Sequence[Finding]) -> Verdict:
-    """Return the verdict of _judge(), after a warning where the machine had no cores for the program. Where its time is
-    not in these steps at all, that comes before everything."""
-    said = _judge(ledger, findings)
-    if any(is_elsewhere(finding) for finding in findings):
-        return said
-    starved = next((f for f in findings if f.code == "BRR905" and f.severity != "note"), None)
-    return Verdict(said.bound, plain(f"Starved: {starved.message}. {said.sentence}")) if starved else said
-
-
-def _judge(ledger: Ledger, findings: Sequence[Finding]) -> Verdict:
-    """Doubt first, then the costliest finding that is more than a note, then the ledger. `findings` sorted by expected
-    saving."""
+    """Doubt first, then CPU contention, the costliest finding that is more than a note, the ledger. `findings` sorted
+    by expected saving."""
     top = costliest(ledger, findings)
-    doubts = [f for f in findings if is_doubt(f) and f.severity == "critical"]
+    doubts = [f for f in worst_doubts(findings) if f.severity == "critical"]
     if top is not None and _stands(ledger, top):
         doubts = [f for f in doubts if f.code != "BRR908"]
     if doubts or ledger.wall <= 0:
-        return _verdict("unreliable", _unreliable(ledger, doubts))
-    if top is not None and (group := _overshadowing(ledger, top)):
-        bound, ns, what = group
-        named = f"the costliest cause that a rule names is another: {_told(ledger, top)}"
-        return _verdict(bound, f"{_part(ledger, ns)} of the {_step(ledger)} {what}; {named}")
-    if top is not None:
-        return _verdict(top.bound, _told(ledger, top), _label(ledger, top))
-    return _from_ledger(ledger, _none(ledger, findings))
+        says = f"{clause(doubts[0].message)} ({doubts[0].code})" if doubts else UNTIMED
+        return _verdict("unreliable", says)
+    said = _verdict_of(ledger, top) if top is not None else _from_ledger(ledger, findings)
+    contention = next((f for f in findings if f.code == CONTENTION and f.severity != "note"), None)
+    if contention is None:
+        return said
+    head = f"{clause(contention.message).partition(':')[0]} ({CONTENTION})"
+    about = units.rough(top.saving.expected_ns) if top is not None else ""
+    beside = f"then {_cause(top)}, about {about}" if top is not None else f"then {LABELS[said.bound].lower()}"
+    return _verdict(said.bound, f"{head}; {beside}", "CPU contention")
 
 
 def costliest(ledger: Ledger, findings: Sequence[Finding]) -> Finding | None:
@@ -96,30 +114,63 @@ def costliest(ledger: Ledger, findings: Sequence[Finding]) -> Finding | None:
     return max(near, key=lambda f: (f.basis == "rehearsed", f.saving.ceiling_ns), default=None)
 
 
-def _label(ledger: Ledger, top: Finding) -> str:
-    """Return the verdict's name where its bound says too little."""
-    if top.bound in ROOFS and _is_lost(ledger, top):
-        return INEFFICIENT
-    return BETWEEN if top.between else WASTED.get(top.code, "")
+def worst_doubts(findings: Sequence[Finding]) -> list[Finding]:
+    """Doubts that are more than notes, the one that matters most first."""
+    doubts = [f for f in findings if is_doubt(f) and f.severity != "note"]
+    return sorted(doubts, key=lambda f: (f.severity != "critical", (*ORDER, f.code).index(f.code)))
 
 
-def _overshadowing(ledger: Ledger, top: Finding) -> tuple[str, float, str] | None:
-    """The group of accounts that owns most of the step where the costliest finding lies elsewhere and is small beside
-    it: what that finding says is true, and not what binds the step. A device's own work is not held against the time
-    that it idles."""
-    bound, ns, what = largest(ledger)
+def clause(sentence: str) -> str:
+    """A sentence to go inside another: no full stop, no capital unless its first word is a name."""
+    text = sentence.strip().removesuffix(".")
+    first = text.split(" ", 1)[0]
+    return text[0].lower() + text[1:] if first[1:].islower() or len(first) == 1 else text
+
+
+def _verdict(bound: str, says: str, label: str = "") -> Verdict:
+    return Verdict(bound, plain(f"{label or LABELS[bound]}: {says}."))
+
+
+def _stands(ledger: Ledger, finding: Finding) -> bool:
+    """It was seen in plain steps, and what is unattributed in the profiled ones is not far more than it."""
+    seen = finding.code in REGISTRY and "ops" not in REGISTRY[finding.code].needs
+    return seen and finding.saving.expected_ns >= MAJORITY * ledger.account("unattributed")
+
+
+def _verdict_of(ledger: Ledger, top: Finding) -> Verdict:
+    """The costliest finding with its saving; or the group of accounts that owns most of the step, where the finding
+    lies elsewhere and is small beside it. A device's own work is not held against the time that it idles."""
+    bound, name, ns = largest(ledger)
     least = BESIDE if ledger.device is None else BESIDE_IDLE
     most = ledger.device is None or ns > MAJORITY * ledger.wall
     small = max(top.saving.expected_ns, top.holds_ns) < least * ns
     elsewhere = bound in ("host", "overhead") and top.bound not in ("host", "overhead")
     idles = ledger.device is None or top.bound in ("data", "sync", "transfer", "communication")
-    return (bound, ns, what) if idles and most and small and elsewhere else None
+    if idles and most and small and elsewhere:
+        beside = f"costliest cause: {_named(top)} ({top.code}), {units.rough(top.saving.expected_ns)}"
+        return _verdict(bound, f"{_lost(ledger, name, ns)}; {beside}")
+    saving, wait = top.saving, ledger.account("data_wait")
+    low, high = (units.rough(ns, saving.expected_ns) for ns in (saving.low_ns, saving.ceiling_ns))
+    saves = f"a fix would save about {units.rough(saving.expected_ns)} ({low} to {high})"
+    if top.rare or top.between or saving.expected_ns > ledger.wall:
+        length = units.duration(ledger.wall if top.between else whole(ledger))
+        saves += f" per {'' if top.between else 'average '}{length} step"
+    elif top.bound == "data" and top.code not in WASTED and wait >= saving.expected_ns:
+        saves = f"waits {_part(ledger, wait)}, {saves}"
+    else:
+        saves += f" of {_step(ledger)} {'recording' if 'unmarked' in ledger.signals else 'step'}"
+    lost = top.bound in ROOFS and _is_lost(ledger, top)
+    label = INEFFICIENT if lost else BETWEEN if top.between else WASTED.get(top.code, "")
+    return _verdict(top.bound, f"{_cause(top)}; {saves}", label)
 
 
-def _stands(ledger: Ledger, finding: Finding) -> bool:
-    """It was seen in plain steps, and what the close look could not charge to anything is not far more than it."""
-    seen = finding.code in REGISTRY and "ops" not in REGISTRY[finding.code].needs
-    return seen and finding.saving.expected_ns >= MAJORITY * ledger.account("unattributed")
+def _cause(top: Finding) -> str:
+    """'too few workers (BRR405) at train.py:42'."""
+    return f"{_named(top)} ({top.code})" + (f" at {spot(top.where[0])}" if top.where else "")
+
+
+def _named(top: Finding) -> str:
+    return top.name.replace("-", " ")
 
 
 def _is_lost(ledger: Ledger, finding: Finding) -> bool:
@@ -129,142 +180,98 @@ def _is_lost(ledger: Ledger, finding: Finding) -> bool:
     return lost > MAJORITY * (finding.holds_ns or ledger.wall)
 
 
-def _verdict(bound: str, says: str, label: str = "") -> Verdict:
-    label = label or LABELS.get(bound, f"{bound}-bound".capitalize())
-    return Verdict(bound, plain(f"{label}: {says}."))
-
-
-def _unreliable(ledger: Ledger, doubts: Sequence[Finding]) -> str:
-    if not doubts:
-        return "0 steps were timed without the profiler, so nothing can be said of the step; let it run for more steps"
-    first = doubts[0]
-    others = f"; more doubts: {len(doubts) - 1}" if len(doubts) > 1 else ""
-    settles = f"; to settle it: {_clause(first.advice)}" if first.advice else ""
-    return f"{_clause(first.message)}{settles}{others} ({first.code}; {ledger.step.plain_count} plain steps)"
-
-
-def _clause(sentence: str) -> str:
-    """A sentence to go inside another: no full stop, no capital unless its first word is a name."""
-    text = sentence.strip().removesuffix(".")
-    first = text.split(" ", 1)[0]
-    return text[0].lower() + text[1:] if first[1:].islower() or len(first) == 1 else text
-
-
-def _told(ledger: Ledger, top: Finding) -> str:
-    """Say how much of the step a finding holds and what comes back; the second alone where its time is nobody's
-    alone."""
-    place = f" at {short(top.where[0])}" if top.where else ""
-    saving, named = top.saving, f"{top.name} ({top.code}){place}"
-    ceiling, expected, low = map(units.duration, (saving.ceiling_ns, saving.expected_ns, saving.low_ns))
-    surely = f" (at least {low})" if saving.low_ns > 0 else ""
-    back = f"up to {ceiling} could come back, {expected} expected{surely}"
-    wait = ledger.account("data_wait")
-    if top.rare:
-        return f"{named} adds {expected} to the average step of {_mean(ledger)}; {back}"
-    if top.bound == "data" and top.code not in WASTED and wait >= saving.expected_ns:
-        rest = f" (more than the wait{_also(ledger)})" if saving.ceiling_ns > wait else ""
-        back = f"up to {ceiling}{rest} could come back, {expected} expected{surely}"
-        return f"the loop waits {_part(ledger, wait)} of its {_step(ledger)} for the loader{place}; {back}"
-    if top.between:
-        return f"{named} adds {ceiling} to each of the steps of {units.duration(ledger.wall)}, on average; {back}"
-    if saving.expected_ns > ledger.wall:
-        return f"{named} adds {expected} to the average step of {_mean(ledger)}; {back}"
-    if saving.expected_ns <= top.holds_ns <= ledger.wall:
-        return f"{named} holds {_part(ledger, top.holds_ns)} of the {_step(ledger)}, {_accounts(top)}; {back}"
-    part = _part(ledger, saving.expected_ns)
-    return f"{named}; of the {_step(ledger)} {part} is expected to come back, at least {low}, up to {ceiling}"
-
-
-def _also(ledger: Ledger) -> str:
-    """Say what loading on the host costs the rest of the step, as far as that runs there
-    (rules.cores.rest_recovers)."""
-    loader = ledger.facts.main_loader
-    if loader is None or {"device", "offline"} & set(ledger.signals):
-        return ""
-    workers = "workers take cores from the rest of the step, or " if loader.num_workers else ""
-    return f": {workers}the rest of the step finds its caches cold"
-
-
-def _accounts(top: Finding) -> str:
-    """'of that dispatch 45 % and host 22 %': in which accounts the time of a finding lies."""
-    named = [f"{name.replace('_', ' ')} {100 * ns / top.holds_ns:.0f} %" for name, ns in top.lies[:2]]
-    return f"of that {' and '.join(named)}"
-
-
 def _part(ledger: Ledger, ns: float) -> str:
-    return f"{units.duration(ns)} ({units.share(ns / ledger.wall)})"
+    """'59 of each 178 ms'."""
+    part = units.bare(ns, ledger.wall) if ns > NEAR * ledger.wall else units.rough(ns, ledger.wall)
+    return f"{part} of {_step(ledger)}"
 
 
 def _step(ledger: Ledger) -> str:
-    step = ledger.step
-    known = 0 < step.low_ns <= step.high_ns
-    interval = f" (95 % interval {units.interval(step.low_ns, step.high_ns)})" if known else ""
-    return f"{units.duration(ledger.wall)} {_noun(ledger)}{interval}"
+    return f"{'the' if 'unmarked' in ledger.signals else 'each'} {units.duration(ledger.wall)}"
 
 
-def _mean(ledger: Ledger) -> str:
-    """Say the mean step, beside the usual one that the table divides and that has nothing rare in it."""
-    mean = whole(ledger)
-    usual = f" (the usual one takes {units.duration(ledger.wall)})" if mean > ledger.wall else ""
-    return f"{units.duration(mean)}{usual}"
-
-
-def _noun(ledger: Ledger) -> str:
-    """Name the thing that the figures are of."""
-    return "recording" if "unmarked" in ledger.signals else "step"
-
-
-def _none(ledger: Ledger, findings: Sequence[Finding]) -> str:
-    """Say that no finding has weight, and what the largest gives back, as more may be spoken of in it."""
-    told = [f for f in findings if not is_doubt(f) and 0 < f.saving.expected_ns < WARNING * ledger.wall]
-    if not told:
-        return f"no rule names a cause of {100 * WARNING:.0f} % of it or more"
-    most = max(told, key=lambda f: f.saving.expected_ns)
-    part = units.share(most.saving.expected_ns / ledger.wall)
-    return f"no cause that a rule names is expected to give back {100 * WARNING:.0f} % of it ({most.code}: {part})"
-
-
-def _from_ledger(ledger: Ledger, none: str) -> Verdict:
+def _from_ledger(ledger: Ledger, findings: Sequence[Finding]) -> Verdict:
     """No finding of weight: near what the machine can do, or else where the time is that is lost."""
     if ledger.device is not None and ledger.device.busy_ns > MAJORITY * ledger.wall:
         return _of_the_device(ledger, ledger.device)
+    light = ledger.roofline.speed_of_light
+    reached = "speed of light unknown" if light is None else f"at {100 * light:.0f} % of the speed of light"
     roofs = {name: ledger.account(name) for name in ROOFS}
     roof = max(roofs, key=lambda name: roofs[name])
     if roofs[roof] > MAJORITY * ledger.wall:
-        part = f"{_part(ledger, roofs[roof])} of the {_step(ledger)}"
-        return _verdict(roof, f"{part} is {ROOFS[roof]}; {_light(ledger)}")
-    bound, ns, what = largest(ledger)
+        what, less = ROOFS[roof]
+        part = f"{what} at the measured ceiling takes {_part(ledger, roofs[roof])}"
+        return _verdict(roof, f"{part}; only {less} help")
+    bound, name, ns = largest(ledger)
     if sum(roofs.values()) > MAJORITY * ledger.wall:
-        lost = f"the largest loss, {_part(ledger, ns)} of the {_step(ledger)}, {what}"
-        return _verdict("balanced", f"{_light(ledger)}, and {none}; {lost}")
+        return _verdict("balanced", f"{reached}; largest loss: {_lost(ledger, name, ns)}")
+    told = [f for f in findings if not is_doubt(f) and 0 < f.saving.expected_ns < WARNING * ledger.wall]
+    most = max(told, key=lambda f: f.saving.expected_ns, default=None)
+    none = f"largest named: {most.code}, {units.rough(most.saving.expected_ns)}" if most else "no rule names a cause"
     label = (UNJUDGED if is_unjudged(ledger) else INEFFICIENT) if bound in ROOFS else ""  # the roofs were asked above
-    return _verdict(bound, f"{_part(ledger, ns)} of the {_step(ledger)} {what}; {_light(ledger)}, and {none}", label)
-
-
-ARITHMETIC = ("matmul", "convolution", "attention")
+    return _verdict(bound, f"{_lost(ledger, name, ns)}; {none}", label)
 
 
 def _of_the_device(ledger: Ledger, device: DeviceLedger) -> Verdict:
     """The device works: bound by what most of its kernels are bound by, as far as that is known."""
     total = sum(ns for _, _, ns, _ in device.kernels) or 1.0
     arithmetic = sum(ns for _, _, ns, kind in device.kernels if kind in ARITHMETIC) / total
-    of = (
-        "products, convolutions and attention"
-        if arithmetic >= MAJORITY
-        else "kernels other than products, convolutions and attention"
-    )
+    mostly = arithmetic >= MAJORITY
     unknown = ledger.account("uncounted") > MAJORITY * min(device.busy_ns, ledger.wall)
-    bound = "compute" if arithmetic >= MAJORITY else "device" if unknown else "bandwidth"
-    largest = max(device.kernels, key=lambda kernel: kernel[2], default=("", 0.0, 0.0, ""))
-    busy = f"the device works {_part(ledger, min(device.busy_ns, ledger.wall))} of the {_step(ledger)}"
-    most = units.share(largest[2] / ledger.wall)
-    named = f"the longest kernel is {readable(largest[0])[:60]} with {most} of the {_noun(ledger)}"
-    part = arithmetic if arithmetic >= MAJORITY else 1 - arithmetic
-    return _verdict(bound, f"{busy}, {units.share(part)} of its kernel time in {of}; {named}")
+    part, of = (arithmetic, "in") if mostly else (1 - arithmetic, "outside")
+    name, _, ns, _ = max(device.kernels, key=lambda kernel: kernel[2], default=("", 0.0, 0.0, ""))
+    kernel = readable(name)[:LONGEST_KERNEL].partition(" ")[0]
+    return _verdict(
+        "compute" if mostly else "device" if unknown else "bandwidth",
+        f"the device works {_part(ledger, min(device.busy_ns, ledger.wall))}, {100 * part:.0f} % {of} products, "
+        f"convolutions and attention; longest kernel: {kernel}, {units.rough(ns)}",
+    )
 
 
-def _light(ledger: Ledger) -> str:
-    light = ledger.roofline.speed_of_light
-    if light is None:
-        return "how near this step is to the speed of light could not be judged"
-    return f"this step runs at {100 * light:.0f} % of what the machine can do (speed of light)"
+def largest(ledger: Ledger) -> tuple[str, str, float]:
+    """(bound, name, ns) of the group of accounts outside the floors that owns most of the step."""
+    sums = {name: sum(map(ledger.account, accounts)) for name, (accounts, _) in GROUPS.items()}
+    name = max(sums, key=lambda name: sums[name])
+    return _bound(ledger, name), name, sums[name]
+
+
+def is_unjudged(ledger: Ledger) -> bool:
+    """Most op time was held against no floor: no shapes, no ceilings of that machine, ops that are not modelled."""
+    return ledger.account("uncounted") > sum(map(ledger.account, OPS)) / 2
+
+
+def _bound(ledger: Ledger, name: str) -> str:
+    """Return the bound of most of a group's time: ops so small that torch's own cost for them rules are bound by
+    that."""
+    if name == "host":
+        between = ledger.account("host") + ledger.account("gc")
+        return "overhead" if ledger.account("dispatch") >= between else "host"
+    if name != "ops":
+        return name
+    above: dict[str, float] = defaultdict(float)
+    for op in ledger.ops:
+        bound = "overhead" if op.ns < TINY * op.dispatch_ns else op.bound or "compute"
+        above[bound] += op.ns - op.floor_ns - op.dispatch_ns
+    return max(above, key=lambda bound: above[bound], default="compute")
+
+
+def _lost(ledger: Ledger, name: str, ns: float) -> str:
+    """'49 of each 100 ms above the floor, most in sort at rank.py:7': a group's time, the op and line with most."""
+    accounts, said = GROUPS[name]
+    said = IDLE if ledger.device is not None and name in IDLING else said
+    said = UNKNOWN_FLOOR if name == "ops" and is_unjudged(ledger) else said
+    ops: dict[str, float] = defaultdict(float)
+    lines: dict[Span, float] = defaultdict(float)
+    for group in ledger.ops:
+        own = sum(ns for name, ns in parts(group) if name in accounts) if group.phase != "data" else 0.0
+        ops[group.name] += own
+        if group.where:
+            lines[group.where[0]] += own
+    for gap in ledger.host if "host" in accounts else ():
+        if gap.where:
+            lines[gap.where[0]] += gap.ns
+    op, op_ns = max(ops.items(), key=lambda item: item[1], default=("", 0.0))
+    line, line_ns = max(lines.items(), key=lambda item: item[1], default=(Span("", 0), 0.0))
+    most = f" in {op.removeprefix('aten::')}" if op_ns > MUCH * ns else ""
+    most += f" at {spot(line)}" if line_ns > 0 else ""
+    return said.format(_part(ledger, ns)) + (f", most{most}" if most else "")

@@ -1,0 +1,77 @@
+"""Confidence: one level and the one reason that matters most; notes on the measurement leave it high."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from gobrrr.ledger.model.ledger import Ledger, StepStats
+from gobrrr.rules.model.finding import Finding
+from gobrrr.rules.verdict.build import build
+from gobrrr.rules.verdict.report import Confidence, Report
+from tests.support import report_samples as samples
+
+MS = samples.MS
+
+
+def report(*findings: Finding, ledger: Ledger | None = None, **step: object) -> Report:
+    """The starved step of 62 ms, known to 2.2 ms, with a saving of 30 ms."""
+    book = ledger or samples.starved_ledger(step=samples.step(62.0, **step))
+    return build(book, None, [samples.finding(), *findings])
+
+
+def doubt(code: str, severity: str, message: str = "it is so") -> Finding:
+    return samples.finding(code, 0.0, severity=severity, message=message, advice="Mend it. Or do not.")
+
+
+def told(found: Report) -> Confidence:
+    assert found.confidence is not None
+    return found.confidence
+
+
+def test_high_where_nothing_speaks_against_it() -> None:
+    for findings in ((), (doubt("BRR902", "note"), doubt("BRR907", "note"))):
+        said = report(*findings)
+        assert told(said) == Confidence("high", "48 plain steps, the 95 % interval is 3.6 % wide")
+        assert said.confidence_line == "Confidence: high: 48 plain steps, the 95 % interval is 3.6 % wide"
+
+
+def test_fair_for_the_one_doubt_that_matters_most() -> None:
+    said = report(doubt("BRR903", "warning", "Slow."), doubt("BRR902", "warning", "The steps differ."))
+    assert told(said) == Confidence("fair", "the steps differ", "BRR902", "mend it")
+    assert said.confidence_line == "Confidence: fair: the steps differ (BRR902)"
+
+
+def test_what_the_headline_says_already_is_followed_by_what_would_settle_it() -> None:
+    said = report(doubt("BRR902", "warning"), doubt("BRR905", "warning", "others had the cores"))
+    assert "BRR905" in said.verdict.sentence and told(said).code == "BRR905"
+    assert said.confidence_line == "Confidence: fair; to settle it: mend it"
+
+
+def test_low_where_the_verdict_is_unreliable() -> None:
+    said = report(doubt("BRR905", "warning"), doubt("BRR902", "critical", "the steps differ"))
+    assert said.verdict.bound == "unreliable"
+    assert told(said) == Confidence("low", "the steps differ", "BRR902", "mend it")
+    assert said.confidence_line == "Confidence: low; to settle it: mend it"
+    assert told(report(ledger=Ledger(step=StepStats()))).level == "low"
+
+
+@pytest.mark.parametrize(("wide", "level"), [(29.9, "high"), (30.0, "fair"), (0.0, "fair")])
+def test_an_interval_wider_than_the_saving_is_no_high(wide: float, level: str) -> None:
+    low, high = (40 * MS, (40 + wide) * MS) if wide else (0.0, 0.0)
+    assert told(report(low_ns=low, high_ns=high)).level == level
+
+
+def test_without_a_cause_the_interval_must_be_narrower_than_a_tenth_of_the_step() -> None:
+    for wide, level in ((6.1, "high"), (6.3, "fair")):
+        step = samples.step(62.0, low_ns=60 * MS, high_ns=(60 + wide) * MS)
+        assert told(build(samples.starved_ledger(step=step), None, [])).level == level
+
+
+def test_a_trace_is_no_more_than_fair() -> None:
+    said = report(ledger=samples.starved_ledger(signals=frozenset({"offline"})))
+    assert told(said).reason == "every step ran under the profiler"
+
+
+def test_a_report_of_an_older_version_says_nothing() -> None:
+    assert replace(report(), confidence=None).confidence_line == ""
