@@ -2,7 +2,8 @@
 
 Every entry is a folder with `sick.py`, a plain program, and `healthy.patch`, its mended lines as `diff -U1` writes
 them; the twin is the patched program without its marks. The guilty lines carry such a mark, a trailing comment
-`# <- BRRxxx`; no tool reads comments, so it gives nothing away.
+`# <- BRRxxx`; no tool reads comments, so it gives nothing away. What else an illness has stands above the patch, a
+field of `Illness` in each line (`kind: inference`; `also:` codes of other findings that name it), which `patch` skips.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ import shutil
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import msgspec
 
 HERE = Path(__file__).parent
 TWINS = HERE.parents[1] / ".gobrrr" / "planted"
@@ -81,82 +85,17 @@ class Illness:
         return self.bytes_illness or ratio >= ILL_FROM
 
 
-CATALOGUE = (
-    # Compute: work that need not be done, or not so dearly.
-    Illness("float64_from_numpy", ("BRR101",)),
-    Illness("fp32_matmul", ("BRR102",), kind="inference", conditional="bf16 products are faster than fp32"),
-    Illness("half_on_cpu", ("BRR103",), kind="inference", conditional="fp16 products are slower than fp32"),
-    Illness("slow_matmul_path", ("BRR104",), conditional="another library multiplies fp32 faster than the default"),
-    Illness("hand_made_attention", ("BRR105",)),
-    Illness("frozen_backbone", ("BRR106",)),
-    Illness("evaluation_with_graph", ("BRR107",), kind="inference"),
-    Illness("forward_twice", ("BRR108",)),
-    Illness("checkpointed_blocks", ("BRR111",)),
-    Illness("dropout_masks", ("BRR112",)),
-    Illness("frozen_features", ("BRR113",)),
-    # Bandwidth: bytes that need not move.
-    Illness("hand_written_gelu", ("BRR201",)),
-    Illness("repeated_multiplication", ("BRR201",), kind="inference"),
-    Illness("swish_by_hand", ("BRR201",), kind="inference"),
-    Illness("norm_by_hand", ("BRR201",)),
-    Illness("epilogue_by_hand", ("BRR201",), kind="inference"),
-    Illness("fresh_score_matrix", ("BRR202",), kind="inference"),
-    Illness("logits_for_every_frame", ("BRR203",)),
-    Illness("layout_flips", ("BRR204",)),
-    Illness("weights_cast_each_call", ("BRR205",), kind="inference"),
-    Illness("fp8_emulated", ("BRR205",), kind="inference"),
-    Illness("dense_embedding_gradients", ("BRR206",)),
-    Illness("zero_grad_writes_zeros", ("BRR207",)),
-    Illness("loop_optimizer", ("BRR208",)),
-    Illness("norms_by_themselves", ("BRR210",), kind="inference"),
-    Illness("adam_by_hand", ("BRR209",), kind="backward"),
-    Illness("adam_subclass", ("BRR209",)),
-    Illness("decodes_anew", ("BRR314",), kind="inference"),
-    # Overhead and host: everything around the operators.
-    Illness("loop_over_samples", ("BRR301",)),
-    Illness("cell_in_python", ("BRR301",)),
-    Illness("small_batch", ("BRR301",)),
-    Illness("serves_one_by_one", ("BRR313",), kind="inference", steps_in_one=32),
-    Illness("python_metric", ("BRR302",)),
-    Illness("deepcopy_every_step", ("BRR303",)),
-    Illness("checkpoint_every_step", ("BRR304",)),
-    Illness("trainer_saves_every_step", ("BRR304",), modules=("transformers", "accelerate")),
-    Illness("prints_tensors", ("BRR305",)),
-    Illness("collects_garbage", ("BRR306",)),
-    Illness("anomaly_mode", ("BRR307",)),
-    Illness("deterministic_mode", ("BRR308",), kind="inference"),
-    Illness("single_thread", ("BRR309",), conditional="two threads get more than one"),
-    Illness("too_many_threads", ("BRR309",), conditional="32 threads get in each other's way"),
-    Illness("second_model", ("BRR311",)),
-    Illness("checked_distributions", ("BRR316",)),
-    Illness("evaluates_each_step", ("BRR312",)),
-    Illness("waits_for_simulator", ("BRR315",)),
-    Illness("denormals", ("BRR310",), kind="inference", conditional="arithmetic on denormals is slow"),
-    # Data: waiting for the batch.
-    Illness("python_transform", ("BRR401",)),
-    Illness("tokenises_each_epoch", ("BRR401",)),
-    Illness("full_size_jpeg", ("BRR401",), modules=("PIL",)),
-    Illness("bytes_as_floats", ("BRR401",)),
-    Illness("resize_chain", ("BRR401",), modules=("PIL",)),
-    Illness("slow_storage", ("BRR402",)),
-    Illness("small_files", ("BRR401",)),
-    Illness("slow_collate", ("BRR403",)),
-    Illness("workers_each_epoch", ("BRR404",), statistic="mean"),
-    Illness("no_workers", ("BRR405", "BRR402")),
-    Illness("too_many_workers", ("BRR406", "BRR404"), statistic="mean"),
-    Illness("one_slow_sample", ("BRR407",), statistic="mean"),
-    Illness("item_by_item", ("BRR408",)),
-    Illness("padded_to_512", ("BRR409",)),
-    Illness("weighted_draws", ("BRR410",)),
-    Illness("boxes_in_lists", ("BRR411",)),
-    Illness("arrays_through_a_pipe", ("BRR411",)),
-    # Many ranks.
-    Illness("sums_every_micro_step", ("BRR703",)),
-    # Memory and compile.
-    Illness("graphs_kept", ("BRR601",), bytes_illness=True),
-    Illness("annotations_in_a_list", ("BRR604",), bytes_illness=True),
-    Illness("recompiles", ("BRR801",)),
-    Illness("graph_breaks", ("BRR802",), needs=("g++",)),
-)
+def _illness(folder: Path) -> Illness:
+    """Return the illness of a planted program: its codes are those of the marks, the rest stands above its patch."""
+    head, _, _ = (folder / "healthy.patch").read_text().partition("--- sick.py")
+    said: dict[str, Any] = dict(line.split(": ", 1) for line in head.splitlines())
+    lists = {name: said[name].split() for name in ("needs", "modules") if name in said}
+    marked = dict.fromkeys(MARK.findall((folder / "sick.py").read_text()))
+    codes = [*marked, *said.pop("also", "").split()]
+    return msgspec.convert(said | lists | {"name": folder.name, "codes": codes}, Illness, strict=False)
 
+
+CATALOGUE = tuple(
+    sorted(map(_illness, (sick.parent for sick in HERE.glob("*/sick.py"))), key=lambda i: (i.codes, i.name))
+)
 BY_NAME = {illness.name: illness for illness in CATALOGUE}

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from gobrrr.rules import load, pages
+from tests.planted.catalogue import BY_NAME, CATALOGUE
 
 PLANTED = Path(__file__).parents[1] / "planted"
 SECTIONS = (
@@ -21,6 +22,7 @@ SECTIONS = (
     "References",
 )
 RULES = load()
+TESTS = "".join(file.read_text() for file in Path(__file__).parents[1].rglob("test_*.py"))
 
 
 def page(code: str) -> str:
@@ -54,3 +56,17 @@ def test_page_names_planted_programs_that_exist(code):
 
 def test_no_page_without_a_rule():
     assert set(pages.codes()) <= set(load())
+
+
+@pytest.mark.parametrize("code", RULES)
+def test_each_rule_has_a_test_and_a_program_or_says_where_else_it_was_seen(code):
+    assert f'"{code}"' in TESTS
+    planted = {code for illness in CATALOGUE for code in illness.codes}
+    assert code in planted or section(code, "Seen on")
+    named = re.findall(r"tests/planted/(\w+)", section(code, "Seen on"))
+    assert all(code in BY_NAME[name].codes for name in named)
+
+
+def test_a_planted_program_stands_on_the_page_of_the_code_that_names_it_first():
+    missing = [one.name for one in CATALOGUE if f"tests/planted/{one.name}" not in page(one.code)]
+    assert not missing

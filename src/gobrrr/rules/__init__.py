@@ -14,6 +14,8 @@ from gobrrr.rules.model.views import device_view
 from gobrrr.rules.validity.sanity import against
 from gobrrr.rules.verdict.trainer_arguments import with_argument
 
+NO_BANDS = ("model", "verdict")
+"""Folders that hold no rule."""
 Skipped = tuple[str, str]
 """(code, why it could not be judged)."""
 BLAMED = ("BRR311", "BRR312")
@@ -27,6 +29,8 @@ HOW = ("BRR504",)
 def load() -> dict[str, Rule]:
     """Return all rules by code, in order of code: those that files in a band's folder declare."""
     for file in sorted(file for folder in __path__ for file in Path(folder).glob("*/[a-z]*.py")):
+        if file.parent.name in NO_BANDS:
+            continue
         import_module(f"{__name__}.{file.parent.name}.{file.stem}")
     return dict(sorted(REGISTRY.items()))
 
