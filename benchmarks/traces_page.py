@@ -103,7 +103,7 @@ def said(folder: Path, name: str) -> dict[str, str]:
     told = diagnose([str(path)])
     if isinstance(told, Job):
         return {"verdict": told.verdict, "finding": f"{len(told.ranks)} ranks."}
-    return {"verdict": told.verdict.sentence, "finding": _first(told)}
+    return {"verdict": f"{told.verdict.sentence} {told.confidence_line}.", "finding": _first(told)}
 
 
 def _first(report: Report) -> str:

@@ -210,7 +210,7 @@ def test_a_shared_machine_is_a_doubt(program: Program, tmp_path: Path, here: Pat
     (one,) = seen(watching(run, here)).processes
     assert (one.busy_cores, one.other_cores, one.starved) == (1.0, 1.0, 0.5)
     (doubt,) = one.doubts
-    assert doubt == "the machine is shared: its threads had no core for 50.0 % of the time they wanted one"
+    assert doubt == "CPU contention: threads waited for a core 50.0 % of the time"
 
 
 def test_memory_grows_by_the_step_and_a_closer_look_is_not_growth(monkeypatch: pytest.MonkeyPatch, tmp_path: Path,

@@ -300,9 +300,9 @@ def _doubts(watched: Watched, starved: float | None, others: float | None, aroun
     """Return the reasons that make these figures worth less, as BRR905 judges it afterwards."""
     found, cores = [], _cores(watched) or around.cores
     if starved is not None and starved > STARVED:
-        found.append(f"the machine is shared: its threads had no core for {share(starved)} of the time they wanted one")
+        found.append(f"CPU contention: threads waited for a core {share(starved)} of the time")
     elif around.alone and _without_workers(watched) and others is not None and others > CROWDED * cores:
-        found.append(f"the machine is shared: others keep {others:.1f} of its {cores} cores busy")
+        found.append(f"CPU contention: others keep {others:.1f} of its {cores} cores busy")
     if watched.journal.damage:
         found.append(f"the recording cannot be read on: {watched.journal.damage}")
     found += [UNTIL[watched.ended]] if watched.ended in UNTIL else []

@@ -268,7 +268,7 @@ def unexplained_time(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             "critical" if unowned > MOSTLY else "warning" if unowned > HARDLY_EXPLAINED else "note",
             f"{'' if 'ops' in ledger.signals else 'no step was profiled: '}{share(unowned)} of the step "
             f"({duration(unowned * ledger.wall)}) is unattributed",
-            "Work on other threads or in compiled code that calls no torch op hides here; let it make more steps."
+            "Let it make more steps; work on other threads or in compiled code that calls no torch op hides here."
             if "ops" in ledger.signals
             else _unseen(ledger),
             {"unattributed": ratio(unowned)},

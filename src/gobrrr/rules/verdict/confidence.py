@@ -30,7 +30,9 @@ def confidence(ledger: Ledger, findings: Sequence[Finding], bound: str) -> Confi
     if width is None:
         if "unmarked" in ledger.signals:
             return Confidence("fair", "the file does not say where a step ends", "", "mark each step")
-        return Confidence("fair", f"the interval of {step.plain_count} plain steps is not known", "", MORE_STEPS)
+        return Confidence(
+            "fair", f"{step.plain_count} timed step{'s' * (step.plain_count > 1)} without an interval", "", MORE_STEPS
+        )
     if width >= saving:
         said = f"the step's 95 % interval is {share(width)} wide, the saving {share(saving)}"
         return Confidence("fair", said, "", MORE_STEPS)
