@@ -75,7 +75,7 @@ def _measured(known: Mapping[str, Experiment], minutes: float | None, results: l
     """Each result is printed as it comes, and added; the exit code, which is not 0 where Ctrl-C or SIGTERM ended it."""
     from gobrrr.cli.interrupts import Interrupts
     from gobrrr.machine.measure.store import load_or_measure
-    from gobrrr.report.live import progress
+    from gobrrr.report.text import progress
     from gobrrr.report.text.page import suited
     from gobrrr_lab.measure.needs import lacking
     from gobrrr_lab.measure.runner import run

@@ -10,7 +10,7 @@ import pytest
 from gobrrr.ledger.steps.profiled_window import profiled_window
 from gobrrr.recording.trace_files.offline import of_trace
 from gobrrr.recording.trace_files.sources import Source, read
-from gobrrr.report.timeline import perfetto_findings
+from gobrrr.report.timeline import perfetto as perfetto_findings
 from tests.pipeline.test_files import event, kernel, write
 from tests.support.timelines import OFFSET, US, Timeline
 

@@ -9,7 +9,7 @@ import pytest
 from gobrrr.cli.main import main
 from gobrrr.ledger.model import WAYS
 from gobrrr.report.forms.formats import SORTS
-from gobrrr.report.html.tables import unknown
+from gobrrr.report.html.report_page import unknown
 from gobrrr.report.text import ops as op_tables
 from gobrrr.report.told.ops import grouped
 from tests.pipeline.test_files import NUM, event, training, write

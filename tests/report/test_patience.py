@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from gobrrr.report.live.progress import Patience, counted
+from gobrrr.report.text.progress import Patience, counted
 
 
 class Terminal(io.StringIO):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 
-from gobrrr.report.live import tuning_progress
+from gobrrr.report.text import tuning_progress
 from gobrrr.trial.race.candidate import Plan
 from gobrrr.trial.race.race_round import Heat
 from gobrrr.trial.receipt.receipt import Guarded, Speedup, TrialResult

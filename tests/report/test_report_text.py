@@ -376,3 +376,11 @@ def test_tune_is_advised_as_it_can_be_typed_where_the_program_did_not_fail(
     text = " ".join(render(report).split())
     assert next_one in text and ("gobrrr tune" in text) == bool(next_one)
     assert "gobrrr tune" not in render(msgspec.structs.replace(report, rank=0, world_size=2))
+
+
+def test_a_comment_says_mean_of_a_mean_and_no_figure_where_nothing_was_timed() -> None:
+    report = samples.starved()
+    mean = msgspec.structs.replace(report, step=msgspec.structs.replace(report.step, averaged=True))
+    assert "62.0 ms mean of 48 training steps" in as_comment(mean) and "edian of 48" not in as_comment(mean)
+    none = msgspec.structs.replace(report, step=msgspec.structs.replace(report.step, plain_count=0, plain_wall_ns=0))
+    assert "none was timed" in as_comment(none) and "0 ns" not in as_comment(none).partition("| finding")[0]

@@ -11,7 +11,7 @@ from gobrrr.report.forms import formats
 from gobrrr.report.told import speedup_text, tuning
 from gobrrr.rules.model.finding import Saving
 from gobrrr.trial.receipt.receipt import Compiled, Guarded, Receipt, Speedup, StartUp, TrialResult
-from tests.support.shown import as_text
+from tests.support.shown import as_comment, as_text
 
 MS = 1e6
 GREEN = Guarded("equivalent")
@@ -223,3 +223,18 @@ def test_an_interval_that_says_nothing_is_no_figure() -> None:
     assert speedup_text.times(Speedup(0.27, 0.002, 152.9)) == "blocks that scatter too much for a figure"
     assert speedup_text.times(Speedup(1.2, 0.4, 3.9)) == "1.20x (0.40 to 3.90)"
     assert speedup_text.times(Speedup(20.0, 4.0, 90.0)) == "20.00x (4.00 to 90.00)", "it is at least so much"
+
+
+def test_a_comment_tells_the_settings_of_one_remedy_apart() -> None:
+    tried = [trial("loader_workers", "slower", 0.9, options={"loader_workers": {"workers": n}}) for n in (2, 4)]
+    rows = [line for line in as_comment(receipt(*tried)).splitlines() if line.startswith("| loader")]
+    assert ["workers=2" in rows[0], "workers=4" in rows[1], len(rows)] == [True, True, 2]
+
+
+@pytest.mark.parametrize("form", ["text", "markdown", "html"])
+def test_of_a_tuning_for_memory_without_its_figure_no_gain_is_told(form: str) -> None:
+    """It ended in a traceback: the time's speed-up was taken for the gain."""
+    final = trial("checkpoint", "smaller", objective="memory", purpose="final")
+    found = receipt(final, kept=("checkpoint",), objective="memory", speedup=Speedup(0.9, 0.8, 0.95))
+    told = formats.render(found, form, formats.View()).decode()
+    assert "Not proven: what was kept has no figure in this receipt." in flat(told) and "0.90x" not in told

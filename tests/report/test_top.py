@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from gobrrr.capture.out.journal import JournalWriter
 from gobrrr.capture.session import recorder as recorder_module
 from gobrrr.cli.main import main
+from gobrrr.cli.verbs import top
 from gobrrr.errors import GobrrrError
 from gobrrr.pipeline.watching import Watching, folder_of, running
 from gobrrr.recording.live import now
@@ -25,7 +26,6 @@ from gobrrr.recording.live.live_state import MOST_LOOPS
 from gobrrr.recording.live.now import Now, Process
 from gobrrr.recording.model import event_kinds
 from gobrrr.recording.run_folder.run import load_run
-from gobrrr.report.live import top
 from gobrrr.system import processes
 from tests.recording.test_journal import frame
 from tests.support.event_streams import MS, Program

@@ -14,7 +14,7 @@ from gobrrr.cli.verbs.tune import exit_code
 from gobrrr.ledger.model.ledger import Roofline
 from gobrrr.pipeline.tuning import Wishes, candidates, recipe_of, waits_for_loaders
 from gobrrr.report.forms import formats
-from gobrrr.report.live import tuning_progress
+from gobrrr.report.text import tuning_progress
 from gobrrr.report.told import tuning as shown
 from gobrrr.rules.model.finding import Finding, Quantity, Rehearsed, Saving
 from gobrrr.rules.verdict.report import Account, Device, Report, Span, Step, Verdict

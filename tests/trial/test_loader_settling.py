@@ -14,7 +14,7 @@ import pytest
 
 from gobrrr.pipeline.tuning import Wishes, loader_family, recipe_of
 from gobrrr.report.html.tuning_page import is_told
-from gobrrr.report.live.tuning_progress import outcome
+from gobrrr.report.text.tuning_progress import outcome
 from gobrrr.report.told import tuning as shown
 from gobrrr.rules.model.finding import Finding, Quantity, Saving
 from gobrrr.rules.verdict.report import Account, Report, Step, Verdict

@@ -14,7 +14,7 @@ from gobrrr.cli.verbs.tune import exit_code
 from gobrrr.guard.model.verdict import Guarded
 from gobrrr.pipeline import tuning as cli_tuning
 from gobrrr.pipeline.tuning import recipe_of
-from gobrrr.report.live import tuning_progress
+from gobrrr.report.text import tuning_progress
 from gobrrr.report.told import speedup_text as gains
 from gobrrr.rules.model.finding import Finding, Saving
 from gobrrr.rules.verdict.report import Report, Step, Verdict

@@ -34,7 +34,7 @@ def explain(
     verbose, ops as of report.text.show(); `how`: as of report_of()."""
     from gobrrr.recording.run_folder.run import load_run
     from gobrrr.report.forms.json import to_json
-    from gobrrr.report.live.progress import Patience
+    from gobrrr.report.text.progress import Patience
 
     if not any(folder.glob("rank*.journal")):
         raise why_empty(folder, code)

@@ -118,7 +118,7 @@ def job(sources: list[Source], machine: Machine, limits: Limits, jobs: int) -> J
 
     from gobrrr.ledger.job import ranks
     from gobrrr.ledger.job.calls import calls_each
-    from gobrrr.report.live.progress import counted
+    from gobrrr.report.text.progress import counted
 
     reduce = partial(reduced, machine=machine, limits=limits, most=calls_each(len(sources)))
     count = min(jobs or os.cpu_count() or 1, len(sources))

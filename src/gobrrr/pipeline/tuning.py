@@ -146,7 +146,7 @@ def _raced(
     stream: TextIO, stops: Callable[[Callable[[], None]], object], family: Family | None = None, waits: bool = False,
 ) -> Receipt:  # fmt: skip
     """Race, guard and confirmation; a KeyboardInterrupt leaves the receipt of what was finished."""
-    from gobrrr.report.live import tuning_progress
+    from gobrrr.report.text import tuning_progress
 
     listener = tuning_progress.listener(stream, clock.left, wishes.objective)
     referee = LiveReferee(program, arms, seed=wishes.seed, progress=listener.progress, overrun=1.0,

@@ -18,8 +18,7 @@ from hypothesis import strategies as st
 from gobrrr.cli.main import main
 from gobrrr.report.forms import formats
 from gobrrr.report.forms.formats import View
-from gobrrr.report.timeline.perfetto import WHOLE, job_to_perfetto, to_perfetto
-from gobrrr.report.timeline.perfetto_findings import KIND, LINE, NOWHERE, WAITS
+from gobrrr.report.timeline.perfetto import KIND, LINE, NOWHERE, WAITS, WHOLE, job_to_perfetto, to_perfetto
 from gobrrr.report.timeline.trace_events import LANES, document, lanes, micros, text
 from gobrrr.rules.model.finding import Finding, Saving
 from gobrrr.rules.verdict.report import Report

@@ -173,7 +173,7 @@ def _recorded(word: str) -> Report:
     from gobrrr.pipeline import runs, traces
     from gobrrr.recording.trace_files.limits import DEFAULT
     from gobrrr.recording.trace_files.sources import find
-    from gobrrr.report.live.progress import Patience
+    from gobrrr.report.text.progress import Patience
 
     path = Path(word)
     if not path.exists():

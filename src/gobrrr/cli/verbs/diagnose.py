@@ -54,7 +54,7 @@ class DiagnoseCommand:
         from gobrrr.pipeline import traces
         from gobrrr.recording.trace_files.limits import Limits
         from gobrrr.recording.trace_files.sources import find
-        from gobrrr.report.live.progress import Patience
+        from gobrrr.report.text.progress import Patience
         from gobrrr.report.told.money import priced
 
         _check_form(args, len(args.traces))

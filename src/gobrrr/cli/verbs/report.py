@@ -80,7 +80,7 @@ def beside(view: View, file: Path, report: Report) -> View:
     """With every step's time and one step's timeline, where the recording lies beside its report and can be read."""
     from gobrrr.ledger.steps.profiled_window import profiled_window
     from gobrrr.recording.run_folder.run import load_run
-    from gobrrr.report.live.progress import Patience
+    from gobrrr.report.text.progress import Patience
     from gobrrr.report.timeline.timeline import step_times, timeline
 
     with Patience(f"reading the recording in {file.parent}"):

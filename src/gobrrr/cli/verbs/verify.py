@@ -182,8 +182,7 @@ def _step_ns(before: Receipt) -> float:
 
 def _measured(before: Receipt, program: Program, folder: Path, args: argparse.Namespace) -> int:
     """Measure, guard, and hold it against the receipt."""
-    from gobrrr.report.told.speedup_text import figures
-    from gobrrr.report.told.verdict_words import numbers, speed
+    from gobrrr.report.told.speedup_text import figures, numbers, speed
     from gobrrr.system.escape import plain
     from gobrrr.trial.statistics.objective import BETTER
 
@@ -230,7 +229,7 @@ def _found_here(claimed: Speedup | None, here: Speedup | None, band: float) -> b
 def _of_the_numbers(claimed: Guarded, here: Guarded, kept: Sequence[str]) -> str:
     """Said where they are worse than claimed, though still green."""
     from gobrrr.guard.model.verdict import VERDICTS
-    from gobrrr.report.told.verdict_words import numbers
+    from gobrrr.report.told.speedup_text import numbers
 
     best = VERDICTS.index(claimed.verdict) if claimed.verdict in VERDICTS else -1
     if VERDICTS.index(here.verdict) <= best:
@@ -242,7 +241,7 @@ def _of_the_numbers(claimed: Guarded, here: Guarded, kept: Sequence[str]) -> str
 
 def _repeated(before: Receipt, program: Program, folder: Path, args: argparse.Namespace) -> tuple[Measured, Guarded]:
     """The trial and the guard, told on stderr while they run. Raises GobrrrError where nothing was measured."""
-    from gobrrr.report.live import tuning_progress
+    from gobrrr.report.text import tuning_progress
     from gobrrr.trial.arm.process_group import adopted
     from gobrrr.trial.race.candidate import Plan
     from gobrrr.trial.race.referee import LiveReferee

@@ -9,8 +9,8 @@ from gobrrr import units
 from gobrrr.ledger.comparison import Comparison, OpRatio
 from gobrrr.report.html import charts
 from gobrrr.report.html.charts import Part
-from gobrrr.report.html.code_page import page_of
-from gobrrr.report.html.time_page import MEANS, kind_of
+from gobrrr.report.html.findings_page import page_of
+from gobrrr.report.html.report_page import MEANS, kind_of
 from gobrrr.report.told.comparison import accounts, calls, line, named, ops, signed
 
 MOST_BARS, MOST_OPS = 12, 200

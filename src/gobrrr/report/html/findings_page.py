@@ -1,20 +1,29 @@
-"""The findings on the page: cost, place, the lines around it, what to do, and the page of the code."""
+"""The findings on the page: cost, place, the lines of source around it, what to do, and the page of the code."""
 
 from __future__ import annotations
 
+import os
+import re
 import shlex
-from typing import Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from markupsafe import Markup, escape
 
 from gobrrr import units
+from gobrrr.recording.model.facts import Span
 from gobrrr.report.forms.formats import View
 from gobrrr.report.html import charts
-from gobrrr.report.html.code_page import page_of
-from gobrrr.report.html.excerpt import Excerpts, excerpts
 from gobrrr.report.told.findings import cost, costly
 from gobrrr.report.told.report import tunable
 from gobrrr.rules.model.finding import Finding, Quantity
-from gobrrr.rules.verdict.place import shown
+from gobrrr.rules.pages import text_of
+from gobrrr.rules.verdict.place import CELL, MAX_SOURCE_BYTES, may_read, shown
 from gobrrr.rules.verdict.report import Report
+from gobrrr.system import files
+from gobrrr.system.escape import LIMIT, plain
+from gobrrr.system.secrets import masked_text
 
 SEVERITIES = ("critical", "warning", "note")
 
@@ -29,12 +38,6 @@ def findings(report: Report, view: View) -> list[dict[str, Any]]:
         found.append(_finding(finding, report, view, source, finding.code not in told))
         told.add(finding.code)
     return found
-
-
-def next_command(report: Report) -> str:
-    """Return the command that tries the remedies; empty where there is none."""
-    program = tunable(report)
-    return f"gobrrr tune {program}" if program else ""
 
 
 def _finding(finding: Finding, report: Report, view: View, source: Excerpts, first: bool) -> dict[str, Any]:
@@ -79,3 +82,100 @@ def _command(finding: Finding, report: Report) -> str:
     program = tunable(report)
     names = ",".join(finding.remedies)
     return f"gobrrr tune --only {shlex.quote(names)} {program}" if program and names else ""
+
+
+_INLINE = re.compile(r"`([^`]+)`|\*\*([^*]+)\*\*|(https://[^\s)>\]]+[^\s)>\].,;:])")
+
+
+def page_of(code: str) -> Markup:
+    """The page of a code; empty for what is none."""
+    return page_as_html(text_of(code))
+
+
+def page_as_html(text: str) -> Markup:
+    """Headings, lists, indented code and paragraphs; in them code, bold and addresses. The title is left out."""
+    blocks = [_block(block) for block in re.split(r"\n\s*\n|(?<=^#)\n|\n(?=- )|(?<=\n)(?=##)", text) if block.strip()]
+    return Markup("\n").join(block for block in blocks if block)
+
+
+def _block(block: str) -> Markup:
+    block = block.strip("\n")
+    if block.startswith("# "):
+        return Markup()
+    if block.startswith("## "):
+        head, _, rest = block[3:].partition("\n")
+        return Markup("<h4>{}</h4>").format(head) + (_block(rest) if rest.strip() else Markup())
+    if block.startswith("    "):
+        return Markup("<pre>{}</pre>").format("\n".join(line.removeprefix("    ") for line in block.split("\n")))
+    if block.startswith("- "):
+        return Markup('<p class="item">{}</p>').format(_inline(block[2:]))
+    return Markup("<p>{}</p>").format(_inline(block))
+
+
+def _inline(text: str) -> Markup:
+    parts, at = [], 0
+    for found in _INLINE.finditer(text):
+        code, bold, address = found.groups()
+        parts += [escape(text[at : found.start()])]
+        parts += [Markup("<code>{}</code>").format(code)] if code else []
+        parts += [Markup("<b>{}</b>").format(bold)] if bold else []
+        parts += [Markup('<a href="{0}" rel="noreferrer">{0}</a>').format(address)] if address else []
+        at = found.end()
+    return Markup().join([*parts, escape(text[at:])])
+
+
+AROUND = 4
+"""Lines on either side."""
+
+
+class Excerpt(NamedTuple):
+    """Numbered lines, with the indentation that all share taken away; `doubt` says why there are none, or why they may
+    be others than those that ran."""
+
+    lines: tuple[tuple[int, str], ...] = ()
+    doubt: str = ""
+
+
+Excerpts = Callable[[Span], Excerpt]
+
+
+def excerpts(
+    root: str, anywhere: bool = False, mask: Callable[[str], str] = str, recorded_ns: int | None = None
+) -> Excerpts:
+    """Reads the lines around a place; `mask`, `anywhere` as of place.reader(), `recorded_ns`: when the program ran."""
+    home = Path(root).resolve()
+
+    def around(span: Span) -> Excerpt:
+        if CELL.search(span.file):
+            return Excerpt(doubt="A cell of a notebook: its text is not kept.")
+        try:
+            path = Path(root, span.file).resolve()
+            if not may_read(path, home, anywhere):
+                return Excerpt(doubt="Not a Python file below the folder that this page was made in: not read.")
+            with files.opened(path) as source:
+                facts = os.fstat(source.fileno())
+                if facts.st_size > MAX_SOURCE_BYTES:
+                    return Excerpt(doubt="The file is too large to be source that people write: not read.")
+                text = source.read(MAX_SOURCE_BYTES).decode("utf-8", "replace")
+        except FileNotFoundError:
+            return Excerpt(doubt="The file is not here, or not any more.")
+        except (OSError, ValueError, RuntimeError):  # as in place.reader()
+            return Excerpt(doubt="The file cannot be read.")
+        changed = recorded_ns is not None and facts.st_mtime_ns > recorded_ns
+        return _cut(text.splitlines(), span.line, mask, changed)
+
+    return around
+
+
+def _cut(lines: list[str], line: int, mask: Callable[[str], str], changed: bool) -> Excerpt:
+    if not 1 <= line <= len(lines):
+        count = f"{len(lines)} line{'' if len(lines) == 1 else 's'}"
+        return Excerpt(doubt=f"The file has {count} now: it was changed after the program ran.")
+    first = max(1, line - AROUND)
+    shown = [masked_text(text.expandtabs(4)[:LIMIT], code=True) for text in lines[first - 1 : line + AROUND]]
+    shown = [mask(plain(text)).rstrip() for text in shown]
+    while shown and not shown[-1]:
+        shown.pop()
+    indent = min((len(text) - len(text.lstrip()) for text in shown if text), default=0)
+    doubt = "The file was changed after the program ran: these may be other lines." if changed else ""
+    return Excerpt(tuple(enumerate((text[indent:] for text in shown), first)), doubt)

@@ -20,12 +20,9 @@ from gobrrr.ledger.comparison import Comparison
 from gobrrr.ledger.job.ranks import Job
 from gobrrr.report.forms.formats import View
 from gobrrr.report.forms.json import as_json, to_json
-from gobrrr.report.html import comparison_page, findings_page, job_page, tables, time_page, timeline_page, tuning_page
-from gobrrr.report.told import ops
+from gobrrr.report.html import comparison_page, job_page, report_page, tuning_page
 from gobrrr.report.told.blocks import plainly
-from gobrrr.report.told.report import skipped
 from gobrrr.rules.verdict.report import Report
-from gobrrr.rules.verdict.sentence import is_doubt
 from gobrrr.system.escape import plain
 from gobrrr.trial.receipt.receipt import Receipt
 
@@ -36,17 +33,7 @@ MOST_DATA = 1 << 20
 
 def report_to_html(report: Report, view: View) -> str:
     """The page. Pure but for the source that is quoted; the same report and source give the same bytes."""
-    listed = [table._replace(folded=False) for table in ops.costliest(report)]
-    return page(
-        "page.html.j2", to_json(report), report=report, facts=tables.facts(report),
-        ledger=time_page.ledger(report), phases=time_page.phases(report), history=time_page.history(report, view.steps),
-        timeline=timeline_page.timeline(view.timeline, view.mask),
-        roofline=tables.roofline(report), memory=tables.memory(report), tables=[*listed, *ops.grouped(report)],
-        unknown=tables.unknown(report),
-        findings=findings_page.findings(report, view), doubts=[f for f in report.findings if is_doubt(f)],
-        skipped=skipped(report), about=tables.about(report),
-        next_command=findings_page.next_command(report),
-    )  # fmt: skip
+    return page("page.html.j2", to_json(report), **report_page.parts(report, view))
 
 
 def receipt_to_html(receipt: Receipt, view: View) -> str:

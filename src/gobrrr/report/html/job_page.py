@@ -8,7 +8,7 @@ from gobrrr import units
 from gobrrr.ledger.job.ranks import Job, RankSummary
 from gobrrr.report.html import charts
 from gobrrr.report.html.charts import Part
-from gobrrr.report.html.time_page import MEANS, kind_of
+from gobrrr.report.html.report_page import MEANS, kind_of
 from gobrrr.report.told.job import name, ranks, told, waits
 
 MOST_LANES, MOST_ROWS = 64, 512

@@ -9,7 +9,7 @@ from gobrrr import units
 from gobrrr.report.forms.formats import View
 from gobrrr.report.html import charts
 from gobrrr.report.html.pair_chart import PairRow, pairs
-from gobrrr.report.told import speedup_text, tuning, verdict_words
+from gobrrr.report.told import speedup_text, tuning
 from gobrrr.report.told.blocks import Cell, Fact, Table, facts, plainly
 from gobrrr.system.escape import cleaned_command
 from gobrrr.trial.receipt.receipt import Receipt, Samples, TrialResult, is_crowded, is_of
@@ -138,10 +138,10 @@ def _trial(number: int, trial: TrialResult, receipt: Receipt) -> tuple[Cell, ...
     realised = trial.realised_ns if told and trial.verdict not in ("inconclusive", "failed") else None
     num = len(ratios(trial.samples, trial.objective))
     was_checked = trial.purpose != "add" or trial.guard.verdict != "unverified"
-    checked = verdict_words.numbers(trial.guard, trial.remedies) if was_checked else ""
+    checked = speedup_text.numbers(trial.guard, trial.remedies) if was_checked else ""
     return (
         Cell(str(number), number), Cell(trial.name), Cell(" + ".join(trial.onto)),
-        Cell(PURPOSES.get(trial.purpose, trial.purpose)), Cell(verdict_words.speed(trial.verdict)),
+        Cell(PURPOSES.get(trial.purpose, trial.purpose)), Cell(speedup_text.speed(trial.verdict)),
         Cell(checked), Cell(str(num), num),
         Cell(speedup_text.figures(trial), found.median) if told and found else Cell("", 0.0), _time(predicted),
         _time(realised), Cell(f"{trial.seconds:.0f} s", trial.seconds),

@@ -1,1 +1,1 @@
-"""How is a report shown in a terminal?"""
+"""How is everything shown in a terminal, once and while it goes on?"""

@@ -7,15 +7,18 @@ from collections.abc import Callable, Iterator
 from typing import TextIO
 
 from rich.console import RenderableType
+from rich.text import Text
 
 from gobrrr import units
 from gobrrr.report.forms.formats import View
-from gobrrr.report.text import findings, ops, time_table
-from gobrrr.report.text.page import MIN_WIDTH, WIDTH, Page, laid_out, size, suited
+from gobrrr.report.text import findings, ops
+from gobrrr.report.text.ops import FIRST
+from gobrrr.report.text.page import GUTTER, MIN_WIDTH, WIDTH, Page, laid_out, phrase, size, suited
 from gobrrr.report.told import report as told
+from gobrrr.report.told.bars import bar, tenths
 from gobrrr.report.told.blocks import Block, Line
 from gobrrr.report.told.findings import costly
-from gobrrr.report.told.resources import device_memory, loops, memory_notes, resources
+from gobrrr.report.told.resources import ACCOUNTS, device_memory, gloss, loops, memory_notes, resources
 from gobrrr.rules.verdict.place import Source, no_source, reader
 from gobrrr.rules.verdict.report import Report
 from gobrrr.rules.verdict.sentence import is_doubt
@@ -27,7 +30,13 @@ NUM_ACCOUNTS = 4  # accounts at most; proposed: hold most of a step; settled by 
 FEW = 2
 """Findings, and accounts, where more do not fit."""
 CUT_SHORT = "BRR906"
+LONGEST, SHORTEST, GLOSS, BESIDE = 20, 5, 30, 45
+"""Columns of a bar, of the longest gloss, and of what else is in a line: where it is narrow the bars give way."""
+SMALL = 0.005
+"""Accounts below half a percent share one line."""
 Parts = list[RenderableType]
+Row = tuple[str, float, float, str]
+"""(account, ns, share, gloss)."""
 Room = tuple[int, int]
 """Lines of a finding's message, and of its advice."""
 ROOMS: tuple[tuple[Room, Room], ...] = (
@@ -81,8 +90,6 @@ def brief(
 ) -> str:  # fmt: skip
     """The report in at most 30 lines; `ops`: with its ten costliest ops, which come on top of that. As pure as
     render()."""
-    from gobrrr.report.text.ops import FIRST
-
     page = Page(max(width, MIN_WIDTH), ascii_only, root, source)
     num = len(report.ops) if ops else FIRST
     text = ""
@@ -106,7 +113,7 @@ def _all(report: Report, page: Page) -> list[Parts]:
     return [
         _shown(page, told.verdict(report)),
         [*_shown(page, told.step(report), *told.program(report)), *work],
-        [*time_table.time(report, page), *listed],
+        [*time(report, page), *listed],
         findings.costs(report, page),
         [
             *_shown(page, *resources(report)),
@@ -152,7 +159,7 @@ def _groups(
     step = [told.step(report, brief=True), *told.program(report, brief=True)]
     return [
         _shown(page, told.verdict(report)),
-        [*_shown(page, *step), *time_table.time(report, page, accounts), *ops.ops(report, page, num_ops)],
+        [*_shown(page, *step), *time(report, page, accounts), *ops.ops(report, page, num_ops)],
         first,
         [*_rest(report, page, len(found) - shown), *_shown(page, *told.next_steps(report, brief=True))],
     ]
@@ -167,3 +174,56 @@ def _rest(report: Report, page: Page, more: int) -> Parts:
     cut = [page.row("cut short", f.message) for f in report.findings if f.code == CUT_SHORT]
     line: Line = ((f"{', '.join(said)}: all with -v", "dim cut"),)
     return [*cut, *([page.row("more", line)] if said else [])]
+
+
+def time(report: Report, page: Page, most: int = len(ACCOUNTS)) -> list[RenderableType]:
+    """The time ledger as bars that sum to the step, the `most` largest accounts and the rest as one, and the phases."""
+    if not report.ledger:
+        return []
+    rows = _rows(report, most)
+    if not any(ns for _, ns, _, _ in rows):
+        return []
+    percents = tenths([share for _, _, share, _ in rows])
+    lines = [_account(page, row, percent) for row, percent in zip(rows, percents, strict=True)]
+    total = f"\n{units.duration(sum(ns for _, ns, _, _ in rows))}\n{sum(percents):.1f} %"
+    label = phrase(("time", "bold"), (total if len(rows) > 2 else "", "dim"))
+    return [page.indented(label, lines, GUTTER), *(_phases(report, page) if most == len(ACCOUNTS) else [])]
+
+
+def _phases(report: Report, page: Page) -> list[RenderableType]:
+    """All in the step's unit, so that they compare at a glance."""
+    wall = report.step.plain_wall_ns
+    unit = units.duration(wall).split(" ")[1]
+    parts = [f"{name} {units.bare(ns, wall)}" for name, ns in report.phases if ns > 0]
+    return [page.row("phases", f"{' · '.join(parts)} {unit}")] if parts else []
+
+
+def _rows(report: Report, most: int) -> list[Row]:
+    """Accounts of size in the ledger's order, the small ones as one, what nobody owns last."""
+    last = "unattributed" if most == len(ACCOUNTS) else ""
+    ranked = sorted((a for a in report.ledger if a.account != last), key=lambda a: -a.ns)
+    kept = {a.account for a in ranked[:most] if a.share >= SMALL}
+    large = [a for a in report.ledger if a.account in kept]
+    small = [a for a in report.ledger if a.account not in kept and a.account != last and a.ns > 0]
+    rows = [(a.account, a.ns, a.share, gloss(a.account, report)) for a in large]
+    if small:
+        names = ", ".join(a.account.replace("_", " ") for a in small)
+        rows.append(("other", sum(a.ns for a in small), sum(a.share for a in small), names))
+    rest = [a for a in report.ledger if a.account == last]
+    if not last:
+        return rows
+    rows.append((last, sum(a.ns for a in rest), sum(a.share for a in rest), gloss(last, report)))
+    return rows
+
+
+def _account(page: Page, row: Row, percent: float) -> Text:
+    name, ns, share, means = row
+    style = ACCOUNTS.get(name, ("dim", ""))[0]
+    length = max(SHORTEST, min(LONGEST, page.width - BESIDE - GLOSS))
+    drawn = page.clean(bar(share, length))
+    room = page.width - BESIDE - length
+    label = page.clip(name.replace("_", " "), 13)
+    return phrase(
+        f"{label:<13} {percent:>5.1f} % {units.duration(ns):>9}  ", (f"{drawn:<{length}}", style),
+        (f"  {page.clip(means, room)}" if room > 12 else "", "dim"),
+    )  # fmt: skip

@@ -14,8 +14,8 @@ from gobrrr.report.told.blocks import Fact, Groups, Line, facts
 UNKNOWN = "not known yet"
 BAR, HISTORY = 20, 32
 """Columns of a bar, and of the steps' history."""
-DOUBTS, DOUBT, DEVICE, PROGRAM = 4, 180, 70, 90
-"""Doubts that are told at most, and characters of one, of a device's name and of a program's: they fit 100 columns."""
+DOUBTS, DOUBT, DEVICE = 4, 180, 70
+"""Doubts that are told at most, and characters of one and of a device's name: they fit 100 columns."""
 SAME = 0.0005
 """A change that is none when it is printed."""
 SAID = {

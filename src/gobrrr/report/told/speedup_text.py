@@ -1,10 +1,12 @@
-"""Says what a combination brought, and at which price: times as fast, or a peak of memory and the step's time."""
+"""What a combination brought, at which price, and how its numbers compare, in words. JSON keeps its own words."""
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from collections.abc import Iterable
+from typing import Protocol, TypeAlias
 
 from gobrrr import units
+from gobrrr.system.escape import plain
 from gobrrr.trial.receipt.confirmed import Measured
 from gobrrr.trial.receipt.receipt import Receipt, Speedup, TrialResult
 
@@ -96,3 +98,39 @@ def head(receipt: Receipt) -> tuple[str, str]:
     if receipt.objective == "throughput":
         return f"{speedup.median:.2f} times as many samples per second", rest
     return f"{speedup.median:.2f} times as fast", rest
+
+
+SPEED = {"equivalent": "no difference", "inconclusive": "no clear difference"}
+NUMBERS = {"exact": "match", "equivalent": "match"}
+ROUNDING = {
+    "bf16_autocast": "bf16 rounding",
+    "matmul_precision": "bf16 rounding",
+    "float16_autocast": "float16 rounding",
+}
+"""Remedies that lower the precision, and what the guard then allows; tests/report holds it to the remedies."""
+ORDER = ("data:", "random draws:", "epochs:")
+"""Beginnings of the guard's reasons where samples or draws come otherwise: then losses are held against other seeds."""
+
+
+class Judged(Protocol):
+    """Verdict of the guard, which is a room of its own: guard.model.verdict.Guarded."""
+
+    @property
+    def verdict(self) -> str: ...
+
+    @property
+    def reasons(self) -> tuple[str, ...]: ...
+
+
+def speed(verdict: str) -> str:
+    """'no clear difference'."""
+    return plain(SPEED.get(verdict, verdict))
+
+
+def numbers(found: Judged, remedies: Iterable[str] = ()) -> str:
+    """'match' or 'within bf16 rounding', to stand behind 'numbers'. `remedies`: those that it is said of."""
+    if found.verdict != "bounded":
+        return plain(NUMBERS.get(found.verdict, found.verdict))
+    allowed = [ROUNDING[name] for name in remedies if name in ROUNDING]
+    allowed += ["seed variation"] if any(reason.startswith(ORDER) for reason in found.reasons) else []
+    return f"within {' and '.join(dict.fromkeys(allowed)) or 'rounding'}"

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from gobrrr import units
 from gobrrr.report.forms.formats import View
-from gobrrr.report.told import money, speedup_text, verdict_words
+from gobrrr.report.told import money, speedup_text
 from gobrrr.report.told.blocks import Cell, Fact, Groups, Line, Sentence, Table, facts
 from gobrrr.trial.receipt.receipt import Compiled, Figure, Headspace, Receipt, TrialResult, is_crowded, is_of
 from gobrrr.trial.statistics.objective import BETTER, OBJECTIVES
@@ -17,7 +17,7 @@ FEW = 3
 """Remedies without time to be tried that the verdict names at most: all are in the notes."""
 STYLES = {
     **dict.fromkeys(BETTER, "bold green"), **dict.fromkeys((each.worse for each in OBJECTIVES.values()), "bold red"),
-    "failed": "red", verdict_words.speed("inconclusive"): "magenta", verdict_words.speed("equivalent"): "dim",
+    "failed": "red", speedup_text.speed("inconclusive"): "magenta", speedup_text.speed("equivalent"): "dim",
 }  # fmt: skip
 
 
@@ -103,7 +103,7 @@ def _listed(names: Sequence[str]) -> str:
 
 def numbers_said(receipt: Receipt) -> str:
     """Say how the numbers of what was kept, or was to be, compare: 'match'."""
-    return verdict_words.numbers(receipt.guard, receipt.kept or receipt.likely)
+    return speedup_text.numbers(receipt.guard, receipt.kept or receipt.likely)
 
 
 def _better(receipt: Receipt) -> str:
@@ -174,7 +174,7 @@ def _is_won(trial: TrialResult) -> bool:
 
 def label(trial: TrialResult) -> str:
     """The verdict; where it is better at the price of its numbers, the guard's. In the race no numbers are checked."""
-    return verdict_words.numbers(trial.guard) if _is_red(trial) else verdict_words.speed(trial.verdict)
+    return speedup_text.numbers(trial.guard) if _is_red(trial) else speedup_text.speed(trial.verdict)
 
 
 def why(trial: TrialResult) -> str:

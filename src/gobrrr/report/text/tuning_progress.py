@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.text import Text
 
 from gobrrr.report.text.page import Page, phrase
-from gobrrr.report.told import speedup_text, tuning, verdict_words
+from gobrrr.report.told import speedup_text, tuning
 from gobrrr.report.told.bars import bar
 from gobrrr.report.told.tuning import STYLES, label, why
 from gobrrr.trial.race.candidate import Plan
@@ -75,7 +75,7 @@ def outcome(result: TrialResult) -> str:
     if result.purpose == "add" and result.verdict in BETTER:  # its numbers are checked in what is recommended
         return f"{name}: {result.verdict}; numerics not checked yet"
     if result.verdict in BETTER and result.guard.green and speedup_text.gain(result) is not None:
-        said = f"{speedup_text.figures(result)}, numbers {verdict_words.numbers(result.guard, result.remedies)}"
+        said = f"{speedup_text.figures(result)}, numbers {speedup_text.numbers(result.guard, result.remedies)}"
     return f"{name}: {label(result)}, {said}"
 
 
@@ -159,7 +159,7 @@ class LiveView(PlainLines):
         self._begin(f"checking the numbers of {' + '.join(stack)}")
 
     def ended(self, result: TrialResult) -> None:
-        shown = label(result) if result.purpose != "add" else verdict_words.speed(result.verdict)
+        shown = label(result) if result.purpose != "add" else speedup_text.speed(result.verdict)
         self._console.print(phrase((self._page.clean(outcome(result)), STYLES.get(shown, "red"))))
 
     def headspace(self, found: Headspace) -> None:

@@ -1,1 +1,0 @@
-"""How is a run or a tuning shown while it goes on?"""
