@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,12 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     # A worker per core: `make test-full` has the threads that users have.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# Children inherit what is ignored (nohup, or a job of a shell script), and tests send them these signals; exec takes
+# a handler off.
+for ignored in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+    if signal.getsignal(ignored) is signal.SIG_IGN:
+        signal.signal(ignored, signal.default_int_handler if ignored is signal.SIGINT else lambda *_: None)
 
 # A deadline asserts a time, and a busy machine misses it. `make test-full` tries as many examples as Hypothesis would.
 EXAMPLES = 40 if "PYTEST_XDIST_WORKER" in os.environ else 100

@@ -34,6 +34,12 @@ def env() -> dict[str, str]:
     return {**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": "100"}
 
 
+@pytest.fixture(scope="session")
+def printed(tmp_path_factory: pytest.TempPathFactory, env: dict[str, str]) -> Done:
+    """What a plain run of ends.py prints that ends normally."""
+    return run([sys.executable, str(PROGRAMS / "ends.py"), "normally"], env, tmp_path_factory.mktemp("plain"))
+
+
 @dataclass(frozen=True)
 class Runner:
     """Runs `command` with more words after it, in a folder of the test's own."""

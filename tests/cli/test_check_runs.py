@@ -33,11 +33,12 @@ def test_a_program_that_sleeps_longer_is_a_regression_at_its_line(gobrrr: Runner
     again = gobrrr(*against, latest)  # what it has seen is kept, and checked again
     told = " ".join(again.out.decode().split())
     assert again.code == 1 and "Regression: a step takes" in told, told
-    assert "slower.py:12 in dawdle" in told
+    assert "slower.py:16 in dawdle" in told
 
 
 def test_a_program_that_fails_or_makes_no_step_is_no_verdict(gobrrr: Runner, tmp_path: Path) -> None:
-    (tmp_path / "fails.py").write_text(SLOWER.read_text().replace('print("trained")', "sys.exit(1)"))
+    text = SLOWER.read_text().replace("__file__", repr(str(SLOWER)))
+    (tmp_path / "fails.py").write_text(text.replace('print("trained")', "sys.exit(1)"))
     failed = gobrrr("check", "--no-rehearsal", "fails.py", "0.001")
     assert failed.code == 3 and "the program ended with 1" in failed.text
     (tmp_path / "nothing.py").write_text("print('nothing')")

@@ -14,24 +14,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import PROGRAMS, Done, Runner, own_part, run
+from tests.cli.conftest import PROGRAMS, Done, Runner, own_part
 
 ENDS = {
     "normally": 0, "exit": 7, "message": 1, "raise": 1, "_exit": 5,
     "abort": -signal.SIGABRT, "SIGTERM": -signal.SIGTERM, "SIGINT": -signal.SIGINT, "SIGKILL": -signal.SIGKILL,
 }  # fmt: skip
-SLOW = {"normally", "message", "abort"}
+SLOW = {"normally", "message", "abort", "exit", "SIGKILL"}
+"""For exit test_run_fails.py has its own; SIGKILL cuts short as _exit and SIGTERM do."""
 CUT_SHORT = {"_exit", "abort", "SIGTERM", "SIGKILL"}
 
 
 LAST_WORDS = {"message", "raise", "SIGINT"}
 """What else the interpreter says on stderr; in all other ways a run prints what one that ends normally does."""
-
-
-@pytest.fixture(scope="module")
-def printed(tmp_path_factory: pytest.TempPathFactory, env: dict[str, str]) -> Done:
-    """What a plain run prints that ends normally."""
-    return run([sys.executable, str(PROGRAMS / "ends.py"), "normally"], env, tmp_path_factory.mktemp("plain"))
 
 
 @pytest.mark.parametrize("way", [pytest.param(way, marks=[pytest.mark.slow] * (way in SLOW)) for way in ENDS])

@@ -18,7 +18,7 @@ def test_a_run_leaves_a_page_and_its_folder_can_be_drawn_again(gobrrr: Runner, t
     drawn = (tmp_path / "again.html").read_text(encoding="utf-8")
     assert "<h2>Steps over the run</h2>" in drawn
     for told in (text, drawn):
-        assert "line of time" in told and "ends.py:19" in told and 'class="slice k-op"' in told
+        assert "line of time" in told and "ends.py:23" in told and 'class="slice k-op"' in told
     (tmp_path / "kept" / "rank0.journal").unlink()
     assert gobrrr("report", "kept", "-o", "alone.html").code == 0
     assert "<h2>Steps over the run</h2>" not in (tmp_path / "alone.html").read_text(encoding="utf-8")

@@ -4,13 +4,17 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
 
 import torch
+
+sys.path.append(str(Path(__file__).parents[2] / "support"))
+from descent import Descent
 
 way, steps = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 25
 torch.manual_seed(0)
 model = torch.nn.Linear(8, 8)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+optimizer = Descent(model.parameters(), lr=0.1)
 for step in range(steps):
     loss = model(torch.ones(4, 8)).square().mean()
     optimizer.zero_grad()

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import sys
 import time
+from pathlib import Path
 
 import torch
+
+sys.path.append(str(Path(__file__).parents[2] / "support"))
+from descent import Descent
 
 
 def dawdle(seconds: float) -> None:
@@ -14,7 +18,7 @@ def dawdle(seconds: float) -> None:
 
 def main(seconds: float) -> None:
     model = torch.nn.Linear(64, 64)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    optimizer = Descent(model.parameters(), lr=0.01)
     for _ in range(60):
         optimizer.zero_grad()
         model(torch.randn(32, 64)).square().mean().backward()

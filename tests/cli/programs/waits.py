@@ -3,8 +3,12 @@
 import signal
 import sys
 import time
+from pathlib import Path
 
 import torch
+
+sys.path.append(str(Path(__file__).parents[2] / "support"))
+from descent import Descent
 
 come = []
 
@@ -17,7 +21,7 @@ def note(number, frame):
 for name in ("SIGINT", "SIGUSR1", "SIGUSR2", "SIGHUP", "SIGTERM"):
     signal.signal(getattr(signal, name), note)
 model = torch.nn.Linear(2, 2)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+optimizer = Descent(model.parameters(), lr=0.1)
 print("ready", flush=True)
 deadline = time.monotonic() + 60
 while "SIGTERM" not in come and time.monotonic() < deadline:
