@@ -28,6 +28,7 @@ from gobrrr.ledger.build import build_ledger
 from gobrrr.ledger.model.ledger import Ledger
 from gobrrr.ledger.ops.raised_ceilings import raised
 from gobrrr.ledger.steps.median_interval import median_interval
+from gobrrr.ledger.steps.profiled_window import Profiled
 from gobrrr.pipeline.ceilings import ceilings
 from gobrrr.recording.run_folder.run import Start, load_run
 from gobrrr.rehearsal.outcome import outcome, promised
@@ -87,8 +88,8 @@ def measured(name: str, seconds: float, threads: int) -> Any:
         command = [sys.executable, "-m", "gobrrr", "run", "-o", str(folder / "run"), "--no-rehearsal", *program]
         subprocess.run(command, check=True, capture_output=True, timeout=400)
         recording = load_run(folder / "run")[0]
-        machine = raised(ceilings(recording), recording, None)
-        ledger = build_ledger(recording, machine)
+        machine = raised(ceilings(recording), Profiled(recording), None)
+        ledger = build_ledger(Profiled(recording), machine)
         estimates = {r: f.saving for f in reversed(judge(ledger, machine)[0]) for r in f.remedies}
         for remedy in PAIRS[name]:
             made = scene(remedy, ledger, machine, SECONDS)

@@ -31,6 +31,7 @@ from benchmarks.zoo.cases import CASES
 from benchmarks.zoo.running import PATIENCE_S, TOLD, run
 from benchmarks.zoo.tuning import PICKS
 from gobrrr.ledger.model.ledger import Ledger
+from gobrrr.ledger.steps.profiled_window import Profiled
 from gobrrr.machine.model.machine import Machine
 from gobrrr.pipeline.ceilings import proven
 from gobrrr.pipeline.judging import judged
@@ -154,8 +155,8 @@ def _alone(case: Case, before: Row, names: Sequence[str], seconds: float) -> Row
 
 def _judged(folder: Path) -> tuple[Recording, Ledger, Machine, Report]:
     recording = load_run(folder / "run" / "recording")[0]
-    machine = proven(recording)
-    ledger, report = judged(recording, machine)
+    machine = proven(Profiled(recording))
+    ledger, report = judged(Profiled(recording), machine)
     return recording, ledger, machine, report
 
 

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 
 from benchmarks import traces_page
 from benchmarks.stamp import stamp
+from gobrrr.ledger.steps.profiled_window import Profiled
 from gobrrr.machine.model.machine import UNKNOWN
 from gobrrr.pipeline.traces import diagnosed
 from gobrrr.recording.trace_files.limits import DEFAULT
@@ -89,7 +90,7 @@ def _mean(name: str) -> float:
     from gobrrr.recording.trace_files.offline import of_trace
     from gobrrr.recording.trace_files.sources import read
 
-    return build_ledger(of_trace(read(Source(str(TRACES / f"{name}.json.gz")))), UNKNOWN).step.mean_ns / 1e6
+    return build_ledger(Profiled(of_trace(read(Source(str(TRACES / f"{name}.json.gz"))))), UNKNOWN).step.mean_ns / 1e6
 
 
 class Read(NamedTuple):

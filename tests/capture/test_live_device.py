@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from gobrrr.ledger.build import build_ledger
 from gobrrr.ledger.device.waits_replayed import LIGHTER
 from gobrrr.ledger.model.ledger import Ledger
+from gobrrr.ledger.steps.profiled_window import Profiled
 from gobrrr.machine.model.machine import UNKNOWN
 from gobrrr.pipeline.judging import judged
 from gobrrr.rules import judge
@@ -40,7 +41,7 @@ def ledger(folder: Path, plain: list[float], host_ns: int, steps: int = 4, waits
                 clock.run(max(0, free + 8 * US - clock.now))
             clock.run(host_ns)
             clock.boundary()
-    return build_ledger(clock.recording(folder), UNKNOWN)
+    return build_ledger(Profiled(clock.recording(folder)), UNKNOWN)
 
 
 def replayed(folder: Path, wall_us: int, kernel_us: int) -> tuple[Ledger, Report]:
@@ -67,7 +68,7 @@ def replayed(folder: Path, wall_us: int, kernel_us: int) -> tuple[Ledger, Report
                 )
             clock.run(wall_us * US - (clock.now - begun))
             clock.boundary()
-    return judged(clock.recording(folder), UNKNOWN)
+    return judged(Profiled(clock.recording(folder)), UNKNOWN)
 
 
 def test_what_binds_replayed_steps_is_how_much_the_device_works(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from gobrrr.errors import TraceError
 from gobrrr.ledger.build import build_ledger
+from gobrrr.ledger.steps.profiled_window import Profiled
 from gobrrr.machine.model.machine import UNKNOWN
 from gobrrr.recording.model.call_tree import nest_threads
 from gobrrr.recording.model.trace import Trace
@@ -124,7 +125,7 @@ def check_judged(trace: Trace) -> None:
     recording = of_trace(trace)
     if not recording.loops:
         return
-    ledger = build_ledger(recording, UNKNOWN)
+    ledger = build_ledger(Profiled(recording), UNKNOWN)
     findings, skipped = judge(ledger, UNKNOWN, strict=True)
     assert sum(a.ns for a in ledger.accounts) == pytest.approx(ledger.wall, rel=0.01, abs=2)
     for found in findings:

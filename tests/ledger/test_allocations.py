@@ -11,6 +11,7 @@ from gobrrr.ledger.build import build_ledger
 from gobrrr.ledger.memory import device_memory
 from gobrrr.ledger.model.device import DeviceLedger, DeviceMemory
 from gobrrr.ledger.model.ledger import Ledger
+from gobrrr.ledger.steps.profiled_window import Profiled
 from gobrrr.machine.model.machine import UNKNOWN
 from gobrrr.recording.model.facts import Facts
 from gobrrr.recording.trace_files.kineto import read_trace
@@ -50,7 +51,7 @@ def ledger(folder: Path, *events: dict[str, Any], steps: int = 4) -> Ledger:
                 "deviceProperties": [{"id": 0, "name": "NVIDIA X", "totalGlobalMem": 1000 * MIB}]}  # fmt: skip
     file = folder / "trace.json.gz"
     file.write_bytes(gzip.compress(json.dumps(document).encode()))
-    return build_ledger(of_trace(read(Source(str(file)))), UNKNOWN)
+    return build_ledger(Profiled(of_trace(read(Source(str(file))))), UNKNOWN)
 
 
 def test_the_peak_is_the_devices_with_the_op_that_asked_for_it(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 from gobrrr.ledger.build import build_ledger
 from gobrrr.ledger.model.accounts import device_accounts
 from gobrrr.ledger.model.ledger import Ledger
+from gobrrr.ledger.steps.profiled_window import Profiled
 from gobrrr.machine.model.machine import UNKNOWN, DeviceCeilings
 from gobrrr.machine.model.peaks import of_device
 from gobrrr.recording.trace_files.offline import of_trace
@@ -55,7 +56,7 @@ class Timeline:
         document = {"schemaVersion": 1, "deviceProperties": [{"id": 0, "name": self.device}],
                     "traceEvents": self.events}  # fmt: skip
         file.write_bytes(gzip.compress(json.dumps(document).encode()))
-        return build_ledger(of_trace(read(Source(str(file)))), UNKNOWN)
+        return build_ledger(Profiled(of_trace(read(Source(str(file))))), UNKNOWN)
 
 
 def test_a_product_is_held_against_the_data_sheet(tmp_path: Path) -> None:
@@ -245,7 +246,7 @@ def test_real_traces_stay_below_their_data_sheets(name: str) -> None:
     file = TRACES / "tracelens" / f"{name}.json.gz"
     if not file.exists():
         pytest.skip("the shared traces are not here")
-    ledger = build_ledger(of_trace(read(Source(str(file)))), UNKNOWN)
+    ledger = build_ledger(Profiled(of_trace(read(Source(str(file))))), UNKNOWN)
     work = ledger.device.work
     assert work.counted_ns > 0.65 * work.kernel_ns
     large = [op for op in work.ops if op.ns / op.calls > 20 * US]

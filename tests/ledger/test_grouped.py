@@ -19,7 +19,7 @@ from gobrrr.ledger.build import build_ledger
 from gobrrr.ledger.model.op_tables import OpRow, OpTable
 from gobrrr.ledger.ops.op_tables import MOST, op_tables
 from gobrrr.ledger.ops.pricing import RowPrices
-from gobrrr.ledger.steps.profiled_window import profiled_window
+from gobrrr.ledger.steps.profiled_window import Profiled, profiled_window
 from gobrrr.machine.model.machine import UNKNOWN
 from gobrrr.recording.run_folder.run import Recording
 from gobrrr.recording.trace_files.offline import of_trace
@@ -32,7 +32,7 @@ REAL = sorted(TRACES.glob("*/*.json.gz")) if TRACES.is_dir() else []
 
 
 def tables(recording: Recording) -> dict[str, OpTable]:
-    return {table.by: table for table in build_ledger(recording, UNKNOWN).tables}
+    return {table.by: table for table in build_ledger(Profiled(recording), UNKNOWN).tables}
 
 
 def rows(table: OpTable) -> dict[str, OpRow]:
@@ -220,7 +220,7 @@ def test_what_an_annotation_answers_for_is_its_ops_own(tmp_path: Path) -> None:
     window = profiled_window(recording)
     assert window is not None and window.host.is_op.tolist() == [False, True]
     priced = RowPrices([0.0, 4.0 * US], [None, None], ["compute", "compute"], owner=[0, 0])
-    found = op_tables(window.host, window.trace, window.places, priced, False)
+    found = op_tables(window, priced, False)
     assert found[0].rows[0].of_peak == pytest.approx(0.4)
 
 
@@ -230,7 +230,7 @@ def test_a_call_counts_where_the_host_made_it_before_the_devices_step_began(tmp_
     spans = window.host.spans.copy()
     spans[0, 0] += 20 * US  # the device was busy with what came before
     priced = RowPrices([0.0] * len(window.host), [None] * len(window.host), [None] * len(window.host))
-    found = op_tables(replace(window.host, spans=spans), window.trace, window.places, priced, False)
+    found = op_tables(replace(window, host=replace(window.host, spans=spans)), priced, False)
     assert {name: row.calls for name, row in rows(found[3]).items() if name.startswith("Net")} == {
         "Net": 1, "Net.head": 1}  # fmt: skip
 
@@ -258,7 +258,7 @@ def test_in_real_traces_all_ways_add_up_to_the_ops(trace: Path) -> None:
     assert window is not None
     host, count = window.host, len(window.host)
     priced = RowPrices([0.0] * count, [None] * count, [None] * count)
-    found = op_tables(host, recording.trace, window.places, priced, False, most=10**9)  # type: ignore[arg-type]
+    found = op_tables(replace(window, host=host), priced, False, most=10**9)
     steps = host.num_steps
     for table in found:
         if not table.why:

@@ -19,6 +19,7 @@ from gobrrr.ledger.host.places import replay
 from gobrrr.ledger.model.ledger import ACCOUNTS, Ledger
 from gobrrr.ledger.ops.op_groups import op_groups
 from gobrrr.ledger.ops.pricing import Prices
+from gobrrr.ledger.steps.profiled_window import Profiled
 from gobrrr.recording.model import event_kinds
 from gobrrr.recording.run_folder.run import Recording, Samples, Start, Window, load_run
 from tests.support.handmade import machine
@@ -29,8 +30,8 @@ QUIET = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], de
 
 def checked(recording: Recording) -> Ledger:
     """The ledger, held against everything that is true of any ledger."""
-    ledger = build_ledger(recording, machine())
-    assert msgspec.json.encode(ledger) == msgspec.json.encode(build_ledger(recording, machine())), "pure"
+    ledger = build_ledger(Profiled(recording), machine())
+    assert msgspec.json.encode(ledger) == msgspec.json.encode(build_ledger(Profiled(recording), machine())), "pure"
     wall = ledger.wall
     names = [account.account for account in ledger.accounts]
     assert len(set(names)) == len(names) and set(names) <= set(ACCOUNTS)
@@ -394,4 +395,4 @@ def test_a_strangers_journal_never_raises(
     timeline.began, timeline.ended, timeline.num_steps = began, began + length, steps
     (tmp_path / "rank0.journal").unlink(missing_ok=True)
     recording = journalled(tmp_path, timeline, {"type": "facts", "clock": clock})
-    assert isinstance(build_ledger(recording, machine()), Ledger)
+    assert isinstance(build_ledger(Profiled(recording), machine()), Ledger)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import pytest
 
-from gobrrr.ledger.work import Work, assign, owners
+from gobrrr.ledger.work import Work, assign
 
 
 class Row(NamedTuple):
@@ -29,7 +29,7 @@ X, W, BIAS = (2, 3, 4), (5, 4), (5,)
 def priced(*tree: tuple[str, int, Row | None], **more: object) -> tuple[list[Work | None], list[int]]:
     """Work and owners of a tree given as (name, parent, recorded)."""
     names, parents, rows = [t[0] for t in tree], [t[1] for t in tree], [t[2] for t in tree]
-    return assign(names, parents, rows, **more), owners(names, parents, rows)  # type: ignore[arg-type]
+    return assign(names, parents, rows, **more).works, assign(names, parents, rows).owners  # type: ignore[arg-type]
 
 
 def flops(works: list[Work | None]) -> list[float | None]:

@@ -15,7 +15,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from gobrrr.ledger.work import Work, assign, is_wrapper, owners, work_of  # noqa: E402
+from gobrrr.ledger.work import Work, assign, is_wrapper, work_of  # noqa: E402
 from gobrrr.ledger.work.assign import COMPOSITE  # noqa: E402
 
 MODEL_KINDS = ("matmul", "convolution", "attention", "rnn")
@@ -165,12 +165,12 @@ def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 
 def test_total_flops_are_flop_counters_and_what_it_misses(run: tuple[Profile, float]) -> None:
     found, expected = run
-    assert model_flops(assign(found.names, found.parents, found.rows)) == expected
+    assert model_flops(assign(found.names, found.parents, found.rows).works) == expected
 
 
 def test_hardly_any_time_is_without_a_price(run: tuple[Profile, float]) -> None:
     found, _ = run
-    works = assign(found.names, found.parents, found.rows)
+    works = assign(found.names, found.parents, found.rows).works
     time_of: dict[str, float] = {}
     for name, work, own in zip(found.names, works, found.own, strict=True):
         if work is None:
@@ -181,8 +181,8 @@ def test_hardly_any_time_is_without_a_price(run: tuple[Profile, float]) -> None:
 def test_every_byte_is_counted_once(run: tuple[Profile, float]) -> None:
     """Nothing inside an op that owns its work, and no wrapper above it, has work of its own."""
     found, _ = run
-    works = assign(found.names, found.parents, found.rows)
-    owner = owners(found.names, found.parents, found.rows)
+    works = assign(found.names, found.parents, found.rows).works
+    owner = assign(found.names, found.parents, found.rows).owners
     for i, work in enumerate(works):
         above = found.parents[i]
         while above >= 0 and work is not None and work.bytes:
@@ -201,8 +201,8 @@ def test_the_update_is_priced_with_each_kind_of_optimizer(tmp_path: Path) -> Non
         optimizer = torch.optim.AdamW(parameters, fused=kind == "fused", foreach=kind == "foreach")
         optimizer.step()
         found = profiled(optimizer.step, tmp_path / f"{kind}.json")
-        fused = assign(found.names, found.parents, found.rows)
-        known = assign(found.names, found.parents, found.rows, {"AdamW": 40_000})
+        fused = assign(found.names, found.parents, found.rows).works
+        known = assign(found.names, found.parents, found.rows, {"AdamW": 40_000}).works
         total = sum(w.bytes for w in known if w is not None)
         assert (None in fused) == (kind == "fused")
         assert None not in known
@@ -224,7 +224,7 @@ def test_indexing_and_packed_weights_are_priced_by_what_happens_inside(tmp_path:
 
     step()
     found = profiled(step, tmp_path / "trace.json")
-    works = dict(zip(found.names, assign(found.names, found.parents, found.rows), strict=True))
+    works = dict(zip(found.names, assign(found.names, found.parents, found.rows).works, strict=True))
     assert works["aten::index"].bytes == 2 * 4 * 420
     assert works["aten::_index_put_impl_"].bytes == 4 * 421
     assert works["aten::index_put_"].bytes == 0

@@ -21,6 +21,7 @@ from gobrrr.ledger.host.places import replay
 from gobrrr.ledger.job.calls import Calls
 from gobrrr.ledger.job.ranks import RankSummary, _told, together
 from gobrrr.ledger.job.ranks import reduced as reduce_all
+from gobrrr.ledger.steps.profiled_window import Profiled
 from gobrrr.machine.model.machine import UNKNOWN
 from gobrrr.pipeline.traces import diagnosed, reduced
 from gobrrr.recording.model.trace import launch_rows
@@ -112,7 +113,7 @@ def test_a_file_without_marks_is_one_step(tmp_path: Path) -> None:
 
 def test_idle_goes_to_the_wait_the_launch_and_the_users_line(tmp_path: Path) -> None:
     path = write(tmp_path / "a.json.gz", training(wait=300, own=250))
-    ledger = build_ledger(of_trace(read(Source(str(path)))), UNKNOWN)
+    ledger = build_ledger(Profiled(of_trace(read(Source(str(path))))), UNKNOWN)
     assert ledger.device is not None
     assert ledger.device.busy_ns == 200_000
     causes = {name: round(ns / 1000) for name, ns in ledger.device.idle_by_cause}
@@ -138,7 +139,7 @@ def test_python_is_told_with_the_librarys_hot_path_below_the_line(tmp_path: Path
         kernel("sgemm", 625, 375, 1),
     ]  # fmt: skip
     path = write(tmp_path / "a.json", events)
-    group = max(build_ledger(of_trace(read(Source(str(path)))), UNKNOWN).host, key=lambda g: g.ns)
+    group = max(build_ledger(Profiled(of_trace(read(Source(str(path))))), UNKNOWN).host, key=lambda g: g.ns)
     assert group.where[0].file == "serve.py" and round(group.ns / 1000) == 598
     told = [(name, round(share * group.ns / 1000)) for name, share in group.hot]
     assert told == [("transformers.images.preprocess", 400), ("transformers.images.resize", 250)]
@@ -203,7 +204,7 @@ def test_work_of_before_the_first_step_is_not_the_steps(recorded: bool, tmp_path
     assert recording.main is not None
     (step,) = recording.main.steps
     assert step.end - step.start == 600_000  # from 420, where the older work ends, to 1020
-    ledger = build_ledger(recording, UNKNOWN)
+    ledger = build_ledger(Profiled(recording), UNKNOWN)
     assert ledger.device is not None and ledger.device.busy_ns == 200_000
     assert [op.ns for op in ledger.device_ops] == [200_000]  # of an op that ran before the device came to the step
 

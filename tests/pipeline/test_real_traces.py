@@ -12,6 +12,7 @@ import pytest
 from gobrrr.ledger.build import build_ledger
 from gobrrr.ledger.job.ranks import Job, together
 from gobrrr.ledger.model.ledger import Ledger
+from gobrrr.ledger.steps.profiled_window import Profiled
 from gobrrr.machine.model.machine import UNKNOWN
 from gobrrr.pipeline.traces import diagnose, diagnosed, reduced
 from gobrrr.recording.trace_files.limits import DEFAULT
@@ -29,7 +30,7 @@ def report(name: str) -> Report:
 
 
 def ledger(name: str) -> Ledger:
-    return build_ledger(of_trace(read(Source(str(TRACES / name)))), UNKNOWN)
+    return build_ledger(Profiled(of_trace(read(Source(str(TRACES / name))))), UNKNOWN)
 
 
 def of_device(name: str) -> Any:

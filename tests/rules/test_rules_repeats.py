@@ -14,6 +14,7 @@ from gobrrr.capture.session import window_plan
 from gobrrr.integrations import watch as api
 from gobrrr.ledger.build import build_ledger
 from gobrrr.ledger.model.ledger import Account, OpGroup, StepStats
+from gobrrr.ledger.steps.profiled_window import Profiled
 from gobrrr.machine.model.machine import UNKNOWN
 from gobrrr.recording.model.facts import Facts, InputFacts, ModuleFacts, OptimizerFacts, Span
 from gobrrr.recording.run_folder.run import load_run
@@ -30,7 +31,7 @@ def in_a_row(work: object, folder: Path) -> dict[str, float]:
     with gobrrr.watch(folder, show=False):
         for _ in gobrrr.steps(range(120)):
             work()  # type: ignore[operator]
-    ledger = build_ledger(load_run(folder)[0], UNKNOWN)
+    ledger = build_ledger(Profiled(load_run(folder)[0]), UNKNOWN)
     assert all(group.in_a_row >= 1 for group in ledger.ops)  # those inside of others too
     return {group.name: group.in_a_row for group in ledger.ops}
 
@@ -300,7 +301,7 @@ def test_all_there_is_after_each_fused_update_is_another_models(
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
-    (module,) = build_ledger(load_run(tmp_path)[0], UNKNOWN).facts.modules
+    (module,) = build_ledger(Profiled(load_run(tmp_path)[0]), UNKNOWN).facts.modules
     assert (module.calls_per_step, module.repeated_inputs) == (looks, repeats)
 
 

@@ -26,7 +26,7 @@ from gobrrr.ledger.ops.op_groups import Grouping, op_groups
 from gobrrr.ledger.ops.op_tables import op_tables
 from gobrrr.ledger.ops.pricing import Prices, device_roofline, roofline
 from gobrrr.ledger.steps.other_loops import other_loops
-from gobrrr.ledger.steps.profiled_window import profiled_window
+from gobrrr.ledger.steps.profiled_window import Profiled
 from gobrrr.ledger.steps.scaling import (
     NOTHING_SEEN,
     Scaled,
@@ -38,7 +38,7 @@ from gobrrr.ledger.steps.scaling import (
     seen,
 )
 from gobrrr.ledger.steps.serving import serving_classes
-from gobrrr.ledger.steps.step_stats import plain_steps, step_stats, waited
+from gobrrr.ledger.steps.step_stats import step_stats, waited
 from gobrrr.ledger.steps.step_windows import step_spans
 from gobrrr.machine.model.machine import Machine
 from gobrrr.machine.model.peaks import of_device
@@ -57,22 +57,22 @@ the same steps differ by as much, and calls are whole numbers (of 74 tensors' sq
 _ELSEWHERE = re.compile(r"AMD|Radeon|Instinct|\bMI\d|Intel", re.I)
 
 
-def build_ledger(recording: Recording, machine: Machine) -> Ledger:
+def build_ledger(profiled: Profiled, machine: Machine) -> Ledger:
     """The account of the main loop's median plain step. A recording without a window gives steps and phases only."""
-    plain = plain_steps(recording)
-    stats = step_stats(recording)
+    recording, plain = profiled.recording, profiled.plain
+    stats = step_stats(recording, plain=plain)
     facts = facts_of(recording, plain)
     # A file does not say how many threads its program had: those of its machine are taken, so that none is missed.
     threads = facts.settings.threads or (machine.threads if recording.offline else recording.start.threads)
     known = machine.fingerprint or (machine.matmul and not recording.offline)
     prices = Prices(machine, threads, facts.settings.matmul_precision) if known else Prices.none(machine)
     data = waited(recording, plain)
-    profiled, device, launched, waits, tables, stats = _window(recording, prices, machine, facts, stats)
+    seen_steps, device, launched, waits, tables, stats = _window(profiled, prices, machine, facts, stats)
     if device is not None:
         working, idling = factors(device, stats.plain_wall_ns, recording.offline)
         device = at_plain_step(device, working, idling)
         launched = tuple(op_at_plain_step(op, working) for op in launched)
-    scaled = _scaled(profiled, device, data, stats, facts)
+    scaled = _scaled(seen_steps, device, data, stats, facts)
     lines = waits or _lines(recording, stats)
     found = sequences(facts, stats, scaled.ops or launched)
     samples = samples_per_step(facts, stats, found)
@@ -126,7 +126,7 @@ def _accounts(
 class _Looked(NamedTuple):
     """Findings of the profiled window. `stats` are those that know what its device does in a step."""
 
-    profiled: Seen
+    seen: Seen
     device: DeviceLedger | None
     launched: tuple[OpGroup, ...]
     waits: tuple[LineGroup, ...]
@@ -134,12 +134,12 @@ class _Looked(NamedTuple):
     stats: StepStats
 
 
-def _window(recording: Recording, prices: Prices, machine: Machine, facts: Facts, stats: StepStats) -> _Looked:
-    window = profiled_window(recording)
+def _window(profiled: Profiled, prices: Prices, machine: Machine, facts: Facts, stats: StepStats) -> _Looked:
+    recording, window = profiled.recording, profiled.window
     if window is None:
         return _Looked(NOTHING_SEEN, None, (), (), (), stats)
     trace, places = window.trace, window.places
-    host = whole = window.host
+    host = window.host
     name = recording.start.device or (machine.device.name if machine.device else "device")
     capability = _capability(trace) or (machine.device.capability if machine.device else "")
     device, idle = device_ledger(trace, host, places, host.num_steps, name, capability) or (None, None)
@@ -147,15 +147,14 @@ def _window(recording: Recording, prices: Prices, machine: Machine, facts: Facts
         prices = Prices.none(machine)  # the host only launches: this CPU's ceilings say nothing of the work
         host = host.idling(overlap(as_spans(host.ops.start, host.ops.dur), idle))
     updated = {o.kind: float(o.num_elements) for o in facts.optimizers}
-    grouping = Grouping.of(host, places, trace)
+    grouping = Grouping.of(host, places, trace, window.origin)
     launched: list[OpGroup] = []
     if device is not None:
         ceilings = of_device(name, machine)
-        launched, kernel_ns, tf32, shaped, on_device = device_ops(trace, host, places, ceilings, updated, grouping)
+        launched, kernel_ns, tf32, shaped, on_device = device_ops(window, ceilings, updated, grouping)
         work = device_work(launched, kernel_ns, tf32, ceilings, shaped) if ceilings else None
-        stats = stats if recording.offline else step_stats(recording, device.busy_ns)
-        work_of_steps = host.launched(trace.kernels, trace.runtime)
-        played = at_plain_speed(trace, work_of_steps, whole, places, stats.plain_wall_ns)
+        stats = stats if recording.offline else step_stats(recording, device.busy_ns, profiled.plain)
+        played = at_plain_speed(trace, window.kernels, window.host, places, stats.plain_wall_ns)
         device = msgspec.structs.replace(
             device,
             work=work,
@@ -166,9 +165,10 @@ def _window(recording: Recording, prices: Prices, machine: Machine, facts: Facts
     calls = op_groups(host, trace, places, prices, machine.dispatch.median, updated, grouping)
     frames = Frames.of(trace, np.unique(host.ops.thread).tolist(), places) if recording.offline else None
     waits = data_lines(host, places, idle, frames) if frames is not None else ()
-    tables = op_tables(whole, trace, places, calls.priced if device is None else on_device, device is not None)
-    profiled = seen(calls, host, places, machine.dispatch.median, idle, frames)
-    return _Looked(profiled, device, tuple(launched), waits, tables, stats)
+    tables = op_tables(window, calls.priced if device is None else on_device, device is not None)
+    return _Looked(
+        seen(calls, host, places, machine.dispatch.median, idle, frames), device, tuple(launched), waits, tables, stats
+    )
 
 
 def _capability(trace: Trace) -> str:
@@ -179,14 +179,14 @@ def _capability(trace: Trace) -> str:
     return f"{major}.{minor}" if known else ""
 
 
-def _scaled(profiled: Seen, device: DeviceLedger | None, data: float, stats: StepStats, facts: Facts) -> Scaled:
+def _scaled(steps: Seen, device: DeviceLedger | None, data: float, stats: StepStats, facts: Facts) -> Scaled:
     """Brought to the plain step; where a device works, to what that leaves of it."""
     plain = stats.plain_wall_ns
     if device is None:
-        return scale(profiled, data, plain, 1.0 if stats.averaged else _grown(stats, facts))
+        return scale(steps, data, plain, 1.0 if stats.averaged else _grown(stats, facts))
     causes = dict(device.idle_by_cause)
     others = causes.get("sync", 0.0) + causes.get("allocator", 0.0)
-    return scale(profiled, causes.get("data_wait", 0.0), max(0.0, device.starved_ns - others))
+    return scale(steps, causes.get("data_wait", 0.0), max(0.0, device.starved_ns - others))
 
 
 def _grown(stats: StepStats, facts: Facts) -> float:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gobrrr.errors import GobrrrError
+from gobrrr.ledger.steps.profiled_window import Profiled
 from gobrrr.machine.measure import store
 from gobrrr.machine.model.machine import UNKNOWN, Machine
 from gobrrr.recording.run_folder.run import Recording
@@ -42,12 +43,13 @@ def ceilings(recording: Recording, interpreter: str = sys.executable) -> Machine
     return store.load_or_measure(interpreter=interpreter, notify=say) if here else UNKNOWN
 
 
-def proven(recording: Recording, interpreter: str = sys.executable) -> Machine:
+def proven(profiled: Profiled, interpreter: str = sys.executable) -> Machine:
     """The same, each at least what the recorded program itself reached."""
     from gobrrr.ledger.ops.raised_ceilings import raised
 
+    recording = profiled.recording
     precision = next((f["settings"].get("matmul_precision") for f in recording.raw_facts if f.get("settings")), None)
-    return raised(ceilings(recording, interpreter), recording, precision)
+    return raised(ceilings(recording, interpreter), profiled, precision)
 
 
 def interpreter(command: Sequence[str]) -> str:

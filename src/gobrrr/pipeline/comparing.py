@@ -9,11 +9,12 @@ from msgspec.structs import replace
 from gobrrr.errors import GobrrrError
 from gobrrr.ledger.comparison import Comparison, Side, compared, side
 from gobrrr.ledger.ops.op_times import Key, OpTime, op_times
+from gobrrr.ledger.steps.profiled_window import Profiled
 from gobrrr.ledger.steps.step_windows import step_spans
 from gobrrr.machine.model.machine import UNKNOWN, Machine
 from gobrrr.pipeline.ceilings import proven
 from gobrrr.pipeline.judging import judged
-from gobrrr.recording.run_folder.run import Recording, load_run
+from gobrrr.recording.run_folder.run import load_run
 from gobrrr.recording.trace_files.offline import of_trace
 from gobrrr.recording.trace_files.sources import find, read
 from gobrrr.report.told.money import of_time
@@ -28,8 +29,9 @@ def compare(a: str, b: str, per_hour: float | None = None) -> Comparison:
 
 def _side(word: str, per_hour: float | None) -> tuple[Side, tuple[float, ...], dict[Key, OpTime]]:
     """Return one recording's side of the comparison: its figures, its plain steps, its ops."""
-    recording, machine = _recording(word)
-    ledger, report = judged(recording, machine)
+    profiled, machine = _recording(word)
+    recording = profiled.recording
+    ledger, report = judged(profiled, machine)
     if not ledger.wall:
         raise GobrrrError(f"{word} has no steps to compare", f"what it has: gobrrr report {word}")
     window = recording.window("profile")
@@ -43,13 +45,13 @@ def _side(word: str, per_hour: float | None) -> tuple[Side, tuple[float, ...], d
     return replace(found, step_cost=cost), ledger.step.walls, ops
 
 
-def _recording(word: str) -> tuple[Recording, Machine]:
+def _recording(word: str) -> tuple[Profiled, Machine]:
     """A run's folder with this machine's ceilings, or a trace with none."""
     path = Path(word)
     if path.is_dir() and any(path.glob("rank*.journal")):
-        recording = load_run(path)[0]
-        return recording, proven(recording)
+        profiled = Profiled(load_run(path)[0])
+        return profiled, proven(profiled)
     sources = find([word])
     if len(sources) > 1:
         raise GobrrrError(f"{word} holds {len(sources)} traces", "name one of them")
-    return of_trace(read(sources[0])), UNKNOWN
+    return Profiled(of_trace(read(sources[0]))), UNKNOWN

@@ -10,14 +10,14 @@ from msgspec.structs import replace
 
 from gobrrr.data.advice import Advice, simulate
 from gobrrr.ledger.model.ledger import Ledger, Sequences, Ways
+from gobrrr.ledger.steps.profiled_window import Profiled
 from gobrrr.machine.model.machine import Machine
-from gobrrr.recording.run_folder.run import Recording
 from gobrrr.rehearsal.perform import SECONDS
 from gobrrr.rules.verdict.report import Report
 
 
 def judged(
-    recording: Recording,
+    profiled: Profiled,
     machine: Machine,
     /,
     *,
@@ -33,13 +33,12 @@ def judged(
     without one they stay estimated.
     """
     from gobrrr.ledger.build import build_ledger
-    from gobrrr.pipeline.judging import simulated
     from gobrrr.rehearsal.findings import Rehearsal
     from gobrrr.rules import judge
     from gobrrr.rules.verdict.build import build
 
-    ledger = simulated(build_ledger(recording, machine))
-    play = Rehearsal(ledger, machine, recording.start, stage, rehearsal_s, also) if stage else None
+    ledger = simulated(build_ledger(profiled, machine))
+    play = Rehearsal(ledger, machine, profiled.recording.start, stage, rehearsal_s, also) if stage else None
     findings, skipped = judge(ledger, machine, portability=portability, rehearsed=play)
     known = machine if machine.fingerprint else None
     return ledger, build(ledger, known, findings, skipped=skipped, portability=portability,

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gobrrr.errors import GobrrrError
+from gobrrr.ledger.steps.profiled_window import Profiled
 from gobrrr.machine.probe.fingerprint import of_hardware
 from gobrrr.machine.probe.system_probe import probe
 from gobrrr.pipeline import redaction
@@ -39,13 +40,12 @@ def explain(
     if not any(folder.glob("rank*.journal")):
         raise why_empty(folder, code)
     with Patience("judging what was recorded"):
-        recordings = load_run(folder)
+        ranks = [Profiled(recording) for recording in load_run(folder)]
         first = how.pop("rehearsal", True)  # of many ranks one: they would take each other's cores
-        reports = [
-            _diagnose(r, folder, command, code, rehearsal=first and r is recordings[0], **how) for r in recordings
-        ]
-    for recording, report in zip(recordings, reports, strict=True):
-        _write(folder / file_of(recording, recordings[0]), to_json(report), files.write)
+        reports = [_diagnose(r, folder, command, code, rehearsal=first and r is ranks[0], **how) for r in ranks]
+    written = [folder / file_of(rank.recording, ranks[0].recording) for rank in ranks]
+    for file, report in zip(written, reports, strict=True):
+        _write(file, to_json(report), files.write)
     if json_file:
         _write(Path(json_file), to_json(reports[0]), Path.write_bytes)
     if not reports[0].step.count:
@@ -53,19 +53,17 @@ def explain(
     mask = redaction.masker(how.get("patterns", ()))
     _show(reports, {**(shown or {}), "mask": mask})
     with Patience("drawing the page"):
-        for recording, report in zip(recordings, reports, strict=True):
-            file = folder / Path(file_of(recording, recordings[0])).with_suffix(".html")
-            _write(file, page_of(report, mask, recording), files.write)
+        for file, rank, report in zip(written, ranks, reports, strict=True):
+            _write(file.with_suffix(".html"), page_of(report, mask, rank), files.write)
 
 
-def page_of(report: Report, mask: Callable[[str], str], recording: Recording) -> bytes:
+def page_of(report: Report, mask: Callable[[str], str], profiled: Profiled) -> bytes:
     """The page of a program that has just run: its source may lie anywhere."""
-    from gobrrr.ledger.steps.profiled_window import profiled_window
     from gobrrr.report.forms import formats
     from gobrrr.report.timeline.timeline import step_times, timeline
 
-    view = formats.View(str(Path.cwd()), anywhere=True, mask=mask, steps=step_times(recording),
-                        timeline=timeline(profiled_window(recording)))  # fmt: skip
+    view = formats.View(str(Path.cwd()), anywhere=True, mask=mask, steps=step_times(profiled.recording),
+                        timeline=timeline(profiled.window))  # fmt: skip
     return formats.render(report, "html", view)
 
 
@@ -90,7 +88,7 @@ def page_of_folder(folder: Path, report: Report) -> bytes:
     """The page of the first rank's `report`, with the times of all steps in the folder."""
     from gobrrr.recording.run_folder.run import load_run
 
-    return page_of(report, str, load_run(folder)[0])
+    return page_of(report, str, Profiled(load_run(folder)[0]))
 
 
 def report_of(folder: Path, command: list[str], code: int, *, late: GobrrrError | None = None, **how: Any) -> Report:
@@ -104,7 +102,7 @@ def report_of(folder: Path, command: list[str], code: int, *, late: GobrrrError 
 
     if not any(folder.glob("rank*.journal")):
         raise why_empty(folder, code, late)
-    report = _diagnose(load_run(folder)[0], folder, command, code, **how)
+    report = _diagnose(Profiled(load_run(folder)[0]), folder, command, code, **how)
     if not report.step.count:
         raise _cut(folder, code) or late or _no_whole_step(folder, code)
     return report
@@ -135,15 +133,15 @@ def file_of(recording: Recording, first: Recording) -> str:
 
 
 def _diagnose(
-    recording: Recording, folder: Path, command: list[str], code: int, *,
+    profiled: Profiled, folder: Path, command: list[str], code: int, *,
     portability: bool = False, patterns: redaction.Patterns = (), python: str | None = None, rehearsal: bool = True,
     rehearsal_s: float = SECONDS, also: Sequence[str] = (), price: float | None = None,
 ) -> Report:  # fmt: skip
     here = python or interpreter(command)
-    machine = proven(recording, here)
-    start, stage = recording.start, here if rehearsal else ""
+    machine = proven(profiled, here)
+    start, stage = profiled.recording.start, here if rehearsal else ""
     report = judged(
-        recording, machine, portability=portability, stage=stage, rehearsal_s=rehearsal_s, also=also,
+        profiled, machine, portability=portability, stage=stage, rehearsal_s=rehearsal_s, also=also,
         command=redaction.shown(command), exit_code=code,
         rank=start.rank, world_size=start.world_size, versions={"python": start.python, "torch": start.torch},
         recording=str(folder), host=of_hardware(probe()),

@@ -14,9 +14,9 @@ if TYPE_CHECKING:  # each is imported where it is used: `import gobrrr` must sta
     from concurrent.futures import Executor
 
     from gobrrr.ledger.job.ranks import Job, RankSummary
+    from gobrrr.ledger.steps.profiled_window import Profiled
     from gobrrr.machine.model.machine import Machine
     from gobrrr.recording.model.trace import Trace
-    from gobrrr.recording.run_folder.run import Recording
     from gobrrr.recording.trace_files.limits import Limits
     from gobrrr.recording.trace_files.sources import Source
     from gobrrr.rules.verdict.report import Report
@@ -70,10 +70,11 @@ def reduced(source: Source, machine: Machine, limits: Limits, most: int = 0) -> 
 
 def judged_trace(
     source: Source, machine: Machine, limits: Limits, portability: bool, most: int = 0
-) -> tuple[Report, RankSummary, Recording]:
+) -> tuple[Report, RankSummary, Profiled]:
     """`most`: collectives that are told call by call, for the other ranks."""
     from gobrrr.ledger.job.calls import calls
     from gobrrr.ledger.job.ranks import summary
+    from gobrrr.ledger.steps.profiled_window import Profiled
     from gobrrr.pipeline.judging import judged
     from gobrrr.recording.trace_files.offline import of_trace
     from gobrrr.recording.trace_files.sources import rank_of, read
@@ -81,9 +82,10 @@ def judged_trace(
     trace = read(source, limits)
     rank, world = rank_of(source, trace), trace.properties.world_size
     recording = of_trace(trace)
-    ledger, report = judged(recording, machine, portability=portability, rank=rank, world_size=world)
+    profiled = Profiled(recording)
+    ledger, report = judged(profiled, machine, portability=portability, rank=rank, world_size=world)
     told = calls(recording, trace, most) if most else None
-    return report, summary(ledger, str(source), rank, world, told, _span(trace)), recording
+    return report, summary(ledger, str(source), rank, world, told, _span(trace)), profiled
 
 
 def _span(trace: Trace) -> tuple[int, int] | None:

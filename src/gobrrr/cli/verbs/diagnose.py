@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # the engine is imported where it is used: `gobrrr --help` mu
     from collections.abc import Iterator
 
     from gobrrr.ledger.job.ranks import Job
+    from gobrrr.ledger.steps.profiled_window import Profiled
     from gobrrr.machine.model.machine import Machine
     from gobrrr.recording.run_folder.run import Recording
     from gobrrr.recording.trace_files.limits import Limits
@@ -66,8 +67,8 @@ class DiagnoseCommand:
         sources = find(args.traces, limits)
         if len(sources) == 1:
             with Patience(f"reading {sources[0]}"):
-                report, _, recording = traces.judged_trace(sources[0], machine, limits, args.portability)
-            _tell(redaction.redacted(priced(report, per_hour), args.redact), recording, args)
+                report, _, profiled = traces.judged_trace(sources[0], machine, limits, args.portability)
+            _tell(redaction.redacted(priced(report, per_hour), args.redact), profiled, args)
             return 0
         _check_form(args, len(sources))
         if formats.draws(form := format_of(args)):
@@ -81,8 +82,7 @@ class DiagnoseCommand:
         return 0
 
 
-def _tell(report: Report, recording: Recording, args: argparse.Namespace) -> None:
-    from gobrrr.ledger.steps.profiled_window import profiled_window
+def _tell(report: Report, profiled: Profiled, args: argparse.Namespace) -> None:
     from gobrrr.report.forms.json import to_json
     from gobrrr.report.timeline.timeline import timeline
 
@@ -90,8 +90,8 @@ def _tell(report: Report, recording: Recording, args: argparse.Namespace) -> Non
         _write(args.json, to_json(report))
     form = format_of(args)
     view = View(str(Path.cwd()), mask=redaction.masker(args.redact),
-                timeline=timeline(profiled_window(recording)) if form == "html" else None,
-                ranks=[(report, recording)] if formats.draws(form) else ())  # fmt: skip
+                timeline=timeline(profiled.window) if form == "html" else None,
+                ranks=[(report, profiled.recording)] if formats.draws(form) else ())  # fmt: skip
     tell(report, view, args)
 
 
@@ -105,12 +105,12 @@ def _ranks(
     failed = []
     for source in sources:
         try:
-            report, _, recording = judged_trace(source, machine, limits, args.portability)
+            report, _, profiled = judged_trace(source, machine, limits, args.portability)
         except GobrrrError as error:
             failed.append(error)
             streams.say(f"gobrrr: left out: {plain(error.message)}")
             continue
-        yield redaction.redacted(report, args.redact), recording
+        yield redaction.redacted(report, args.redact), profiled.recording
     if len(failed) == len(sources):
         raise GobrrrError(failed[0].message, "none of these files could be read")
 

@@ -12,13 +12,12 @@ import numpy as np
 import numpy.typing as npt
 
 from gobrrr.ledger.device.kernel_names import TENSOR_CORE
-from gobrrr.ledger.device.launchers import launchers
 from gobrrr.ledger.host.host_ops import HostOps
-from gobrrr.ledger.host.places import Places
 from gobrrr.ledger.model.device import DeviceOp, DeviceWork
 from gobrrr.ledger.model.ledger import OpGroup
 from gobrrr.ledger.ops.op_groups import Grouping, op_groups
 from gobrrr.ledger.ops.pricing import BY_FLOPS, Prices, RowPrices, dtype_of, in_tf32
+from gobrrr.ledger.steps.profiled_window import ProfiledWindow
 from gobrrr.machine.model.machine import UNKNOWN, Machine
 from gobrrr.recording.model.call_tree import with_children
 from gobrrr.recording.model.trace import KERNEL, Signature, Trace
@@ -27,26 +26,22 @@ MAX_NAMED = 8  # unknown ops named, longest first; proposed: a person reads few;
 
 
 def device_ops(
-    trace: Trace,
-    host: HostOps,
-    places: Places,
-    device: Machine | None,
-    updated: Mapping[str, float],
-    grouping: Grouping | None = None,
+    window: ProfiledWindow, device: Machine | None, updated: Mapping[str, float], grouping: Grouping | None = None
 ) -> tuple[list[OpGroup], float, frozenset[str], tuple[DeviceOp, ...], RowPrices]:
     """Op groups whose `ns` is the time of the kernels that they launched themselves, per step, in the order of their
     first call; the time of all kernels, those whose op is not known among them; the names of ops whose fp32 runs in
     TF32; products, convolutions and attention by their shapes; what each row must cost. Without a `device` no work is
     priced."""
-    kernels = host.launched(trace.kernels.take(trace.kernels.kind == KERNEL), trace.runtime)
-    row = launchers(kernels, trace.runtime, host.ops, host.parent)
+    trace, host = window.trace, window.host
+    chosen = window.kernels.kind == KERNEL
+    kernels, row = window.kernels.take(chosen), window.launcher[chosen]
     ns = np.zeros(len(host), np.int64)
     np.add.at(ns, row[row >= 0], kernels.dur[row >= 0])
     tf32 = _in_tf32(trace, host, kernels.name[row >= 0], row[row >= 0])
     prices = _prices(device, tf32) if device else Prices.none(UNKNOWN)
     # Without kernels its work has no time: a copy by the driver is none, and what it launched may have run later.
     counts = with_children(ns, host.parent) > 0
-    calls = op_groups(replace(host, own=ns), trace, places, prices, 0.0, updated, grouping, counts)
+    calls = op_groups(replace(host, own=ns), trace, window.places, prices, 0.0, updated, grouping, counts)
     groups = [op for op in calls.groups if op.ns or op.flops or op.bytes]
     shaped = by_shape(host, trace, ns, calls.priced, prices, tf32)
     return groups, float(kernels.dur.sum()) / host.num_steps, tf32, shaped, calls.priced

@@ -55,9 +55,10 @@ class Grouping:
     """Value of each group, as OpGroup has it."""
 
     @classmethod
-    def of(cls, host: HostOps, places: Places, trace: Trace) -> Grouping:
-        """Group all ops; annotations have no group of their own."""
-        origin, chain, again = origins(host), chains(host), recomputed(host)
+    def of(cls, host: HostOps, places: Places, trace: Trace, origin: npt.NDArray[np.int32] | None = None) -> Grouping:
+        """Group all ops; annotations have no group of their own. `origin`: as of origins(), where it is known."""
+        origin = origins(host) if origin is None else origin
+        chain, again = chains(host), recomputed(host)
         numbers: dict[tuple[str, ...], int] = {}
         enclosing = np.array([numbers.setdefault(each, len(numbers)) for each in chain], np.int64)
         phase = np.array([PHASES.index(each) for each in host.phase], np.int64)

@@ -10,17 +10,15 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from gobrrr.ledger.device.launchers import launchers
 from gobrrr.ledger.host.host_ops import HostOps
-from gobrrr.ledger.host.origins import modules, origins
 from gobrrr.ledger.host.places import Places
 from gobrrr.ledger.model import WAYS
 from gobrrr.ledger.model.op_tables import OpRow, OpTable
 from gobrrr.ledger.ops.op_times import shapes_of
 from gobrrr.ledger.ops.pricing import RowPrices
+from gobrrr.ledger.steps.profiled_window import ProfiledWindow
 from gobrrr.recording.model.call_tree import with_children
 from gobrrr.recording.model.facts import Span
-from gobrrr.recording.model.trace import Trace
 from gobrrr.spans import Ints, within
 
 Floats = npt.NDArray[np.float64]
@@ -67,23 +65,24 @@ class _Columns:
     owner: Ints
 
 
-def op_tables(
-    host: HostOps, trace: Trace, places: Places, priced: RowPrices, on_device: bool, most: int = MOST
-) -> tuple[OpTable, ...]:
+def op_tables(window: ProfiledWindow, priced: RowPrices, on_device: bool, most: int = MOST) -> tuple[OpTable, ...]:
     """By each of WAYS. `priced` is of the device's kernels where it works, else of the host's own time."""
+    host, places = window.host, window.places
     if not np.any(host.is_op):
         return ()
-    columns = _columns(host, trace, priced, on_device)
-    origin = origins(host)
-    signature = host.ops.signature.tolist()
+    columns = _columns(window, priced, on_device)
+    names = [host.names[n] for n in host.ops.name.tolist()]
+    shapes = [*(shapes_of(window.trace, n) for n in range(len(window.trace.signatures))), ""]
+    where = [place.where[0] if place.where else None for place in places.places]  # of a backward op its forward op's
     keys: dict[str, Sequence[tuple[object, ...]]] = {
-        "op": [(name, "") for name in map(host.name, range(len(host)))],
-        "shape": [(host.name(row), shapes_of(trace, signature[row])) for row in range(len(host))],
-        "line": _lines(host, places, origin.tolist()),
-        "module": [(name or f"({phase})", "") for name, phase in zip(modules(host, places), host.phase, strict=True)],
-    }
+        "op": [(name, "") for name in names],
+        "shape": [(name, shapes[n]) for name, n in zip(names, host.ops.signature.tolist(), strict=True)],
+        "line": [(span.file, span.line, span.function) if (span := where[place]) else (f"({phase})",)
+                 for place, phase in zip(window.origin.tolist(), host.phase, strict=True)],
+        "module": [(name or f"({phase})", "") for name, phase in zip(window.module, host.phase, strict=True)],
+    }  # fmt: skip
     why = {
-        "line": "" if any(place.where for place in places.places) else NO_LINES,
+        "line": "" if any(where) else NO_LINES,
         "module": "" if any(place.module for place in places.places) else NO_MODULES,
     }
     return tuple(
@@ -93,12 +92,12 @@ def op_tables(
     )  # fmt: skip
 
 
-def _columns(host: HostOps, trace: Trace, priced: RowPrices, on_device: bool) -> _Columns:
+def _columns(window: ProfiledWindow, priced: RowPrices, on_device: bool) -> _Columns:
+    host = window.host
     device = np.zeros(len(host), np.int64)
     if on_device:
-        kernels = host.launched(trace.kernels, trace.runtime)
-        row = launchers(kernels, trace.runtime, host.ops, host.parent)
-        np.add.at(device, row[row >= 0], kernels.dur[row >= 0])
+        row = window.launcher
+        np.add.at(device, row[row >= 0], window.kernels.dur[row >= 0])
     owner = np.array(priced.owner or range(len(host)), np.int64)
     known = np.array([bound is not None for bound in priced.bound], bool)[owner]
     flops = np.array([work.flops if work is not None else 0.0 for work in priced.work], float)
@@ -106,13 +105,6 @@ def _columns(host: HostOps, trace: Trace, priced: RowPrices, on_device: bool) ->
     return _Columns(
         host.own, device, flops, np.array(priced.floor, float), np.where(known, time, 0).astype(float), owner
     )
-
-
-def _lines(host: HostOps, places: Places, origin: list[int]) -> list[tuple[object, ...]]:
-    """The user's innermost line, of a backward op that of its forward op."""
-    first = [place.where[0] if place.where else None for place in places.places]
-    return [(span.file, span.line, span.function) if (span := first[place]) else (f"({phase})",)
-            for place, phase in zip(origin, host.phase, strict=True)]  # fmt: skip
 
 
 def _table(

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from gobrrr.ledger.host.host_ops import HostOps
 from gobrrr.ledger.model.device import DeviceWork
 from gobrrr.ledger.model.ledger import OpGroup, Roofline
-from gobrrr.ledger.work import Work, assign, owners
+from gobrrr.ledger.work import Assigned, Work, assign
 from gobrrr.machine.model.machine import Machine
 from gobrrr.recording.model.trace import Signature, Trace
 
@@ -101,6 +101,15 @@ class RowPrices:
     """The row that answers for the time of each; empty where nothing is priced."""
 
 
+def assigned(
+    host: HostOps, trace: Trace, updated: Mapping[str, float]
+) -> tuple[list[str], list[Signature | None], Assigned]:
+    """Each row's name and the record of its call, and whose each work is."""
+    names = [host.names[n] for n in host.ops.name.tolist()]
+    recorded = [trace.signatures[n] if n >= 0 else None for n in host.ops.signature.tolist()]
+    return names, recorded, assign(names, host.parent.tolist(), recorded, updated)
+
+
 def row_prices(host: HostOps, trace: Trace, prices: Prices, updated: Mapping[str, float]) -> RowPrices:
     """The floor of every row, never more than its self time. What an op's floor has over that goes to the ops that it
     calls to do its work: mean is priced whole, and the sum inside it takes the time.
@@ -110,10 +119,7 @@ def row_prices(host: HostOps, trace: Trace, prices: Prices, updated: Mapping[str
     count = len(host)
     if not prices.priced:
         return RowPrices([0.0] * count, [None] * count, [None] * count)
-    names, parents = [host.names[n] for n in host.ops.name.tolist()], host.parent.tolist()
-    recorded = [trace.signatures[n] if n >= 0 else None for n in host.ops.signature.tolist()]
-    works = assign(names, parents, recorded, updated)
-    owner = owners(names, parents, recorded)
+    names, recorded, (works, owner) = assigned(host, trace, updated)
     spare, bound = _priced(host, names, works, recorded, prices)
     elsewhere = _elsewhere(host, owner, spare, bound)
     for row in elsewhere:

@@ -12,16 +12,11 @@ from collections.abc import Mapping
 import msgspec
 import numpy as np
 
-from gobrrr.ledger.host.host_ops import HostOps, host_ops
-from gobrrr.ledger.host.places import replay
-from gobrrr.ledger.ops.pricing import dtype_of
-from gobrrr.ledger.steps.step_stats import plain_steps
-from gobrrr.ledger.work import assign
+from gobrrr.ledger.ops.pricing import assigned, dtype_of
+from gobrrr.ledger.steps.profiled_window import Profiled, ProfiledWindow
 from gobrrr.machine.model.bounds import at_least, bounded
 from gobrrr.machine.model.machine import CopyCeiling, Machine, Measured
-from gobrrr.recording.model.trace import Trace
 from gobrrr.recording.model.vitals import rates
-from gobrrr.recording.run_folder.run import Recording
 
 # Ops shorter than this say more of dispatch and of the clock than of the machine.
 MIN_NS = 100_000
@@ -33,37 +28,30 @@ _PRODUCTS = frozenset({"matmul", "convolution"})
 _STREAMS = frozenset({"elementwise", "copy"})
 
 
-def raised(machine: Machine, recording: Recording, matmul_precision: str | None) -> Machine:
+def raised(machine: Machine, profiled: Profiled, matmul_precision: str | None) -> Machine:
     """The machine with every ceiling at least at the upper quartile of what the window's long ops reached, and as many
     cores as the program kept busy."""
-    found = _by_window(machine, recording, matmul_precision)
-    busy = rates(recording, plain_steps(recording)).get("process_load") or 0.0
+    found, recording, window = machine, profiled.recording, profiled.window
+    if window is not None and "device" not in window.trace.signals:
+        products, streams = _reached(window)
+        fp32 = machine.fp32_path(matmul_precision, convolved=False)
+        threads = recording.start.threads
+        found = msgspec.structs.replace(
+            machine,
+            matmul=_matmul(machine, {fp32 if d == "fp32" else d: rates for d, rates in products.items()}, threads),
+            copy=tuple(_copy(ceiling, machine, streams, threads) for ceiling in machine.copy),
+        )
+    busy = rates(recording, profiled.plain).get("process_load") or 0.0
     return bounded(found, busy) if found.fingerprint else found
 
 
-def _by_window(machine: Machine, recording: Recording, matmul_precision: str | None) -> Machine:
-    window, trace = recording.window("profile"), recording.trace
-    if window is None or trace is None or "device" in trace.signals:
-        return machine
-    host = host_ops(recording, window, trace, replay(window.lines, window.offset))
-    products, streams = _reached(host, trace)
-    fp32 = machine.fp32_path(matmul_precision, convolved=False)
-    threads = recording.start.threads
-    return msgspec.structs.replace(
-        machine,
-        matmul=_matmul(machine, {fp32 if d == "fp32" else d: rates for d, rates in products.items()}, threads),
-        copy=tuple(_copy(ceiling, machine, streams, threads) for ceiling in machine.copy),
-    )
-
-
-def _reached(host: HostOps, trace: Trace) -> tuple[dict[str, list[float]], list[tuple[float, float]]]:
+def _reached(window: ProfiledWindow) -> tuple[dict[str, list[float]], list[tuple[float, float]]]:
     """FLOP/s by dtype, and (bytes, bytes/s) of streaming ops, of all calls that lasted long enough."""
-    names, parents = [host.names[n] for n in host.ops.name.tolist()], host.parent.tolist()
-    recorded = [trace.signatures[n] if n >= 0 else None for n in host.ops.signature.tolist()]
+    _, recorded, (works, _) = assigned(window.host, window.trace, {})
     products: dict[str, list[float]] = defaultdict(list)
     streams: list[tuple[float, float]] = []
-    for row, work in enumerate(assign(names, parents, recorded, {})):
-        ns, call = float(host.ops.dur[row]), recorded[row]
+    for work, call, dur in zip(works, recorded, window.host.ops.dur.tolist(), strict=True):
+        ns = float(dur)
         if work is None or call is None or ns < MIN_NS:
             continue
         if work.kind in _PRODUCTS:

@@ -8,11 +8,14 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
+from gobrrr.ledger.device.launchers import launchers
 from gobrrr.ledger.host.host_ops import HostOps, host_ops
 from gobrrr.ledger.host.origins import modules, origins
 from gobrrr.ledger.host.places import Places, replay
 from gobrrr.ledger.memory import allocated_until
-from gobrrr.recording.model.trace import Trace, launch_rows
+from gobrrr.ledger.steps.step_stats import plain_steps
+from gobrrr.recording.model.steps import Step
+from gobrrr.recording.model.trace import Kernels, Trace, launch_rows
 from gobrrr.recording.run_folder.run import Recording
 from gobrrr.spans import Ints
 
@@ -55,6 +58,16 @@ class ProfiledWindow:
     def module(self) -> list[str]:
         """The module that each row of `host` belongs to."""
         return modules(self.host, self.places)
+
+    @cached_property
+    def kernels(self) -> Kernels:
+        """The device's work that is the steps'."""
+        return self.host.launched(self.trace.kernels, self.trace.runtime)
+
+    @cached_property
+    def launcher(self) -> Ints:
+        """The row of `host` that launched each of `kernels`, -1 where it is not known."""
+        return launchers(self.kernels, self.trace.runtime, self.host.ops, self.host.parent)
 
     def phases(self) -> list[Piece]:
         """Phases of each step by its outermost ops and its waits for data; one that goes on is one piece."""
@@ -100,6 +113,23 @@ def profiled_window(recording: Recording) -> ProfiledWindow | None:
     places = replay(window.lines, window.offset)
     host = host_ops(recording, window, trace, places)
     return ProfiledWindow(trace, host, places) if host.end > int(host.spans[0, 0]) else None
+
+
+@dataclass(frozen=True)
+class Profiled:
+    """A recording with what several parts of a diagnosis ask of it, worked out once."""
+
+    recording: Recording
+
+    @cached_property
+    def plain(self) -> list[Step]:
+        """The main loop's plain steps, as of plain_steps()."""
+        return plain_steps(self.recording)
+
+    @cached_property
+    def window(self) -> ProfiledWindow | None:
+        """Its profiled window; None where there is none."""
+        return profiled_window(self.recording)
 
 
 def _last_of_each(times: Ints, values: Ints) -> tuple[Ints, Ints]:

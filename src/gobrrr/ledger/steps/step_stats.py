@@ -58,13 +58,14 @@ def _plain(recording: Recording) -> list[Step]:
     return [step for step in main.plain if not profiled or step.sizes in profiled]
 
 
-def step_stats(recording: Recording, device_ns: float = 0.0) -> StepStats:
+def step_stats(recording: Recording, device_ns: float = 0.0, plain: list[Step] | None = None) -> StepStats:
     """Statistics of the main loop; all zero where no step was seen. `device_ns`: a device's work per step. Where the
-    host runs ahead of it a step is the mean of whole cycles, and no less than that work."""
+    host runs ahead of it a step is the mean of whole cycles, and no less than that work. `plain`: the plain
+    steps, where they are known already."""
     main = recording.main
     if main is None:
         return StepStats()
-    plain = plain_steps(recording)
+    plain = plain_steps(recording) if plain is None else plain
     walls = np.array([s.wall for s in plain], float)
     ahead = runs_ahead(walls, device_ns)
     if not ahead:

@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from gobrrr.ledger.work.call import FORMULAS, NOTHING, Work, parse, table_name
 from gobrrr.ledger.work.elementwise import FUSED, list_work
@@ -63,14 +63,23 @@ def work_of(
     return work if 0 <= work.flops < float("inf") and 0 <= work.bytes < float("inf") else None
 
 
+class Assigned(NamedTuple):
+    """Each FLOP and byte of a tree of ops once."""
+
+    works: list[Work | None]
+    """The work of every op: NOTHING for a wrapper, a view and what belongs to the op around it, None for an op that
+    works and is not modelled."""
+    owners: list[int]
+    """For every op the op that answers for its time: the outermost one that owns it, or itself."""
+
+
 def assign(
     names: Sequence[str],
     parents: Sequence[int],
     recorded: Sequence[Recorded | None],
     updated: Mapping[str, float] | None = None,
-) -> list[Work | None]:
-    """The work of every op of a tree, each FLOP and byte once: NOTHING for a wrapper, a view and what belongs to the op
-    around it, None for an op that works and is not modelled.
+) -> Assigned:
+    """The work of every op of a tree, and who answers for it.
 
     `parents` are indices of the enclosing op or annotation (-1 for none); a parent stands before its children.
     `updated` is the number of parameter elements that one step of an optimizer class updates ({"AdamW": 124e6}): fused
@@ -79,23 +88,13 @@ def assign(
     works = _works(names, parents, recorded, updated or {})
     passes = _passing(names, parents, works)
     result: list[Work | None] = []
-    owned: list[bool] = []
+    owners: list[int] = []
     for i, parent in enumerate(parents):
-        inside = parent >= 0 and (owned[parent] or (not passes[parent] and table_name(names[parent]) in FORMULAS))
-        owned.append(inside)
-        result.append(NOTHING if inside or passes[i] else works[i])
-    return result
-
-
-def owners(names: Sequence[str], parents: Sequence[int], recorded: Sequence[Recorded | None]) -> list[int]:
-    """For every op the op that answers for its time: the outermost one that owns it, or itself."""
-    passes = _passing(names, parents, _works(names, parents, recorded, {}))
-    found: list[int] = []
-    for i, parent in enumerate(parents):
-        above = found[parent] if parent >= 0 else i
+        above = owners[parent] if parent >= 0 else i
         belongs = parent >= 0 and not passes[above] and table_name(names[above]) in FORMULAS
-        found.append(above if belongs else i)
-    return found
+        owners.append(above if belongs else i)
+        result.append(NOTHING if belongs or passes[i] else works[i])
+    return Assigned(result, owners)
 
 
 def _works(
