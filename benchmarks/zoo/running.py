@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from benchmarks.planted_peers import RIGHT_PHASE, STEPS, TraceML, read_summary
 from benchmarks.zoo.case import PROGRAMS, Case
-from gobrrr.capture.steps import run_queue
+from gobrrr.capture.steps import vitals
 
 CLOCK = Path(__file__).with_name("clock.py")
 PATIENCE_S = 600
@@ -70,7 +70,7 @@ def truth(case: Case, rounds: int) -> dict[str, Any]:
         with TemporaryDirectory(prefix="gobrrr-zoo-") as scratch:
             seconds = {who: _alone(case, who, Path(scratch)) for who in ORDER[:: -1 if number % 2 else 1]}
             ratios.append(seconds["mended"] / seconds["plain"])
-    return {"ratios": ratios, "saved": 1 - statistics.median(ratios), "cores": run_queue.cores()}
+    return {"ratios": ratios, "saved": 1 - statistics.median(ratios), "cores": vitals.cores()}
 
 
 def asked(case: Case) -> dict[str, Any]:

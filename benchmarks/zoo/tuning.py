@@ -12,14 +12,14 @@ from typing import Any
 
 from benchmarks.zoo.case import PROGRAMS, Case
 from benchmarks.zoo.running import PATIENCE_S, TAIL, run
-from gobrrr.capture.steps import run_queue
+from gobrrr.capture.steps import vitals
 
 PICKS = ("compile", "bf16_autocast", "fused_optimizer", "malloc_thresholds")
 
 
 def tuned(case: Case, minutes: float) -> dict[str, Any]:
     """A tuning: speed-up (median, low, high), null where nothing was kept."""
-    return {**_tune(case, minutes), "minutes": minutes, "cores": run_queue.cores()}
+    return {**_tune(case, minutes), "minutes": minutes, "cores": vitals.cores()}
 
 
 def picked(file: Path) -> list[dict[str, Any]]:

@@ -10,8 +10,7 @@ from types import ModuleType
 
 import pytest
 
-from gobrrr.capture.source.pixel_lines import MOST, float_lines, found
-from gobrrr.capture.source.resize_chains import Flow, chains
+from gobrrr.capture.source.pixel_lines import MOST, Flow, chains, float_lines, found
 from gobrrr.recording.model.facts import Facts, PictureFacts
 from gobrrr.recording.run_folder.noted_facts import _typed
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gobrrr.capture.windows import kineto_output
+from gobrrr.capture.windows import profiling
 
 KINETO = b"INFO:2026-11-21 01:15:32 26489:26489 Activity.cpp:52] profiler_start\n"
 
@@ -19,7 +19,7 @@ def _descriptors() -> list[str]:
 
 def test_only_the_profilers_own_lines_are_left_out(capfd: pytest.CaptureFixture[str]) -> None:
     before = _descriptors()
-    with kineto_output.without_chatter():
+    with profiling.without_chatter():
         os.write(2, b"before\n" + KINETO + b"after\n")
     os.write(2, b"then\n")
     assert capfd.readouterr().err == "before\nafter\nthen\n"
@@ -27,27 +27,27 @@ def test_only_the_profilers_own_lines_are_left_out(capfd: pytest.CaptureFixture[
 
 
 def test_what_a_child_says_that_was_started_meanwhile_is_not_lost(capfd: pytest.CaptureFixture[str]) -> None:
-    with kineto_output.without_chatter():
+    with profiling.without_chatter():
         child = subprocess.Popen(["sh", "-c", "echo first >&2; read line; echo said >&2"], stdin=subprocess.PIPE)
         while Path("/proc/self/fd/2").stat().st_size < len("first\n"):
             pass
     assert capfd.readouterr().err == "first\n"
     child.communicate(b"go\n")
-    with kineto_output.without_chatter():
+    with profiling.without_chatter():
         os.write(2, b"second\n")
-    kineto_output.let_through()
+    profiling.let_through()
     assert sorted(capfd.readouterr().err.split()) == ["said", "second"], "once"
-    assert not kineto_output._inherited, "nobody has it any more"
+    assert not profiling._inherited, "nobody has it any more"
 
 
 def test_a_child_that_stays_keeps_one_file(capfd: pytest.CaptureFixture[str]) -> None:
-    with kineto_output.without_chatter():
+    with profiling.without_chatter():
         child = subprocess.Popen(["cat"], stdin=subprocess.PIPE)
     before = _descriptors()
     for _ in range(3):
-        with kineto_output.without_chatter():
+        with profiling.without_chatter():
             os.write(2, b"x")
-    assert _descriptors() == before and len(kineto_output._inherited) == 1
+    assert _descriptors() == before and len(profiling._inherited) == 1
     child.communicate()
-    kineto_output.let_through()
-    assert not kineto_output._inherited and capfd.readouterr().err == "xxx"
+    profiling.let_through()
+    assert not profiling._inherited and capfd.readouterr().err == "xxx"

@@ -15,8 +15,8 @@ torch = pytest.importorskip("torch")
 
 from torch.utils.data import DataLoader, Dataset  # noqa: E402
 
-from gobrrr.capture.hooks.child_cpu import _END_NS, Children  # noqa: E402
 from gobrrr.capture.hooks.hooks import Hooks  # noqa: E402
+from gobrrr.capture.steps.vitals import _END_NS, Children  # noqa: E402
 
 FORK = multiprocessing.get_context("fork")
 BUSY = 0.3

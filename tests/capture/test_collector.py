@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from gobrrr.capture.steps.gc_events import Collections
+from gobrrr.capture.steps.vitals import Collections
 
 
 @pytest.fixture(autouse=True)

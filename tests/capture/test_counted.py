@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 from gobrrr.capture.facts.tensors import MIN_PADDED_LENGTH, describe, tensors_in  # noqa: E402
 from gobrrr.capture.session.recorder import Recorder  # noqa: E402
-from gobrrr.capture.source.user_files import UserFiles  # noqa: E402
+from gobrrr.capture.source.user_code import UserFiles  # noqa: E402
 from gobrrr.capture.windows.counted import Counted, grown, held_graphs  # noqa: E402
 from gobrrr.capture.windows.line_log import LineLog, module_names  # noqa: E402
 

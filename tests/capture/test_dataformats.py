@@ -14,8 +14,11 @@ torch = pytest.importorskip("torch")
 
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset  # noqa: E402
 
-from gobrrr.capture.facts.data_formats import DEEP, source_facts  # noqa: E402
-from gobrrr.capture.facts.loader_facts import loader_facts  # noqa: E402
+from gobrrr.capture.facts.loader_facts import (  # noqa: E402
+    DEEP,
+    loader_facts,
+    source_facts,
+)
 
 
 def theirs(module: str, name: str, base: type = object, **body: Any) -> type:

@@ -7,7 +7,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from gobrrr.capture.out import records
+from gobrrr.capture.session import records
 from gobrrr.capture.steps.device_memory import Device, in_use, most, name
 from gobrrr.recording.model import event_kinds
 from gobrrr.recording.run_folder.run import Start

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from gobrrr.capture.hooks.input_gradients import Targets
 from gobrrr.capture.hooks.lookup import EngineLookup
+from gobrrr.capture.hooks.module_parts import Targets
 
 torch = pytest.importorskip("torch")
 

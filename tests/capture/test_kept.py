@@ -11,7 +11,7 @@ pytest.importorskip("torch")
 
 PROGRAM = """
 import sys, torch
-from gobrrr.capture.hooks.bound_methods import KeptCalls
+from gobrrr.capture.hooks.lookup import KeptCalls
 
 class Theirs:
     asked = []

@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("torch")
 
 from gobrrr.capture.hooks import transform_guard
-from gobrrr.capture.source.user_files import UserFiles
+from gobrrr.capture.source.user_code import UserFiles
 from gobrrr.capture.windows import line_log
 from gobrrr.capture.windows.line_log import CALL, LINE, LineLog
 

@@ -18,7 +18,7 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, S
 from gobrrr.capture.facts.loader_facts import loader_facts, until_second_epoch  # noqa: E402
 from gobrrr.capture.process.config import Config  # noqa: E402
 from gobrrr.capture.process.launch import environment  # noqa: E402
-from gobrrr.capture.source.user_lines import calling_line  # noqa: E402
+from gobrrr.capture.source.user_code import calling_line  # noqa: E402
 from gobrrr.recording.run_folder.run import load_run  # noqa: E402
 
 TABLE = TensorDataset(torch.arange(32))

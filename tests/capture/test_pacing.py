@@ -6,7 +6,7 @@ from math import inf
 
 import pytest
 
-from gobrrr.capture.session.pacing import (
+from gobrrr.capture.session.pause import (
     KNOWN,
     LEAST_SHARE,
     LONG_STEP,

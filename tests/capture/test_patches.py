@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gobrrr.capture.hooks.patches import Patches
+from gobrrr.capture.hooks.lookup import Patches
 
 
 class Base:

@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch")
 
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
-from gobrrr.capture.source.user_files import UserFiles  # noqa: E402
+from gobrrr.capture.source.user_code import UserFiles  # noqa: E402
 from gobrrr.capture.windows import saved_for_backward as saved_module  # noqa: E402
 from gobrrr.capture.windows.line_log import LineLog, module_names  # noqa: E402
 from gobrrr.capture.windows.saved_for_backward import Saved  # noqa: E402

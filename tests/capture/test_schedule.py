@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gobrrr.capture.steps import run_queue
+from gobrrr.capture.steps import vitals as noted
 from gobrrr.machine.probe import system_probe
 from gobrrr.recording.model import event_kinds, vitals
 
@@ -28,8 +28,8 @@ def test_busy_cpus_are_those_of_the_affinity(
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: allowed)
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     tick = 1_000_000_000 // os.sysconf("SC_CLK_TCK")
-    assert run_queue.busy(str(tmp_path)) == [(event_kinds.BUSY, busy * tick), (event_kinds.STOLEN, stolen * tick)]
-    assert run_queue.cores() == len(allowed)
+    assert noted.busy(str(tmp_path)) == [(event_kinds.BUSY, busy * tick), (event_kinds.STOLEN, stolen * tick)]
+    assert noted.cores() == len(allowed)
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="affinities are Linux's")
@@ -39,7 +39,7 @@ def test_cores_are_those_of_the_affinity_cut_by_the_quota(
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)))
     monkeypatch.setattr(system_probe, "_quota", lambda root: quota)
-    assert run_queue.cores() == cores
+    assert noted.cores() == cores
 
 
 def tasks(tmp_path: Path, *waited: int) -> Path:
@@ -50,7 +50,7 @@ def tasks(tmp_path: Path, *waited: int) -> Path:
 
 
 def test_waits_of_all_threads_are_summed_once_a_second(tmp_path: Path) -> None:
-    waited = run_queue.Waited(str(tasks(tmp_path, 1000, 500)))
+    waited = noted.Waited(str(tasks(tmp_path, 1000, 500)))
     assert waited.marks(0) == [(event_kinds.WAITED, 1500)]
     assert waited.marks(999_999_999) == []
     (tmp_path / "7").mkdir()  # a thread that is gone before it was asked
@@ -62,7 +62,7 @@ def test_a_kernel_that_does_not_tell_is_asked_once(tmp_path: Path, text: str) ->
     (tmp_path / "1").mkdir()
     if text:
         (tmp_path / "1" / "schedstat").write_text(text)
-    waited = run_queue.Waited(str(tmp_path))
+    waited = noted.Waited(str(tmp_path))
     assert waited.marks(0) == []
     tasks(tmp_path, 5, 5)
     assert waited.marks(5_000_000_000) == []

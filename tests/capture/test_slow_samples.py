@@ -14,9 +14,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from torch.utils.data import DataLoader, Dataset
 
-from gobrrr.capture.windows.sample_index import NAME, UNKNOWN, Fetching
-from gobrrr.capture.windows.sampler import Sampler
-from gobrrr.capture.windows.thread_stack import look
+from gobrrr.capture.windows.sampler import NO_INDEX, VARIABLE, Fetching, Sampler, look
 from gobrrr.ledger.loading.workers import MOST, slow_samples
 from gobrrr.ledger.model.ledger import SampleTime
 from gobrrr.recording.run_folder.run import Samples, whole_samples
@@ -37,7 +35,7 @@ class Looks(Dataset):
 
     def __getitem__(self, index: Any) -> int:
         fetching = Fetching()
-        _, found = look(threading.get_ident(), 200, fetching.codes, NAME)
+        _, found = look(threading.get_ident(), 200, fetching.codes, VARIABLE)
         self.seen.append(fetching.index(found))
         return 0
 
@@ -47,7 +45,7 @@ class Looks(Dataset):
     [
         ([3, 1, 5], [3, 1, 5]),
         ([np.int64(4), np.int32(2)], [4, 2]),
-        (["a", None, True, (1, 2), 1.5, -2, 1 << 63], [UNKNOWN] * 7),
+        (["a", None, True, (1, 2), 1.5, -2, 1 << 63], [NO_INDEX] * 7),
     ],
 )
 def test_the_index_is_read_off_the_fetcher_s_own_loop(indices: list[Any], seen: list[int]) -> None:
@@ -59,7 +57,7 @@ def test_the_index_is_read_off_the_fetcher_s_own_loop(indices: list[Any], seen: 
 def test_batches_by_themselves_have_no_index() -> None:
     data = Looks()
     list(DataLoader(data, batch_size=None, sampler=[0, 1]))
-    assert data.seen == [UNKNOWN, UNKNOWN]
+    assert data.seen == [NO_INDEX, NO_INDEX]
 
 
 class Sleeps(Dataset):
@@ -78,7 +76,7 @@ def test_the_sampler_tells_which_sample_was_made() -> None:
     time.sleep(0.02)
     sampler.stop()
     found = sampler.as_json()
-    assert 2 in found["index"] and found["index"][-1] == UNKNOWN, "outside the loader there is none"
+    assert 2 in found["index"] and found["index"][-1] == NO_INDEX, "outside the loader there is none"
     assert len(found["index"]) == len(found["t"])
 
 

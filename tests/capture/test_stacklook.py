@@ -11,8 +11,8 @@ from types import FrameType
 
 import pytest
 
-from gobrrr.capture.windows import thread_stack
-from gobrrr.capture.windows.thread_stack import Place, look
+from gobrrr.capture.windows import sampler
+from gobrrr.capture.windows.sampler import Place, look
 
 PROGRAM = """
 import gc, threading, time
@@ -121,9 +121,9 @@ def test_nothing_is_collected_from_the_first_frame_to_the_last(
     parked: threading.Thread, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     enabled: list[bool] = []
-    current, place = sys._current_frames, thread_stack._place
+    current, place = sys._current_frames, sampler._place
     monkeypatch.setattr(sys, "_current_frames", lambda: (enabled.append(gc.isenabled()), current())[1])
-    monkeypatch.setattr(thread_stack, "_place", lambda frame: (enabled.append(gc.isenabled()), place(frame))[1])
+    monkeypatch.setattr(sampler, "_place", lambda frame: (enabled.append(gc.isenabled()), place(frame))[1])
     assert parked.ident is not None
     found = places_of(parked.ident, 100)
     assert enabled == [False] * (1 + len(found)) and gc.isenabled()
@@ -134,7 +134,7 @@ def test_of_a_thread_that_has_ended_there_is_nothing() -> None:
 
 
 def test_a_look_that_fails_leaves_the_collector_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gobrrr.capture.windows.thread_stack._place", lambda frame: frame.nothing)
+    monkeypatch.setattr("gobrrr.capture.windows.sampler._place", lambda frame: frame.nothing)
     with pytest.raises(AttributeError):
         places_of(threading.get_ident(), 100)
     assert gc.isenabled()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gobrrr.capture.process.bootstrap import is_launcher
-from gobrrr.capture.process.interpreter import kept_out_by
+from gobrrr.capture.process.launch import kept_out_by
 from tests.cli.conftest import Runner
 
 OURS = "import os, sys; print([n for n in os.environ if 'GOBRRR_CAPTURE' in n or n == 'PYTHONPATH'], sys.argv[1:])\n"

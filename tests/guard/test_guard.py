@@ -15,7 +15,7 @@ pytest.importorskip("torch")
 import torch
 
 from gobrrr import guard
-from gobrrr.capture.hooks.patches import Patches
+from gobrrr.capture.hooks.lookup import Patches
 from gobrrr.errors import TorchMissing
 from gobrrr.guard.model import observation
 from gobrrr.guard.model.observation import Observation

@@ -22,7 +22,7 @@ from msgspec.structs import replace
 from torch.utils.data import BatchSampler, DataLoader, Dataset
 
 from gobrrr import guard
-from gobrrr.capture.hooks.patches import Patches
+from gobrrr.capture.hooks.lookup import Patches
 from gobrrr.guard.model.observation import Call, Data, Observation, Step
 from gobrrr.guard.reference.states import States
 from gobrrr.guard.two_runs import observe
@@ -296,7 +296,7 @@ def test_without_dropout_attention_takes_the_way_that_it_takes_with_it(dropout_p
 
 COMPILED = """
 import torch
-from gobrrr.capture.hooks.patches import Patches
+from gobrrr.capture.hooks.lookup import Patches
 from gobrrr.guard.watch import dropout
 
 dropout.none(Patches())

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from gobrrr.capture.windows import profiled
+from gobrrr.capture.windows import profiling
 from tests.capture import test_session_windows as windows
 
 
@@ -35,7 +35,7 @@ def test_a_device_is_waited_for_where_it_is_used_and_no_graph_is_recorded(
     """To wait while a graph is recorded ends the recording with an error, and the program with it; to wait for a device
     that nobody uses makes a context there."""
     found = cuda(monkeypatch, used, captures)
-    assert profiled._drained() is with_device and found == asked
+    assert profiling._drained() is with_device and found == asked
 
 
 def test_no_window_opens_while_a_graph_is_recorded(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gobrrr.capture.out.journal import JournalWriter
+from gobrrr.capture.session.journal import JournalWriter
 from gobrrr.ledger.build import build_ledger
 from gobrrr.ledger.host.host_ops import host_ops
 from gobrrr.ledger.host.places import replay

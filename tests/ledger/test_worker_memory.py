@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from gobrrr.capture.windows import private_memory
-from gobrrr.capture.windows.private_memory import Readings, private_bytes
+from gobrrr.capture.windows import workers
+from gobrrr.capture.windows.workers import Readings, private_bytes
 from gobrrr.ledger.loading.workers import worker_memory
 from gobrrr.ledger.model.ledger import WorkerMemory
 from gobrrr.recording.model.facts import Span
@@ -44,14 +44,14 @@ def test_readings_are_few_and_end_where_they_are_dear(monkeypatch: pytest.Monkey
         spent[0] += 20_000_000
         return 7
 
-    monkeypatch.setattr(private_memory, "private_bytes", dear)
+    monkeypatch.setattr(workers, "private_bytes", dear)
     found = Readings()
     for moment in range(0, 1000, 50):
         now[0] = moment * 1_000_000
         found.look(moment)
     assert [batches for batches, _ in found.rows] == [0, 400, 800], "20 ms of each 400: 5 %"
     cheap = Readings()
-    monkeypatch.setattr(private_memory, "private_bytes", lambda: 7)
+    monkeypatch.setattr(workers, "private_bytes", lambda: 7)
     cheap.look(1)
     now[0] += 149_000_000
     cheap.look(2)
@@ -61,7 +61,7 @@ def test_readings_are_few_and_end_where_they_are_dear(monkeypatch: pytest.Monkey
 
 
 def test_where_the_kernel_does_not_tell_there_is_none(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
-    monkeypatch.setattr(private_memory, "_ROLLUP", tmp_path / "none")
+    monkeypatch.setattr(workers, "_ROLLUP", tmp_path / "none")
     found = Readings()
     found.look(1)
     assert private_bytes() is None and found.rows == []

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from gobrrr.machine.measure import store
-from gobrrr.system import cache_folder, files
+from gobrrr.system import files
 from tests.support.machine_samples import machine
 
 
@@ -135,12 +135,12 @@ class TestCache:
         self, kept: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         (tmp_path / "link").symlink_to(kept.parent)
-        assert cache_folder.read(tmp_path / "link" / kept.name, 10)
+        assert files.read_own(tmp_path / "link" / kept.name, 10)
         real = Path.lstat
         facts = os.stat_result([*real(tmp_path / "link")[:4], os.getuid() + 1, *real(tmp_path / "link")[5:]])
         monkeypatch.setattr(Path, "lstat", lambda path: facts if path.name == "link" else real(path))
         with pytest.raises(PermissionError, match="a link that another user has made"):
-            cache_folder.read(tmp_path / "link" / kept.name, 10)
+            files.read_own(tmp_path / "link" / kept.name, 10)
 
     def test_kept_ceilings_are_found_by_the_version_alone(self, kept: Path) -> None:
         assert store.kept("2.13.0", folder=kept.parent) is not None

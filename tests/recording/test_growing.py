@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gobrrr.capture.out.journal import JournalWriter
+from gobrrr.capture.session.journal import JournalWriter
 from gobrrr.recording.live import live_journal
 from gobrrr.recording.live.live_journal import Growing
 from gobrrr.recording.run_folder.journal import read_journal

@@ -17,8 +17,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gobrrr.capture.out import journal as capture_journal
-from gobrrr.capture.out.journal import JournalWriter
+from gobrrr.capture.session import journal as capture_journal
+from gobrrr.capture.session.journal import JournalWriter
 from gobrrr.errors import TraceError
 from gobrrr.recording.run_folder.journal import read_journal
 from gobrrr.recording.trace_files.limits import Limits
@@ -144,7 +144,7 @@ def test_a_forked_child_writes_nothing(tmp_path: Path) -> None:
 
 def test_a_kill_leaves_what_was_written(tmp_path: Path) -> None:
     code = (
-        "import os, signal, sys\nfrom array import array\nfrom gobrrr.capture.out.journal import JournalWriter\n"
+        "import os, signal, sys\nfrom array import array\nfrom gobrrr.capture.session.journal import JournalWriter\n"
         "w = JournalWriter(sys.argv[1])\nw.json({'a': 1})\nw.events(array('q', [1, 2, 3, 4]))\n"
         "assert 'torch' not in sys.modules and 'numpy' not in sys.modules\nos.kill(os.getpid(), signal.SIGKILL)"
     )

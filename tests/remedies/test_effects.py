@@ -1588,7 +1588,7 @@ def test_one_worker_has_a_core_of_its_own(monkeypatch: pytest.MonkeyPatch) -> No
     try:
         for threads, left in ((4, 3), (2, 2), (1, 1)):  # of four cores
             torch.set_num_threads(threads)
-            monkeypatch.setattr("gobrrr.capture.steps.run_queue.cores", lambda: 4)
+            monkeypatch.setattr("gobrrr.capture.steps.vitals.cores", lambda: 4)
             with applied("one_worker") as said:
                 DataLoader([1])
                 assert ("3 threads" in said["one_worker"]) == (left == 3)

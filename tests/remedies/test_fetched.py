@@ -309,7 +309,7 @@ CHANGING: dict[str, Callable[[], tuple[Any, ...]]] = {
 
 @pytest.fixture(autouse=True)
 def _cores(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gobrrr.capture.steps.run_queue.cores", lambda: 2)
+    monkeypatch.setattr("gobrrr.capture.steps.vitals.cores", lambda: 2)
 
 
 def made(remedy: str, data: Any, collate_fn: Any = None, sampler: Any = None) -> tuple[Any, str, list[Any]]:

@@ -11,7 +11,7 @@ import psutil
 import pytest
 from torch.utils.data import DataLoader, IterableDataset
 
-from gobrrr.capture.steps import run_queue
+from gobrrr.capture.steps import vitals
 from gobrrr.cli import recipe as recipes_read
 from gobrrr.errors import GobrrrError
 from gobrrr.pipeline.tuning import by_hand, options_of, recipe_of
@@ -99,7 +99,7 @@ def test_an_option_reaches_the_loader_through_the_environment(monkeypatch: pytes
     workers, said = made(4)
     assert workers == 4 and "4 workers, 3 are wanted" in said["loader_workers"]
     monkeypatch.setenv("GOBRRR_LOADER_WORKERS_WORKERS", "many")
-    monkeypatch.setattr("gobrrr.capture.steps.run_queue.cores", lambda: 2)
+    monkeypatch.setattr("gobrrr.capture.steps.vitals.cores", lambda: 2)
     assert made(0)[0] == 2, "as many as cores, where nothing is said"
 
 
@@ -235,7 +235,7 @@ def test_the_patch_has_the_number_that_was_measured(tmp_path: Path) -> None:
     searched = {"loader_workers": {"workers": 3, "prefetch": 2}}
     assert "num_workers=3" in patch(options=searched)
     script.write_text(script.read_text().replace(", num_workers=5", ""))
-    assert f"num_workers={run_queue.cores()}" in patch()
+    assert f"num_workers={vitals.cores()}" in patch()
 
 
 LOADERS = """from torch.utils.data import DataLoader

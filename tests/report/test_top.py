@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gobrrr.capture.out.journal import JournalWriter
 from gobrrr.capture.session import recorder as recorder_module
+from gobrrr.capture.session.journal import JournalWriter
 from gobrrr.cli.main import main
 from gobrrr.cli.verbs import top
 from gobrrr.errors import GobrrrError

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from gobrrr.capture.windows.sampler import Sampler
-from gobrrr.capture.windows.thread_syscalls import ThreadCalls
+from gobrrr.capture.windows.sampler import Sampler, ThreadCalls
 from gobrrr.ledger.model.ledger import LineGroup, StepStats
 from gobrrr.recording.model.event_kinds import RUNS, UNKNOWN, WAITS, WRITES
 from gobrrr.recording.model.facts import Facts, Span

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from gobrrr.capture.steps import trainers as running
+from gobrrr.capture.facts.program_facts import TRAINERS, trainer_facts
 from gobrrr.recording.model.facts import Settings, Span
 from gobrrr.rules import load
 from gobrrr.rules.model.finding import Finding, Quantity, Saving
@@ -90,7 +90,7 @@ def test_where_a_trainer_is_called_and_given_its_arguments(tmp_path: Path) -> No
             self.args = args
 
         def step(self) -> dict[str, object]:
-            return running.facts(sys._getframe(), [str(script)])
+            return trainer_facts(sys._getframe(), [str(script)])
 
     names = {"SomeTrainingArguments": SomeTrainingArguments, "OurTrainer": OurTrainer}
     names |= {"tokenizer": lambda *_, **__: None, "texts": []}
@@ -103,12 +103,12 @@ def test_where_a_trainer_is_called_and_given_its_arguments(tmp_path: Path) -> No
 def test_the_table_is_of_rules_and_trainers_that_there_are() -> None:
     assert set(ARGUMENTS) <= set(load())
     assert {trainer for each in ARGUMENTS.values() for trainer in each} <= set(NAMES)
-    assert set(running.KNOWN.values()) == set(NAMES)
+    assert set(TRAINERS.values()) == set(NAMES)
 
 
 def test_the_outermost_trainer_on_the_stack_is_the_one_that_runs() -> None:
     def called_from(*names: str) -> str:
-        call = lambda: running.facts(sys._getframe(), [])["trainer"]  # noqa: E731
+        call = lambda: trainer_facts(sys._getframe(), [])["trainer"]  # noqa: E731
         for name in names:
             module = types.ModuleType(name)
             exec("def run(inner):\n    return inner()", vars(module))

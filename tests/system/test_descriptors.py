@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from gobrrr.capture.out.journal import JournalWriter
+from gobrrr.capture.session.journal import JournalWriter
 from gobrrr.recording.run_folder.journal import read_journal
 from gobrrr.system.descriptors import HIGH, NEW, Held
 from gobrrr.trial.arm import protocol

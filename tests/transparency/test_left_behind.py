@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from gobrrr.capture.windows.kineto_output import _CHATTER
+from gobrrr.capture.windows.profiling import _CHATTER
 from gobrrr.recording.run_folder.run import load_run
 from tests.transparency.pairs import differences
 from tests.transparency.training import MODULES, break_, functions_of, notes, surroundings, train, watched
@@ -52,26 +52,26 @@ GUARDS = {
 """What the interpreter or torch calls: each only catches what goes wrong in what it calls, and says so."""
 TAKES_OFF = {
     "hooks.Hooks.remove", "hooks.Hooks._unregister", "hooks.Hooks._step_over", "lookup.ModuleCall.remove",
-    "patches.Patches.take_out",
-    "gc_events.Collections.remove", "session.Session.end", "session.Session._abandon_window", "session.Session.forked",
+    "lookup.Patches.take_out",
+    "vitals.Collections.remove", "session.Session.end", "session.Session._abandon_window", "session.Session.forked",
     "window.Window.release", "profiling.ProfileWindow.off", "counting.CountWindow.off", "sampling.SampleWindow.off",
-    "line_log.LineLog.stop", "transform_guard.forget", "sampler.Sampler.stop", "profiled.Profiled.abandon",
-    "profiled.Profiled._disable", "workers.WorkerSampling.close", "journal.JournalWriter.close",
+    "line_log.LineLog.stop", "transform_guard.forget", "sampler.Sampler.stop", "profiling.Profiled.abandon",
+    "profiling.Profiled._disable", "workers.WorkerSampling.close", "journal.JournalWriter.close",
     "recorder.Recorder.started",
     "descriptors.Held.close", "descriptors.Held.fd", "descriptors.Held.__init__",
-    "bound_methods.KeptCalls.remove", "bound_methods.KeptCalls._put_back", "lookup.EngineLookup.remove",
+    "lookup.KeptCalls.remove", "lookup.KeptCalls._put_back", "lookup.EngineLookup.remove",
     "recorder._forked",
     "unlisted_thread.Unlisted.alive", "unlisted_thread.Unlisted.stop", "window.Overdue.stop",
-    "kineto_output.let_through", "kineto_output._read", "kineto_output._heirs", "thread_syscalls.ThreadCalls.close",
+    "profiling.let_through", "profiling._read", "profiling._heirs", "sampler.ThreadCalls.close",
 }  # fmt: skip
 """What ends watching: were it broken, something would stay."""
 LATER = {
     "recorder.Recorder.note": (30,), "recorder.Recorder.update_end": (9,), "recorder.Recorder.forward": (3,),
     "recorder.Recorder.batch": (2,), "recorder.Recorder._boundary": (5, 12), "recorder.Registry.number": (4,),
-    "gc_events.Collections.pending": (1,), "loops.Loops.update": (3,), "loops.Loops.forward": (7,),
+    "vitals.Collections.pending": (1,), "loops.Loops.update": (3,), "loops.Loops.forward": (7,),
     "session.Session._boundary": (8,), "session.Session._plain": (3,), "session.Session._open": (1, 2),
     "session.Session._in_window": (1,), "session.Session._close": (1, 2), "window.Window.open": (2,),
-    "window.Window.close": (1, 2), "profiled.without_chatter": (1,), "line_log.LineLog._kind": (50,),
+    "window.Window.close": (1, 2), "profiling.without_chatter": (1,), "line_log.LineLog._kind": (50,),
     "line_log.LineLog._number": (20,), "line_log.LineLog._enter": (30,), "line_log.LineLog._enter_module": (5,),
     "line_log.LineLog._module_number": (3,), "line_log.LineLog._line": (40,), "counted.Counted.denormal": (9,),
     "saved_for_backward.Saved._keep": (3,), "saved_for_backward.Places._event": (9,),
@@ -104,7 +104,7 @@ def _parametrized() -> list[Any]:
 def test_the_names_above_are_names_of_functions() -> None:
     modules = {name.split(".")[0] for name in GUARDS | TAKES_OFF | set(LATER)}
     known = {name for module in modules for name in functions_of(module)}
-    known.add("profiled.without_chatter")
+    known.add("profiling.without_chatter")
     assert (GUARDS | TAKES_OFF | set(LATER)) - known == set()
 
 

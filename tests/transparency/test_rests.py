@@ -12,8 +12,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import gobrrr
-from gobrrr.capture.session import pacing
-from gobrrr.capture.session import pause as rests
+from gobrrr.capture.session import pause
 from gobrrr.ledger.steps.step_stats import step_stats
 from gobrrr.recording.model import event_kinds
 from gobrrr.recording.run_folder.journal import read_journal
@@ -29,11 +28,11 @@ class Injected(Exception):
 @pytest.fixture
 def restful(hurried: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stretches of a few steps, no window."""
-    monkeypatch.setattr(pacing, "STRETCH", 5)
-    monkeypatch.setattr(pacing, "MIN_REST", 6)
-    monkeypatch.setattr(pacing, "LONG_STEP", 1 << 62)
+    monkeypatch.setattr(pause, "STRETCH", 5)
+    monkeypatch.setattr(pause, "MIN_REST", 6)
+    monkeypatch.setattr(pause, "LONG_STEP", 1 << 62)
     monkeypatch.setattr("gobrrr.capture.session.session.ORDER", ())
-    monkeypatch.setattr(pacing.Pacing, "earliest", lambda self: 8)
+    monkeypatch.setattr(pause.Pacing, "earliest", lambda self: 8)
 
 
 def resting(folder: Path) -> Recording:
@@ -59,7 +58,7 @@ def test_rests_change_nothing_and_leave_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("restful")
 def test_a_rest_that_tells_of_itself_changes_nothing_either(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rests, "TELL_NS", 0)  # after every step
+    monkeypatch.setattr(pause, "TELL_NS", 0)  # after every step
     plain, before = train(20), surroundings()
     with watched(tmp_path):
         assert differences(plain, train(20)) == []
@@ -74,7 +73,7 @@ def test_a_rest_that_tells_of_itself_changes_nothing_either(tmp_path: Path, monk
 def test_steps_of_a_rest_are_written_while_it_lasts(
     every: int, told: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rests, "TELL_NS", every)
+    monkeypatch.setattr(pause, "TELL_NS", every)
     with watched(tmp_path) as session:
         assert session is not None
         optimizer = torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.1)
@@ -140,8 +139,8 @@ def test_an_optimizer_that_was_not_there_ends_the_rest(tmp_path: Path) -> None:
 def test_a_gap_ends_a_rest_where_the_next_stretch_is_earned(
     earned: int, rests: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pacing.Pacing, "earliest", lambda self: earned)
-    monkeypatch.setattr("gobrrr.capture.session.pause_hook.GAP_NS", -(1 << 60))  # every step is one
+    monkeypatch.setattr(pause.Pacing, "earliest", lambda self: earned)
+    monkeypatch.setattr("gobrrr.capture.session.pause.GAP_NS", -(1 << 60))  # every step is one
     with watched(tmp_path) as session:
         assert session is not None
         optimizer = torch.optim.SGD(nn.Linear(2, 2).parameters(), lr=0.1)
@@ -218,11 +217,11 @@ FAULTS = [
     ("pause.Rests.step", 4), ("pause.Rests._begin", 0), ("pause.Rests._begin", 1), ("pause.Rests._due", 0),
     ("pause.Rests._due", 1), ("pause.Rests._due", 2), ("pause.Rests._reading", 0), ("pause.Rests._reading", 2),
     ("pause.Rests._reading", 4), ("pause.Rests._cost", 0), ("pause.Rests._iterator", 0),
-    ("pause.Rests._iterator", 2), ("pause_hook.Pulse.__init__", 0), ("pause_hook.Pulse.beat", 1),
-    ("pacing.Pacing.watched", 3), ("pacing.Pacing.rested", 0), ("recorder.Recorder.rests", 0),
+    ("pause.Rests._iterator", 2), ("pause.Pulse.__init__", 0), ("pause.Pulse.beat", 1),
+    ("pause.Pacing.watched", 3), ("pause.Pacing.rested", 0), ("recorder.Recorder.rests", 0),
     ("recorder.Recorder.rested", 0), ("recorder.Recorder.spent", 3), ("session.Session._rested", 0),
     ("hooks.Hooks.rest", 0), ("hooks.Hooks.wake", 0), ("hooks.Hooks._fetchers", 0), ("hooks.Hooks._fetchers", 1),
-    ("hook_slots.Seat.becomes", 0), ("hook_slots.Seat.becomes", 1), ("hook_slots.Seat.becomes", 2),
+    ("lookup.Seat.becomes", 0), ("lookup.Seat.becomes", 1), ("lookup.Seat.becomes", 2),
 ]  # fmt: skip
 
 

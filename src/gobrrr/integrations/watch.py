@@ -15,7 +15,7 @@ from gobrrr.errors import GobrrrError
 from gobrrr.system import run_folder
 
 if TYPE_CHECKING:
-    from gobrrr.capture.process.watcher import Watcher
+    from gobrrr.capture.process.bootstrap import Watcher
     from gobrrr.rules.verdict.report import Report
 
 T = TypeVar("T")

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
-from gobrrr.system.parent_death import die_with_the_parent
+from gobrrr.system.processes import die_with_the_parent
 
 MIN_ROUNDS, ROUNDS, MAX_ROUNDS = 3, 8, 40
 """Fewer rounds say nothing; parts are taken in as long as so many should fit; and more than the last say no more."""

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gobrrr.errors import GobrrrError
-from gobrrr.system.parent_death import is_gone
+from gobrrr.system.processes import is_gone
 
 HOME = ".gobrrr"
 PRIVATE = 0o700  # mode of a run's folder: the owner's alone

@@ -6,14 +6,16 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from gobrrr.capture.facts.tensors import is_plain
 from gobrrr.capture.hooks import module_parts
 from gobrrr.capture.hooks.transform_guard import is_tracing, unseen
-from gobrrr.capture.out.records import noted
+from gobrrr.capture.session.records import noted
 from gobrrr.capture.source import statements
-from gobrrr.capture.steps import device_memory, run_queue, trainers
+from gobrrr.capture.source.user_code import user_line
+from gobrrr.capture.steps import device_memory, vitals
 from gobrrr.machine.probe.matmul_precision import matmul_precision
 from gobrrr.machine.probe.system_probe import memory_limit
 from gobrrr.system import processes
@@ -40,7 +42,7 @@ def settings(files: list[str], errors: dict[str, str]) -> dict[str, Any]:
 
     asked: dict[str, Callable[[], Any]] = {
         "threads": torch.get_num_threads,
-        "cores": run_queue.cores,
+        "cores": vitals.cores,
         "interop_threads": torch.get_num_interop_threads,
         "anomaly": torch.is_anomaly_enabled,
         "deterministic": torch.are_deterministic_algorithms_enabled,
@@ -60,7 +62,7 @@ def settings(files: list[str], errors: dict[str, str]) -> dict[str, Any]:
         with noted(errors, f"settings.{name}"):
             found[name] = ask()
     with noted(errors, "settings.trainer"):
-        found |= trainers.facts(sys._getframe(), files)
+        found |= trainer_facts(sys._getframe(), files)
     return found
 
 
@@ -291,3 +293,54 @@ def memory(runtime: dict[str, Any] | None = None) -> dict[str, Any]:
         found |= {name: found[name] - since for name in ("rss_bytes", "peak_rss_bytes") if name in found}
         found["runtime_bytes"] = runtime.get("rss_bytes")
     return {**found, **device_memory.most()}
+
+
+TRAINERS = {
+    "transformers.trainer": "transformers",
+    "lightning.pytorch.trainer.trainer": "lightning",
+    "pytorch_lightning.trainer.trainer": "lightning",
+    "fastai.learner": "fastai",
+    "accelerate.optimizer": "accelerate",
+}
+"""The module whose code is on the stack, and the name by which rules.trainers knows whose arguments to tell of."""
+
+
+MAKERS = {
+    "lightning": ("Trainer",),
+    "accelerate": ("Accelerator",),
+    "fastai": ("Learner", "tabular_learner", "vision_learner", "text_classifier_learner", "language_model_learner"),
+}
+"""Names that a user calls to give it its arguments. Trainers of transformers have many subclasses: the object's own
+says."""
+
+
+def trainer_facts(frame: FrameType | None, files: list[str]) -> dict[str, Any]:
+    """recording.facts.Settings.trainer, and where the user calls it and gives it its arguments. `files` are the user's
+    source files."""
+    trainer, outermost = _running(frame)
+    makers = _makers(trainer, outermost) if trainer else ()
+    return {
+        "trainer": trainer,
+        "trainer_span": user_line(outermost.f_back) if outermost is not None else None,
+        "arguments_span": statements.call_line(files, makers),
+        "argument_lines": statements.argument_lines(files, makers),
+        "padding_span": statements.argument_line(files, "padding", "max_length"),
+    }
+
+
+def _running(frame: FrameType | None) -> tuple[str, FrameType | None]:
+    """The outermost of them, and its outermost frame: a transformers Trainer uses accelerate. Empty where the program
+    trains by itself."""
+    found: tuple[str, FrameType | None] = ("", None)
+    while frame is not None:
+        known = TRAINERS.get(frame.f_globals.get("__name__", ""))
+        found = (known, frame) if known else found
+        frame = frame.f_back
+    return found
+
+
+def _makers(trainer: str, frame: FrameType | None) -> tuple[str, ...]:
+    if trainer != "transformers" or frame is None:
+        return MAKERS.get(trainer, ())
+    held = getattr(frame.f_locals.get("self"), "__dict__", {}).get("args")
+    return (type(held).__name__,)

@@ -19,15 +19,23 @@ from time import perf_counter_ns
 from types import FrameType
 from typing import Any
 
-from gobrrr.capture.hooks.bound_methods import KeptCalls
-from gobrrr.capture.hooks.child_cpu import Children
-from gobrrr.capture.hooks.dynamo import called_from_compiled
-from gobrrr.capture.hooks.hook_slots import Seat, nothing, starters
-from gobrrr.capture.hooks.lookup import EngineLookup, Lookup, ModuleCall, plain, top_level, watch_replays
+from gobrrr.capture.hooks.lookup import (
+    EngineLookup,
+    KeptCalls,
+    Lookup,
+    ModuleCall,
+    Patches,
+    Seat,
+    nothing,
+    plain,
+    starters,
+    top_level,
+    watch_replays,
+)
 from gobrrr.capture.hooks.module_parts import is_training
-from gobrrr.capture.hooks.patches import Patches
-from gobrrr.capture.hooks.transform_guard import is_the_programs, unseen
+from gobrrr.capture.hooks.transform_guard import called_from_compiled, is_the_programs, unseen
 from gobrrr.capture.session.recorder import Recorder
+from gobrrr.capture.steps.vitals import Children
 from gobrrr.recording.model import event_kinds as ev
 
 _RECEIVED = "_rcvd_idx"

@@ -1,14 +1,42 @@
-"""A method whose look-ups are noticed, and which is called as ever."""
+"""How does gobrrr stand before a method of torch's, which is called as ever, and go again?"""
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from gobrrr.capture.hooks.patches import Patches
 from gobrrr.capture.hooks.transform_guard import is_the_programs
+
+
+class Patches(list[Callable[[], object]]):
+    """Calls that undo each change, in the order in which the changes were made. A list, for hooks ask at every step
+    whether it is empty."""
+
+    def replace(self, owner: Any, name: str, value: Any) -> None:
+        """Give a class, a module or an object another attribute. What the program puts there later stays, and may
+        call ours still: that has to be inert then. What was inherited is inherited again."""
+        had, before = name in vars(owner), vars(owner).get(name)
+        setattr(owner, name, value)
+
+        def undo() -> None:
+            if vars(owner).get(name) is not value:
+                return
+            if had:
+                setattr(owner, name, before)
+            else:
+                delattr(owner, name)
+
+        self.append(undo)
+
+    def take_out(self, but: int = 0) -> None:
+        """Undo all but the first so many; safe to call twice. One that fails keeps none of the others, and its error is
+        raised when all are through."""
+        with contextlib.ExitStack() as every:
+            while len(self) > but:
+                every.callback(self.pop(but))
 
 
 def plain(method: Any) -> Any:
@@ -155,3 +183,107 @@ class EngineLookup:
         """Take it away; safe to call twice."""
         if self._there and vars(self._meta).get(self._NAME) is self:
             delattr(self._meta, self._NAME)
+
+
+_COMPILER = "torch._dynamo"
+
+
+class KeptCalls:
+    """Calls of a module through a method that the program has kept and does not look up again: transformers' generate()
+    does so once per token. They are seen one deeper: from `begin()` on Module._call_impl, which every call looks up,
+    stands behind a Lookup. torch.compile looks there too and would trace it: before it does, it is put back for good.
+    """
+
+    def __init__(self, seen: Callable[[Any, FrameType], None], failed: Callable[[BaseException], object]) -> None:
+        """`seen(module, frame)`: a module is called; the frame is that of torch's own __call__."""
+        self._seen, self._failed = seen, failed
+        self._plain: Any = None
+        self._never = False
+
+    @property
+    def on(self) -> bool:
+        """Whether it stands."""
+        return self._plain is not None
+
+    def begin(self) -> None:
+        """Put it there, once, unless the program compiles."""
+        if self.on or self._never or not self._before_compiling():
+            return
+        from torch.nn import Module
+
+        owner: Any = Module
+        self._plain = owner.__dict__["_call_impl"]
+        self._mine = Lookup(self._plain, lambda module: self._seen(module, sys._getframe(2)), self._failed)
+        owner._call_impl = self._mine
+
+    def _before_compiling(self) -> bool:
+        """Have this taken away before anything is traced; False where that cannot be."""
+        if _COMPILER not in sys.modules:
+            sys.meta_path.insert(0, self)
+            return True
+        handler = getattr(sys.modules.get(f"{_COMPILER}.callback"), "callback_handler", None)
+        if handler is None:
+            return False
+        handler.register_start_callback(self._compiles)
+        return True
+
+    def find_spec(self, name: str, *where: Any) -> Any:
+        """A finder that finds nothing, until the compiler is being imported: then it goes. importlib is going through
+        the list and would pass over the finder that takes its place, so that one is asked here."""
+        if name != _COMPILER:
+            return None
+        self._compiles()
+        finders = sys.meta_path
+        place = finders.index(self)
+        del finders[place]
+        asked = getattr(finders[place], "find_spec", None) if place < len(finders) else None
+        return asked(name, *where) if asked is not None else None
+
+    def _compiles(self, *_: object) -> None:
+        self._never = True
+        self._put_back()
+
+    def remove(self) -> None:
+        """Put back what stood there, and watch for the compiler no more; safe to call twice."""
+        self._put_back()
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+        handler = getattr(sys.modules.get(f"{_COMPILER}.callback"), "callback_handler", None)
+        if handler is not None and self._compiles in handler.start_callbacks:
+            handler.remove_start_callback(self._compiles)
+
+    def _put_back(self) -> None:
+        from torch.nn import Module
+
+        owner: Any = Module
+        if self.on and owner.__dict__["_call_impl"] is self._mine:
+            owner._call_impl = self._plain
+        self._plain = None
+
+
+def starters() -> list[tuple[Any, str]]:
+    """The methods by which torch's profilers start."""
+    from torch.autograd import profiler
+
+    legacy = sys.modules.get("torch.autograd.profiler_legacy")
+    found = [(profiler.profile, "_prepare_trace"), (profiler.emit_nvtx, "__enter__"), (profiler.emit_itt, "__enter__")]
+    return [*found, (legacy.profile, "_start_trace")] if legacy is not None else found
+
+
+class Seat:
+    """One of torch's global optimizer hooks. Another takes its seat while torch iterates over the table: its size and
+    order stay."""
+
+    def __init__(self, register: Callable[[Any], Any], own: Callable[..., None]) -> None:
+        self.own = own
+        self.handle = register(own)
+
+    def becomes(self, hook: Callable[..., None]) -> None:
+        """Call this one from now on, if the seat is still there."""
+        seats = self.handle.hooks_dict_ref()
+        if seats is not None and self.handle.id in seats:
+            seats[self.handle.id] = hook
+
+
+def nothing(*_: Any) -> None:
+    """Do nothing: stands in during a rest for a hook that may not leave its place."""

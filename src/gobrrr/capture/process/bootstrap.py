@@ -9,9 +9,28 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # neither typing nor __future__ is imported: a program's start is its own
     from importlib.machinery import ModuleSpec
     from types import ModuleType
-    from typing import Any
+    from typing import Any, Protocol
 
-    from gobrrr.capture.process.watcher import Watcher
+    class Watcher(Protocol):
+        """Interface to the start-up code, `gobrrr.watch()` and `gobrrr.steps()`. One per process at a time."""
+
+        config: Config
+        ended: bool
+        nested: bool
+        """Begun by `gobrrr.watch()`, not by the start of the process."""
+
+        def begin(self) -> None:
+            """Install what watches; called once torch is imported whole."""
+
+        def end(self, reason: str = "exit") -> None:
+            """Take it off and keep what was seen; safe to call twice."""
+
+        def forked(self) -> None:
+            """This process is a forked child of the watched one."""
+
+        def mark(self) -> None:
+            """An explicit step ends here."""
+
 
 # Programs that only start other programs: their children are the ones to watch, so the environment goes on to them.
 _LAUNCHERS = ("gobrrr", "torchrun", "accelerate", "accelerate-launch", "deepspeed", "horovodrun")

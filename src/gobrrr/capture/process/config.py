@@ -15,8 +15,8 @@ class Config:
     taken; `leave`: end the program when enough was seen, or so many seconds later where a second epoch is
     near. `remedies`: names to apply, between commas. `source`: the
     user's working directory, of which this process has a copy and into which it must not write. `watcher` names who
-    watches ("module:class", a capture.watcher.Watcher), `first` what is called with this before the program's first
-    line: rooms above this one, which it does not know. The guard watches for `observe` steps, from seeds moved by
+    watches ("module:class", a bootstrap.Watcher), `first` what is called with this before the program's first line:
+    rooms above this one, which it does not know. The guard watches for `observe` steps, from seeds moved by
     `seed`, in float64 or not, `without_dropout` or with it, with `pictures` by their pixels,
     of outputs all or `real_tokens` only. `loop`: whose steps a
     trial is of, in a word that capture.loops.read() reads. `objective`: what else a trial measures, memory say.

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
+import re
 import shutil
 import signal
+import stat
 import sys
-from collections.abc import Mapping, Sequence
+import warnings
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-from gobrrr.capture.process import script
 from gobrrr.capture.process.config import VARIABLE, Config
-from gobrrr.capture.process.interpreter import kept_out_by
 from gobrrr.capture.process.relay import Relay
 from gobrrr.errors import GobrrrError
 
@@ -34,7 +37,7 @@ def command_line(words: Sequence[str], *, module: bool, command: bool) -> list[s
             raise GobrrrError(f"no such command: {words[0]}", "what follows -- must start a program", 127)
         return list(words)
     if words[0] != "-":
-        script.check(Path(words[0]))
+        check_script(Path(words[0]))
     return [sys.executable, *words]
 
 
@@ -94,3 +97,107 @@ def _no_core_dump() -> None:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     except (ImportError, ValueError, OSError):
         pass
+
+
+def check_script(script: Path) -> None:
+    """Raises GobrrrError for a script that is not there or is not Python; a pipe's content is left to the program."""
+    try:
+        mode = script.stat().st_mode
+    except OSError as error:
+        if script.exists():
+            raise _unreadable(script, error) from None
+        raise GobrrrError(
+            f"no such script: {script}", "for a module say -m, for another command put -- before it"
+        ) from None
+    if stat.S_ISDIR(mode) and not any(script.glob("__main__.*")):
+        raise GobrrrError(f"{script} is a folder without __main__.py", "name the script in it")
+    if stat.S_ISREG(mode):
+        try:
+            _check_file(script)
+        except OSError as error:
+            raise _unreadable(script, error) from None
+
+
+def _check_file(script: Path) -> None:
+    """Check a script as Python looks at it: an archive by its end, bytecode by its name or its first two bytes, else
+    source."""
+    source = script.read_bytes()
+    if script.suffix == ".pyc" or source[:2] == importlib.util.MAGIC_NUMBER[:2] or zipfile.is_zipfile(script):
+        return
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the program's own run tells of them
+            compile(source, str(script), "exec", dont_inherit=True)
+    except (SyntaxError, ValueError) as error:
+        line = getattr(error, "lineno", None)
+        raise GobrrrError(
+            f"{script} is not Python{f' (line {line})' if line else ''}: {getattr(error, 'msg', error)}",
+            "for another command put -- before it",
+        ) from None
+    except (RecursionError, MemoryError):
+        return  # it may still run, or say so itself
+
+
+def _unreadable(script: Path, error: OSError) -> GobrrrError:
+    return GobrrrError(f"cannot read {script}: {error.strerror}", "check its permissions")
+
+
+_PYTHON = re.compile(r"(python|pypy)[\d.]*[a-z]*")
+_KEEP_OUT = "IES"
+"""Isolated, without environment, without site: our sitecustomize is not found or not run."""
+_TAKE_A_VALUE = "WX"
+_LAST = "cm"
+"""Options that begin the program."""
+
+
+def kept_out_by(command: Sequence[str]) -> str:
+    """The option with which this command's Python will not read our sitecustomize ("-I"); "" where there is none.
+
+    Seen are Python itself, also behind another command (env, nice, numactl), and the first line of a script. What a
+    shell script starts cannot be known.
+    """
+    return next((f"-{letter}" for letter, _ in _options(command) if letter and letter in _KEEP_OUT), "")
+
+
+def program_of(command: Sequence[str]) -> str:
+    """The module or the script that this command's Python runs, as it is named there; "" where there is neither."""
+    *_, (letter, value) = [("c", ""), *_options(command)]
+    return value if letter in ("m", "") else ""
+
+
+def _options(command: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Letters of the options of this command's Python, with their values, and what it runs, which ends them: that of
+    -c or -m, or ("", script)."""
+    words = [*_first_line(command[0]), *command]
+    at = next((i for i, word in enumerate(words) if _is_python(word)), len(words))
+    rest = iter(words[at + 1 :])
+    for word in rest:
+        if word in ("-", "--") or not word.startswith("-"):
+            yield "", next(rest, "") if word == "--" else word
+            return
+        if word.startswith("--"):
+            if word == "--check-hash-based-pycs":
+                next(rest, None)
+            continue
+        for place, letter in enumerate(word[1:], 2):
+            takes = letter in _TAKE_A_VALUE + _LAST
+            yield letter, (word[place:] or next(rest, "")) if takes else ""
+            if letter in _LAST:
+                return
+            if takes:
+                break
+
+
+def _is_python(word: str) -> bool:
+    found = shutil.which(word)
+    return found is not None and any(_PYTHON.fullmatch(Path(p).name) for p in (found, os.path.realpath(found)))
+
+
+def _first_line(command: str) -> list[str]:
+    """The interpreter that a script names, as words."""
+    try:
+        with open(shutil.which(command) or command, "rb") as file:  # noqa: PTH123
+            line = file.readline(4096)
+    except OSError:
+        return []
+    return line[2:].decode(errors="replace").split() if line.startswith(b"#!") else []

@@ -9,7 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gobrrr.system.parent_death import die_with_the_parent
+from gobrrr.system.processes import die_with_the_parent
 
 _OURS = {"SIGKILL", "SIGSTOP", "SIGCHLD", "SIGSEGV", "SIGBUS", "SIGFPE", "SIGILL"}
 """Not passed on: two that nobody catches, news of our own child, and faults, whose handler would return into them.

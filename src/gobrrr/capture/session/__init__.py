@@ -1,1 +1,1 @@
-"""When is a program watched closely, and when is it left alone?"""
+"""When is a program watched closely, when is it left alone, and how is what was seen written?"""

@@ -11,23 +11,21 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from itertools import chain, repeat
-from time import perf_counter_ns, process_time_ns, thread_time_ns
+from time import perf_counter_ns, thread_time_ns
 from types import FrameType
 from typing import Any
 
 from gobrrr.capture.facts.lengths import Lengths
 from gobrrr.capture.hooks import module_parts
-from gobrrr.capture.hooks.input_gradients import Targets
+from gobrrr.capture.hooks.module_parts import Targets
 from gobrrr.capture.hooks.transform_guard import in_backward, unseen
-from gobrrr.capture.out.journal import JournalWriter
-from gobrrr.capture.source.user_lines import user_lines
-from gobrrr.capture.steps import run_queue
+from gobrrr.capture.session.journal import JournalWriter
+from gobrrr.capture.source.user_code import user_lines
 from gobrrr.capture.steps.device_memory import Device
-from gobrrr.capture.steps.gc_events import Collections
 from gobrrr.capture.steps.loops import UPDATE, Loops
 from gobrrr.capture.steps.random_numbers import Draws
+from gobrrr.capture.steps.vitals import Collections, Waited, vitals
 from gobrrr.recording.model import event_kinds as ev
-from gobrrr.system import processes
 
 FLUSH_NS = 50_000_000  # ns between writes; proposed: a kill loses little; their cost would settle it
 FLUSH_EVENTS = 4 * 4096  # buffered values, 4 per event; proposed: bounds memory; write cost would settle it
@@ -140,7 +138,7 @@ class Recorder:
         self._stepped = False
         self._last_flush = self._last_vitals = perf_counter_ns()
         self._lock = threading.Lock()
-        self._waited, self._device = run_queue.Waited(), Device()
+        self._waited, self._device = Waited(), Device()
 
     @property
     def journal(self) -> JournalWriter:
@@ -364,19 +362,3 @@ class Recorder:
 def _place(lines: Iterable[dict[str, Any]]) -> tuple[tuple[str, int], ...]:
     """Where the program stands, to be held against where it stood: files and lines, the innermost first."""
     return tuple((line["file"], line["line"]) for line in lines)
-
-
-def vitals() -> list[tuple[int, int]]:
-    """(event kind, value): resident bytes and those of no file, minor faults, CPU time of this process, busy time of
-    the machine."""
-    found = [(ev.CPU, process_time_ns())]
-    try:
-        own = processes.stat()
-        found.append((ev.FAULTS, int(own[processes.MINFLT])))
-        found.append((ev.RSS, int(own[processes.RSS]) * os.sysconf("SC_PAGE_SIZE")))
-        own_bytes = processes.own_bytes()
-        found += [(ev.OWN, own_bytes)] if own_bytes is not None else []
-        found += run_queue.busy()
-    except (OSError, ValueError, IndexError):
-        pass  # not Linux: what cannot be seen stays out of the recording
-    return found

@@ -14,9 +14,9 @@ from typing import Any
 
 from gobrrr.capture.facts import program_facts as facts
 from gobrrr.capture.facts.loader_facts import until_second_epoch
-from gobrrr.capture.hooks.dynamo import hide_own_code
 from gobrrr.capture.hooks.hooks import Hooks
 from gobrrr.capture.hooks.transform_guard import (
+    hide_own_code,
     in_backward,
     is_profiled,
     is_the_programs,
@@ -24,22 +24,18 @@ from gobrrr.capture.hooks.transform_guard import (
     is_tracing,
     unseen,
 )
-from gobrrr.capture.out import records
-from gobrrr.capture.out.journal import JournalWriter
 from gobrrr.capture.process.config import Config
-from gobrrr.capture.session import window_plan
+from gobrrr.capture.session import records, window_plan
+from gobrrr.capture.session.journal import JournalWriter
 from gobrrr.capture.session.pause import Rests
 from gobrrr.capture.session.recorder import Recorder, optimizer_made
 from gobrrr.capture.source import pixel_lines
-from gobrrr.capture.source.user_files import UserFiles
-from gobrrr.capture.source.user_lines import calling_line
+from gobrrr.capture.source.user_code import UserFiles, calling_line
 from gobrrr.capture.steps import device_memory
 from gobrrr.capture.steps.loops import FORWARD, Loop
 from gobrrr.capture.windows.counted import Held, Name, grown, held_graphs
 from gobrrr.capture.windows.counting import CountWindow
-from gobrrr.capture.windows.kineto_output import let_through
-from gobrrr.capture.windows.profiled import is_capturing, leave_without_kineto
-from gobrrr.capture.windows.profiling import ProfileWindow
+from gobrrr.capture.windows.profiling import ProfileWindow, is_capturing, leave_without_kineto, let_through
 from gobrrr.capture.windows.sampling import SampleWindow
 from gobrrr.capture.windows.window import Window
 from gobrrr.capture.windows.workers import WorkerSampling

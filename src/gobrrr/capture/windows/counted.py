@@ -13,8 +13,7 @@ from gobrrr.capture.facts.tensors import describe, tensors_in, version
 from gobrrr.capture.hooks import module_parts
 from gobrrr.capture.hooks.transform_guard import in_backward, is_transformed, unseen, variables
 from gobrrr.capture.source.statements import growth_line
-from gobrrr.capture.source.user_files import UserFiles
-from gobrrr.capture.source.user_lines import user_line
+from gobrrr.capture.source.user_code import UserFiles, user_line
 
 MAX_SAMPLED = 4096  # values read of a tensor for denormals; proposed: a sample is cheap; shares missed would settle it
 MAX_TENSORS = 256  # tensors looked at for denormals; proposed: bounds the cost; measured cost per look would settle it

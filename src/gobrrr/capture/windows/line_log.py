@@ -15,7 +15,7 @@ from typing import Any
 
 from gobrrr.capture.hooks import module_parts
 from gobrrr.capture.hooks.transform_guard import forget, is_the_programs, may_be_traced
-from gobrrr.capture.source.user_files import UserFiles
+from gobrrr.capture.source.user_code import UserFiles
 
 CALL, LINE, RETURN, MODULE, MODULE_END, BACKWARD, BACKWARD_END = range(7)
 _LIBRARY, _USER, _MODULE, _BACKWARD = range(4)

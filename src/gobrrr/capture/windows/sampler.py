@@ -10,17 +10,22 @@ loop in pure Python would be seen only at its tensor ops. While a sampler runs, 
 
 from __future__ import annotations
 
+import gc
 import os
+import platform
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence, Set
+from itertools import accumulate, chain, compress, islice, repeat, takewhile
+from operator import attrgetter, methodcaller
+from types import CodeType, FrameType
 from typing import Any
 
 from gobrrr.capture.process.unlisted_thread import Unlisted
-from gobrrr.capture.windows.sample_index import NAME, Fetching
-from gobrrr.capture.windows.thread_stack import Place, look
-from gobrrr.capture.windows.thread_syscalls import ThreadCalls
+from gobrrr.recording.model.event_kinds import RUNS, UNKNOWN, WAITS, WRITES
+from gobrrr.system.descriptors import Held
 
 MAX_DEPTH = 200  # frames read of a stack; proposed: bounds a sample's cost; depths of real programs would settle it
 MAX_LIBRARY_FRAMES = 40  # innermost, kept whoever's they are; proposed: bounds a stack; depths would settle it
@@ -85,7 +90,7 @@ class Sampler:
             began = time.thread_time_ns()
             kind = calls.kind()  # lets go of the interpreter for a moment: before the stack is read
             wrote = calls.written()
-            places, indices = look(self.thread, MAX_DEPTH, self._fetching.codes, NAME)
+            places, indices = look(self.thread, MAX_DEPTH, self._fetching.codes, VARIABLE)
             if not places:
                 return
             self.t.append(time.perf_counter_ns())
@@ -157,3 +162,137 @@ def cpu_clock(native: int) -> int | None:
     except OSError:  # it has ended
         return None
     return clock
+
+
+_call = methodcaller("__call__")
+_place = attrgetter("f_code", "f_lineno")
+Place = tuple[CodeType, int | None]
+
+
+def look(thread: int, most: int, codes: Set[CodeType], name: str) -> tuple[list[Place], list[Any]]:
+    """Return the code that a thread runs, innermost first, `most` frames at most, with the line that each was at;
+    nothing where it has ended. Beside it the local variable of a name in those frames that run one of `codes`, None
+    where it has none.
+
+    To follow `f_back` makes frame objects, and to make one may set off a garbage collection (until Python 3.12).
+    Finalizers run then, and while they do the lock may be given away: the other thread returns from the very frame that
+    an object is being made for, which from then on points into memory that is something else's. So collections are off
+    during the look, and nothing sees it: from the first call to the last all is C, between which the lock is not given
+    away. Nor is a frame held when it is: one whose function has returned would keep all of its locals, and a program
+    that counts references to its objects would find ours among them.
+    """
+    enabled: list[bool] = []
+    frames: list[FrameType] = []
+    places: list[Place] = []
+    values: list[Any] = []
+    wanted = set(map(id, codes))  # a code object is hashed by all that is in it
+    those = compress(frames, map(wanted.__contains__, map(id, map(attrgetter("f_code"), frames))))
+    innermost: Iterator[Any] = map(methodcaller("get", thread), map(_call, (sys._current_frames,)))
+    steps: Iterator[object] = chain(
+        map(enabled.append, map(_call, (gc.isenabled,))),
+        map(_call, (gc.disable,)),
+        # Under no name: the accumulation holds the last frame until it goes, which is with the next step.
+        map(frames.extend, (islice(takewhile(bool, accumulate(chain(innermost, repeat("f_back")), getattr)), most),)),
+        map(places.extend, (map(_place, frames),)),
+        map(values.extend, (map(methodcaller("get", name), map(attrgetter("f_locals"), those)),)),
+        map(_call, (frames.clear,)),
+        map(_call, compress((gc.enable,), enabled)),
+    )
+    try:
+        deque(steps, maxlen=0)
+    except BaseException:
+        if any(enabled):
+            gc.enable()
+        raise
+    return places, values
+
+
+WRITING = {
+    "x86_64": frozenset(
+        (1, 3, 18, 20, 26, 40, 74, 75, 76, 77, 82, 87, 162, 263, 264, 275, 277, 285, 296, 306, 316, 326, 328)
+    ),
+    "aarch64": frozenset((35, 38, 45, 46, 47, 57, 64, 66, 68, 70, 71, 76, 81, 82, 83, 84, 227, 267, 276, 285, 287)),
+}
+"""Numbers of write, fsync, their variants, sendfile, splice, truncate, fallocate, rename, unlink and close, which a
+file on a network is written at (Linux: syscall_64.tbl, asm-generic/unistd.h)."""
+
+
+class ThreadCalls:
+    """In which call of the system a thread of this process is held, and how much it has written. One that sleeps, one
+    that waits for the disk and one that wants a core all leave the processor: the system knows which it is. Where /proc
+    does not tell (another system, no right), everything is unknown."""
+
+    def __init__(self, thread: int) -> None:
+        self._writing = WRITING.get(platform.machine())
+        self._call = _opened(f"/proc/self/task/{thread}/syscall") if self._writing is not None else None
+        self._io = _opened(f"/proc/self/task/{thread}/io")
+
+    def kind(self) -> int:
+        """Return the thread's state: RUNS (or wants a core), WRITES, WAITS (any other call, locks too) or UNKNOWN."""
+        word = _read(self._call).split(b" ", 1)[0].strip()
+        if not word:
+            return UNKNOWN
+        if word in (b"running", b"-1"):  # -1: blocked outside any call, in a page fault say
+            return RUNS
+        number = int(word) if word.isdigit() else -1
+        return WRITES if number in (self._writing or ()) else WAITS
+
+    def written(self) -> int:
+        """Bytes that it has handed to calls that write, -1 where that is not told."""
+        found = _read(self._io).partition(b"\nwchar: ")[2].split(b"\n", 1)[0]
+        return int(found) if found.isdigit() else -1
+
+    def close(self) -> None:
+        """Give the files back; may be called twice."""
+        for file in (self._call, self._io):
+            if file is not None:
+                file.close()
+
+
+def _opened(path: str) -> Held | None:
+    try:
+        return Held(os.open(path, os.O_RDONLY))
+    except OSError:
+        return None
+
+
+def _read(file: Held | None) -> bytes:
+    try:
+        return os.pread(file.fd, 512, 0) if file is not None else b""
+    except OSError:  # closed, by us or by the program, or the thread is gone
+        return b""
+
+
+NO_INDEX = -1
+VARIABLE = "idx"
+"""Variable of torch's loop over the indices of a batch."""
+
+
+class Fetching:
+    """Tells the index of the sample that a loader is making, NO_INDEX where none is being made or its index is no whole
+    number. Looked at are frames of torch's own functions alone: of the program's none would be the same afterwards."""
+
+    def __init__(self) -> None:
+        from torch.utils.data._utils.fetch import _MapDatasetFetcher
+
+        self.codes = frozenset(_loops(_MapDatasetFetcher.fetch.__code__))
+
+    def index(self, found: Iterable[Any]) -> int:
+        """Return the index among what VARIABLE was in frames of `codes`, innermost first: for a loader that another
+        one's samples are made with, the inner one's."""
+        return next((index for each in found if (index := _whole(each)) != NO_INDEX), NO_INDEX)
+
+
+def _whole(found: Any) -> int:
+    whole = type(found) is int or (type(found).__module__ == "numpy" and hasattr(found, "__index__"))
+    index = int(found) if whole else NO_INDEX
+    return index if 0 <= index < 1 << 62 else NO_INDEX
+
+
+def _loops(code: CodeType) -> Iterator[CodeType]:
+    """Code whose locals have the index: a comprehension of its own before Python 3.12, the function's after."""
+    if VARIABLE in (*code.co_varnames, *code.co_cellvars):
+        yield code
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            yield from _loops(inner)

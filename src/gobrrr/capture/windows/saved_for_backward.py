@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from gobrrr.capture.facts.tensors import tensors_in, version
 from gobrrr.capture.hooks.transform_guard import is_transformed, sees_every_op, unseen
-from gobrrr.capture.session.recorder import vitals
+from gobrrr.capture.steps.vitals import vitals
 from gobrrr.capture.windows import line_log
 from gobrrr.capture.windows.line_log import LineLog
 from gobrrr.recording.model import event_kinds

@@ -17,7 +17,7 @@ from gobrrr.capture.hooks.transform_guard import unseen
 from gobrrr.capture.process.config import Config
 from gobrrr.capture.process.unlisted_thread import Unlisted
 from gobrrr.capture.session.recorder import Recorder
-from gobrrr.capture.source.user_files import UserFiles
+from gobrrr.capture.source.user_code import UserFiles
 from gobrrr.capture.windows.counted import Counted
 from gobrrr.capture.windows.line_log import module_names
 from gobrrr.capture.windows.workers import WorkerSampling

@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
-from gobrrr.capture.hooks.patches import Patches
+from gobrrr.capture.hooks.lookup import Patches
 
 SEED = 0
 """Given to a program that sets none: otherwise no two runs of it could be compared."""

@@ -11,7 +11,7 @@ import contextlib
 import functools
 from typing import Any
 
-from gobrrr.capture.hooks.patches import Patches
+from gobrrr.capture.hooks.lookup import Patches
 
 RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 DROPOUTS = {

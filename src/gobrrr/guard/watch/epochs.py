@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from gobrrr.capture.hooks.patches import Patches
+from gobrrr.capture.hooks.lookup import Patches
 from gobrrr.guard.model.observation import Epoch
 from gobrrr.guard.watch.padding import cut_of
 from gobrrr.guard.watch.pixels import given_of

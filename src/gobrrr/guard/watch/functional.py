@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from gobrrr.capture.hooks.patches import Patches
+from gobrrr.capture.hooks.lookup import Patches
 
 Called = Callable[[str, Callable[..., Any], tuple[Any, ...], dict[str, Any]], Any]
 """Told of a transform's name, and of what calls it with which arguments; gives back what it gives."""

@@ -11,7 +11,7 @@ import weakref
 from collections.abc import Iterable
 from typing import Any
 
-from gobrrr.capture.hooks.patches import Patches
+from gobrrr.capture.hooks.lookup import Patches
 from gobrrr.guard.model.tensor_digest import Seen
 from gobrrr.guard.watch.digest import look
 from gobrrr.guard.watch.rows import is_plain

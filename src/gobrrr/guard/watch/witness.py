@@ -21,10 +21,8 @@ from typing import Any
 
 import msgspec
 
-from gobrrr.capture.hooks.dynamo import hide_own_code
-from gobrrr.capture.hooks.lookup import ModuleCall, plain, watch_replays
-from gobrrr.capture.hooks.patches import Patches
-from gobrrr.capture.hooks.transform_guard import is_functional
+from gobrrr.capture.hooks.lookup import ModuleCall, Patches, plain, watch_replays
+from gobrrr.capture.hooks.transform_guard import hide_own_code, is_functional
 from gobrrr.guard.model.observation import Call, Epoch, Given, Observation, Step
 from gobrrr.guard.reference.states import States
 from gobrrr.guard.reference.watched_steps import TWIN_STEPS

@@ -19,9 +19,8 @@ from gobrrr.machine.model.figures import doubtful, merged
 from gobrrr.machine.model.machine import SCHEMA, Machine, Measured
 from gobrrr.machine.probe.fingerprint import THREAD_COUNTS, fingerprint
 from gobrrr.machine.probe.system_probe import probe
-from gobrrr.system import cache_folder as cache
 from gobrrr.system import quiet
-from gobrrr.system.cache_folder import cache_folder
+from gobrrr.system.files import cache_folder, read_own, write_own
 
 Notify = Callable[[str], object]
 
@@ -188,7 +187,7 @@ def _last(text: str) -> str:
 def _read(path: Path, notify: Notify) -> Machine | None:
     """The kept Machine; None where there is none, or none that can be believed."""
     try:
-        data = cache.read(path, MAX_BYTES)
+        data = read_own(path, MAX_BYTES)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -205,7 +204,7 @@ def _read(path: Path, notify: Notify) -> Machine | None:
 def _write(path: Path, machine: Machine, notify: Notify) -> None:
     """Replace the kept Machine in one step; a folder that cannot be written, or is not safe, is worth a note."""
     try:
-        cache.write(path, msgspec.json.encode(machine))
+        write_own(path, msgspec.json.encode(machine))
     except OSError as error:
         notify(f"note: the measurement cannot be kept in {path.parent} ({error.strerror}); set GOBRRR_CACHE")
 

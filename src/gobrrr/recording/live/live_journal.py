@@ -1,6 +1,6 @@
 """Read a journal that still grows, on from where the last look ended.
 
-`capture/out/journal.py` has the format. `recording/run_folder/journal.py` reads it whole; here it is read frame by
+`capture/session/journal.py` has the format. `recording/run_folder/journal.py` reads it whole; here it is read frame by
 frame, and no more is held than one frame of events. A frame that is not whole yet is waited for.
 """
 

@@ -1,6 +1,6 @@
 """Read the journal that the watched program wrote before it ended, however it ended.
 
-`capture/out/journal.py` has the format. The file is hostile until checked: lengths are held against what is there,
+`capture/session/journal.py` has the format. The file is hostile until checked: lengths are held against what is there,
 every frame against its checksum, and reading stops with a note where the first one does not hold.
 """
 

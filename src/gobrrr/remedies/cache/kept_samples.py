@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch.utils._pytree import tree_leaves, tree_map
 
-from gobrrr.capture.steps.random_streams import NAMES, put_back, states
+from gobrrr.capture.steps.random_numbers import NAMES, put_back, states
 from gobrrr.data.sample_cache.fingerprints import digest
 from gobrrr.data.sample_cache.samples import decode, encode
 from gobrrr.errors import GobrrrError

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from gobrrr.capture.steps import run_queue
+from gobrrr.capture.steps import vitals
 from gobrrr.remedies.loader.fetch_safety import Fetched, without_workers
 from gobrrr.remedies.loader.workers_kept import SHARED, Renewed, renew_workers
 from gobrrr.remedies.model import Edit, Remedy, SetKeyword
@@ -104,7 +104,7 @@ class LoaderWorkers(Remedy):
     by_hand = (
         "DataLoader(..., num_workers=os.cpu_count(), persistent_workers=True)  # persistent unless the data set changes"
     )
-    edit = SetKeyword(("DataLoader",), "num_workers", str(run_queue.cores()), positional=5, raises=True,
+    edit = SetKeyword(("DataLoader",), "num_workers", str(vitals.cores()), positional=5, raises=True,
                       no_streams=True, of=("torch", "torch_geometric"))  # fmt: skip
     takes: ClassVar[dict[str, tuple[int, int]]] = {"workers": (0, 1024), "prefetch": (1, 64)}
 
@@ -137,7 +137,7 @@ class LoaderWorkers(Remedy):
 
         advised, prefetch = self.option("workers"), self.option("prefetch")
         searched = advised is not None and prefetch is not None
-        wanted = advised if advised is not None else run_queue.cores()
+        wanted = advised if advised is not None else vitals.cores()
         fetched = Fetched(seams.aside)
         by = "as the model advises" if advised is not None else f"on {wanted} cores"
 
@@ -226,7 +226,7 @@ def _leave_a_core(seams: Seams) -> str:
     import torch
 
     threads = torch.get_num_threads()
-    if threads < max(2, run_queue.cores()):
+    if threads < max(2, vitals.cores()):
         return ""
     torch.set_num_threads(threads - 1)
     seams.undo(lambda: torch.set_num_threads(threads))

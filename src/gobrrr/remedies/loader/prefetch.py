@@ -6,7 +6,7 @@ import weakref
 from collections.abc import Callable, MutableMapping
 from typing import TYPE_CHECKING, Any
 
-from gobrrr.capture.hooks.dynamo import hide_own_code
+from gobrrr.capture.hooks.transform_guard import hide_own_code
 from gobrrr.remedies.model import Remedy
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn import Module
 
-from gobrrr.capture.source.user_files import UserFiles
+from gobrrr.capture.source.user_code import UserFiles
 from gobrrr.remedies.loader.copied_state import LONG, CopiedState
 from gobrrr.remedies.mechanism.changed import counts, mark
 

@@ -13,10 +13,8 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
-from gobrrr.capture.hooks.dynamo import called_from_compiled, hide_own_code
-from gobrrr.capture.hooks.lookup import Lookup, ModuleCall
-from gobrrr.capture.hooks.patches import Patches
-from gobrrr.capture.hooks.transform_guard import is_the_programs
+from gobrrr.capture.hooks.lookup import Lookup, ModuleCall, Patches
+from gobrrr.capture.hooks.transform_guard import called_from_compiled, hide_own_code, is_the_programs
 from gobrrr.remedies.mechanism.forwards import is_ours, plainly_saved
 
 QUIET_CALLS = 20_000

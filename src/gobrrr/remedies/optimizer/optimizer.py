@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from gobrrr.capture.hooks.dynamo import called_from_compiled
+from gobrrr.capture.hooks.transform_guard import called_from_compiled
 from gobrrr.remedies.mechanism.optimizer_groups import Group, Groups, Switched
 from gobrrr.remedies.model import Remedy, SetKeyword
 from gobrrr.rules.model.finding import Saving

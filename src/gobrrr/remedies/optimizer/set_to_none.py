@@ -9,8 +9,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
-from gobrrr.capture.hooks.dynamo import hide_own_code
-from gobrrr.capture.hooks.transform_guard import unseen
+from gobrrr.capture.hooks.transform_guard import hide_own_code, unseen
 from gobrrr.remedies.mechanism.optimizer_groups import parameters_of
 from gobrrr.remedies.model import Remedy
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from gobrrr.capture.hooks.dynamo import called_from_compiled
+from gobrrr.capture.hooks.transform_guard import called_from_compiled
 from gobrrr.remedies.mechanism.optimizer_groups import asked_for, at_each_group, parameters_of
 from gobrrr.remedies.model import Remedy, is_distributed
 

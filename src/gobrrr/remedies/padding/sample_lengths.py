@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from gobrrr.capture.steps.random_streams import states
+from gobrrr.capture.steps.random_numbers import states
 from gobrrr.data.sample_cache.fingerprints import digest
 from gobrrr.errors import GobrrrError
 from gobrrr.remedies.loader.batched_fetch import attributes, indexed

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from gobrrr.capture.hooks.patches import Patches
+from gobrrr.capture.hooks.lookup import Patches
 from gobrrr.remedies.mechanism.optimizer_groups import parameters_of
 
 FIRST_SCALE, GROWTH, DECAY, GROW_AFTER = 2.0**16, 2.0, 0.5, 2000

@@ -9,8 +9,8 @@ import sys
 from types import FrameType
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from gobrrr.capture.source.user_files import UserFiles
-from gobrrr.capture.steps import run_queue
+from gobrrr.capture.source.user_code import UserFiles
+from gobrrr.capture.steps import vitals
 from gobrrr.machine.measure.command import SHORT_WAIT
 from gobrrr.remedies.model import AddStatement, Remedy, SwitchOff
 from gobrrr.rules.model.finding import Saving
@@ -99,19 +99,19 @@ class FlushDenormal(Remedy):
 
 
 class IntraopThreads(Remedy):
-    """torch.set_num_threads(run_queue.cores()), at the start and again before the first forward."""
+    """torch.set_num_threads(vitals.cores()), at the start and again before the first forward."""
 
     name = "intraop_threads"
     title = "gives every op as many threads as the process may use cores"
     safety = "tolerance"
     codes = ("BRR309",)
-    by_hand = f"torch.set_num_threads({run_queue.cores()})  # the cores that the process may use here"
+    by_hand = f"torch.set_num_threads({vitals.cores()})  # the cores that the process may use here"
     edit = AddStatement(by_hand)
 
     def apply(self, seams: Seams) -> None:
         import torch
 
-        cores, before = run_queue.cores(), torch.get_num_threads()
+        cores, before = vitals.cores(), torch.get_num_threads()
 
         def again(module: Any) -> None:
             """The program may have set another number since."""

@@ -9,7 +9,7 @@ from typing import Any
 
 from gobrrr.capture.process.config import Config
 from gobrrr.capture.session.session import Session, StopProgram
-from gobrrr.capture.source.user_lines import user_line
+from gobrrr.capture.source.user_code import user_line
 from gobrrr.errors import GobrrrError
 from gobrrr.guard.watch.effects import tell_of_torch_save
 from gobrrr.trial.arm import protocol

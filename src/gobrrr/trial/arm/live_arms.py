@@ -45,7 +45,7 @@ class Field:
         self._make, self._folder, self._free, self._most = make, folder, free_bytes, min(MOST, max(2, cores))
         self._sides: dict[Stack, Side] = {}
         self._num = 0
-        # An arm dies with the thread that started it (system.parent_death): the threads live as long as the field.
+        # An arm dies with the thread that started it (system.processes): the threads live as long as the field.
         self._pool = ThreadPoolExecutor(max(1, cores))
 
     def __len__(self) -> int:

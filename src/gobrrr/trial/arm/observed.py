@@ -14,7 +14,7 @@ from gobrrr.capture.process.config import Config
 from gobrrr.capture.session.session import StopProgram
 from gobrrr.capture.steps import loops
 from gobrrr.system import files
-from gobrrr.system.parent_death import die_with_the_parent
+from gobrrr.system.processes import die_with_the_parent
 from gobrrr.trial.arm import protocol
 from gobrrr.trial.arm.in_process import applied_remedies
 
@@ -24,7 +24,7 @@ taken to make no updates."""
 
 
 class Observing:
-    """An arm's capture.watcher.Watcher: for the guard."""
+    """An arm's capture.process.bootstrap.Watcher: for the guard."""
 
     def __init__(self, config: Config) -> None:
         self.config, self._folder = config, Path(config.folder)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import psutil
 
-from gobrrr.system.parent_death import adopt_orphans
+from gobrrr.system.processes import adopt_orphans
 
 
 class Family:

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from gobrrr.capture.facts.program_facts import graphs
-from gobrrr.capture.hooks.dynamo import hide_own_code
 from gobrrr.capture.hooks.hooks import Hooks
-from gobrrr.capture.hooks.transform_guard import is_the_programs, is_tracing
+from gobrrr.capture.hooks.transform_guard import hide_own_code, is_the_programs, is_tracing
 from gobrrr.capture.process.config import Config
 from gobrrr.capture.session.recorder import Recorder
 from gobrrr.capture.session.session import StopProgram
@@ -24,7 +23,7 @@ from gobrrr.capture.steps import loops
 from gobrrr.capture.steps.device_memory import cuda_in_use
 from gobrrr.errors import GobrrrError
 from gobrrr.guard.reference.seeds import seed
-from gobrrr.system.parent_death import die_with_the_parent
+from gobrrr.system.processes import die_with_the_parent
 from gobrrr.trial.arm import meters, protocol
 from gobrrr.trial.arm.handshake import TELL_NS, ArmSide, Phase
 from gobrrr.trial.arm.in_process import applied_remedies
@@ -41,7 +40,7 @@ class _Nowhere:
 
 
 class Inside:
-    """An arm's capture.watcher.Watcher: for timed blocks."""
+    """An arm's capture.process.bootstrap.Watcher: for timed blocks."""
 
     def __init__(self, config: Config) -> None:
         self.config, folder = config, Path(config.folder)

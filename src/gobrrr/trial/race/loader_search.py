@@ -132,9 +132,9 @@ def family(report: Report, names: Collection[str], allowed: Callable[[str], bool
 
 def most_workers(report: Report, now: Setting) -> int:
     """Return the most workers that are worth a look: by the cores of this machine, and what the model advises."""
-    from gobrrr.capture.steps import run_queue
+    from gobrrr.capture.steps import vitals
 
-    return max(loader_model.enough(float(run_queue.cores()), now.workers), int(most_said(report, CODES, WORKERS) or 0))
+    return max(loader_model.enough(float(vitals.cores()), now.workers), int(most_said(report, CODES, WORKERS) or 0))
 
 
 def share(most: Headspace | None) -> float:

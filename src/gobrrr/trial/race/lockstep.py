@@ -34,7 +34,7 @@ def measure(
     that there are cores and memory for at once; those of later rounds start beside the first and stand still."""
     sides = (baseline, candidate)
     began = time.monotonic()
-    pool = ThreadPoolExecutor(len(sides) * pairs)  # an arm dies with the thread that started it (system.parent_death)
+    pool = ThreadPoolExecutor(len(sides) * pairs)  # an arm dies with the thread that started it (system.processes)
     try:
         ahead_s = _started_ahead(sides, pool, pairs) if pairs > 1 else 0.0
         _made_ready(sides, pool)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import psutil
 
-from gobrrr.capture.steps import run_queue
+from gobrrr.capture.steps import vitals
 from gobrrr.guard.model.verdict import Guarded
 from gobrrr.remedies import registry
 from gobrrr.trial.arm.arm import REPLAYING, SPENT, TIMED, Arm, ArmError, Block
@@ -83,7 +83,7 @@ class LiveReferee:
         self._caches = program.limits.caches or folder / "caches"
         self._alive: dict[Stack, Arm] = {}
         self._all: list[Arm] = []
-        self._cores = run_queue.cores()
+        self._cores = vitals.cores()
         self._turn = threading.Semaphore(program.abreast(self._cores))
         self.field = Field(lambda place, stack: self._side(place, stack), folder / "field", self._cores, program.bytes,
                            copies=program.copies)  # fmt: skip

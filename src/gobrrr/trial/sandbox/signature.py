@@ -12,7 +12,7 @@ import platform
 import secrets
 from pathlib import Path
 
-from gobrrr.system import cache_folder
+from gobrrr.system import files
 
 KEY = "mark.key"
 NUM_BYTES = 32  # of the key: as long as what SHA-256 gives, the least that RFC 2104 advises
@@ -40,9 +40,9 @@ def _digest(key: bytes, data: bytes, kind: str) -> str:
 
 def _key(make: bool) -> bytes:
     """The key; empty where there is none, where others could have read or written it, and where none can be kept."""
-    path = cache_folder.cache_folder() / KEY
+    path = files.cache_folder() / KEY
     try:
-        key = cache_folder.read(path, NUM_BYTES, private=True)
+        key = files.read_own(path, NUM_BYTES, private=True)
     except FileNotFoundError:
         return _made(path) if make else b""
     except OSError:
@@ -54,7 +54,7 @@ def _made(path: Path) -> bytes:
     """A new key. Two processes that make one at the same time may each believe their own: one's marks are then lost."""
     key = secrets.token_bytes(NUM_BYTES)
     try:
-        cache_folder.write(path, key)
+        files.write_own(path, key)
     except OSError:
         return b""
     return _key(make=False)

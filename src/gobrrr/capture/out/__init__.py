@@ -1,1 +1,0 @@
-"""How is what was seen written, so that a kill loses only the tail?"""
