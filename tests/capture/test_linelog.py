@@ -15,7 +15,8 @@ pytest.importorskip("torch")
 from gobrrr.capture.hooks import transform_guard
 from gobrrr.capture.source.user_code import UserFiles
 from gobrrr.capture.windows import line_log
-from gobrrr.capture.windows.line_log import CALL, LINE, LineLog
+from gobrrr.capture.windows.line_log import LineLog
+from gobrrr.words import CALL, LINE
 
 
 class Users(UserFiles):

@@ -37,10 +37,10 @@ from gobrrr.capture.hooks.transform_guard import called_from_compiled, is_the_pr
 from gobrrr.capture.session.recorder import Recorder
 from gobrrr.capture.steps.vitals import Children
 from gobrrr.recording.model import event_kinds as ev
+from gobrrr.words import LOADER, UPDATE
 
 _RECEIVED = "_rcvd_idx"
 """Attribute that an iterator of workers has from its first epoch on: it begins another one, and is not being made."""
-_LOADER_PREFIX, _UPDATE_PREFIX = "enumerate(DataLoader)", "Optimizer.step#"
 _TIMED_EVERY = 31  # prime: in step with no loop
 _LONGEST_HOOK, _MAX_TIMINGS = 5_000_000, 8192  # ns
 
@@ -242,7 +242,7 @@ class Hooks:
         hooks = self
 
         def entered(annotation: Any) -> None:
-            if _is(annotation, _LOADER_PREFIX):
+            if _is(annotation, LOADER):
                 begin(sys._getframe(1).f_back)
 
         @wraps(leave)
@@ -250,13 +250,13 @@ class Hooks:
             result = leave(self, *exc)
             if hooks._late:  # torch wraps an optimizer's step, its hooks included, in a record_function
                 hooks._step_over()
-            elif _is(self, _LOADER_PREFIX):
+            elif _is(self, LOADER):
                 end(exc[0] if exc else None, sys._getframe(0).f_back)
             return result
 
         def leaves(annotation: Any) -> Any:
             """All others' exits have no frame of ours below them, where the stack may be full."""
-            return __exit__ if hooks._late or _is(annotation, _LOADER_PREFIX, _UPDATE_PREFIX) else None
+            return __exit__ if hooks._late or _is(annotation, LOADER, UPDATE) else None
 
         standing.replace(record_function, "__enter__", Lookup(enter_there, entered, self._on_error))
         standing.replace(record_function, "__exit__", Lookup(leave_there, leaves, self._on_error))

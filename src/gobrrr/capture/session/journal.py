@@ -1,8 +1,8 @@
 """How does the watched program's side write down what it sees, so that a kill at any moment loses only the tail?
 
-Frame: kind (1 byte), payload length (4 bytes, little-endian), payload, crc32 of all before it (4 bytes, little-endian).
-Kind `J` carries one JSON object, kind `E` int64 little-endian quadruples (t_ns, kind, id, value).
-Standard library only: it is imported into a program that is not ours. `recording/run_folder/journal.py` reads it.
+Frame: kind (1 byte), payload length (4 bytes, little-endian), payload, crc32 of all before it (4 bytes, little-endian);
+kinds and payloads are in gobrrr.words. Standard library only: it is imported into a program that is not ours.
+`recording/run_folder/journal.py` reads it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ import contextlib
 import errno
 import json
 import os
-import struct
 import sys
 import threading
 import zlib
@@ -19,9 +18,8 @@ from array import array
 from collections.abc import Callable
 
 from gobrrr.system.descriptors import NEW, Held, no_size_signal
+from gobrrr.words import CHECK, EVENTS, HEADER, RECORD
 
-HEADER = struct.Struct("<cI")
-CHECK = struct.Struct("<I")
 ERROR = ".error-"
 """Text between a journal's name and the errno that ended it, in the name of an empty file beside it."""
 MAX_EVENTS_PER_FRAME = 1 << 15
@@ -50,7 +48,7 @@ class JournalWriter:
     def json(self, obj: dict[str, object]) -> None:
         """Append one JSON object; what JSON cannot say is written as its str()."""
         if self._mine():
-            self._frame(b"J", json.dumps(obj, separators=(",", ":"), default=str).encode())
+            self._frame(RECORD, json.dumps(obj, separators=(",", ":"), default=str).encode())
 
     def events(self, events: array[int]) -> None:
         """Append quadruples (t_ns, kind, id, value) laid end to end in an array('q'); raises ValueError otherwise."""
@@ -62,7 +60,7 @@ class JournalWriter:
             part = events[first : first + 4 * MAX_EVENTS_PER_FRAME]
             if sys.byteorder == "big":
                 part.byteswap()
-            self._frame(b"E", part.tobytes())
+            self._frame(EVENTS, part.tobytes())
 
     def close(self) -> None:
         """End the journal; calling it twice, or in a forked child, does no harm."""

@@ -16,8 +16,8 @@ from typing import Any
 from gobrrr.capture.hooks import module_parts
 from gobrrr.capture.hooks.transform_guard import forget, is_the_programs, may_be_traced
 from gobrrr.capture.source.user_code import UserFiles
+from gobrrr.words import BACKWARD, BACKWARD_END, CALL, LINE, MODULE, MODULE_END, RETURN
 
-CALL, LINE, RETURN, MODULE, MODULE_END, BACKWARD, BACKWARD_END = range(7)
 _LIBRARY, _USER, _MODULE, _BACKWARD = range(4)
 # A line costs some microseconds to note: a loop over the items of a batch would take most of the step. So many lines
 # and calls per function and window are followed; what runs on is the sampler's.

@@ -14,10 +14,10 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
+from gobrrr import words
 from gobrrr.capture.facts.tensors import tensors_in, version
 from gobrrr.capture.hooks.transform_guard import is_transformed, sees_every_op, unseen
 from gobrrr.capture.steps.vitals import vitals
-from gobrrr.capture.windows import line_log
 from gobrrr.capture.windows.line_log import LineLog
 from gobrrr.recording.model import event_kinds
 
@@ -261,14 +261,14 @@ class Places:
         self._read = len(events)
 
     def _event(self, op: int, name: int, line: int) -> None:
-        if op in (line_log.CALL, line_log.LINE):
+        if op in (words.CALL, words.LINE):
             file, function, _ = self._log.codes[name]
-            if op == line_log.LINE and self._lines:
+            if op == words.LINE and self._lines:
                 self._lines.pop()
             self._lines.append((file, function.rpartition(".")[2], line))
-        elif op == line_log.RETURN and self._lines:
+        elif op == words.RETURN and self._lines:
             self._lines.pop()
-        elif op == line_log.MODULE:
+        elif op == words.MODULE:
             self._modules.append(self._log.modules[name])
-        elif op == line_log.MODULE_END and self._modules:
+        elif op == words.MODULE_END and self._modules:
             self._modules.pop()

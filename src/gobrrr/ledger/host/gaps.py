@@ -10,12 +10,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from gobrrr.ledger.host.host_ops import DATA, HostOps
+from gobrrr.ledger.host.host_ops import HostOps
 from gobrrr.ledger.host.hot_paths import Frames, Hot
 from gobrrr.ledger.host.places import Places
 from gobrrr.ledger.model.ledger import HostGroup, LineGroup
 from gobrrr.recording.model.facts import Span
 from gobrrr.spans import Ints, distinct, merged, parts, total, within
+from gobrrr.words import LOADER
 
 MAX_HOT = 8
 """Groups whose library functions are looked for: the longest."""
@@ -92,7 +93,7 @@ def _covering(host: HostOps) -> Ints:
     covered_until = -1
     starts, ends = host.ops.start.tolist(), (host.ops.start + host.ops.dur).tolist()
     for row, is_op in enumerate(host.is_op.tolist()):
-        if starts[row] >= covered_until and (is_op or host.name(row).startswith(DATA)):
+        if starts[row] >= covered_until and (is_op or host.name(row).startswith(LOADER)):
             rows.append(row)
             covered_until = ends[row]
     return np.array(rows, np.int64)

@@ -17,9 +17,9 @@ from gobrrr.recording.model.trace import CPU_OP, USER_ANNOTATION, Kernels, Ops, 
 from gobrrr.recording.run_folder.run import Recording, Window
 from gobrrr.recording.trace_files.categories import OF_THREADS
 from gobrrr.spans import NONE, Flags, Ints, within
+from gobrrr.words import LOADER, OPTIMIZER, UPDATE
 
-DATA, OPTIMIZER = "enumerate(DataLoader)", "Optimizer."
-_BACKWARD, _STEP = "autograd::engine::evaluate_function", "Optimizer.step#"
+_BACKWARD = "autograd::engine::evaluate_function"
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class HostOps:
     @property
     def waits_for_data(self) -> Flags:
         """Mark rows that are the loop's waits for a batch."""
-        return self._begin_with(DATA)
+        return self._begin_with(LOADER)
 
     @property
     def waits_for_ranks(self) -> Flags:
@@ -212,7 +212,7 @@ def _phases(names: list[str], parents: list[int], places: list[Place], node: lis
 
 def _told(name: str) -> str:
     """The phase that a name alone tells; empty where it tells none."""
-    if name.startswith(DATA):
+    if name.startswith(LOADER):
         return "data"
     return "backward" if name.startswith(_BACKWARD) else "optimizer" if name.startswith(OPTIMIZER) else ""
 
@@ -283,7 +283,7 @@ def with_open_updates(
 
 def _annotated(ops: Ops, names: tuple[str, ...], time: int) -> bool:
     around = (ops.kind == USER_ANNOTATION) & (ops.start <= time) & (ops.start + ops.dur >= time)
-    return any(names[number].startswith(_STEP) for number in np.unique(ops.name[around]).tolist())
+    return any(names[number].startswith(UPDATE) for number in np.unique(ops.name[around]).tolist())
 
 
 def _end(recording: Recording, window: Window, begin: int, number: int) -> int:
@@ -295,4 +295,4 @@ def _end(recording: Recording, window: Window, begin: int, number: int) -> int:
 
 def _name(recording: Recording, number: int) -> str:
     kinds = (entry["kind"] for entry in entries(recording, "optimizers", number) if entry.get("kind"))
-    return f"{_STEP}{next(kinds, 'Optimizer')}.step"
+    return f"{UPDATE}{next(kinds, 'Optimizer')}.step"

@@ -11,9 +11,7 @@ import numpy.typing as npt
 from gobrrr.recording.model.facts import Span
 from gobrrr.recording.run_folder.run import LineLog
 from gobrrr.spans import Ints
-
-# The log's ops, as capture.linelog writes them.
-CALL, LINE, RETURN, MODULE, MODULE_END, BACKWARD, BACKWARD_END = range(7)
+from gobrrr.words import BACKWARD, BACKWARD_END, CALL, LINE, MODULE, MODULE_END, RETURN
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ import numpy as np
 
 from gobrrr.ledger.device.idle import Sync
 from gobrrr.ledger.host.gaps import Gaps, find_gaps, grouped
-from gobrrr.ledger.host.host_ops import DATA, HostOps
+from gobrrr.ledger.host.host_ops import HostOps
 from gobrrr.ledger.host.hot_paths import Frames, Hot
 from gobrrr.ledger.host.places import Places
 from gobrrr.ledger.model.device import DeviceLedger, DeviceOp, DeviceWork, SizedCalls, Transfer
@@ -23,6 +23,7 @@ from gobrrr.ledger.model.ledger import HostGroup, OpGroup
 from gobrrr.ledger.ops.op_groups import Calls
 from gobrrr.recording.model.facts import Span
 from gobrrr.spans import Flags, Ints, lengths, overlap, parts
+from gobrrr.words import LOADER
 
 # In dispatches of a small op, so that they follow the machine's speed. Measured with torch 2.13 and Python 3.11 on a
 # step of 870 ops, as the least of 60 steps: an op's record, the library calls around an outermost op, a traced line.
@@ -86,7 +87,7 @@ def seen(
     ns = lengths(spans) if idle is None else overlap(spans, idle)
     pairs = grouped(gaps, ns, gap_added(gaps) * dispatch_ns, host, places, hot)
     outermost = np.flatnonzero(host.parent < 0).tolist()
-    waited = sum(int(host.ops.dur[row]) for row in outermost if host.name(row).startswith(DATA))
+    waited = sum(int(host.ops.dur[row]) for row in outermost if host.name(row).startswith(LOADER))
     return Seen(
         ops=calls.groups,
         ops_added=[PER_OP * dispatch_ns * children for children in calls.children],

@@ -15,11 +15,12 @@ from typing import Any, NamedTuple, Protocol
 from gobrrr.ledger.work.call import FORMULAS, NOTHING, Work, parse, table_name
 from gobrrr.ledger.work.elementwise import FUSED, list_work
 from gobrrr.ledger.work.tensor import NotCounted
+from gobrrr.words import UPDATE
 
 _INTEGER = re.compile(r"-?\d+")
 _IDLE, _LIGHT, _HEAVY = range(3)
 HEAVY_KINDS = frozenset(("matmul", "convolution", "attention", "rnn"))
-_OPTIMIZER = re.compile(r"Optimizer\.step#(\w+)\.")
+_OPTIMIZER = re.compile(rf"{re.escape(UPDATE)}(\w+)\.")
 
 
 class Recorded(Protocol):

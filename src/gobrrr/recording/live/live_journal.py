@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
-from gobrrr.recording.run_folder.journal import CHECK, EVENT_BYTES, EVENTS, HEADER, RECORD
 from gobrrr.recording.trace_files.limits import DEFAULT
 from gobrrr.system import files
+from gobrrr.words import CHECK, EVENT_BYTES, EVENTS, HEADER, RECORD
 
 _PIECE = 1 << 20  # bytes read at once; proposed: no memory to speak of; the peak of a long look settles it
 MOST_EVENTS = 1 << 20

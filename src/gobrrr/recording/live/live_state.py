@@ -16,9 +16,10 @@ from gobrrr.recording.model.phases import PhaseMarks
 from gobrrr.recording.model.steps import CUT_SHORT, Finder, Step, by_time
 from gobrrr.recording.model.vitals import MAX_SAMPLES, growth
 from gobrrr.recording.model.warmup import doubted, median
-from gobrrr.recording.run_folder.journal import EVENTS, RECORD, Unreadable, events_of, record_of
+from gobrrr.recording.run_folder.journal import Unreadable, events_of, record_of
 from gobrrr.recording.run_folder.run import Start
 from gobrrr.spans import Ints
+from gobrrr.words import EVENTS, RECORD
 
 LATE = 32
 """Steps that are 'now': as many as a stretch that is watched between two rests."""

@@ -7,10 +7,10 @@ import numpy.typing as npt
 
 from gobrrr.recording.model import event_kinds
 from gobrrr.recording.run_folder.run import Recording
+from gobrrr.words import BACKWARD
 
 Ints = npt.NDArray[np.int64]
 _TRAINING = 3  # flags of a forward: training mode, with gradients
-_BACKWARD = 5  # the line log's op for the begin of a backward pass
 _MAX_MODULES = 64  # counted; proposed: bounds the time; a program that calls more itself settles it
 
 
@@ -55,7 +55,7 @@ def _backwards(recording: Recording, updates: Ints, own: npt.NDArray[np.bool_]) 
     window = recording.window("profile")
     if window is None or window.lines is None:
         return []
-    times = np.array([t for t, op in zip(window.lines.t, window.lines.op, strict=True) if op == _BACKWARD], np.int64)
+    times = np.array([t for t, op in zip(window.lines.t, window.lines.op, strict=True) if op == BACKWARD], np.int64)
     inside = (updates[:, 0] > window.began) & (updates[:, 0] <= window.ended)
     if not len(times) or not (inside & own).any():
         return []

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import struct
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from gobrrr.errors import TraceError
 from gobrrr.recording.model.trace import Ints
 from gobrrr.recording.trace_files.limits import DEFAULT, Limits, exceeded
 from gobrrr.system import files
+from gobrrr.words import CHECK, EVENT_BYTES, EVENTS, HEADER, RECORD
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,14 +84,6 @@ def _frames(file: BinaryIO, source: str, num_bytes: int, limits: Limits) -> Iter
             raise Unreadable(f"the events of the frame at byte {place} are not whole")
         yield kind, payload
         place += HEADER.size + length + CHECK.size
-
-
-HEADER = struct.Struct("<cI")
-"""Kind, and bytes of the payload."""
-CHECK = struct.Struct("<I")
-"""crc32 of header and payload."""
-EVENTS, RECORD = b"E", b"J"
-EVENT_BYTES = 32  # of an event: four int64 (see event_kinds)
 
 
 class Unreadable(Exception):

@@ -51,7 +51,8 @@ class Start(msgspec.Struct, frozen=True):
 
 
 class LineLog(msgspec.Struct, frozen=True):
-    """Columns of capture.linelog: times on the steady clock, what happened, in which code or module, at which line."""
+    """Columns of the line log: times on the steady clock, what happened (words.CALL to BACKWARD_END), in which code or
+    module, at which line."""
 
     codes: tuple[tuple[str, str, int], ...] = ()
     modules: tuple[str, ...] = ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from gobrrr import words
 from gobrrr.recording.model.trace import (
     COMMUNICATION,
     CPU_OP,
@@ -51,10 +52,10 @@ FORWARD_BACKWARD = frozenset({"fwdbwd", "forward_backward"})
 IGNORED_CATEGORIES = frozenset({"Trace"})
 """The profiler's own span over the whole trace."""
 
-ANNOTATIONS = ("ProfilerStep#", "Optimizer.", "enumerate(DataLoader)", "gobrrr.")
+ANNOTATIONS = (words.STEP, words.OPTIMIZER, words.LOADER, "gobrrr.")
 """The format of 2021 calls annotations operators; these are torch's own (and ours)."""
 BACKWARD = ("autograd::engine::evaluate_function",)
-STEP = re.compile(r"ProfilerStep#(\d{1,18})")
+STEP = re.compile(rf"{words.STEP}(\d{{1,18}})")
 MARKER = ("gobrrr.",)
 COLLECTIVE_KERNEL = re.compile(
     r"(?i)[nrh]ccl|msccl|oneccl|nvshmem|rocshmem|cross_device_reduce|all_?reduce|all_?gather_?kernel"

@@ -18,6 +18,7 @@ from urllib.parse import quote
 
 import numpy as np
 
+from gobrrr import words
 from gobrrr.errors import TraceError
 from gobrrr.recording.model.trace import Trace
 from gobrrr.recording.trace_files.assemble import assemble
@@ -235,7 +236,7 @@ class _Export:
             return None
         op, sequence = _TORCH_OP.match(said), _SEQUENCE.search(said)
         step = _STEP.match(said) if self._stepper in (None, who) else None
-        name = op[0] if op else f"ProfilerStep#{step[1]}" if step else said
+        name = op[0] if op else f"{words.STEP}{step[1]}" if step else said
         args = Args(sequence=int(sequence[1]) if op and sequence else -1)
         return Event("X", "cpu_op" if op else "user_annotation", name, process_of(who), who % 2**24, None,
                      (end - begin) / 1000, None, args)  # fmt: skip

@@ -16,8 +16,8 @@ from gobrrr.recording.run_folder.run import Recording, Start, Window
 from gobrrr.recording.trace_files.stack_lines import line_log
 from gobrrr.spans import NONE, Ints, merged, overlap
 from gobrrr.units import share
+from gobrrr.words import LOADER, UPDATE
 
-DATA, UPDATE = "enumerate(DataLoader)", "Optimizer.step#"
 SINGLE = "_SingleProcessDataLoaderIter"
 PLACE = (0, 0)
 """A trace's clock is its own: nothing is to be added."""
@@ -66,7 +66,7 @@ def _thread(trace: Trace) -> int:
     """The thread that makes the steps: of the profiler's or the optimizer's marks, else the one with most op time."""
     if len(trace.steps):
         return int(np.bincount(trace.steps.thread).argmax())
-    marks = [i for i, name in enumerate(trace.names) if name.startswith((UPDATE, DATA))]
+    marks = [i for i, name in enumerate(trace.names) if name.startswith((UPDATE, LOADER))]
     named = np.isin(trace.ops.name, [*marks, *iterations(trace.names)])
     rows = trace.ops.thread[named & (trace.ops.kind == USER_ANNOTATION)]
     if len(rows):
@@ -174,13 +174,13 @@ def _backlog_end(trace: Trace, rows: npt.NDArray[np.intp], begin: int) -> int:
 
 
 def _waits(trace: Trace, thread: int) -> Ints:
-    return _annotations(trace, thread, DATA)
+    return _annotations(trace, thread, LOADER)
 
 
 def _facts(trace: Trace, waits: Ints) -> tuple[dict[str, Any], ...]:
     """The loader, by the names that torch gives its annotations; how many workers it has they do not say."""
     if not len(waits):
         return ()
-    single = any(name.startswith(DATA) and SINGLE in name for name in trace.names)
+    single = any(name.startswith(LOADER) and SINGLE in name for name in trace.names)
     loader = {"id": 0, "num_workers": 0 if single else 1}
     return ({"type": "facts", "moment": "end", "loaders": [loader], "settings": {}},)

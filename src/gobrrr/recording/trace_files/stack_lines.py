@@ -15,8 +15,8 @@ import numpy.typing as npt
 
 from gobrrr.recording.model.trace import CPU_OP, PYTHON_FUNCTION, Ops, Trace
 from gobrrr.recording.run_folder.run import LineLog
+from gobrrr.words import CALL, MODULE, MODULE_END, RETURN
 
-CALL, LINE, RETURN, MODULE, MODULE_END = 0, 1, 2, 3, 4  # as in ledger.places
 FRAME = re.compile(r"^(.*?\.py)\((\d+)\): (.+)$")
 MODULE_FRAME = "nn.Module: "
 WAITS = re.compile(r"^<built-in (?:function|method) (sleep|acquire|select|poll|recv|recv_into|wait|waitpid)\b")

@@ -32,6 +32,7 @@ from gobrrr.recording.model.warmup import warmup
 from gobrrr.recording.run_folder.run import Recording
 from gobrrr.report.timeline.slices import Said, Slice, Track, width_for
 from gobrrr.spans import Ints, as_spans, gaps, union
+from gobrrr.words import LOADER, STEP
 
 if TYPE_CHECKING:  # it has a Stretch of its own
     from gobrrr.ledger.steps.profiled_window import ProfiledWindow
@@ -43,8 +44,6 @@ THREADS, STREAMS, DEPTH = 4, 8, 6
 """Host threads and streams, those that work most, and levels of nested ops: what is left out is counted."""
 POINTS = 400
 """Stretches of the step of which each says the most that memory held."""
-STEP = "ProfilerStep"
-DATA = "enumerate(DataLoader)"
 CAUSES = {"data_wait": "waits for data", "sync": "a synchronising call", "communication": "waits for other ranks",
           "allocator": "the allocator", "launch": "ops that launch", "host": "Python and native code",
           "stalled": "work was queued"}  # fmt: skip
@@ -153,7 +152,7 @@ class Stretch:
 
     def _host_row(self, ops: Ops) -> Track:
         names, at = self.trace.names, self.places.at(ops.start)
-        kinds = ["op" if kind == CPU_OP else "wait" if names[name].startswith(DATA) else "annotation"
+        kinds = ["op" if kind == CPU_OP else "wait" if names[name].startswith(LOADER) else "annotation"
                  for kind, name in zip(ops.kind.tolist(), ops.name.tolist(), strict=True)]  # fmt: skip
 
         def tell(row: int) -> Said:

@@ -1,0 +1,21 @@
+"""Words and codes that several rooms share: annotations of torch's profiler, the line log, the frames of a journal.
+
+Standard library only: the watched process writes them.
+"""
+
+from __future__ import annotations
+
+import struct
+
+STEP, UPDATE, OPTIMIZER, LOADER = "ProfilerStep#", "Optimizer.step#", "Optimizer.", "enumerate(DataLoader)"
+"""How names of torch's own annotations begin: of a step that torch.profiler.step() ends, of an optimizer's update, of
+all that an optimizer annotates, of the wait for a batch (torch.profiler, torch.optim, torch.utils.data)."""
+
+CALL, LINE, RETURN, MODULE, MODULE_END, BACKWARD, BACKWARD_END = range(7)
+"""Ops of a line log: a function is called, a line of it runs, it returns; a module; a backward pass."""
+
+HEADER, CHECK = struct.Struct("<cI"), struct.Struct("<I")
+"""A journal's frame: its kind and the bytes of its payload; the payload; crc32 of all before it."""
+EVENTS, RECORD = b"E", b"J"
+"""Kinds of frames: quadruples of int64 (t_ns, kind, id, value; see recording.model.event_kinds), or one JSON object."""
+EVENT_BYTES = 32  # of an event: four int64
