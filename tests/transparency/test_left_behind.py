@@ -62,7 +62,7 @@ TAKES_OFF = {
     "lookup.KeptCalls.remove", "lookup.KeptCalls._put_back", "lookup.EngineLookup.remove",
     "recorder._forked",
     "unlisted_thread.Unlisted.alive", "unlisted_thread.Unlisted.stop", "window.Overdue.stop",
-    "profiling.let_through", "profiling._read", "profiling._heirs", "sampler.ThreadCalls.close",
+    "profiling.let_through", "profiling._heirs", "sampler.ThreadCalls.close",
 }  # fmt: skip
 """What ends watching: were it broken, something would stay."""
 LATER = {

@@ -196,9 +196,9 @@ def why_empty(folder: Path, code: int, late: GobrrrError | None = None) -> Gobrr
         )
     if failures := [entry["failed"] for entry in seen if entry.get("failed")]:
         return GobrrrError(f"nothing was recorded: the process could not be watched: {failures[0]}{ended}")
-    from gobrrr.capture.process.bootstrap import OLDEST, _too_old
+    from gobrrr.capture.process.bootstrap import OLDEST, is_too_old
 
-    if versions and all(_too_old(version) for version in versions):
+    if versions and all(is_too_old(version) for version in versions):
         oldest = ".".join(map(str, OLDEST))
         return GobrrrError(f"torch {versions[0]} is too old to watch", f"gobrrr needs torch {oldest} or newer")
     if (children := _work_of_children(folder)) is not None:

@@ -96,8 +96,10 @@ class Lengths:
             table, pause = self.tables.setdefault(loader, Table()), 0  # a first look is long for what it has to load
         try:
             if not is_tracing():
+                sampler = getattr(frame.f_locals.get("self"), "_index_sampler", None)
+                size = getattr(sampler, "batch_size", None)
                 with unseen():
-                    _seen(table, frame.f_locals.get("data"), _batch_size(frame.f_locals.get("self")))
+                    _seen(table, frame.f_locals.get("data"), size if type(size) is int else 0)
         except Exception as error:
             self.error = repr(error)
         ended = perf_counter_ns()
@@ -105,13 +107,8 @@ class Lengths:
         table.due = 1 << 62 if full else ended + pause * (ended - now)
 
 
-def _batch_size(iterator: Any) -> int:
-    """Samples of the loader's batches; 0 where it does not say."""
-    size = getattr(getattr(iterator, "_index_sampler", None), "batch_size", None)
-    return size if type(size) is int else 0
-
-
-def _seen(table: Table, batch: Any, batch_size: int = 0) -> None:
+def _seen(table: Table, batch: Any, batch_size: int) -> None:
+    """`batch_size`: 0 where the loader does not say."""
     masks = list(masks_in(batch))
     if not masks and (unnamed := _unnamed_mask(table, batch, batch_size)) is not None:
         masks = [unnamed]
@@ -192,16 +189,12 @@ def _unnamed_mask(table: Table, batch: Any, batch_size: int) -> Any:
         return given if given is not None and mask_lengths(given) is not None else None
     ids = [each for each in tables if _has_tokens(each) and not _turned(each, batch_size)[1]]
     for place, each in enumerate(tables):
-        is_mask = (int(each.min()), int(each.max())) == (0, 1) and _ends_once(each)
+        # Two runs at most in each row: what a bag holds, or a picture shows, is scattered.
+        is_mask = (int(each.min()), int(each.max())) == (0, 1) and int((each[:, 1:] != each[:, :-1]).sum(1).max()) <= 1
         if is_mask and any(_hides(each, other) for other in ids if other.shape == each.shape):
             table.unnamed = place
             return each
     return None
-
-
-def _ends_once(mask: Any) -> bool:
-    """Whether each row is of two runs at most: what a bag holds, or a picture shows, is scattered."""
-    return int((mask[:, 1:] != mask[:, :-1]).sum(1).max()) <= 1
 
 
 def _hides(mask: Any, ids: Any) -> bool:

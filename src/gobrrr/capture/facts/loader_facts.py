@@ -219,14 +219,10 @@ def _of_pipeline(dataset: Any) -> dict[str, Any]:
     functions = [each if type(each) is FunctionType else _variables(each).get("f") for each in stages]
     names = {each.__name__ for each in functions if type(each) is FunctionType}
     draws = type(stages[0]).__name__.startswith("Resampled")  # each worker goes on drawing shards: none runs out
-    ranks = _ranks() if "split_by_node" in names else 1
+    said = os.environ.get("WORLD_SIZE", "1") if "split_by_node" in names else "1"
+    ranks = max(1, int(said)) if said.isascii() and said.isdecimal() else 1
     listed = _whole(len(urls) // ranks) if type(urls) is list and not draws else None
     return {"shares": draws or "split_by_worker" in names, "shards": listed, "batched": "_batched" in names}
-
-
-def _ranks() -> int:
-    said = os.environ.get("WORLD_SIZE", "1")
-    return max(1, int(said)) if said.isascii() and said.isdecimal() else 1
 
 
 def _of_samples(dataset: Any) -> dict[str, Any]:

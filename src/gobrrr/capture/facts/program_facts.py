@@ -43,13 +43,12 @@ def settings(files: list[str], errors: dict[str, str]) -> dict[str, Any]:
     asked: dict[str, Callable[[], Any]] = {
         "threads": torch.get_num_threads,
         "cores": vitals.cores,
-        "interop_threads": torch.get_num_interop_threads,
         "anomaly": torch.is_anomaly_enabled,
         "deterministic": torch.are_deterministic_algorithms_enabled,
         "matmul_precision": lambda: matmul_precision(torch),
-        "flush_denormal": _flushes_denormals,
+        "flush_denormal": flushes_denormals,
         "default_dtype": lambda: str(torch.get_default_dtype()).removeprefix("torch."),
-        "autocast": _autocast,
+        "autocast": autocast,
         "profiler_on": torch._C._autograd._profiler_enabled,
         "debug_env": lambda: tuple(name for name in _DEBUG_ENV if os.environ.get(name) not in (None, "", "0")),
         "mkldnn": lambda: bool(torch._C._has_mkldnn and torch.backends.mkldnn.enabled),
@@ -66,14 +65,14 @@ def settings(files: list[str], errors: dict[str, str]) -> dict[str, Any]:
     return found
 
 
-def _flushes_denormals() -> bool:
+def flushes_denormals() -> bool:
     import torch
 
     with torch.no_grad():
         return bool((torch.full((1,), 1.2e-38) * 0.5).eq(0).item())
 
 
-def _autocast() -> str | None:
+def autocast() -> str | None:
     import torch
 
     for device in ("cpu", "cuda"):
@@ -101,7 +100,6 @@ def _module(number: int, module: Any, counted: set[int]) -> dict[str, Any]:
         "shared_param_bytes": shared,
         "trainable_params": sum(p.numel() for p in params if p.requires_grad),
         "frozen": _as_they_are([p for p in params if not p.requires_grad]),
-        "buffer_bytes": sum(_num_bytes(b) for _, b in module_parts.buffers(module)),
         "training": module_parts.is_training(module),
         "compiled": module_parts.is_compiled(module),
     }
@@ -114,12 +112,12 @@ def _as_they_are(params: list[Any]) -> list[list[float]]:
         return []
     try:
         with unseen():
-            return [_as_it_is(p) for p in (*params[:FEW], *params[-FEW:]) if is_plain(p)]
+            return [_state(p) for p in (*params[:FEW], *params[-FEW:]) if is_plain(p)]
     except Exception:  # tensors of a kind that says none of it
         return []
 
 
-def _as_it_is(param: Any) -> list[float]:
+def _state(param: Any) -> list[float]:
     there = param.device.type == "cpu" and param.numel() > 0 and param.is_floating_point()
     number = float(param.detach().reshape(-1)[param.numel() // 2]) if there else 0.0
     return [0 if param.is_inference() else param._version, param.data_ptr(), number if number == number else 0.0]
@@ -264,12 +262,9 @@ def _line(reason: Any) -> str:
 
 
 def _break_spans(utils: Any) -> list[dict[str, Any]]:
-    spans = []
-    for reason in list(getattr(utils, "graph_break_reasons", []))[:8]:
-        for frame in reversed(getattr(reason, "user_stack", None) or []):
-            spans.append({"file": frame.filename, "line": frame.lineno or 0, "function": frame.name})
-            break
-    return spans
+    stacks = [getattr(reason, "user_stack", None) for reason in list(getattr(utils, "graph_break_reasons", []))[:8]]
+    frames = [stack[-1] for stack in stacks if stack]
+    return [{"file": each.filename, "line": each.lineno or 0, "function": each.name} for each in frames]
 
 
 _STATUS = {"rss_bytes": "VmRSS", "peak_rss_bytes": "VmHWM", "swap_used": "VmSwap", "mapped": "RssFile"}

@@ -125,7 +125,8 @@ class Hooks:
         self._standing = Patches()
         self._annotations()
         self._modules()
-        self._replays()
+        seen = self._guarded(self.recorder.replay, standing=self._standing, trains=False)
+        watch_replays(seen, self._standing, self._on_error)
         self._backwards()
         self._fetchers()
 
@@ -371,12 +372,6 @@ class Hooks:
     def _forward(self, module: Any) -> None:
         flags = int(is_training(module)) | int(self._grad_enabled()) << 1
         self.recorder.forward(self.recorder.module(module), flags)
-
-    # graphs
-
-    def _replays(self) -> None:
-        seen = self._guarded(self.recorder.replay, standing=self._standing, trains=False)
-        watch_replays(seen, self._standing, self._on_error)
 
     # backward passes
 

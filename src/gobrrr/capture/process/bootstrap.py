@@ -40,6 +40,7 @@ _LAUNCHER_MODULES = (
 )  # fmt: skip
 
 OLDEST = (2, 6)
+"""torch that has all that capture stands on."""
 session: "Watcher | None" = None
 failure = ""
 """Why this process could not be watched."""
@@ -187,7 +188,7 @@ def watch(config: Config) -> "Watcher | None":
 
         version = str(torch.__version__)
         _seen(config, version)
-        if _too_old(version):
+        if is_too_old(version):
             failure = f"torch {version} is too old"
             return None
         begun: Watcher = _named(config.watcher)(config)
@@ -221,10 +222,9 @@ def _at_the_end() -> None:
     os.register_at_fork(after_in_child=lambda: session.forked() if session is not None else None)
 
 
-def _too_old(version: str) -> bool:
-    """Whether torch lacks what capture stands on."""
-    numbers = [int(part) for part in version.split("+")[0].split(".")[:2] if part.isdigit()]
-    return tuple(numbers) < OLDEST
+def is_too_old(version: str) -> bool:
+    """Say whether torch lacks what capture stands on."""
+    return tuple(int(part) for part in version.split("+")[0].split(".")[:2] if part.isdigit()) < OLDEST
 
 
 def need_torch() -> None:

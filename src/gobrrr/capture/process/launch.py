@@ -84,19 +84,13 @@ def leave_as(code: int) -> int:
     if number not in (signal.SIGKILL, signal.SIGSTOP):
         signal.signal(number, signal.SIG_DFL)
     if hasattr(signal, "SIGABRT"):
-        _no_core_dump()
+        # The program has left its own core file; a second one, of gobrrr, would only mislead.
+        with contextlib.suppress(ImportError, ValueError, OSError):
+            import resource
+
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     os.kill(os.getpid(), number)
     return 128 + number
-
-
-def _no_core_dump() -> None:
-    """The program has left its own core file; a second one, of gobrrr, would only mislead."""
-    try:
-        import resource
-
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    except (ImportError, ValueError, OSError):
-        pass
 
 
 def check_script(script: Path) -> None:

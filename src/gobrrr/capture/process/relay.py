@@ -28,7 +28,9 @@ class Relay:
     """
 
     def __init__(self) -> None:
-        self._numbers = [number for number in signal.valid_signals() if _is_passed_on(number)]
+        named = {int(number) for number in signal.Signals if number.name in _OURS}
+        ignored = {number for number in signal.valid_signals() if signal.getsignal(number) is signal.SIG_IGN}
+        self._numbers = [number for number in signal.valid_signals() if number not in named | ignored]
         self._old: dict[int, Any] = {}
         self._stop = 0
 
@@ -99,11 +101,6 @@ class Relay:
             return os.waitid(os.P_PID, self._child.pid, os.WCONTINUED | os.WNOHANG) is not None
         except ChildProcessError:
             return True
-
-
-def _is_passed_on(number: int) -> bool:
-    named = isinstance(number, signal.Signals) and number.name in _OURS
-    return not named and signal.getsignal(number) is not signal.SIG_IGN
 
 
 def _at_a_terminal() -> bool:

@@ -263,14 +263,10 @@ class Rests:
         else:
             if ev.RESTED not in self._read:
                 self._reading(ev.RESTED)
-            self._tell(pulse)
+            if pulse.times[-1] - pulse.told_ns >= TELL_NS // 2:  # else steps became shorter: asked no more often
+                self._recorder.counted(self._loop, pulse.untold())
+                self._recorder.flush()
             pulse.left = min(left, pulse.steps_in(TELL_NS))
-
-    def _tell(self, pulse: Pulse) -> None:
-        """Hand over what was counted; a step that is far shorter than those before it is asked no more often."""
-        if pulse.times[-1] - pulse.told_ns >= TELL_NS // 2:
-            self._recorder.counted(self._loop, pulse.untold())
-            self._recorder.flush()
 
     def _reading(self, kind: int) -> None:
         steps = self._steps + (len(self._pulse.times) if self._pulse is not None else 0)

@@ -293,16 +293,14 @@ class Recorder:
         child."""
         if trains is None or not self.thread:
             return False
-        if not self._gives_way(trains) and any(thread.ident == self.thread for thread in threading.enumerate()):
+        gives_way = not (self.is_looked_at or self._trained)
+        if gives_way:
+            self._patience -= 1
+            gives_way = trains or self._patience < 0
+        if not gives_way and any(thread.ident == self.thread for thread in threading.enumerate()):
             return False
         self.thread, self._trained = threading.get_ident(), False
         return True
-
-    def _gives_way(self, trains: bool) -> bool:
-        if self.is_looked_at or self._trained:
-            return False
-        self._patience -= 1
-        return trains or self._patience < 0
 
     def rests(self, loop: tuple[int, int]) -> None:
         """From here on nothing is noted but the steps of this loop."""
@@ -337,14 +335,11 @@ class Recorder:
             self._buffer.extend((now, ev.BOUNDARY, number, kind))
             self._on_boundary(kind, number, now)
         if now - self._last_vitals > VITALS_NS:
-            self._vitals(now)
+            self._last_vitals = now
+            for mark, value in (*vitals(), *self._waited.marks(now), *self._device.marks(now)):
+                self._buffer.extend((now, mark, 0, value))
         if now - self._last_flush > FLUSH_NS or len(self._buffer) > FLUSH_EVENTS:
             self.flush()
-
-    def _vitals(self, now: int) -> None:
-        self._last_vitals = now
-        for kind, value in (*vitals(), *self._waited.marks(now), *self._device.marks(now)):
-            self._buffer.extend((now, kind, 0, value))
 
     def flush(self) -> None:
         """Hand the buffered events to the kernel: from then on a kill cannot lose them."""

@@ -147,7 +147,7 @@ class Session:
         path = Path(self.config.folder) / f"rank{rank}.journal"
         if path.exists():
             path = path.with_name(f"rank{rank}-{os.getpid()}.journal")
-        self.stem, start = path.stem, self._start()
+        self.stem, start = path.stem, records.start()
         journal = JournalWriter(path, self._failed)
         try:
             journal.json(start)
@@ -155,9 +155,6 @@ class Session:
             journal.close()
             raise
         return journal
-
-    def _start(self) -> dict[str, Any]:
-        return records.start()
 
     def _failed(self, error: BaseException) -> None:
         """A hook of ours has failed: watching ends here, the program goes on."""
@@ -234,7 +231,9 @@ class Session:
         if is_capturing() or in_backward():  # torch's profiler, started inside a node of the graph, crashes
             return False
         if why_not := TRACED if is_tracing() else PROFILED if is_profiled() else "":
-            self._tell(why_not)
+            if not self._told:
+                self._told = True
+                self.recorder.journal.json({"type": "note", "text": why_not})
             return False
         recent = [other for other, seen in self.loops.items() if now - seen.last < TRAINING_NS]
         if key[0] not in ev.TRAINS and any(map(self._waits, recent)):
@@ -246,12 +245,6 @@ class Session:
     def _waits(self, key: tuple[int, int]) -> bool:
         """Whether a loop trains and has not had its windows."""
         return key[0] in ev.TRAINS and self.loops[key].done < len(ORDER)
-
-    def _tell(self, text: str) -> None:
-        """Note, once, why no window opens."""
-        if not self._told:
-            self._told = True
-            self.recorder.journal.json({"type": "note", "text": text})
 
     def _second_epoch_is_near(self, loop: Loop, now: int) -> bool:
         """Whether to stay for it: only there it is seen that samples come again."""

@@ -32,14 +32,11 @@ def _parse(source: bytes) -> ast.Module:
     shown = getattr(warnings, "_showwarnmsg", None)
     if shown is None:
         return ast.parse(source)
-    warnings._showwarnmsg = _no_warning  # type: ignore[attr-defined]
+    warnings._showwarnmsg = lambda _: None  # type: ignore[attr-defined]
     try:
         return ast.parse(source)
     finally:
         warnings._showwarnmsg = shown  # type: ignore[attr-defined]
-
-
-def _no_warning(_message: object) -> None: ...
 
 
 def _name(node: ast.expr) -> str:

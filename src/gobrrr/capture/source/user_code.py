@@ -28,7 +28,6 @@ class UserFiles:
     def __init__(self) -> None:
         self._roots = _library_roots()
         self._known: dict[str, bool] = {}
-        self._main = ""
 
     def is_user(self, filename: str) -> bool:
         """Whether code of this file is the user's."""
@@ -46,18 +45,14 @@ class UserFiles:
     def _decide(self, filename: str) -> bool:
         main = getattr(sys.modules.get("__main__"), "__file__", None)
         if main and os.path.abspath(filename) == os.path.abspath(main):  # noqa: PTH100
-            return not os.path.realpath(filename).startswith(_launchers())
+            # Scripts that only start other programs, torchrun say, lie there.
+            return not os.path.realpath(filename).startswith(os.path.join(sys.prefix, "bin") + os.sep)  # noqa: PTH118
         if filename.startswith("<"):
             return "ipython" in filename or (filename == "<string>" and main is None)
         path = os.path.realpath(filename)
         if f"{os.sep}site-packages{os.sep}" in path or f"{os.sep}dist-packages{os.sep}" in path:
             return False
         return not path.startswith(self._roots)
-
-
-def _launchers() -> tuple[str, ...]:
-    """Folders whose scripts only start other programs (console scripts such as torchrun)."""
-    return (os.path.join(sys.prefix, "bin") + os.sep,)  # noqa: PTH118
 
 
 _USER = UserFiles()

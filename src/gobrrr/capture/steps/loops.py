@@ -36,13 +36,7 @@ class Loop:
 
     def __init__(self) -> None:
         self.walls: list[int] = []
-        self.last = 0
-        self.total = 0
-        self.look_at = 0
-        self.done = 0
-        self.settle = 0
-        self.attempts = 0
-        self.steps = 0
+        self.last = self.total = self.look_at = self.done = self.settle = self.attempts = self.steps = 0
 
 
 class Turns:

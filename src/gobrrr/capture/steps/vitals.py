@@ -1,4 +1,4 @@
-"""What is read beside the steps: memory and CPU time, who had the cores, the garbage collector, children."""
+"""Readings beside the steps: memory and CPU time, who had the cores, the garbage collector, children."""
 
 from __future__ import annotations
 
@@ -71,19 +71,19 @@ class Waited:
         self._last = now
         try:
             threads = list(self._root.iterdir())
-            waited = [self._of(thread) for thread in threads] if len(threads) <= MOST_THREADS else []
+            waited = [_waited(thread) for thread in threads] if len(threads) <= MOST_THREADS else []
         except (OSError, ValueError, IndexError):
             waited = []
         self._known = any(each is not None for each in waited)
         return [(ev.WAITED, sum(each or 0 for each in waited))] if self._known else []
 
-    @staticmethod
-    def _of(thread: Path) -> int | None:
-        """The second field: ns on a run queue. None for a thread that has ended meanwhile."""
-        try:
-            return int((thread / "schedstat").read_bytes().split()[1])
-        except (FileNotFoundError, ProcessLookupError):
-            return None
+
+def _waited(thread: Path) -> int | None:
+    """The second field: ns on a run queue. None for a thread that has ended meanwhile."""
+    try:
+        return int((thread / "schedstat").read_bytes().split()[1])
+    except (FileNotFoundError, ProcessLookupError):
+        return None
 
 
 _KEPT = 4 * 1024  # moments kept; proposed: enough between two readings; collections lost in recordings would settle it

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from types import FrameType
 from typing import Any, NamedTuple
 
-from gobrrr.capture.facts.program_facts import _autocast
+from gobrrr.capture.facts.program_facts import autocast
 from gobrrr.capture.facts.tensors import describe, tensors_in, version
 from gobrrr.capture.hooks import module_parts
 from gobrrr.capture.hooks.transform_guard import in_backward, is_transformed, unseen, variables
@@ -55,7 +55,7 @@ class Counted:
             return
         try:
             if depth:
-                self.switches["autocast"] = self.switches.get("autocast") or _autocast()
+                self.switches["autocast"] = self.switches.get("autocast") or autocast()
                 return
             with unseen():
                 self._root(module, list(tensors_in((args, kwargs))), user_line(frame))
@@ -71,7 +71,7 @@ class Counted:
         self.switches = {
             "grad_enabled": torch.is_grad_enabled(),
             "anomaly": torch.is_anomaly_enabled(),
-            "autocast": _autocast(),
+            "autocast": autocast(),
         }
         seen["grad_enabled"] = torch.is_grad_enabled()
         repeats = self._repeats(number, module, tensors)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import Any
 
-from gobrrr.capture.facts import program_facts
+from gobrrr.capture.facts.program_facts import flushes_denormals, orphans
 from gobrrr.capture.facts.tensors import is_plain
 from gobrrr.capture.hooks import module_parts
 from gobrrr.capture.session import window_plan
@@ -34,16 +35,15 @@ class CountWindow(Window):
         """Begin to count."""
         import torch
 
-        recorder = self.host.recorder
-        self._counted = Counted(program_facts._flushes_denormals(), recorder.modules.number, recorder.updates_of)
-        self.look_at_states(self._counted)
+        recorder, clock = self.host.recorder, torch.autograd._get_sequence_nr  # type: ignore[attr-defined]
+        self._counted = counted = Counted(flushes_denormals(), recorder.modules.number, recorder.updates_of)
+        self.look_at_states(counted)
         self.host.look_for_graphs()
-        self._lines = LineLog(
-            self.host.user, self.names(), self._counted.module,
-            on_result=self._result, on_backward=self._backward, clock=torch.autograd._get_sequence_nr,  # type: ignore[attr-defined]
-        )  # fmt: skip
-        self._saved = Saved(self._owned(), self._lines, self._denormal)
-        self._lines.start(sys._getframe())
+        self._lines = lines = LineLog(self.host.user, self.names(), counted.module, clock=clock)
+        self._saved = saved = Saved(self._owned(), lines, partial(counted.denormal, "activation"))
+        self.instruments = lines, counted
+        lines.on_result, lines.on_backward = saved.result, saved.graph
+        lines.start(sys._getframe())
         return True
 
     def _owned(self) -> set[int]:
@@ -55,18 +55,6 @@ class CountWindow(Window):
             if is_plain(tensor)
         }
 
-    def _result(self, result: Any) -> None:
-        if self._saved is not None:
-            self._saved.result(result)
-
-    def _backward(self, roots: Any) -> None:
-        if self._saved is not None:
-            self._saved.graph(roots)
-
-    def _denormal(self, tensor: Any, span: dict[str, Any]) -> None:
-        if self._counted is not None:
-            self._counted.denormal("activation", tensor, span)
-
     def found(self) -> dict[str, Any]:
         """Everything, in the shape of recording.facts."""
         host, counted = self.host, self._counted
@@ -77,7 +65,7 @@ class CountWindow(Window):
             "inputs": counted.inputs[:32],
             "denormals": worst(counted),
             "switches": counted.switches,
-            "orphans": program_facts.orphans(host.recorder, None if self._unshown() else self._saved.reached),
+            "orphans": orphans(host.recorder, None if self._unshown() else self._saved.reached),
             "held": host.growth(sys._getframe()),
             **self._collects(),
             "eval_span": statements.call_line(host.user.sources(), ("eval",)),
@@ -119,8 +107,3 @@ class CountWindow(Window):
         """End the line log."""
         if self._lines is not None:
             self._lines.stop(sys._getframe())
-
-    def error(self) -> str:
-        """Return the error of the line log, or of what looked at inputs."""
-        found = [instrument.error for instrument in (self._lines, self._counted) if instrument is not None]
-        return next((error for error in found if error), "")

@@ -53,7 +53,7 @@ class LineLog:
         self.types: list[str] = []
         self.running = False
         self._user, self._clock = user, clock
-        self._on_module, self._on_result, self._on_backward = on_module, on_result, on_backward
+        self._on_module, self.on_result, self.on_backward = on_module, on_result, on_backward
         self._kinds: dict[int, int] = {}  # by id: hashing a code object reads all of it
         self._numbers: dict[int, int] = {}
         self._kept: list[CodeType] = []
@@ -70,7 +70,11 @@ class LineLog:
         """Begin at `frame`; False where somebody else (a debugger, coverage) traces already."""
         if sys.gettrace() is not None:
             return False
-        self._kinds.update(_special_codes())
+        from torch.autograd import graph
+        from torch.nn import Module
+
+        self._kinds[id(Module._wrapped_call_impl.__code__)] = _MODULE
+        self._kinds[id(graph._engine_run_backward.__code__)] = _BACKWARD
         self.running = True
         self._enter_frames(frame)
         sys.settrace(self._global)
@@ -147,15 +151,12 @@ class LineLog:
         frame.f_trace_lines = False
         self._follow_again(frame.f_back)
         if kind == _BACKWARD:
-            self._enter_backward(frame)
+            self.events.extend((self._clock(), BACKWARD, 0, 0))
+            if self.on_backward is not None:
+                self.on_backward(frame.f_locals.get(frame.f_code.co_varnames[0], ()))
             return self._backward_local
         self._enter_module(frame)
         return self._module_local
-
-    def _enter_backward(self, frame: FrameType) -> None:
-        self.events.extend((self._clock(), BACKWARD, 0, 0))
-        if self._on_backward is not None:
-            self._on_backward(frame.f_locals.get(frame.f_code.co_varnames[0], ()))
 
     def _enter_user(self, frame: FrameType) -> Any:
         """A function that is called all the time is left to its caller's line: following it would be the step."""
@@ -215,16 +216,13 @@ class LineLog:
     def _module_local(self, _frame: FrameType, event: str, result: Any) -> Any:
         try:
             if event == "return" and self.running:
-                self._leave_module(result)
+                self._depth -= 1
+                self.events.extend((self._clock(), MODULE_END, 0, 0))
+                if not self._depth and self.on_result is not None:
+                    self.on_result(result)
         except BaseException as error:
             self._fail(error)
         return self._module_local
-
-    def _leave_module(self, result: Any) -> None:
-        self._depth -= 1
-        self.events.extend((self._clock(), MODULE_END, 0, 0))
-        if not self._depth and self._on_result is not None:
-            self._on_result(result)
 
     def _backward_local(self, _frame: FrameType, event: str, _arg: Any) -> Any:
         try:
@@ -242,19 +240,5 @@ class LineLog:
     def as_json(self) -> dict[str, Any]:
         """The log as plain data: tables of codes and module names, and the events by column."""
         columns = self.events
-        return {
-            "codes": self.codes,
-            "modules": self.modules,
-            "types": self.types,
-            "t": columns[0::4].tolist(),
-            "op": columns[1::4].tolist(),
-            "number": columns[2::4].tolist(),
-            "line": columns[3::4].tolist(),
-        }
-
-
-def _special_codes() -> dict[int, int]:
-    from torch.autograd import graph
-    from torch.nn import Module
-
-    return {id(Module._wrapped_call_impl.__code__): _MODULE, id(graph._engine_run_backward.__code__): _BACKWARD}
+        named = {name: columns[at::4].tolist() for at, name in enumerate(("t", "op", "number", "line"))}
+        return {"codes": self.codes, "modules": self.modules, "types": self.types, **named}

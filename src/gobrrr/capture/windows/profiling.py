@@ -48,6 +48,7 @@ class ProfileWindow(Window):
             self.say("the program runs a profiler itself: no window of ours")
             return False
         self._lines = LineLog(host.user, self.names())
+        self.instruments = (self._lines,)
         self._lines.start(sys._getframe())
         return True
 
@@ -79,10 +80,6 @@ class ProfileWindow(Window):
         finally:
             if self._profiled is not None:
                 self._profiled.abandon()
-
-    def error(self) -> str:
-        """Return the error of the line log."""
-        return self._lines.error if self._lines is not None else ""
 
 
 _begun = False
@@ -234,9 +231,12 @@ def let_through() -> None:
     heirs = _heirs()
     for held in list(_inherited):
         with contextlib.suppress(OSError):
-            text = _read(held, _inherited[held])
-            _inherited[held] += len(text)
-            rest = memoryview(_CHATTER.sub(b"", text))
+            begin, parts = _inherited[held], list[bytes]()
+            while part := os.pread(held, 1 << 16, begin):  # without moving the place at which others write
+                parts.append(part)
+                begin += len(part)
+            _inherited[held] = begin
+            rest = memoryview(_CHATTER.sub(b"", b"".join(parts)))
             while rest:
                 rest = rest[os.write(2, rest) :]
         if os.fstat(held).st_ino not in heirs:
@@ -244,25 +244,12 @@ def let_through() -> None:
             os.close(held)
 
 
-def _read(held: int, begin: int) -> bytes:
-    """To the end, without moving the place at which others write."""
-    parts = []
-    while part := os.pread(held, 1 << 16, begin):
-        parts.append(part)
-        begin += len(part)
-    return b"".join(parts)
-
-
 def _heirs() -> set[int]:
     """Inodes of what the children have as their stderr."""
     found = set()
     for file in Path("/proc/self/task").glob("*/children"):
         with contextlib.suppress(OSError):
-            found |= {_stderr_of(pid) for pid in file.read_text().split()}
+            for pid in file.read_text().split():
+                with contextlib.suppress(OSError):
+                    found.add(Path(f"/proc/{pid}/fd/2").stat().st_ino)
     return found
-
-
-def _stderr_of(pid: str) -> int:
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/fd/2").stat().st_ino
-    return 0

@@ -80,27 +80,24 @@ class Sampler:
 
     def _run(self) -> None:
         try:
-            assert self._calls is not None
-            self._sample(self._calls)
+            calls = self._calls
+            while calls is not None and not self._runner.over(self.interval):
+                began = time.thread_time_ns()
+                kind = calls.kind()  # lets go of the interpreter for a moment: before the stack is read
+                wrote = calls.written()
+                places, indices = look(self.thread, MAX_DEPTH, self._fetching.codes, VARIABLE)
+                if not places:
+                    return
+                self.t.append(time.perf_counter_ns())
+                self.cpu.append(self._worked())
+                self.held.append(kind)
+                self.wrote.append(wrote)
+                self.stack.append(self._intern(places))
+                self.index.append(self._fetching.index(indices))
+                del indices
+                self.cost_ns += time.thread_time_ns() - began
         except BaseException as error:  # the interpreter would print it among the program's own words
             self.error = repr(error)
-
-    def _sample(self, calls: ThreadCalls) -> None:
-        while not self._runner.over(self.interval):
-            began = time.thread_time_ns()
-            kind = calls.kind()  # lets go of the interpreter for a moment: before the stack is read
-            wrote = calls.written()
-            places, indices = look(self.thread, MAX_DEPTH, self._fetching.codes, VARIABLE)
-            if not places:
-                return
-            self.t.append(time.perf_counter_ns())
-            self.cpu.append(self._worked())
-            self.held.append(kind)
-            self.wrote.append(wrote)
-            self.stack.append(self._intern(places))
-            self.index.append(self._fetching.index(indices))
-            del indices
-            self.cost_ns += time.thread_time_ns() - began
 
     def _worked(self) -> int:
         """CPU ns of the thread so far, -1 where that is not known or it has just ended."""
@@ -114,15 +111,12 @@ class Sampler:
         found: list[int] = []
         for depth, (code, line) in enumerate(places):
             if depth < MAX_LIBRARY_FRAMES or self._is_user(code.co_filename):
-                found.append(self._frame_number(code, line or code.co_firstlineno))
+                key = id(code), line or code.co_firstlineno
+                if key not in self._frame_numbers:
+                    self._frame_numbers[key] = len(self.frames)
+                    self.frames.append((code, key[1]))
+                found.append(self._frame_numbers[key])
         return self.stacks.setdefault(tuple(found), len(self.stacks))
-
-    def _frame_number(self, code: Any, line: int) -> int:
-        number = self._frame_numbers.get((id(code), line))
-        if number is None:
-            number = self._frame_numbers[(id(code), line)] = len(self.frames)
-            self.frames.append((code, line))
-        return number
 
     def as_json(self) -> dict[str, Any]:
         """The samples as plain data: frames (file, function, line, is_user), stacks of frame numbers, and columns."""
@@ -130,18 +124,9 @@ class Sampler:
             (code.co_filename, getattr(code, "co_qualname", code.co_name), line, self._is_user(code.co_filename))
             for code, line in self.frames
         ]
-        return {
-            "frames": frames,
-            "stacks": [list(stack) for stack in self.stacks],
-            "t": self.t,
-            "stack": self.stack,
-            "cpu": self.cpu,
-            "held": self.held,
-            "wrote": self.wrote,
-            "index": self.index,
-            "cost_ns": self.cost_ns,
-            "interval": self.interval,
-        }
+        named = ("t", "stack", "cpu", "held", "wrote", "index", "cost_ns", "interval")
+        stacks = [list(stack) for stack in self.stacks]
+        return {"frames": frames, "stacks": stacks, **{name: getattr(self, name) for name in named}}
 
 
 def _native(thread: int) -> int:

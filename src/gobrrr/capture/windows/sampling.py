@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gobrrr.capture.facts import program_facts
+from gobrrr.capture.facts.program_facts import flushes_denormals
 from gobrrr.capture.session import window_plan
 from gobrrr.capture.windows.counted import Counted
 from gobrrr.capture.windows.sampler import Sampler
@@ -34,6 +34,7 @@ class SampleWindow(Window):
         self.limit_ns = min(self.limit_ns, LONGEST * host.config.sample_ns + 20 * self.step_ns)
         interval = window_plan.sample_interval(self.step_ns)
         self._sampler = Sampler(host.recorder.thread, interval, host.user.is_user)
+        self.instruments = (self._sampler,)
         self._sampler.start()
         host.workers.switch(True, interval)
         return True
@@ -42,7 +43,7 @@ class SampleWindow(Window):
         """The samples. Denormals come with time (decaying states): looked for once more, later than by the counting."""
         self.off()
         assert self._sampler is not None
-        later = Counted(program_facts._flushes_denormals())
+        later = Counted(flushes_denormals())
         self.look_at_states(later)
         return {"samples": self._sampler.as_json(), "denormals": worst(later)}
 
@@ -51,7 +52,3 @@ class SampleWindow(Window):
         if self._sampler is not None:
             self._sampler.stop()
             self.host.workers.switch(False, 0.0)
-
-    def error(self) -> str:
-        """Return the sampler's error; empty where there is none."""
-        return self._sampler.error if self._sampler is not None else ""

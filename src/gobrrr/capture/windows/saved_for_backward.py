@@ -62,11 +62,15 @@ class Saved:
         """A module that the program called has given this: without a backward its graph is seen here only. A recurrent
         one gives the same graph with every call, and longer: that is left to its backward."""
         if self._num_nodes < MAX_NODES:
-            self._look_at(lambda: self._walk(_unmoved(tensors_in(result))))
+            # Not of views of data written in place: asked for their node, torch makes them a new one, and a node's
+            # number decides the order of a backward.
+            self._look_at(lambda: self._walk(t for t in tensors_in(result) if not (t._is_view() and version(t))))
 
     def graph(self, roots: Iterable[Any]) -> None:
         """A backward pass from these tensors (or edges): count what their graph keeps."""
-        self._look_at(lambda: self._reach(self._walk(roots)))
+        self._look_at(
+            lambda: self.reached.update(id(node.variable) for node in self._walk(roots) if node.name() == ACCUMULATE)
+        )
 
     def _look_at(self, look: Callable[[], object]) -> None:
         """Unless the program's own code would take part. An odd graph is not counted, and stops nothing."""
@@ -91,9 +95,6 @@ class Saved:
                 self._keep(node, tensor)
         self.settle()
         return nodes
-
-    def _reach(self, nodes: list[Any]) -> None:
-        self.reached |= {id(node.variable) for node in nodes if node.name() == ACCUMULATE}
 
     def settle(self) -> None:
         """Forget what is no longer kept, and remember this moment if it is the one with most."""
@@ -151,12 +152,6 @@ def _nodes(roots: Iterable[Any]) -> list[Any]:
         if len(held) > MAX_NODES:
             raise NotShown(f"a graph has more than {MAX_NODES} nodes")
     return list(held.values())
-
-
-def _unmoved(tensors: Iterable[Any]) -> list[Any]:
-    """Return the tensors without views of data written in place: asked for their node, torch makes them a new one, and
-    a node's number decides the order of a backward."""
-    return [tensor for tensor in tensors if not (tensor._is_view() and version(tensor))]
 
 
 def kept_by(node: Any) -> Iterator[Any]:

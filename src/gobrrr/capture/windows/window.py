@@ -112,6 +112,8 @@ class Window:
     """One closer look. A kind says how many steps it wants, starts its instruments, and tells what they saw."""
 
     kind = 0
+    instruments: tuple[Any, ...] = ()
+    """What it looks with, each with its `error`: it saw less than it should have."""
     late_ns = 2_000_000_000
     """Its loop is over, or something else goes on, where a step takes LATE_STEPS usual ones and so much more."""
 
@@ -142,8 +144,8 @@ class Window:
         raise NotImplementedError
 
     def error(self) -> str:
-        """Return the error of an instrument, which then saw less than it should have."""
-        return ""
+        """Return the error of an instrument; empty where there is none."""
+        return next((each.error for each in self.instruments if each.error), "")
 
     def owns(self, profile: Any) -> bool:
         """Whether a profiler object is this window's own."""

@@ -68,14 +68,11 @@ class WorkerSampling:
     def _follow(self, thread: int) -> None:
         """The sampling thread of a worker; it ends when the watching does, and nothing that fails in it is shown."""
         with contextlib.suppress(Exception):
-            self._follow_flag(thread)
-
-    def _follow_flag(self, thread: int) -> None:
-        while (state := self._state())[0] != _OVER:
-            if state[0] == _ON:
-                with contextlib.suppress(Exception):
-                    self._sample(thread, state[1])
-            time.sleep(_LOOK)
+            while (state := self._state())[0] != _OVER:
+                if state[0] == _ON:
+                    with contextlib.suppress(Exception):
+                        self._sample(thread, state[1])
+                time.sleep(_LOOK)
 
     def _sample(self, thread: int, interval: float) -> None:
         sampler = Sampler(thread, interval, self._user.is_user)
@@ -87,11 +84,12 @@ class WorkerSampling:
             memory.look(self._batches)
             time.sleep(_LOOK)
         sampler.stop()
-        found: dict[str, Any] = {"type": "worker", "pid": os.getpid(), "batches": self._batches - before}
         after = _sent_cpu_ns()
-        found["memory"] = memory.rows
-        found["sent_cpu_ns"] = after - sent if sent is not None and after is not None else None
-        found |= {"wall_ns": time.perf_counter_ns() - began, "samples": sampler.as_json()}
+        found: dict[str, Any] = {
+            "type": "worker", "pid": os.getpid(), "batches": self._batches - before, "memory": memory.rows,
+            "sent_cpu_ns": after - sent if sent is not None and after is not None else None,
+            "wall_ns": time.perf_counter_ns() - began, "samples": sampler.as_json(),
+        }  # fmt: skip
         path = Path(self._folder) / f"worker-{os.getpid()}-{began}.json"
         part = path.with_suffix(".part")
         with os.fdopen(os.open(part, NEW, 0o600), "w", encoding="utf-8") as file:

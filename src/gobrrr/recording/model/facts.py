@@ -34,7 +34,7 @@ class SourceFacts(msgspec.Struct, frozen=True):
     """A library that keeps samples in shards, and how the data set that comes from it is set."""
 
     kind: str = ""
-    """One of capture.dataformats.KINDS: datasets (a table), datasets stream, webdataset, streaming."""
+    """One of capture.facts.loader_facts.KINDS: datasets (a table), datasets stream, webdataset, streaming."""
     wrapped: bool = False
     """It is inside an object of the program's, which may ask it for one sample after the other."""
     shares: bool = False
@@ -151,7 +151,6 @@ class ModuleFacts(msgspec.Struct, frozen=True):
     """A few of those that do not train as they were looked at last: version, address, a number."""
     frozen_moved: bool | None = None
     """Whether those that do not train changed between two looks, as a student's average does; null after one look."""
-    buffer_bytes: int = 0
     training: bool = True
     grad_enabled: bool = True
     compiled: bool = False
@@ -312,7 +311,6 @@ class Settings(msgspec.Struct, frozen=True):
     threads: int | None = None
     cores: int | None = None
     """CPUs on which the process may run."""
-    interop_threads: int | None = None
     anomaly: bool | None = None
     deterministic: bool | None = None
     matmul_precision: str | None = None
@@ -323,7 +321,7 @@ class Settings(msgspec.Struct, frozen=True):
     debug_env: tuple[str, ...] = ()
     """Environment variables that slow torch down on purpose (TORCH_SHOW_CPP_STACKTRACES, CUDA_LAUNCH_BLOCKING...)."""
     trainer: str = ""
-    """The library whose loop it is, of capture.trainers.KNOWN; empty where the program writes its own."""
+    """The library whose loop it is, of capture.facts.program_facts.TRAINERS; empty where the program writes its own."""
     trainer_span: Span | None = None
     arguments_span: Span | None = None
     """The user's lines that run it, and that make it or the object that holds its arguments."""
@@ -332,7 +330,6 @@ class Settings(msgspec.Struct, frozen=True):
     padding_span: Span | None = None
     """The user's line that says padding="max_length"."""
     mkldnn: bool | None = None
-    tf32: bool | None = None
     anomaly_span: Span | None = None
     deterministic_span: Span | None = None
     threads_span: Span | None = None
