@@ -12,12 +12,13 @@ import numpy as np
 
 from gobrrr.ledger.host.gaps import find_gaps, grouped
 from gobrrr.ledger.host.host_ops import HostOps
+from gobrrr.ledger.host.places import Places
 from gobrrr.ledger.model.ledger import HostGroup
 from gobrrr.recording.model import event_kinds
 from gobrrr.recording.model.steps import find_loops
 from gobrrr.recording.run_folder.run import LineLog, Recording, Samples, Start, Window, Worker
 from gobrrr.recording.trace_files.kineto import read_trace
-from gobrrr.words import BACKWARD, BACKWARD_END, CALL, LINE, MODULE, MODULE_END, RETURN, Places
+from gobrrr.words import BACKWARD, BACKWARD_END, CALL, LINE, MODULE, MODULE_END, RETURN
 
 US, MS = 1_000, 1_000_000
 PID = 7
