@@ -21,7 +21,7 @@ import msgspec
 from gobrrr.ledger.model.ledger import Ledger, StepStats
 from gobrrr.rules import load
 from gobrrr.rules.model.finding import Finding, Saving
-from gobrrr.rules.verdict.confidence import confidence
+from gobrrr.rules.verdict.sentence import confidence
 from tests.support.machine_samples import machine
 
 RESULTS = Path(__file__).parent / "results"

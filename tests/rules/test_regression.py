@@ -13,8 +13,7 @@ from gobrrr.ledger.steps.median_interval import median_interval
 from gobrrr.recording.model.facts import Span
 from gobrrr.rules.model.finding import Finding, Quantity, Saving
 from gobrrr.rules.verdict.build import build
-from gobrrr.rules.verdict.lines import MOST, line_times
-from gobrrr.rules.verdict.regression import elsewhere, held_against, ratio_interval
+from gobrrr.rules.verdict.regression import MOST, elsewhere, held_against, line_times, ratio_interval
 from gobrrr.rules.verdict.report import LineTime, Report
 from tests.support import report_samples as samples
 

@@ -24,13 +24,11 @@ def device_work_without_a_launch(ledger: Ledger, machine: Machine) -> Iterator[F
     device = ledger.device
     if device is None and "launches" in ledger.signals:
         yield doubt(
-            "BRR909",
-            ledger,
-            "critical",
+            "BRR909", ledger, "critical",
             "kernels were launched, and none of them is in the file: what the device did, and when, is not known",
             "Record again with the accelerator's activities (ProfilerActivity.CUDA) and no other profiler beside.",
             {"not_recorded": ratio(1.0)},
-        )
+        )  # fmt: skip
     yield from _impossible(ledger)
     if device is not None:
         yield from _unknown(ledger, device)
@@ -68,9 +66,7 @@ def _unknown(ledger: Ledger, device: DeviceLedger) -> Iterator[Finding]:
     if most < REPLAYED:
         return
     yield doubt(
-        "BRR909",
-        ledger,
-        _level(most, by_graph=most == device.replayed_share and "offline" not in ledger.signals),
+        "BRR909", ledger, _level(most, by_graph=most == device.replayed_share and "offline" not in ledger.signals),
         what,
         advice,
         {
@@ -79,7 +75,7 @@ def _unknown(ledger: Ledger, device: DeviceLedger) -> Iterator[Finding]:
             "not_recorded": ratio(device.unseen_share),
             "captured": ratio(device.captured_share),
         },
-    )
+    )  # fmt: skip
 
 
 def _level(most: float, by_graph: bool) -> str:
@@ -94,30 +90,25 @@ def _impossible(ledger: Ledger) -> Iterator[Finding]:
     """Links that cannot be: between processes, and from a launch to what ran before it."""
     if "joined" in ledger.signals:
         yield doubt(
-            "BRR909",
-            ledger,
-            "critical",
+            "BRR909", ledger, "critical",
             "ops of several processes are in this one file: which of them launched what cannot be told",
             "Give the file that each process wrote, as it is: gobrrr diagnose RANK0.json RANK1.json",
-        )
+        )  # fmt: skip
     device = ledger.device
     if device is not None and device.overlap_share >= OVERLAP:
         yield doubt(
-            "BRR909",
-            ledger,
+            "BRR909", ledger,
             "critical" if device.overlap_share >= (MOSTLY if may_overlap(device.capability) else REPLAYED) else "note",
             f"kernels of one stream overlap in {share(device.overlap_share)} of the device's work: their times cannot "
             "be right",
             "Record again; give one file of one process and one device, as the profiler wrote it.",
             {"overlap": ratio(device.overlap_share)},
-        )
+        )  # fmt: skip
     if device is not None and device.ahead_ns > 0:
         yield doubt(
-            "BRR909",
-            ledger,
-            "critical" if device.ahead_ns > REPLAYED * ledger.wall else "note",
+            "BRR909", ledger, "critical" if device.ahead_ns > REPLAYED * ledger.wall else "note",
             f"kernels begin {duration(device.ahead_ns)} before they are launched: the clocks differ, so what the "
             "device idles for is not known",
             "Record again, with warm-up steps in the profiler's schedule; a newer driver or torch mends the clocks.",
             {"ahead": time(device.ahead_ns)},
-        )
+        )  # fmt: skip

@@ -78,25 +78,21 @@ def profiler_overhead(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     step = ledger.step
     if "offline" in ledger.signals:
         yield doubt(
-            "BRR903",
-            ledger,
-            "note",
+            "BRR903", ledger, "note",
             "every step of this file ran under the profiler, which makes the host's side of it longer",
             "Hold the step against one without profiler before you count on milliseconds of the host.",
-        )
+        )  # fmt: skip
         return
     times = slowed(ledger)
     if times <= SLOWED:
         return
     yield doubt(
-        "BRR903",
-        ledger,
-        "warning" if times > VERY_SLOWED else "note",
+        "BRR903", ledger, "warning" if times > VERY_SLOWED else "note",
         f"a step took {duration(step.wall_ns)} under the profiler, {times:.1f} times {duration(ledger.wall)}: "
         "shares of small ops are too high",
         "Trust the plain step and the sampled lines more than the split between ops.",
         {"slowed": ratio(times), "profiled_step": time(step.wall_ns), "plain_step": time(ledger.wall)},
-    )
+    )  # fmt: skip
 
 
 @rule("BRR904", "host")
@@ -108,9 +104,7 @@ def signals_missing(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     if not lacking:
         return
     yield doubt(
-        "BRR904",
-        ledger,
-        "warning" if {"plain", "ops"} & set(lacking) else "note",
+        "BRR904", ledger, "warning" if {"plain", "ops"} & set(lacking) else "note",
         f"the recording lacks {', '.join(WHAT[signal] for signal in lacking)}",
         _recorded_with(ledger, lacking)
         if offline
@@ -120,7 +114,7 @@ def signals_missing(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         | (
             {"command": Quantity(f"profile({_arguments(lacking)})")} if offline and "nsys" not in ledger.signals else {}
         ),
-    )
+    )  # fmt: skip
 
 
 def _recorded_with(ledger: Ledger, lacking: Sequence[str]) -> str:
@@ -151,9 +145,7 @@ def _steps_of_children(ledger: Ledger) -> Iterator[Finding]:
     seen = step.seen_ns * max(1.0, ledger.facts.process_load or 1.0)
     trains = step.kind == "training" and seen >= HARDLY * children.others_ns  # one of the ranks, say: its steps count
     yield doubt(
-        "BRR904",
-        ledger,
-        "warning" if trains else "critical",
+        "BRR904", ledger, "warning" if trains else "critical",
         f"child processes used {duration(children.others_ns)} of CPU time, the program itself "
         f"{duration(children.own_ns)}: none of their work was seen",
         f"Watch those instead. {ELSEWHERE[0].upper()}{ELSEWHERE[1:]}.",
@@ -173,21 +165,16 @@ def other_processes(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     message = f"other processes kept {load:.1f} of the {cores} usable cores busy"
     if lost > STARVED:
         others = f": {message}" if load > CROWDED * cores else ""
-        message = f"threads waited for a core {share(lost)} of the time{others}{_stolen(ledger)}"
+        stolen = ledger.facts.stolen_load or 0.0
+        taken = f", and the host took {stolen:.1f} of them" if stolen > WORTH_NAMING else ""
+        message = f"threads waited for a core {share(lost)} of the time{others}{taken}"
     yield doubt(
-        "BRR905",
-        ledger,
-        "warning" if lost > VERY_STARVED or load > VERY_CROWDED * cores else "note",
+        "BRR905", ledger, "warning" if lost > VERY_STARVED or load > VERY_CROWDED * cores else "note",
         message,
         "Stop them or wait, and run again: this step may be much faster alone. Where they stay, let threads that wait "
         "sleep (GOMP_SPINCOUNT=1000).",
         {"other_load": ratio(load), "cores": count(cores), "starved": ratio(lost)},
-    )
-
-
-def _stolen(ledger: Ledger) -> str:
-    stolen = ledger.facts.stolen_load or 0.0
-    return f", and the host took {stolen:.1f} of them" if stolen > WORTH_NAMING else ""
+    )  # fmt: skip
 
 
 @rule("BRR906", "host")
@@ -198,15 +185,13 @@ def recording_cut_short(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         return
     offline = "offline" in ledger.signals
     yield doubt(
-        "BRR906",
-        ledger,
-        "critical" if offline else "note",
+        "BRR906", ledger, "critical" if offline else "note",
         notes[0] + (f" (and {len(notes) - 1} more)" if len(notes) > 1 else ""),
         "Copy the file again, or record anew: what is missing may be all that the device did."
         if offline
         else "What was recorded until then is judged; let the program end by itself for the rest.",
         {"notes": count(len(notes))},
-    )
+    )  # fmt: skip
 
 
 @rule("BRR907", "host", needs={"plain"})
@@ -222,15 +207,13 @@ def watching_costs(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     if surely <= promised:
         return
     yield doubt(
-        "BRR907",
-        ledger,
-        "warning" if surely > 5 * promised else "note",
+        "BRR907", ledger, "warning" if surely > 5 * promised else "note",
         f"watching cost {share(cost)} of the plain step of {duration(ledger.wall)}; {share(promised)} is promised",
         "Steps of a fraction of a millisecond are too short to watch one by one; use a larger batch for the diagnosis."
         if ledger.wall < SHORT
         else "Let the program make more steps: hooks rest between stretches when the profiled window is done.",
         {"overhead_share": ratio(cost), "surely": ratio(surely)},
-    )
+    )  # fmt: skip
 
 
 def _attached(ledger: Ledger) -> Finding:
@@ -263,26 +246,22 @@ def unexplained_time(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     unowned = ledger.account("unattributed") / ledger.wall if ledger.wall > 0 else 0.0
     if unowned > UNEXPLAINED:
         yield doubt(
-            "BRR908",
-            ledger,
-            "critical" if unowned > MOSTLY else "warning" if unowned > HARDLY_EXPLAINED else "note",
+            "BRR908", ledger, "critical" if unowned > MOSTLY else "warning" if unowned > HARDLY_EXPLAINED else "note",
             f"{'' if 'ops' in ledger.signals else 'no step was profiled: '}{share(unowned)} of the step "
             f"({duration(unowned * ledger.wall)}) is unattributed",
             "Let it make more steps; work on other threads or in compiled code that calls no torch op hides here."
             if "ops" in ledger.signals
             else _unseen(ledger),
             {"unattributed": ratio(unowned)},
-        )
+        )  # fmt: skip
     if step.between_share > UNEXPLAINED:
         yield doubt(
-            "BRR908",
-            ledger,
-            "critical",
+            "BRR908", ledger, "critical",
             f"{share(step.between_share)} of the time lies between the steps: what the device idles for then is no "
             "cost of any of them",
             "Record while there are requests all the time, or look at a part of the file.",
             {"between_share": ratio(step.between_share)},
-        )
+        )  # fmt: skip
     rare = step.outlier_ns / step.mean_ns if step.mean_ns > 0 else 0.0
     if rare > UNEXPLAINED:
         shows = "which the figures here do not show" if step.averaged else "which the median step does not show"
@@ -292,9 +271,7 @@ def unexplained_time(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         what = "steps that take longer and longer" if grows else "slow steps" if crowd else RARE
         beside = "offline" in ledger.signals and rest_varies(ledger) > HARDLY_EXPLAINED * step.mean_ns
         yield doubt(
-            "BRR908",
-            ledger,
-            "critical" if beside else "note",
+            "BRR908", ledger, "critical" if beside else "note",
             f"{what} add {duration(step.outlier_ns)} ({share(rare)}) to the mean step, {told}",
             "Record steps without them: shares of a file are of all its steps."
             if beside
@@ -305,7 +282,7 @@ def unexplained_time(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             else f"Look at {'the other loops that the report names, and at ' if ledger.loops else ''}what runs between "
             "epochs.",
             {"outlier_share": ratio(rare), "outliers": time(step.outlier_ns), "mean_step": time(step.mean_ns)},
-        )
+        )  # fmt: skip
 
 
 @rule("BRR911", "host", needs={"device"})
@@ -316,12 +293,10 @@ def device_stalled(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         return
     rules = all(stalled >= account.ns for account in ledger.accounts)
     yield doubt(
-        "BRR911",
-        ledger,
-        "critical" if rules else "note",
+        "BRR911", ledger, "critical" if rules else "note",
         f"the device stood still for {duration(stalled)} ({share(stalled / ledger.wall)} of the step) with work "
         "queued: neither the program nor its loader kept it",
         "Look for another process on the device, its power limit and clocks, a fabric that is slow, and at what the "
         "nodes of a graph wait for (nvidia-smi, rocm-smi, nsys).",
         {"stalled": time(stalled), "idle": time(ledger.device.idle_ns)},
-    )
+    )  # fmt: skip

@@ -14,7 +14,8 @@ from statistics import mean
 from gobrrr.ledger.model.ledger import Ledger
 from gobrrr.machine.model.machine import Machine
 from gobrrr.rules.model.evidence import ratio, time
-from gobrrr.rules.model.finding import Finding, Quantity, finding, rule, slack, whole
+from gobrrr.rules.model.finding import Finding, rule, slack, whole
+from gobrrr.rules.validity.measurement import doubt
 from gobrrr.units import duration, share
 
 TOLERANCE = 0.05
@@ -53,11 +54,13 @@ def against(ledger: Ledger, findings: Iterable[Finding]) -> Iterator[Finding]:
         most = min(step, _account(ledger, found))
         if saving > (1 + TOLERANCE) * most + slack(ledger):
             message = f"{found.code} expects {duration(saving)} of the {duration(most)} that its account has"
-            yield _doubt(ledger, message, REPORT, {"expected": time(saving), "account": time(most)})
+            yield doubt(
+                "BRR910", ledger, "critical", message, REPORT, {"expected": time(saving), "account": time(most)}
+            )
     for code, total in sums.items():
         if total > (1 + TOLERANCE) * step:
             message = f"the findings of {code} expect {duration(total)} together, of a step of {duration(step)}"
-            yield _doubt(ledger, message, REPORT, {"expected": time(total), "step": time(step)})
+            yield doubt("BRR910", ledger, "critical", message, REPORT, {"expected": time(total), "step": time(step)})
 
 
 def _account(ledger: Ledger, found: Finding) -> float:
@@ -81,7 +84,7 @@ def _rates(ledger: Ledger) -> Iterator[Finding]:
         if reached is not None and reached > 1 + TOLERANCE:
             message = f"{name} is {share(reached)} of a ceiling: the ceiling is wrong, or the FLOPs are"
             advice = f"Measure the machine again: gobrrr machine --refresh. {REPORT}"
-            yield _doubt(ledger, message, advice, {"rate": ratio(reached)})
+            yield doubt("BRR910", ledger, "critical", message, advice, {"rate": ratio(reached)})
 
 
 def _accounts(ledger: Ledger) -> Iterator[Finding]:
@@ -93,7 +96,7 @@ def _accounts(ledger: Ledger) -> Iterator[Finding]:
     named = {"largest": ratio(worst.share), "least": ratio(least.share), "sum": ratio(total)}
     if worst.share > 1 + TOLERANCE or least.share < -TOLERANCE or abs(total - 1) > TOLERANCE:
         message = f"the accounts sum to {share(total)} of the step ({worst.account} {share(worst.share)})"
-        yield _doubt(ledger, message, REPORT, named)
+        yield doubt("BRR910", ledger, "critical", message, REPORT, named)
 
 
 def _windows(ledger: Ledger) -> Iterator[Finding]:
@@ -109,11 +112,9 @@ def _windows(ledger: Ledger) -> Iterator[Finding]:
         f"a step took {duration(step.wall_ns)} under the profiler and {duration(around)} without: these are not steps "
         "of one kind"
     )
-    yield _doubt(ledger, message, TWO_KINDS, {"profiled_step": time(step.wall_ns), "plain_step": time(around)})
-
-
-def _doubt(ledger: Ledger, message: str, advice: str, evidence: dict[str, Quantity]) -> Finding:
-    return finding(
-        "BRR910", ledger, level="critical", message=message, advice=advice,
-        evidence=evidence, confidence="measured",
+    yield doubt(
+        "BRR910", ledger, "critical",
+        message,
+        TWO_KINDS,
+        {"profiled_step": time(step.wall_ns), "plain_step": time(around)},
     )  # fmt: skip

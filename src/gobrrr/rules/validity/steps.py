@@ -38,22 +38,18 @@ def too_few_steps(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         return
     if "unmarked" in ledger.signals:
         yield doubt(
-            "BRR901",
-            ledger,
-            "note",
+            "BRR901", ledger, "note",
             f"the file does not say where a step ends: all of it, {duration(ledger.wall)}, counts as one",
             f"{_marked(ledger)}, so that figures are those of a step and its spread is known.",
-        )
+        )  # fmt: skip
     if steps >= FEW_STEPS or "offline" in ledger.signals:
         return  # a file has the steps that it has: its spread is told by BRR902
     yield doubt(
-        "BRR901",
-        ledger,
-        "critical" if steps < UNTRUSTED_STEPS else "note",
+        "BRR901", ledger, "critical" if steps < UNTRUSTED_STEPS else "note",
         f"{f'only {steps} steady steps were' if steps else 'no steady step was'} timed without the profiler",
         "Let the program run for more steps (more epochs, more data, a larger --steps).",
         {"plain_steps": count(steps), "all_steps": count(ledger.step.count), "warmup": count(ledger.step.warmup_count)},
-    )
+    )  # fmt: skip
 
 
 def _start_up(ledger: Ledger, ns: float) -> Finding:
@@ -61,13 +57,11 @@ def _start_up(ledger: Ledger, ns: float) -> Finding:
     nsys = "nsys profile --capture-range=cudaProfilerApi and torch.cuda.profiler.start()"
     torch = "torch.profiler.schedule(wait=..., warmup=...) and profiler.step()"
     return doubt(
-        "BRR901",
-        ledger,
-        "critical" if ns > MOSTLY * ledger.wall else "warning",
+        "BRR901", ledger, "critical" if ns > MOSTLY * ledger.wall else "warning",
         f"{duration(ns)} of {duration(ledger.wall)} is the device's start-up: calls that make contexts or load modules",
         f"Record steps after the first ones: {nsys if 'nsys' in ledger.signals else torch}.",
         {"start_up": time(ns), "all_steps": count(ledger.step.count)},
-    )
+    )  # fmt: skip
 
 
 def _marked(ledger: Ledger) -> str:
@@ -85,14 +79,12 @@ def _hardly_the_program(ledger: Ledger) -> Iterator[Finding]:
         return  # BRR904 says where it lies
     spent = step.process_cpu_ns or 0.0
     yield doubt(
-        "BRR901",
-        ledger,
-        "critical",
+        "BRR901", ledger, "critical",
         f"the steps seen take {duration(step.seen_ns)}, the program {duration(spent)} of CPU time: what costs lies "
         "elsewhere",
         "Mark what takes the time: `with gobrrr.watch(): ...` around it, or `for part in gobrrr.steps(parts): ...`.",
         {"seen": time(step.seen_ns), "process_cpu": time(spent)},
-    )
+    )  # fmt: skip
 
 
 @rule("BRR902", "host", needs={"plain"})
@@ -106,26 +98,22 @@ def unsteady_steps(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     width = max(0.0, step.high_ns - step.low_ns) / ledger.wall
     if (rest := _spread_without_waits(ledger)) is not None:
         yield doubt(
-            "BRR902",
-            ledger,
-            "note",
+            "BRR902", ledger, "note",
             f"the steps differ by their waits for data alone: without those the middle half spans {share(rest)} of "
             "the median",
             "Nothing: that the loader delivers in bursts is its own finding.",
             {"quartile_spread": ratio(step.quartile_spread), "without_waits": ratio(rest), "interval": ratio(width)},
-        )
+        )  # fmt: skip
         return
     drifts = abs(step.drift) > step.quartile_spread
     by = ratio_to(step.drift if drifts else step.quartile_spread, "the median")
     what = f"drift by {by}" if drifts else f"differ: the middle half spans {by}"
     yield doubt(
-        "BRR902",
-        ledger,
-        "critical" if width > 1.0 else "warning" if worst > VERY_UNSTEADY else "note",
+        "BRR902", ledger, "critical" if width > 1.0 else "warning" if worst > VERY_UNSTEADY else "note",
         f"the steps {what}, which is known to {ratio_to(width / 2, 'it')} either way",
         "Watch more steps, on a machine that does nothing else, with steps of equal size.",
         {"quartile_spread": ratio(step.quartile_spread), "drift": ratio(step.drift), "interval": ratio(width)},
-    )
+    )  # fmt: skip
 
 
 def _spread_without_waits(ledger: Ledger) -> float | None:
@@ -145,11 +133,9 @@ def _grown(ledger: Ledger) -> Iterator[Finding]:
     if not step.profiled_count or not 0 < step.beside_ns * GROWN < ledger.wall:
         return
     yield doubt(
-        "BRR902",
-        ledger,
-        "warning",
+        "BRR902", ledger, "warning",
         f"the profiled steps were shorter than most: those around them took {duration(step.beside_ns)}, the median "
         f"{duration(ledger.wall)}; shares are those of short steps",
         "Watch the program where its steps are as long as they get (gobrrr.steps around that part of the loop).",
         {"around": time(step.beside_ns), "plain_step": time(ledger.wall)},
-    )
+    )  # fmt: skip

@@ -9,16 +9,14 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from gobrrr import units
-from gobrrr.ledger.model.device import DeviceLedger
-from gobrrr.ledger.model.ledger import Account, Ledger, OpGroup, StepStats
+from gobrrr.ledger.model.ledger import Account, Ledger, OpGroup
 from gobrrr.machine.model.machine import Machine
 from gobrrr.recording.model.facts import OptimizerFacts
 from gobrrr.rules.model.finding import REGISTRY, Finding, Rehearsed, is_compiled
-from gobrrr.rules.verdict.confidence import confidence
-from gobrrr.rules.verdict.lines import line_times
 from gobrrr.rules.verdict.place import short
+from gobrrr.rules.verdict.regression import line_times
 from gobrrr.rules.verdict.report import Device, OpShare, Report, Span, Step, Tokens
-from gobrrr.rules.verdict.sentence import costliest, is_doubt, is_elsewhere, judge
+from gobrrr.rules.verdict.sentence import confidence, costliest, is_doubt, judge, worst_doubts
 
 MAX_SHAPES = 120
 """Characters of an op's shapes that are shown (proposed: the width of a line of text; pages that cut them would settle
@@ -56,10 +54,14 @@ def build(
     `skipped` are (code, why it could not be judged). Findings of rules that only matter on another device are left out
     unless `portability`. `profiler_overhead_share` is how much slower the profiled window ran; 0 derives it.
     """
-    ranked = rank_findings([f for f in findings if portability or not _elsewhere(f)], ledger)
+    elsewhere = {code for code, rule in REGISTRY.items() if rule.portability and not portability}
+    ranked, step = rank_findings([f for f in findings if f.code not in elsewhere], ledger), ledger.step
     verdict = judge(ledger, ranked)
-    if verdict.bound == "unreliable" and ("offline" in ledger.signals or any(map(_is_impossible, ranked))):
-        ranked = tuple(_as_note(finding) for finding in ranked)
+    impossible = any(f.code == "BRR910" and f.severity == "critical" for f in ranked)
+    if verdict.bound == "unreliable" and ("offline" in ledger.signals or impossible):
+        # Nothing is claimed loudly of a file, which cannot be looked at again, or of figures that cannot be.
+        ranked = tuple(f if is_doubt(f) else msgspec.structs.replace(f, severity="note") for f in ranked)
+    slower = step.wall_ns / step.plain_wall_ns - 1 if step.wall_ns and step.plain_wall_ns else 0.0
     return Report(
         verdict=verdict,
         confidence=confidence(ledger, ranked, verdict.bound),
@@ -77,10 +79,10 @@ def build(
         saved=tuple(sorted(ledger.facts.saved, key=lambda s: (-s.num_bytes, s.module, s.op))[:NUM_SAVED]),
         roofline=ledger.roofline,
         tokens=_tokens(ledger),
-        overhead_share=ledger.step.overhead_share,
-        overhead_low=ledger.step.overhead_low,
-        overhead_high=ledger.step.overhead_high,
-        profiler_overhead_share=profiler_overhead_share or _slowdown(ledger.step),
+        overhead_share=step.overhead_share,
+        overhead_low=step.overhead_low,
+        overhead_high=step.overhead_high,
+        profiler_overhead_share=profiler_overhead_share or slower,
         missing=ledger.missing,
         rehearsed=tuple(rehearsed),
         skipped_rules=tuple(sorted((code, why) for code, why in skipped)),
@@ -108,26 +110,17 @@ def _fusable(ledger: Ledger) -> bool | None:
 
 
 def rank_findings(findings: Sequence[Finding], ledger: Ledger) -> tuple[Finding, ...]:
-    """Return the finding that the verdict tells, then the others by expected saving, the largest first. Doubts come
-    last, but those that make the run unreliable before all, and of them the one that says that its time is
-    elsewhere."""
+    """Return the finding that the verdict names, then the others by expected saving, the largest first. Doubts come
+    last, but those that make the run unreliable before all, the worst first."""
 
-    def key(finding: Finding) -> tuple[int, bool, float, float, str, str]:
-        doubt = is_doubt(finding)
-        group = 1 if not doubt else 0 if finding.severity == "critical" else 2
+    def cost(finding: Finding) -> tuple[float, float, str, str]:
         where = f"{finding.where[0].file}:{finding.where[0].line:09d}" if finding.where else ""
-        return (
-            group,
-            not is_elsewhere(finding),
-            -_real(finding.saving.expected_ns),
-            -_real(finding.saving.ceiling_ns),
-            finding.code,
-            where,
-        )
+        return -_real(finding.saving.expected_ns), -_real(finding.saving.ceiling_ns), finding.code, where
 
-    by_cost = sorted(findings, key=key)
-    first = costliest(ledger, by_cost)
-    return tuple(sorted(by_cost, key=lambda f: (is_doubt(f) and f.severity == "critical", f is first), reverse=True))
+    by_cost = sorted(findings, key=cost)
+    worst, first = [f for f in worst_doubts(by_cost) if f.severity == "critical"], costliest(ledger, by_cost)
+    rest = [f for f in by_cost if f not in worst]
+    return (*worst, *sorted(rest, key=lambda f: (is_doubt(f), f is not first)))
 
 
 def describe(machine: Machine) -> str:
@@ -135,21 +128,6 @@ def describe(machine: Machine) -> str:
     cores = f"{machine.logical_cores} cores ({machine.effective_cores.median:.1f} effective)"
     device = (machine.device.name,) if machine.device else ()
     return ", ".join((machine.cpu, cores, units.size(machine.memory_bytes), *device))
-
-
-def _as_note(finding: Finding) -> Finding:
-    """Where there is no verdict on a file, which cannot be looked at again, or figures cannot be, nothing is claimed
-    loudly."""
-    return finding if is_doubt(finding) else msgspec.structs.replace(finding, severity="note")
-
-
-def _is_impossible(finding: Finding) -> bool:
-    return finding.code == "BRR910" and finding.severity == "critical"
-
-
-def _elsewhere(finding: Finding) -> bool:
-    declared = REGISTRY.get(finding.code)
-    return declared is not None and declared.portability
 
 
 def _real(value: float) -> float:
@@ -209,7 +187,7 @@ def _device(ledger: Ledger) -> Device | None:
     for _, _, ns, kind in device.kernels:
         classes[kind] = classes.get(kind, 0.0) + ns / total
     return Device(
-        device.name, _busy_share(ledger, device), Span(device.span_busy_share),
+        device.name, min(1.0, device.busy_ns / ledger.wall) if ledger.wall else 0.0, Span(device.span_busy_share),
         tuple(sorted(classes.items(), key=lambda item: -item[1])),
         tuple((name, calls, ns / total) for name, calls, ns, _ in device.kernels[:NUM_KERNELS]),
         ledger.device_phases, device.underfilled_share,
@@ -252,18 +230,9 @@ def _tokens(ledger: Ledger) -> Tokens | None:
     return Tokens(found.real_share, found.batches, found.tokens_per_s, useful)
 
 
-def _busy_share(ledger: Ledger, device: DeviceLedger) -> float:
-    """Return the device's busy share of the plain step."""
-    return min(1.0, device.busy_ns / ledger.wall) if ledger.wall else 0.0
-
-
 def _accounts(ledger: Ledger) -> tuple[Account, ...]:
     """The ledger's accounts; what they leave of the step is `unattributed`, said even where the ledger does not."""
     if any(account.account == "unattributed" for account in ledger.accounts) or ledger.wall <= 0:
         return ledger.accounts
     rest = max(0.0, ledger.wall - sum(account.ns for account in ledger.accounts))
     return (*ledger.accounts, Account("unattributed", rest, rest / ledger.wall))
-
-
-def _slowdown(step: StepStats) -> float:
-    return step.wall_ns / step.plain_wall_ns - 1 if step.wall_ns and step.plain_wall_ns else 0.0

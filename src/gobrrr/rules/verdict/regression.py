@@ -1,17 +1,22 @@
-"""Is the step of one report longer than that of an earlier one, surely, and what in it grew? Pure."""
+"""Is the step of one report longer than that of an earlier one, surely, and what in it grew? Pure.
+
+Lines move when a file is edited: time is summed by function and op, and the line that takes most is kept.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from pathlib import PurePath
 
 import msgspec
 from msgspec.structs import replace
 
 from gobrrr.ledger.comparison import FEWEST
+from gobrrr.ledger.model.ledger import HostGroup, Ledger
 from gobrrr.recording.model.facts import Span
 from gobrrr.rules.model.finding import Finding
-from gobrrr.rules.verdict.lines import MOST, key
 from gobrrr.rules.verdict.report import LineTime, Report
 from gobrrr.units import share
 
@@ -25,8 +30,12 @@ MATTERS = 0.05
 """Share of the step's growth that a part must have to be named."""
 CROWDED = "BRR905"
 """The doubt that other processes had the cores: it makes any step longer, and no interval of the steps knows."""
+MOST = 40
+"""Functions' times that are kept: on the two examples they hold 97 % of the step, and a report stays some thirty
+kilobytes."""
 USEFUL = ("compute", "bandwidth")
 """Accounts whose share may grow without harm: the floor that the machine sets."""
+Key = tuple[str, str, str, str]
 
 
 class Growth(msgspec.Struct, frozen=True):
@@ -218,3 +227,40 @@ def _lines_of(now: Report, before: Report) -> tuple[Growth, ...]:
     factor = now.step.plain_wall_ns / before.step.plain_wall_ns
     scaled = tuple(replace(line, ns=line.ns * factor) for line in before.lines)
     return _largest(_by_line(now.lines, scaled), MATTERS * now.step.plain_wall_ns)
+
+
+def key(line: LineTime) -> Key:
+    """Return what makes two lines the same: op, phase, file (its name: checkouts lie in different folders),
+    function."""
+    return line.name, line.phase, PurePath(line.where.file).name, line.where.function
+
+
+def line_times(ledger: Ledger) -> tuple[LineTime, ...]:
+    """The largest of them, the largest first; what has no line of the user's is in none."""
+    groups: dict[Key, list[LineTime]] = defaultdict(list)
+    for line in _all(ledger):
+        groups[key(line)].append(line)
+    summed = (_sum(lines) for lines in groups.values())
+    return tuple(sorted(summed, key=lambda line: (-line.ns, key(line)))[:MOST])
+
+
+def _all(ledger: Ledger) -> Iterator[LineTime]:
+    """On a device its kernels: what the host does beside them costs nothing by itself."""
+    if ledger.wall <= 0:
+        return
+    groups = ledger.groups if ledger.device is None else iter(ledger.device_ops)
+    for group in groups:
+        if group.phase != "data" and group.where and group.ns > 0:
+            name = (group.library or "Python") if isinstance(group, HostGroup) else group.name
+            yield LineTime(name, group.phase, group.ns, group.where[0])
+    for line in ledger.lines:
+        if line.phase == "data" and line.where and line.ns > 0:
+            yield LineTime("data wait", "data", line.ns, line.where[0])
+
+
+def _sum(lines: list[LineTime]) -> LineTime:
+    by_line: dict[Span, float] = defaultdict(float)
+    for line in lines:
+        by_line[line.where] += line.ns
+    most = max(by_line, key=lambda where: (by_line[where], -where.line))
+    return LineTime(lines[0].name, lines[0].phase, sum(by_line.values()), most)

@@ -1,4 +1,4 @@
-"""The headline: what binds the step, where, and what a fix would save, in at most 25 words."""
+"""The headline: what binds the step, where, what a fix would save, in at most 25 words; and how far to rely on it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gobrrr.ledger.model.ledger import Ledger
 from gobrrr.recording.model.facts import Span
 from gobrrr.rules.model.finding import REGISTRY, TINY, WARNING, Finding, whole
 from gobrrr.rules.verdict.place import spot
-from gobrrr.rules.verdict.report import Verdict
+from gobrrr.rules.verdict.report import Confidence, Verdict
 from gobrrr.system.escape import plain
 
 MAJORITY = 0.5
@@ -49,7 +49,7 @@ CONTENTION = "BRR905"
 ORDER = ("BRR905", "BRR904", "BRR901", "BRR902", "BRR906", "BRR908", "BRR909", "BRR910", "BRR911", "BRR903", "BRR907")
 """Of several doubts that are as bad the first is told: what changes all figures, what hides some, what blurs some
 (proposed)."""
-UNTIMED = "no step was timed without the profiler; let the program make more steps"
+UNTIMED, MORE_STEPS = "no step was timed without the profiler", "let the program make more steps"
 ROOFS = {
     "compute": ("arithmetic", "fewer or cheaper FLOPs"),
     "bandwidth": ("memory traffic", "fewer bytes"),
@@ -77,11 +77,6 @@ def is_doubt(finding: Finding) -> bool:
     return finding.code.startswith("BRR9")
 
 
-def is_elsewhere(finding: Finding) -> bool:
-    """It says that what the run costs lies in processes that were not seen."""
-    return finding.code == "BRR904" and finding.severity == "critical"
-
-
 def judge(ledger: Ledger, findings: Sequence[Finding]) -> Verdict:
     """Doubt first, then CPU contention, the costliest finding that is more than a note, the ledger. `findings` sorted
     by expected saving."""
@@ -90,7 +85,7 @@ def judge(ledger: Ledger, findings: Sequence[Finding]) -> Verdict:
     if top is not None and _stands(ledger, top):
         doubts = [f for f in doubts if f.code != "BRR908"]
     if doubts or ledger.wall <= 0:
-        says = f"{clause(doubts[0].message)} ({doubts[0].code})" if doubts else UNTIMED
+        says = f"{clause(doubts[0].message)} ({doubts[0].code})" if doubts else f"{UNTIMED}; {MORE_STEPS}"
         return _verdict("unreliable", says)
     said = _verdict_of(ledger, top) if top is not None else _from_ledger(ledger, findings)
     contention = next((f for f in findings if f.code == CONTENTION and f.severity != "note"), None)
@@ -100,6 +95,34 @@ def judge(ledger: Ledger, findings: Sequence[Finding]) -> Verdict:
     about = units.rough(top.saving.expected_ns) if top is not None else ""
     beside = f"then {_cause(top)}, about {about}" if top is not None else f"then {LABELS[said.bound].lower()}"
     return _verdict(said.bound, f"{head}; {beside}", "CPU contention")
+
+
+def confidence(ledger: Ledger, findings: Sequence[Finding], bound: str) -> Confidence:
+    """Low: the verdict is unreliable. Fair, by the first that holds: a finding of band 9 is a warning; the step has no
+    interval, or one wider than the saving (the smallest that is told, where no cause is); every step ran under the
+    profiler. Else high."""
+    doubts = worst_doubts(findings)
+    if bound == "unreliable" or doubts:
+        level = "low" if bound == "unreliable" else "fair"
+        if not doubts:
+            return Confidence(level, UNTIMED, "", MORE_STEPS)
+        first = doubts[0]
+        return Confidence(level, clause(first.message), first.code, clause(first.advice.partition(". ")[0]))
+    step, top = ledger.step, costliest(ledger, findings)
+    width = (step.high_ns - step.low_ns) / ledger.wall if 0 < step.low_ns <= step.high_ns else None
+    saving = top.saving.expected_ns / ledger.wall if top is not None else WARNING
+    if width is None:
+        if "unmarked" in ledger.signals:
+            return Confidence("fair", "the file does not say where a step ends", "", "mark each step")
+        return Confidence(
+            "fair", f"{step.plain_count} timed step{'s' * (step.plain_count > 1)} without an interval", "", MORE_STEPS
+        )
+    if width >= saving:
+        said = f"the step's 95 % interval is {units.share(width)} wide, the saving {units.share(saving)}"
+        return Confidence("fair", said, "", MORE_STEPS)
+    if "offline" in ledger.signals:
+        return Confidence("fair", "every step ran under the profiler", "", "time the step without it")
+    return Confidence("high", f"{step.plain_count} plain steps, the 95 % interval is {units.share(width)} wide")
 
 
 def costliest(ledger: Ledger, findings: Sequence[Finding]) -> Finding | None:
