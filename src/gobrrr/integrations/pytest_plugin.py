@@ -176,7 +176,7 @@ def verdict(report: Report, allowed: Limits) -> Verdict:
 
 def _broken(report: Report, allowed: Limits) -> Iterator[str]:
     from gobrrr import units
-    from gobrrr.report.text.checked import is_wanted
+    from gobrrr.report.told.checked import is_wanted
     from gobrrr.rules.verdict.place import short
 
     for account in report.ledger:

@@ -16,10 +16,10 @@ from gobrrr.pipeline.file_names import REPORT
 from gobrrr.rules.verdict.regression import TOLERANCE
 
 if TYPE_CHECKING:  # the engine is imported where it is used: `gobrrr --help` must not wait for it
-    from gobrrr.report.text.checked import Checked
+    from gobrrr.report.told.checked import Checked
     from gobrrr.rules.verdict.report import Report
 
-FORMATS = ("text", "json", "sarif", "github")
+FORMATS = ("text", "json", "markdown", "sarif", "github")
 OWN = ("--against", "--fail-on", "--tolerance", "--shares")
 MAKE = "make a baseline with: gobrrr run --json baseline.json script.py"
 OURS = b'"gobrrr.'
@@ -65,7 +65,7 @@ class CheckCommand:
 
     def run(self, args: argparse.Namespace) -> int:
         """The exit code says it; raises GobrrrError for what was asked wrongly, before anything is started."""
-        from gobrrr.report.text.checked import UNRELIABLE
+        from gobrrr.report.told.checked import UNRELIABLE
 
         try:
             return self._checked(args)
@@ -77,7 +77,7 @@ class CheckCommand:
 
     def _checked(self, args: argparse.Namespace) -> int:
         from gobrrr.cli.verbs.report import check_target
-        from gobrrr.report.text.checked import Against, checked
+        from gobrrr.report.told.checked import Against, checked
         from gobrrr.report.told.money import priced
         from gobrrr.rules.verdict.regression import held_against
 
@@ -112,7 +112,7 @@ class CheckCommand:
         if code in INTERRUPTED:
             raise KeyboardInterrupt
         from gobrrr.pipeline import runs
-        from gobrrr.report.text.checked import UNRELIABLE
+        from gobrrr.report.told.checked import UNRELIABLE
 
         try:
             runs.explain(folder, command, code, patterns=args.redact, rehearsal=args.rehearsal, price=per_hour)
@@ -221,27 +221,26 @@ def _check_machine(before: Report, host: str, device: str | None, shares: bool) 
 
 
 def _tell(outcome: Checked, report: Report, args: argparse.Namespace, stream: TextIO) -> None:
-    """The outcome as text where the report was told, and in the form that was asked for into its file or to stdout."""
-    from gobrrr.cli.verbs.report import write
-    from gobrrr.report.text import checked
-    from gobrrr.report.text.page import Page, laid_out, suited
+    """The outcome as text where the report was told, and in the form that was asked for into its file or to stdout:
+    the report's findings, with the regression where there is one, for forms that show findings at their lines."""
+    from gobrrr.cli.verbs.report import put
+    from gobrrr.report.forms import annotations, formats
 
-    form = _form(args)
-    width, color, ascii_only = suited(stream)
-    page = Page(width, ascii_only, os.getcwd())  # noqa: PTH109 - a string is wanted
-    text = laid_out(checked.blocks(outcome, page), width, color)
+    form, view = _form(args), formats.View(os.getcwd())  # noqa: PTH109 - a string is wanted
     if form == "text" or stream is sys.stderr or args.output:
         try:
-            stream.write(f"\n{text}" if stream is sys.stderr else text)
+            stream.write("\n" if stream is sys.stderr else "")
+            formats.show(outcome, stream, view)
         except OSError:  # nobody reads stderr any more: the exit code is still asked for
             streams.to_nowhere(2)
     if form == "text" and not args.output:
         return
-    content = text.encode("utf-8", "replace") if form == "text" else _content(form, outcome, report)
-    if args.output:
-        write(Path(args.output), content)
+    if form == "sarif":
+        put(annotations.to_sarif(report, view, outcome.regression), args.output)
+    elif form == "github":
+        put(annotations.to_github(report, view, outcome.regression).encode("utf-8", "replace"), args.output)
     else:
-        sys.stdout.buffer.write(content)
+        put(formats.render(outcome, form, view), args.output)
 
 
 def _form(args: argparse.Namespace) -> str:
@@ -255,20 +254,6 @@ def _form(args: argparse.Namespace) -> str:
     if args.output and not Path(args.output).absolute().parent.is_dir():
         raise GobrrrError(f"cannot write {args.output}", "name a file in a folder that exists")
     return form
-
-
-def _content(form: str, outcome: Checked, report: Report) -> bytes:
-    """Its own form as JSON; else the report's findings, with the regression where there is one."""
-    from gobrrr.report.forms import annotations
-    from gobrrr.report.forms.formats import View
-    from gobrrr.report.text import checked
-
-    view = View(os.getcwd())  # noqa: PTH109 - a string is wanted
-    if form == "json":
-        return checked.to_json(outcome)
-    if form == "sarif":
-        return annotations.to_sarif(report, view, outcome.regression)
-    return annotations.to_github(report, view, outcome.regression).encode("utf-8", "replace")
 
 
 command = CheckCommand()

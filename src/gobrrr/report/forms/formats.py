@@ -74,19 +74,17 @@ class Format(NamedTuple):
 KINDS = {
     "Report": ("report", "told.report"), "Receipt": ("receipt", "told.tuning"), "Job": ("job", "told.job"),
     "Comparison": ("comparison", "told.comparison"), "Machine": ("machine", "told.machine"),
-    "Now": ("view", "told.running"),
+    "Now": ("view", "told.running"), "Checked": ("check", "told.checked"),
 }  # fmt: skip
 """By type of a noun, its kind and the module whose blocks() says what is in it."""
+_ALL = [kind for kind, _ in KINDS.values()]
+_PAGES = ("report", "receipt", "comparison", "job")
 FORMATS: tuple[Format, ...] = (
     Format("text", (".txt",), {"report": "text.report:whole"}, "text.page:rendered"),
-    Format("json", (".json",), {kind: "forms.json:as_json" for kind, _ in KINDS.values()}),
+    Format("json", (".json",), {**dict.fromkeys(_ALL, "forms.json:as_json"), "check": "told.checked:to_json"}),
     Format("markdown", (".md", ".markdown"), {}, "forms.markdown:rendered"),
     Format("csv", (".csv",), {"report": "forms.csv:to_csv"}),
-    Format(
-        "html",
-        (".html", ".htm"),
-        {kind: f"html.html:{kind}_to_html" for kind in ("report", "receipt", "comparison", "job")},
-    ),
+    Format("html", (".html", ".htm"), {kind: f"html.html:{kind}_to_html" for kind in _PAGES}),
     Format("sarif", (".sarif",), {"report": "forms.annotations:to_sarif"}),
     Format("github", (), {"report": "forms.annotations:to_github"}),
     Format("perfetto", (".perfetto.json.gz", ".perfetto.json"), draws="timeline.perfetto:drawn"),

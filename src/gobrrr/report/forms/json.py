@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -28,7 +29,8 @@ def as_json(noun: Any, view: object = None) -> bytes:
     """A report; any other noun as it is, but for lone surrogates and figures that are none."""
     if isinstance(noun, Report):
         return to_json(noun)
-    return _shown(msgspec.json.format(msgspec.json.encode(_told(msgspec.to_builtins(noun))), indent=1)) + b"\n"
+    fields = _canonical(msgspec.to_builtins(noun), number=lambda value, key: value)
+    return _shown(msgspec.json.format(msgspec.json.encode(fields), indent=1)) + b"\n"
 
 
 def _shown(data: bytes) -> bytes:
@@ -53,24 +55,6 @@ def from_json(data: bytes, name: str = "report") -> Report:
     return report
 
 
-def _canonical(value: Any, key: str = "") -> Any:
-    if isinstance(value, dict):
-        return {_text(k): _canonical(v, k) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_canonical(v, key) for v in value]
-    if isinstance(value, str):
-        return _text(value)
-    return _number(value, key) if isinstance(value, float) else value
-
-
-def _told(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {_text(k): _told(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_told(v) for v in value]
-    return _text(value) if isinstance(value, str) else value
-
-
 def _number(value: float, key: str) -> float | int | str:
     """Not-a-number and infinity do not exist in JSON: in evidence they are words, elsewhere nothing was measured."""
     if not math.isfinite(value):
@@ -78,6 +62,17 @@ def _number(value: float, key: str) -> float | int | str:
     if key == "ns" or key.endswith("_ns"):
         return _whole(value)
     return round(value, 6) if key.endswith("share") else float(f"{value:.9g}")
+
+
+def _canonical(value: Any, key: str = "", number: Callable[[float, str], float | str] = _number) -> Any:
+    """Without lone surrogates, and each float as `number` has it."""
+    if isinstance(value, dict):
+        return {_text(k): _canonical(v, k, number) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_canonical(v, key, number) for v in value]
+    if isinstance(value, str):
+        return _text(value)
+    return number(value, key) if isinstance(value, float) else value
 
 
 def _whole(value: float) -> int:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from gobrrr import units
-from gobrrr.report.html.svg import WIDTH, line, number, svg, tag, text, title
+from gobrrr.report.html.svg import HUGE, SLIGHT, WIDTH, Scale, line, number, svg, tag, text, title
 from gobrrr.report.timeline.timeline import StepTime
 from gobrrr.report.told.bars import finite
 
@@ -93,7 +93,7 @@ def roofline(points: Sequence[Point], flop_rate: float, byte_rate: float) -> Mar
     ridge = flop_rate / byte_rate
     across = _decades([ridge, *(p.intensity for p in known)])
     up = _decades([flop_rate, *(p.rate for p in known)])
-    x, y = _scale(across, LEFT, WIDTH - RIGHT), _scale(up, TALL - BOTTOM, TOP)
+    x, y = Scale(*across, LEFT, WIDTH - RIGHT), Scale(*up, TALL - BOTTOM, TOP)
     lowest = max(10.0 ** across[0], 10.0 ** up[0] / byte_rate)
     roof = [(x(lowest), y(lowest * byte_rate)), (x(ridge), y(flop_rate)), (x(10.0 ** across[1]), y(flop_rate))]
     drawn = [
@@ -155,7 +155,7 @@ def _down(value: float, top: float) -> float:
     return FLAT - BOTTOM - (FLAT - BOTTOM - TOP) * value / top
 
 
-def _points(points: Sequence[Point], x: _Scale, y: _Scale, ceiling: float) -> Iterable[Markup]:
+def _points(points: Sequence[Point], x: Scale, y: Scale, ceiling: float) -> Iterable[Markup]:
     """The large ones below the small ones, each with its number beside it; none above the ceiling of FLOPs."""
     for point in sorted(points, key=lambda p: -p.share):
         radius = max(SMALLEST, LARGEST * math.sqrt(min(1.0, _size(point.share))))
@@ -165,7 +165,7 @@ def _points(points: Sequence[Point], x: _Scale, y: _Scale, ceiling: float) -> It
         yield text(across + radius + 3, down + 5, str(point.number), "start")
 
 
-def _grid(across: tuple[int, int], up: tuple[int, int], x: _Scale, y: _Scale) -> Iterable[Markup]:
+def _grid(across: tuple[int, int], up: tuple[int, int], x: Scale, y: Scale) -> Iterable[Markup]:
     for power in range(across[0], across[1] + 1):
         at = x(10.0**power)
         yield line(at, TOP, at, TALL - BOTTOM, "grid")
@@ -174,27 +174,6 @@ def _grid(across: tuple[int, int], up: tuple[int, int], x: _Scale, y: _Scale) ->
         at = y(10.0**power)
         yield line(LEFT, at, WIDTH - RIGHT, at, "grid")
         yield text(LEFT - 10, at + 5, units.flops(10.0**power).replace(".0 ", " ").removesuffix("FLOP"), "end")
-
-
-SLIGHT, HUGE = 1e-30, 1e30
-"""Beyond any rate or intensity there is: a report may come from anywhere."""
-
-
-class _Scale(NamedTuple):
-    """A logarithmic scale: powers of ten from `low` to `high` between two coordinates; what lies beyond is at them."""
-
-    low: int
-    high: int
-    start: float
-    end: float
-
-    def __call__(self, value: float) -> float:
-        share = (math.log10(max(value, SLIGHT)) - self.low) / (self.high - self.low)
-        return self.start + (self.end - self.start) * max(0.0, min(1.0, share))
-
-
-def _scale(decades: tuple[int, int], start: float, end: float) -> _Scale:
-    return _Scale(*decades, start, end)
 
 
 def _decades(values: Sequence[float]) -> tuple[int, int]:

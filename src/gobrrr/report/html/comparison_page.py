@@ -21,10 +21,11 @@ SMALLEST = 1e-3
 
 def parts(found: Comparison) -> dict[str, Any]:
     """Everything that the template needs."""
+    sure = (found.low > 1 or found.high < 1) and found.verdict.startswith(("A is ", "B is "))
     rows = accounts(found)
     used = {kind_of(name) for name, _, _ in rows}
     return {
-        "found": found, "sure": _is_sure(found), "sides": _sides(found),
+        "found": found, "sure": sure, "sides": _sides(found),
         "accounts": _accounts(rows),
         "totals": [units.duration(sum(ns)) for ns in ([a for _, a, _ in rows], [b for _, _, b in rows])],
         "change": signed(sum(b - a for _, a, b in rows)),
@@ -34,11 +35,6 @@ def parts(found: Comparison) -> dict[str, Any]:
         "changed": _changed(found), "ops": ops(found, MOST_OPS), "num_ops": len(found.ops),
         "most_ops": MOST_OPS,
     }  # fmt: skip
-
-
-def _is_sure(found: Comparison) -> bool:
-    """Say whether a difference may be shown: not between two that cannot be compared."""
-    return (found.low > 1 or found.high < 1) and found.verdict.startswith(("A is ", "B is "))
 
 
 def _sides(found: Comparison) -> list[dict[str, Any]]:

@@ -24,7 +24,7 @@ def parts(job: Job) -> dict[str, Any]:
     read = [rank for rank in job.ranks if not rank.error]
     longest = max((rank.step_ns for rank in read), default=0.0)
     latest = sorted(read, key=lambda rank: -rank.local_ns)
-    shown = sorted(latest[:MOST_LANES], key=_place)
+    shown = sorted(latest[:MOST_LANES], key=lambda rank: (1 << 62 if rank.rank is None else rank.rank, rank.source))
     waited = waits(job)
     bars = [(rank, _parts(rank, waited.get(rank.source, 0.0))) for rank in shown]
     used = {part.kind for _, found in bars for part in found if part.value > 0}
@@ -38,10 +38,6 @@ def parts(job: Job) -> dict[str, Any]:
         "errors": [(rank.source, rank.error) for rank in job.ranks if rank.error][:MOST_LANES],
         "key": [(charts.swatch(kind), words) for kind, words in KEY.items() if kind in used],
     }  # fmt: skip
-
-
-def _place(rank: RankSummary) -> tuple[int, str]:
-    return (rank.rank if rank.rank is not None else 1 << 62, rank.source)
 
 
 def _parts(rank: RankSummary, waited: float) -> list[Part]:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from gobrrr.report.html.svg import WIDTH, line, number, svg, tag, text, title
+from gobrrr.report.html.svg import WIDTH, Scale, line, number, svg, tag, text, title
 
 LEFT, RIGHT, TOP, BOTTOM = 300, 40, 16, 56
 ROW, SPREAD = 44, 26
@@ -41,9 +41,9 @@ def pairs(rows: Sequence[PairRow], called: str) -> Markup:
     known = [value for row in rows for value in (*row.ratios, *(row.interval or ()))]
     if not known:
         return Markup()
-    reach = max(math.log(1.25), *(min(math.log(WIDEST), abs(math.log(value))) for value in known))
+    reach = max(math.log10(1.25), *(min(math.log10(WIDEST), abs(math.log10(value))) for value in known))
     low = -reach if min(known) < 0.95 else -0.1 * reach
-    axis = _Axis(low, reach if max(known) > 1.05 else 0.1 * reach)
+    axis = Scale(low, reach if max(known) > 1.05 else 0.1 * reach, LEFT, WIDTH - RIGHT)
     height = TOP + ROW * len(rows) + BOTTOM
     drawn = [
         *_grid(axis, height),
@@ -53,17 +53,6 @@ def pairs(rows: Sequence[PairRow], called: str) -> Markup:
     return svg(drawn, height, "Pairs that were measured, by trial", "chart")
 
 
-class _Axis(NamedTuple):
-    """Axis from the logarithm of the least ratio to that of the largest."""
-
-    low: float
-    high: float
-
-    def __call__(self, ratio: float) -> float:
-        share = (math.log(ratio) - self.low) / (self.high - self.low)
-        return LEFT + (WIDTH - RIGHT - LEFT) * max(0.0, min(1.0, share))
-
-
 def _drawable(row: PairRow) -> PairRow:
     """Without what has no logarithm."""
     ratios = tuple(each for each in row.ratios if math.isfinite(each) and each > 0)
@@ -71,18 +60,18 @@ def _drawable(row: PairRow) -> PairRow:
     return row._replace(ratios=ratios[:: -(-len(ratios) // MOST) or 1], interval=row.interval if whole else None)
 
 
-def _grid(axis: _Axis, height: float) -> Iterable[Markup]:
+def _grid(axis: Scale, height: float) -> Iterable[Markup]:
     """The ratio of 1, and as many others as there is room for."""
     taken = [axis(1.0)]
     for tick in sorted(TICKS, key=lambda tick: abs(math.log(tick))):
-        inside = axis.low <= math.log(tick) <= axis.high
+        inside = axis.low <= math.log10(tick) <= axis.high
         if tick == 1.0 or (inside and all(abs(axis(tick) - at) >= APART for at in taken)):
             taken.append(axis(tick))
             yield line(axis(tick), TOP, axis(tick), height - BOTTOM, "one" if tick == 1.0 else "grid")
             yield text(axis(tick), height - BOTTOM + 22, f"{tick:g}", "middle")
 
 
-def _row(row: PairRow, middle: float, axis: _Axis) -> Iterable[Markup]:
+def _row(row: PairRow, middle: float, axis: Scale) -> Iterable[Markup]:
     name = row.name if len(row.name) <= NAME else f"{row.name[: NAME - 1]}…"
     yield text(LEFT - 14, middle + 5, f"{row.number} {name}", "end")
     if row.interval is None and not row.ratios:

@@ -18,7 +18,7 @@ from gobrrr.report.timeline.timeline import CAUSES, KINDS, Lane, StepTime, Timel
 from gobrrr.report.told import ops, resources
 from gobrrr.report.told import report as told
 from gobrrr.report.told.bars import tenths
-from gobrrr.report.told.blocks import Cell, Table, plainly
+from gobrrr.report.told.blocks import Cell, Fact, Table, facts, plainly
 from gobrrr.report.told.resources import ACCOUNTS, gloss, loops, saver
 from gobrrr.rules.verdict.place import short
 from gobrrr.rules.verdict.report import OpShare, Report
@@ -43,16 +43,14 @@ def parts(report: Report, view: View) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def about(report: Report) -> list[tuple[str, str]]:
-    """Return where and how the recording was made."""
+def about(report: Report) -> list[Fact]:
+    """Where and how the recording was made."""
     rank = f"{report.rank} of {report.world_size}" if report.rank is not None and (report.world_size or 0) > 1 else ""
-    said = [
-        ("program", cleaned_command(report.command)), ("recording", report.recording), ("rank", rank),
-        ("machine", report.machine), ("threads", str(report.threads) if report.machine else ""),
-        ("versions", ", ".join(f"{name} {version}" for name, version in sorted(report.versions.items()))),
-        ("missing", "; ".join(report.missing)),
-    ]  # fmt: skip
-    return [(label, words) for label, words in said if words]
+    return facts([
+        ("program", [cleaned_command(report.command)]), ("recording", [report.recording]), ("rank", [rank]),
+        ("machine", [report.machine]), ("threads", [str(report.threads) if report.machine else ""]),
+        ("versions", [told.versions(report.versions)]), ("missing", ["; ".join(report.missing)]),
+    ])  # fmt: skip
 
 
 def roofline(report: Report) -> dict[str, Any]:

@@ -2,14 +2,31 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from markupsafe import Markup
 
 from gobrrr.system.escape import plain
 
+SLIGHT, HUGE = 1e-30, 1e30
+"""Beyond any rate or intensity there is: a report may come from anywhere."""
 WIDTH = 1000
 """Width of every chart's viewBox; the page scales it."""
+
+
+class Scale(NamedTuple):
+    """A logarithmic scale: powers of ten from `low` to `high` between two coordinates; what lies beyond is at them."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+
+    def __call__(self, value: float) -> float:
+        share = (math.log10(max(value, SLIGHT)) - self.low) / (self.high - self.low)
+        return self.start + (self.end - self.start) * max(0.0, min(1.0, share))
 
 
 def svg(

@@ -11,6 +11,7 @@ from gobrrr.report.html import charts
 from gobrrr.report.html.pair_chart import PairRow, pairs
 from gobrrr.report.told import speedup_text, tuning
 from gobrrr.report.told.blocks import Cell, Fact, Table, facts, plainly
+from gobrrr.report.told.report import versions
 from gobrrr.system.escape import cleaned_command
 from gobrrr.trial.receipt.receipt import Receipt, Samples, TrialResult, is_crowded, is_of
 from gobrrr.trial.statistics.objective import BETTER
@@ -23,11 +24,12 @@ FULL_ERROR = "error against float64, times the error of the program as written"
 
 def parts(receipt: Receipt, view: View) -> dict[str, Any]:
     """Everything that the template needs."""
+    lost = [(each.name, tuning.label(each), tuning.why(each)) for each in tuning.raced(receipt, kept=False)]
     rows = [trial for trial in reversed(receipt.trials) if trial.remedies]
     return {
         "receipt": receipt, "sentence": plainly(tuning.verdict(receipt)),
         "sure": bool(tuning.levels(receipt)) and not is_crowded(receipt),
-        "facts": _facts(receipt, view), "waterfall": _waterfall(receipt), "lost": _lost(receipt),
+        "facts": _facts(receipt, view), "waterfall": _waterfall(receipt), "lost": lost,
         "pairs": pairs([_row(i, trial, receipt) for i, trial in enumerate(rows, 1)], AXES.get(receipt.objective, "")),
         "trials": _trials(rows, receipt), "evidence": _evidence(receipt), "about": _about(receipt),
         "next_command": view.next_command,
@@ -152,12 +154,6 @@ def _time(ns: float | None) -> Cell:
     return Cell(units.duration(ns), ns) if ns is not None else Cell("", 0.0)
 
 
-def _lost(receipt: Receipt) -> list[tuple[str, str, str]]:
-    """(remedies, verdict, why) of all that was tried and not kept."""
-    lost = tuning.raced(receipt, kept=False)
-    return [(trial.name, tuning.label(trial), tuning.why(trial)) for trial in lost]
-
-
 def _evidence(receipt: Receipt) -> dict[str, Any]:
     """Return what the guard compared, its verdict and its reasons."""
     figures = []
@@ -181,13 +177,11 @@ TRAJECTORY = {
 }
 
 
-def _about(receipt: Receipt) -> list[tuple[str, str]]:
-    told = [
-        ("program", cleaned_command(receipt.command)), ("folder", receipt.folder), ("date", receipt.date),
-        ("machine", receipt.machine), ("seed", str(receipt.seed)),
-        ("versions", ", ".join(f"{name} {version}" for name, version in sorted(receipt.versions.items()))),
-        ("options", ", ".join(f"{name}: {key}={value}" for name, found in sorted(receipt.options.items())
-                              for key, value in sorted(found.items()))),
-        ("took", f"{receipt.seconds / 60:.1f} min" if receipt.seconds else ""),
-    ]  # fmt: skip
-    return [(label, words) for label, words in told if words]
+def _about(receipt: Receipt) -> list[Fact]:
+    options = (f"{name}: {key}={value}" for name, found in sorted(receipt.options.items())
+               for key, value in sorted(found.items()))  # fmt: skip
+    return facts([
+        ("program", [cleaned_command(receipt.command)]), ("folder", [receipt.folder]), ("date", [receipt.date]),
+        ("machine", [receipt.machine]), ("seed", [str(receipt.seed)]), ("versions", [versions(receipt.versions)]),
+        ("options", [", ".join(options)]), ("took", [f"{receipt.seconds / 60:.1f} min" if receipt.seconds else ""]),
+    ])  # fmt: skip

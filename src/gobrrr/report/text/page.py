@@ -17,7 +17,7 @@ from rich.table import Table as Grid
 from rich.text import Text
 
 from gobrrr.report.told.bars import ASCII, bar
-from gobrrr.report.told.blocks import Block, Cell, Groups, Line, Sentence, Table
+from gobrrr.report.told.blocks import Block, Groups, Line, Sentence, Table
 from gobrrr.rules.verdict.place import Source, no_source
 from gobrrr.system.escape import plain
 
@@ -95,7 +95,8 @@ class Page(msgspec.Struct, frozen=True):
 
     def _lines(self, table: Table) -> RenderableType:
         """Rows beside a label, their cells in columns but the last, which is long."""
-        rows = [[self._drawn(cell) for cell in row] for row in table.narrow().rows]
+        rows = [[self.clean(cell.text if cell.share is None else f"{bar(cell.share, BAR):<{BAR}}") for cell in row]
+                for row in table.narrow().rows]  # fmt: skip
         widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]) - 1)]
         lines: list[Line | Text] = [table.lead] if table.lead else []
         for row, cells in zip(rows, table.narrow().rows, strict=True):
@@ -106,10 +107,6 @@ class Page(msgspec.Struct, frozen=True):
             parts = [part for words, cell in zip(padded, cells, strict=False) for part in ((words, cell.style), "  ")]
             lines.append(Text.assemble(*parts, row[-1]))
         return self.row(table.label, *lines)
-
-    def _drawn(self, cell: Cell) -> str:
-        words = cell.text if cell.share is None else f"{bar(cell.share, BAR):<{BAR}}"
-        return self.clean(words)
 
     def _columns(self, table: Table) -> list[RenderableType]:
         """Rows under heads: figures are whole, names are cut where there is no room; a title indents them."""

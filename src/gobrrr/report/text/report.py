@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from typing import TextIO
+from collections.abc import Callable
+from typing import Any, TextIO
 
 from rich.console import RenderableType
 from rich.text import Text
@@ -18,8 +18,8 @@ from gobrrr.report.told import report as told
 from gobrrr.report.told.bars import bar, tenths
 from gobrrr.report.told.blocks import Block, Line
 from gobrrr.report.told.findings import costly
-from gobrrr.report.told.resources import ACCOUNTS, device_memory, gloss, loops, memory_notes, resources
-from gobrrr.rules.verdict.place import Source, no_source, reader
+from gobrrr.report.told.resources import ACCOUNTS, device_memory, gloss, loops, memory_notes, phases, resources
+from gobrrr.rules.verdict.place import reader
 from gobrrr.rules.verdict.report import Report
 from gobrrr.rules.verdict.sentence import is_doubt
 
@@ -59,9 +59,13 @@ def show(
     root = str(root or os.getcwd())  # noqa: PTH109 - a string is wanted
     width, color, ascii_only = suited(stream)
     rows = size(stream)[1] if stream.isatty() else 0
-    source = reader(root, anywhere, mask)
-    how = {"width": width, "color": color, "ascii_only": ascii_only, "root": root, "source": source}
-    stream.write(render(report, rows=rows, **how) if verbose else brief(report, ops=ops, **how))  # type: ignore[arg-type]
+    how: dict[str, Any] = {
+        "width": width,
+        "ascii_only": ascii_only,
+        "root": root,
+        "source": reader(root, anywhere, mask),
+    }
+    stream.write(render(report, rows, color, **how) if verbose else brief(report, ops, color, **how))
 
 
 def whole(report: Report, view: View) -> str:
@@ -69,32 +73,25 @@ def whole(report: Report, view: View) -> str:
     return render(report, root=view.root, source=reader(view.root, view.anywhere, view.mask))
 
 
-def render(
-    report: Report, *, width: int = WIDTH, rows: int = 0, color: bool = False, ascii_only: bool = False, root: str = "",
-    source: Source = no_source,
-) -> str:  # fmt: skip
-    """The report as text that ends with a newline. Pure but for `source`, which reads the lines that are quoted.
-
-    On a terminal of `rows` rows that the report would scroll out of, the verdict is said again at the end.
-    """
-    page = Page(max(width, MIN_WIDTH), ascii_only, root, source)
+def render(report: Report, rows: int = 0, color: bool = False, width: int = WIDTH, **how: Any) -> str:
+    """The report as text that ends with a newline; `how`: as of Page. Pure but for its `source`, which reads the lines
+    that are quoted. On a terminal of `rows` rows that the report would scroll out of, the verdict is said again at the
+    end."""
+    page = Page(max(width, MIN_WIDTH), **how)
     text = laid_out(_all(report, page), page.width, color)
     if 0 < rows <= text.count("\n"):
         text += "\n" + laid_out([page.block(told.verdict(report))], page.width, color)
     return text
 
 
-def brief(
-    report: Report, *, width: int = WIDTH, color: bool = False, ascii_only: bool = False, root: str = "",
-    source: Source = no_source, ops: bool = False,
-) -> str:  # fmt: skip
+def brief(report: Report, ops: bool = False, color: bool = False, width: int = WIDTH, **how: Any) -> str:
     """The report in at most 30 lines; `ops`: with its ten costliest ops, which come on top of that. As pure as
     render()."""
-    page = Page(max(width, MIN_WIDTH), ascii_only, root, source)
-    num = len(report.ops) if ops else FIRST
-    text = ""
-    for parts in _layouts(report, page, num):
-        text = laid_out(parts, page.width, color)
+    page = Page(max(width, MIN_WIDTH), **how)
+    num, text = len(report.ops) if ops else FIRST, ""
+    fewer = [(rooms, FEW, FEW) for rooms in ROOMS[NARROW:]]
+    for rooms, accounts, shown in [*((rooms, NUM_ACCOUNTS, NUM_FINDINGS) for rooms in ROOMS), *fewer]:
+        text = laid_out(_groups(report, page, rooms, accounts, shown, num), page.width, color)
         if text.count("\n") <= LINES + num - FIRST:
             break
     return text
@@ -142,14 +139,6 @@ def _memory(report: Report, page: Page) -> Parts:
     return [page.row("memory", ((names, "dim"),), values, *memory_notes(report))]
 
 
-def _layouts(report: Report, page: Page, num_ops: int) -> Iterator[list[Parts]]:
-    """Ways to lay it out, the roomiest first."""
-    for rooms in ROOMS:
-        yield _groups(report, page, rooms, NUM_ACCOUNTS, NUM_FINDINGS, num_ops)
-    for rooms in ROOMS[NARROW:]:
-        yield _groups(report, page, rooms, FEW, FEW, num_ops)
-
-
 def _groups(
     report: Report, page: Page, rooms: tuple[Room, Room], accounts: int, shown: int, num_ops: int
 ) -> list[Parts]:
@@ -187,15 +176,7 @@ def time(report: Report, page: Page, most: int = len(ACCOUNTS)) -> list[Renderab
     lines = [_account(page, row, percent) for row, percent in zip(rows, percents, strict=True)]
     total = f"\n{units.duration(sum(ns for _, ns, _, _ in rows))}\n{sum(percents):.1f} %"
     label = phrase(("time", "bold"), (total if len(rows) > 2 else "", "dim"))
-    return [page.indented(label, lines, GUTTER), *(_phases(report, page) if most == len(ACCOUNTS) else [])]
-
-
-def _phases(report: Report, page: Page) -> list[RenderableType]:
-    """All in the step's unit, so that they compare at a glance."""
-    wall = report.step.plain_wall_ns
-    unit = units.duration(wall).split(" ")[1]
-    parts = [f"{name} {units.bare(ns, wall)}" for name, ns in report.phases if ns > 0]
-    return [page.row("phases", f"{' · '.join(parts)} {unit}")] if parts else []
+    return [page.indented(label, lines, GUTTER), *(_shown(page, *phases(report)) if most == len(ACCOUNTS) else [])]
 
 
 def _rows(report: Report, most: int) -> list[Row]:

@@ -84,14 +84,12 @@ class _File:
         if window is None:
             yield from _without_window(process, report, steps)
         else:
-            yield from self._with_window(process, report, window)
+            places = [(finding, place_of(finding, window)) for finding in report.findings] if report else []
+            yield from _findings(process, report, [(each, place.spans.tolist(), place.said) for each, place in places])
+            yield from WindowEvents(window, process, self.flows)
         room = f"{process.dropped} events have no room" if process.dropped else ""
         if labels := "; ".join(filter(None, (note, "" if window else WHOLE, room))):
             yield process.label(labels)
-
-    def _with_window(self, process: Process, report: Report | None, window: ProfiledWindow) -> Iterator[str]:
-        yield from _findings(process, report, _placed(report, window))
-        yield from WindowEvents(window, process, self.flows)
 
     def _zero(self, begin: int) -> tuple[int, str]:
         """Return this rank's clock at the file's zero, and a note where it is another clock than the first rank's."""
@@ -152,11 +150,6 @@ def _findings(process: Process, report: Report | None, placed: list[Placed]) -> 
         if tid >= 0:
             name = process.text(f"{finding.code} {finding.name}")
             yield process.slice(tid, begin, end, name, _told(process, finding, said, report))
-
-
-def _placed(report: Report | None, window: ProfiledWindow) -> list[Placed]:
-    places = [(finding, place_of(finding, window)) for finding in report.findings] if report else []
-    return [(finding, place.spans.tolist(), place.said) for finding, place in places]
 
 
 def _told(process: Process, finding: Finding, said: str, report: Report) -> str:

@@ -112,7 +112,7 @@ def insights(machine: Machine) -> tuple[str, ...]:
         *(_dtype(machine, dtype) for dtype in ("fp32_medium", "bf16", "fp16", "int8", "fp64")),
         _ridge(machine),
         _pages(machine),
-        _dispatch(machine),
+        f"Python can start {1e9 / each:,.0f} small ops per second." if (each := machine.dispatch.median) else "",
         _reached(machine),
     )
     return tuple(text for text in found if text)
@@ -179,15 +179,6 @@ def _pages(machine: Machine) -> str:
         f"A fresh 4 KiB page costs {units.duration(fresh)}, copying one that is there {units.duration(warm)}: "
         f"large tensors that are allocated anew each time pay {_times(1 + fresh / warm)}."
     )
-
-
-def _dispatch(machine: Machine) -> str:
-    rate = _rate(machine.dispatch)
-    return f"Python can start {rate:,.0f} small ops per second." if rate else ""
-
-
-def _rate(measured: Measured) -> float:
-    return 1e9 / measured.median if measured.median else 0.0
 
 
 def _reached(machine: Machine) -> str:

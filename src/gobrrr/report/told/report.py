@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import groupby
 from pathlib import PurePath
 
@@ -41,7 +41,7 @@ def blocks(report: Report, view: View) -> Groups:
     peaks = facts([("peaks", [report.roofline.ceiling])]) if device and device.work else []
     return [
         [verdict(report)], [step(report), *program(report)], findings.table(report, view.root),
-        resources.accounts(report), [*ops.costliest(report), *peaks],
+        [*resources.accounts(report), *resources.phases(report)], [*ops.costliest(report), *peaks],
         [fact for fact in limits(report) if fact.label != "skipped"],
     ]  # fmt: skip
 
@@ -157,6 +157,11 @@ def _kernels(device: Device) -> Iterator[Line]:
     if device.underfilled_share is not None and device.underfilled_share >= UNDERFILLED:
         part = units.share(device.underfilled_share)
         yield ((f"{part} of their time with less than one block per multiprocessor", "dim"),)
+
+
+def versions(found: Mapping[str, str]) -> str:
+    """'python 3.11.7, torch 2.13.0'."""
+    return ", ".join(f"{name} {version}" for name, version in sorted(found.items()))
 
 
 def limits(report: Report) -> list[Fact]:

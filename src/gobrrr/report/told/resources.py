@@ -65,6 +65,14 @@ def accounts(report: Report) -> list[Table]:
     return [Table("Where the time goes", heads, rows, folded=True)] if rows else []
 
 
+def phases(report: Report) -> list[Fact]:
+    """All in the step's unit, so that they compare at a glance."""
+    wall = report.step.plain_wall_ns
+    unit = units.duration(wall).split(" ")[1]
+    parts = " · ".join(f"{name} {units.bare(ns, wall)}" for name, ns in report.phases if ns > 0)
+    return facts([("phases", [f"{parts} {unit}" if parts else ""])])
+
+
 def resources(report: Report) -> list[Fact]:
     """The step against the machine's ceilings, real tokens, and the loops that were seen beside this one."""
     tokens = [_tokens(report.tokens)] if report.tokens is not None else []

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
-from rich.console import RenderableType
-from rich.text import Text
 
 from gobrrr import units
-from gobrrr.report.text.page import Page, phrase
+from gobrrr.report.forms.formats import View
+from gobrrr.report.told.blocks import Groups, Line, facts
 from gobrrr.rules.model.finding import SEVERITIES, Finding
 from gobrrr.rules.verdict.place import shown
 from gobrrr.rules.verdict.regression import Growth, Held
@@ -70,40 +69,31 @@ def is_wanted(finding: Finding, wanted: Sequence[str]) -> bool:
     return severe or finding.code in wanted
 
 
-def to_json(found: Checked) -> bytes:
+def to_json(found: Checked, view: View) -> bytes:
     """Indented, ends with a newline; a ratio that is none is null."""
     return msgspec.json.format(msgspec.json.encode(found)) + b"\n"
 
 
-def blocks(found: Checked, page: Page) -> list[list[RenderableType]]:
+def blocks(found: Checked, view: View) -> Groups:
     """The verdict, each baseline with what grown since, the findings that were asked for."""
     style = {PASSED: "bold green", FAILED: "bold red"}.get(found.exit_code, "bold magenta")
-    rows: list[RenderableType] = [page.row("check", phrase((found.verdict, style), _because(found)))]
-    rows += [page.row("", Text(page.clean(sentence))) for sentence in found.why]
-    for each in found.against:
-        rows.append(page.row("against", Text(page.clean(each.baseline)), *_held(each.held, page)))
-    rows += [page.row("found", *(_finding(finding, page) for finding in found.findings))] if found.findings else []
-    return [rows]
-
-
-def _because(found: Checked) -> str:
     parts = ["a regression"] if found.regression and found.exit_code == FAILED else []
     parts += [f"{len(found.findings)} of the findings asked for"] if found.findings else []
-    return f" (exit code {found.exit_code}){': ' if parts else ''}{' and '.join(parts)}"
+    because = f" (exit code {found.exit_code}){': ' if parts else ''}{' and '.join(parts)}"
+    against = [("against", [each.baseline, *_held(each.held, view.root)]) for each in found.against]
+    listed = [_finding(finding, view.root) for finding in found.findings]
+    return [facts([("check", [((found.verdict, style), because), *found.why]), *against, ("found", listed)])]
 
 
-def _held(held: Held, page: Page) -> list[Text]:
-    lines = [Text(page.clean(held.sentence))]
+def _held(held: Held, root: str) -> Iterator[Line]:
+    yield held.sentence
     if held.before_ns:
-        lines.append(Text(f"{units.duration(held.before_ns)} then, {units.duration(held.now_ns)} now", style="dim"))
-    lines += [_grown(growth, page) for growth in held.grown]
-    return lines + [Text(page.clean(note), style="dim") for note in held.notes]
-
-
-def _grown(growth: Growth, page: Page) -> Text:
-    figures = f"+{units.duration(growth.delta_ns)}"
-    was = f"  ({units.duration(growth.before_ns)} to {units.duration(growth.now_ns)})"
-    return phrase((f"{figures:>9}", "bold"), f"  {page.clean(said(growth, page.root))}", (was, "dim"))
+        yield ((f"{units.duration(held.before_ns)} then, {units.duration(held.now_ns)} now", "dim"),)
+    for growth in held.grown:
+        figures = f"+{units.duration(growth.delta_ns)}"
+        was = f"  ({units.duration(growth.before_ns)} to {units.duration(growth.now_ns)})"
+        yield (f"{figures:>9}", "bold"), f"  {said(growth, root)}", (was, "dim")
+    yield from (((note, "dim"),) for note in held.notes)
 
 
 def said(growth: Growth, root: str) -> str:
@@ -116,7 +106,6 @@ def said(growth: Growth, root: str) -> str:
     return f"{name}{phase}, {shown(growth.where, root)}{function}"
 
 
-def _finding(finding: Finding, page: Page) -> Text:
-    place = f"  {page.clean(shown(finding.where[0], page.root))}" if finding.where else ""
-    head = f"{page.clean(finding.code)} {page.clean(finding.severity)} {page.clean(finding.name)}"
-    return phrase((head, "bold"), (place, "cyan"))
+def _finding(finding: Finding, root: str) -> Line:
+    place = f"  {shown(finding.where[0], root)}" if finding.where else ""
+    return (f"{finding.code} {finding.severity} {finding.name}", "bold"), (place, "cyan")
