@@ -373,7 +373,7 @@ def test_a_change_amid_the_last_epoch_is_told_as_it_ends(never: None) -> None:
             data.factor = 5
     finally:
         seams.remove()
-    assert [str(error) for error in told] and "changed amid an epoch" in str(told[0])
+    assert [str(error) for error in told] and "changed during an epoch" in str(told[0])
 
 
 def test_a_change_while_an_iterator_is_held_is_an_error_that_says_so(never: None) -> None:
@@ -678,7 +678,7 @@ def test_a_data_set_that_is_changed_amid_an_epoch_ends_it_with_an_error(monkeypa
     loader = DataLoader(data, batch_size=4)
     with applied():
         list(loader)
-        with pytest.raises(GobrrrError, match="changed amid an epoch"):
+        with pytest.raises(GobrrrError, match="changed during an epoch"):
             for _ in loader:
                 data.factor += 1
 
@@ -752,7 +752,7 @@ def test_a_change_amid_an_epoch_is_told_though_the_timed_look_comes_late(change:
             run()
         assert not found.why
         return
-    with applied(), pytest.raises(GobrrrError, match="changed amid an epoch"):
+    with applied(), pytest.raises(GobrrrError, match="changed during an epoch"):
         run()
 
 

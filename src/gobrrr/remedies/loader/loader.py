@@ -24,9 +24,7 @@ if TYPE_CHECKING:
 
 SHARE = 0.25
 """Share of the free memory that kept or waiting samples may take (proposed: the program grows as well)."""
-COUNTED_ELSEWHERE = (
-    "what a data set counts or collects in objects of its own stays in the workers, where nobody reads it"
-)
+COUNTED_ELSEWHERE = "what a data set counts or collects in objects of its own stays in the workers, unread"
 """Where it is seen to write, it is left alone; a method of another object may hide it."""
 AFTER_THE_FIRST = "the figures are of the epochs after the first, which takes as long as before"
 """Note of remedies that keep what the first epoch computes; a trial leaves that epoch out."""
