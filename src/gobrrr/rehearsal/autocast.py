@@ -41,7 +41,8 @@ def parts(ledger: Ledger, low: str) -> tuple[list[Part], float]:
     """All playable ops of the model under autocast to `low` with the casts, and the ns of those that stay as they are
     by our reading of the order, though their tensors may come in the lower format."""
     flow = _Flow(low, KEPT_WIDE if ledger.device is not None else WIDE)
-    ops = [op for op in playable(ledger) if "float" in op.dtypes and not _is_given_its_output(op)]
+    ops = [op for op in playable(ledger) if "float" in op.dtypes]
+    ops = [op for op in ops if sum(map(bool, op.shapes)) <= TENSORS.get(op.name, len(op.shapes))]
     lowered = [op for op in ops if op.phase != "backward" and flow.forward(op)]
     lowered += [op for op in ops if op.phase == "backward" and flow.backward(op)]
     found = [Part(side(op), side(_run_in(op, low)), op.calls, op.ns) for op in lowered]
@@ -74,10 +75,6 @@ def _lowered(op: OpGroup, low: str) -> list[str]:
         wide = wide | vectors if vectors else set()  # without weights its statistics are lowered as well
     found = with_dtype(op, "float", low)
     return [old if i in wide else new for i, (old, new) in enumerate(zip(op.dtypes, found, strict=True))]
-
-
-def _is_given_its_output(op: OpGroup) -> bool:
-    return op.name in TENSORS and sum(1 for shape in op.shapes if shape) > TENSORS[op.name]
 
 
 def _dims(op: OpGroup) -> Dims:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -49,7 +50,11 @@ def perform(script: Script, interpreter: str) -> dict[str, Played]:
         except BaseException:
             process.kill()
             raise
-    found = {played.remedy: played for line in said.splitlines() if (played := _read(line)) is not None}
+    found: dict[str, Played] = {}
+    for line in said.splitlines():
+        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):  # cut off, or somebody else's
+            played = msgspec.json.decode(line, type=Played)
+            found[played.remedy] = played
     return _each(script, found, found[""].why if "" in found else _ended(process.returncode))
 
 
@@ -62,13 +67,6 @@ def _ended(code: int) -> str:
     if code in (-signal.SIGALRM, -signal.SIGKILL):
         return "its process was ended: the time was up, or the memory"
     return f"its process ended with {code}" if code >= 0 else f"its process was ended by signal {-code}"
-
-
-def _read(line: bytes) -> Played | None:
-    try:
-        return msgspec.json.decode(line, type=Played)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return None  # a line that was cut off, or somebody else's
 
 
 def remedies(findings: Sequence[tuple[str, ...]]) -> dict[str, float]:

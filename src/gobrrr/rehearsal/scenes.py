@@ -180,16 +180,22 @@ def _fused(ops: list[OpGroup], shape: tuple[int, ...], softmaxes: list[OpGroup],
     size = next((pair[0][-1] for op in products if scores.made_by(op) and (pair := factors(op))), None)
     if size is None or min(shape[-2:]) < MIN_LENGTH:
         return None
-    dtype = float_dtype(softmaxes[0]) or "float"
     made = {
-        "make": "attention", "dims": [*shape, size], "backward": training, "dtype": dtype,
-        "torch_dtype": TORCH_DTYPES[dtype], "mask": any(op.name in MASKS for op in passes if op.phase != "backward"),
+        "make": "attention", "dims": [*shape, size], "backward": training,
+        "mask": any(op.name in MASKS for op in passes if op.phase != "backward"),
         "dropout": 0.1 if any("dropout" in op.name or "bernoulli" in op.name for op in passes) else 0.0,
     }  # fmt: skip
     heads = sorted((*shape[:-1], size))  # the products want them dense, and copy the heads' transposed views
     copies = [op for op in ops if op.name == "aten::copy_" and any(sorted(s) == heads for s in op.shapes)]
     ns = sum(op.ns for op in (*products, *passes, *copies))
-    return Part({**made, "fused": False}, {**made, "fused": True}, sum(op.calls for op in softmaxes), ns)
+    return _switched(made, "fused", softmaxes[0], sum(op.calls for op in softmaxes), ns)
+
+
+def _switched(made: Side, switch: str, like: OpGroup, calls: float, ns: float) -> Part:
+    """A part on tensors as an op's, without the switch today and with it then."""
+    dtype = float_dtype(like) or "float"
+    made = {**made, "dtype": dtype, "torch_dtype": TORCH_DTYPES[dtype]}
+    return Part({**made, switch: False}, {**made, switch: True}, calls, ns)
 
 
 def _holds(op: OpGroup, elements: int) -> bool:
@@ -209,25 +215,14 @@ def _loss(ledger: Ledger, machine: Machine) -> Found:
         inner = next((pair[0][-1] for op in there if op.phase != "backward" and (pair := factors(op))), None)
         if classes < LARGE_VOCABULARY or inner is None:
             continue
-        made = {
-            "make": "loss", "dims": [rows, inner, classes], "backward": trains(ledger),
-            "dtype": float_dtype(softmax) or "float", "torch_dtype": TORCH_DTYPES[float_dtype(softmax) or "float"],
-        }  # fmt: skip
-        ns = sum(op.ns for op in there)
-        parts.append(Part({**made, "chunked": False}, {**made, "chunked": True}, softmax.calls, ns))
+        made = {"make": "loss", "dims": [rows, inner, classes], "backward": trains(ledger)}
+        parts.append(_switched(made, "chunked", softmax, softmax.calls, sum(op.ns for op in there)))
     return parts, 0.0, 0.0
 
 
 def _masks(ledger: Ledger, machine: Machine) -> Found:
-    parts = []
-    for op in masks(ledger):
-        dtype = float_dtype(op) or "float"
-        made = {
-            "make": "mask", "elements": num_elements(op), "keep": chance_of_one(op), "dtype": dtype,
-            "torch_dtype": TORCH_DTYPES[dtype],
-        }  # fmt: skip
-        parts.append(Part({**made, "packed": False}, {**made, "packed": True}, op.calls, op.ns))
-    return parts, 0.0, 0.0
+    drawn = [(op, {"make": "mask", "elements": num_elements(op), "keep": chance_of_one(op)}) for op in masks(ledger)]
+    return [_switched(made, "packed", op, op.calls, op.ns) for op, made in drawn], 0.0, 0.0
 
 
 MAKERS: dict[str, Callable[[Ledger, Machine], Found]] = {

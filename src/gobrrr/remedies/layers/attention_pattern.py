@@ -69,15 +69,12 @@ def replace(module: GraphModule) -> int:
 def _erase(graph: Graph, node: Any) -> None:
     """Take out what nobody uses now, inputs first asked last. Not graph.eliminate_dead_code(): writes in place whose
     result is unused are dead to it."""
-    if _is_call(node) and not node.users and _removable(node):
+    removable = MATMUL | SOFTMAX | DIVIDE | MULTIPLY | ADD | FILL | DROPOUT
+    if _is_call(node) and not node.users and (_name(node) in CONSTANT or _is(node, removable)):
         inputs = node.all_input_nodes
         graph.erase_node(node)
         for each in inputs:
             _erase(graph, each)
-
-
-def _removable(node: Node) -> bool:
-    return _name(node) in CONSTANT or _is(node, MATMUL | SOFTMAX | DIVIDE | MULTIPLY | ADD | FILL | DROPOUT)
 
 
 def _is_call(node: Any) -> bool:

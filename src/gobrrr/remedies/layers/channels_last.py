@@ -50,6 +50,8 @@ class ChannelsLast(Remedy):
         import torch
         from torch.utils._pytree import tree_leaves, tree_map
 
+        kinds = (torch.nn.Conv2d, torch.nn.ConvTranspose2d)
+
         def is_strided(value: Any) -> bool:
             return isinstance(value, torch.Tensor) and value.layout == torch.strided
 
@@ -86,7 +88,9 @@ class ChannelsLast(Remedy):
             return int(value.untyped_storage().data_ptr()) if is_strided(value) else 0
 
         def lay_out(module: Any) -> None:
-            weights = _weights(module)
+            # of a parametrized weight the parameters that it is made from
+            own = {id(p): p for each in module.modules() if isinstance(each, kinds) for p in each.parameters()}
+            weights = [p for p in own.values() if not isinstance(p, torch.nn.UninitializedParameter) and p.dim() == 4]
             if not weights or not all(weight.is_contiguous() for weight in weights):  # or has a layout of its own
                 return
             if is_functional():  # weights that are laid out in there crash torch's convolution
@@ -99,16 +103,6 @@ class ChannelsLast(Remedy):
             seams.applied(self.name, type(module).__name__)
 
         seams.at_model(lay_out)
-
-
-def _weights(module: Any) -> list[Any]:
-    """Return the weights of its convolutions; of a parametrized weight the parameters that it is made from."""
-    import torch
-
-    kinds = (torch.nn.Conv2d, torch.nn.ConvTranspose2d)
-    own = (p for each in module.modules() if isinstance(each, kinds) for p in each.parameters())
-    known = {id(p): p for p in own if not isinstance(p, torch.nn.UninitializedParameter)}
-    return [p for p in known.values() if p.dim() == 4]
 
 
 def _lay(weight: Any, memory_format: Any) -> None:

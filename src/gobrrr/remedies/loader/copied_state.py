@@ -163,7 +163,10 @@ def parts(thing: Any) -> Iterator[Any]:
         yield from _of_function(thing)
     else:
         yield type(thing)
-    yield from _slots(thing)
+    for kind in type(thing).__mro__:
+        names = vars(kind).get("__slots__", ())
+        for name in (names,) if isinstance(names, str) else names:
+            yield None if name == "__weakref__" else getattr(thing, name, None)  # our own look makes one
     own = getattr(thing, "__dict__", {})
     yield from (*own.keys(), *own.values())
 
@@ -191,13 +194,6 @@ def _names(code: types.CodeType) -> set[str]:
     """Return the names in a function's code, and in the functions and comprehensions inside."""
     inside = (each for each in code.co_consts if isinstance(each, types.CodeType))
     return set(code.co_names).union(*map(_names, inside))
-
-
-def _slots(thing: Any) -> Iterator[Any]:
-    for kind in type(thing).__mro__:
-        names = vars(kind).get("__slots__", ())
-        for name in (names,) if isinstance(names, str) else names:
-            yield None if name == "__weakref__" else getattr(thing, name, None)  # our own look makes one
 
 
 def _is_strange(thing: Any) -> bool:
@@ -282,7 +278,10 @@ def _is_leaf(thing: Any) -> bool:
     import torch
 
     if isinstance(thing, torch.Tensor):
-        return not _is_shared(thing)
+        with contextlib.suppress(Exception):  # one without memory of its own
+            shared: Any = thing.is_shared  # which torch says of all on a device
+            return not (thing.device.type == "cpu" and shared())
+        return True
     return isinstance(thing, (*PLAIN, types.ModuleType, logging.Logger, logging.Handler, np.ndarray, random.Random))
 
 
@@ -311,10 +310,3 @@ def _entries(container: Any) -> Iterator[Any]:
     yield from islice(container, LONG)
     if len(container) > LONG and not isinstance(container, set | frozenset):
         yield from islice(reversed(container), LONG)
-
-
-def _is_shared(tensor: Any) -> bool:
-    """Say whether a CPU tensor's memory is shared; False on a device, where torch says it of all."""
-    with contextlib.suppress(Exception):  # one without memory of its own
-        return tensor.device.type == "cpu" and bool(tensor.is_shared())
-    return False

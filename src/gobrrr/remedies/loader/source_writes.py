@@ -164,7 +164,10 @@ class _Reader:
                 return True
         if isinstance(node, ast.Expr) and self._calls(node.value, STATEMENTS):
             return True
-        if self._calls(node, TAKERS) or self._changes(node) or self._writes_into_given(node):
+        if self._calls(node, TAKERS) or self._writes_into_given(node):
+            return True
+        name = node.func.attr if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else ""
+        if _ends_as_writing(name) and self._calls(node, frozenset({name})):  # a tensor's own method
             return True
         return any(self._writes(each, once) for each in ast.iter_child_nodes(node))
 
@@ -181,11 +184,6 @@ class _Reader:
         if root is None or root in self._local or isinstance(self._globals.get(root), types.ModuleType):
             return False
         return root != self._me or not isinstance(owner, ast.Name)
-
-    def _changes(self, node: ast.AST) -> bool:
-        """A tensor's own methods, which say that they write by an underscore in the end."""
-        name = node.func.attr if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) else ""
-        return _ends_as_writing(name) and self._calls(node, frozenset({name}))
 
     def _writes_into_given(self, node: ast.AST) -> bool:
         """Say whether a call writes into its first argument, by a function that does, or into its `out`."""

@@ -92,7 +92,8 @@ def renew_workers(seams: Seams) -> None:
             torch.empty((), dtype=torch.int64).random_(generator=self.generator)
         else:
             self._iterator = None  # its workers end with it, once nobody iterates over it
-            if self.persistent_workers.alone and (_has_opened(self) or is_short()):
+            # None either where a file is open, of which forked workers would share the position.
+            if self.persistent_workers.alone and (shared_file(reached((self.dataset, self.collate_fn))) or is_short()):
                 workers, self.num_workers = self.num_workers, 0
                 try:
                     return plain(self)
@@ -162,9 +163,3 @@ def _look(loader: Any) -> CopiedState | None:
         return CopiedState((loader.dataset, loader.collate_fn, loader.worker_init_fn))
     except Exception:  # the program's own objects, asked in a way that they did not foresee
         return None
-
-
-def _has_opened(loader: Any) -> bool:
-    """Whether a file is open by now of which workers that are forked would share the position: the program has fetched
-    a sample itself, say."""
-    return bool(shared_file(reached((loader.dataset, loader.collate_fn))))

@@ -30,7 +30,15 @@ def diff(files: Iterable[Path], edits: Sequence[Edit], root: Path) -> str:
     for file in dict.fromkeys(file.resolve() for file in files):
         try:
             before = file.read_bytes().decode()  # line ends as they are
-            after = patched(before, [_in(file, edit) for edit in edits])
+            here = [
+                replace(
+                    edit, seen=tuple(each for each in edit.seen if each[0] == file)
+                )  # of the known calls those here
+                if isinstance(edit, SetKeyword) and edit.seen is not None
+                else edit
+                for edit in edits
+            ]
+            after = patched(before, here)
         except (OSError, UnicodeDecodeError, SyntaxError, ValueError, RecursionError):
             continue  # not Python that can be read: the recipe works without
         name = str(file.relative_to(root.resolve()) if file.is_relative_to(root.resolve()) else file)
@@ -38,13 +46,6 @@ def diff(files: Iterable[Path], edits: Sequence[Edit], root: Path) -> str:
             tab = "\t" if " " in name else ""  # the name would end at the blank, for patch(1)
             parts += difflib.unified_diff(_lines(before), _lines(after), f"a/{name}{tab}", f"b/{name}{tab}")
     return "".join(line if line.endswith("\n") else f"{line}\n\\ No newline at end of file\n" for line in parts)
-
-
-def _in(file: Path, edit: Edit) -> Edit:
-    """Return the edit as it is in one file: of the calls that are known, those there."""
-    if not isinstance(edit, SetKeyword) or edit.seen is None:
-        return edit
-    return replace(edit, seen=tuple(each for each in edit.seen if each[0] == file))
 
 
 def _lines(text: str) -> list[str]:
@@ -234,7 +235,10 @@ def _behind(imports: Sequence[ast.stmt], tree: ast.Module, text: _Text) -> int |
 def _before_training(tree: ast.Module, edit: BeforeTraining, text: _Text) -> list[Change]:
     """In front of the first statement that makes an optimizer of `NAME.parameters()`, or a trainer of `NAME`, and has a
     line of its own; nothing where there is none."""
-    made, stepped, others = _imported(tree, "optim"), _stepped(tree), _no_models(tree)
+    made, others = _imported(tree, "optim"), _no_models(tree)
+    # what has its .step() called with nothing given to it: an average of weights is given these
+    steps = [call.func for call in _calls(tree, ["step"]) if not call.args and not call.keywords]
+    stepped = {_last_name(each.value) for each in steps if isinstance(each, ast.Attribute)}
     trainers = {name for name in _imported(tree, "transformers", "trl") if name.endswith("Trainer")}
     statements = [node for node in ast.walk(tree) if isinstance(node, (ast.Assign, ast.AnnAssign, ast.Expr))]
     for node in sorted(statements, key=lambda node: (node.lineno, node.col_offset)):
@@ -324,12 +328,6 @@ def _no_models(tree: ast.AST) -> set[str]:
             parsed = isinstance(node.value, ast.Attribute)
             found |= {_last_name(target) for target in node.targets} if plain or made or parsed else set()
     return found
-
-
-def _stepped(tree: ast.AST) -> set[str]:
-    """Names of what has its .step() called, with nothing given to it: an average of weights is given these."""
-    calls = [call for call in _calls(tree, ["step"]) if not call.args and not call.keywords]
-    return {_last_name(call.func.value) for call in calls if isinstance(call.func, ast.Attribute)}
 
 
 def _optimized(statement: ast.Assign | ast.AnnAssign, made: set[str], stepped: set[str]) -> str:

@@ -190,7 +190,10 @@ class Seams:
     def _hook_loader(self) -> None:
         from torch.utils.data import DataLoader
 
-        plain, changed = DataLoader.__init__, self._guarded(self._changed, lambda given: given)
+        def change_all(kwargs: dict[str, Any]) -> dict[str, Any]:
+            return functools.reduce(lambda given, change: change(given), self._loader, dict(kwargs))
+
+        plain, changed = DataLoader.__init__, self._guarded(change_all, lambda given: given)
         _, *known = inspect.signature(plain).parameters.values()
         names = [each.name for each in known if each.kind == each.POSITIONAL_OR_KEYWORD]
 
@@ -206,24 +209,18 @@ class Seams:
     def _hook_batches(self) -> None:
         from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-        plain, changed = _BaseDataLoaderIter.__next__, self._guarded(self._drawn, lambda iterator, batch: batch)
+        def drawn(iterator: Any, batch: Any) -> Any:
+            for change in self._batch:
+                batch = change(iterator, batch)
+            return batch
+
+        plain, changed = _BaseDataLoaderIter.__next__, self._guarded(drawn, lambda iterator, batch: batch)
 
         @functools.wraps(plain)
         def __next__(self: Any) -> Any:
             return changed(self, plain(self))
 
         self.replace(_BaseDataLoaderIter, "__next__", __next__)
-
-    def _drawn(self, iterator: Any, batch: Any) -> Any:
-        for change in self._batch:
-            batch = change(iterator, batch)
-        return batch
-
-    def _changed(self, given: dict[str, Any]) -> dict[str, Any]:
-        kwargs = dict(given)
-        for change in self._loader:
-            kwargs = change(kwargs)
-        return kwargs
 
     def _is_new(self, thing: Any) -> bool:
         if thing in self._met or os.getpid() != self._pid:

@@ -66,9 +66,12 @@ class Names:
 
     def _leads_to_a_stream(self, node: ast.AST, seen: set[str]) -> bool:
         for each in ast.walk(node):
-            if self._names_a_stream(each, _STREAMS) or self._has_no_index(each):
-                return True
             name = _text(each)
+            methods, _ = self._of_class(
+                name, set()
+            )  # one that can only be gone through: a sampler, where it is no data
+            if self._names_a_stream(each, _STREAMS) or ("__iter__" in methods and "__getitem__" not in methods):
+                return True
             if name and name not in seen:
                 seen.add(name)
                 if any(self._leads_to_a_stream(value, seen) for value in self._values.get(name, ())):
@@ -83,11 +86,6 @@ class Names:
         if name in self._classes:
             return any(map(names.search, self._of_class(name, set())[1]))
         return names.search(name) is not None
-
-    def _has_no_index(self, node: ast.AST) -> bool:
-        """Whether it is a class of the file that can only be gone through: as a sampler can, where it is no data."""
-        methods, _ = self._of_class(_text(node), set())
-        return "__iter__" in methods and "__getitem__" not in methods
 
     def _is_indexed(self, node: ast.expr, seen: set[str]) -> bool:
         """Whether all that a name may stand for is made of classes of the file that have __getitem__."""

@@ -75,9 +75,13 @@ class _Fused(Groups):
 
     def on(self, *_: Any) -> None:
         """At first, and when a checkpoint was loaded."""
+        import torch
+
         super().on()
         self._same, self._strides = 0, list[tuple[int, ...]]()
-        _steps_as_tensors(self.optimizer)
+        for parameter, state in self.optimizer.state.items():  # one that was loaded may count its steps in a number;
+            if "step" in state and not isinstance(state["step"], torch.Tensor):  # the kernel wants a float32 tensor
+                state["step"] = torch.tensor(float(state["step"]), dtype=torch.float32, device=parameter.device)
 
     def look(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Before each step; at states only where they may be new, or parameters have moved."""
@@ -124,16 +128,6 @@ def _alike(parameter: Any, states: Mapping[Any, Mapping[str, Any]]) -> bool:
         return False
     beside = states.get(parameter) or {}
     return all(each.stride() == strides for each in beside.values() if getattr(each, "shape", None) == parameter.shape)
-
-
-def _steps_as_tensors(optimizer: Any) -> None:
-    """A state that was loaded may count its steps in a number; the kernel wants a float32 tensor beside the
-    parameter."""
-    import torch
-
-    for parameter, state in optimizer.state.items():
-        if "step" in state and not isinstance(state["step"], torch.Tensor):
-            state["step"] = torch.tensor(float(state["step"]), dtype=torch.float32, device=parameter.device)
 
 
 FOREACH_KINDS = ("Adam", "AdamW", "SGD", "RAdam", "NAdam", "RMSprop", "Adagrad")

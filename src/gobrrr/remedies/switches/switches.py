@@ -16,8 +16,6 @@ from gobrrr.remedies.model import AddStatement, Remedy, SwitchOff
 from gobrrr.rules.model.finding import Saving
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from gobrrr.remedies.mechanism.seams import Seams
     from gobrrr.rules.verdict.report import Report
 
@@ -286,7 +284,10 @@ class UncheckedDistributions(Remedy):
         def asked(value: bool) -> None:
             """By the program itself it is meant; libraries (pyro) switch it on when they are imported."""
             nonlocal wanted
-            if _is_the_programs_word(sys._getframe(1), files):
+            frame: FrameType | None = sys._getframe(1)
+            while frame is not None and not files.is_user(frame.f_code.co_filename):
+                frame = None if frame.f_code.co_filename.startswith(IMPORTS) else frame.f_back
+            if frame is not None:  # the program's own word, and no import of a library that says it
                 if value and not wanted:
                     seams.declined(self.name, "the program asks for these checks itself")
                 wanted = bool(value)
@@ -311,26 +312,12 @@ class UncheckedDistributions(Remedy):
         seams.applied(self.name)
 
 
-def _is_the_programs_word(frame: FrameType | None, files: UserFiles) -> bool:
-    """Whether the first of the program's own frames calls, and does not import a library that does."""
-    while frame is not None and not files.is_user(frame.f_code.co_filename):
-        if frame.f_code.co_filename.startswith(IMPORTS):
-            return False
-        frame = frame.f_back
-    return frame is not None
-
-
 def _unchecked_in_pyro(seams: Seams) -> None:
     """Its own checks of distributions, models and guides: pyro.enable_validation(False) is all of them."""
     settings = getattr(sys.modules.get("pyro"), "settings", None)
     if settings is None:
         return
-    on = _those_of_pyro(settings, lambda value: value)
-    if on:
-        settings.set(**dict.fromkeys(on, OFF))
-        seams.undo(lambda: settings.set(**dict.fromkeys(_those_of_pyro(settings, lambda value: value is OFF), True)))
-
-
-def _those_of_pyro(settings: Any, are: Callable[[Any], bool]) -> list[str]:
     known = settings.get()
-    return [name for name in PYROS if are(known.get(name))]
+    if on := [name for name in PYROS if known.get(name)]:
+        settings.set(**dict.fromkeys(on, OFF))
+        seams.undo(lambda: settings.set(**{name: True for name in PYROS if settings.get().get(name) is OFF}))
