@@ -7,13 +7,13 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
+from gobrrr.remedies.mechanism.seams import Seams
 from gobrrr.rules.model.finding import Saving
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from gobrrr.remedies.mechanism.seams import Seams
     from gobrrr.rules.model.finding import Rehearsed
     from gobrrr.rules.verdict.report import Report
 

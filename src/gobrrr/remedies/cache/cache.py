@@ -6,12 +6,12 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from gobrrr.remedies.loader.loader import Keeper, memory_room, most_said
+from gobrrr.remedies.mechanism.seams import Seams
 from gobrrr.remedies.model import Remedy
 from gobrrr.rules.data.library_calls import DECODED, SAVED_BY_DECODING_ONCE
 from gobrrr.rules.model.finding import Saving
 
 if TYPE_CHECKING:
-    from gobrrr.remedies.mechanism.seams import Seams
     from gobrrr.rules.verdict.report import Report
 
 

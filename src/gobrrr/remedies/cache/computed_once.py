@@ -7,15 +7,13 @@ import threading
 import weakref
 from collections import Counter
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gobrrr.errors import GobrrrError
 from gobrrr.remedies.cache.kept_samples import KeptSamples, Kind, Room, counts_in_full
 from gobrrr.remedies.loader.loader import AFTER_THE_FIRST, Keeper, memory_room
+from gobrrr.remedies.mechanism.seams import Seams
 from gobrrr.rules.data.loader_advice import SAVED_BY_KEEPING
-
-if TYPE_CHECKING:
-    from gobrrr.remedies.mechanism.seams import Seams
 
 MOST_DATASETS = 8
 """Alive at once: of one that is made for each epoch nothing comes again."""

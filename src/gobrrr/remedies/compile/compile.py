@@ -6,10 +6,10 @@ import os
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from gobrrr.remedies.mechanism.changed import counts, mark
+from gobrrr.remedies.mechanism.seams import Seams
 from gobrrr.remedies.model import BeforeTraining, Remedy
 
 if TYPE_CHECKING:
-    from gobrrr.remedies.mechanism.seams import Seams
     from gobrrr.rules.verdict.report import Report
 
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gobrrr.capture.hooks.transform_guard import is_functional
 from gobrrr.remedies.mechanism.forwards import replaced
+from gobrrr.remedies.mechanism.seams import Seams
 from gobrrr.remedies.model import BeforeTraining, Remedy
-
-if TYPE_CHECKING:
-    from gobrrr.remedies.mechanism.seams import Seams
 
 HELPER = """from torch.utils._pytree import tree_map
 

@@ -5,15 +5,13 @@ from __future__ import annotations
 import inspect
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gobrrr.remedies.mechanism.changed import counts
 from gobrrr.remedies.mechanism.forked_copy import TriedApart, apart
 from gobrrr.remedies.mechanism.forwards import replaced
+from gobrrr.remedies.mechanism.seams import Seams
 from gobrrr.remedies.model import Remedy
-
-if TYPE_CHECKING:
-    from gobrrr.remedies.mechanism.seams import Seams
 
 CLOSE, CLOSE_HALF = 1e-3, 5e-2
 """Relative errors of an output (Frobenius norm) up to which two are alike, in float32 and below: folds come to 1e-6 and

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gobrrr.capture.hooks.transform_guard import is_transformed
 from gobrrr.remedies.mechanism.forwards import replaced
+from gobrrr.remedies.mechanism.seams import Seams
 from gobrrr.remedies.model import Remedy
-
-if TYPE_CHECKING:
-    from gobrrr.remedies.mechanism.seams import Seams
-
 
 LARGE = 4096
 """Classes from which a linear layer's output is worth it."""

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 import warnings
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gobrrr.remedies.layers.mask_bits import fill
+from gobrrr.remedies.mechanism.seams import Seams
 from gobrrr.remedies.model import AddStatement, Remedy
 from gobrrr.rules.compute.random_numbers import LEAST, RARE
-
-if TYPE_CHECKING:
-    from gobrrr.remedies.mechanism.seams import Seams
 
 OP = "bernoulli_.float"
 SOURCE = f"""\

@@ -6,12 +6,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gobrrr.remedies.mechanism.forwards import replaced
+from gobrrr.remedies.mechanism.seams import Seams
 from gobrrr.remedies.model import Remedy
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from gobrrr.remedies.mechanism.seams import Seams
 
 
 class SdpaAttention(Remedy):

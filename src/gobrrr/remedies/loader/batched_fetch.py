@@ -8,12 +8,10 @@ import inspect
 import textwrap
 from collections.abc import Callable, Sequence
 from types import CodeType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from gobrrr.remedies.mechanism.seams import Seams
 from gobrrr.remedies.model import Remedy
-
-if TYPE_CHECKING:
-    from gobrrr.remedies.mechanism.seams import Seams
 
 KNOWN = {"skorch.dataset.Dataset": ("X", "y")}
 """Classes that index with what they are given, an array too, and where they keep their arrays."""

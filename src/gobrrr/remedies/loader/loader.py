@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from gobrrr.capture.steps import vitals
 from gobrrr.remedies.loader.fetch_safety import Fetched, without_workers
 from gobrrr.remedies.loader.workers_kept import SHARED, Renewed, renew_workers
+from gobrrr.remedies.mechanism.seams import Seams
 from gobrrr.remedies.model import Edit, Remedy, SetKeyword
 from gobrrr.rules.data.loader_advice import HELD_BYTES, SAVED_BY_ONE, SAVED_BY_WORKERS, WORKERS
 from gobrrr.rules.model.finding import Saving
@@ -18,7 +19,6 @@ from gobrrr.rules.model.finding import Saving
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from gobrrr.remedies.mechanism.seams import Seams
     from gobrrr.rules.verdict.report import Report
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, MutableMapping
 from typing import TYPE_CHECKING, Any
 
 from gobrrr.capture.hooks.transform_guard import hide_own_code
+from gobrrr.remedies.mechanism.seams import Seams
 from gobrrr.remedies.model import Remedy
 
 if TYPE_CHECKING:
@@ -14,7 +15,6 @@ if TYPE_CHECKING:
 
     from gobrrr.data.ahead import Lane
     from gobrrr.remedies.loader.drawn_ahead import Held
-    from gobrrr.remedies.mechanism.seams import Seams
 
 LEAST_READY = 2
 """Batches that a loader's workers are given in advance: of one alone the program would wait for the next to be made

@@ -10,12 +10,10 @@ import math
 import os
 import weakref
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from gobrrr.remedies.loader.copied_state import CopiedState, reached, shared_file
-
-if TYPE_CHECKING:
-    from gobrrr.remedies.mechanism.seams import Seams
+from gobrrr.remedies.mechanism.seams import Seams
 
 SHARED = Path("/dev/shm")
 MOST_KEPT = 4

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from gobrrr.remedies.mechanism.seams import Seams
+from gobrrr.remedies.mechanism.seams import Seams
 
 Group = dict[str, Any]
 

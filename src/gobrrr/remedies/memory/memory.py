@@ -8,14 +8,11 @@ import weakref
 from collections.abc import Callable, Hashable
 from itertools import count
 from types import FunctionType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from gobrrr.errors import GobrrrError
+from gobrrr.remedies.mechanism.seams import Seams
 from gobrrr.remedies.model import BeforeTraining, Remedy, SetKeyword
-
-if TYPE_CHECKING:
-    from gobrrr.remedies.mechanism.seams import Seams
-
 
 ARGUMENTS = ("TrainingArguments", "Seq2SeqTrainingArguments", "SFTConfig", "DPOConfig", "RewardConfig", "GRPOConfig")
 """Argument classes of transformers and trl; trl's have gradient_checkpointing=True where nobody says otherwise."""

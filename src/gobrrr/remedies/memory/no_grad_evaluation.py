@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from gobrrr.capture.hooks.transform_guard import is_transformed
 from gobrrr.remedies.mechanism.forwards import replaced
 from gobrrr.remedies.mechanism.optimizer_groups import at_each_group
+from gobrrr.remedies.mechanism.seams import Seams
 from gobrrr.remedies.model import Remedy, is_distributed
 
 if TYPE_CHECKING:
     from gobrrr.remedies.mechanism.graph_later import Call
-    from gobrrr.remedies.mechanism.seams import Seams
 
 CLEAN = 3
 """Graphs of evaluations that nobody used, from which on none is made."""

@@ -7,15 +7,13 @@ import functools
 import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gobrrr.errors import GobrrrError
 from gobrrr.remedies.mechanism.forwards import replaced
 from gobrrr.remedies.mechanism.optimizer_groups import asked_for, at_each_group, parameters_of
+from gobrrr.remedies.mechanism.seams import Seams
 from gobrrr.remedies.model import Remedy, is_distributed
-
-if TYPE_CHECKING:
-    from gobrrr.remedies.mechanism.seams import Seams
 
 ASKERS = ("gobrrr.remedies.mechanism.graph_later", "gobrrr.remedies.layers.chunks")
 """Remedies that ask for gradients themselves, of what they know."""

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from gobrrr.capture.hooks.transform_guard import called_from_compiled
 from gobrrr.remedies.mechanism.optimizer_groups import Group, Groups, Switched
+from gobrrr.remedies.mechanism.seams import Seams
 from gobrrr.remedies.model import Remedy, SetKeyword
 from gobrrr.rules.model.finding import Saving
 
 if TYPE_CHECKING:
-    from gobrrr.remedies.mechanism.seams import Seams
     from gobrrr.rules.verdict.report import Report
 
 

@@ -7,14 +7,12 @@ import sys
 import weakref
 from collections.abc import Callable
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gobrrr.capture.hooks.transform_guard import hide_own_code, unseen
 from gobrrr.remedies.mechanism.optimizer_groups import parameters_of
+from gobrrr.remedies.mechanism.seams import Seams
 from gobrrr.remedies.model import Remedy
-
-if TYPE_CHECKING:
-    from gobrrr.remedies.mechanism.seams import Seams
 
 
 class SetToNone(Remedy):

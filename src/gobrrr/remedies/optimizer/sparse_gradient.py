@@ -5,14 +5,12 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gobrrr.capture.hooks.transform_guard import called_from_compiled
 from gobrrr.remedies.mechanism.optimizer_groups import asked_for, at_each_group, parameters_of
+from gobrrr.remedies.mechanism.seams import Seams
 from gobrrr.remedies.model import Remedy, is_distributed
-
-if TYPE_CHECKING:
-    from gobrrr.remedies.mechanism.seams import Seams
 
 
 class SparseGradient(Remedy):

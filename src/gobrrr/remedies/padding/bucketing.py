@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gobrrr.remedies.mechanism.forked_copy import apart
+from gobrrr.remedies.mechanism.seams import Seams
 from gobrrr.remedies.model import Remedy
 from gobrrr.remedies.padding.sample_lengths import Sizes, computed_lengths, sample_lengths
 from gobrrr.remedies.padding.trim_padding import TrimPadding, padded
@@ -19,7 +20,6 @@ from gobrrr.rules.model.finding import NOTE, Saving
 from gobrrr.units import share
 
 if TYPE_CHECKING:
-    from gobrrr.remedies.mechanism.seams import Seams
     from gobrrr.rules.verdict.report import Report
 
 RANDOM = ("torch.utils.data.sampler.RandomSampler", "accelerate.data_loader.SeedableRandomSampler")

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from gobrrr.capture.facts.lengths import WHOLE
 from gobrrr.capture.facts.tensors import is_plain
 from gobrrr.errors import GobrrrError
+from gobrrr.remedies.mechanism.seams import Seams
 from gobrrr.remedies.model import Remedy
 from gobrrr.rules.model.finding import Saving
 
 if TYPE_CHECKING:
-    from gobrrr.remedies.mechanism.seams import Seams
     from gobrrr.rules.verdict.report import Report
 
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from gobrrr.machine.probe.matmul_precision import matmul_precision, setting_back
 from gobrrr.remedies.mechanism.forwards import replaced
+from gobrrr.remedies.mechanism.seams import Seams
 from gobrrr.remedies.model import AddStatement, BeforeTraining, Remedy
 from gobrrr.rules.model.finding import Saving
 
 if TYPE_CHECKING:
-    from gobrrr.remedies.mechanism.seams import Seams
     from gobrrr.rules.verdict.report import Report
 
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 import atexit
 import gc
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from gobrrr.remedies.mechanism.seams import Seams
 from gobrrr.remedies.model import BeforeTraining, Remedy
-
-if TYPE_CHECKING:
-    from gobrrr.remedies.mechanism.seams import Seams
 
 WHOLE = {"generation": 2}
 """Mark of a full collection, as gc.callbacks gets it."""

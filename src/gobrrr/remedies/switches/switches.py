@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from gobrrr.capture.source.user_code import UserFiles
 from gobrrr.capture.steps import vitals
 from gobrrr.machine.measure.command import SHORT_WAIT
+from gobrrr.remedies.mechanism.seams import Seams
 from gobrrr.remedies.model import AddStatement, Remedy, SwitchOff
 from gobrrr.rules.model.finding import Saving
 
 if TYPE_CHECKING:
-    from gobrrr.remedies.mechanism.seams import Seams
     from gobrrr.rules.verdict.report import Report
 
 
