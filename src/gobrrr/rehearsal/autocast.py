@@ -1,4 +1,4 @@
-"""How autocast would run the recorded ops: which of them in the lower format, and the casts between. Pure.
+"""Recorded ops as autocast would run them: which of them in the lower format, and the casts between. Pure.
 
 The recording says what ran in which order on which shapes, not which tensor went where. A tensor is taken for the last
 one of as many elements; of two equal operands of a sum the other one is the older (the residual).
@@ -38,8 +38,8 @@ Dims = tuple[tuple[int, ...], frozenset[int]]
 
 
 def parts(ledger: Ledger, low: str) -> tuple[list[Part], float]:
-    """All playable ops of the model under autocast to `low` with the casts, and the ns of those that stay as they are
-    by our reading of the order, though their tensors may come in the lower format."""
+    """Return all playable ops of the model under autocast to `low` with the casts, and the ns of those that stay as
+    they are by our reading of the order, though their tensors may come in the lower format."""
     flow = _Flow(low, KEPT_WIDE if ledger.device is not None else WIDE)
     ops = [op for op in playable(ledger) if "float" in op.dtypes]
     ops = [op for op in ops if sum(map(bool, op.shapes)) <= TENSORS.get(op.name, len(op.shapes))]

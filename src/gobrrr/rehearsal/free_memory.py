@@ -1,4 +1,4 @@
-"""Is there room: a rehearsal takes half of the memory that is free at most. Standard library and torch."""
+"""Memory: a rehearsal takes half of the memory that is free at most. Standard library and torch."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def free(torch: Any, device: str, root: Path = Path("/")) -> float | None:
 
 
 def confine(device: str, root: Path = Path("/")) -> None:
-    """From now on this process gets so much memory and no more: where our sums err, torch says so, and no other
+    """Limit this process to so much memory: where our sums err, torch says so, and no other
     process is killed. On the host alone: a device's driver maps what it likes."""
     there = free_memory(root) if device == "cpu" else None
     with contextlib.suppress(ImportError, OSError, ValueError, KeyError, IndexError):

@@ -111,7 +111,7 @@ def _both(one: Part, other: Part, weight: float = 1.0) -> Part:
 
 
 def _kind(part: Part) -> bytes:
-    """All of it but how large it is: how many dimensions each tensor has, and which of them is dense."""
+    """Encode all of it but how large it is: how many dimensions each tensor has, and which of them is dense."""
 
     def laid_out(side: Side) -> Side:
         dense = [[n == 1 for n in strides] for strides in side.get("strides", ())]
@@ -140,5 +140,5 @@ def _weight(one: Part, other: Part) -> float:
 
 
 def trains(ledger: Ledger) -> bool:
-    """It has a backward pass."""
+    """Whether it has a backward pass."""
     return any(op.phase == "backward" for op in hot(ledger))

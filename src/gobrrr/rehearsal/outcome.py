@@ -1,4 +1,4 @@
-"""From what was played to a saving: ns per step with an interval. Pure."""
+"""Savings from what was played: ns per step with an interval. Pure."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def promised(found: Rehearsed, wall_ns: float) -> Saving:
 
 
 def unlike(scene: Scene, played: Played) -> str:
-    """How far the stage was from the step, in words; nothing where it was near enough."""
+    """Say how far the stage was from the step; nothing where it was near enough."""
     parts = _parts(scene, played)
     today, took = sum(part.ns for part in parts), _took(played, parts)
     if not took or 1 / UNLIKE <= today / took <= UNLIKE:

@@ -63,7 +63,7 @@ def _each(script: Script, found: dict[str, Played], why_not: str) -> dict[str, P
 
 
 def _ended(code: int) -> str:
-    """How a process ended that has not said what came of a scene."""
+    """Say how a process ended that has not said what came of a scene."""
     if code in (-signal.SIGALRM, -signal.SIGKILL):
         return "its process was ended: the time was up, or the memory"
     return f"its process ended with {code}" if code >= 0 else f"its process was ended by signal {-code}"

@@ -86,7 +86,7 @@ def _medium(ledger: Ledger, machine: Machine) -> Found:
 
 
 def _threads(ledger: Ledger, machine: Machine) -> Found:
-    """All ops at as many threads as the process may use cores."""
+    """Play all ops at as many threads as the process may use cores."""
     cores = machine.usable_cores
     if not cores or cores == ledger.threads:
         return None
@@ -199,7 +199,7 @@ def _switched(made: Side, switch: str, like: OpGroup, calls: float, ns: float) -
 
 
 def _holds(op: OpGroup, elements: int) -> bool:
-    """It reads or writes a tensor of as many elements."""
+    """Whether it reads or writes a tensor of as many elements."""
     pair = factors(op)
     made = prod(pair[0][:-1]) * pair[1][-1] if pair else 0
     return made == elements or any(prod(shape) == elements for shape in op.shapes if shape)

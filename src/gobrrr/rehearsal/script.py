@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 Side = dict[str, Any]
-"""One side of a part: {"make": a maker of rehearsal.makers, ...its arguments}; its "threads" or "precision" hold while
-it runs."""
+"""One side of a part: {"make": a maker of rehearsal.callables, ...its arguments}; its "threads" or "precision" hold
+while it runs."""
 
 
 class Part(msgspec.Struct, frozen=True):

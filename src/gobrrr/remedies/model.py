@@ -26,7 +26,7 @@ PLACES = ("environment", "flags", "optimizer", "model", "loader")
 
 @dataclass(frozen=True)
 class SetKeyword:
-    """By hand: give calls of these names a keyword."""
+    """Edit: give calls of these names a keyword."""
 
     calls: tuple[str, ...]
     keyword: str
@@ -49,14 +49,14 @@ class SetKeyword:
 
 @dataclass(frozen=True)
 class SwitchOff:
-    """By hand: calls of these names get False where True stands."""
+    """Edit: give calls of these names False where True stands."""
 
     calls: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class AddStatement:
-    """By hand: a statement behind the imports of the main script, which must import `needs`."""
+    """Edit: put a statement behind the imports of the main script, which must import `needs`."""
 
     code: str
     needs: str = "torch"
@@ -64,7 +64,7 @@ class AddStatement:
 
 @dataclass(frozen=True)
 class BeforeTraining:
-    """By hand: statements about `{model}` before the statement that gives its parameters to an optimizer, or it to a
+    """Edit: put statements about `{model}` before the statement that gives its parameters to an optimizer, or it to a
     trainer, and what they need behind the imports."""
 
     code: str

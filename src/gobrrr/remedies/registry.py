@@ -67,8 +67,8 @@ def composed(wanted: Iterable[str]) -> list[Remedy]:
 
 
 def environment(wanted: Iterable[str], options: Options = NO_OPTIONS) -> dict[str, str]:
-    """All variables that must be set before the process starts; those of options of others than `wanted` are none of
-    them. Raises GobrrrError for an option that a remedy does not take."""
+    """Return all variables that must be set before the process starts; those of options of others than `wanted` are
+    none of them. Raises GobrrrError for an option that a remedy does not take."""
     found: dict[str, str] = {}
     for each in composed(wanted):
         given = options.get(each.name, {})

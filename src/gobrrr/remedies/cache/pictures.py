@@ -184,7 +184,7 @@ def known(picture: Any) -> dict[Any, Any]:
 
 
 def decoded(data: bytes, mode: str) -> Any:
-    """As Pillow does it."""
+    """Decode as Pillow does."""
     return PLAIN["convert"](JpegImageFile(io.BytesIO(data)), mode)
 
 
@@ -215,7 +215,7 @@ class Resized(NamedTuple):
         return picture.resize(*self)
 
     def of_scaled(self, picture: Any, full: tuple[int, int], scale: int) -> Any:
-        """The same of a picture that was divided: its last column and row may stand for less than a pixel."""
+        """Make the same of a picture that was divided: its last column and row may stand for less than a pixel."""
         return self._replace(box=tuple(each / scale for each in self.box or (0, 0, *full))).of(picture)
 
 
@@ -255,7 +255,7 @@ def small(kind: Any, args: Any, kwargs: Any, data: bytes, like: Any) -> Any:
 
 
 def whole_data(file: Any) -> bytes | None:
-    """All of a file of which nobody has read the pixels or asked a draft, where it comes to its proper end: else
+    """Return all of a file of which nobody has read the pixels or asked a draft, where it comes to its proper end: else
     decoding it says so, now. Of the kinds that libjpeg scales as Pillow says."""
     unread = type(file) is JpegImageFile and file._im is None and len(file.tile) == 1 and file.decoderconfig == ()
     if not unread or file.mode not in MODES:
@@ -308,7 +308,7 @@ def _thumbnail(self: Any, size: Any, resample: Any = Image.Resampling.BICUBIC, r
 
 
 def _leave(file: Any, data: bytes) -> None:
-    """As load() leaves it: its file is not needed any more, and no draft is possible."""
+    """Leave it as load() does: its file is not needed any more, and no draft is possible."""
     if file._exclusive_fp and file._close_exclusive_fp_after_loading:
         file.fp.close()
     file.fp, file.decoderconfig = io.BytesIO(data), (1, 0)
@@ -318,7 +318,7 @@ OURS = {"convert": _convert, "resize": _resize, "reduce": _reduce, "thumbnail": 
 
 
 def put_in(way: Way) -> None:
-    """Into this process."""
+    """Let this process decode pictures that way."""
     global _put_in
     _put_in = way
     for name, function in OURS.items():

@@ -17,7 +17,7 @@ would settle it."""
 
 
 class Chunks(NamedTuple):
-    """How a cross-entropy is cut: logits per chunk (0: all at once), classes padded up to a multiple."""
+    """Cut of a cross-entropy: logits per chunk (0: all at once), classes padded up to a multiple."""
 
     elements: int = CHUNK_ELEMENTS
     multiple: int = 1

@@ -71,7 +71,8 @@ def keep_heads() -> None:
 
 
 class Made(NamedTuple):
-    """How some logits were made from others (`parent`); `copies`: they are a copy, otherwise they share memory."""
+    """Origin of logits that were made from others (`parent`); `copies`: they are a copy, otherwise they share
+    memory."""
 
     parent: LazyLogits
     again: Callable[[torch.Tensor], torch.Tensor]

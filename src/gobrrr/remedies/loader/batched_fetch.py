@@ -94,8 +94,8 @@ class Rows(Sequence[Any]):
         return self._data[self._indices[place]]
 
     def whole(self) -> Any:
-        """All at once, as a batch: by an array of indices, which is three to ten times as fast as a list of them. What
-        is given out twice is stacked twice, and has memory of its own each time."""
+        """Return all at once, as a batch: by an array of indices, which is three to ten times as fast as a list of
+        them. What is given out twice is stacked twice, and has memory of its own each time."""
         import numpy as np
         import torch
         from torch.utils._pytree import tree_map

@@ -111,7 +111,7 @@ class LoaderWorkers(Remedy):
         return of_the_model(super().predicts(report), report, self.codes, SAVED_BY_WORKERS)
 
     def is_pointless(self, report: Report) -> bool:
-        """Where one worker is as good as any, or all that there is room for, one_worker is what sets it."""
+        """Return True where one worker is as good as any, or all that there is room for, one_worker is what sets it."""
         return super().is_pointless(report) or self.options(report) == {"workers": 1}
 
     def options(self, report: Report) -> dict[str, int]:

@@ -55,7 +55,7 @@ def _is_writer(thing: Any) -> bool:
 
 
 def _functions(things: list[Any]) -> Iterator[tuple[types.FunctionType, str]]:
-    """Each with the attribute that is missing whenever it is called, or nothing."""
+    """Yield each function with the attribute that is missing whenever it is called, or nothing."""
     kinds = {base for each in things if isinstance(each, type) for base in each.__mro__}
     methods = {id(value) for kind in kinds for value in vars(kind).values()}
     met = set[type]()
@@ -91,7 +91,7 @@ def _methods(kind: type) -> Iterator[tuple[types.FunctionType, str]]:
 
 
 def _layers(function: types.FunctionType) -> list[types.FunctionType]:
-    """It and, where a decorator gave it, what it wraps or closes over; of packages' functions none."""
+    """Return it and, where a decorator gave it, what it wraps or closes over; of packages' functions none."""
     found = [function]
     for each in found:  # longer as it goes
         inner = [getattr(each, "__wrapped__", None), *closed_over(each)]

@@ -138,7 +138,7 @@ def is_short() -> bool:
 
 
 def descriptors() -> float:
-    """Most that this process may have."""
+    """Return the most descriptors that this process may have."""
     import resource  # not on Windows, where there are none
 
     most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -68,17 +68,17 @@ class Groups:
         self.on()
 
     def on(self, *_: Any) -> None:
-        """At first, and when a checkpoint was loaded, whose groups are others."""
+        """Switch on, at first and when a checkpoint was loaded, whose groups are others."""
         groups = [group for group in self.optimizer.param_groups if self._can(group)]
         self.switched = [Switched(group, self._settings) for group in groups]
 
     def off(self) -> None:
-        """All as they were."""
+        """Put all settings back."""
         for each in self.switched:
             each.back()
 
     def keep(self, seams: Seams) -> None:
-        """Until the remedies are taken away."""
+        """Keep them switched until the remedies are taken away."""
         seams.undo(self.off)
         seams.undo(self.optimizer.register_state_dict_post_hook(self._as_before).remove)
         seams.undo(self.optimizer.register_load_state_dict_post_hook(self.on).remove)

@@ -233,8 +233,8 @@ def _behind(imports: Sequence[ast.stmt], tree: ast.Module, text: _Text) -> int |
 
 
 def _before_training(tree: ast.Module, edit: BeforeTraining, text: _Text) -> list[Change]:
-    """In front of the first statement that makes an optimizer of `NAME.parameters()`, or a trainer of `NAME`, and has a
-    line of its own; nothing where there is none."""
+    """Change in front of the first statement that makes an optimizer of `NAME.parameters()`, or a trainer of `NAME`,
+    and has a line of its own; nothing where there is none."""
     made, others = _imported(tree, "optim"), _no_models(tree)
     # what has its .step() called with nothing given to it: an average of weights is given these
     steps = [call.func for call in _calls(tree, ["step"]) if not call.args and not call.keywords]

@@ -1,5 +1,5 @@
-"""Where in an unmodified program a remedy may act: torch is there, an optimizer steps, a model is called for the first
-time, a loader is made. The only place that touches torch's seams for remedies."""
+"""Places in an unmodified program where a remedy may act: torch is there, an optimizer steps, a model is called for the
+first time, a loader is made. The only place that touches torch's seams for remedies."""
 
 from __future__ import annotations
 

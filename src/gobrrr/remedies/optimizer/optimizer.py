@@ -74,7 +74,7 @@ class _Fused(Groups):
         super().__init__(optimizer, can, fused=True, foreach=False)
 
     def on(self, *_: Any) -> None:
-        """At first, and when a checkpoint was loaded."""
+        """Switch on, at first and when a checkpoint was loaded."""
         import torch
 
         super().on()
@@ -84,7 +84,7 @@ class _Fused(Groups):
                 state["step"] = torch.tensor(float(state["step"]), dtype=torch.float32, device=parameter.device)
 
     def look(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Before each step; at states only where they may be new, or parameters have moved."""
+        """Look before each step; at states only where they may be new, or parameters have moved."""
         strides = [parameter.stride() for each in self.switched for parameter in each.group["params"]]
         self._same = self._same + 1 if strides == self._strides else 0
         self._strides = strides
@@ -146,7 +146,7 @@ class ForeachOptimizer(Remedy):
     edit = SetKeyword(FOREACH_KINDS, "foreach", "True", unless=("fused", "differentiable"), positional=6)
 
     def predicts(self, report: Report) -> Saving:
-        """On a CPU nothing is expected: lists of tensors take as many passes over memory as the loop does; that lost on
+        """Expect nothing on a CPU: lists of tensors take as many passes over memory as the loop does; that lost on
         ResNet-50 (0.43)."""
         called_for = super().predicts(report)
         return called_for if report.device is not None else Saving(0.0, 0.0, called_for.ceiling_ns)
@@ -175,7 +175,7 @@ class ForeachOptimizer(Remedy):
 
 
 def _has_tensors(group: Group) -> bool:
-    """Among what it computes with: over lists of tensors torch refuses most of such."""
+    """Whether there are tensors among its settings: over lists of tensors torch refuses most of such."""
     import torch
 
     return any(isinstance(each, torch.Tensor) for each in (group.get("lr"), *group.get("betas", ())))

@@ -1,4 +1,4 @@
-"""How many tokens each sample of a data set has: where that is known without asking the program's own code, and where
+"""Tokens of each sample of a data set: where that is known without asking the program's own code, and where
 a copy of the process may ask it."""
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def sample_lengths(data: Any) -> Sizes | None:
 
 
 def computed_lengths(data: Any) -> Sizes | str:
-    """The same of samples that are computed when they are asked for: each once, in a copy of the process, where the
+    """Return the same of samples that are computed when asked for: each once, in a copy of the process, where the
     data set holds nothing that a copy would share with the program (an open file); or why not."""
     try:
         digest(data, strict=True)

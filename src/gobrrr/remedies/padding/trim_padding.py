@@ -60,7 +60,7 @@ class TrimPadding(Remedy):
     by_hand = "tokenizer(...) without padding, and DataLoader(..., collate_fn=DataCollatorWithPadding(tokenizer))"
 
     def predicts(self, report: Report) -> Saving:
-        """Nothing where batches are as long as their longest row already, and only other batches would help."""
+        """Return nothing where batches are as long as their longest row already, and only other batches would help."""
         found = super().predicts(report)
         for finding in report.findings:
             if finding.code in self.codes and (longest := finding.evidence.get("saved_by_longest")):
@@ -234,7 +234,7 @@ def _says_nothing(name: Any, tensor: Any, width: int, named: bool) -> bool:
 
 
 class Surroundings(NamedTuple):
-    """Where a batch is drawn, or an optimizer steps."""
+    """Surroundings in which a batch is drawn, or an optimizer steps."""
 
     thread: int
     modes: weakref.WeakKeyDictionary[Any, bool]

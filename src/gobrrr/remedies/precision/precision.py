@@ -68,7 +68,7 @@ class Bf16Autocast(Remedy):
     edit = BeforeTraining("in_bfloat16({model})", HELPER)
 
     def is_pointless(self, report: Report) -> bool:
-        """Where most of the work is done in half precision already."""
+        """Return True where most of the work is done in half precision already."""
         return super().is_pointless(report) or report.roofline.dtype in ("bf16", "fp16")
 
     def probe(self) -> str:
@@ -126,7 +126,7 @@ class Float16Autocast(Remedy):
     by_hand = 'scaler = torch.amp.GradScaler("cuda")\nwith torch.autocast("cuda", torch.float16):'
 
     def predicts(self, report: Report) -> Saving:
-        """Nothing without an accelerator: CPUs compute float16 more slowly than float32."""
+        """Return nothing without an accelerator: CPUs compute float16 more slowly than float32."""
         return super().predicts(report) if report.device is not None else Saving()
 
     def apply(self, seams: Seams) -> None:

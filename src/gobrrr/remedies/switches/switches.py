@@ -150,7 +150,7 @@ class MallocThresholds(Remedy):
         return "" if is_glibc else "the allocator is not glibc's"
 
     def is_pointless(self, report: Report) -> bool:
-        """Where a device computes, the host's fresh pages are few, unless a finding says otherwise."""
+        """Return True where a device computes: the host's fresh pages are few then, unless a finding says otherwise."""
         called_for = any(self.name in finding.remedies for finding in report.findings)
         return super().is_pointless(report) or (report.device is not None and not called_for)
 
@@ -201,7 +201,7 @@ class ShortWait(OpenMP):
     does = "threads that wait sleep after microseconds"
 
     def predicts(self, report: Report) -> Saving:
-        """All of the step may be waiting, and nobody knows: a doubt has no saving of its own."""
+        """Promise nothing, and at most the step: all of it may be waiting, and a doubt has no saving of its own."""
         busy = any(f.code in self.codes or "loader_workers" in f.remedies for f in report.findings)
         return Saving(0.0, 0.0, float(report.step.plain_wall_ns)) if busy and report.threads > 1 else Saving()
 
@@ -282,7 +282,7 @@ class UncheckedDistributions(Remedy):
         wanted = False
 
         def asked(value: bool) -> None:
-            """By the program itself it is meant; libraries (pyro) switch it on when they are imported."""
+            """Heed the program itself; libraries (pyro) switch it on when they are imported."""
             nonlocal wanted
             frame: FrameType | None = sys._getframe(1)
             while frame is not None and not files.is_user(frame.f_code.co_filename):
@@ -313,7 +313,8 @@ class UncheckedDistributions(Remedy):
 
 
 def _unchecked_in_pyro(seams: Seams) -> None:
-    """Its own checks of distributions, models and guides: pyro.enable_validation(False) is all of them."""
+    """Switch off pyro's own checks of distributions, models and guides: pyro.enable_validation(False) is all of
+    them."""
     settings = getattr(sys.modules.get("pyro"), "settings", None)
     if settings is None:
         return
