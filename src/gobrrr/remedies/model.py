@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import sys
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
+from gobrrr import rules
 from gobrrr.remedies.mechanism.seams import Seams
 from gobrrr.rules.model.finding import Saving
 
@@ -71,6 +73,7 @@ class BeforeTraining:
     helper: str = ""
 
 
+_rules = cache(rules.load)
 Edit: TypeAlias = SetKeyword | SwitchOff | AddStatement | BeforeTraining
 
 
@@ -82,8 +85,6 @@ class Remedy:
     """One line for people."""
     safety: ClassVar[str] = "exact"
     place: ClassVar[str] = "flags"
-    codes: ClassVar[tuple[str, ...]] = ()
-    """Findings that call for it."""
     conflicts: ClassVar[tuple[str, ...]] = ()
     overlaps: ClassVar[tuple[str, ...]] = ()
     """Remedies that bring the same and leave it nothing to do: both are looked at, and one goes into a combination."""
@@ -117,6 +118,11 @@ class Remedy:
     """The code that a person would write."""
     edit: ClassVar[Edit | None] = None
     """The same as a change of source, where its place can be found there."""
+
+    @property
+    def codes(self) -> tuple[str, ...]:
+        """Findings that call for it: the rules of ours name their remedies."""
+        return tuple(code for code, rule in _rules().items() if self.name in rule.remedies)
 
     def probe(self) -> str:
         """Say why this machine or torch build cannot; empty where it can. Called in the program's process; torch is

@@ -42,7 +42,6 @@ class DraftDecoding(Remedy):
     place = "loader"
     tells = True
     pixels = (4.0, 0.01, 32.0)
-    codes = ("BRR401",)
     conflicts = ("decoded_once",)
     by_hand = 'picture = Image.open(path)\npicture.draft("RGB", (width, height))  # before convert and resize'
 
@@ -87,7 +86,6 @@ class DecodedOnce(Keeper):
     name = "decoded_once"
     title = "keeps JPEG pictures in memory as they are after decoding and resizing"
     said = SAVED_BY_DECODING_ONCE
-    codes = ("BRR401",)
     conflicts = ("draft_decoding", "loader_workers", "one_worker", "computed_once")
     by_hand = 'self.pictures = [Image.open(path).convert("RGB").resize(size) for path in paths]'
 

@@ -35,7 +35,6 @@ class ComputedOnce(Keeper):
         f"{AFTER_THE_FIRST}; samples that depend on files, the clock or the environment may stay what they were; a "
         "data set that prints, logs or counts in __getitem__ does so twice for some samples at first, and later seldom"
     )
-    codes = ("BRR401", "BRR405", "BRR408")
     conflicts = ("batched_fetch", "loader_workers", "one_worker", "decoded_once")
     by_hand = "loader = DataLoader([dataset[i] for i in range(len(dataset))], ...)"
 

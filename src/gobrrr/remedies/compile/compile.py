@@ -28,7 +28,6 @@ class Compile(Remedy):
     safety = "tolerance"
     place = "model"
     saves_memory = True
-    codes: ClassVar[tuple[str, ...]] = ("BRR201", "BRR301", "BRR105", "BRR203", "BRR504")
     conflicts: ClassVar[tuple[str, ...]] = ("compile_reduce_overhead", "compile_max_autotune", "compile_memory_budget")
     unseen = (
         "a model is compiled as it is at its first call; not seen are methods that a class gets later, hooks for all "
@@ -131,7 +130,6 @@ class CompileReduceOverhead(_InMode):
 
     name = "compile_reduce_overhead"
     title = "compiles the model into CUDA graphs: launches cost almost nothing"
-    codes = ("BRR301", "BRR504")
     conflicts = ("compile", "compile_max_autotune")
     by_hand = 'model.compile(mode="reduce-overhead")'
     edit = BeforeTraining(f'{SETTINGS}\n{{model}}.compile(mode="reduce-overhead")', NEEDS)
@@ -143,7 +141,6 @@ class CompileMaxAutotune(_InMode):
 
     name = "compile_max_autotune"
     title = "compiles the model and tries out templates for its matrix products"
-    codes = ("BRR201", "BRR105")
     conflicts = ("compile", "compile_reduce_overhead")
     by_hand = 'model.compile(mode="max-autotune")'
     edit = BeforeTraining(f'{SETTINGS}\n{{model}}.compile(mode="max-autotune")', NEEDS)
@@ -160,7 +157,6 @@ class CompileMemoryBudget(Compile):
     name = "compile_memory_budget"
     title = "compiles the model with half the activations kept, the cheapest rest computed again"
     serves = "training"
-    codes = ("BRR602",)
     conflicts = ("compile", "compile_reduce_overhead", "compile_max_autotune", "compile_frozen",
                  "activation_checkpointing", "chunked_loss", "pad_vocabulary")  # fmt: skip
     by_hand = "torch._functorch.config.activation_memory_budget = 0.5\nmodel.compile()"
@@ -184,7 +180,6 @@ class CompileFrozen(Compile):
     name = "compile_frozen"
     title = "compiles a model that only infers, with its weights folded in as constants"
     saves_memory = False
-    codes = ("BRR201", "BRR301", "BRR204", "BRR107", "BRR210")
     conflicts = ("compile", "compile_reduce_overhead", "compile_max_autotune", "int8_dynamic")
     serves = "inference"
     unseen = (

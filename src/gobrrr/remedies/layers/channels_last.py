@@ -36,7 +36,6 @@ class ChannelsLast(Remedy):
     title = "lays images and convolution weights out with channels last"
     safety = "tolerance"
     place = "model"
-    codes = ("BRR204",)
     by_hand = "model = model.to(memory_format=torch.channels_last)"
     unseen = (
         "weights of convolutions, their gradients and activations inside the model lie in another order: .view() of "

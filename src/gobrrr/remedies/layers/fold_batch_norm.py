@@ -30,7 +30,6 @@ class FoldBatchNorm(Remedy):
     title = "folds batch norm into the convolution or linear layer before it (inference)"
     safety = "tolerance"
     place = "model"
-    codes = ("BRR201", "BRR210")
     serves = "inference"
     unseen = (
         "weights written through `.data` do not count, nor does a forward that joins its layers in another way than in "

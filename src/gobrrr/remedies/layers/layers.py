@@ -55,7 +55,6 @@ class ChunkedLoss(Remedy):
     place = "model"
     saves_memory = True
     serves = "training"
-    codes = ("BRR203",)
     conflicts = ("compile", "compile_reduce_overhead", "compile_max_autotune", "compile_frozen")
     by_hand = "torch.nn.functional.linear_cross_entropy(hidden, head.weight, target)  # torch 2.15"
 
@@ -76,7 +75,6 @@ class PadVocabulary(Remedy):
     title = "pads a large vocabulary to a multiple of 64, with the added logits masked"
     safety = "tolerance"
     place = "model"
-    codes = ("BRR109",)
     conflicts = ("chunked_loss", "compile", "compile_reduce_overhead", "compile_max_autotune", "compile_frozen")
     by_hand = "nn.Linear(width, 50304)  # and no target beyond 50256"
 

@@ -42,7 +42,6 @@ class PackedMasks(Remedy):
     title = "draws four elements of a dropout mask from each random number"
     safety = "order"
     judged_without_dropout = True
-    codes = ("BRR112",)
     serves = "training"
     overlaps = ("compile", "compile_max_autotune", "compile_reduce_overhead", "compile_memory_budget")
     by_hand = SOURCE

@@ -22,7 +22,6 @@ class SdpaAttention(Remedy):
     safety = "tolerance"
     place = "model"
     saves_memory = True
-    codes = ("BRR105",)
     conflicts = ("compile_reduce_overhead", "compile_max_autotune", "compile_frozen")
     by_hand = "F.scaled_dot_product_attention(q, k, v, is_causal=True)"
     unseen = (

@@ -28,7 +28,6 @@ class BatchedFetch(Remedy):
     title = "takes all rows of a batch from memory at once"
     safety = "exact"
     place = "loader"
-    codes = ("BRR408",)
     by_hand = (
         "DataLoader(data, sampler=BatchSampler(RandomSampler(data), batch_size, drop_last=False), batch_size=None)"
     )

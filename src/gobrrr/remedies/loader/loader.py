@@ -96,7 +96,6 @@ class LoaderWorkers(Remedy):
     title = "loads data in other processes, as many as the loader model advises, or as there are cores"
     safety = "order"
     place = "loader"
-    codes = ("BRR401", "BRR402", "BRR403", "BRR405", "BRR407")
     conflicts = ("one_worker",)
     unseen = COUNTED_ELSEWHERE
     by_hand = (
@@ -177,7 +176,6 @@ class OneWorker(Remedy):
     title = "loads data in one process beside the program's, on a core of its own"
     safety = "order"
     place = "loader"
-    codes = ("BRR401", "BRR403", "BRR405", "BRR406")
     conflicts = ("loader_workers", "intraop_threads")
     takes: ClassVar[dict[str, tuple[int, int]]] = {"prefetch": (1, 64)}
     unseen = COUNTED_ELSEWHERE
@@ -241,7 +239,6 @@ class PersistentWorkers(Remedy):
     title = "keeps loader workers alive between epochs"
     safety = "order"
     place = "loader"
-    codes = ("BRR404",)
     by_hand = "DataLoader(..., persistent_workers=True)  # if nothing changes the data set between epochs"
 
     def apply(self, seams: Seams) -> None:
@@ -266,7 +263,6 @@ class PinMemory(Remedy):
     name = "pin_memory"
     title = "hands batches over in page-locked memory"
     place = "loader"
-    codes = ("BRR502",)
     by_hand = "DataLoader(..., pin_memory=True); x = x.to(device, non_blocking=True)"
     edit = SetKeyword(("DataLoader",), "pin_memory", "True", positional=7)
 

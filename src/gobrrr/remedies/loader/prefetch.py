@@ -34,7 +34,6 @@ class Prefetch(Remedy):
     title = "copies the next batch to the device while this one is computed on"
     safety = "exact"
     place = "loader"
-    codes = ("BRR502",)
     overlaps = ("pin_memory",)
     by_hand = "for batch in gobrrr.data.prefetch(loader, device): ..."
 

@@ -41,7 +41,6 @@ class KeepActivations(Remedy):
     safety = "exact"
     place = "model"
     late = True
-    codes = ("BRR111",)
     conflicts: ClassVar[tuple[str, ...]] = ("activation_checkpointing",)
     unseen = (
         "what a checkpointed function changes in a hook, deep within an object or on disk changes once a step instead "
@@ -208,7 +207,6 @@ class ActivationCheckpointing(Remedy):
     place = "model"
     saves_memory = True
     serves = "training"
-    codes = ("BRR602",)
     by_hand = "model.gradient_checkpointing_enable()  # or torch.utils.checkpoint.checkpoint(layer, x)"
     edit = BeforeTraining(
         '{model}.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})'

@@ -32,7 +32,6 @@ class NoGradEvaluation(Remedy):
     place = "model"
     late = True
     saves_memory = True
-    codes = ("BRR107",)
     by_hand = "with torch.inference_mode():"
 
     def apply(self, seams: Seams) -> None:

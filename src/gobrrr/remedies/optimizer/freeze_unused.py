@@ -37,7 +37,6 @@ class FreezeUnused(Remedy):
         "gradients of parameters that no optimizer holds are None for who reads them; where a clipping, an update or "
         "torch.autograd, asked by name, begins to need them later, all remedies are taken away with a message"
     )
-    codes = ("BRR106",)
     by_hand = "for p in backbone.parameters(): p.requires_grad_(False)"
 
     def apply(self, seams: Seams) -> None:

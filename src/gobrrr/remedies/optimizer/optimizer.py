@@ -28,7 +28,6 @@ class FusedOptimizer(Remedy):
     safety = "tolerance"
     place = "optimizer"
     saves_memory = True
-    codes = ("BRR208",)
     conflicts = ("foreach_optimizer",)
     serves = "training"
     by_hand = "torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)"
@@ -140,7 +139,6 @@ class ForeachOptimizer(Remedy):
     title = "updates parameters in a few calls over lists of tensors"
     safety = "tolerance"
     place = "optimizer"
-    codes = ("BRR208",)
     conflicts = ("fused_optimizer",)
     by_hand = "torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=True)"
     edit = SetKeyword(FOREACH_KINDS, "foreach", "True", unless=("fused", "differentiable"), positional=6)

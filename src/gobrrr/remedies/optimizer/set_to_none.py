@@ -26,7 +26,6 @@ class SetToNone(Remedy):
     place = "optimizer"
     saves_memory = True
     serves = "training"
-    codes = ("BRR207",)
     by_hand = "optimizer.zero_grad(set_to_none=True)"
     unseen = (
         "who keeps the bare storage or the address (data_ptr) of a gradient reads memory there that is no gradient's "

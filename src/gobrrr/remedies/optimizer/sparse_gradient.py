@@ -25,7 +25,6 @@ class SparseGradient(Remedy):
     saves_memory = True
     serves = "training"
     unseen = "printed, an embedding says sparse=True meanwhile; its copies and what is saved do not"
-    codes = ("BRR206",)
     by_hand = "torch.nn.Embedding(..., sparse=True)"
 
     def apply(self, seams: Seams) -> None:

@@ -45,7 +45,6 @@ class Bucketing(Remedy):
         "batches are alike in length, so their gradients are noisier; an epoch that is resumed in its middle without "
         "it, or the other way round, repeats samples"
     )
-    codes = ("BRR409",)
     by_hand = (
         'lengths = [len(ids) for ids in dataset["input_ids"]]\n'
         "DataLoader(dataset, batch_sampler=gobrrr.data.BucketBatchSampler(lengths, batch_size), collate_fn=...)\n"

@@ -32,7 +32,6 @@ class Packing(Remedy):
     late = True
     saves_memory = True
     unseen = "what the model gives at padding is its head's answer to zeros: nothing may be read there"
-    codes = ("BRR409",)
     conflicts = ("compile", "compile_max_autotune", "compile_reduce_overhead", "compile_memory_budget")
     by_hand = (
         "dataset = gobrrr.data.PackedDataset(documents, gobrrr.data.pack(lengths, capacity))\n"

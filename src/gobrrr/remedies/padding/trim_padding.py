@@ -56,7 +56,6 @@ class TrimPadding(Remedy):
         "or a layer that begins to count padding later counts less of it; outputs of several batches may not fit "
         "together any more (torch.cat)"
     )
-    codes = ("BRR409",)
     by_hand = "tokenizer(...) without padding, and DataLoader(..., collate_fn=DataCollatorWithPadding(tokenizer))"
 
     def predicts(self, report: Report) -> Saving:

@@ -58,7 +58,6 @@ class Bf16Autocast(Remedy):
     place = "model"
     precision = "bfloat16"
     saves_memory = True
-    codes = ("BRR102", "BRR110", "BRR602")
     conflicts = ("float32", "float16_autocast")
     by_hand = 'with torch.autocast("cpu", torch.bfloat16):  # or "cuda"'
     unseen = (
@@ -121,7 +120,6 @@ class Float16Autocast(Remedy):
     place = "model"
     precision = "float16"
     saves_memory = True
-    codes = ("BRR110",)
     conflicts = ("float32", "bf16_autocast")
     by_hand = 'scaler = torch.amp.GradScaler("cuda")\nwith torch.autocast("cuda", torch.float16):'
 
@@ -158,7 +156,6 @@ class Float32(Remedy):
     safety = "semantic"
     place = "model"
     saves_memory = True
-    codes = ("BRR101",)
     conflicts = ("bf16_autocast",)
     by_hand = "model.float(); x = torch.from_numpy(array).float()"
 
@@ -193,7 +190,6 @@ class MatmulPrecision(Remedy):
     title = "lets fp32 matrix products take the library's fast path (the guard says at what accuracy)"
     safety = "tolerance"
     precision = "bfloat16"
-    codes = ("BRR104", "BRR102", "BRR110")
     overlaps = ("bf16_autocast", "float16_autocast")
     by_hand = 'torch.set_float32_matmul_precision("medium")'
     edit = AddStatement(by_hand)
@@ -216,7 +212,6 @@ class Int8Dynamic(Remedy):
     safety = "semantic"
     place = "model"
     saves_memory = True
-    codes = ()
     conflicts = ("bf16_autocast", "compile")
     by_hand = "torch.ao.quantization.quantize_dynamic(model, {torch.nn.Linear}, torch.qint8)"
 

@@ -21,7 +21,6 @@ class GcFreeze(Remedy):
 
     name = "gc_freeze"
     title = "keeps Python's garbage collector away from objects that stay"
-    codes = ("BRR306",)
     by_hand = "gc.collect(); gc.freeze(); gc.set_threshold(100_000, 50, 100); atexit.register(gc.unfreeze)"
     unseen = (
         "objects that are there before the first step, in cycles, go (with what their finalizers do) at a full "

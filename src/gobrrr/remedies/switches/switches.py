@@ -26,7 +26,6 @@ class AnomalyOff(Remedy):
 
     name = "anomaly_off"
     title = "switches torch.autograd's anomaly detection off"
-    codes = ("BRR307",)
     unseen = (
         "a NaN in backward is no longer refused with an error: a program that catches it and passes the step over "
         "takes that step"
@@ -61,7 +60,6 @@ class DeterministicOff(Remedy):
     name = "deterministic_off"
     title = "switches torch's deterministic mode off"
     safety = "semantic"
-    codes = ("BRR308",)
     by_hand = "torch.use_deterministic_algorithms(False)"
     edit = SwitchOff(("use_deterministic_algorithms",))
 
@@ -84,7 +82,6 @@ class FlushDenormal(Remedy):
     name = "flush_denormal"
     title = "treats values below 1e-38 as zero: arithmetic on them takes a hundred times as long"
     safety = "semantic"
-    codes = ("BRR310",)
     by_hand = "torch.set_flush_denormal(True)"
     edit = AddStatement(by_hand)
 
@@ -104,6 +101,7 @@ class IntraopThreads(Remedy):
     safety = "tolerance"
     codes = ("BRR309",)
     by_hand = f"torch.set_num_threads({vitals.cores()})  # the cores that the process may use here"
+    by_hand = f"torch.set_num_threads({run_queue.cores()})  # the cores that the process may use here"
     edit = AddStatement(by_hand)
 
     def apply(self, seams: Seams) -> None:
@@ -141,7 +139,6 @@ class MallocThresholds(Remedy):
 
     name = "malloc_thresholds"
     title = "keeps large blocks of memory in the process: fresh pages cost 5 to 7 times a copy"
-    codes = ("BRR202",)
     by_hand = "MALLOC_MMAP_THRESHOLD_=1073741824 MALLOC_TRIM_THRESHOLD_=1073741824 python train.py"
     edit = AddStatement(SOURCE)
 
@@ -195,7 +192,6 @@ class ShortWait(OpenMP):
 
     name = "short_wait"
     title = "lets threads that wait sleep soon, where other processes want the cores (CPU)"
-    codes: ClassVar[tuple[str, ...]] = ("BRR905",)
     by_hand = "GOMP_SPINCOUNT=1000 python train.py  # KMP_BLOCKTIME=0 for Intel's OpenMP"
     variables: ClassVar[dict[str, str]] = SHORT_WAIT
     does = "threads that wait sleep after microseconds"
@@ -212,7 +208,6 @@ class ThreadAffinity(OpenMP):
 
     name = "thread_affinity"
     title = "pins the threads of ops to cores of their own (CPU)"
-    codes = ()
     by_hand = "OMP_PROC_BIND=close OMP_PLACES=cores python train.py"
     variables: ClassVar[dict[str, str]] = {"OMP_PROC_BIND": "close", "OMP_PLACES": "cores"}
     does = "close to each other, one per core"
@@ -224,7 +219,6 @@ class PreloadedAllocator(Remedy):
     name = "preloaded_allocator"
     title = "replaces malloc by jemalloc or tcmalloc, where installed"
     place = "environment"
-    codes = ("BRR202",)
     conflicts = ("malloc_thresholds",)
     by_hand = "LD_PRELOAD=libjemalloc.so.2 python train.py"
 
@@ -270,7 +264,6 @@ class UncheckedDistributions(Remedy):
 
     name = "unchecked_distributions"
     title = "lets torch.distributions take its arguments unchecked"
-    codes = ("BRR316",)
     unseen = "an argument out of range (a NaN, a negative scale) is no longer refused with an error"
     by_hand = "torch.distributions.Distribution.set_default_validate_args(False)"
     edit = AddStatement(by_hand)
