@@ -10,8 +10,8 @@ from types import FunctionType
 from typing import Any
 
 from gobrrr.errors import GobrrrError
+from gobrrr.remedies.cache.cache import AFTER_THE_FIRST, Keeper, memory_room
 from gobrrr.remedies.cache.kept_samples import KeptSamples, Kind, Room, counts_in_full
-from gobrrr.remedies.loader.loader import AFTER_THE_FIRST, Keeper, memory_room
 from gobrrr.remedies.mechanism.seams import Seams
 from gobrrr.rules.data.loader_advice import SAVED_BY_KEEPING
 

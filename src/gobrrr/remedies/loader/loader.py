@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Collection
 from dataclasses import replace
@@ -26,8 +25,6 @@ SHARE = 0.25
 """Share of the free memory that kept or waiting samples may take (proposed: the program grows as well)."""
 COUNTED_ELSEWHERE = "what a data set counts or collects in objects of its own stays in the workers, unread"
 """Where it is seen to write, it is left alone; a method of another object may hide it."""
-AFTER_THE_FIRST = "the figures are of the epochs after the first, which takes as long as before"
-"""Note of remedies that keep what the first epoch computes; a trial leaves that epoch out."""
 
 
 def most_said(report: Report, codes: Collection[str], name: str) -> float | None:
@@ -55,32 +52,6 @@ def with_workers(kwargs: dict[str, Any], workers: int, prefetch: int | None = No
     stay = kwargs.get("persistent_workers") or renewed
     ahead = {} if prefetch is None else {"prefetch_factor": prefetch}
     return {**kwargs, **ahead, "num_workers": workers, "persistent_workers": stay}
-
-
-def memory_room() -> float:
-    """Bytes that what is kept may take in this process: a share of the memory that is free, among the job's processes
-    on this machine."""
-    import psutil
-
-    said = os.environ.get("LOCAL_WORLD_SIZE", "1")
-    ranks = int(said) if said.isascii() and said.isdecimal() else 1
-    return SHARE * float(psutil.virtual_memory().available) / max(1, ranks)
-
-
-class Keeper(Remedy):
-    """A remedy that keeps what the first epoch computes, in the program's own process."""
-
-    safety = "exact"
-    place = "loader"
-    late = True
-    unseen = AFTER_THE_FIRST
-    said: ClassVar[str]
-    """Name in a finding's evidence of what it saves from the second epoch on."""
-
-    def predicts(self, report: Report) -> Saving:
-        """Return the saving that a finding states; none where no finding does: then it is only tried by name."""
-        saving, said = super().predicts(report), most_said(report, self.codes, self.said)
-        return Saving() if said is None else Saving(0.0, min(said, saving.ceiling_ns), saving.ceiling_ns)
 
 
 class LoaderWorkers(Remedy):
