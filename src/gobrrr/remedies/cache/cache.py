@@ -136,7 +136,7 @@ class DecodedOnce(Keeper):
         def change(kwargs: dict[str, Any]) -> dict[str, Any]:
             data = kwargs.get("dataset")
             if kwargs.get("num_workers"):
-                seams.declined(self.name, "the loader has workers, each with memory of its own")
+                seams.declined(self.name, "the loader has workers, each with a memory of its own")
             try:
                 lengths[id(data)] = len(data)  # type: ignore[arg-type]
             except (TypeError, NotImplementedError):
