@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from itertools import zip_longest
 from math import prod
 
@@ -48,12 +49,9 @@ def scene(remedy: str, ledger: Ledger, machine: Machine, seconds: float) -> Scen
     return Scene(remedy, picked, seconds, better, worse, ledger.scaled_by, left)
 
 
-def _lowered(dtype: str) -> Callable[[Ledger, Machine], Found]:
-    def of(ledger: Ledger, machine: Machine) -> Found:
-        parts, unsure = autocast.parts(ledger, dtype)
-        return parts, UNSURE * unsure, 0.0
-
-    return of
+def _lowered(dtype: str, ledger: Ledger, machine: Machine) -> Found:
+    parts, unsure = autocast.parts(ledger, dtype)
+    return parts, UNSURE * unsure, 0.0
 
 
 def _float32(ledger: Ledger, machine: Machine) -> Found:
@@ -134,15 +132,13 @@ def _rows(shape: tuple[int, ...], dtype: str) -> Side:
     }  # fmt: skip
 
 
-def _optimizer(how: dict[str, bool]) -> Callable[[Ledger, Machine], Found]:
-    def of(ledger: Ledger, machine: Machine) -> Found:
-        ill = [o for o in ledger.facts.optimizers if o.supports_fused and not o.fused and _complete(o)]
-        every = sum(o.num_elements for o in ledger.facts.optimizers) or 1
-        least, most = (spent / every for spent in updating(ledger))
-        parts = [_update(o, how, least * o.num_elements) for o in ill]
-        return [replace(p, most_ns=most * o.num_elements) for p, o in zip(parts, ill, strict=True)], 0.0, 0.0
-
-    return of
+def _optimizer(fused: bool, ledger: Ledger, machine: Machine) -> Found:
+    """Updates by the fused kernel, or over lists of tensors."""
+    ill = [o for o in ledger.facts.optimizers if o.supports_fused and not o.fused and _complete(o)]
+    every = sum(o.num_elements for o in ledger.facts.optimizers) or 1
+    least, most = (spent / every for spent in updating(ledger))
+    parts = [_update(o, {"fused": fused, "foreach": not fused}, least * o.num_elements) for o in ill]
+    return [replace(p, most_ns=most * o.num_elements) for p, o in zip(parts, ill, strict=True)], 0.0, 0.0
 
 
 def _complete(optimizer: OptimizerFacts) -> bool:
@@ -226,14 +222,14 @@ def _masks(ledger: Ledger, machine: Machine) -> Found:
 
 
 MAKERS: dict[str, Callable[[Ledger, Machine], Found]] = {
-    "bf16_autocast": _lowered("c10::BFloat16"),
-    "float16_autocast": _lowered("c10::Half"),
+    "bf16_autocast": partial(_lowered, "c10::BFloat16"),
+    "float16_autocast": partial(_lowered, "c10::Half"),
     "float32": _float32,
     "matmul_precision": _medium,
     "intraop_threads": _threads,
     "channels_last": _channels_last,
-    "fused_optimizer": _optimizer({"fused": True, "foreach": False}),
-    "foreach_optimizer": _optimizer({"fused": False, "foreach": True}),
+    "fused_optimizer": partial(_optimizer, True),
+    "foreach_optimizer": partial(_optimizer, False),
     "sdpa_attention": _attention,
     "chunked_loss": _loss,
     "packed_masks": _masks,

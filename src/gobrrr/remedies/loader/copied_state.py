@@ -34,7 +34,7 @@ MOST, LONG = 5_000, 100
 """Things that are looked at in all, and entries of a container that is entered; of longer ones a sum, or both ends."""
 BYTES = 1 << 30
 """Bytes of arrays looked at, in all: a tenth of a second, about what it costs to start workers."""
-STRANGERS = ("builtins", "typing", "abc", "collections", "torch")
+HARMLESS = ("builtins", "typing", "abc", "collections", "torch")
 """Modules whose classes and functions change nothing by themselves."""
 
 
@@ -152,7 +152,7 @@ def parts(thing: Any) -> Iterator[Any]:
     if isinstance(thing, types.ModuleType):
         return
     if isinstance(thing, type):
-        for each in filterfalse(_is_strange, thing.__mro__):
+        for each in filterfalse(_is_harmless, thing.__mro__):
             yield from (v for v in vars(each).values() if isinstance(v, (*PLAIN, list, dict, types.FunctionType)))
         return
     if isinstance(thing, types.MethodType):
@@ -172,7 +172,7 @@ def parts(thing: Any) -> Iterator[Any]:
 
 
 def _of_function(function: types.FunctionType) -> Iterator[Any]:
-    if _is_strange(function):
+    if _is_harmless(function):
         return
     yield from closed_over(function)
     yield from (function.__defaults__, function.__kwdefaults__)
@@ -196,8 +196,8 @@ def _names(code: types.CodeType) -> set[str]:
     return set(code.co_names).union(*map(_names, inside))
 
 
-def _is_strange(thing: Any) -> bool:
-    return str(getattr(thing, "__module__", "")).partition(".")[0] in STRANGERS
+def _is_harmless(thing: Any) -> bool:
+    return str(getattr(thing, "__module__", "")).partition(".")[0] in HARMLESS
 
 
 CONNECTIONS = {
