@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, ClassVar, TypeAlias
+from pathlib import Path
+from typing import ClassVar, TypeAlias
 
 from gobrrr import rules
 from gobrrr.remedies.mechanism.seams import Seams
-from gobrrr.rules.model.finding import Saving
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
-
-    from gobrrr.rules.model.finding import Rehearsed
-    from gobrrr.rules.verdict.report import Report
+from gobrrr.rules.model.finding import Rehearsed, Saving
+from gobrrr.rules.verdict.report import Report
 
 SAFETY = ("exact", "tolerance", "order", "semantic")
 """exact: bitwise the same numbers; tolerance: the same up to rounding; order: the same samples in another order or with

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import math
 import os
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from gobrrr.remedies.loader.loader import SHARE, most_said
 from gobrrr.remedies.mechanism.seams import Seams
 from gobrrr.remedies.model import Remedy
 from gobrrr.rules.data.library_calls import DECODED, SAVED_BY_DECODING_ONCE
 from gobrrr.rules.model.finding import Saving
-
-if TYPE_CHECKING:
-    from gobrrr.rules.verdict.report import Report
-
+from gobrrr.rules.verdict.report import Report
 
 AFTER_THE_FIRST = "the figures are of the epochs after the first, which takes as long as before"
 """Note of remedies that keep what the first epoch computes; a trial leaves that epoch out."""

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from gobrrr.remedies.mechanism.changed import counts, mark
 from gobrrr.remedies.mechanism.seams import Seams
 from gobrrr.remedies.model import BeforeTraining, Remedy
-
-if TYPE_CHECKING:
-    from gobrrr.rules.verdict.report import Report
-
+from gobrrr.rules.verdict.report import Report
 
 SETTINGS = """\
 torch._inductor.config.fallback_random = True  # the random numbers of eager mode

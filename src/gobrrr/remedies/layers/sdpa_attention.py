@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gobrrr.remedies.mechanism.forwards import replaced
 from gobrrr.remedies.mechanism.seams import Seams
 from gobrrr.remedies.model import Remedy
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 
 class SdpaAttention(Remedy):

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from gobrrr.capture.steps import vitals
 from gobrrr.remedies.loader.fetch_safety import Fetched, without_workers
@@ -14,12 +14,7 @@ from gobrrr.remedies.mechanism.seams import Seams
 from gobrrr.remedies.model import Edit, Remedy, SetKeyword
 from gobrrr.rules.data.loader_advice import HELD_BYTES, SAVED_BY_ONE, SAVED_BY_WORKERS, WORKERS
 from gobrrr.rules.model.finding import Saving
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from gobrrr.rules.verdict.report import Report
-
+from gobrrr.rules.verdict.report import Report
 
 SHARE = 0.25
 """Share of the free memory that kept or waiting samples may take (proposed: the program grows as well)."""

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gobrrr.capture.hooks.transform_guard import called_from_compiled
 from gobrrr.remedies.mechanism.optimizer_groups import Group, Groups, Switched
 from gobrrr.remedies.mechanism.seams import Seams
 from gobrrr.remedies.model import Remedy, SetKeyword
 from gobrrr.rules.model.finding import Saving
-
-if TYPE_CHECKING:
-    from gobrrr.rules.verdict.report import Report
-
+from gobrrr.rules.verdict.report import Report
 
 FUSED_KINDS = ("Adam", "AdamW", "SGD", "Adagrad")
 """torch.optim classes with a fused kernel on the CPU; what this build lacks is asked of the optimizer itself."""

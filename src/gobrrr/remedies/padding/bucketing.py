@@ -7,7 +7,7 @@ import weakref
 import zlib
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -17,10 +17,8 @@ from gobrrr.remedies.model import Remedy
 from gobrrr.remedies.padding.sample_lengths import Sizes, computed_lengths, sample_lengths
 from gobrrr.remedies.padding.trim_padding import TrimPadding, padded
 from gobrrr.rules.model.finding import NOTE, Saving
+from gobrrr.rules.verdict.report import Report
 from gobrrr.units import share
-
-if TYPE_CHECKING:
-    from gobrrr.rules.verdict.report import Report
 
 RANDOM = ("torch.utils.data.sampler.RandomSampler", "accelerate.data_loader.SeedableRandomSampler")
 """Samplers whose order is a random permutation and nothing else."""

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gobrrr.remedies.mechanism.seams import Seams
 from gobrrr.remedies.model import Remedy
 from gobrrr.rules.model.finding import Saving
-
-if TYPE_CHECKING:
-    from gobrrr.rules.verdict.report import Report
+from gobrrr.rules.verdict.report import Report
 
 MODELS = "transformers.modeling_utils"
 

@@ -8,7 +8,7 @@ import threading
 import weakref
 from collections import OrderedDict, UserDict, defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from gobrrr.capture.facts.lengths import WHOLE
 from gobrrr.capture.facts.tensors import is_plain
@@ -16,10 +16,7 @@ from gobrrr.errors import GobrrrError
 from gobrrr.remedies.mechanism.seams import Seams
 from gobrrr.remedies.model import Remedy
 from gobrrr.rules.model.finding import Saving
-
-if TYPE_CHECKING:
-    from gobrrr.rules.verdict.report import Report
-
+from gobrrr.rules.verdict.report import Report
 
 MASK, IDS, LABELS, IGNORED = "attention_mask", "input_ids", "labels", -100
 """Names of tokenizers: the mask (1 where a token is), ids and labels; and the label that the loss leaves out

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gobrrr.machine.probe.matmul_precision import matmul_precision, setting_back
 from gobrrr.remedies.mechanism.forwards import replaced
 from gobrrr.remedies.mechanism.seams import Seams
 from gobrrr.remedies.model import AddStatement, BeforeTraining, Remedy
 from gobrrr.rules.model.finding import Saving
-
-if TYPE_CHECKING:
-    from gobrrr.rules.verdict.report import Report
-
+from gobrrr.rules.verdict.report import Report
 
 HELPER = """import functools
 import types

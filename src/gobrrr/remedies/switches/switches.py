@@ -7,7 +7,7 @@ import functools
 import os
 import sys
 from types import FrameType
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from gobrrr.capture.source.user_code import UserFiles
 from gobrrr.capture.steps import vitals
@@ -15,9 +15,7 @@ from gobrrr.machine.measure.command import SHORT_WAIT
 from gobrrr.remedies.mechanism.seams import Seams
 from gobrrr.remedies.model import AddStatement, Remedy, SwitchOff
 from gobrrr.rules.model.finding import Saving
-
-if TYPE_CHECKING:
-    from gobrrr.rules.verdict.report import Report
+from gobrrr.rules.verdict.report import Report
 
 
 class AnomalyOff(Remedy):
