@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 import weakref
 from collections.abc import Callable
+from functools import partial
 from inspect import signature
 from typing import Any, NamedTuple
 
@@ -239,12 +240,6 @@ def _cast(logits: LazyLogits, *args: Any, **kwargs: Any) -> LazyLogits | None:
     return logits.with_hidden(logits.hidden, to)
 
 
-def _log_softmax_of_functional(
-    logits: LazyLogits, dim: int | None = None, _stacklevel: int = 3, dtype: Any = None
-) -> LazyLogits | None:
-    return _log_softmax(logits, dim, dtype)
-
-
 def _log_softmax(logits: LazyLogits, dim: int | None = None, dtype: Any = None) -> LazyLogits | None:
     if logits.normalised or dtype is not None or dim not in (-1, logits.dim() - 1) or not torch.is_grad_enabled():
         return None
@@ -264,28 +259,13 @@ def _log_probabilities(logits: torch.Tensor, dtype: torch.dtype) -> torch.Tensor
     return logits.to(dtype).log_softmax(-1)
 
 
-def _nll_loss(
-    logits: LazyLogits, target: Any, weight: Any = None, size_average: Any = None, ignore_index: int = -100,
-    reduce: Any = None, reduction: str = "mean",
+def _loss(
+    torchs: Callable[..., torch.Tensor], logits: LazyLogits, target: Any, weight: Any = None, size_average: Any = None,
+    ignore_index: int = -100, reduce: Any = None, reduction: str = "mean", label_smoothing: float = 0.0,
 ) -> torch.Tensor | None:  # fmt: skip
-    if not logits.normalised:
+    """The cross-entropy, or the loss of log-probabilities, chunk by chunk; None where torch computes it otherwise."""
+    if label_smoothing or (torchs is F.nll_loss and not logits.normalised):
         return None
-    return _chunked(F.nll_loss, logits, target, weight, size_average, ignore_index, reduce, reduction)
-
-
-def _cross_entropy(
-    logits: LazyLogits, target: Any, weight: Any = None, size_average: Any = None, ignore_index: int = -100,
-    reduce: Any = None, reduction: str = "mean", label_smoothing: float = 0.0,
-) -> torch.Tensor | None:  # fmt: skip
-    if label_smoothing:
-        return None
-    return _chunked(F.cross_entropy, logits, target, weight, size_average, ignore_index, reduce, reduction)
-
-
-def _chunked(
-    torchs: Callable[..., torch.Tensor], logits: LazyLogits, target: Any, weight: Any, size_average: Any,
-    ignore_index: int, reduce: Any, reduction: str,
-) -> torch.Tensor | None:  # fmt: skip
     if not isinstance(target, torch.Tensor) or target.dtype != torch.int64 or logits.dim() != 2 or target.dim() != 1:
         return None
     if weight is not None or size_average is not None or reduce is not None:
@@ -310,7 +290,8 @@ _HANDLERS: dict[Any, Callable[..., Any]] = {
     _T.view: _reshaped, _T.reshape: _reshaped, torch.reshape: _reshaped, _T.flatten: _flattened,
     torch.flatten: _flattened, _T.__getitem__: _indexed, _T.contiguous: lambda logits: logits,
     _T.float: lambda logits: _cast(logits, torch.float32), _T.to: _cast, _T.type: _cast,
-    _T.requires_grad.__get__: lambda logits: logits.head.asks, F.cross_entropy: _cross_entropy,
-    F.log_softmax: _log_softmax_of_functional, torch.log_softmax: _log_softmax, _T.log_softmax: _log_softmax,
-    F.nll_loss: _nll_loss,
+    _T.requires_grad.__get__: lambda logits: logits.head.asks, F.cross_entropy: partial(_loss, F.cross_entropy),
+    F.log_softmax: lambda logits, dim=None, _stacklevel=3, dtype=None: _log_softmax(logits, dim, dtype),
+    torch.log_softmax: _log_softmax, _T.log_softmax: _log_softmax,
+    F.nll_loss: partial(_loss, F.nll_loss),
 }  # fmt: skip
