@@ -379,7 +379,7 @@ def test_a_change_amid_the_last_epoch_is_told_as_it_ends(never: None) -> None:
 def test_a_change_while_an_iterator_is_held_is_an_error_that_says_so(never: None) -> None:
     data = Squares()
     loader = DataLoader(data, batch_size=4, sampler=range(8))
-    with applied(), pytest.raises(GobrrrError, match="or before its iterator was let go"):
+    with applied(), pytest.raises(GobrrrError, match="or before its iterator was released"):
         for data.factor in (1, 1, 2):
             held = iter(loader)
             list(held)
