@@ -97,9 +97,7 @@ class IntraopThreads(Remedy):
     name = "intraop_threads"
     title = "gives every op as many threads as the process may use cores"
     safety = "tolerance"
-    codes = ("BRR309",)
     by_hand = f"torch.set_num_threads({vitals.cores()})  # the cores that the process may use here"
-    by_hand = f"torch.set_num_threads({run_queue.cores()})  # the cores that the process may use here"
     edit = AddStatement(by_hand)
 
     def apply(self, seams: Seams) -> None:
