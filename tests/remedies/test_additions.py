@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gobrrr import remedies, rules
-from gobrrr.recording.trace_files import readers
+from gobrrr.recording.trace_files import sources
 from gobrrr.recording.trace_files.kineto import read_trace
 from gobrrr.recording.trace_files.sources import Source, read
 from gobrrr.remedies import registry
@@ -86,5 +86,5 @@ def test_a_format_of_traces_is_a_row(tmp_path: Path, monkeypatch: pytest.MonkeyP
     module = type(sys)("mine")
     module.read = read_mine  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "mine", module)
-    monkeypatch.setattr(readers, "READERS", (readers.Reader((".mine",), b"MINE", "mine:read"), *readers.READERS))
+    monkeypatch.setattr(sources, "READERS", (sources.Reader((".mine",), b"MINE", "mine:read"), *sources.READERS))
     assert len(read(Source(str(tmp_path / "trace.mine"))).ops) == len(read(Source(str(file))).ops)
