@@ -28,6 +28,7 @@ from gobrrr.trial.race.lockstep import measure
 from gobrrr.trial.sandbox import landlock
 from gobrrr.trial.sandbox.workspace import WORK, mirror_of
 from gobrrr.trial.statistics.rounds import Rounds
+from tests.support import DESCENT
 
 PROGRAM = Path(__file__).parent / "programs" / "trains.py"
 
@@ -53,15 +54,14 @@ def started(tmp_path: Path):
         each.end()
 
 
-def test_a_block_is_as_many_steps_as_granted(started) -> None:
-    one = started()
-    block = one.run(7)
-    assert len(block.walls) == 7 and 0 < sum(block.walls) <= block.ns
-    assert len(one.run(3).walls) == 3 and one.start_seconds > 0
-
-
 @pytest.mark.parametrize(
-    ("what", "loop"), [("gan", "1:1"), ("evaluates", "1:0"), ("by_hand", "5:0"), ("thread", "1:0")]
+    ("what", "loop"),
+    [
+        pytest.param("gan", "1:1", marks=pytest.mark.slow),
+        ("evaluates", "1:0"),
+        ("by_hand", "5:0"),
+        pytest.param("thread", "1:0", marks=pytest.mark.slow),
+    ],
 )
 def test_the_loop_that_was_named_is_measured_whichever_comes_first(what: str, loop: str, tmp_path: Path) -> None:
     """Another loop in a block is no part of it, and nobody waits for the other."""
@@ -91,9 +91,14 @@ def test_a_loop_that_never_comes_is_not_called_a_program_that_hangs(tmp_path: Pa
     assert caught.value.over or ("no step of forwards" in said and "hang" not in said)
 
 
-def test_a_waiting_arm_and_its_workers_stand_still(started, tmp_path: Path) -> None:
+def test_a_block_is_as_many_steps_as_granted_and_then_an_arm_and_its_workers_stand_still(
+    started, tmp_path: Path
+) -> None:
     one = started("workers", "0")
-    one.run(5)
+    block = one.run(7)
+    assert len(block.walls) == 7 and 0 < sum(block.walls) <= block.ns
+    assert block.peak_bytes is None and block.samples is None, "nobody asked for more than time"
+    assert len(one.run(3).walls) == 3 and one.start_seconds > 0
     group = [psutil.Process(one._process.pid), *psutil.Process(one._process.pid).children(recursive=True)]
     time.sleep(0.2)
     assert {process.status() for process in group} == {psutil.STATUS_STOPPED} and len(group) == 2
@@ -105,12 +110,14 @@ def test_a_waiting_arm_and_its_workers_stand_still(started, tmp_path: Path) -> N
     assert samples.stat().st_size > before
 
 
-LOUD_WITH_A_STRAY = """
+LOUD_WITH_A_STRAY = (
+    DESCENT
+    + """\
 import subprocess, sys, torch
 child = subprocess.Popen(["sleep", "100"], start_new_session=True)
 open("child", "w").write(str(child.pid))
 model = torch.nn.Linear(4, 4)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+optimizer = Descent(model.parameters(), lr=0.1)
 while True:
     optimizer.zero_grad()
     model(torch.ones(2, 4)).sum().backward()
@@ -118,6 +125,7 @@ while True:
     print("x" * 100_000)
     print("y" * 100_000, file=sys.stderr)
 """
+)
 
 
 def test_what_it_starts_in_a_session_of_its_own_stands_still_and_ends_and_its_words_are_not_kept(
@@ -148,10 +156,14 @@ def test_an_arm_that_is_ended_while_it_is_made_does_not_stay(tmp_path: Path) -> 
     one.end()
 
 
-def test_blocks_tell_of_graphs_their_breaks_and_those_made_anew(started, tmp_path: Path) -> None:
+@pytest.mark.slow
+def test_blocks_tell_of_graphs_and_their_breaks(started) -> None:
     one = started("compiles", "20")
     graphs = [one.run(5).graphs for _ in range(6)]
     assert graphs[0] == (2, 1) and graphs[-1] == (3, 1)  # the part with the number in it was compiled anew
+
+
+def test_a_side_tells_of_graphs_their_breaks_and_those_made_anew(tmp_path: Path) -> None:
     work = tmp_path / "source"
     work.mkdir()
     later = str(MOST_WARM_STEPS + 20)  # on a crowded machine the warm-up is long
@@ -189,8 +201,10 @@ def test_an_arm_that_was_killed_says_why_whenever_it_was(started, tmp_path: Path
 
 def test_who_waits_for_an_arm_that_another_thread_ends_hears_it(started) -> None:
     """SIGTERM while arms were started: the main thread ended them, and waited for ever for the thread that still read
-    from one, whose descriptor was gone."""
+    from one, whose descriptor was gone. What has ended is no longer to be ended."""
     running = started("hangs", "4")
+    pid = running._process.pid
+    assert pid in HEIRS._lines
     heard: list[str] = []
 
     def waits() -> None:
@@ -205,15 +219,18 @@ def test_who_waits_for_an_arm_that_another_thread_ends_hears_it(started) -> None
     running.end()
     waiting.join(20)
     assert not waiting.is_alive() and heard == ["it was ended"]
+    assert pid not in HEIRS._lines
 
 
 def test_a_remedy_takes_hold_in_an_unmodified_program(started) -> None:
-    one = started(remedies=("fused_optimizer", "identity"))
+    one = started("adamw", "0", remedies=("fused_optimizer", "identity"))
     one.run(2)
     assert one.applied == {"fused_optimizer": "AdamW, 1 of 1 groups", "identity": ""}
 
 
-TWO_LOADERS = """
+TWO_LOADERS = (
+    DESCENT
+    + """\
 import torch
 from torch.utils.data import DataLoader, Dataset
 
@@ -233,13 +250,14 @@ test = DataLoader(
     Rows(), batch_size=8)
 train, other = loader(Rows()), loader(Rows(open(__file__)))
 model = torch.nn.Linear(4, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+optimizer = Descent(model.parameters(), lr=1e-6)
 for epoch in range(1000):
     for rows in train:
         model(rows).square().mean().backward()
         optimizer.step()
         optimizer.zero_grad()
 """
+)
 
 
 def test_an_arm_tells_at_which_lines_a_remedy_took_what_it_met(tmp_path: Path) -> None:
@@ -274,7 +292,9 @@ def test_what_comes_once_stays_in_where_a_device_works_meanwhile(
     assert put_aside == ([5] if device is None else [])
 
 
-COMPUTES = """
+COMPUTES = (
+    DESCENT
+    + """\
 import time, torch
 from torch.utils.data import DataLoader, Dataset
 
@@ -286,13 +306,14 @@ class Rows(Dataset):
         return torch.full((4,), float(index))
 
 model = torch.nn.Linear(4, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
+optimizer = Descent(model.parameters(), lr=1e-6)
 for epoch in range(1000):
     for rows in DataLoader(Rows(), batch_size=4):
         model(rows).square().mean().backward()
         optimizer.step()
         optimizer.zero_grad()
 """
+)
 
 
 def test_what_an_arm_does_once_is_in_none_of_its_blocks(tmp_path: Path) -> None:
@@ -400,7 +421,9 @@ def test_an_unknown_remedy_is_refused_before_anything_starts(tmp_path: Path) -> 
         composed(["fused_optimizer", "foreach_optimizer"])
 
 
-@pytest.mark.parametrize("words", [[str(PROGRAM), "workers", "0"], [str(PROGRAM.with_name("leaves.py"))]])
+@pytest.mark.parametrize("words", [
+    pytest.param([str(PROGRAM), "workers", "0"], marks=pytest.mark.slow), [str(PROGRAM.with_name("leaves.py"))],
+])  # fmt: skip
 def test_a_killed_referee_leaves_nobody_behind(words: list[str], tmp_path: Path) -> None:
     """Also of what the program has executed, which stands still and hears of no parent's death."""
     (tmp_path / "work").mkdir()
@@ -422,14 +445,6 @@ def test_a_killed_referee_leaves_nobody_behind(words: list[str], tmp_path: Path)
     for each in alive:  # not to be left by a test that fails
         each.kill()
     assert not alive, alive
-
-
-def test_an_arm_that_has_ended_is_no_longer_to_be_ended(started) -> None:
-    one = started()
-    pid = one._process.pid
-    assert pid in HEIRS._lines
-    one.end()
-    assert pid not in HEIRS._lines
 
 
 def test_an_arm_whose_referee_dies_before_it_has_begun_dies_too(tmp_path: Path) -> None:
@@ -488,6 +503,7 @@ def test_two_arms_are_compared_in_turn_and_started_anew_for_each_round(tmp_path:
     assert min(found.samples.steps) >= 1 and None not in found.step_ns and None not in found.peak_bytes
 
 
+@pytest.mark.slow
 def test_without_time_for_three_starts_it_is_inconclusive_and_says_what_would_do(tmp_path: Path) -> None:
     found = measure(side(tmp_path, "a"), side(tmp_path, "b", remedies=("identity",)), seed=1, seconds=0.1)
     assert found.verdict == "inconclusive" and "time for 1 of the 3 starts of each arm" in found.reason

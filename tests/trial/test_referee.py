@@ -97,9 +97,27 @@ def test_the_guard_passes_what_is_right_and_catches_what_is_not(referee: LiveRef
     assert crashed.verdict == "unverified" and "out of patience" in crashed.reasons[0]
 
 
+WATCHED_MEANWHILE = [
+    (1 << 28, (), {Watched()}), (1 << 28, ("packed_masks",), {Watched(without_dropout=True)}), (1 << 45, (), set()),
+    (0, (), set()), (1 << 28, REPLAYED, {Watched()}),
+]  # fmt: skip
+"""Bytes that the program holds, a stack of the race, and what is watched while its arms start."""
+
+
+@pytest.mark.parametrize(("known", "stack", "seen"), WATCHED_MEANWHILE)
+def test_the_guard_watches_what_the_first_contender_is_held_against_where_there_is_memory(
+    program: Program, tmp_path: Path, known: int, stack: Stack, seen: set[Watched], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    referee = LiveReferee(program._replace(threads=1, bytes=known), tmp_path / "arms")
+    asked: list[Watched] = []
+    monkeypatch.setattr(referee.guarding, "_watched", asked.append)
+    monkeypatch.setattr(referee.field, "start", lambda stacks, seconds, kill, ahead: ahead() if ahead else {})
+    referee.start([(), stack], 120)
+    assert set(asked) == seen
+
+
 @pytest.mark.parametrize(("known", "stack", "seen"), [
-    (1 << 28, (), {Watched()}), (1 << 45, (), set()), (0, (), set()), (1 << 28, REPLAYED, {Watched()}),
-    (1 << 28, ("packed_masks",), {Watched(without_dropout=True)}),
+    *WATCHED_MEANWHILE[:1], *(pytest.param(*case, marks=pytest.mark.slow) for case in WATCHED_MEANWHILE[1:]),
 ])  # fmt: skip
 def test_while_the_first_arms_start_the_guard_watches_the_program_where_there_is_memory(
     program: Program, tmp_path: Path, known: int, stack: Stack, seen: set[Watched]

@@ -263,6 +263,6 @@ def test_nobody_can_name_it(words: list[str], tmp_path: Path, capsys: pytest.Cap
 
 
 def test_an_arm_replays_and_the_program_as_it_is_makes_all_of_its_samples(tmp_path: Path) -> None:
-    assert samples(40, REPLAYING, tmp_path) == 4 * MOST
-    assert samples(40, TIMED, tmp_path) == 4 * 41, "a block and the step before it"
+    assert samples(12, REPLAYING, tmp_path) == 4 * MOST
+    assert samples(12, TIMED, tmp_path) == 4 * 13, "a block and the step before it"
     assert not list((tmp_path / "work").iterdir()), "nothing is left where the user works"

@@ -1,5 +1,6 @@
 """A small training with loader workers. Words: `dies N` ends with 3 at step N, `hangs N`, `short N` makes N steps,
-`compiles N` is compiled, breaks its graph once, and is compiled anew at step N."""
+`compiles N` is compiled, breaks its graph once, and is compiled
+anew at step N, `adamw N` has that optimizer of torch's."""
 
 import sys
 import time
@@ -7,6 +8,9 @@ from pathlib import Path
 
 import torch
 from torch.utils.data import DataLoader, Dataset
+
+sys.path.append(str(Path(__file__).parents[2] / "support"))
+from descent import Descent
 
 
 class Counted(Dataset):
@@ -24,7 +28,7 @@ class Counted(Dataset):
 what, at = (sys.argv[1], int(sys.argv[2])) if len(sys.argv) > 2 else ("", 10_000)
 torch.manual_seed(0)
 model = torch.nn.Linear(8, 8)
-optimizer = torch.optim.AdamW(model.parameters())
+optimizer = torch.optim.AdamW(model.parameters()) if what == "adamw" else Descent(model.parameters(), 1e-6)
 if what == "compiles":
 
     class Broken(torch.nn.Module):
@@ -38,7 +42,7 @@ if what == "compiles":
             return y + 1
 
     model = Broken()
-    optimizer = torch.optim.AdamW(model.parameters())
+    optimizer = Descent(model.parameters(), 1e-6)
     model.compile(backend="eager", dynamic=False)
 loader = DataLoader(Counted(), batch_size=4, num_workers=1 if what == "workers" else 0, prefetch_factor=None)
 step = 0

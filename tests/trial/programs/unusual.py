@@ -3,13 +3,17 @@ first and every 20 updates, `by_hand` has no optimizer, `thread` trains in one o
 
 import sys
 import threading
+from pathlib import Path
 
 import torch
+
+sys.path.append(str(Path(__file__).parents[2] / "support"))
+from descent import Descent
 
 what = sys.argv[1]
 torch.manual_seed(0)
 model, other = torch.nn.Linear(8, 8), torch.nn.Linear(8, 8)
-optimizers = [] if what == "by_hand" else [torch.optim.SGD(m.parameters(), lr=0.01) for m in (other, model)]
+optimizers = [] if what == "by_hand" else [Descent(m.parameters(), lr=0.01) for m in (other, model)]
 
 
 @torch.no_grad()
