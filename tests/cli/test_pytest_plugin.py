@@ -50,8 +50,7 @@ def train():
 @pytest.fixture
 def trainings(pytester: pytest.Pytester, env: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
     """A folder for tests, with this machine's ceilings at hand."""
-    for name in ("GOBRRR_CACHE", "OMP_NUM_THREADS"):
-        monkeypatch.setenv(name, env[name])
+    monkeypatch.setenv("OMP_NUM_THREADS", env["OMP_NUM_THREADS"])
     monkeypatch.setenv("PYTHONPATH", ":".join(filter(None, sys.path)))
     pytester.makeini("[pytest]\naddopts = --strict-markers -p no:cacheprovider")
     return pytester
@@ -119,16 +118,22 @@ def test_runs_as_any_other():
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
-    [("max_data_wiat=0.1", "no account of that name; there are max_data_wait, max_compute"),
-     ("max_sync=10", "max_sync=10 is no share of the step"), ("no=['BRR4']", "neither codes"),
-     ("no=['BRR045']", "neither codes"), ("no=None", "neither codes"),
-     ("0.1", "neither codes"), ("no=['loud']", "neither codes")],
+    ("mark", "said"),
+    [(pytest.mark.gobrrr(max_data_wiat=0.1), "no account of that name; there are max_data_wait, max_compute"),
+     (pytest.mark.gobrrr(max_sync=10), "max_sync=10 is no share of the step"),
+     (pytest.mark.gobrrr(no=["BRR4"]), "neither codes"), (pytest.mark.gobrrr(no=["BRR045"]), "neither codes"),
+     (pytest.mark.gobrrr(no=None), "neither codes"), (pytest.mark.gobrrr(0.1), "neither codes"),
+     (pytest.mark.gobrrr(no=["loud"]), "neither codes")],
 )  # fmt: skip
-def test_a_marker_that_means_nothing_ends_the_run(trainings: pytest.Pytester, words: str, said: str) -> None:
-    trainings.makepyfile(f"import pytest\n\n@pytest.mark.gobrrr({words})\ndef test_it():\n    pass\n")
+def test_a_marker_that_means_nothing_is_refused(mark: pytest.MarkDecorator, said: str) -> None:
+    with pytest.raises(pytest.UsageError, match=re.escape(said)):
+        limits(mark.mark, "t.py")
+
+
+def test_a_marker_that_means_nothing_ends_the_run(trainings: pytest.Pytester) -> None:
+    trainings.makepyfile("import pytest\n\n@pytest.mark.gobrrr(no=['BRR4'])\ndef test_it():\n    pass\n")
     result = trainings.runpytest_subprocess(*WORDS, "--gobrrr")
-    assert result.ret == pytest.ExitCode.USAGE_ERROR and said in result.stderr.str()
+    assert result.ret == pytest.ExitCode.USAGE_ERROR and "neither codes" in result.stderr.str()
     trainings.runpytest_subprocess(*WORDS).assert_outcomes(passed=1)
 
 

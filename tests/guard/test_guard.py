@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable
 from functools import partial
@@ -43,6 +44,12 @@ class Runs:
         self.true = guard_reference()
         self.seeds = [observe(train, seed=number) for number in (1, 2)]
 
+    @staticmethod
+    @functools.cache
+    def of(fault: str = "", dtype: str = "") -> Observation:
+        """A run with this fault, made once for all tests that ask for it."""
+        return observe(partial(train, *filter(None, [fault]), **({"dtype": dtype} if dtype else {})))
+
     def judged(self, candidate: Observation, **fields) -> guard.Guarded:
         known = {"again": self.again, "reference": self.true, "seeds": self.seeds, **fields}
         return guard.judge(self.plain, candidate, **known)
@@ -64,13 +71,13 @@ def test_a_run_against_itself_is_exact(runs: Runs) -> None:
 
 @pytest.mark.parametrize("fault", WRONG)
 def test_the_guard_catches(fault: str, runs: Runs) -> None:
-    found = runs.judged(observe(partial(train, fault)))
+    found = runs.judged(runs.of(fault))
     assert found.verdict == "wrong" and found.reasons, found
 
 
 @pytest.mark.parametrize("fault", [f for f in WRONG if f not in ("weight decay changed",)])
 def test_it_catches_them_without_a_float64_run_too(fault: str, runs: Runs) -> None:
-    assert not runs.judged(observe(partial(train, fault)), reference=None)
+    assert not runs.judged(runs.of(fault), reference=None)
 
 
 def test_no_loss_is_unverified(runs: Runs) -> None:
@@ -108,7 +115,7 @@ def test_rounding_in_another_order_is_equivalent(change: str, runs: Runs) -> Non
 
 
 def test_a_lower_precision_is_bounded_when_it_is_asked_for(runs: Runs) -> None:
-    lower = observe(partial(train, dtype="bfloat16"))
+    lower = runs.of(dtype="bfloat16")
     found = runs.judged(lower, precision="bfloat16", naive=lower)
     assert found.verdict == "bounded", found
     assert runs.judged(lower).verdict in ("changed", "wrong")
@@ -122,8 +129,8 @@ HIDDEN = [
 
 @pytest.mark.parametrize("fault", HIDDEN)
 def test_a_lower_precision_hides_no_fault(fault: str, runs: Runs) -> None:
-    spoilt = observe(partial(train, fault, dtype="bfloat16"))
-    assert not runs.judged(spoilt, precision="bfloat16", naive=observe(partial(train, dtype="bfloat16")))
+    spoilt = runs.of(fault, "bfloat16")
+    assert not runs.judged(spoilt, precision="bfloat16", naive=runs.of(dtype="bfloat16"))
     assert not runs.judged(spoilt, precision="bfloat16", naive=spoilt)
 
 

@@ -50,7 +50,9 @@ def test_every_run_but_the_first_begins_its_steps_from_the_baselines_state(twins
 
 
 @pytest.mark.parametrize("fault", LATE)
-@pytest.mark.parametrize("late", ONSETS)
+@pytest.mark.parametrize(
+    "late", [pytest.param(onset, marks=[pytest.mark.slow] * (0 < place < 3)) for place, onset in enumerate(ONSETS)]
+)
 def test_a_fault_that_sets_in_late_is_caught(fault: str, late: int, twins: Twins) -> None:
     found = twins.judged(fault=fault, late=late)
     assert not found.green and found.reasons, found
@@ -82,14 +84,14 @@ def test_large_programs_are_looked_at_by_samples_and_whole_in_the_last_step() ->
     assert 29 in kept_before(frozenset(range(30)), 7) and len(kept_before(frozenset(range(30)), 7)) == 7
 
 
-@pytest.mark.parametrize("fault", ["gradients doubled", "frozen dropout", "weights rounded to bfloat16"])
-def test_samples_catch_what_sets_in_between_the_whole_steps(fault: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_samples_catch_what_sets_in_between_the_whole_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gobrrr.guard.reference.watched_steps.MOST_ELEMENTS", 1)
     plain, again, true = observe(train), observe(train), observe(train, in_double=True)
     whole = {number for number, step in enumerate(plain.steps) if step.whole}
     onset = next(number for number in range(5, 25) if not {number, number + 1} & whole)
-    found = guard.judge(plain, observe(partial(train, fault, late=onset)), again=again, reference=true)
-    assert not found.green and len(whole) < 6
+    for fault in ("gradients doubled", "frozen dropout", "weights rounded to bfloat16"):
+        found = guard.judge(plain, observe(partial(train, fault, late=onset)), again=again, reference=true)
+        assert not found.green and len(whole) < 6, fault
 
 
 def test_a_program_that_diverges_by_itself_is_unverified(tmp_path: Path) -> None:
