@@ -97,6 +97,9 @@ def test_what_is_no_report_is_told_as_what_it_is(files: Path, capsys: pytest.Cap
                        ("train.sarif", "no such file")):  # fmt: skip
         assert main(["check", "--against", word, "base.json"]) == 2
         assert said in capsys.readouterr().err
+    Path("job.nsys-rep").write_bytes(b"\0")
+    assert main(["check", "job.nsys-rep"]) == 2
+    assert "nsys export --type sqlite job.nsys-rep" in capsys.readouterr().err
     assert main(["check", "--against", "trace.json", "base.json"]) == 2
     assert "not a report" not in capsys.readouterr().err
 

@@ -158,12 +158,12 @@ def _check_order(program: list[str]) -> None:
 
 def _kept(program: list[str]) -> str:
     """The one word that means a recording, a report or a trace, not a program; else empty."""
-    from gobrrr.recording.trace_files.sources import ARCHIVES, ENDINGS
+    from gobrrr.recording.trace_files.sources import ARCHIVES, ENDINGS, NSYS
 
     if len(program) != 1 or program[0].startswith("-"):  # -m, --, or none
         return ""
     is_folder = Path(program[0]).is_dir() and not (Path(program[0]) / "__main__.py").exists()
-    return program[0] if is_folder or program[0].endswith((*ENDINGS, *ARCHIVES)) else ""
+    return program[0] if is_folder or program[0].endswith((*ENDINGS, *ARCHIVES, *NSYS)) else ""
 
 
 def _recorded(word: str) -> Report:
