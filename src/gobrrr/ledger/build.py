@@ -45,7 +45,7 @@ from gobrrr.machine.model.peaks import of_device
 from gobrrr.recording.model.facts import Facts
 from gobrrr.recording.model.trace import CPU_OP, Trace
 from gobrrr.recording.run_folder.noted_facts import facts_of
-from gobrrr.recording.run_folder.run import Recording, Samples
+from gobrrr.recording.run_folder.run import Recording
 from gobrrr.spans import as_spans, overlap
 
 WAITED = 0.1
@@ -76,22 +76,21 @@ def build_ledger(profiled: Profiled, machine: Machine) -> Ledger:
     lines = waits or _lines(recording, stats)
     found = sequences(facts, stats, scaled.ops or launched)
     samples = samples_per_step(facts, stats, found)
+    told, parts = _split(scaled, device, data, stats, facts, lines)
+    own = recording.window("sample")
+    sampled = [own.samples] if own is not None and own.samples is not None else []
     collates = frozenset(loader.collate.rsplit(".", 1)[-1] for loader in facts.loaders)
     return Ledger(
         step=stats,
-        accounts=_accounts(scaled, device, data, stats, facts.gc_usual_ns or 0.0),
-        phases=()
-        if device is not None  # the host's phases are not the device's
-        else phases(scaled.ops, scaled.host, data, stats.plain_wall_ns)
-        if scaled.ops
-        else _phases_by_lines(lines, data, stats),
+        accounts=told,
+        phases=parts,
         ops=tuple(scaled.ops),
         host=tuple(_with_libraries(scaled.host, lines)),
         scaled_by=scaled.factor,
         lines=lines,
         workers=tuple(worker_groups(recording.workers, 0, collates)),
         worker_memory=worker_memory(recording.workers),
-        slow_samples=slow_samples(_sampled(recording)),
+        slow_samples=slow_samples(sampled + [worker.samples for worker in recording.workers]),
         loops=other_loops(recording),
         memory=memory_ledger(facts, device.memory if device else None),
         roofline=device_roofline(device.work, stats.plain_wall_ns)
@@ -113,14 +112,19 @@ def build_ledger(profiled: Profiled, machine: Machine) -> Ledger:
     )
 
 
-def _accounts(
-    scaled: Scaled, device: DeviceLedger | None, data: float, stats: StepStats, gc_ns: float
-) -> tuple[Account, ...]:
+def _split(
+    scaled: Scaled, device: DeviceLedger | None, data: float, stats: StepStats, facts: Facts, lines: Sequence[LineGroup]
+) -> tuple[tuple[Account, ...], tuple[tuple[str, float], ...]]:
+    """The step by account and by phase; the host's phases are not the device's."""
+    wall = stats.plain_wall_ns
     if device is not None:
-        return device_accounts(device, stats.plain_wall_ns)
+        return device_accounts(device, wall), ()
     if scaled.ops:
-        return accounts(scaled.ops, scaled.host, data, stats.plain_wall_ns, gc_ns)
-    return _by_lines(data, stats)
+        told = accounts(scaled.ops, scaled.host, data, wall, facts.gc_usual_ns or 0.0)
+        return told, phases(scaled.ops, scaled.host, data, wall)
+    named = [("data_wait", data)] if data else []
+    told = tuple(Account(name, ns, ns / (wall or 1.0)) for name, ns in [*named, ("unattributed", wall - data)])
+    return told, _phases_by_lines(lines, data, stats)
 
 
 class _Looked(NamedTuple):
@@ -213,13 +217,6 @@ def _lines(recording: Recording, stats: StepStats) -> tuple[LineGroup, ...]:
     )
 
 
-def _sampled(recording: Recording) -> list[Samples]:
-    """Return samples of the thread that steps, and of its loader's workers."""
-    window = recording.window("sample")
-    own = [window.samples] if window is not None and window.samples is not None else []
-    return own + [worker.samples for worker in recording.workers]
-
-
 def _with_libraries(host: Sequence[HostGroup], lines: Sequence[LineGroup]) -> list[HostGroup]:
     """Host time with the library functions that the sampler saw below the same line."""
     below = {line.where[0]: line for line in reversed(lines) if line.where}  # of a line's phases the longest
@@ -230,13 +227,6 @@ def _with_libraries(host: Sequence[HostGroup], lines: Sequence[LineGroup]) -> li
         library = named[0].split(".")[0] if named else ""
         found.append(msgspec.structs.replace(group, library=library, functions=named))
     return found
-
-
-def _by_lines(data: float, stats: StepStats) -> tuple[Account, ...]:
-    rest = stats.plain_wall_ns - data
-    wall = stats.plain_wall_ns or 1.0
-    named = [("data_wait", data)] if data else []
-    return tuple(Account(name, ns, ns / wall) for name, ns in [*named, ("unattributed", rest)])
 
 
 def _phases_by_lines(lines: Sequence[LineGroup], data: float, stats: StepStats) -> tuple[tuple[str, float], ...]:

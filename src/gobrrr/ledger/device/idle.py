@@ -107,10 +107,7 @@ def _causes(
 
 def awaited(trace: Trace, idle: Ints, host: HostOps) -> int:
     """Nanoseconds for which a call has the host wait for work that was launched before: its own copy is not such."""
-    runtime, copies = trace.runtime, _blocking_copies(trace)
-    rows = (copies >= 0) | named(trace, runtime.name, _SYNC)
-    rows &= (runtime.start >= host.begin) & (runtime.start < host.end)
-    calls, copies = runtime.take(rows), copies[rows]
+    calls, _, copies = waits_for_device(trace, host)
     spans = merged(as_spans(calls.start, calls.dur))
     own = int(trace.kernels.dur[copies[copies >= 0]].sum())
     return max(0, total(spans) - int(overlap(spans, idle).sum()) - own)
@@ -135,7 +132,7 @@ def _syncs(trace: Trace, idle: Ints, waiting: Ints, host: HostOps, places: Place
     the next kernel, but no longer than the call kept the host waiting. Without it the host would have been so much
     ahead, and not more: what it does between a wait for nothing and its next launch is its own affair. Idle in which
     the loop is `waiting` for data comes before."""
-    calls, names = waits_for_device(trace, host)
+    calls, names, _ = waits_for_device(trace, host)
     spans = as_spans(calls.start, calls.dur)
     blocked = calls.dur - overlap(spans, idle)
     stretches = spans.copy()
@@ -146,14 +143,18 @@ def _syncs(trace: Trace, idle: Ints, waiting: Ints, host: HostOps, places: Place
     return told_syncs(trace, host, places, names, calls.start, caused), stretches
 
 
-def waits_for_device(trace: Trace, host: HostOps) -> tuple[Runtime, npt.NDArray[np.int32]]:
-    """The steps' calls in which the host waits for the device, and the names to tell them by."""
+def waits_for_device(trace: Trace, host: HostOps) -> tuple[Runtime, npt.NDArray[np.int32], Ints]:
+    """The steps' calls in which the host waits for the device, the names to tell them by, and the row of the copy that
+    each is, -1 where it is none."""
     runtime, copies = trace.runtime, _blocking_copies(trace)
     rows = (copies >= 0) | named(trace, runtime.name, _SYNC)
     rows &= (runtime.start >= host.begin) & (runtime.start < host.end)
-    calls = runtime.take(rows)
-    names = np.where(copies >= 0, trace.kernels.name[copies], runtime.name)[rows] if len(trace.kernels) else calls.name
-    return calls, names
+    calls, copies = runtime.take(rows), copies[rows]
+    return (
+        calls,
+        np.where(copies >= 0, trace.kernels.name[copies], calls.name) if len(trace.kernels) else calls.name,
+        copies,
+    )
 
 
 def _blocking_copies(trace: Trace) -> Ints:

@@ -86,7 +86,7 @@ def at_plain_speed(trace: Trace, kernels: Kernels, host: HostOps, places: Places
     makes the window as long as those."""
     if not host.drained or not plain or not _in_one_queue(kernels):
         return None
-    calls, names = waits_for_device(trace, host)
+    calls, names, _ = waits_for_device(trace, host)
     queue = _queue(trace, kernels, host, as_spans(calls.start, calls.dur))
     factor = _factor(queue, plain * host.num_steps)
     if not FASTEST < factor < SLOWEST:

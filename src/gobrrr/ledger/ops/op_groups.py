@@ -101,21 +101,10 @@ def op_groups(
     priced = row_prices(host, trace, prices, updated)
     work = _work_sums(by, priced, counts)
     groups = [
-        _group(
-            host,
-            by,
-            trace,
-            places,
-            row,
-            float(calls[i]),
-            float(ns[i]),
-            float(children[i]),
-            work[i],
-            dispatch_ns,
-            float(by.in_a_row[i]),
-        )
-        for i, row in enumerate(by.first.tolist())
-    ]
+        _group(host, by, trace, places, i, float(calls[i]), float(ns[i]), work[i],
+               (calls[i] + children[i]) * dispatch_ns)
+        for i in range(len(by.first))
+    ]  # fmt: skip
     return Calls(groups, (children / host.num_steps).tolist(), priced)
 
 
@@ -182,21 +171,21 @@ def _interrupts(host: HostOps, trace: Trace, row: int) -> bool:
 
 
 def _group(
-    host: HostOps, by: Grouping, trace: Trace, places: Places, row: int, calls: float, ns: float, children: float,
-    work: _Work, dispatch_ns: float, in_a_row: float,
+    host: HostOps, by: Grouping, trace: Trace, places: Places, group: int, calls: float, ns: float, work: _Work,
+    dispatch_ns: float,
 ) -> OpGroup:  # fmt: skip
     """A group per step. Of its self time at most a dispatch per call, and one per op that it calls, is torch's own."""
-    number, steps = int(host.ops.signature[row]), host.num_steps
+    row, steps = int(by.first[group]), host.num_steps
+    number = int(host.ops.signature[row])
     signature = trace.signatures[number] if number >= 0 else None
-    dispatch = min(ns - work.floor, (calls + children) * dispatch_ns)
     counted = work.bound is not None
     shapes = _together(signature) if is_communication(host.name(row)) else _shapes(signature)
     return OpGroup(
         host.name(row), shapes, signature.dtypes if signature else (), _shapes(signature, "strides"),
         signature.concrete if signature else (), host.phase[row], _where(host, by, places, row),
-        calls / steps, ns / steps, work.floor / steps, max(0.0, dispatch) / steps,
+        calls / steps, ns / steps, work.floor / steps, max(0.0, float(min(ns - work.floor, dispatch_ns))) / steps,
         work.flops / steps if counted else None, work.bytes / steps if counted else None, work.bound, by.chain[row],
-        row, bool(host.leaf[row]), bool(by.again[row]), work.elsewhere, in_a_row,
+        row, bool(host.leaf[row]), bool(by.again[row]), work.elsewhere, float(by.in_a_row[group]),
     )  # fmt: skip
 
 

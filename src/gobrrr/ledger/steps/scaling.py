@@ -124,7 +124,10 @@ def scale(profiled: Seen, data: float, plain: float, longer: float = 1.0) -> Sca
     rest = total - sum(taken)
     factor = min(target / rest, MAX_GROWTH) if rest > 0 else 1.0
     ops = [_op(op, (op.ns - less) * factor) for (op, _), less in zip(own, taken, strict=False)]
-    host = [_gap(gap, (gap.ns - less) * factor) for (gap, _), less in zip(gaps, taken[len(own) :], strict=True)]
+    host = [
+        msgspec.structs.replace(gap, ns=(gap.ns - less) * factor)
+        for (gap, _), less in zip(gaps, taken[len(own) :], strict=True)
+    ]
     return Scaled(_inside_wait(profiled, data) + ops, host, sum(taken), factor)
 
 
@@ -148,10 +151,6 @@ def times(group: Group, factor: float, *fields: str) -> Group:
 def _op(op: OpGroup, ns: float) -> OpGroup:
     floor = min(op.floor_ns, ns)
     return msgspec.structs.replace(op, ns=ns, floor_ns=floor, dispatch_ns=min(op.dispatch_ns, ns - floor))
-
-
-def _gap(gap: HostGroup, ns: float) -> HostGroup:
-    return msgspec.structs.replace(gap, ns=ns)
 
 
 def _inside_wait(profiled: Seen, data: float) -> list[OpGroup]:

@@ -10,30 +10,18 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from gobrrr.ledger.work.call import FORMULAS, NOTHING, Work, parse, table_name
 from gobrrr.ledger.work.elementwise import FUSED, list_work
 from gobrrr.ledger.work.tensor import NotCounted
+from gobrrr.recording.model.trace import Signature
 from gobrrr.words import UPDATE
 
 _INTEGER = re.compile(r"-?\d+")
 _IDLE, _LIGHT, _HEAVY = range(3)
 HEAVY_KINDS = frozenset(("matmul", "convolution", "attention", "rnn"))
 _OPTIMIZER = re.compile(rf"{re.escape(UPDATE)}(\w+)\.")
-
-
-class Recorded(Protocol):
-    """Record of one call: a trace's Signature, or anything with these fields."""
-
-    @property
-    def shapes(self) -> tuple[Any, ...]: ...
-    @property
-    def dtypes(self) -> tuple[str, ...]: ...
-    @property
-    def concrete(self) -> tuple[str, ...]: ...
-    @property
-    def strides(self) -> tuple[Any, ...]: ...
 
 
 def work_of(
@@ -77,7 +65,7 @@ class Assigned(NamedTuple):
 def assign(
     names: Sequence[str],
     parents: Sequence[int],
-    recorded: Sequence[Recorded | None],
+    recorded: Sequence[Signature | None],
     updated: Mapping[str, float] | None = None,
 ) -> Assigned:
     """The work of every op of a tree, and who answers for it.
@@ -99,7 +87,7 @@ def assign(
 
 
 def _works(
-    names: Sequence[str], parents: Sequence[int], recorded: Sequence[Recorded | None], updated: Mapping[str, float]
+    names: Sequence[str], parents: Sequence[int], recorded: Sequence[Signature | None], updated: Mapping[str, float]
 ) -> list[Work | None]:
     """Each op's own price, as if it stood alone; equal calls are priced once."""
     inner = _inner_sizes(names, parents, recorded)
@@ -119,7 +107,7 @@ def _works(
 
 
 def _inner_sizes(
-    names: Sequence[str], parents: Sequence[int], recorded: Sequence[Recorded | None]
+    names: Sequence[str], parents: Sequence[int], recorded: Sequence[Signature | None]
 ) -> dict[int, list[tuple[int, ...]]]:
     """Return shapes that ops allocate (packed weights) or view (indexing) directly inside those that need them."""
     wanted = dict.fromkeys(("aten::index", "aten::_index_put_impl_"), ("aten::as_strided", 1))

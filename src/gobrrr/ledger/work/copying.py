@@ -253,13 +253,6 @@ def permutation(call: Call) -> Work:
     return work("random", n, 8 * n)
 
 
-@formula("native_dropout _fused_dropout")
-def dropout(call: Call) -> Work:
-    """Draw, compare, scale: writes the result and a mask of booleans."""
-    x = call.tensor(0)
-    return work("random", 3 * x.numel, read(x), written(x), x.numel)
-
-
 @formula("multinomial")
 def multinomial(call: Call) -> Work:
     """multinomial(p (..., n), num_samples): a running sum over the weights, then a search per sample."""

@@ -93,11 +93,32 @@ def elu_backward(call: Call) -> Work:
     return pointwise(call, 6, flops=FLOPS["elu_backward"])
 
 
-@formula("frexp")
-def frexp(call: Call) -> Work:
-    """Mantissas, and exponents as int32."""
+# (FLOPs per element, results of the input's size, bytes per element written beside them, kind) of ops that pass over
+# one tensor once.
+PASSES = {
+    "frexp": (1, 1, 4, "elementwise"),  # mantissas, and exponents as int32
+    "glu": (2.5, 0.5, 0, "elementwise"),  # half of the channels gate the others: a sigmoid and a product per result
+    "log_sigmoid_forward": (FLOPS["log_sigmoid"], 2, 0, "elementwise"),  # on a CPU with a buffer for backward
+    **dict.fromkeys(  # float to int8: scale, round, clamp
+        ("quantize_per_tensor", "quantize_per_tensor_dynamic", "quantize_per_channel"), (3, 0, 1, "elementwise")
+    ),
+    "dequantize": (2, 0, 4, "elementwise"),  # int8 to float32: subtract, scale
+    **dict.fromkeys(  # scale, round, clamp, scale back; with a mask of booleans
+        ("fake_quantize_per_tensor_affine_cachemask", "fake_quantize_per_channel_affine_cachemask"),
+        (5, 1, 1, "elementwise"),
+    ),
+    **dict.fromkeys(("native_dropout", "_fused_dropout"), (3, 1, 1, "random")),  # draw, compare, scale; with a mask
+    "renorm": (3, 1, 0, "reduction"),  # a norm per slice, then a scale: the input is read once in the ideal
+}
+
+
+def _once(call: Call) -> Work:
+    flops, results, beside, kind = PASSES[call.name]
     x = call.tensor(0)
-    return work("elementwise", x.numel, read(x), written(x), 4 * x.numel)
+    return work(kind, flops * x.numel, read(x), results * written(x), beside * x.numel)
+
+
+FORMULAS.update(dict.fromkeys(PASSES, _once))
 
 
 @formula("complex polar")
@@ -106,13 +127,6 @@ def complex_of(call: Call) -> Work:
     a, b = call.tensor(0), call.tensor(1)
     numel = math.prod(broadcast((a.shape, b.shape)))
     return work("elementwise", numel, read(a, b), 2 * numel * promoted([a, b])[1])
-
-
-@formula("glu")
-def glu(call: Call) -> Work:
-    """Half of the channels gate the others: sigmoid and a product per element of the result."""
-    x = call.tensor(0)
-    return work("elementwise", 5 * x.numel / 2, read(x), written(x) / 2)
 
 
 @formula("glu_backward")
@@ -127,13 +141,6 @@ def prelu_backward(call: Call) -> Work:
     """Gradients of the input and, elementwise, of the weight."""
     grad, x, weight = call.tensors(0, 3)
     return work("elementwise", 3 * x.numel, read(grad, x, weight), 2 * written(x))
-
-
-@formula("log_sigmoid_forward")
-def log_sigmoid(call: Call) -> Work:
-    """The result, and on a CPU a buffer of the same size for backward."""
-    x = call.tensor(0)
-    return work("elementwise", FLOPS["log_sigmoid"] * x.numel, read(x), 2 * written(x))
 
 
 @formula("rrelu_with_noise")

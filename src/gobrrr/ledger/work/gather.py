@@ -69,19 +69,10 @@ def _slices(x: Tensor, call: Call, index: Tensor) -> int:
     return index.numel * math.prod(s for i, s in enumerate(x.shape) if i != dim)
 
 
-@formula("gather")
+@formula("gather take")
 def gather(call: Call) -> Work:
-    """gather(self, dim, index): one element per index."""
-    return _elements(call.tensor(0), call.tensor(2))
-
-
-@formula("take")
-def take(call: Call) -> Work:
-    """take(self, index)."""
-    return _elements(call.tensor(0), call.tensor(1))
-
-
-def _elements(x: Tensor, index: Tensor) -> Work:
+    """gather(self, dim, index), take(self, index): one element per index."""
+    x, index = call.tensor(0), call.tensor(2 if call.name == "gather" else 1)
     out = index.numel * x.itemsize
     return work("gather", 0, min(out, x.nbytes), read(index), out)
 

@@ -77,22 +77,15 @@ def solve(call: Call) -> Work:
     return work("solve", solved.flops, solved.bytes, written(call.tensor(0)))
 
 
-@formula("linalg_lu_solve")
-def lu_solve(call: Call) -> Work:
-    """(LU, pivots, B)."""
-    return _solve(call.tensor(0), call.tensor(2), factor=False, per_column=2)
+# name: (position of the factors, of the right-hand sides, triangular systems per column)
+SOLVES = {"linalg_lu_solve": (0, 2, 2), "linalg_ldl_solve": (0, 2, 2), "linalg_solve_triangular": (0, 1, 1)}
 
 
-@formula("linalg_ldl_solve")
-def ldl_solve(call: Call) -> Work:
-    """(LD, pivots, B)."""
-    return _solve(call.tensor(0), call.tensor(2), factor=False, per_column=2)
-
-
-@formula("linalg_solve_triangular")
-def solve_triangular(call: Call) -> Work:
-    """(A, B): one triangular system per column."""
-    return _solve(call.tensor(0), call.tensor(1), factor=False, per_column=1)
+@formula(SOLVES)
+def factored_solve(call: Call) -> Work:
+    """(LU, pivots, B), (LD, pivots, B), (A, B): what is factorised already."""
+    a, b, systems = SOLVES[call.name]
+    return _solve(call.tensor(a), call.tensor(b), factor=False, per_column=systems)
 
 
 @formula("triangular_solve cholesky_solve _cholesky_solve_helper")

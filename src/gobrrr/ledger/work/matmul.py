@@ -42,19 +42,10 @@ def addbmm(call: Call) -> Work:
     return work("matmul", each.flops, read(a, b, call.tensor(0)), m * n * a.itemsize)
 
 
-@formula("mv")
+@formula("mv addmv")
 def mv(call: Call) -> Work:
-    """mv(self (m, k), vec (k))."""
-    return _vector(call.tensor(0), call.tensor(1))
-
-
-@formula("addmv")
-def addmv(call: Call) -> Work:
-    """addmv(self (m), mat (m, k), vec (k), beta, alpha)."""
-    return _vector(call.tensor(1), call.tensor(2), call.tensor(0))
-
-
-def _vector(a: Tensor, x: Tensor, *others: Tensor) -> Work:
+    """mv(self (m, k), vec (k)), addmv(self (m), mat (m, k), vec (k), beta, alpha)."""
+    *others, a, x = call.tensors(0, 3 if call.name == "addmv" else 2)
     m, k = a.shape
     if x.shape != (k,):
         raise NotCounted(f"{a.shape} x {x.shape} is no matrix-vector product")
@@ -82,18 +73,13 @@ def int_mm(call: Call) -> Work:
     return product(call.tensor(0), call.tensor(1), out_size=4)
 
 
-@formula("_scaled_mm")
+@formula("_scaled_mm _scaled_mm_v2")
 def scaled_mm(call: Call) -> Work:
-    """_scaled_mm(self, mat2, scale_a, scale_b, bias, scale_result, out_dtype): float8 inputs, out_dtype written."""
-    out_size = call.dtype_size(6, call.tensor(0).itemsize)
-    return product(call.tensor(0), call.tensor(1), *call.tensors(2, 6), out_size=out_size)
-
-
-@formula("_scaled_mm_v2")
-def scaled_mm_v2(call: Call) -> Work:
-    """_scaled_mm_v2(self, mat2, scales...: lists, bias at 8, out_dtype at 9)."""
-    out_size = call.dtype_size(9, call.tensor(0).itemsize)
-    return product(call.tensor(0), call.tensor(1), call.maybe(8), out_size=out_size)
+    """_scaled_mm(self, mat2, scale_a, scale_b, bias, scale_result, out_dtype): float8 inputs, out_dtype written;
+    _scaled_mm_v2(self, mat2, scales...: lists, bias at 8, out_dtype at 9)."""
+    others, at = (call.tensors(2, 6), 6) if call.name == "_scaled_mm" else (call.tensors(8, 9), 9)
+    a = call.tensor(0)
+    return product(a, call.tensor(1), *others, out_size=call.dtype_size(at, a.itemsize))
 
 
 @formula("_grouped_mm")
@@ -199,27 +185,6 @@ def packed_linear(call: Call) -> Work:
     return work("matmul", 2 * x.numel * outputs, read(x), weight, math.prod(results[0]) * x.itemsize)
 
 
-@formula("quantize_per_tensor quantize_per_tensor_dynamic quantize_per_channel")
-def quantize(call: Call) -> Work:
-    """Float to int8: scale, round, clamp."""
-    x = call.tensor(0)
-    return work("elementwise", 3 * x.numel, read(x), x.numel)
-
-
-@formula("dequantize")
-def dequantize(call: Call) -> Work:
-    """int8 to float32: subtract, scale."""
-    x = call.tensor(0)
-    return work("elementwise", 2 * x.numel, read(x), 4 * x.numel)
-
-
-@formula("fake_quantize_per_tensor_affine_cachemask fake_quantize_per_channel_affine_cachemask")
-def fake_quantize(call: Call) -> Work:
-    """Scale, round, clamp, scale back; writes a mask of booleans too."""
-    x = call.tensor(0)
-    return work("elementwise", 5 * x.numel, read(x), written(x), x.numel)
-
-
 # Recurrent layers and cells. A layer is its matrix products, 2 tokens x gates x hidden x (inputs + hidden); what the
 # gates do elementwise is small beside them and counted only where the cell is an op of its own.
 # cuDNN's mode number: plain tanh or relu has one gate, LSTM four, GRU three.
@@ -263,41 +228,28 @@ def _stack(call: Call, mode_at: int, projection: bool) -> tuple[float, float]:
     return 2.0 * _tokens(x) * parameters, float(parameters * x.itemsize)
 
 
-@formula("_cudnn_rnn")
-def cudnn_rnn(call: Call) -> Work:
-    """(x, weights, stride, buffer, hx, cx, mode, hidden, projection, layers, batch_first, dropout, train, both...)."""
-    return _rnn(call, 6, True)
+# name: (position of the mode, whether a projection follows). cuDNN's: (x, weights, stride, buffer, hx, cx, mode,
+# hidden, projection, layers, batch_first, dropout, train, both...); MIOpen's are without buffer and projection.
+# Backward: (x, weights, stride, buffer, hx, cx, output, grads..., mode, ...).
+RNNS = {"_cudnn_rnn": (6, True), "miopen_rnn": (5, False)}
+RNN_BACKWARDS = {"_cudnn_rnn_backward": (10, True), "miopen_rnn_backward": (10, False)}
 
 
-@formula("miopen_rnn")
-def miopen_rnn(call: Call) -> Work:
-    """(x, weights, stride, hx, cx, mode, hidden, layers, batch_first, dropout, train, both ways, ...)."""
-    return _rnn(call, 5, False)
-
-
-def _rnn(call: Call, mode_at: int, projection: bool) -> Work:
-    x = call.tensor(0)
+@formula(RNNS)
+def rnn(call: Call) -> Work:
+    """A whole stack of layers."""
+    x, (mode_at, projection) = call.tensor(0), RNNS[call.name]
     flops, parameters = _stack(call, mode_at, projection)
     width = int(call.number(mode_at + 2, 0)) * projection or int(call.number(mode_at + 1, 0))
     directions = 2 if call.flag(mode_at + 6 + projection) else 1
     return work("rnn", flops, read(x), parameters, _tokens(x) * width * directions * x.itemsize)
 
 
-@formula("_cudnn_rnn_backward")
-def cudnn_rnn_backward(call: Call) -> Work:
-    """(x, weights, stride, buffer, hx, cx, output, grads..., mode at 10, ...): twice the forward."""
-    return _rnn_backward(call, 10, True)
-
-
-@formula("miopen_rnn_backward")
-def miopen_rnn_backward(call: Call) -> Work:
-    """(x, weights, stride, buffer, hx, cx, output, grads..., mode at 10, ...) without a projection."""
-    return _rnn_backward(call, 10, False)
-
-
-def _rnn_backward(call: Call, mode_at: int, projection: bool) -> Work:
+@formula(RNN_BACKWARDS)
+def rnn_backward(call: Call) -> Work:
+    """Twice the forward."""
     x, output = call.tensor(0), call.tensor(6)
-    flops, parameters = _stack(call, mode_at, projection)
+    flops, parameters = _stack(call, *RNN_BACKWARDS[call.name])
     return work("rnn", 2 * flops, read(x, output, output), written(x), 2 * parameters)
 
 

@@ -50,16 +50,15 @@ def batch_norm(call: Call) -> Work:
     return _batch_norm(call.tensor(0), call.tensors(1, 5), training == [True])
 
 
-@formula("_batch_norm_with_update _native_batch_norm_legit_functional")
-def batch_norm_update(call: Call) -> Work:
-    """The same, always in training."""
-    return _batch_norm(call.tensor(0), call.tensors(1, 5), True)
+ALWAYS = {"_batch_norm_with_update": True, "_native_batch_norm_legit_functional": True,
+          "_batch_norm_no_update": False, "_native_batch_norm_legit_no_training": False}  # fmt: skip
+"""Whether these are in training, whatever they are called with."""
 
 
-@formula("_batch_norm_no_update _native_batch_norm_legit_no_training")
-def batch_norm_evaluation(call: Call) -> Work:
-    """The same, never in training."""
-    return _batch_norm(call.tensor(0), call.tensors(1, 5), False)
+@formula(ALWAYS)
+def batch_norm_of_one_kind(call: Call) -> Work:
+    """The same, always in training or never."""
+    return _batch_norm(call.tensor(0), call.tensors(1, 5), ALWAYS[call.name])
 
 
 def _batch_norm(x: Tensor, vectors: list[Tensor], training: bool) -> Work:
@@ -104,8 +103,7 @@ def group_norm_backward(call: Call) -> Work:
 def statistics(call: Call) -> Work:
     """The first half of a synchronised batch norm: mean and inverse deviation per channel."""
     x = call.tensor(0)
-    channels = x.shape[1] if len(x.shape) > 1 else 1
-    return work("norm", 4 * x.numel, read(x), 8 * channels)
+    return work("norm", 4 * x.numel, read(x), 8 * (x.shape[1] if len(x.shape) > 1 else 1))
 
 
 @formula("batch_norm_elemt")

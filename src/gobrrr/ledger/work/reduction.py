@@ -104,13 +104,6 @@ def trace(call: Call) -> Work:
     return work("reduction", min(x.shape), min(x.shape) * x.itemsize, x.itemsize)
 
 
-@formula("renorm")
-def renorm(call: Call) -> Work:
-    """A norm per slice, then a scale: the input is read once in the ideal."""
-    x = call.tensor(0)
-    return work("reduction", 3 * x.numel, read(x), written(x))
-
-
 @formula("_local_scalar_dense item")
 def scalar(call: Call) -> Work:
     """One value to Python."""

@@ -12,37 +12,23 @@ import msgspec
 BOOL, INTEGER, FLOATING, COMPLEX = range(4)
 
 _SIZES: dict[str, tuple[int, int]] = {
-    "bool": (BOOL, 1),
-    "unsigned char": (INTEGER, 1),
-    "signed char": (INTEGER, 1),
-    "char": (INTEGER, 1),
-    "short": (INTEGER, 2),
-    "short int": (INTEGER, 2),
-    "unsigned short": (INTEGER, 2),
-    "short unsigned int": (INTEGER, 2),
-    "int": (INTEGER, 4),
-    "unsigned int": (INTEGER, 4),
-    "long": (INTEGER, 8),
-    "long int": (INTEGER, 8),
-    "long long": (INTEGER, 8),
-    "unsigned long": (INTEGER, 8),
-    "long unsigned int": (INTEGER, 8),
-    "half": (FLOATING, 2),
-    "bfloat16": (FLOATING, 2),
-    "float": (FLOATING, 4),
-    "double": (FLOATING, 8),
-    "complex<half>": (COMPLEX, 4),
-    "complex<float>": (COMPLEX, 8),
-    "complex<double>": (COMPLEX, 16),
-    "qint8": (INTEGER, 1),
-    "quint8": (INTEGER, 1),
-    "qint32": (INTEGER, 4),
-    # spellings of a tensor type instead of an element type ("CUDAHalfType")
-    "byte": (INTEGER, 1),
-    "longint": (INTEGER, 8),
-    "complexfloat": (COMPLEX, 8),
-    "complexdouble": (COMPLEX, 16),
+    name: (category, size)
+    for category, size, names in (
+        (BOOL, 1, ("bool",)),
+        (INTEGER, 1, ("unsigned char", "signed char", "char", "qint8", "quint8", "byte")),
+        (INTEGER, 2, ("short", "short int", "unsigned short", "short unsigned int")),
+        (INTEGER, 4, ("int", "unsigned int", "qint32")),
+        (INTEGER, 8, ("long", "long int", "long long", "unsigned long", "long unsigned int", "longint")),
+        (FLOATING, 2, ("half", "bfloat16")),
+        (FLOATING, 4, ("float",)),
+        (FLOATING, 8, ("double",)),
+        (COMPLEX, 4, ("complex<half>",)),
+        (COMPLEX, 8, ("complex<float>", "complexfloat")),
+        (COMPLEX, 16, ("complex<double>", "complexdouble")),
+    )
+    for name in names
 }
+"""Spellings of a tensor type among them, without its device: "CUDAHalfType" is half, "CPULongIntType" longint."""
 # c10::ScalarType, as a dtype argument is recorded ("6" is float32); gaps are types without a fixed element size.
 _SCALAR_TYPES = {
     **{0: 1, 1: 1, 2: 2, 3: 4, 4: 8, 5: 2, 6: 4, 7: 8, 8: 4, 9: 8, 10: 16, 11: 1, 12: 1, 13: 1, 14: 4, 15: 2},

@@ -24,35 +24,25 @@ class Layout(msgspec.Struct, frozen=True):
     groups: int = -1
 
 
+_ADD_RELU = Layout(bias=4, stride=5, padding=6, dilation=7, groups=8)
+_SLOW, _DILATED = (Layout(bias=3, stride=4, padding=5, dilation=at) for at in (-1, 6))
+_PADDED = Layout(padding=3, stride=4, groups=6)
+_PADDED_BACK = Layout(padding=3, output_padding=4, stride=5, dilation=6, groups=7, transposed=True)
+_SLOW_BACK = Layout(bias=3, stride=4, padding=5, output_padding=6, dilation=7, transposed=True)
 LAYOUTS = {
-    "mkldnn_convolution": Layout(padding=3, stride=4, groups=6),
-    "mkldnn::_convolution_transpose_pointwise": Layout(
-        padding=3, output_padding=4, stride=5, dilation=6, groups=7, transposed=True
-    ),
+    **dict.fromkeys(("mkldnn_convolution", "miopen_convolution", "miopen_depthwise_convolution"), _PADDED),
+    **dict.fromkeys(("mkldnn::_convolution_transpose_pointwise", "miopen_convolution_transpose"), _PADDED_BACK),
     "cudnn_convolution": Layout(bias=-1, padding=2, stride=3, dilation=4, groups=5),
     "cudnn_convolution_transpose": Layout(
         bias=-1, padding=2, output_padding=3, stride=4, dilation=5, groups=6, transposed=True
     ),
-    "cudnn_convolution_relu": Layout(groups=6),
-    "cudnn_convolution_add_relu": Layout(bias=4, stride=5, padding=6, dilation=7, groups=8),
-    "miopen_convolution_relu": Layout(groups=6),
-    "miopen_convolution_add_relu": Layout(bias=4, stride=5, padding=6, dilation=7, groups=8),
-    "miopen_convolution": Layout(padding=3, stride=4, groups=6),
-    "miopen_depthwise_convolution": Layout(padding=3, stride=4, groups=6),
-    "miopen_convolution_transpose": Layout(
-        padding=3, output_padding=4, stride=5, dilation=6, groups=7, transposed=True
-    ),
-    "_slow_conv2d_forward": Layout(bias=3, stride=4, padding=5, dilation=-1),
-    "thnn_conv2d_forward": Layout(bias=3, stride=4, padding=5, dilation=-1),
-    "slow_conv3d_forward": Layout(bias=3, stride=4, padding=5, dilation=-1),
-    "_conv_depthwise2d": Layout(bias=3, stride=4, padding=5, dilation=6),
-    "conv_depthwise3d": Layout(bias=3, stride=4, padding=5, dilation=6),
-    "thnn_conv_depthwise2d_forward": Layout(bias=3, stride=4, padding=5, dilation=6),
-    "slow_conv_dilated2d": Layout(bias=3, stride=4, padding=5, dilation=6),
-    "slow_conv_dilated3d": Layout(bias=3, stride=4, padding=5, dilation=6),
-    "slow_conv_transpose2d": Layout(bias=3, stride=4, padding=5, output_padding=6, dilation=7, transposed=True),
-    "slow_conv_transpose3d": Layout(bias=3, stride=4, padding=5, output_padding=6, dilation=7, transposed=True),
-}
+    **dict.fromkeys(("cudnn_convolution_relu", "miopen_convolution_relu"), Layout(groups=6)),
+    **dict.fromkeys(("cudnn_convolution_add_relu", "miopen_convolution_add_relu"), _ADD_RELU),
+    **dict.fromkeys(("_slow_conv2d_forward", "thnn_conv2d_forward", "slow_conv3d_forward"), _SLOW),
+    **dict.fromkeys(("_conv_depthwise2d", "conv_depthwise3d", "thnn_conv_depthwise2d_forward"), _DILATED),
+    **dict.fromkeys(("slow_conv_dilated2d", "slow_conv_dilated3d"), _DILATED),
+    **dict.fromkeys(("slow_conv_transpose2d", "slow_conv_transpose3d"), _SLOW_BACK),
+}  # fmt: skip
 
 
 def output_shape(x: Tensor, w: Tensor, call: Call, at: Layout, transposed: bool) -> tuple[int, ...]:
@@ -115,11 +105,10 @@ def convolution(call: Call) -> Work:
 def pointwise(call: Call) -> Work:
     """mkldnn::_convolution_pointwise(x, w, bias, ...). Its overload with another addend has that at 1; in place it is
     at 0, where the result goes: (other, x, w, bias, ...)."""
-    layout = Layout(padding=3, stride=4, groups=6)
     if not call.in_place and len(call.args) < 13:
-        return forward(call, layout)
+        return forward(call, _PADDED)
     other, x = (0, 1) if call.in_place else (1, 0)
-    inner = forward(Call(call.name, False, (call.args[x], *call.args[2:])), layout)
+    inner = forward(Call(call.name, False, (call.args[x], *call.args[2:])), _PADDED)
     return work("convolution", inner.flops, inner.bytes, read(call.tensor(other)))
 
 
