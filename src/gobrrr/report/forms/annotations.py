@@ -114,40 +114,25 @@ def _regression_rule() -> Json:
 
 
 def _result(finding: Finding, report: Report, root: str) -> Json:
-    places = ordered(finding.where, root)
-    saving = finding.saving
-    result = {
-        "ruleId": plain(finding.code),
-        "level": LEVELS.get(finding.severity, "none"),
-        "message": _text(said(finding, between=_cost(finding))),
-        "partialFingerprints": {"gobrrr/v1": _fingerprint(finding.code, places)},
-        "properties": {
-            "severity": plain(finding.severity), "bound": plain(finding.bound), "basis": plain(finding.basis),
-            "confidence": plain(finding.confidence), **_step(report),
-            "savingMs": {"low": _ms(saving.low_ns), "expected": _ms(saving.expected_ns),
-                         "ceiling": _ms(saving.ceiling_ns)},
-            "remedies": list(map(plain, finding.remedies)),
-        },
+    saving, cost = finding.saving, ""
+    if saving.ceiling_ns > 0:
+        expected, ceiling = units.duration(saving.expected_ns), units.duration(saving.ceiling_ns)
+        cost = f"Expected to save {expected} per step, {ceiling} at most."
+    properties = {
+        "severity": plain(finding.severity), "bound": plain(finding.bound), "basis": plain(finding.basis),
+        "confidence": plain(finding.confidence), **_step(report),
+        "savingMs": {"low": _ms(saving.low_ns), "expected": _ms(saving.expected_ns), "ceiling": _ms(saving.ceiling_ns)},
+        "remedies": list(map(plain, finding.remedies)),
     }  # fmt: skip
-    return {**result, **_located(places, root)}
-
-
-def _cost(finding: Finding) -> str:
-    if finding.saving.ceiling_ns <= 0:
-        return ""
-    expected, ceiling = finding.saving.expected_ns, finding.saving.ceiling_ns
-    return f"Expected to save {units.duration(expected)} per step, {units.duration(ceiling)} at most."
+    level, places = LEVELS.get(finding.severity, "none"), ordered(finding.where, root)
+    return _located(plain(finding.code), level, said(finding, between=cost), properties, places, root)
 
 
 def _regressed(held: Held, root: str) -> Json:
     places = [growth.where for growth in held.grown if growth.where is not None]
-    return {
-        "ruleId": REGRESSION, "level": "error", "message": _text(regressed(held)),
-        "partialFingerprints": {"gobrrr/v1": _fingerprint(REGRESSION, places)},
-        "properties": {"ratio": held.ratio, "low": held.low, "high": held.high, "beforeMs": _ms(held.before_ns),
-                       "stepMs": _ms(held.now_ns)},
-        **_located(places, root),
-    }  # fmt: skip
+    properties = {"ratio": held.ratio, "low": held.low, "high": held.high, "beforeMs": _ms(held.before_ns),
+                  "stepMs": _ms(held.now_ns)}  # fmt: skip
+    return _located(REGRESSION, "error", regressed(held), properties, places, root)
 
 
 def regressed(held: Held) -> str:
@@ -156,11 +141,15 @@ def regressed(held: Held) -> str:
     return f"{held.sentence} {'; '.join(grown)}".strip()
 
 
-def _located(places: Sequence[Span], root: str) -> Json:
-    """The first is where it is shown."""
+def _located(code: str, level: str, message: str, properties: Json, places: Sequence[Span], root: str) -> Json:
+    """One result; the first of its places is where it is shown."""
     related = [{"id": number, **_location(span, root)} for number, span in enumerate(places[1:], 1)]
-    locations = [_location(span, root) for span in places[:1]]
-    return {"locations": locations, **({"relatedLocations": related} if related else {})}
+    return {
+        "ruleId": code, "level": level, "message": _text(message),
+        "partialFingerprints": {"gobrrr/v1": _fingerprint(code, places)}, "properties": properties,
+        "locations": [_location(span, root) for span in places[:1]],
+        **({"relatedLocations": related} if related else {}),
+    }  # fmt: skip
 
 
 def _location(span: Span, root: str) -> Json:

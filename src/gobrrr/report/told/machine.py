@@ -148,12 +148,10 @@ def _dtype(machine: Machine, dtype: str) -> str:
         return ""
     name = 'fp32 under set_float32_matmul_precision("medium")' if dtype == "fp32_medium" else dtype
     said = f"{_times(factor)} as fast as" if factor > 1 else f"{_times(1 / factor)} slower than"
-    return f"{name}: {said} fp32{_accuracy(machine) if dtype == 'fp32_medium' else ''}."
-
-
-def _accuracy(machine: Machine) -> str:
-    errors = f"{machine.fp32_medium_error:.1e} against {machine.fp32_error:.1e}"
-    return f", {'the same accuracy' if machine.medium_is_fp32 else 'at a lower accuracy'} (relative error {errors})"
+    if dtype != "fp32_medium":
+        return f"{name}: {said} fp32."
+    errors = f"relative error {machine.fp32_medium_error:.1e} against {machine.fp32_error:.1e}"
+    return f"{name}: {said} fp32, {'the same' if machine.medium_is_fp32 else 'at a lower'} accuracy ({errors})."
 
 
 def _ridge(machine: Machine) -> str:

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from gobrrr import units
-from gobrrr.rules.model.finding import Finding
 from gobrrr.rules.verdict.report import Money, Report, Waste
 from gobrrr.rules.verdict.sentence import is_doubt
 
@@ -43,32 +42,17 @@ def of_time(ns: float, per_hour: float) -> float:
     return ns / HOUR_NS * per_hour
 
 
-def saved_per_hour(part: float, per_hour: float) -> float:
-    """Return the money saved of each hour's price where a part of the time falls away; below zero where it grows."""
-    return part * per_hour
-
-
 def _wastes(report: Report, per_hour: float) -> Iterator[Waste]:
+    """What each finding costs in each hour: its part of the step; between steps it may be more. And what each remedy
+    saves that was rehearsed on this run's ops; others have only the finding's figure."""
     for finding in report.findings:
-        if finding.saving.ceiling_ns > 0 and not is_doubt(finding):
-            yield Waste(finding.code, *_of_each_hour(finding, report, per_hour), _remedies(finding, report, per_hour))
-
-
-def _of_each_hour(finding: Finding, report: Report, per_hour: float) -> tuple[float, float, float]:
-    """(low, expected, ceiling) of what it costs in each hour: its part of the step; between steps it may be more."""
-    saving, wall = finding.saving, report.step.whole_ns(finding.rare)
-    low, expected, ceiling = (min(1.0, ns / wall) for ns in (saving.low_ns, saving.expected_ns, saving.ceiling_ns))
-    return tuple(saved_per_hour(part, per_hour) for part in (low, expected, ceiling))  # type: ignore[return-value]
-
-
-def _remedies(finding: Finding, report: Report, per_hour: float) -> tuple[tuple[str, float], ...]:
-    """Return what each remedy saves that was rehearsed on this run's ops; others have only the finding's figure."""
-    wall = report.step.whole_ns(finding.rare)
-    return tuple(
-        (each.remedy, saved_per_hour(min(1.0, each.saving.expected_ns / wall), per_hour))
-        for each in finding.rehearsed
-        if each.saving.expected_ns > 0
-    )
+        saving, wall = finding.saving, report.step.whole_ns(finding.rare)
+        if saving.ceiling_ns > 0 and not is_doubt(finding):
+            known = [(each.remedy, each.saving.expected_ns) for each in finding.rehearsed]
+            remedies = tuple((name, min(1.0, ns / wall) * per_hour) for name, ns in known if ns > 0)
+            parts = (min(1.0, ns / wall) for ns in (saving.low_ns, saving.expected_ns, saving.ceiling_ns))
+            low, expected, ceiling = (part * per_hour for part in parts)
+            yield Waste(finding.code, low, expected, ceiling, remedies)
 
 
 def sentences(money: Money) -> list[str]:
@@ -90,6 +74,6 @@ def pay_back(part: float, spent_s: float, per_hour: float) -> str:
     """Say what a trial cost and what is saved from then on. The hours until it has paid are the same at every price."""
     cost = of_time(1e9 * spent_s, per_hour)
     return (
-        f"it cost {units.money(cost)}; then {units.money(saved_per_hour(part, per_hour))} of every "
+        f"it cost {units.money(cost)}; then {units.money(part * per_hour)} of every "
         f"{units.money(per_hour)} per hour stay with you"
     )
