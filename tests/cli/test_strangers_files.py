@@ -20,6 +20,7 @@ import pytest
 
 pytest.importorskip("torch")
 
+from gobrrr.cli.main import main
 from gobrrr.guard.model.verdict import Guarded
 from gobrrr.recording.run_folder.run import load_run
 from gobrrr.system.secrets import MASK
@@ -27,16 +28,20 @@ from gobrrr.trial.receipt import receipt as receipts
 from gobrrr.trial.receipt.receipt import Receipt, Speedup
 from gobrrr.trial.sandbox.limits import AT_HOME
 from tests.cli.conftest import Runner
+from tests.support import DESCENT
 
-TRAINS = """
+TRAINS = (
+    DESCENT
+    + """\
 import torch
 model = torch.nn.Linear(8, 8)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+optimizer = Descent(model.parameters(), lr=0.1)
 for step in range({steps}):
     optimizer.zero_grad()
     model(torch.ones(4, 8)).sum().backward()
     optimizer.step()
 """
+)
 SECRET = "hunter2-hunter2"
 
 
@@ -86,13 +91,20 @@ def copied(recorded: Path, to: Path) -> Path:
 class TestRecordings:
     @pytest.mark.parametrize("torch", ["9.9.9", "", "\x1b[2J\x1b]0;x\x07"])
     def test_the_interpreter_that_a_recording_names_is_not_started(
-        self, gobrrr: Runner, recorded: Path, trap: Path, tmp_path: Path, torch: str
+        self,
+        recorded: Path,
+        trap: Path,
+        tmp_path: Path,
+        torch: str,
+        capsys: pytest.CaptureFixture[str],
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         theirs = copied(recorded, tmp_path / "theirs")
         retold(theirs / "rank0.journal", executable=str(trap), argv=[str(trap)], cwd=str(trap.parent), torch=torch)
-        done = gobrrr("compare", recorded / "run", theirs)
-        assert done.code == 0, done.text
-        assert "gobrrr machine --python PATH" in done.text and str(trap) not in done.text and "\x1b" not in done.text
+        monkeypatch.setenv("COLUMNS", "100")
+        code, said = main(["compare", str(recorded / "run"), str(theirs)]), capsys.readouterr().err
+        assert code == 0, said
+        assert "gobrrr machine --python PATH" in said and str(trap) not in said and "\x1b" not in said
 
     def test_one_s_own_is_compared_without_a_word(self, gobrrr: Runner, recorded: Path) -> None:
         done = gobrrr("compare", recorded / "run", recorded / "run")

@@ -59,7 +59,9 @@ def test_accounts_and_cause_are_those_of_kinetos_trace(seed: int, tmp_path: Path
 
 
 @pytest.mark.skipif(not TRACES.is_dir(), reason="needs the real traces: set GOBRRR_TRACES")
-@pytest.mark.parametrize("name", ["hta/v100_ddp_ns_resolution", "hta/a100_trace_diff_control"])
+@pytest.mark.parametrize(
+    "name", ["hta/v100_ddp_ns_resolution", pytest.param("hta/a100_trace_diff_control", marks=pytest.mark.slow)]
+)
 def test_real_programs(name: str, tmp_path: Path) -> None:
     document = without_shapes(json.loads(gzip.decompress((TRACES / f"{name}.json.gz").read_bytes())))
     (tmp_path / "trace.json").write_text(json.dumps(document))

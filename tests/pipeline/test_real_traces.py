@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from pathlib import Path
 from typing import Any
@@ -25,10 +26,12 @@ pytestmark = pytest.mark.skipif(not TRACES.is_dir(), reason="needs the real trac
 MS = 1e6
 
 
+@functools.cache
 def report(name: str) -> Report:
     return diagnosed(Source(str(TRACES / name)), UNKNOWN, DEFAULT)
 
 
+@functools.cache
 def ledger(name: str) -> Ledger:
     return build_ledger(Profiled(of_trace(read(Source(str(TRACES / name))))), UNKNOWN)
 

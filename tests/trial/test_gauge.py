@@ -21,6 +21,7 @@ from gobrrr.trial.arm.side import Side
 from gobrrr.trial.race.lockstep import measure
 from gobrrr.trial.statistics.objective import MEMORY, THROUGHPUT, TIME, Objective
 from gobrrr.trial.statistics.rounds import Rounds
+from tests.support import DESCENT
 
 MIB = 1 << 20
 linux = pytest.mark.skipif(bool(meters.unable()), reason="the peak of resident memory cannot be reset here")
@@ -49,12 +50,14 @@ kept = peak.end()["peak_bytes"]
 peak.begin(True)
 print(kept - peak.end()["peak_bytes"])
 """
-LOGITS = """
+LOGITS = (
+    DESCENT
+    + """\
 import torch
 torch.set_num_threads(1)
 rows, width, classes = 1024, 64, 16384  # 64 MiB of logits, and as much for their log-softmax and their gradient
 model = torch.nn.Sequential(torch.nn.Embedding(512, width), torch.nn.Linear(width, classes))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+optimizer = Descent(model.parameters(), lr=0.01)
 x, y = torch.randint(0, 512, (rows,)), torch.randint(0, classes, (rows,))
 first = bytearray(900 << 20)  # what was there before the steps is no part of their peak
 del first
@@ -63,11 +66,14 @@ while True:
     torch.nn.functional.cross_entropy(model(x), y).backward()
     optimizer.step()
 """
-LOADED = """
+)
+LOADED = (
+    DESCENT
+    + """\
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 model = torch.nn.Linear(4, 4)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+optimizer = Descent(model.parameters(), lr=0.01)
 data = TensorDataset(torch.randn(40, 4))
 while True:
     for (x,) in DataLoader(data, batch_size=16):
@@ -75,6 +81,7 @@ while True:
         model(x).sum().backward()
         optimizer.step()
 """
+)
 
 
 def printed(program: str) -> list[int]:
@@ -129,16 +136,6 @@ def test_a_loss_in_chunks_is_shown_to_hold_less_in_fresh_processes(tmp_path: Pat
     assert before is not None and after is not None and 60 * MIB < before - after < 192 * MIB
     assert found.speedup is not None and found.speedup.median > 0 and sorted(set(found.samples.round)) == [1, 2, 3]
     assert len(found.samples.peak_bytes) == len(found.samples.ns) and None not in found.samples.peak_bytes
-
-
-def test_nothing_but_time_is_measured_where_nobody_asks(tmp_path: Path) -> None:
-    made = arm(tmp_path, LOADED, TIME)
-    try:
-        made.start(120)
-        block = made.run(2)
-        assert block.peak_bytes is None and block.samples is None
-    finally:
-        made.end()
 
 
 def test_a_blocks_samples_are_those_of_its_batches(tmp_path: Path) -> None:

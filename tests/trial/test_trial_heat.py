@@ -14,7 +14,9 @@ from gobrrr.trial.statistics import anytime
 A, B, C = ("a",), ("b",), ("c",)
 
 
-@pytest.mark.parametrize(("arms", "num"), [(2, 600), (5, 300)])
+@pytest.mark.parametrize(("arms", "num"), [
+    (2, 200), (5, 100), pytest.param(2, 600, marks=pytest.mark.slow), pytest.param(5, 300, marks=pytest.mark.slow),
+])  # fmt: skip
 def test_looking_all_the_time_errs_no_more_often_than_promised(arms: int, num: int) -> None:
     stream, wrong = random.Random(3), 0
     for _ in range(num):
@@ -26,7 +28,7 @@ def test_looking_all_the_time_errs_no_more_often_than_promised(arms: int, num: i
             if found.low > 0 or found.high < 0:
                 wrong += 1
                 break
-    assert 0 < wrong / num < 0.1  # half of the error is the processes'
+    assert wrong / num < 0.1 and (wrong or num < 300)  # half of the error is the processes'
 
 
 def test_what_two_processes_are_off_by_is_never_averaged_away() -> None:
@@ -89,10 +91,11 @@ def test_two_arms_beside_a_noisy_one_have_the_interval_of_their_own_differences(
     assert (found.high - found.low) / 2 == pytest.approx(half) and found.mean == pytest.approx(logs.mean())
 
 
+@pytest.mark.parametrize("num", [100, pytest.param(300, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("noisy", [0, 1, 4])
-def test_it_errs_no_more_often_where_one_arm_is_noisier(noisy: int) -> None:
+def test_it_errs_no_more_often_where_one_arm_is_noisier(noisy: int, num: int) -> None:
     """The reference, the contender, or one that neither is."""
-    stream, wrong, num = random.Random(7), 0, 300
+    stream, wrong = random.Random(7), 0
     for _ in range(num):
         sweeps: list[dict[int, float]] = []
         for _ in range(24):

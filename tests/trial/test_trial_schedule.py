@@ -94,8 +94,8 @@ def test_slow_drift_fools_one_after_the_other_and_not_pairs() -> None:
     """2 % a minute: half of the runs' time lies between the middles of two sequential arms."""
     machines = [{"drift": 0.02, "noise": 0.005, "burst": 0.0}, {"drift": 0.02, "noise": 0.005, "period_s": 40.0}]
     for noise in machines:
-        assert wrong(verdicts(1.0, 200, **noise)) <= 0.05
-    fooled = [abs(one_after_the_other(NoisyMachine(s, **machines[1]), 60)) > 0.01 for s in range(200)]
+        assert wrong(verdicts(1.0, 80, **noise)) <= 0.05
+    fooled = [abs(one_after_the_other(NoisyMachine(s, **machines[1]), 60)) > 0.01 for s in range(80)]
     assert sum(fooled) >= 0.4 * len(fooled)
 
 
