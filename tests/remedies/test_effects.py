@@ -1674,7 +1674,7 @@ def test_gradients_of_float16_are_scaled_and_come_out_unscaled() -> None:
 
 
 def test_an_update_that_overflows_is_passed_over_with_half_the_scale() -> None:
-    from gobrrr.remedies.precision.gradient_scaling import FIRST_SCALE, GradientScaling
+    from gobrrr.remedies.precision.precision import FIRST_SCALE, GradientScaling
 
     model = nn.Linear(3, 3)
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
@@ -1699,14 +1699,11 @@ def test_an_update_that_overflows_is_passed_over_with_half_the_scale() -> None:
 
 
 def test_the_scale_grows_as_torchs_own_does() -> None:
-    from gobrrr.remedies.precision import gradient_scaling
+    from gobrrr.remedies.precision import precision
 
     scaler = torch.amp.GradScaler("cpu")
-    assert scaler.get_scale() == gradient_scaling.FIRST_SCALE and scaler.get_growth_factor() == gradient_scaling.GROWTH
-    assert (
-        scaler.get_backoff_factor() == gradient_scaling.DECAY
-        and scaler.get_growth_interval() == gradient_scaling.GROW_AFTER
-    )
+    assert scaler.get_scale() == precision.FIRST_SCALE and scaler.get_growth_factor() == precision.GROWTH
+    assert scaler.get_backoff_factor() == precision.DECAY and scaler.get_growth_interval() == precision.GROW_AFTER
 
 
 def test_a_program_under_autocast_keeps_its_own() -> None:

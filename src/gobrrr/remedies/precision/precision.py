@@ -5,8 +5,10 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
+from gobrrr.capture.hooks.lookup import Patches
 from gobrrr.machine.probe.matmul_precision import matmul_precision, setting_back
 from gobrrr.remedies.mechanism.forwards import replaced
+from gobrrr.remedies.mechanism.optimizer_groups import parameters_of
 from gobrrr.remedies.mechanism.seams import Seams
 from gobrrr.remedies.model import AddStatement, BeforeTraining, Remedy
 from gobrrr.rules.model.finding import Saving
@@ -125,8 +127,6 @@ class Float16Autocast(Remedy):
         return super().predicts(report) if report.device is not None else Saving()
 
     def apply(self, seams: Seams) -> None:
-        from gobrrr.remedies.precision.gradient_scaling import GradientScaling
-
         scaling = GradientScaling()
         scaling.install()
         seams.undo(scaling.remove)
@@ -143,6 +143,79 @@ class Float16Autocast(Remedy):
 
         seams.at_model(wrap)
         seams.at_optimizer(scaling.watch)
+
+
+FIRST_SCALE, GROWTH, DECAY, GROW_AFTER = 2.0**16, 2.0, 0.5, 2000
+"""Defaults of torch.amp.GradScaler."""
+
+
+class GradientScaling:
+    """Backward of a scaled loss in an unmodified program, so that small gradients survive float16: the scale goes in as
+    the gradient of the loss (no node joins the graph) and out again in a hook on every parameter, before its gradient
+    is accumulated. Growth and decay are those of torch.amp.GradScaler.
+
+    One scale for the process. Only scalar losses that reach torch.autograd.backward without a gradient of their own
+    are scaled; torch.autograd.grad is left alone."""
+
+    def __init__(self) -> None:
+        self.scale = FIRST_SCALE
+        self._good = 0
+        self._running = 0.0
+        """The scale of the backward that runs now; 0 outside of one."""
+        self._patches = Patches()
+        self._divided: set[int] = set()
+
+    def install(self) -> None:
+        """From now on losses are scaled, once there are parameters whose gradients are divided."""
+        import torch
+
+        plain = torch.autograd.backward
+
+        def backward(tensors: Any, grad_tensors: Any = None, *args: Any, **kwargs: Any) -> Any:
+            loss = tensors if isinstance(tensors, torch.Tensor) else None
+            if loss is None or grad_tensors is not None or loss.numel() != 1 or not self._divided or self._running:
+                return plain(tensors, grad_tensors, *args, **kwargs)
+            first = torch.full_like(loss, self.scale)
+            self._running = self.scale
+            try:
+                return plain(loss, first, *args, **kwargs)
+            finally:
+                self._running = 0.0
+
+        self._patches.replace(torch.autograd, "backward", backward)
+
+    def remove(self) -> None:
+        """Losses are what they were."""
+        self._patches.take_out()
+        self._divided.clear()  # somebody may have wrapped our backward: it scales nothing that nobody divides
+
+    def divide_gradients(self, module: Any) -> None:
+        """Hooks on the parameters of a model."""
+        for parameter in module.parameters():
+            if parameter.requires_grad and id(parameter) not in self._divided:
+                self._divided.add(id(parameter))
+                self._patches.append(parameter.register_hook(self._divide).remove)
+
+    def _divide(self, gradient: Any) -> Any:
+        return gradient / self._running if self._running else None
+
+    def watch(self, optimizer: Any) -> None:
+        """Pass over updates of gradients that overflowed. An optimizer without gradients updates nothing."""
+        self._patches.append(optimizer.register_step_pre_hook(self._before_step).remove)
+
+    def _before_step(self, optimizer: Any, *_: Any) -> None:
+        import torch
+
+        parameters = [p for p in parameters_of(optimizer) if p.grad is not None]
+        norms = torch._foreach_norm([p.grad for p in parameters]) if parameters else []
+        if norms and not bool(torch.isfinite(torch.stack([n.float() for n in norms])).all()):
+            for parameter in parameters:
+                parameter.grad = None
+            self.scale, self._good = self.scale * DECAY, 0
+            return
+        self._good += 1
+        if self._good == GROW_AFTER:
+            self.scale, self._good = self.scale * GROWTH, 0
 
 
 class Float32(Remedy):
