@@ -102,7 +102,10 @@ def said(folder: Path, name: str) -> dict[str, str]:
     path = next(folder.joinpath(name).parent.glob(f"{Path(name).name}.*"))
     told = diagnose([str(path)])
     if isinstance(told, Job):
-        return {"verdict": told.verdict, "finding": f"{len(told.ranks)} ranks."}
+        return {
+            "verdict": told.verdict,
+            "finding": f"{len(told.ranks)} ranks; exposed communication is {told.exposed}.",
+        }
     return {"verdict": f"{told.verdict.sentence} {told.confidence_line}.", "finding": _first(told)}
 
 

@@ -253,7 +253,7 @@ def test_of_a_job_with_missing_files_no_transfer_is_told(tmp_path: Path) -> None
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
     whole, part = job_of(ranks, tmp_path / "a"), job_of(ranks[:2], tmp_path / "b")
-    assert "transfer" in whole.verdict and "transfer" not in part.verdict and "not all ranks' files" in part.verdict
+    assert "transfer" in whole.exposed and "transfer" not in part.exposed and "not all ranks' files" in part.exposed
     assert part.groups[0].partial and not whole.groups[0].partial
 
 

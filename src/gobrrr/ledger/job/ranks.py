@@ -76,6 +76,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """Largest local time over the mean, minus one."""
     exposed_share: float = 0.0
     """Exposed share of the step, median over ranks."""
+    exposed: str = ""
+    """The same in words, split into waiting and transfer, and who came last."""
     missing: tuple[int, ...] = ()
     """Ranks of the world that are not there."""
     doubled: tuple[int, ...] = ()
@@ -152,7 +154,7 @@ def together(ranks: Sequence[RankSummary]) -> Job:
     bound = "straggler" if is_late else "communication" if shares > LATE else "balanced"
     exposed = _exposed(shares, step, groups) + (_last(groups, worst) if is_late else "")
     return msgspec.structs.replace(
-        untold, verdict=_sentence(bound, worst, late, step, because, exposed, len(read)), bound=bound,
+        untold, verdict=_sentence(bound, worst, late, step, because, shares, len(read)), bound=bound, exposed=exposed,
         slowest=worst.rank if is_late else None, because=because, late_ns=late if is_late else 0.0,
         imbalance=worst.local_ns * len(local) / sum(local) - 1 if sum(local) else 0.0, exposed_share=shares,
         groups=groups,
@@ -179,7 +181,7 @@ def _without_calls(read: Sequence[RankSummary], groups: Sequence[Group]) -> list
 
 def _exposed(shares: float, step: float, groups: Sequence[Group]) -> str:
     """Describe the exposed time of the median rank, split into waiting and transfer."""
-    said = f"exposed communication is {units.share(shares)} of the {units.duration(step)} step on the median rank"
+    said = f"{units.share(shares)} of the {units.duration(step)} step on the median rank"
     waiting, moving = defaultdict[str, float](float), defaultdict[str, float](float)
     for one in (one for group in groups for one in group.waits):
         waiting[one.source] += one.exposed_waiting_ns
@@ -242,13 +244,14 @@ def _last(groups: Sequence[Group], late: RankSummary) -> str:
     return f"; yet {name} came last to collectives by most, {units.duration(behind[most])} per step"
 
 
-def _sentence(bound: str, worst: RankSummary, late: float, step: float, because: str, exposed: str, count: int) -> str:
+def _sentence(bound: str, worst: RankSummary, late: float, step: float, because: str, shares: float, count: int) -> str:
+    """Say it in at most 25 words."""
     if bound == "straggler":
         who = f"rank {worst.rank}" if worst.rank is not None else worst.source
         return (
             f"Straggler: {who} works {units.duration(late)} ({units.share(late / step if step else 0)}) longer per "
-            f"step than the median of {count} ranks, most of it in {because.replace('_', ' ')}; {exposed}."
+            f"step than the median of {count} ranks, most of it in {because.replace('_', ' ')}."
         )
-    if bound == "communication":
-        return f"Communication-bound: {exposed}; no rank is late by {units.share(LATE)} of the step."
-    return f"Balanced over {count} ranks: {exposed}; no rank is late by {units.share(LATE)} of the step."
+    label = "Communication-bound" if bound == "communication" else f"Balanced over {count} ranks"
+    exposed = f"exposed communication takes {units.share(shares)} of the {units.duration(step)} step"
+    return f"{label}: {exposed}; no rank is late by {units.share(LATE)} of it."

@@ -43,6 +43,7 @@ def told(job: Job) -> list[Fact]:
 def _told(job: Job) -> Iterator[tuple[str, str]]:
     if job.late_ns:
         yield "gain", f"up to {units.duration(job.late_ns)} per step if it were as the median"
+    yield from [("exposed", job.exposed)] if job.exposed else []
     yield "imbalance", f"the longest own time is {units.share(job.imbalance)} above the mean"
     yield from (("ranks", line) for line in _absent(job))
     yield from (line for group in job.groups[:GROUPS] for line in _of_group(group))
