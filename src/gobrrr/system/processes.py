@@ -108,7 +108,7 @@ def _booted(proc: str) -> float:
     raise ValueError("no btime")
 
 
-_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
 _LIBC: ctypes.CDLL | None = None
 if sys.platform == "linux":
     with contextlib.suppress(OSError):

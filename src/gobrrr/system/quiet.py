@@ -10,7 +10,7 @@ from pathlib import Path
 QUIET = 0.25
 """Cores' worth of others' work below which a moment is quiet: less than that moves no figure by its spread."""
 LOOK = 0.25
-"""Seconds of one look."""
+"""Seconds of one look; proposed: 25 jiffies of each CPU; the spread of looks would settle it."""
 _TICK_NS = 1_000_000_000 // (os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100)  # ns of a jiffy
 
 

@@ -24,9 +24,11 @@ WHOLE = (*TOKENS, "int8", "uint8", "bool")
 """Types of masks: torch has no maximum of the wider unsigned ones."""
 IDS = "input_ids"
 MOST_ITEMS, MOST_KEYS = 32, 4096
-"""Items of a container that are looked into, and keys of a mapping that are read, at most."""
+"""Items of a container that are looked into, and keys of a mapping that are read, at most; proposed: bounds a look;
+wider batches of real programs would settle it."""
 MAX_LENGTHS = 8192
-"""Different lengths after which no more is looked at: what has been seen is a large sample then."""
+"""Different lengths after which no more is looked at: what has been seen is a large sample then;
+proposed: bounds memory; programs with more would settle it."""
 
 Key = tuple[Any, ...]
 
@@ -65,16 +67,11 @@ class Table:
 
     def facts(self) -> dict[str, Any]:
         """Return the table in the shape of recording.facts.LengthFacts."""
-        return {
+        as_they_are = ("batches", "rows", "cells", "to_longest", "widest", "several")
+        return {name: getattr(self, name) for name in as_they_are} | {
             "lengths": sorted(self.lengths.items()),
-            "batches": self.batches,
-            "rows": self.rows,
-            "cells": self.cells,
-            "to_longest": self.to_longest,
             "narrowest": self.narrowest or 0,
-            "widest": self.widest,
             "source": "mask" if self.masked else "pad",
-            "several": self.several,
             "turned": bool(self.turned) and not self.masked,
         }
 

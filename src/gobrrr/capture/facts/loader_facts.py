@@ -127,7 +127,7 @@ KINDS = {
 }
 """By the class that a library itself defines: folders called datasets or streaming many a program has of its own."""
 DEEP = 8
-"""Wrappers that are looked through."""
+"""Wrappers that are looked through; proposed: ends a circle; deeper ones of real programs would settle it."""
 
 
 def source_facts(dataset: Any) -> dict[str, Any] | None:

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from gobrrr.capture.session.recorder import Recorder
 
 FEW = 4
-"""Parameters that are looked at, of the first and of the last."""
+"""Parameters that are looked at, of the first and of the last; proposed: a copy that moves moves them all; one that was
+missed would settle it."""
 _DEBUG_ENV = (
     "TORCH_SHOW_CPP_STACKTRACES", "TORCH_LOGS", "TORCH_COMPILE_DEBUG", "TORCH_DISTRIBUTED_DEBUG",
     "CUDA_LAUNCH_BLOCKING", "TORCH_CPP_LOG_LEVEL", "PYTORCH_NO_CUDA_MEMORY_CACHING", "PYTORCH_JIT",

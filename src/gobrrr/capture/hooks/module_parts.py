@@ -112,7 +112,9 @@ class Targets:
         if num_modules != self._num_modules:
             self._num_modules = num_modules
             with unseen():
-                self._look()
+                weights = [weight for _, module in self._alive() for _, weight in parameters(module)]
+                self._shapes = {tuple(weight.shape) for weight in weights}
+                self._frozen = bool(weights) and not any(weight.requires_grad for weight in weights)
         given = variables(engine).get("args", ())
         inputs = given[_INPUTS] if len(given) > _INPUTS else ()
         if not self._shapes or not inputs:
@@ -122,8 +124,3 @@ class Targets:
             return len(tensors) == len(inputs) and not any(
                 isinstance(each, torch.nn.Parameter) or tuple(each.shape) in self._shapes for each in tensors
             )
-
-    def _look(self) -> None:
-        weights = [weight for _, module in self._alive() for _, weight in parameters(module)]
-        self._shapes = {tuple(weight.shape) for weight in weights}
-        self._frozen = bool(weights) and not any(weight.requires_grad for weight in weights)

@@ -180,7 +180,7 @@ class _Execution:
 
 def watch(config: Config) -> "Watcher | None":
     """Begin to watch this process; a failure is noted for whoever reads the recording, and costs nothing else."""
-    global session, failure
+    global session, failure, _registered
     version = None
     failure = ""
     try:
@@ -198,7 +198,12 @@ def watch(config: Config) -> "Watcher | None":
         _seen(config, version, failure)
         return None
     session = begun
-    _at_the_end()
+    if not _registered:  # once per process, however often it is watched: neither kind of callback can be taken back
+        _registered = True
+        import atexit
+
+        atexit.register(lambda: session.end() if session is not None else None)
+        os.register_at_fork(after_in_child=lambda: session.forked() if session is not None else None)
     return session
 
 
@@ -208,18 +213,6 @@ def _named(name: str) -> "Any":
 
     module, _, attribute = name.partition(":")
     return getattr(import_module(module), attribute)
-
-
-def _at_the_end() -> None:
-    """Once per process, however often it is watched: neither kind of callback can be taken back."""
-    global _registered
-    if _registered:
-        return
-    _registered = True
-    import atexit
-
-    atexit.register(lambda: session.end() if session is not None else None)
-    os.register_at_fork(after_in_child=lambda: session.forked() if session is not None else None)
 
 
 def is_too_old(version: str) -> bool:

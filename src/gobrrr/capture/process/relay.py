@@ -18,7 +18,8 @@ _KEYS = {signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGWINCH}
 """A terminal sends these to all that it runs in its foreground; kill sends them to one."""
 _STOPS = {signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU}
 _LATE_S = 0.05
-"""How much later than the program gobrrr may hear of a stop that was sent to both."""
+"""How much later than the program gobrrr may hear of a stop that was sent to both; proposed: signals arrive within
+milliseconds; busy machines would settle it."""
 
 
 class Relay:
@@ -91,16 +92,12 @@ class Relay:
             return
         if number == signal.SIGCONT:
             self._stop = 0
-            if self._has_continued():
+            try:  # it may have been continued by the same signal: shells send it to the whole job
+                if os.waitid(os.P_PID, self._child.pid, os.WCONTINUED | os.WNOHANG) is not None:
+                    return
+            except ChildProcessError:
                 return
         self._child.send_signal(number)
-
-    def _has_continued(self) -> bool:
-        """Whether the child was continued by the same signal: shells send it to the whole job."""
-        try:
-            return os.waitid(os.P_PID, self._child.pid, os.WCONTINUED | os.WNOHANG) is not None
-        except ChildProcessError:
-            return True
 
 
 def _at_a_terminal() -> bool:

@@ -86,10 +86,7 @@ class JournalWriter:
                     rest = rest[written:]
             except OSError as error:  # later frames would stand behind a torn one and never be read
                 self.error = error
-                self._leave_mark(error)
+                # Why it ended, in the name of an empty file, for which a full disk has still room.
+                with contextlib.suppress(OSError):
+                    os.close(os.open(f"{self.path}{ERROR}{error.errno}", NEW, 0o600))
                 self._ended(error)
-
-    def _leave_mark(self, error: OSError) -> None:
-        """Say why in the name of an empty file, for which a full disk has still room."""
-        with contextlib.suppress(OSError):
-            os.close(os.open(f"{self.path}{ERROR}{error.errno}", NEW, 0o600))

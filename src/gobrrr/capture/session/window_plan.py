@@ -7,10 +7,11 @@ from math import ceil
 from gobrrr.recording.model.warmup import median, warmup
 
 SECOND = 1_000_000_000  # ns
-MIN_STEPS, MIN_TIME = 6, SECOND // 2
+MIN_STEPS, MIN_TIME = 6, SECOND // 2  # plain ones; proposed: halves of three; spreads of recordings would settle it
 MANY_STEPS = 200  # steps, enough however short; proposed: bounds the wait; fast loops' spread would settle it
 ENOUGH, FEWEST_STEPS = SECOND, 3
-"""Long steps: so many ns of them are enough, or so many steps."""
+"""Long steps: so many ns of them are enough, or so many steps; proposed: a person waits; spreads of long steps would
+settle it."""
 PATIENCE_STEPS, PATIENCE_TIME = 24, 3 * SECOND
 """A program of eighty steps on a busy machine is over before two halves agree: unsteady steps are told as such."""
 STEADY_BAND = 0.15  # share by which halves may differ; proposed: above usual noise; repeated recordings would settle it
@@ -25,7 +26,8 @@ def is_steady(walls: list[int], min_time: int = MIN_TIME) -> bool:
     """Whether enough plain steps were seen, and the two halves after the warm-up agree within the band. Patience is
     bounded: after so many steps or so long the windows open on unsteady steps too."""
     warm = walls[warmup(walls) :]
-    total = _usual_time(warm)
+    most = 3 * median(warm) if warm else 0.0  # no step counts for more: a compilation is not patience
+    total = sum(min(wall, most) for wall in warm)
     fewest = 2 if walls and median(walls) >= LONG else FEWEST_STEPS
     few = min(MIN_STEPS, max(fewest, ceil(ENOUGH / median(warm)))) if warm else MIN_STEPS
     if len(warm) < few or (total < min_time and len(warm) < MANY_STEPS):
@@ -37,12 +39,6 @@ def is_steady(walls: list[int], min_time: int = MIN_TIME) -> bool:
     half = len(warm) // 2
     early, late = median(warm[:half]), median(warm[half:])
     return abs(early - late) <= STEADY_BAND * min(early, late)
-
-
-def _usual_time(walls: list[int]) -> float:
-    """Time in all steps, no one counted for more than three usual ones: a compilation is not patience."""
-    most = 3 * median(walls) if walls else 0
-    return float(sum(min(wall, most) for wall in walls))
 
 
 def profile_steps(step_ns: float, budget_ns: float) -> int:

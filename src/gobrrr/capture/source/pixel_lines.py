@@ -20,7 +20,7 @@ from gobrrr.capture.source.user_code import UserFiles
 
 _USER = UserFiles()
 MOST = 64
-"""Files, lines and chains that are noted."""
+"""Files, lines and chains that are noted; proposed: bounds the pause; programs with more would settle it."""
 _LEVELS = frozenset({255.0, 256.0, 127.5, 128.0})
 _FLOAT = frozenset({"float32", "float", "float64", "float16", "bfloat16", "half", "FloatTensor"})
 _SCALING = frozenset({"div", "div_", "true_divide", "divide", "mul", "mul_", "multiply", "sub", "sub_", "subtract"})
@@ -72,7 +72,8 @@ def float_lines(tree: ast.Module | None) -> list[int]:
     call what may take longer than that."""
     if tree is None:
         return []
-    levels = _named_levels(tree)
+    given = [node for node in tree.body if isinstance(node, ast.Assign) and _level(node.value, set())]
+    levels = {_name(target) for node in given for target in node.targets} - {""}  # names of such a number
     if not any(_by_levels(node, levels) for node in ast.walk(tree)):
         return []
     lines: set[int] = set()
@@ -95,12 +96,6 @@ def _does_more(node: ast.AST) -> bool:
     own = isinstance(node.func.value, ast.Name) and node.func.value.id in ("self", "cls")
     library = isinstance(node.func.value, ast.Name) and node.func.value.id in ("cv2", "simplejpeg", "F", "TF")
     return library or not (own or node.func.attr in _CHEAP)
-
-
-def _named_levels(tree: ast.Module) -> set[str]:
-    """Names of the module that are such a number."""
-    given = (node for node in tree.body if isinstance(node, ast.Assign) and _level(node.value, set()))
-    return {_name(target) for node in given for target in node.targets} - {""}
 
 
 def _level(node: ast.expr, levels: set[str]) -> bool:
@@ -189,15 +184,12 @@ class Flow:
             self._names.update({name: links for target in targets if (name := _name(target))})
             return ()
         if isinstance(statement, ast.Expr):
-            self._in_place(statement.value)
+            value, links = statement.value, self._value(statement.value)
+            # picture.thumbnail(...) changes what has the name.
+            if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "thumbnail":
+                self._names[_name(value.func.value)] = links
             return ()
         return self._branches(statement)
-
-    def _in_place(self, value: ast.expr) -> None:
-        """picture.thumbnail(...) changes what has the name."""
-        links = self._value(value)
-        if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "thumbnail":
-            self._names[_name(value.func.value)] = links
 
     def _branches(self, statement: ast.stmt) -> Links:
         """Arms are read apart; what a name holds behind them is the longest."""

@@ -40,11 +40,9 @@ def vitals() -> list[tuple[int, int]]:
 
 def cores() -> int:
     """CPUs that this process may keep busy: its affinity, cut by its group's quota."""
-    from gobrrr.machine.probe.system_probe import (
-        usable_cores,  # what it imports is not for a program that has just started
-    )
+    from gobrrr.machine.probe import system_probe  # what it imports is not for a program that has just started
 
-    return usable_cores()
+    return system_probe.usable_cores()
 
 
 def busy(root: str = "/proc") -> list[tuple[int, int]]:
@@ -164,7 +162,12 @@ class Children:
     def loader_ends(self, iterator: Any) -> None:
         """Read its workers' time while they are there: afterwards nobody tells it from that of other processes."""
         if os.getpid() == self.pid and not getattr(iterator, "_shutdown", True):
-            self.loaders_ns += sum(_spent(worker) + _END_NS for worker in getattr(iterator, "_workers", ()))
+            for worker in getattr(iterator, "_workers", ()):
+                self.loaders_ns += _END_NS
+                with contextlib.suppress(OSError, ValueError, IndexError):  # the system does not tell
+                    fields = processes.stat(worker.pid)
+                    ticks = int(fields[processes.UTIME]) + int(fields[processes.STIME])
+                    self.loaders_ns += ticks * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
 
     def facts(self) -> dict[str, int]:
         """recording.facts.ChildFacts as a dict."""
@@ -180,11 +183,3 @@ def _waited_for() -> int:
     """CPU ns of the children that have ended and were waited for, and of theirs."""
     spent = os.times()
     return int(1e9 * (spent.children_user + spent.children_system))
-
-
-def _spent(process: Any) -> int:
-    """CPU ns of a process so far; 0 where the system does not tell."""
-    with contextlib.suppress(OSError, ValueError, IndexError):
-        fields = processes.stat(process.pid)
-        return (int(fields[processes.UTIME]) + int(fields[processes.STIME])) * 1_000_000_000 // os.sysconf("SC_CLK_TCK")
-    return 0

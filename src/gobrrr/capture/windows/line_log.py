@@ -22,7 +22,7 @@ _LIBRARY, _USER, _MODULE, _BACKWARD = range(4)
 # A line costs some microseconds to note: a loop over the items of a batch would take most of the step. So many lines
 # and calls per function and window are followed; what runs on is the sampler's.
 _CLASS_NAME = type.__dict__["__name__"].__get__  # whatever a metaclass of the program's says of itself
-MAX_LINES, LINES_AFTER, MAX_CALLS = 5000, 100, 5000
+MAX_LINES, LINES_AFTER, MAX_CALLS = 5000, 100, 5000  # proposed: some 10 ms; lines of long loops would settle it
 
 
 def module_names(roots: list[Any]) -> dict[int, str]:

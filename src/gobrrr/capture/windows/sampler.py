@@ -265,13 +265,8 @@ class Fetching:
     def index(self, found: Iterable[Any]) -> int:
         """Return the index among what VARIABLE was in frames of `codes`, innermost first: for a loader that another
         one's samples are made with, the inner one's."""
-        return next((index for each in found if (index := _whole(each)) != NO_INDEX), NO_INDEX)
-
-
-def _whole(found: Any) -> int:
-    whole = type(found) is int or (type(found).__module__ == "numpy" and hasattr(found, "__index__"))
-    index = int(found) if whole else NO_INDEX
-    return index if 0 <= index < 1 << 62 else NO_INDEX
+        whole = (e for e in found if type(e) is int or (type(e).__module__ == "numpy" and hasattr(e, "__index__")))
+        return next((index for each in whole if 0 <= (index := int(each)) < 1 << 62), NO_INDEX)
 
 
 def _loops(code: CodeType) -> Iterator[CodeType]:

@@ -113,7 +113,7 @@ class Window:
 
     kind = 0
     instruments: tuple[Any, ...] = ()
-    """What it looks with, each with its `error`: it saw less than it should have."""
+    """Each has an `error`, empty where it saw all that it should have."""
     late_ns = 2_000_000_000
     """Its loop is over, or something else goes on, where a step takes LATE_STEPS usual ones and so much more."""
 
