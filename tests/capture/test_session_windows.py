@@ -18,13 +18,14 @@ import torch
 from gobrrr.capture.hooks.lookup import top_level
 from gobrrr.capture.session import session as module
 from gobrrr.capture.session.session import ORDER, TRAINING_NS, Session
-from gobrrr.capture.steps.loops import BACKWARD, FORWARD, PATIENCE_TRAINING, UPDATE, Loop
+from gobrrr.capture.steps.loops import PATIENCE_TRAINING, Loop
 from gobrrr.capture.windows import window as window_module
 from gobrrr.capture.windows.window import LATE_STEPS, Window
 from gobrrr.integrations import watch as api
+from gobrrr.recording.model.event_kinds import BACKWARDS, FORWARDS, UPDATES
 
 NOW = 100_000_000_000
-INFERS, TRAINS = (FORWARD, 0), (UPDATE, 0)
+INFERS, TRAINS = (FORWARDS, 0), (UPDATES, 0)
 
 
 def loop(total: int, done: int = 0, last: int = NOW) -> Loop:
@@ -113,7 +114,7 @@ def test_what_the_program_is_sent_while_an_overdue_window_is_closed_reaches_it(
     assert told == [error] and not session._busy
 
 
-@pytest.mark.parametrize(("key", "done", "closed"), [(TRAINS, 0, True), (TRAINS, 3, False), ((BACKWARD, 1), 0, True)])
+@pytest.mark.parametrize(("key", "done", "closed"), [(TRAINS, 0, True), (TRAINS, 3, False), ((BACKWARDS, 1), 0, True)])
 def test_a_training_step_ends_the_window_of_an_evaluation(
     key: tuple[int, int], done: int, closed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

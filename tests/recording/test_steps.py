@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gobrrr.capture.steps.loops import DATA, EXPLICIT, FORWARD, PATIENCE_DATA, PATIENCE_INFERENCE, UPDATE
+from gobrrr.capture.steps.loops import PATIENCE_DATA, PATIENCE_INFERENCE
 from gobrrr.recording.model import event_kinds
+from gobrrr.recording.model.event_kinds import BATCHES, EXPLICIT, FORWARDS, UPDATES
 from gobrrr.recording.model.steps import Finder, LoopSteps, find_loops
 from gobrrr.recording.model.warmup import doubted, settling, warmup
 from tests.support.event_streams import EVALUATION, MS, Program
@@ -28,7 +29,7 @@ def by_key(loops: list[LoopSteps]) -> dict[tuple[int, int], LoopSteps]:
 def test_a_training_loop_is_cut_from_update_to_update(program: Program) -> None:
     program.train(10)
     (loop,) = find_loops(program.events)
-    assert (loop.kind, loop.number) == (UPDATE, 0)
+    assert (loop.kind, loop.number) == (UPDATES, 0)
     assert [step.wall for step in loop.steps] == [10 * MS] * 9, "nobody saw the first one begin"
     assert [step.wait for step in loop.steps] == [2 * MS] * 9
     assert all(one.end == other.start for one, other in pairwise(loop.steps))
@@ -57,7 +58,7 @@ def test_a_gan_steps_with_its_generator(program: Program, ratio: int) -> None:
         program.forward(2, module=1)
         program.update(1, optimizer=1)
     main, *others = find_loops(program.events)
-    assert (main.kind, main.number) == (UPDATE, 1)
+    assert (main.kind, main.number) == (UPDATES, 1)
     assert {step.wall for step in main.steps} == {(4 * ratio + 3) * MS}
     assert len(main.steps) == 19
     assert sum(len(loop.steps) for loop in others) <= ratio, "before the generator was met"
@@ -102,7 +103,7 @@ def test_evaluation_between_epochs_is_another_loop_and_lengthens_no_step(program
             program.wait(1, 1)
             program.forward(4, flags=EVALUATION)
     loops = by_key(find_loops(program.events))
-    training, evaluation = loops[UPDATE, 0], loops[FORWARD, 0]
+    training, evaluation = loops[UPDATES, 0], loops[FORWARDS, 0]
     assert {step.wall for step in training.steps} == {10 * MS}
     assert len(training.steps) == 3 * 19
     assert {step.wall for step in evaluation.steps} == {5 * MS}
@@ -124,7 +125,7 @@ def test_inference_is_cut_at_the_forward(program: Program) -> None:
         program.forward(5, flags=EVALUATION)
         program.work(3)
     (loop,) = find_loops(program.events)
-    assert loop.kind == FORWARD
+    assert loop.kind == FORWARDS
     assert {(step.wall, step.wait) for step in loop.steps} == {(10 * MS, 2 * MS)}
 
 
@@ -135,7 +136,7 @@ def test_a_functional_loop_is_cut_at_its_batches(program: Program) -> None:
             program.work(7)
         program.epoch_ends(epoch)
     (loop,) = find_loops(program.events)
-    assert loop.kind == DATA
+    assert loop.kind == BATCHES
     walls = [step.wall for step in loop.steps]
     assert len(walls) >= 300 - PATIENCE_DATA - 1 - 2
     assert sorted(walls)[len(walls) // 2] == 10 * MS
@@ -175,7 +176,7 @@ def test_a_foreign_loop_inside_a_window_is_no_step_of_it(monkeypatch: pytest.Mon
         watched.train(20)
         for _ in range(10):
             watched.forward(4, flags=EVALUATION)
-    training = by_key(find_loops(watched.events))[UPDATE, 0]
+    training = by_key(find_loops(watched.events))[UPDATES, 0]
     profiled = [step for step in training.steps if step.window == event_kinds.PROFILE]
     assert {step.wall for step in profiled} == {10 * MS}
     assert len(profiled) == 4, "two before the evaluation, three after it, of which nobody saw the first begin"
@@ -266,8 +267,8 @@ def test_where_we_end_the_program_the_training_is_its_loop(program: Program) -> 
     for _ in range(300):
         program.forward(4, flags=EVALUATION)
     program.train(50)
-    assert [loop.kind for loop in find_loops(program.events)] == [FORWARD, UPDATE]
-    assert [loop.kind for loop in find_loops(program.events, cut_short=True)] == [UPDATE, FORWARD]
+    assert [loop.kind for loop in find_loops(program.events)] == [FORWARDS, UPDATES]
+    assert [loop.kind for loop in find_loops(program.events, cut_short=True)] == [UPDATES, FORWARDS]
 
 
 def test_evaluation_between_updates_is_part_of_the_training_whatever_it_takes(program: Program) -> None:
@@ -276,10 +277,10 @@ def test_evaluation_between_updates_is_part_of_the_training_whatever_it_takes(pr
         program.train(10)
         for _ in range(50):
             program.forward(4, flags=EVALUATION)
-    assert [loop.kind for loop in find_loops(program.events)] == [UPDATE, FORWARD]
+    assert [loop.kind for loop in find_loops(program.events)] == [UPDATES, FORWARDS]
     for _ in range(1000):
         program.forward(4, flags=EVALUATION)
-    assert [loop.kind for loop in find_loops(program.events)] == [FORWARD, UPDATE]
+    assert [loop.kind for loop in find_loops(program.events)] == [FORWARDS, UPDATES]
 
 
 @given(st.lists(st.integers(0, 400), max_size=6))
@@ -289,8 +290,8 @@ def test_steps_are_the_same_however_the_journal_is_cut_into_pieces(cuts: list[in
         program.train(12)
         program.forward(1, module=5, flags=EVALUATION)
         program.train(25)
-        program.recorder.rests((UPDATE, 0))
-        program.recorder.rested((UPDATE, 0), 3, [program.now + n * MS for n in range(1, 4)])
+        program.recorder.rests((UPDATES, 0))
+        program.recorder.rested((UPDATES, 0), 3, [program.now + n * MS for n in range(1, 4)])
         program.work(4)
         program.train(6)
         events = program.events

@@ -25,7 +25,6 @@ from torch.profiler import ProfilerActivity, profile
 import gobrrr
 from gobrrr.capture.process import bootstrap
 from gobrrr.capture.session.recorder import Recorder
-from gobrrr.capture.steps.loops import UPDATE
 from gobrrr.capture.windows import line_log
 from gobrrr.capture.windows import window as window_module
 from gobrrr.capture.windows.profiling import ProfileWindow
@@ -33,6 +32,7 @@ from gobrrr.capture.windows.window import Window
 from gobrrr.errors import GobrrrError
 from gobrrr.integrations import watch as api
 from gobrrr.recording.model import event_kinds as ev
+from gobrrr.recording.model.event_kinds import UPDATES
 from gobrrr.recording.run_folder.run import load_run
 from tests.transparency.pairs import differences, quick
 from tests.transparency.training import break_, notes, surroundings, train, watched
@@ -243,7 +243,7 @@ def test_what_another_thread_does_before_is_not_the_training(
         assert differences(plain, train()) == []
     (recording,) = load_run(tmp_path)
     assert recording.main is not None
-    assert (recording.main.kind, len(recording.main.steps)) == (UPDATE, 35)
+    assert (recording.main.kind, len(recording.main.steps)) == (UPDATES, 35)
 
 
 @pytest.mark.parametrize(("warm_up", "work", "least"), [(1, forwards, 130), (0, forwards, 190), (1, train, 35)])

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gobrrr.capture.steps.loops import BACKWARD
+from gobrrr.recording.model.event_kinds import BACKWARDS
 from gobrrr.recording.run_folder.noted_facts import facts_of
 from gobrrr.recording.run_folder.run import Recording, load_run
 from tests.transparency.pairs import Ran, differences, run
@@ -64,7 +64,7 @@ def test_watching_changes_nothing(program: str, runs: Path) -> None:
 def test_updates_inside_a_backward_pass_are_one_step(runs: Path) -> None:
     """20 of them in each; the last pass has no end, and windows have theirs outside of all."""
     (loop,) = recording_of(watched_run("fused", runs)).loops
-    assert (loop.kind, len(loop.steps)) == (BACKWARD, 128)
+    assert (loop.kind, len(loop.steps)) == (BACKWARDS, 128)
 
 
 def test_lengths_are_seen_in_a_program_whose_batches_are_untouched(runs: Path) -> None:

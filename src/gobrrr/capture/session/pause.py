@@ -12,8 +12,8 @@ from typing import Any
 
 from gobrrr.capture.hooks.hooks import Hooks
 from gobrrr.capture.session.recorder import Recorder
-from gobrrr.capture.steps.loops import EXPLICIT, UPDATE
 from gobrrr.recording.model import event_kinds as ev
+from gobrrr.recording.model.event_kinds import EXPLICIT, UPDATES
 from gobrrr.recording.model.warmup import median
 
 BAR, BEAT = 0.01, 6_000
@@ -196,7 +196,7 @@ class Rests:
 
     def step(self, loop: Key, now: int) -> None:
         """A watched step of a loop whose windows are done has ended, in the hook that noted it."""
-        if loop[0] not in (UPDATE, EXPLICIT):
+        if loop[0] not in (UPDATES, EXPLICIT):
             self._last = 0
             return
         pacing = self._paces.setdefault(loop, Pacing())
@@ -240,7 +240,7 @@ class Rests:
         self._reading(ev.LEAVING)
         self._planned, self._earliest = steps, self._paces[loop].earliest()
         self._pulse = pulse = Pulse(now, SETTLED, step_ns)
-        anchor = self._recorder.optimizers.refs[self._recorder.anchor] if loop[0] == UPDATE else _mark
+        anchor = self._recorder.optimizers.refs[self._recorder.anchor] if loop[0] == UPDATES else _mark
         guarded = self._hooks.guarded
         self._beat = pulse.beat(self._recorder, anchor, guarded(self._due), guarded(self._other))
         self._recorder.rests(loop)

@@ -22,10 +22,11 @@ from gobrrr.capture.hooks.transform_guard import in_backward, unseen
 from gobrrr.capture.session.journal import JournalWriter
 from gobrrr.capture.source.user_code import user_lines
 from gobrrr.capture.steps.device_memory import Device
-from gobrrr.capture.steps.loops import UPDATE, Loops
+from gobrrr.capture.steps.loops import Loops
 from gobrrr.capture.steps.random_numbers import Draws
 from gobrrr.capture.steps.vitals import Collections, Waited, vitals
 from gobrrr.recording.model import event_kinds as ev
+from gobrrr.recording.model.event_kinds import UPDATES
 
 FLUSH_NS = 50_000_000  # ns between writes; proposed: a kill loses little; their cost would settle it
 FLUSH_EVENTS = 4 * 4096  # buffered values, 4 per event; proposed: bounds memory; write cost would settle it
@@ -170,7 +171,7 @@ class Recorder:
         ended = self.loops.update(number)
         if ended is not None:
             self.anchor = number
-            ended = (UPDATE, self._first_here(number))
+            ended = (UPDATES, self._first_here(number))
         self._boundary(ended, now)
 
     def updates_of(self, parameters: set[int]) -> int:

@@ -32,7 +32,7 @@ from gobrrr.capture.session.recorder import Recorder, optimizer_made
 from gobrrr.capture.source import pixel_lines
 from gobrrr.capture.source.user_code import UserFiles, calling_line
 from gobrrr.capture.steps import device_memory
-from gobrrr.capture.steps.loops import FORWARD, Loop
+from gobrrr.capture.steps.loops import Loop
 from gobrrr.capture.windows.counted import Held, Name, grown, held_graphs
 from gobrrr.capture.windows.counting import CountWindow
 from gobrrr.capture.windows.profiling import ProfileWindow, is_capturing, leave_without_kineto, let_through
@@ -40,6 +40,7 @@ from gobrrr.capture.windows.sampling import SampleWindow
 from gobrrr.capture.windows.window import Window
 from gobrrr.capture.windows.workers import WorkerSampling
 from gobrrr.recording.model import event_kinds as ev
+from gobrrr.recording.model.event_kinds import FORWARDS
 from gobrrr.recording.model.warmup import median, settling, warmup
 
 ORDER = (ProfileWindow, CountWindow, SampleWindow)  # the short ones first: a program may end
@@ -184,7 +185,7 @@ class Session:
         loop = self.loops.get((kind, number))
         if loop is None:
             loop = self.loops[(kind, number)] = Loop()
-            if kind == FORWARD:
+            if kind == FORWARDS:
                 self.recorder.forward_spans[number] = calling_line(sys._getframe())
         self._steps += 1
         self._watched += 1

@@ -6,7 +6,8 @@ from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 
-UPDATE, FORWARD, EXPLICIT, DATA, BACKWARD, REPLAY = 1, 2, 3, 4, 5, 6
+from gobrrr.recording.model.event_kinds import BACKWARDS, BATCHES, EXPLICIT, FORWARDS, REPLAYS, UPDATES
+
 # Forwards in training mode with gradients may be micro-steps of an update still to come: so many must pass without
 # one before they count as steps themselves, or twice as many as the longest accumulation seen; backward passes too,
 # where the program has made an optimizer at all, and replays of graphs. Forwards without gradients cannot be followed
@@ -166,7 +167,7 @@ class Loops:
         if optimizer != self._anchor() or (joins and self._differentiates and not differentiated):
             return None  # one that is new right behind another's update has a part in the same step
         self._trained_once()
-        return None if self._explicit else (UPDATE, optimizer)
+        return None if self._explicit else (UPDATES, optimizer)
 
     @property
     def optimizers(self) -> Collection[int]:
@@ -209,7 +210,7 @@ class Loops:
             patience = max(PATIENCE_INFERENCE, 2 * min(self._runs))
         if ended or self._explicit or waited <= patience or module != self._main_module():
             return ended
-        return (FORWARD, module)
+        return (FORWARDS, module)
 
     def belongs(self, part: int, whole: int) -> None:
         """A module lies inside another: generate() calls the encoder of a model by itself, and then the model for every
@@ -239,7 +240,7 @@ class Loops:
             self._data_loop = loader
         if not self._leads(loader) or self._explicit or self._batches <= PATIENCE_DATA:
             return None
-        return (DATA, self._data_loop)
+        return (BATCHES, self._data_loop)
 
     def replay(self, place: int, graph: int = 0) -> tuple[int, int] | None:
         """A CUDA graph is replayed at top level, `graph` of those that one place in the program replays: it begins a
@@ -256,7 +257,7 @@ class Loops:
             return None
         if place != self._replays.rarest(1)[0]:
             return None
-        return (REPLAY, place)
+        return (REPLAYS, place)
 
     def explicit(self) -> tuple[int, int]:
         """gobrrr.steps() says so: from now on nothing else does."""
@@ -292,7 +293,7 @@ class Loops:
         if updated:
             self._most_passed, self._passed = max(self._most_passed, self._passed), 0
         self._trained_once()
-        return (BACKWARD, module)
+        return (BACKWARDS, module)
 
     def _has_turn(self, module: int) -> None:
         """A backward pass of this module is over. What is called before the first one may only find out shapes, or

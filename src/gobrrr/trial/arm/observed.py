@@ -13,6 +13,7 @@ from pathlib import Path
 from gobrrr.capture.process.config import Config
 from gobrrr.capture.session.session import StopProgram
 from gobrrr.capture.steps import loops
+from gobrrr.recording.model.event_kinds import UPDATES
 from gobrrr.system import files
 from gobrrr.system.processes import die_with_the_parent
 from gobrrr.trial.arm import protocol
@@ -96,7 +97,7 @@ class Observing:
         if self.ended or os.getpid() != self._pid:
             return
         loop = loops.read(self.config.loop)
-        infers = loop[0] != loops.UPDATE if loop else calls >= self.config.observe * CALLS_PER_STEP
+        infers = loop[0] != UPDATES if loop else calls >= self.config.observe * CALLS_PER_STEP
         if updates >= self.config.observe or (not updates and infers and calls >= self.config.observe):
             self.end("enough")
             raise StopProgram(0)
