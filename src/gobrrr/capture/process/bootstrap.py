@@ -180,7 +180,7 @@ class _Execution:
 
 def watch(config: Config) -> "Watcher | None":
     """Begin to watch this process; a failure is noted for whoever reads the recording, and costs nothing else."""
-    global session, failure, _registered
+    global session, failure
     version = None
     failure = ""
     try:
@@ -198,13 +198,19 @@ def watch(config: Config) -> "Watcher | None":
         _seen(config, version, failure)
         return None
     session = begun
-    if not _registered:  # once per process, however often it is watched: neither kind of callback can be taken back
+    _at_the_end()
+    return session
+
+
+def _at_the_end() -> None:
+    """Once per process, however often it is watched: neither kind of callback can be taken back."""
+    global _registered
+    if not _registered:
         _registered = True
         import atexit
 
         atexit.register(lambda: session.end() if session is not None else None)
         os.register_at_fork(after_in_child=lambda: session.forked() if session is not None else None)
-    return session
 
 
 def _named(name: str) -> "Any":
