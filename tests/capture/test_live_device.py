@@ -76,7 +76,7 @@ def test_what_binds_replayed_steps_is_how_much_the_device_works(tmp_path: Path) 
     ledger, report = replayed(tmp_path, 1000, 45)
     assert ledger.step.kind == "replayed" and ledger.device is not None and ledger.device.replayed_share == 1
     assert ledger.device.busy_ns == pytest.approx(900 * US) and ledger.account("uncounted") == pytest.approx(900 * US)
-    assert report.verdict.bound == "compute" and "works 900 us (90.0 %) of the 1.00 ms step" in report.verdict.sentence
+    assert report.verdict.bound == "compute" and "works 0.9 of each 1.00 ms" in report.verdict.sentence
     assert "the longest kernel is gemm<float> with" in report.verdict.sentence
     assert [found.severity for found in report.findings if found.code == "BRR909"] == ["warning"]
     elsewhere = replace(ledger, signals=ledger.signals | {"offline"})
