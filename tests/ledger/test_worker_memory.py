@@ -117,7 +117,7 @@ def growing(growth: float | None = MIB, held: int = 100 * MIB, rss: int | None =
 def test_workers_that_grow_are_told_where_samples_are_made() -> None:
     (found,) = growing().raised("BRR604")
     assert found.where == (GETITEM,) and found.cost_bytes == MIB and found.severity == "note"
-    assert "1.00 MiB per step" in found.message and found.saving.ceiling_ns == 0
+    assert "1.00 MiB more per step" in found.message and found.saving.ceiling_ns == 0
 
 
 def test_little_growth_and_none_that_is_known_are_silent() -> None:
@@ -133,9 +133,9 @@ def test_workers_that_are_started_anew_grow_for_an_epoch_only() -> None:
     epochs = {"iter_ns": (1, 1), "length": 10**6}
     assert not growing(num_batches=2 * 63, **epochs).raised("BRR604")
     (found,) = growing(num_batches=2 * 64, **epochs).raised("BRR604")
-    assert "64.0 MiB more in an epoch of 64 batches" in found.message
+    assert "an epoch of 64 batches adds 64.0 MiB" in found.message
     (found,) = growing(num_batches=2 * 900, **epochs).raised("BRR604")
-    assert "each comes to a copy" in found.message, "two of 500 MiB, of which they have 100"
+    assert "each may reach" in found.message, "two of 500 MiB, of which they have 100"
     assert growing(num_batches=2 * 63, persistent_workers=True, **epochs).raised("BRR604")
 
 
@@ -144,7 +144,7 @@ def test_in_a_first_epoch_the_data_set_says_how_long_workers_live() -> None:
     assert not growing(length=8 * 63, **once).raised("BRR604") and growing(length=8 * 64, **once).raised("BRR604")
     for endless in ({"length": None}, {"length": 8, "stream": True}):
         (found,) = growing(**once, **endless).raised("BRR604")
-        assert "each comes to a copy" in found.message
+        assert "each may reach" in found.message
 
 
 def test_copies_that_end_with_the_epoch_have_room() -> None:

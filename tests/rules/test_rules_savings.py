@@ -184,7 +184,7 @@ def test_the_words_fit_the_cause():
     (computes,) = data.idle_cores(0.6).raised("BRR405")
     assert "one sample after the other" in reads.message and "idle" in computes.message
     (found,) = waiting(40, STACKED, collate="pad_batch", facts={"process_load": 2.0}).raised("BRR403")
-    assert "100.0 % of it for pad_batch" in found.message
+    assert "100.0 % of it collates (pad_batch)" in found.message
     (found,) = READING.raised("BRR402")
     assert "95.0 % of it with the processor idle" in found.message
     (found,) = MEMORY.raised("BRR408")

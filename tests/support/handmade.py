@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +13,7 @@ from gobrrr.ledger.model.ledger import Account, Ledger, OpGroup, StepStats
 from gobrrr.machine.model.machine import CopyCeiling, Machine, Measured
 from gobrrr.recording.model.facts import Facts, Settings, Span
 from gobrrr.rules import ask, load
-from gobrrr.rules.model.finding import Finding
+from gobrrr.rules.model.finding import WORDS, Finding
 from gobrrr.rules.model.views import device_view
 
 MS = 1e6
@@ -125,4 +126,6 @@ class Case:
             assert 0 <= saving.low_ns <= saving.expected_ns <= saving.ceiling_ns <= most
             assert saving.ceiling_ns > 0 or each.cost_bytes, "no finding without a cost in time or bytes"
             assert "nan" not in each.message and each.advice
+            assert len(each.message.split()) <= WORDS, each.message
+            assert all(len(said.split()) <= WORDS for said in re.split(r"[.?] ", each.advice)), each.advice
         return found

@@ -103,8 +103,8 @@ def unfused_elementwise_chain(ledger: Ledger, machine: Machine) -> Iterator[Find
         ledger,
         saving=(0.3 * saved, 0.8 * saved, saved + 0.5 * fused),
         message=f"{worst.chain.length:.0f} elementwise ops in a row pass over {bytes_text(_bytes(worst.chain))} each"
-        + (f", and {len(chains) - 1} more such chains" if len(chains) > 1 else "")
-        + f": {duration(saved + fused)} per step with backward, where single passes take {duration(fused)}",
+        + (f", and {len(chains) - 1} more chains" if len(chains) > 1 else "")
+        + f": {duration(saved + fused)} per step with backward, fused {duration(fused)}",
         advice="Put these expressions under torch.compile, or use the library's one op for them.",
         where=costliest_line(worst.chain.ops),
         evidence={

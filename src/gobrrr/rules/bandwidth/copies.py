@@ -38,7 +38,7 @@ def layout_copies(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     expected = 0.8 * cost + 0.1 * total(convolutions)
     most = f"{duration(within)} of it within convolutions, which want the channels last"
     if within <= own:
-        most = f"{' x '.join(map(str, first[0].shapes[0]))} most of all"
+        most = f"{'x'.join(map(str, first[0].shapes[0]))} most of all"
     found = finding(
         "BRR204",
         ledger,

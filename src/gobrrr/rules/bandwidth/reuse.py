@@ -64,8 +64,7 @@ def page_faults_of_fresh_allocations(ledger: Ledger, machine: Machine) -> Iterat
         saving=(0.4 * expected, expected, max(expected, most)),
         message=f"{faults:,.0f} page faults per step cost {duration(cost)} ({share(cost / ledger.wall)} of the step): "
         + (f"results of {bytes_text(ALWAYS_FRESH)} and more get fresh memory every time" if large else "memory is "
-           "given back and fetched again in every step, which with cold caches costs up to "
-           f"{MOST_COMES_BACK:.1f} times that"),
+           "given back and fetched again"),
         advice="Let malloc keep large blocks (MALLOC_MMAP_THRESHOLD_ and MALLOC_TRIM_THRESHOLD_ in the environment), "
         "or write into existing tensors with out= or in place.",
         where=costliest_line(large or [op for op in ledger.ops if op.ns > op.floor_ns + op.dispatch_ns]),
@@ -91,9 +90,8 @@ def _ended_by_watching(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         "BRR202",
         ledger,
         saving=(0.0, min(COMES_BACK * cost, ledger.wall), min(MOST_COMES_BACK * cost, ledger.wall)),
-        message=f"{before:,.0f} page faults per step cost {duration(cost)} before the profiled window and "
-        f"{after:,.0f} after it: what the profiler left on top of the heap keeps malloc from giving memory back, and "
-        "without it the steps may be so much longer",
+        message=f"{before:,.0f} page faults per step cost {duration(cost)} before the profiled window, {after:,.0f} "
+        "after it: without the profiler steps may be longer",
         advice="See whether the program is faster with MALLOC_MMAP_THRESHOLD_ and MALLOC_TRIM_THRESHOLD_ in its "
         "environment: gobrrr tune tries it.",
         where=(),
@@ -135,7 +133,7 @@ def _judge_logits(
     ops = [op for op in ledger.ops if op.phase in MODEL and _holds(op, elements)]
     passes = [op for op in ops if factors(op) is None]
     products = total(ops) - total(passes)
-    head = f", {duration(products)} in the products of the head" if products > 0 else ""
+    head = f", the head's products {duration(products)}" if products > 0 else ""
     spare = sum(max(0.0, op.ns - op.floor_ns) for op in ops)
     fresh = (copies + training) * held / PAGE * machine.fresh_page.median * max(calls, 1.0)
     # Chunks whose logits stay in the cache spare the pages and most of the traffic; the products stay.
@@ -146,8 +144,8 @@ def _judge_logits(
         "BRR203",
         ledger,
         saving=(0.0, expected, total(ops)),  # where the loss uses few rows, most of the products go too
-        message=f"Logits over {softmax.shapes[0][-1]:,} classes take {bytes_text(held)}, {copies} times over, and "
-        f"{duration(total(passes))} per step in passes over them{head}",
+        message=f"Logits over {softmax.shapes[0][-1]:,} classes take {bytes_text(held)}, {copies} times over; passes "
+        f"over them take {duration(total(passes))} per step{head}",
         advice="Compute head and loss in chunks of rows, or only for the rows that the loss uses.",
         where=softmax.where,
         evidence={

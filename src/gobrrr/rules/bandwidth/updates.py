@@ -56,8 +56,8 @@ def dense_embedding_gradient(ledger: Ledger, machine: Machine) -> Iterator[Findi
         "BRR206",
         ledger,
         saving=(0.35 * cost, 0.8 * cost, 1.4 * (gradient + update)),  # and the cache that passes over the table empty
-        message=f"A batch looks up at most {share(touched)} of {rows:,} rows, and the whole table's gradient is "
-        f"written ({duration(gradient)}) and updated ({duration(update)}) in every step",
+        message=f"A batch looks up at most {share(touched)} of {rows:,} rows; the whole table's gradient is written "
+        f"({duration(gradient)}) and updated ({duration(update)}) every step",
         advice="Make the embedding with sparse=True and give it an optimizer of its own, SparseAdam or SGD.",
         where=largest.where,
         evidence={
@@ -319,14 +319,14 @@ def update_by_hand(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         return
     everything: list[OpGroup | HostGroup] = [*kernels, *ops, *host]
     sure = any(_in_place(op) and _passes(op, weights) for op in ops) or any(op.phase == "optimizer" for op in ops)
-    what = "The weights are updated by hand" if sure else "What looks like an update of the weights by hand"
+    what = "The weights are updated by hand" if sure else "What looks like a weight update by hand"
     yield finding(
         "BRR209",
         ledger,
         saving=(0.35 * saved if sure else 0.0, 0.8 * saved, spent),
         message=f"{what}: {calls:.0f} ops on {tensors:.0f} tensors take {duration(spent)} per "
-        f"step ({share(spent / ledger.wall)}); one fused pass takes about {duration(fused)}",
-        advice="Use an optimizer of torch.optim with fused=True (AdamW, Adam, SGD); for a rule of your own, torch's "
+        f"step ({share(spent / ledger.wall)}); one fused pass {duration(fused)}",
+        advice="Use an optimizer of torch.optim with fused=True (AdamW, Adam, SGD). For a rule of your own use torch's "
         "_foreach_ ops on lists of all weights, or torch.compile around the update.",
         where=costliest_line(ops),
         evidence={"update": time(spent), "one_pass": time(fused), "tensors": count(tensors), "ops": count(calls)},

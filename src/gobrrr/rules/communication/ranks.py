@@ -12,7 +12,7 @@ from gobrrr.machine.model.machine import Machine
 from gobrrr.recording.trace_files.categories import is_communication
 from gobrrr.rules.model.cores import micro_steps
 from gobrrr.rules.model.evidence import count, time, worth_telling
-from gobrrr.rules.model.finding import Finding, Quantity, finding, rule
+from gobrrr.rules.model.finding import Finding, Quantity, finding, fitting, rule
 from gobrrr.rules.model.lines import loop_line
 from gobrrr.rules.model.shapes import costliest_line, total
 from gobrrr.units import byte_rate, duration, share, size
@@ -47,8 +47,11 @@ def exposed_communication(ledger: Ledger, machine: Machine) -> Iterator[Finding]
         "BRR701",
         ledger,
         saving=(0.1 * cost, 0.6 * cost, cost),
-        message=f"{duration(cost)} ({share(cost / ledger.wall)}) of the step goes to collectives that nothing hides, "
-        "a slow rank's delay included" + "".join(_told(ledger.device)),
+        message=fitting(
+            f"{duration(cost)} ({share(cost / ledger.wall)}) of the step is exposed communication",
+            *_told(ledger.device),
+            ", slow ranks included",
+        ),
         advice=OVERLAP,
         where=costliest_line(op for op in ops if op.where) or loop_line(ledger),
         evidence={"communication": time(cost), "collectives": count(calls), "op_time": time(total(ops))}
@@ -83,10 +86,9 @@ def slow_link(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         ledger,
         saving=(0.0, expected, min(cost, freed)),
         message=f"large collectives reach {byte_rate(_at_best(best))} on the bus at best ({kind}s of "
-        f"{size(best.size)}), {share(_at_best(best) / link.rate)} of {link.name} ({byte_rate(link.rate)}, "
-        f"{link.source}): the host's memory or a network carries them, or even the fastest waited for a later rank",
-        advice="Give the files of all ranks, by which waiting and transfer come apart; see what carries them "
-        "(NCCL_DEBUG=INFO, nvidia-smi topo -m; rocm-smi --showtopo).",
+        f"{size(best.size)}), {share(_at_best(best) / link.rate)} of {link.name} ({byte_rate(link.rate)})",
+        advice="See what carries them: the host's memory, a network (NCCL_DEBUG=INFO, nvidia-smi topo -m; rocm-smi "
+        "--showtopo)? The files of all ranks say whether even the fastest waited for a later one.",
         where=loop_line(ledger),
         evidence={
             "bus_at_best": Quantity(round(_at_best(best)), "B/s"),
@@ -120,10 +122,10 @@ def gradients_summed_too_often(ledger: Ledger, machine: Machine) -> Iterator[Fin
         "BRR703",
         ledger,
         saving=(0.5 * spare * cost, spare * cost + 0.5 * beside, cost + beside),
-        message=f"gradients are added up for an update, and go around the ranks {rounds:.1f} times before it, where "
-        f"once would do: {duration(cost)} ({share(cost / ledger.wall)}) of the step",
+        message=f"gradients go around the ranks {rounds:.1f} times per update where once would do: {duration(cost)} "
+        f"({share(cost / ledger.wall)}) of the step",
         advice="Put all but the last backward pass before an update, its forward included, under model.no_sync() "
-        "(accelerate: accelerator.accumulate(model)); where a pass needs none of some parameters, "
+        "(accelerate: accelerator.accumulate(model)). Where a pass needs none of some parameters, "
         "requires_grad_(False) keeps them from being sent.",
         where=costliest_line(op for op in ops if op.where) or loop_line(ledger),
         evidence={
@@ -171,15 +173,9 @@ def _told(device: DeviceLedger | None) -> Iterator[str]:
     one, link = device.transfers[0], link_of(device.name)
     if link is not None and not _carries(link, one):
         return  # their sizes or ranks are not as the file says
-    yield (
-        f"; {one.kind}s of {size(one.bytes / one.calls)} ran at {byte_rate(one.bus_rate)} on the bus, waiting "
-        f"included{_of(device, one.bus_rate)}"
-    )
     if one.ns - one.fastest_ns >= WAITED * one.ns:
-        yield (
-            f", {duration(one.ns - one.fastest_ns)} of their {duration(one.ns)} more than the fastest of each size "
-            "takes: later ranks, or a link that others use"
-        )
+        yield f"; {share(1 - one.fastest_ns / one.ns)} of {one.kind} time is above the fastest: later ranks"
+    yield f"; {one.kind}s reach {byte_rate(one.bus_rate)} on the bus{_of(device, one.bus_rate)}"
 
 
 def _of(device: DeviceLedger, bus_rate: float) -> str:
@@ -190,7 +186,7 @@ def _of(device: DeviceLedger, bus_rate: float) -> str:
     if device.within_a_host:
         return f", {share(bus_rate / link.rate)} of {link.name}"
     low, high = map(byte_rate, NETWORK)
-    return f" ({link.name} within a host carries {byte_rate(link.rate)}, a network between hosts {low} to {high})"
+    return f" (networks carry {low} to {high})"
 
 
 def _bus(device: DeviceLedger | None) -> dict[str, Quantity]:

@@ -8,7 +8,7 @@ from gobrrr.ledger.model.ledger import Ledger, OpGroup
 from gobrrr.machine.model.machine import Machine
 from gobrrr.recording.model.facts import Span
 from gobrrr.rules.model.evidence import count, time, worth_telling
-from gobrrr.rules.model.finding import Finding, finding, off_the_step, rule
+from gobrrr.rules.model.finding import Finding, Quantity, finding, fitting, off_the_step, rule
 from gobrrr.rules.model.shapes import costliest_line, inside, kind, total
 from gobrrr.units import duration, share
 
@@ -36,8 +36,11 @@ def recompilations(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         "BRR801",
         ledger,
         saving=(0.4 * cost, 0.9 * cost, 1.2 * cost + ledger.step.outlier_ns),
-        message=f"{facts.recompiles} recompilations after warm-up, {duration(facts.recompile_ns)} in all, "
-        f"{duration(cost)} per step{reason}",
+        message=fitting(
+            f"{facts.recompiles} recompilations after warm-up, {duration(facts.recompile_ns)} in all, {duration(cost)} "
+            "per step",
+            reason,
+        ),
         advice="Mark the size that changes with torch._dynamo.mark_dynamic, pad to a few sizes, or keep numbers that "
         "change out of the compiled function.",
         where=_place(ledger),
@@ -45,7 +48,8 @@ def recompilations(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             "recompilations": count(facts.recompiles),
             "compile_time": time(facts.recompile_ns),
             "steps": count(steps),
-        },
+        }
+        | ({"reason": Quantity(facts.reasons[0])} if facts.reasons else {}),
         confidence="measured",
         rare=True,
     )
@@ -76,7 +80,7 @@ def graph_breaks(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         "BRR802",
         ledger,
         saving=(0.2 * expected, expected, python + entries + eager_cost + passes),
-        message=f"{broken}{reason}; {duration(passes)} per step of passes over memory run eagerly there",
+        message=fitting(broken, reason, f"; {duration(passes)} per step of passes over memory run eagerly there"),
         advice="Take the print, the .item() or the unsupported call out of the compiled function; "
         "fullgraph=True makes a break an error.",
         where=facts.break_spans[:1] or _place(ledger),
@@ -86,7 +90,8 @@ def graph_breaks(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             "entries": time(entries),
             "eager_passes": time(passes),
             "graphs": count(facts.num_graphs),
-        },
+        }
+        | ({"reason": Quantity(facts.break_reasons[0])} if facts.break_reasons else {}),
         confidence="inferred",
     )
 
@@ -124,7 +129,7 @@ def recompile_limit(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         "BRR803",
         ledger,
         saving=(0.0, expected, dispatch + passes + host + inefficiency),
-        message=f"torch.compile hit its recompile limit and runs this code eagerly since; dispatch and passes over "
+        message=f"torch.compile hit its recompile limit and runs this code eagerly; dispatch and passes over "
         f"memory that it would spare take {share((dispatch + passes) / ledger.wall if ledger.wall else 0)} of the step",
         advice="Give the compiled function fewer kinds of inputs (dynamic=True, padded sizes), or raise "
         "torch._dynamo.config.recompile_limit.",

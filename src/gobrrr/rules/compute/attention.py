@@ -13,7 +13,6 @@ from gobrrr.rules.model.evidence import size, time, worth_telling
 from gobrrr.rules.model.finding import Finding, finding, rule, without
 from gobrrr.rules.model.shapes import CEILINGS, FLOATS, MODEL, factors, float_dtype, inside, total
 from gobrrr.units import duration
-from gobrrr.units import size as bytes_text
 
 # Below this length a head's scores (64 KiB) fit a core's cache; at 512 the fused kernel gained 1.1 to 1.3x.
 MIN_LENGTH = 128
@@ -105,12 +104,11 @@ def _judge(ledger: Ledger, machine: Machine, ops: list[OpGroup], scores: Scores,
         "BRR105",
         ledger,
         saving=(0.35 * expected, expected, spent - 0.5 * floor),  # a causal kernel skips half of the products
-        message=f"Attention is written out by hand: {duration(spent)} per step goes into scores of "
-        f"{scores.queries} x {scores.keys}, {bytes_text(held)} at a time, {duration(total(passes))} of it into passes "
-        "over them that a fused kernel does not make",
-        advice="Use torch.nn.functional.scaled_dot_product_attention (is_causal=True where the mask is causal; "
-        "torch.nn.MultiheadAttention calls it with need_weights=False)"
-        + (" without dropout: the CPU's fused kernel takes none, and with it nothing is gained." if drawn else "."),
+        message=f"Attention written by hand takes {duration(spent)} per step, {duration(total(passes))} of it passes "
+        f"over scores ({scores.queries} x {scores.keys}) that a fused kernel spares",
+        advice="Use torch.nn.functional.scaled_dot_product_attention (is_causal=True where the mask is causal); "
+        "torch.nn.MultiheadAttention calls it with need_weights=False."
+        + (" Leave dropout out: the CPU's fused kernel takes none, and with it nothing is gained." if drawn else ""),
         where=softmax.where,
         evidence={
             "time_in_products": time(total(products)),

@@ -138,8 +138,8 @@ def _on_device(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         "BRR102",
         ledger,
         saving=(0.4 * expected, expected, 0.75 * total(ops)),
-        message=f"{duration(total(ops))} per step goes into kernels on fp32 tensors, products mostly in TF32 already: "
-        f"bfloat16 halves their bytes, and its products reach {flop_rate(then)} here, TF32's {flop_rate(now)}",
+        message=f"{duration(total(ops))} per step goes into fp32 kernels; bf16 would halve their bytes, and its "
+        f"products reach {flop_rate(then)} here, TF32's {flop_rate(now)}",
         advice=_under_autocast("cuda", ledger),
         where=costliest_line(ops),
         evidence={"time_in_fp32": time(total(ops)), "tf32_ceiling": rate(now), "bf16_ceiling": rate(then)},
@@ -208,8 +208,8 @@ def slow_fp32_library_path(ledger: Ledger, machine: Machine) -> Iterator[Finding
         "BRR104",
         ledger,
         saving=(0.4 * expected, expected, gain.ceiling),
-        message=f"{duration(total(ops))} per step goes into fp32 matrix products at {flop_rate(now)} at most, where "
-        f'precision "medium" reaches {flop_rate(then)} here with an error of the same size',
+        message=f"{duration(total(ops))} per step goes into fp32 products at {flop_rate(now)} at most; precision "
+        f'"medium" reaches {flop_rate(then)} here with the same error',
         advice='Call torch.set_float32_matmul_precision("medium") at the start of the program.',
         where=costliest_line(ops),
         evidence={
@@ -270,7 +270,7 @@ def misaligned_matrix_dimensions(ledger: Ledger, machine: Machine) -> Iterator[F
         "BRR109",
         ledger,
         saving=(0.0, 0.15 * cost, 0.5 * cost),
-        message=f"{share(part)} of the time of 16-bit products goes into those with a dimension that is no multiple of "
+        message=f"{share(part)} of 16-bit product time is in products with a dimension that is no multiple of "
         f"{ALIGNMENT}: m, k, n = {dims[0]}, {dims[1]}, {dims[2]}",
         advice=f"Pad that dimension to the next multiple of {ALIGNMENT} (64 is better on A100 and newer).",
         where=worst.where,
@@ -291,7 +291,8 @@ def tensor_cores_unused(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     rates = _rates(machine, device)
     products = [op for op in ledger.device_ops if op.name in MATMULS | CONVOLUTIONS and float_dtype(op) == "float"]
     eligible = device.tensor_core_eligible_ns
-    freed = eligible * _share_held_up(products, rates) * (1 - 1 / _gain(rates))
+    gain = _gain(rates)
+    freed = eligible * _share_held_up(products, rates) * (1 - 1 / gain)
     if not worth_telling(ledger, expected := off_the_step(ledger, 0.6 * freed)):
         return
     used, in_fp32 = device.tensor_core_ns, total(products)
@@ -300,9 +301,9 @@ def tensor_cores_unused(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         "BRR110",
         ledger,
         saving=(0.2 * freed * device_share(ledger), expected, off_the_step(ledger, eligible)),
-        message=f"{duration(eligible)} per step of fp32 kernels could use tensor cores, and "
-        + (f"leave them alone: {part} of the time of all that could" if used > 0 else "none does")
-        + _told(rates),
+        message=f"{duration(eligible)} per step of fp32 kernels could use tensor cores and do not"
+        + (f", {part} of all that could" if used > 0 else "; none does")
+        + (f" ({gain:.1f} times the rate here)" if "fp32" in rates else ""),
         advice=_advice(ledger, device),
         where=costliest_line(products or [op for op in ledger.ops if op.name in MATMULS]),
         evidence={"eligible_time": time(eligible), "tensor_core_time": time(used), "fp32_products": time(in_fp32)}
@@ -365,9 +366,3 @@ def _share_held_up(products: list[OpGroup], rates: dict[str, float]) -> float:
     if not slow or not total(products) or not any(op.flops for op in products):
         return 1.0
     return total(op for op in products if (op.flops or 0.0) / slow * 1e9 >= COMPUTE_BOUND * op.ns) / total(products)
-
-
-def _told(rates: dict[str, float]) -> str:
-    names = {"tf32": "TF32", "bf16": "bfloat16"}
-    fast = ", ".join(f"{flop_rate(flops)} in {names[dtype]}" for dtype, flops in rates.items() if dtype in names)
-    return f" (measured here: {flop_rate(rates['fp32'])} in fp32, {fast})" if fast and "fp32" in rates else ""

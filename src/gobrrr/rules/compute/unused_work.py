@@ -10,10 +10,10 @@ from gobrrr.machine.model.machine import Machine
 from gobrrr.recording.model.facts import ModuleFacts, Span
 from gobrrr.recording.trace_files.categories import BACKWARD
 from gobrrr.rules.bandwidth.copies import NORMS
-from gobrrr.rules.data.loader_advice import LEAST_LOOKS
+from gobrrr.rules.data.loader_advice import LEAST_LOOKS, LOOKS
 from gobrrr.rules.memory.memory_use import peak_and_limit
 from gobrrr.rules.model.cores import first_span
-from gobrrr.rules.model.evidence import count, ratio, size, time, worth_telling
+from gobrrr.rules.model.evidence import count, per_step, ratio, size, time, worth_telling
 from gobrrr.rules.model.finding import Finding, finding, rule
 from gobrrr.rules.model.shapes import by_line, costliest_line, shared_lines, total
 from gobrrr.rules.model.views import everything, host_side, num_updated, of_phase, stepping
@@ -235,23 +235,22 @@ def frozen_layers_computed_anew(ledger: Ledger, machine: Machine) -> Iterator[Fi
     if not worth_telling(ledger, expected) or differs:
         return
     model = max(models, key=lambda m: m.num_params - m.trainable_params)
-    part = "the first layers of " if model.trainable_params else ""
+    part = "first layers of " if model.trainable_params else ""
     yield finding(
         "BRR113",
         ledger,
         saving=(0.5 * ns if again and again_seen else 0.0, expected, ns),
-        message=f"{duration(ns)} ({share(ns / ledger.wall)} of the step) are forwards of {part}"
-        f"{model.kind or 'the model'}, which no gradient passes: while their weights stay as they are the same input "
-        f"gives the same output{f', and none of {again} batches drew a random number' if again else ''}"
-        f"{'' if again_seen else '; no sample was seen to come again, and a first epoch saves nothing'}",
+        message=f"{per_step(ledger, ns, False)} goes into frozen {part}{model.kind or 'the model'}, whose output per "
+        f"sample never changes{'' if again_seen else '; no sample came again yet'}",
         advice="Run them once over the data, keep what they give, and train what follows on that"
-        + ("." if again else "; where inputs are drawn anew each time, keep a few draws of each."),
+        + ("." if again else ". Where inputs are drawn anew each time, keep a few draws of each."),
         where=costliest_line(frozen),
         evidence={
             "forward_without_gradient": time(ns),
             "frozen_parameters": count(model.num_params - model.trainable_params),
             "trained_share": ratio(model.trainable_params / model.num_params),
-        },
+        }
+        | ({LOOKS: count(again)} if again else {}),
         of=frozen,
         holds=ns,
         confidence="inferred",

@@ -108,7 +108,7 @@ def with_pictures(found: Finding, ledger: Ledger, loader: LoaderFacts, wait_ns: 
     )
     return amended(
         found,
-        message=f": {share(seen.decoding)} of it is Pillow decoding {what}",
+        message=f"; {share(seen.decoding)} of it is Pillow decoding {what}",
         advice=f"{KEEP if again else ''}{advice}.",
         evidence={DECODED: time(seen.decoding * wait_ns), "resizing_share": ratio(seen.resizing)}
         | ({SAVED_BY_DECODING_ONCE: time(max(seen.decoding, seen.resizing) * wait_ns)} if again else {}),
@@ -138,7 +138,7 @@ KNOWN = (
                                     "transformers.tokenization")),),
           "Tokenise all texts once before training, many at a time (dataset.map(..., batched=True))."),
     Known("reading HDF5", (Functions(("h5py.",)),),
-          "Open the file once in each worker, not for each sample, and read the rows of a batch at once: every read "
+          "Open the file once in each worker, not for each sample, and read the rows of a batch at once. Every read "
           "goes through the whole library."),
     Known("unpacking", (Functions(("gzip.", "zipfile.", "bz2.", "lzma.", "tarfile.", "_compression.")),),
           "Unpack once: an archive is unpacked anew for every sample that is taken out of it."),
@@ -171,7 +171,7 @@ def with_libraries(found: Finding, ledger: Ledger, loader: LoaderFacts) -> Findi
     part, place = spent[known] / everything, "after" if KEEPER in found.remedies else "advice"
     if part < LEAST_NAMED:
         return found
-    said = {"message": f": {share(part)} of it {known.what}", place: known.instead}
+    said = {"message": f"; {share(part)} of it {known.what}", place: known.instead}
     return amended(found, **said, evidence={known.what: ratio(part)})
 
 

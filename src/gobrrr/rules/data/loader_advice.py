@@ -15,7 +15,7 @@ from gobrrr.rules.data.library_calls import KEEPER, most_workers
 from gobrrr.rules.data.wait_stages import Wait, period
 from gobrrr.rules.model.cores import batches_per_step, cores_busy, free_cores, left_by_others, making_ns, recovers
 from gobrrr.rules.model.evidence import count, ratio, size, time
-from gobrrr.rules.model.finding import Finding, Quantity, finding, slack, whole
+from gobrrr.rules.model.finding import Finding, Quantity, finding, fitting, slack, whole
 from gobrrr.units import duration, share
 
 SAVED_BY_WORKERS, SAVED_BY_ONE, WORKERS, HELD_BYTES = "saved_by_workers", "saved_by_one", "workers", "held_bytes"
@@ -100,15 +100,17 @@ class Loading:
         return self.gain(1, self.pipeline.with_threads(threads - 1) if crowds else None)
 
     def finding(
-        self, code: str, low: float, expected: float, message: str, *, advice: str, where: tuple[Span, ...] = (),
-        before: dict[str, Quantity] | None = None, more: dict[str, Quantity] | None = None,
+        self, code: str, low: float, expected: float, message: str, *clauses: str, advice: str,
+        where: tuple[Span, ...] = (), before: dict[str, Quantity] | None = None,
+        more: dict[str, Quantity] | None = None,
     ) -> Finding:  # fmt: skip
-        """Return a finding about the usual wait: `message` goes on after how long that is."""
+        """Return a finding about the usual wait: `message` goes on after how long that is, then `clauses` that fit."""
         ledger, found = self._ledger, self._found
+        message = fitting(told(found, ledger) + message, *clauses)
         evidence = quantities(found, ledger) | (before or {}) | self._evidence() | (more or {})
         return finding(
             code, ledger, saving=(low, expected, most(found, ledger, self._machine)), rare=is_of_few(found, ledger),
-            message=told(found, ledger) + message, advice=advice, where=where or found.where, evidence=evidence,
+            message=message, advice=advice, where=where or found.where, evidence=evidence,
         )  # fmt: skip
 
     def _evidence(self) -> dict[str, Quantity]:
@@ -134,11 +136,9 @@ def told(found: Wait, ledger: Ledger) -> str:
     """The wait as the accounts have it; where batches come in bursts the mean, beside what the accounts have."""
     usual = ledger.account("data_wait")
     if found.ns <= (1 + ALIKE) * usual:
-        return f"{duration(usual)} ({share(usual / ledger.wall)}) of every step is spent waiting for a batch"
-    return (
-        f"{duration(found.ns)} per step on average ({share(found.ns / whole(ledger))} of the mean step; the median one "
-        f"waits {duration(usual)}) is spent waiting for a batch"
-    )
+        return f"{duration(usual)} ({share(usual / ledger.wall)}) of every step waits for data"
+    mean = f"{duration(found.ns)} per step on average ({share(found.ns / whole(ledger))}; median {duration(usual)})"
+    return f"{mean} waits for data"
 
 
 def is_of_few(found: Wait, ledger: Ledger) -> bool:
@@ -268,7 +268,7 @@ def offered(found: Keeping | None, remedies: tuple[str, ...]) -> tuple[str, ...]
 
 def also_kept(found: Keeping | None) -> str:
     """Say that samples may also be kept, where they come again as they were."""
-    return f"; where it does more, {_kept(found.looks)}" if found is not None and found.comes_again else ""
+    return f" Where it does more: {_kept(found.looks)}." if found is not None and found.comes_again else ""
 
 
 def _kept(looks: int) -> str:

@@ -41,7 +41,7 @@ from gobrrr.rules.data.wait_stages import (
 )
 from gobrrr.rules.model.cores import batches_per_step, first_span
 from gobrrr.rules.model.evidence import count, time, worth_telling
-from gobrrr.rules.model.finding import Finding, Quantity, finding, rule
+from gobrrr.rules.model.finding import Finding, Quantity, finding, fitting, rule
 from gobrrr.units import duration, share
 
 CHEAPER, LITTLE = 0.7, 0.25
@@ -95,7 +95,7 @@ def transform_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding
     if not worth_telling(ledger, expected):
         return
     otherwise = "Compute it once and keep it, do it on the whole batch, or use a cheaper way; workers help only where "
-    said = " whose samples are being computed, most of it at this line"
+    said = ": computing samples"
     advice = keep_advice(kept, otherwise + "cores are idle.")
     told_of = loading.finding("BRR401", low, expected, said, advice=advice, more=kept_samples(kept) | _by(by))
     told_of = replace(told_of, remedies=offered(kept, told_of.remedies))
@@ -119,7 +119,7 @@ def read_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     told_of = loading.finding(
         "BRR402",
         *gain,
-        f", {share(found.idle_share or 0.0)} of it with the processor idle: the samples are being read",
+        f": samples are read, {share(found.idle_share or 0.0)} of it with the processor idle",
         advice=f"Read ahead with {more} workers or threads, keep what was read, or pack small files into large ones.",
     )
     yield with_formats(told_of, ledger, found.loader, more)
@@ -140,7 +140,7 @@ def collate_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         "BRR403",
         loading.lacks(FEW_COLLATED * part),
         expected,
-        f", {share(part)} of it for {found.loader.collate or 'collate'}",
+        f": {share(part)} of it collates ({found.loader.collate or 'collate'})",
         advice="Fill one tensor made in advance, convert whole arrays at once (torch.from_numpy); no loop per element.",
         more={"collate": time(part * found.ns)} | _by(by),
     )
@@ -181,8 +181,11 @@ def slow_samples(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         "BRR407",
         ledger,
         saving=(FEW_SLOW * cost, cost, limit),
-        message=f"{len(rare)} of {len(waits)} batches take up to {duration(waits[-1])} where the usual one takes "
-        f"{duration(usual)}: {duration(cost)} per step{_told_indices(named)}",
+        message=fitting(
+            f"{len(rare)} of {len(waits)} batches take up to {duration(waits[-1])} where the usual one takes "
+            f"{duration(usual)}: {duration(cost)} per step",
+            *(f"; index {each.index} took {duration(each.ns)}" for each in named[:1]),
+        ),
         advice="See what those samples have in common (size, file, retry) and mend, cache or drop them.",
         where=place,
         evidence={
@@ -207,15 +210,6 @@ def slow_indices(ledger: Ledger, found: Wait | None) -> tuple[SampleTime, ...]:
     return tuple(each for each in ledger.slow_samples if each.ns > least)[:NAMED]
 
 
-def _told_indices(named: tuple[SampleTime, ...]) -> str:
-    """'; index 300 took 122 ms, 1200 119 ms'."""
-    if not named:
-        return ""
-    first, *rest = named
-    told = [f"index {first.index} took {duration(first.ns)}", *(f"{each.index} {duration(each.ns)}" for each in rest)]
-    return f"; {', '.join(told)}"
-
-
 def _dataset_line(ledger: Ledger) -> tuple[Span, ...]:
     lines = [line for line in ledger.lines if line.phase == "data" and line.where and not line.stage]
     if lines:
@@ -238,10 +232,9 @@ def item_by_item_fetch(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         "BRR408",
         loading.lacks(HALF_AT_ONCE),
         expected,
-        f" of data that is in memory: {loader.batch_size} samples are fetched one by one "
-        f"({duration(found.item_ns or 0.0)} each) and stacked again",
+        f": {loader.batch_size} samples in memory are fetched one by one ({duration(found.item_ns or 0.0)} each)",
         advice="Give the data set a __getitems__ that makes a batch from its indices at once; where it only indexes "
-        "tensors, batch_size=None and a BatchSampler do" + also_kept(kept) + ".",
+        "tensors, batch_size=None and a BatchSampler do." + also_kept(kept),
         where=first_span(loader.dataset_span, loader.created_span),
         more=kept_samples(kept),
     )

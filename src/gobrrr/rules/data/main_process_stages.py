@@ -36,16 +36,16 @@ def sampler_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     expected = min(max(0.0, found.sampling_ns - drawn_at_once), _left(ledger, machine, found, found.sampling_ns))
     if not worth_telling(ledger, expected):
         return
-    rare = found.sampling_ns > found.ns
+    rare, workers = found.sampling_ns > found.ns, found.loader.num_workers
     yield finding(
         "BRR410",
         ledger,
         saving=(SOME * expected, expected, found.sampling_ns + recovers(ledger, machine, found.sampling_ns)),
-        message=f"{duration(found.sampling_ns)} ({share(found.sampling_ns / whole(ledger, rare))}) of "
-        f"{'the mean' if rare else 'every'} step the main process draws the indices of a batch, most of it at this "
-        f"line, and {_who_waits(found)}",
+        message=f"the main process draws indices for {duration(found.sampling_ns)} "
+        f"({share(found.sampling_ns / whole(ledger, rare))}) of {'the mean' if rare else 'every'} step, mostly at this "
+        f"line{f'; its {workers} workers wait too' if workers else ''}",
         advice="Prepare once what does not change (sorted lengths, cumulative weights, indices of each class), and "
-        "draw for a whole epoch at once; more workers cannot help.",
+        "draw for a whole epoch at once. More workers cannot help.",
         where=lines[0].where,
         evidence=_evidence(found, "sampling", found.sampling_ns, cpu_share(lines)),
         confidence="measured",
@@ -67,7 +67,7 @@ def transfer_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding]
     most = max(found.ns, steady_wait(ledger, machine))
     spent = f"{duration(found.receiving_ns)} ({share(found.receiving_ns / ledger.wall)}) of every step"
     if found.receiving_ns < HALF * found.ns:
-        spent = f"{duration(found.ns)} ({share(found.ns / ledger.wall)}) of every step is waited for batches, and "
+        spent = f"{duration(found.ns)} ({share(found.ns / ledger.wall)}) of every step waits for data: "
         spent += f"{duration(found.sending_ns or 0.0)} of workers' CPU time"
     evidence = _evidence(found, "receiving", found.receiving_ns, cpu_share(staged_lines(ledger, RECEIVING)))
     yield finding(
@@ -80,11 +80,6 @@ def transfer_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding]
         evidence=evidence | ({"sending_cpu": time(found.sending_ns)} if found.sending_ns is not None else {}),
         confidence="measured",
     )
-
-
-def _who_waits(found: Wait) -> str:
-    workers = found.loader.num_workers
-    return f"its {workers} workers wait for them too" if workers else "nothing else is done meanwhile"
 
 
 def _evidence(found: Wait, name: str, ns: float, on_cpu: float | None) -> dict[str, Quantity]:
@@ -110,22 +105,21 @@ def _way(ledger: Ledger, found: Wait) -> tuple[str, str]:
     """Return (work that the hand-over spends its time on, advice)."""
     if found.receiving_ns < HALF * found.ns:
         return (
-            "copying batches that are made to the memory that processes share",
-            "Send fewer bytes: uint8 or half where that is what was read, made floating in the step; let "
+            "copying batches to shared memory",
+            "Send fewer bytes: uint8 or half where that is what was read, made floating in the step. Let "
             "default_collate or torch.stack(out=) write into shared memory at once.",
         )
     lines = staged_lines(ledger, RECEIVING)
     if sum(below(line, REBUILDING)[0] for line in lines) >= HALF * sum(line.ns for line in lines):
         return (
             "taking the tensors of a batch over from its worker one by one",
-            "Send few tensors: join those of a batch in the collate function (torch.cat and their lengths, "
-            "pad_sequence, one matrix for all numbers) and split them in the step; where they are few, fewer bytes "
-            "(uint8, made floating in the step).",
+            "Send few tensors: join those of a batch in the collate function (torch.cat, pad_sequence, one matrix) and "
+            "split them in the step. Where they are few, send fewer bytes (uint8, made floating in the step).",
         )
     return (
         "reading a batch out of a pipe and unpickling it",
         "Return tensors from the collate function (torch.from_numpy(array)): they go through shared memory, arrays, "
-        "lists and objects through a pipe; and send small ones (uint8, made floating in the step).",
+        "lists and objects through a pipe. Send small ones (uint8, made floating in the step).",
     )
 
 

@@ -58,7 +58,7 @@ def padding(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         "BRR409",
         ledger,
         saving=(padded.sure * (longest or expected), expected, packed),
-        message=f"{share(pad)} of {padded.told}, and the model works on it as on the rest",
+        message=f"{share(pad)} of {padded.told}, which the model computes on",
         advice=_advice(padded, ledger.sequences, loader is not None and loader.stream),
         # The line that pads, where an op of the loader tells it; else what makes the batches.
         where=costliest_line(op for op in on_host.ops if op.name in PADS and op.phase in ("data", "other"))
@@ -88,7 +88,7 @@ def _of_many(found: Sequences) -> Padded | None:
     return Padded(
         1 - found.real_share,
         f"what {found.batches} batches of up to {found.batch_size}x{found.widest} hold"
-        f"{' of the first sequence of each sample' if found.several else ''} is padding",
+        f"{' in the first sequence of each sample' if found.several else ''} is padding",
         found.given,
         longest=1 - found.real_share / found.longest_share,
         together=(SEVERAL if found.several else 1.0) * (1 - found.real_share / together),
@@ -121,7 +121,7 @@ def _of_three(ledger: Ledger) -> Padded | None:
     pad, looked = mean(given.pad_share or 0.0 for given in alike), [g.longest for g in alike if g.longest is not None]
     longest = mean(looked) if looked else None
     together = (pad - LEFT) / (1 - LEFT)
-    rows = f", its longest row has {longest:.0f}" if longest is not None else ""
+    rows = f" (longest row {longest:.0f})" if longest is not None else ""
     return Padded(
         pad,
         f"the batch {'x'.join(map(str, worst.shape))} is padding{rows}",
@@ -160,10 +160,10 @@ def _longest_row(found: Sequences | None) -> str:
     numbers."""
     unmasked = " (no attention_mask was found)" if found is not None and not found.masked else ""
     exact = f"exact where the model heeds a mask{unmasked} and no loss counts padding"
-    if found is None:
-        return f"Pad each batch to its longest row, {exact}."
-    tokens = f"{share(found.longest_share)} of what is computed on are tokens then, {share(found.real_share)} now"
-    return f"Pad each batch to its longest row, {exact}: {tokens}."
+    tokens = ""
+    if found is not None:
+        tokens = f" Then {share(found.longest_share)} of what is computed on are tokens, {share(found.real_share)} now."
+    return f"Pad each batch to its longest row, {exact}.{tokens}"
 
 
 def _least_padded(inputs: list[InputFacts], worst: InputFacts) -> list[InputFacts]:

@@ -16,7 +16,6 @@ from gobrrr.rules.model.evidence import count, ratio, size, time, worth_telling
 from gobrrr.rules.model.finding import Finding, amended
 from gobrrr.rules.model.lines import Functions, own_name
 from gobrrr.units import PAGE, duration, share
-from gobrrr.units import size as told_size
 
 LIBRARIES = ("torchvision.transforms.", "albumentations.", "transformers.image_")
 TO_FLOATS = frozenset(
@@ -264,7 +263,7 @@ def with_pixels(found: Finding, ledger: Ledger, seen: Pixels) -> Finding:
 
 
 def _with_floats(found: Finding, ledger: Ledger, made: Floats, saved_ns: float) -> Finding:
-    whole, less = made.batch_bytes, (1 - AS_BYTES) * made.batch_bytes
+    whole = made.batch_bytes
     evidence = {"floats_share": ratio(made.share), "as_bytes": time(saved_ns), "batch_bytes": size(whole)}
     # Of the copies to the device bytes save three quarters of a batch of floats.
     copies = [(moved, ns) for kind, _, moved, ns in ledger.device.copies if "HtoD" in kind] if ledger.device else []
@@ -272,27 +271,24 @@ def _with_floats(found: Finding, ledger: Ledger, made: Floats, saved_ns: float) 
     copied = ns * min(1.0, whole / moved) * AS_BYTES if moved else 0.0
     place = "in the model's first layer" + (", on the device" if ledger.device is not None else "")
     line = f" at {made.where[0].file.rsplit('/', 1)[-1]}:{made.where[0].line}" if made.where else ""
-    advice = (
-        f"Hand on bytes (uint8), and make floats of the whole batch and normalise it {place}: the same numbers where "
-        f"the steps are the same, and {duration(saved_ns)} less."
-    )
+    less = f"{duration(saved_ns)} less, the same numbers"
+    advice = f"Hand on bytes (uint8){line} and normalise the whole batch {place}: {less}."
     decoding = found.evidence.get(DECODED)
     comes_first = decoding is None or float(decoding.value) < saved_ns
     return amended(
         found,
-        message=f"; {share(made.share)} of it makes bytes of pictures floats and scales them, one picture after the "
-        f"other{line}, {told_size(whole)} a batch where bytes are {told_size(less)}",
+        message=f"; {share(made.share)} of it makes floats of picture bytes",
         **{"advice" if comes_first else "after": advice},
         evidence=evidence | ({"copied_to_device": time(copied)} if copied else {}),
     )
 
 
 def _with_chain(found: Finding, links: Chain, saved_ns: float) -> Finding:
-    told = (", then " if links.in_order else " and ").join(f"{what} {share(part)}" for what, part in links.links)
+    every = sum(part for _, part in links.links)
     evidence = {f"resize {what}": ratio(part) for what, part in links.links}
     return amended(
         found,
-        message=f"; a picture is resized {len(links.links)} times in a row ({told} of it)",
+        message=f"; {share(every)} of it resizes a picture {len(links.links)} times in a row",
         advice=f"Resize once, to the last size: at least {duration(saved_ns)} less, and other pixels.",
         evidence=evidence | {"resized_again": time(saved_ns), "resizes": count(len(links.links))},
     )
@@ -304,9 +300,9 @@ def _with_device(found: Finding, ledger: Ledger, moved: OnDevice) -> Finding:
     idle = ledger.device.starved_ns
     return amended(
         found,
-        advice=f"The cores are busy and the device idles {duration(idle)} of a step: {told} of the loading could be "
-        f"done there on whole batches, in {duration(moved.device_ns)} at most by its ceilings (one draw for "
-        "a batch is not one for each picture; measure it).",
+        advice=f"The cores are busy and the device idles {duration(idle)} of a step. {told} of the loading could be "
+        f"done there on whole batches, in {duration(moved.device_ns)} at most by its ceilings. Measure it: one draw "
+        "for a batch is not one for each picture.",
         evidence={
             "moved_to_device": time(moved.saved_ns), "on_device": time(moved.device_ns), "device_idle": time(idle),
         },

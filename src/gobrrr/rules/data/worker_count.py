@@ -32,7 +32,7 @@ from gobrrr.rules.model.cores import (
     rest_recovers,
 )
 from gobrrr.rules.model.evidence import count, ratio, time, worth_telling
-from gobrrr.rules.model.finding import Finding, finding, rule, whole
+from gobrrr.rules.model.finding import Finding, finding, fitting, rule, whole
 from gobrrr.rules.model.lines import WHOLE, told_path
 from gobrrr.units import duration, share
 
@@ -40,7 +40,7 @@ CONTENTION = 0.28
 """Throughput lost by 8 workers on 1 effective core against 1 worker: 94 of 130 samples per second."""
 SURELY_IDLE = 0.5
 """Cores that must be idle for a saving that is promised at least."""
-ONE_BY_ONE = "which comes in one sample after the other"
+ONE_BY_ONE = "one sample after the other"
 UNSEEN_REFILL = 0.85
 """Share of the cost of starting workers that comes back where nobody saw how late first batches stay."""
 CROWDED = 2.0
@@ -110,7 +110,8 @@ def too_few_workers(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         "BRR405",
         gain.low if sure else 0.0,
         gain.expected,
-        f" from {found.loader.num_workers} workers, {ONE_BY_ONE if why == 'BRR405' else while_idle}{_path(found)}",
+        f" from {found.loader.num_workers} workers, {ONE_BY_ONE if why == 'BRR405' else while_idle}",
+        *_path(found),
         advice=f"DataLoader(..., num_workers={workers}, persistent_workers=True).",
         where=first_span(found.loader.created_span),
         before={"free_cores": count(loading.cores.median), "idle_cores": count(idle)},
@@ -132,7 +133,7 @@ def _unseen(ledger: Ledger, machine: Machine, found: Wait) -> Iterator[Finding]:
         ledger,
         saving=(0.4 * gain, UNSEEN_GAIN * gain, most(found, ledger, machine)),
         rare=is_of_few(found, ledger),
-        message=f"{told(found, ledger)} from {found.loader.num_workers} workers, {ONE_BY_ONE}{_path(found)}",
+        message=fitting(f"{told(found, ledger)} from {found.loader.num_workers} workers, {ONE_BY_ONE}", *_path(found)),
         advice=f"DataLoader(..., num_workers={UNSEEN_WORKERS}, persistent_workers=True).",
         where=first_span(found.loader.created_span) or found.where,
         evidence=quantities(found, ledger),
@@ -150,13 +151,15 @@ def _behind(ledger: Ledger, found: Wait) -> Iterator[Finding]:
         return
     workers = num_workers(found, ledger)
     enough = ceil(workers * step / needs) if workers else None
-    recurs = f"; the wait recurs every {workers} steps, with every round of {workers} workers" if workers else ""
     yield finding(
         "BRR405",
         ledger,
         saving=(0.0, UNSEEN_GAIN * found.ns, found.ns),
-        message=f"{told(found, ledger)}: workers deliver one every {duration(step)} where the loop could take one "
-        f"every {duration(needs)}{recurs}{_path(found)}",
+        message=fitting(
+            f"{told(found, ledger)}: a batch comes every {duration(step)}, needed every {duration(needs)}",
+            f"; it recurs every {workers} steps" if workers else "",
+            *_path(found),
+        ),
         advice=f"DataLoader(..., num_workers={enough}, persistent_workers=True), if as many cores are idle."
         if enough
         else f"{step / needs:.1f} times as many workers, if as many cores are idle; else a cheaper transform.",
@@ -169,12 +172,12 @@ def _behind(ledger: Ledger, found: Wait) -> Iterator[Finding]:
     )
 
 
-def _path(found: Wait) -> str:
+def _path(found: Wait) -> tuple[str, ...]:
     """Say how much of the wait lies under the line that is given, and in which library functions."""
     if found.here_ns is None or not found.where:
-        return ""
+        return ()
     part = f"; {duration(found.here_ns)} of it under this line" if found.here_ns < WHOLE * found.ns else ""
-    return part + told_path(found.hot, found.here_ns)
+    return part, told_path(found.hot, found.here_ns)
 
 
 def _idle_cores(ledger: Ledger, found: Wait, cores: float) -> float:

@@ -10,7 +10,7 @@ from gobrrr.machine.model.machine import Machine
 from gobrrr.recording.model.facts import HeldGraph, LoaderFacts, Span
 from gobrrr.rules.model.cores import batches_per_step, first_span, worker_groups
 from gobrrr.rules.model.evidence import count, ratio, size, time, worth_telling
-from gobrrr.rules.model.finding import Finding, Quantity, finding, rule
+from gobrrr.rules.model.finding import Finding, Quantity, finding, fitting, rule
 from gobrrr.rules.model.shapes import costliest_line
 from gobrrr.units import PAGE, share
 from gobrrr.units import size as bytes_text
@@ -122,10 +122,11 @@ def memory_pressure(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         "BRR602",
         ledger,
         saving=(0.3 * stalled, 0.8 * stalled, 0.5 * ledger.wall if swapped else stalled),
-        message=f"Peak memory is {bytes_text(peak)}"
-        + (f", {share(part)} of the {bytes_text(limit)} there are" if limit else "")
-        + (f", and {bytes_text(ledger.facts.swap_used or 0)} of this process lie in swap" if swapped else "")
-        + (f"; {calls:.0f} call{'s'[: calls >= 1.5]} to the driver for memory stall every step" if stalled else ""),
+        message=fitting(
+            f"Peak memory is {bytes_text(peak)}" + (f", {share(part)} of {bytes_text(limit)}" if limit else ""),
+            f"; {bytes_text(ledger.facts.swap_used or 0)} of this process lie in swap" if swapped else "",
+            f"; {calls:.0f} call{'s'[: calls >= 1.5]} to the driver for memory stall every step" if stalled else "",
+        ),
         advice="Take a smaller micro-batch with accumulation, checkpoint activations, or free what is not used.",
         where=there.where if there else (),
         evidence={
@@ -218,19 +219,16 @@ def worker_memory_grows(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     left = max(0, limit - own - seen.held)
     copies = max(0, loader.num_workers * own - seen.held)
     more = seen.growth_per_batch * life
+    further = f"each may reach {bytes_text(own)}, as the main process"
+    if more < copies:
+        further = f"an epoch of {life:.0f} batches adds {bytes_text(more)}"
     yield finding(
         "BRR604",
         ledger,
-        message=f"What {loader.num_workers} workers hold alone grew steadily by {bytes_text(growth)} per step, "
-        f"{bytes_text(seen.held)} by then: if it goes on, "
-        + (
-            f"all come to {bytes_text(more)} more in an epoch of {life:.0f} batches, copies of what they share"
-            if more < copies
-            else f"each comes to a copy of what it shares with the main process ({bytes_text(own)})"
-        )
-        + ", or its data set keeps what it makes",
-        advice="Keep what samples are made from in arrays or tensors (numbers in one array, texts as bytes with "
-        "offsets), not in lists and dicts of Python objects, and no cache in the data set.",
+        message=f"{loader.num_workers} workers copy or keep {bytes_text(growth)} more per step, "
+        f"{bytes_text(seen.held)} so far; {further}",
+        advice="Hold samples in arrays or tensors (numbers in one array, texts as bytes with offsets), not in lists "
+        "and dicts of Python objects. Keep no cache in the data set.",
         where=_where(ledger),
         evidence={
             "growth_per_step": size(growth),

@@ -24,6 +24,9 @@ TINY = 10.0
 each multiple would settle it; at 10 us on a GPU's kernels TraceLens draws the same line)."""
 
 
+WORDS = 25
+"""Words of a finding's message at most, so that one glance is enough (proposed: what readers recall of longer ones
+would settle it)."""
 SLACK = 0.10
 """Share of a ceiling that is added to it at most for what the run cannot resolve. On the planted programs half the
 interval of the step is less (decision 0005); on a busy machine it is as long as the step."""
@@ -222,10 +225,18 @@ def without(found: Finding, *remedies: str) -> Finding:
 def amended(
     found: Finding, *, message: str = "", advice: str = "", after: str = "", evidence: dict[str, Quantity] | None = None
 ) -> Finding:  # fmt: skip
-    """Return the finding with more: `message` follows its own, `advice` goes before its own and `after` behind it."""
+    """Return the finding with more: `message` follows its own where that stays short, `advice` goes before its own and
+    `after` behind it."""
     said = " ".join(filter(None, (advice, found.advice, after)))
-    every = found.evidence | (evidence or {})
-    return msgspec.structs.replace(found, message=found.message + message, advice=said, evidence=every)
+    every, short = found.evidence | (evidence or {}), fitting(found.message, message)
+    return msgspec.structs.replace(found, message=short, advice=said, evidence=every)
+
+
+def fitting(message: str, *more: str) -> str:
+    """Return the message with those of the clauses that keep it within `WORDS`; the evidence has all their figures."""
+    for clause in more:
+        message = message + clause if len((message + clause).split()) <= WORDS else message
+    return message
 
 
 def device_share(ledger: Ledger) -> float:

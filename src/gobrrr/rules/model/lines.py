@@ -119,13 +119,9 @@ def brief_name(function: str) -> str:
 
 
 def told_path(hot: tuple[tuple[str, float], ...], ns: float) -> str:
-    """': 164 ms (74.1 %) in image.preprocess of transformers, of that normalize 106 ms, rescale 33.4 ms': what has most
-    of a line's `ns` below it; empty where nothing is known."""
-    if not hot or ns <= 0:
-        return ""
-    (name, most), *parts = hot
-    inner = ", ".join(f"{own_name(part)} {duration(part_ns)}" for part, part_ns in parts)
-    return f": {duration(most)} ({share(most / ns)}) in {brief_name(name)}" + (f", of that {inner}" if inner else "")
+    """': 164 ms (74.1 %) in image.preprocess of transformers': what has most of a line's `ns` below it; empty where
+    nothing is known."""
+    return f": {duration(hot[0][1])} ({share(hot[0][1] / ns)}) in {brief_name(hot[0][0])}" if hot and ns > 0 else ""
 
 
 def below(line: LineGroup | HostGroup | WorkerGroup, kinds: Iterable[Functions]) -> tuple[float, str]:

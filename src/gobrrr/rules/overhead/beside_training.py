@@ -30,8 +30,8 @@ HARDLY = 0.02
 """Share of a line's time in gradients, updates or the loader up to which it has no part in training: clocks and places
 of neighbouring ops are off by as much."""
 MODEL_ADVICE = (
-    "What makes targets or features may compute no more than is read (a backbone ends at the last layer that is used), "
-    "and keep what comes again. All else: "
+    "What makes targets or features may compute no more than is read (a backbone ends at the last used layer) and keep "
+    "what comes again. All else: "
 )
 INPUT_ADVICE = (
     "What makes the model's input may be made once where it comes again, or by the loader's workers. All else: "
@@ -78,11 +78,7 @@ def work_beside_training(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             (0.0, 0.5),
             f"{duration(found.ns)} ({share(found.ns / step)} of {'the mean step' if found.rare else 'the step'}) go "
             "into this line and what it calls: "
-            + (
-                "what gets no gradient has no part in forward, backward, update or loading"
-                if is_model
-                else "it gets no gradient, and lies outside of modules, update and loading"
-            ),
+            + ("forwards that get no gradient" if is_model else "no gradient, module, update or loading"),
             (MODEL_ADVICE if is_model else INPUT_ADVICE)
             + "Do it less often, on less, once before the loop, or beside it in another process.",
             {"in_modules": ratio(node.forward / node.ns if node.ns else 0.0)},
@@ -153,20 +149,20 @@ def _forwards(ledger: Ledger, found: Between) -> Finding:
         "BRR312",
         ledger,
         found,
-        f"a loop around {loop.name} without an update takes {share(found.share)} of the watched time, all "
-        f"that it does between steps included: {duration(cost)} for each of {loop.beside or ledger.step.count} updates"
-        + (f", {duration(waits * cost)} of that waiting for its loader" if waits >= HOLDS else ""),
+        f"{loop.name} without an update take {share(found.share)} of the watched time: {duration(cost)} for each of "
+        f"{loop.beside or ledger.step.count} updates"
+        + (f", {duration(waits * cost)} waiting for data" if waits >= HOLDS else ""),
         "If they evaluate, do it less often, on a part of the data or in larger batches (under no_grad they fit)"
-        + (", and load ahead there too (num_workers)" if waits >= HOLDS else "")
-        + "; if they act, act in larger batches, in which a simulator too makes many steps at once.",
+        + (". Load ahead there too (num_workers)." if waits >= HOLDS else ".")
+        + " If they act, act in larger batches, in which a simulator too makes many steps at once.",
         {"waiting_for_its_loader": time(waits * cost)},
     )
 
 
 AROUND = (
-    (1, "the last of the forwards that no update follows and the step with which training goes on",
+    (1, "the last forward without update and the next step",
      "See what comes after them (a checkpoint, a plot, a metric over all of it)"),
-    (2, "an update and the first of the forwards that none follows",
+    (2, "an update and the first forward without one",
      "See what comes before them (histograms, a log, a copy of the weights)"),
 )  # fmt: skip
 """(part of a loop of forwards, where that lies, what to look at)."""
@@ -182,7 +178,7 @@ def _around_forwards(ledger: Ledger) -> Iterator[Finding]:
                 found,
                 f"{share(found.share)} of the watched time lies between {where} ({kind}): {duration(found.ns)} for "
                 f"each of {updates} updates",
-                f"{look}: do it less often, or beside the training in a thread or process.",
+                f"{look}. Do it less often, or beside the training in a thread or process.",
             )
 
 

@@ -95,7 +95,7 @@ def python_in_step(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         if found.ns < IN_STEP * ledger.wall or not worth_telling(ledger, 0.7 * found.ns):
             continue
         library = f" in {brief_name(found.library)}" if found.library else ""
-        ops = f", {duration(found.most)} with its ops" if found.most == found.with_ops_ns else ""
+        ops = f", {duration(found.most)} with its ops" if found.most == found.with_ops_ns and not found.hot else ""
         yield finding(
             "BRR302",
             ledger,
@@ -108,7 +108,8 @@ def python_in_step(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
                 "python_time": time(found.ns),
                 "with_ops": time(found.with_ops_ns),
                 "lines": count(found.num_lines),
-            },
+            }
+            | {f"in {name}": time(ns) for name, ns in found.hot},
         )
 
 

@@ -138,8 +138,8 @@ def decoding_without_cache(ledger: Ledger, machine: Machine) -> Iterator[Finding
         "BRR314",
         ledger,
         saving=(0.2 * again if grown.seen else 0.0, 0.7 * again, again),
-        message=f"Every step hands the model one token more, {shortest} to {longest} in those that were recorded: "
-        f"{duration(again)} per step, on average over all that were timed, are tokens that it had read before",
+        message=f"Every step reads the whole text again, one token longer ({shortest} to {longest}): "
+        f"{duration(again)} per step on average are tokens read before",
         advice="Keep keys and values of what was read (use_cache=True, past_key_values), and hand over the new token "
         "alone.",
         where=first_span(module.span if module else None) or grown.where,

@@ -282,11 +282,10 @@ def _join(ledger: Ledger, machine: Machine, loop: Loop) -> Finding:
         ledger,
         saving=(0.0, COMPILED_GAIN * gain, gain),
         level="note",
-        message=f"{loop.num_ops:.0f} tiny ops of a loop over layers take {duration(loop.ns)} "
-        f"({share(loop.ns / ledger.wall)} of the step): this line alone calls {loop.op} {loop.calls:.0f} times per "
-        "step, and each of its products has weights of its own",
+        message=f"{loop.num_ops:.0f} tiny ops of a loop over layers, each with its own weights, take "
+        f"{duration(loop.ns)} ({share(loop.ns / ledger.wall)}): this line calls {loop.op} {loop.calls:.0f} times",
         advice="Where they lie side by side (experts, heads, an ensemble), stack their weights for one product "
-        "(torch.bmm, torch.func.vmap); where they follow each other, make the batch larger or try torch.compile.",
+        "(torch.bmm, torch.func.vmap). Where they follow each other, make the batch larger or try torch.compile.",
         where=loop.where,
         evidence=_evidence(machine, loop),
     )

@@ -99,11 +99,7 @@ def wait_every_step(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     sure = {key(each.line.where) for each in waits if each.sure}
     for line in averaged(ledger, telling(ledger, [each.line for each in waits])):
         beside = min(line.ns, max(0.0, whole(ledger, line.rare) - line.ns))
-        what = (
-            f"for {line.function}"
-            if line.function
-            else "for a timer, a lock, a file that it reads, a pipe or another process"
-        )
+        what = line.function or "a timer, lock, file, pipe or process"
         yield finding(
             "BRR315",
             ledger,
@@ -112,11 +108,10 @@ def wait_every_step(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
                 max(beside, 0.5 * line.ns),
                 (1 + SAMPLING) * line.ns + recovers(ledger, machine, line.ns),
             ),
-            message=f"the loop waits {per_step(ledger, line.ns, line.rare)}{',' if line.rare else ''} here {what}, "
-            "and the loop's thread computes nothing",
-            advice="Take it out of the step, or wait beside it: begin it in a thread or a process before the step "
-            "computes, and fetch what it gives in the next one. Where it has a thread or a process already, ask it for "
-            "the next answer before this one is used.",
+            message=f"the loop waits {per_step(ledger, line.ns, line.rare)}{',' if line.rare else ''} here for {what}, "
+            "and computes nothing",
+            advice="Take it out of the step, or begin it in a thread or process before the step computes and fetch the "
+            "answer in the next. Where it has one already, ask for the next answer before this one is used.",
             where=line.where,
             evidence={"time": time(line.ns), "line": time(line.line_ns)}
             | ({"function": Quantity(line.function)} if line.function else {}),

@@ -10,7 +10,7 @@ from gobrrr.ledger.model.ledger import HostGroup, Ledger, OpGroup
 from gobrrr.machine.model.machine import Machine
 from gobrrr.recording.model.facts import Span
 from gobrrr.rules.model.evidence import count, ratio, time, worth_telling
-from gobrrr.rules.model.finding import Finding, Quantity, finding, is_compiled, rule
+from gobrrr.rules.model.finding import Finding, Quantity, finding, fitting, is_compiled, rule
 from gobrrr.rules.model.lines import WHOLE
 from gobrrr.rules.model.shapes import Key, costliest_line, key
 from gobrrr.units import duration, share, size
@@ -123,13 +123,15 @@ def launch_bound(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         "BRR504",
         ledger,
         saving=(0.2 * launching, 0.6 * launching, launching),
-        message=f"the device idles {share(device.starved_ns / ledger.wall)} of the step, {duration(launching)} of it "
-        + (
-            f"while the host launches: {share(device.short_kernel_share)} of {calls:.0f} kernels run under 10 us"
-            if device.short_kernel_share > SHORT
-            else f"while the host is inside {inside}, on its way to {calls:.0f} kernels"
-        )
-        + (f"; {duration(here)} of it under this line" if where and here < WHOLE * launching else ""),
+        message=fitting(
+            f"the device idles {share(device.starved_ns / ledger.wall)} of the step, {duration(launching)} of it "
+            + (
+                f"while the host launches: {share(device.short_kernel_share)} of {calls:.0f} kernels run under 10 us"
+                if device.short_kernel_share > SHORT
+                else f"while the host is inside {inside}, on its way to {calls:.0f} kernels"
+            ),
+            f"; {duration(here)} of it under this line" if where and here < WHOLE * launching else "",
+        ),
         advice=_fewer_launches(ledger),
         where=where,
         evidence={
