@@ -24,7 +24,7 @@ from typing import Any
 
 from benchmarks.stamp import stamp
 from gobrrr.rules.model.finding import Saving
-from gobrrr.trial.race.candidate import Candidate
+from gobrrr.trial.race.candidates import Candidate
 from gobrrr.trial.statistics.paired import LEVEL, PROCESS_SD
 from tests.support.race_clock import FakeReferee, tuned
 from tests.support.trial_clock import DRAWS, MACHINES, NoisyMachine, arms_trial, started_once

@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 
 from gobrrr.ledger.steps.median_interval import median_interval
 from gobrrr.trial.arm.arm import ArmError
-from gobrrr.trial.race.race_round import EDGE_SHARE, Stack
+from gobrrr.trial.race.policy import POLICY
+from gobrrr.trial.race.race_round import Stack
 from gobrrr.trial.race.referee import LiveReferee, Program
-from gobrrr.trial.statistics.block_schedule import EDGE_NS, block_steps
+from gobrrr.trial.statistics.block_schedule import block_steps
 
 START_S = 110.0
 """For all arms of a program until they are warm."""
@@ -94,7 +95,7 @@ def _swept(
     has no CPU time."""
     logs: dict[Stack, list[float]] = {stack: [] for stack in live}
     shortest = min((referee.started(stack)[1] for stack in (PLAIN, *live)), default=1.0)
-    steps, draw = block_steps(shortest, EDGE_NS, EDGE_SHARE), random.Random(0)
+    steps, draw = block_steps(shortest, POLICY.edge_ns, 2 * POLICY.edge_share), random.Random(0)
     until, num, tried = time.monotonic() + seconds, 0, 0
     while live and num < MOST and tried < 2 * MOST and (time.monotonic() < until or num < FEWEST):
         tried += 1

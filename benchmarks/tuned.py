@@ -22,7 +22,7 @@ from typing import Any
 
 from benchmarks.stamp import stamp
 from gobrrr.pipeline import tuning
-from gobrrr.trial.race.candidate import Plan
+from gobrrr.trial.race.candidates import Plan
 from gobrrr.trial.race.referee import LiveReferee, Program
 from gobrrr.trial.race.tuning import Measured
 

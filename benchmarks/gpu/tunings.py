@@ -14,7 +14,7 @@ from benchmarks.gpu.rows import Row
 from benchmarks.gpu.setting import Setting
 from benchmarks.tuned import MODELS, _figures
 from gobrrr.pipeline import tuning
-from gobrrr.trial.race.candidate import Plan
+from gobrrr.trial.race.candidates import Plan
 from gobrrr.trial.race.referee import LiveReferee, Program
 from gobrrr.trial.receipt.receipt import Receipt
 

@@ -4,14 +4,14 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from gobrrr.integrations.watch import steps, watch
     from gobrrr.pipeline.traces import diagnose
-    from gobrrr.trial.race.in_process_compare import compare
+    from gobrrr.trial.race.callables import compare
 
 __version__ = "0.1.0"
 __all__ = ["__version__", "compare", "diagnose", "steps", "watch"]
 
 # Name -> the module that defines it, imported on first use: `import gobrrr` must stay cheap.
 _LAZY = {
-    "compare": "gobrrr.trial.race.in_process_compare",
+    "compare": "gobrrr.trial.race.callables",
     "diagnose": "gobrrr.pipeline.traces",
     "steps": "gobrrr.integrations.watch",
     "watch": "gobrrr.integrations.watch",

@@ -20,7 +20,7 @@ from gobrrr.capture.hooks.lookup import Patches
 from gobrrr.errors import TorchMissing
 from gobrrr.guard.model import observation
 from gobrrr.guard.model.observation import Observation
-from gobrrr.guard.reference.float64 import in_float64
+from gobrrr.guard.reference.variants import in_float64
 from gobrrr.guard.reference.watched_steps import TWIN_STEPS
 from gobrrr.guard.two_runs import observe
 from gobrrr.guard.watch import step_log

@@ -17,7 +17,7 @@ from gobrrr.guard.model.observation import Call, Data, Epoch, Given, Observation
 from gobrrr.guard.model.verdict import GREEN, VERDICTS, Check
 from gobrrr.guard.verdicts import pictures
 from gobrrr.guard.verdicts.pictures import Near
-from gobrrr.guard.watch.pixels import ALL_PLACES, PLACES, given_of
+from gobrrr.guard.watch.inputs import ALL_PLACES, PLACES, given_of
 
 NEAR = Near(4.0, 0.01, 32.0)
 SIDE = 32
@@ -63,7 +63,7 @@ BEYOND = {
 @pytest.fixture
 def every_place(monkeypatch: pytest.MonkeyPatch) -> None:
     """So that a share is what it was made to be."""
-    monkeypatch.setattr("gobrrr.guard.watch.pixels.PLACES", SIDE * SIDE)
+    monkeypatch.setattr("gobrrr.guard.watch.inputs.PLACES", SIDE * SIDE)
 
 
 @pytest.mark.parametrize("name", WITHIN)

@@ -391,7 +391,7 @@ def test_what_is_read_on_a_device_is_what_is_read_here(bad: bool, monkeypatch: p
 
 
 def test_an_update_of_complex_numbers_is_looked_at_in_both_parts() -> None:
-    from gobrrr.guard.watch.updates import update
+    from gobrrr.guard.watch.step_log import update
 
     weight = torch.randn(20, 20, dtype=torch.complex64)
     moved = weight + 0.5j

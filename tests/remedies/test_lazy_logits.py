@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from gobrrr.errors import GobrrrError
-from gobrrr.guard.watch.rows import tensors_of
+from gobrrr.guard.watch.inputs import tensors_of
 from gobrrr.guard.watch.witness import Witness
 from gobrrr.remedies.layers import chunks as chunked
 from gobrrr.remedies.layers.chunks import Chunks

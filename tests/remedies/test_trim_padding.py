@@ -23,8 +23,7 @@ from hypothesis import strategies as st  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
 
 from gobrrr.errors import GobrrrError  # noqa: E402
-from gobrrr.guard.watch.padding import cut_of, tokens_of  # noqa: E402
-from gobrrr.guard.watch.rows import leaves_of  # noqa: E402
+from gobrrr.guard.watch.inputs import cut_of, leaves_of, tokens_of  # noqa: E402
 from gobrrr.remedies.mechanism.applying import install  # noqa: E402
 from gobrrr.remedies.mechanism.seams import Seams  # noqa: E402
 from gobrrr.remedies.padding.trim_padding import HELD, MULTIPLE, padded, trimmed  # noqa: E402

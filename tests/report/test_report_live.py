@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 
 from gobrrr.report.text import tuning_progress
-from gobrrr.trial.race.candidate import Plan
+from gobrrr.trial.race.candidates import Plan
 from gobrrr.trial.race.race_round import Heat
 from gobrrr.trial.receipt.receipt import Guarded, Speedup, TrialResult
 

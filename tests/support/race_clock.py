@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from gobrrr.guard.model.verdict import Guarded
-from gobrrr.trial.arm.arm import AND, UNHELD, ArmError, Block
+from gobrrr.trial.arm.arm import AND, UNHELD, ArmError
 from gobrrr.trial.arm.live_arms import LATE
-from gobrrr.trial.race.candidate import Candidate, Plan
+from gobrrr.trial.arm.protocol import Block
+from gobrrr.trial.race.candidates import Candidate, Plan
 from gobrrr.trial.race.race_round import Stack
 from gobrrr.trial.race.tuning import Journal, Listener, Tuning
-from gobrrr.trial.receipt.confirmed import Measured
-from gobrrr.trial.receipt.receipt import Speedup
+from gobrrr.trial.receipt.receipt import Measured, Speedup
 from gobrrr.trial.statistics.objective import MEMORY, TIME, Objective
 from gobrrr.trial.statistics.rounds import Rounds
 from tests.support.trial_clock import Draw, NoisyMachine, gauss

@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 import time
 
-from gobrrr.trial.arm.arm import ArmError, Block
+from gobrrr.trial.arm.arm import ArmError
+from gobrrr.trial.arm.protocol import Block
 
 
 class ShortArm:

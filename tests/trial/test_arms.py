@@ -19,10 +19,10 @@ import pytest
 pytest.importorskip("torch")
 
 from gobrrr.errors import GobrrrError
-from gobrrr.trial.arm import timed
+from gobrrr.trial.arm import inside
 from gobrrr.trial.arm.arm import SPENT, Arm, ArmError, require_hold
-from gobrrr.trial.arm.handshake import Phase
 from gobrrr.trial.arm.orphans import HEIRS
+from gobrrr.trial.arm.protocol import Phase
 from gobrrr.trial.arm.side import MOST_WARM_STEPS, Side
 from gobrrr.trial.race.lockstep import measure
 from gobrrr.trial.sandbox import landlock
@@ -80,7 +80,7 @@ def test_the_loop_that_was_named_is_measured_whichever_comes_first(what: str, lo
 
 def test_a_loop_that_never_comes_is_not_called_a_program_that_hangs(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr("gobrrr.trial.arm.arm.START_S", 3.0)
-    monkeypatch.setattr("gobrrr.trial.arm.handshake.TELL_NS", 0)
+    monkeypatch.setattr("gobrrr.trial.arm.protocol.TELL_NS", 0)
     (tmp_path / "work").mkdir()
     program = PROGRAM.with_name("unusual.py")
     one = Arm([sys.executable, str(program), "gan"], tmp_path / "arm", source=tmp_path / "work", loop="2:7")
@@ -285,8 +285,8 @@ def test_what_comes_once_stays_in_where_a_device_works_meanwhile(
     device: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put_aside: list[int] = []
-    monkeypatch.setattr(timed, "cuda_in_use", lambda: device)
-    arm = object.__new__(timed.Inside)
+    monkeypatch.setattr(inside, "cuda_in_use", lambda: device)
+    arm = object.__new__(inside.Inside)
     arm._thread, arm._once_ns, arm._side = threading.get_ident(), 0, SimpleNamespace(put_aside=put_aside.append)
     arm._put_aside(5)
     assert put_aside == ([5] if device is None else [])

@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from gobrrr.trial.race.candidate import Plan
+from gobrrr.trial.race.candidates import Plan
 from gobrrr.trial.race.referee import LiveReferee, Program
 from tests.trial.strangers import installed
 

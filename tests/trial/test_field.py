@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gobrrr.trial.arm import core_turns
+from gobrrr.trial.arm import live_arms
 from gobrrr.trial.arm import side as side_of
 from gobrrr.trial.arm.arm import ArmError
 from gobrrr.trial.arm.live_arms import Field, is_late
@@ -104,7 +104,7 @@ def test_who_was_slow_to_come_warms_up_last_and_holds_nobody_up(tmp_path: Path) 
 
 def test_sides_that_take_each_others_cores_come_up_in_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Beside something that takes the main thread; each arm comes up once it has gone on while the others stood."""
-    monkeypatch.setattr(core_turns.wait_for, "__defaults__", (0.05,))
+    monkeypatch.setattr(live_arms.wait_for, "__defaults__", (0.05,))
     stopped: set[ShortArm] = set()
     over = time.monotonic() + 15
     arms: list[ShortArm] = []

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gobrrr.trial.arm.handshake import TELL_NS, ArmSide, Phase, RefereeSide
+from gobrrr.trial.arm.protocol import TELL_NS, ArmSide, Phase, RefereeSide
 
 UPDATES, EVALUATION, OTHER = (1, 0), (2, 0), (1, 1)
 MS = 1_000_000

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -18,11 +19,12 @@ from gobrrr.report.text import tuning_progress
 from gobrrr.report.told import tuning as shown
 from gobrrr.rules.model.finding import Finding, Quantity, Rehearsed, Saving
 from gobrrr.rules.verdict.report import Account, Device, Report, Span, Step, Verdict
-from gobrrr.trial.race import candidate, headroom, loader_search
-from gobrrr.trial.race.candidate import Candidate
-from gobrrr.trial.race.headroom import REPLAYED, SHARE, Glimpse
+from gobrrr.trial.race import headroom, loader_search
+from gobrrr.trial.race.candidates import Candidate
+from gobrrr.trial.race.headroom import REPLAYED, Glimpse
 from gobrrr.trial.race.loader_search import Family
 from gobrrr.trial.race.loader_settings import LoaderSearch, Setting, Tried
+from gobrrr.trial.race.policy import POLICY
 from gobrrr.trial.race.race_round import Stack
 from gobrrr.trial.race.tuning import Journal, Tuning
 from gobrrr.trial.receipt import receipt
@@ -92,7 +94,7 @@ def test_what_works_on_the_step_is_bounded_by_the_step_with_its_batches_ready(tm
     assert found.headspace is not None and found.headspace.compute_ns is not None and tried.predicted is not None
     most = found.headspace.compute_ns.high / found.headspace.step_ns * 40 * MS
     assert tried.predicted.ceiling_ns == tried.predicted.expected_ns == pytest.approx(most) and most < 12 * MS
-    monkeypatch.setattr(candidate, "WORTH", 0.5)
+    monkeypatch.setattr("gobrrr.trial.race.candidates.POLICY", replace(POLICY, worth=0.5))
     again = Tuning([step], referee.step(()), referee, Journal(tmp_path / "again.jsonl"), seconds=600,
                    clock=referee.clock, waits=True)  # fmt: skip
     again.run()
@@ -145,7 +147,7 @@ def test_where_the_loader_holds_the_step_its_search_has_more_of_the_time(tmp_pat
     looks = [len([trial for trial in tuned(each, tmp_path / str(n), MANY, seconds=150).results if trial.options])
              for n, each in enumerate(told)]  # fmt: skip
     assert looks[0] > looks[1]
-    assert loader_search.share(None) == loader_search.share(Headspace()) == loader_search.SHARE
+    assert loader_search.share(None) == loader_search.share(Headspace()) == POLICY.loader
 
 
 def test_it_is_no_candidate_and_stands_nowhere_as_one(tmp_path: Path) -> None:
@@ -227,7 +229,7 @@ def test_blocks_take_a_tenth_of_the_time_and_too_few_of_them_say_nothing(tmp_pat
     assert few.blocks == 2 and found.saved_ns is None
     found = tuned(Waits(lambda *_: 4000, ready=2000), tmp_path / "b", MANY, seconds=600).receipt().headspace
     assert found is not None and found.saved_ns is not None
-    assert sum(found.samples.ns) <= 1.3 * SHARE * 600e9
+    assert sum(found.samples.ns) <= 1.3 * POLICY.headroom * 600e9
 
 
 def test_a_glimpse_ends_where_it_knows_enough() -> None:

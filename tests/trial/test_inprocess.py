@@ -7,7 +7,7 @@ import random
 import pytest
 
 import gobrrr
-from gobrrr.trial.race.in_process_compare import compare
+from gobrrr.trial.race.callables import compare
 
 
 class Clock:

@@ -19,7 +19,7 @@ from gobrrr.report.told import tuning as shown
 from gobrrr.rules.model.finding import Finding, Quantity, Saving
 from gobrrr.rules.verdict.report import Account, Report, Step, Verdict
 from gobrrr.trial.arm.arm import Arm
-from gobrrr.trial.race.candidate import Candidate
+from gobrrr.trial.race.candidates import Candidate
 from gobrrr.trial.race.loader_search import Family
 from gobrrr.trial.race.loader_settings import LoaderSearch, Setting
 from gobrrr.trial.race.race_round import Stack

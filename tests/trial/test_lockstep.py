@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from gobrrr.trial.arm.arm import ArmError, Block
+from gobrrr.trial.arm.arm import ArmError
+from gobrrr.trial.arm.protocol import Block
 from gobrrr.trial.arm.side import LEAST_WARM, Side, level
 from gobrrr.trial.race.lockstep import measure
 from gobrrr.trial.race.referee import Program

@@ -18,8 +18,8 @@ from gobrrr.report.text import tuning_progress
 from gobrrr.report.told import speedup_text as gains
 from gobrrr.rules.model.finding import Finding, Saving
 from gobrrr.rules.verdict.report import Report, Step, Verdict
-from gobrrr.trial.arm.arm import Block
-from gobrrr.trial.race.candidate import Candidate
+from gobrrr.trial.arm.protocol import Block
+from gobrrr.trial.race.candidates import Candidate
 from gobrrr.trial.race.lockstep import _clocked
 from gobrrr.trial.race.tuning import UNCOUNTED
 from gobrrr.trial.receipt import recipe

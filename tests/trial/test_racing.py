@@ -7,9 +7,10 @@ import math
 import pytest
 
 from gobrrr.rules.model.finding import Saving
-from gobrrr.trial.arm.arm import SPENT, ArmError, Block
+from gobrrr.trial.arm.arm import SPENT, ArmError
 from gobrrr.trial.arm.live_arms import LATE
-from gobrrr.trial.race.candidate import Candidate
+from gobrrr.trial.arm.protocol import Block
+from gobrrr.trial.race.candidates import Candidate
 from gobrrr.trial.race.race import Listener, Racing
 from gobrrr.trial.race.race_round import Heat, Stack
 from gobrrr.trial.race.search import Race

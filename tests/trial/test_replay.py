@@ -17,8 +17,8 @@ from gobrrr.capture.session.session import StopProgram
 from gobrrr.cli.main import main
 from gobrrr.trial.arm import protocol, replaying
 from gobrrr.trial.arm.arm import REPLAYING, TIMED, Arm
+from gobrrr.trial.arm.inside import Inside
 from gobrrr.trial.arm.replaying import MOST, MOST_LOADERS, Replay, Replaying
-from gobrrr.trial.arm.timed import Inside
 from gobrrr.trial.race.headroom import REPLAYED
 from gobrrr.trial.race.referee import LiveReferee, Program
 from gobrrr.trial.sandbox.workspace import WORK, mirror_of

@@ -8,7 +8,8 @@ import random
 import numpy as np
 import pytest
 
-from gobrrr.trial.race.race_round import LOOKS, Heat
+from gobrrr.trial.race.policy import POLICY
+from gobrrr.trial.race.race_round import Heat
 from gobrrr.trial.statistics import anytime
 
 A, B, C = ("a",), ("b",), ("c",)
@@ -147,7 +148,7 @@ def test_drift_falls_on_all_arms_alike() -> None:
 
 def test_who_hardly_can_win_is_given_up_and_every_heat_ends() -> None:
     heat = Heat((), [A, B])
-    assert run(heat, {A: 1.0, B: 0.97}) <= LOOKS[-1]
+    assert run(heat, {A: 1.0, B: 0.97}) <= POLICY.sweeps[-1]
 
 
 def test_a_brief_heat_leaves_open_what_is_not_shown_by_then() -> None:

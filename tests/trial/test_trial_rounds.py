@@ -8,8 +8,7 @@ from collections import Counter
 
 import pytest
 
-from gobrrr.trial.statistics import rounds
-from gobrrr.trial.statistics.paired import FEWEST_ROUNDS
+from gobrrr.trial.race.policy import POLICY
 from gobrrr.trial.statistics.rounds import Rounds, per_round
 from tests.support.trial_clock import DRAWS, MACHINES, NoisyMachine, arms_trial, started_once
 
@@ -61,7 +60,7 @@ def test_what_there_is_is_found_and_never_called_equivalent(speedup: float, powe
 def test_a_large_effect_is_settled_with_three_starts() -> None:
     found = [arms_trial(NoisyMachine(seed), 1.3, seed, bias=0.005) for seed in range(40)]
     assert {each.result().verdict for each in found} == {"faster"}
-    assert sum(len(each.logs) == FEWEST_ROUNDS for each in found) >= 30
+    assert sum(len(each.logs) == POLICY.fewest_rounds for each in found) >= 30
 
 
 def test_every_round_but_the_first_begins_with_a_start_and_quadruples_stay_whole() -> None:
@@ -89,7 +88,7 @@ def test_a_block_of_fewer_steps_counts_per_step() -> None:
 def test_a_round_has_more_quadruples_where_starting_costs_more_and_blocks_scatter_more() -> None:
     """sqrt(cost of a start / of a quadruple) x 1.25 x scatter / (sqrt(2) x 1 %), 4 at least: 6 s, 0.4 s, 2 %: 6.9."""
     assert per_round(6.0, 0.4, 0.02) == 7 and per_round(6.0, 0.4, 0.0) == 4
-    assert per_round(24.0, 0.4, 0.02) == 14 and per_round(6.0, 0.4, 0.5) == rounds.MOST_QUADRUPLES
+    assert per_round(24.0, 0.4, 0.02) == 14 and per_round(6.0, 0.4, 0.5) == POLICY.most_quadruples
 
 
 def test_three_rounds_are_made_to_fit() -> None:
@@ -124,7 +123,7 @@ def test_rounds_whose_blocks_are_long_are_made_to_fit_beside_the_starts_they_pay
     while (block := plan.next()) is not None:
         clock.now += 80.0 if block.fresh and len(plan.logs) > started else 0.0
         plan.feed(clock.block(2e8 if block.arm else 2.5e8, block.steps))
-    assert len(plan.logs) >= FEWEST_ROUNDS and clock.now <= seconds
+    assert len(plan.logs) >= POLICY.fewest_rounds and clock.now <= seconds
 
 
 def test_what_would_settle_it_counts_the_starts_that_are_still_to_be_paid() -> None:
@@ -144,7 +143,7 @@ def test_starts_count_against_the_time(start_s: float) -> None:
     for seed in range(10):
         machine = NoisyMachine(seed, noise=0.1)
         found = arms_trial(machine, 1.0, seed, starts_s=(start_s,), seconds=90)
-        assert len(found.logs) >= FEWEST_ROUNDS and machine.now <= 1.1 * 90
+        assert len(found.logs) >= POLICY.fewest_rounds and machine.now <= 1.1 * 90
 
 
 def test_too_little_time_for_three_starts_is_exceeded_threefold_at_most() -> None:
@@ -159,7 +158,7 @@ def test_where_three_starts_do_not_fit_in_it_says_so_and_what_would_do() -> None
     found = arms_trial(machine, 1.3, 0, starts_s=(70.0,), seconds=60)
     assert found.result().verdict == "inconclusive" and len(found.logs) == 2 and machine.now < 180
     assert "time for 2 of the 3 starts" in found.wants() and "3 would settle it, about" in found.wants()
-    assert found.result().needed == FEWEST_ROUNDS
+    assert found.result().needed == POLICY.fewest_rounds
     at_once = arms_trial(NoisyMachine(0, **QUIET), 1.3, 0, starts_s=(100.0,), seconds=60)
     assert at_once.result().verdict == "inconclusive" and len(at_once.logs) == 1
 
@@ -195,7 +194,7 @@ def test_processes_of_one_block_are_paired_two_quadruples_a_round() -> None:
     while (block := plan.next()) is not None:
         clock.now += 3.0
         plan.feed(clock.block(2e7, block.steps))
-    assert {len(each) for each in plan.logs} == {2} and len(plan.logs) >= FEWEST_ROUNDS
+    assert {len(each) for each in plan.logs} == {2} and len(plan.logs) >= POLICY.fewest_rounds
 
 
 def test_rounds_that_the_time_cuts_short_still_get_their_last_look() -> None:
@@ -220,7 +219,7 @@ def test_what_the_first_start_took_is_of_the_seconds(spent: dict[str, float], nu
     trial = Rounds((1e7, 1e7), seconds=9.5, overrun=1.0, apart=True, clock=lambda: now[0], **spent)
     blocks = 0
     while (block := trial.next()) is not None:
-        now[0] += 3.0 / (4 * rounds.FEWEST_QUADRUPLES)
+        now[0] += 3.0 / (4 * POLICY.fewest_quadruples)
         trial.feed(1e7 * block.steps * (1.0 + 1e-4 * (blocks % 3)))
         blocks += 1
-    assert blocks == num * 4 * rounds.FEWEST_QUADRUPLES
+    assert blocks == num * 4 * POLICY.fewest_quadruples

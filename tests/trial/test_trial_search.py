@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gobrrr.rules.model.finding import Saving
-from gobrrr.trial.race import first_looks
-from gobrrr.trial.race.candidate import Candidate
-from gobrrr.trial.race.race_round import BRIEF, LOOKS, Heat
+from gobrrr.trial.race import candidates
+from gobrrr.trial.race.candidates import Candidate
+from gobrrr.trial.race.policy import POLICY
+from gobrrr.trial.race.race_round import Heat
 from gobrrr.trial.race.search import Race
 from gobrrr.trial.statistics.objective import MEMORY
 
@@ -56,9 +57,9 @@ def test_looks_are_brief_while_others_wait_and_are_made_up_for_where_nothing_win
     found = race(candidate("close", 30), candidate("other", 5))
     heats = play(found, {"close": 1.03, "other": 0.7}, places=1, noise=0.05)
     assert [(heat.contenders, heat.most) for heat in heats] == [
-        ((("close",),), BRIEF), ((("other",),), LOOKS[-1]), ((("close",),), LOOKS[-1]),
+        ((("close",),), POLICY.sweeps[2]), ((("other",),), POLICY.sweeps[-1]), ((("close",),), POLICY.sweeps[-1]),
     ]  # fmt: skip
-    assert len(heats[0].sweeps) == BRIEF
+    assert len(heats[0].sweeps) == POLICY.sweeps[2]
 
 
 def test_a_second_look_has_the_last_word() -> None:
@@ -142,7 +143,7 @@ def test_of_remedies_for_one_cause_that_goes_first_which_may_bring_most(ceiling:
     """If that is at least what the likeliest is expected to bring, 30."""
     known = [candidate("sure", 30, 30.5, cause="BRR102"), candidate("risky", 10, ceiling, cause="BRR102"),
              candidate("malloc", 20, cause="BRR202")]  # fmt: skip
-    assert first_looks.promised(known, 100 * MS, lambda *_: False) == (first, "malloc")
+    assert candidates.promised(known, 100 * MS, lambda *_: False) == (first, "malloc")
 
 
 def test_a_promise_for_the_same_cause_or_against_a_better_one_or_of_little_has_no_part() -> None:
@@ -196,11 +197,11 @@ def test_a_rival_neither_compiles_nor_goes_against_the_rest() -> None:
     rivals = [candidate(name, 12, overlaps=frozenset({"bf16"}), risk=risk)
               for name, risk in (("compile", 4), ("against", 3), ("mild", 1))]  # fmt: skip
     known = {each.name: each for each in (*rivals, *map(candidate, ("bf16", "malloc")))}
-    found = first_looks.with_rival(
+    found = candidates.with_rival(
         ("malloc", "bf16"), rivals, known, 100 * MS, lambda *pair: set(pair) == {"against", "malloc"}
     )
     assert found == [("malloc", "mild")]
-    assert first_looks.with_rival(("bf16",), rivals[:1], known, 100 * MS, lambda *_: False) == []
+    assert candidates.with_rival(("bf16",), rivals[:1], known, 100 * MS, lambda *_: False) == []
 
 
 def test_of_several_rivals_the_riskiest_is_raced_and_none_twice() -> None:
@@ -285,7 +286,7 @@ def test_what_a_refused_winner_conflicted_with_is_said_to_be_skipped_no_more() -
 def test_who_joined_a_brief_heat_has_a_second_look() -> None:
     found = race(*(candidate(name, 30 - 5 * n) for n, name in enumerate("abcd")))
     heat = found.next(2)
-    assert heat is not None and heat.most == BRIEF
+    assert heat is not None and heat.most == POLICY.sweeps[2]
     (joined,) = found.fill(heat, {heat.contenders[0]: "it died"}, lambda _: True)
     heat.join([joined])
     for stack in heat.contenders[1:]:
@@ -293,13 +294,13 @@ def test_who_joined_a_brief_heat_has_a_second_look() -> None:
     while (heat := found.next(2)) is not None and joined not in heat.contenders:
         for stack in heat.contenders:
             found.settle((), stack, "inconclusive", -0.1)
-    assert heat is not None and heat.most == LOOKS[-1]
+    assert heat is not None and heat.most == POLICY.sweeps[-1]
 
 
 def test_a_look_is_brief_while_what_compiles_waits() -> None:
     fused = Candidate("fused", Saving(3 * MS, 6 * MS, 8 * MS), rehearsed=True)
     heat = race(candidate("compile", 10), fused).next(4)
-    assert heat is not None and heat.contenders == (("fused",),) and heat.most == BRIEF
+    assert heat is not None and heat.contenders == (("fused",),) and heat.most == POLICY.sweeps[2]
 
 
 def test_a_part_is_preferred_to_a_whole_that_is_hardly_faster() -> None:

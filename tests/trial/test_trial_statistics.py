@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gobrrr.trial.race.policy import POLICY
 from gobrrr.trial.statistics import paired
 from gobrrr.trial.statistics.paired import compare, compare_rounds, interval, levels, quadruple, sign_test, spent
 
@@ -144,7 +145,7 @@ def test_swapping_the_arms_swaps_the_rounds_verdict(logs: list[list[float]]) -> 
 def test_planned_rounds_find_their_effect() -> None:
     """2 % with quiet blocks, whose two rounds have an error of 1 %: 2 ((1.96 + 1.28) 0.01 / 0.02)^2 = 5.3."""
     assert paired.rounds_for(0.02, 0.01, 2) == 6
-    assert paired.rounds_for(0.3, 0.02, 2) == paired.FEWEST_ROUNDS
+    assert paired.rounds_for(0.3, 0.02, 2) == POLICY.fewest_rounds
 
 
 def test_levels_spend_the_error_once() -> None:
@@ -175,6 +176,6 @@ def test_one_value_has_no_scatter() -> None:
 def test_planned_units_by_hand() -> None:
     """(1.960 + 1.282)^2 = 10.51 times the squared ratio of error to effect, of a median pi / 2 as many."""
     assert paired.rounds_for(0.02, 0.01, 3) == math.ceil(3 * 10.507 / 4) == 8
-    assert paired.rounds_for(0.02, 0.001, 3) == paired.FEWEST_ROUNDS
+    assert paired.rounds_for(0.02, 0.001, 3) == POLICY.fewest_rounds
     assert paired.quadruples_for(0.02, 0.03) == math.ceil(10.507 * math.pi / 2 * 2.25) == 38
     assert paired.quadruples_for(0.02, 0.003) == paired.FEWEST

@@ -14,13 +14,12 @@ from gobrrr.rules.model.finding import Saving
 from gobrrr.trial.arm.arm import UNHELD
 from gobrrr.trial.arm.live_arms import LATE
 from gobrrr.trial.race import race
-from gobrrr.trial.race.candidate import Candidate
+from gobrrr.trial.race.candidates import Candidate
 from gobrrr.trial.race.guard_runs import WITHOUT_DROPOUT
+from gobrrr.trial.race.policy import POLICY
 from gobrrr.trial.race.race_round import Stack
 from gobrrr.trial.race.tuning import Journal, Listener, Tuning
-from gobrrr.trial.receipt.confirmed import Measured
-from gobrrr.trial.receipt.receipt import Speedup
-from gobrrr.trial.statistics.paired import FEWEST_ROUNDS
+from gobrrr.trial.receipt.receipt import Measured, Speedup
 from tests.support.race_clock import MS, FakeReferee, tuned
 from tests.support.shown import as_text
 
@@ -88,7 +87,7 @@ def test_arms_that_wait_for_those_that_never_start_still_have_their_time(tmp_pat
 def test_no_time_to_start_once_more_is_no_program_that_cannot_be_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(race, "AGAIN", 1.0)
+    monkeypatch.setattr(race, "POLICY", replace(POLICY, again=1.0))
 
     class Cut(FakeReferee):
         def start(self, stacks, seconds):
@@ -236,7 +235,7 @@ def test_what_was_slower_in_fresh_processes_is_not_likely_to_be_faster(
     assert any("minutes after the diagnosis would do" in note for note in receipt.notes) == bool(likely)
 
 
-@pytest.mark.parametrize("starts", [FEWEST_ROUNDS, 114])
+@pytest.mark.parametrize("starts", [POLICY.fewest_rounds, 114])
 def test_rounds_that_have_begun_say_how_long_and_nothing_else_does(tmp_path: Path, starts: int) -> None:
     """normflows: "114 would settle it, about 19.6 min", and "3 minutes after the diagnosis would do".
     What a proof takes anyway is no more than was planned for it."""
@@ -247,7 +246,7 @@ def test_rounds_that_have_begun_say_how_long_and_nothing_else_does(tmp_path: Pat
 
     receipt = tuned(Open({"fused": 1.5}), CANDIDATES[:1], tmp_path, seconds=150).receipt()
     said = any("would do" in note for note in receipt.notes)
-    assert receipt.likely == ("fused",) and said == (starts == FEWEST_ROUNDS)
+    assert receipt.likely == ("fused",) and said == (starts == POLICY.fewest_rounds)
 
 
 def test_a_pair_that_was_not_ready_leaves_its_members_untried(tmp_path: Path) -> None:

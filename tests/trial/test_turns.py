@@ -8,7 +8,7 @@ import threading
 import time
 from concurrent.futures import Future
 
-from gobrrr.trial.arm import core_turns
+from gobrrr.trial.arm import live_arms
 from gobrrr.trial.arm.process_group import Family
 
 
@@ -48,7 +48,7 @@ def came_up(arms: list[Spinning], seconds: float = 5.0) -> bool:
                 each.run(0.01)
 
     threading.Thread(target=clock, daemon=True).start()
-    core_turns.wait_for(
+    live_arms.wait_for(
         {each: each.future for each in arms}, time.monotonic() + seconds, 4, threading.Event(), look_s=0.05
     )
     over.set()
@@ -85,7 +85,7 @@ def test_nobody_is_stopped_once_it_is_over() -> None:
     arms = [Spinning(60.0, 4, going) for _ in range(3)]
     over = threading.Event()
     threading.Timer(0.2, over.set).start()
-    core_turns.wait_for({each: each.future for each in arms}, time.monotonic() + 60, 4, over, look_s=0.02)
+    live_arms.wait_for({each: each.future for each in arms}, time.monotonic() + 60, 4, over, look_s=0.02)
     assert going == set(arms) and arms[0].paused
 
 

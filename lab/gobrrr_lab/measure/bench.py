@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from gobrrr.machine.model.machine import Machine
-from gobrrr.trial.race.in_process_compare import compare, synchronise
+from gobrrr.trial.race.callables import compare, synchronise
 from gobrrr.trial.statistics.paired import interval
 from gobrrr_lab.measure.result import Figure
 

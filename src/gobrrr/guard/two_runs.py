@@ -9,9 +9,8 @@ from pathlib import Path
 from gobrrr.capture.process.bootstrap import need_torch
 from gobrrr.guard.model.observation import Observation
 from gobrrr.guard.model.verdict import Guarded
-from gobrrr.guard.reference.float64 import in_float64
-from gobrrr.guard.reference.seeds import shifted
 from gobrrr.guard.reference.states import States
+from gobrrr.guard.reference.variants import in_float64, shifted
 from gobrrr.guard.verdicts.judging import judge
 from gobrrr.guard.verdicts.pictures import Near
 from gobrrr.guard.watch.witness import Witness

@@ -40,7 +40,7 @@ whether samples come again, and may be kept."""
 STARTS = 14
 """Starts of the program one after another that a tuning has room for: about nine in race, guard and confirmation (see
 trial.tuning), which have 70 % of the minutes."""
-DIAGNOSING = "gobrrr.trial.arm.in_process:Diagnosing"
+DIAGNOSING = "gobrrr.trial.arm.inside:Diagnosing"
 POLL_S, LOOK_S = 0.05, 0.5
 LAST_LINES = 20
 """Last lines of a failed program's output that are shown."""

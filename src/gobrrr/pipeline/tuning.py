@@ -36,7 +36,7 @@ from gobrrr.system.escape import is_plain, plain
 from gobrrr.trial.arm import meters
 from gobrrr.trial.arm.process_group import adopted
 from gobrrr.trial.race import headroom, loader_search
-from gobrrr.trial.race.candidate import Candidate
+from gobrrr.trial.race.candidates import Candidate
 from gobrrr.trial.race.guard_runs import draws_otherwise
 from gobrrr.trial.race.loader_search import Family
 from gobrrr.trial.race.lockstep import ROOM

@@ -88,7 +88,7 @@ class Tune:
 def _check_ranks(command: Sequence[str]) -> None:
     """Raises GobrrrError for a program of several ranks: an arm is one process, and nothing was run yet."""
     from gobrrr.capture.process.launch import program_of
-    from gobrrr.trial.arm.in_process import world_size
+    from gobrrr.trial.arm.inside import world_size
 
     words = (Path(command[0]).name, Path(program_of(command)).name)
     launcher = next((word for word in words if word in LAUNCHERS), "")

@@ -20,8 +20,7 @@ from gobrrr.errors import GobrrrError
 if TYPE_CHECKING:
     from gobrrr.guard.model.verdict import Guarded
     from gobrrr.trial.race.referee import Program
-    from gobrrr.trial.receipt.confirmed import Measured
-    from gobrrr.trial.receipt.receipt import Receipt, Speedup
+    from gobrrr.trial.receipt.receipt import Measured, Receipt, Speedup
 
 DIFFERS = 3
 """Exit code where the repeated measurement contradicts the receipt."""
@@ -243,7 +242,7 @@ def _repeated(before: Receipt, program: Program, folder: Path, args: argparse.Na
     """The trial and the guard, told on stderr while they run. Raises GobrrrError where nothing was measured."""
     from gobrrr.report.text import tuning_progress
     from gobrrr.trial.arm.process_group import adopted
-    from gobrrr.trial.race.candidate import Plan
+    from gobrrr.trial.race.candidates import Plan
     from gobrrr.trial.race.referee import LiveReferee
     from gobrrr.trial.sandbox.workspace import mark_output
     from gobrrr.trial.statistics.objective import OBJECTIVES

@@ -240,7 +240,9 @@ class _Step:
             told = [n for n in told if n not in chosen]
             errors = {n: error for n, error in errors.items() if n not in chosen}
             if not self.runs.baseline.training:  # nothing follows that would tell
-                return self._choice(min(chosen)), 0.0
+                reason = "is a choice: rounding makes another, no error can be counted from it"
+                name = min(chosen)
+                return Check(self.kind, "unverified", f"{name} in step {self.number + 1} {reason}", name), 0.0
         if self.kind == "updates" and (jumps := [n for n in self.names if n not in told and self._jumps(n)]):
             reason = (
                 f"{jumps[0]} in step {self.number + 1} moves by {self.theirs[jumps[0]].norm:.3g}, far beyond any step"
@@ -290,12 +292,6 @@ class _Step:
         most = 0.5 * LOWER.get(self.runs.precision, 0.0) * true.numel
         return theirs.shape[1:] == true.shape[1:] and abs(theirs.numel - true.numel) <= most
 
-    def _choice(self, name: str) -> Check:
-        reason = (
-            f"{name} in step {self.number + 1} is a choice: rounding makes another, no error can be counted from it"
-        )
-        return Check(self.kind, "unverified", reason, name)
-
     def _jumps(self, name: str) -> bool:
         """Where a gradient is but rounding an optimizer's step is a coin, and no larger than a step."""
         usual = self.rms * math.sqrt(self.ours[name].numel)
@@ -335,7 +331,9 @@ class _Step:
             return False
         if not math.isfinite(error):
             return True
-        if error <= LOWER.get(self.runs.precision, 0.0) * self._dip_norm(name) or self._as_naive(name, error):
+        # As far off as the gradient of the naive version at a lower precision.
+        as_naive = self.naive and self._is_gradient and error <= self._limit(name) * self.own[name]
+        if error <= LOWER.get(self.runs.precision, 0.0) * self._dip_norm(name) or as_naive:
             return False
         low, high = sorted((theirs.norm, true.norm))
         coarse = bool(self.runs.precision) and (self.kind in COINS or (self._is_gradient and self.runs.is_naive))
@@ -345,10 +343,6 @@ class _Step:
     @property
     def _is_gradient(self) -> bool:
         return self.kind == "gradients" and self.alike
-
-    def _as_naive(self, name: str, error: float) -> bool:
-        """Whether a gradient is as far off as that of the naive version at a lower precision."""
-        return bool(self.naive) and self._is_gradient and error <= self._limit(name) * self.own[name]
 
     def _dip_norm(self, name: str) -> float:
         """Return the norm for a gradient that dips in this step, where a lower precision is judged; else 0."""

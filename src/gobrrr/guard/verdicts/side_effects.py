@@ -219,12 +219,8 @@ def _other_epoch(b: Epoch, c: Epoch, a: Epoch, near: Near | None) -> str:
                     return reason
                 continue
             return f"sample {index} of {b.dataset} is another from the same random state"
-    if (
-        b.batch is not None
-        and c.batch is not None
-        and b.batch == a.batch != c.batch
-        and b.items.keys() == c.items.keys()
-    ):
+    collated = b.batch is not None and c.batch is not None and b.items.keys() == c.items.keys()
+    if collated and b.batch == a.batch != c.batch:
         return other_batch(b, c, near) if near is not None else f"the same samples of {b.dataset} make another batch"
     return ""
 

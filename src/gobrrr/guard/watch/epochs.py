@@ -18,10 +18,8 @@ import msgspec
 
 from gobrrr.capture.hooks.lookup import Patches
 from gobrrr.guard.model.observation import Epoch
-from gobrrr.guard.watch.padding import cut_of
-from gobrrr.guard.watch.pixels import given_of
+from gobrrr.guard.watch.inputs import cut_of, fingerprint, given_of
 from gobrrr.guard.watch.randomness import begin, restore, streams
-from gobrrr.guard.watch.rows import fingerprint
 
 MOST_LOADERS, MOST_INDICES = 8, 20_000_000
 ITEMS = 8
@@ -42,22 +40,19 @@ class Epochs:
         """From now on, until `patches` are taken out."""
         from torch.utils.data import DataLoader
 
-        plain, noted = DataLoader.__iter__, self._note
+        plain, loaders = DataLoader.__iter__, self._loaders
 
         def __iter__(self: Any) -> Any:
-            noted(self)
+            if len(loaders) < MOST_LOADERS and not any(known is self for known in loaders):
+                loaders.append(self)
             return plain(self)
 
         patches.replace(DataLoader, "__iter__", __iter__)
 
-    def _note(self, loader: Any) -> None:
-        if len(self._loaders) < MOST_LOADERS and not any(known is loader for known in self._loaders):
-            self._loaders.append(loader)
-
     def read(self) -> tuple[Epoch, ...]:
         """Their epochs, in the order in which they were first iterated over; then they are let go."""
-        before, loaders = streams(), self._loaders
-        self._loaders = []
+        before, loaders = streams(), list(self._loaders)
+        self._loaders.clear()
         try:
             return tuple(_epoch(loader, self._pictures) for loader in loaders)
         finally:
@@ -75,7 +70,10 @@ def _epoch(loader: Any, pictures: bool) -> Epoch:
         indices = _indices(loader)
         drawn = random.Random(0).sample(sorted(set(indices)), min(ITEMS, len(set(indices))))
         items, digests = _items(_fetch(loader), drawn)
-        batch = None if digests is None else _collated(loader, items)
+        batch = None
+        if digests is not None and items and loader.collate_fn is not None:
+            begin(1000)
+            batch = loader.collate_fn(items)
         return msgspec.structs.replace(
             found, num=len(indices), unique=len(set(indices)),
             indices=hashlib.blake2b(repr(sorted(indices)).encode(), digest_size=12).hexdigest(),
@@ -143,10 +141,3 @@ def _items(fetch: Callable[[Any], Any], drawn: list[Any]) -> tuple[list[Any], di
         if time.monotonic() > until:
             break
     return found, digests
-
-
-def _collated(loader: Any, items: list[Any]) -> Any:
-    if not items or loader.collate_fn is None:
-        return None
-    begin(1000)
-    return loader.collate_fn(items)

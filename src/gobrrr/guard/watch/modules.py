@@ -8,7 +8,7 @@ from typing import Any
 from gobrrr.capture.hooks.transform_guard import UNFINISHED
 from gobrrr.guard.model.tensor_digest import Seen
 from gobrrr.guard.watch.digest import look
-from gobrrr.guard.watch.rows import tensors_of
+from gobrrr.guard.watch.inputs import tensors_of
 
 
 class Parts:

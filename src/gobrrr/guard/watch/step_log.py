@@ -15,12 +15,11 @@ from gobrrr.guard.model.observation import Call, Step
 from gobrrr.guard.model.tensor_digest import Seen, scalar
 from gobrrr.guard.reference.states import Named, States
 from gobrrr.guard.reference.watched_steps import TWIN_STEPS, kept_before, whole_steps
-from gobrrr.guard.watch.digest import look, sampled
+from gobrrr.guard.watch.digest import dense, look, sampled
 from gobrrr.guard.watch.effects import FileWrites
+from gobrrr.guard.watch.inputs import is_plain
 from gobrrr.guard.watch.modules import named_parameters, plain_name
 from gobrrr.guard.watch.randomness import streams
-from gobrrr.guard.watch.rows import is_plain
-from gobrrr.guard.watch.updates import hyperparameters, unscaled, update
 from gobrrr.guard.watch.weight_copies import Tensors, copies
 
 LARGE_BUFFER = 1 << 20
@@ -28,6 +27,8 @@ LARGE_BUFFER = 1 << 20
 MOST_CALLS = 256
 """Calls of models in one step whose outputs are kept; a long evaluation has more."""
 OPTIMIZER = "state of optimizer "
+NOT_NUMBERS = frozenset(("params", "fused", "foreach", "capturable", "differentiable", "maximize_grad"))
+"""Entries of an optimizer's group that choose an implementation, not a computation."""
 
 
 class Book:
@@ -103,11 +104,15 @@ class Book:
         if found is None or not found.over:
             return False
         self._update = None
-        updates = self._updates(found.whole)
+        before, self._before = self._before, {}  # the change of each parameter since then, whoever made it
+        updates = {name: update(_part(p, found.whole), before.get(name)) for name, p in self._parameters()}
+        # Before they are set to the baseline's: an optimizer that loses its state must not find it mended.
+        states = {name: look(value, found.whole) if hasattr(value, "layout") else scalar(value)
+                  for name, value in self._optimizer_states()}  # fmt: skip
         self.steps.append(
             Step(
                 calls=tuple(self.calls), losses=tuple(self.losses), gradients=found.gradients,
-                updates=updates, states=self._states_left(found.whole), buffers=self._changed_buffers(),
+                updates=updates, states=states, buffers=self._changed_buffers(),
                 hyperparameters=found.hyperparameters, whole=found.whole, begun=self._begun, random=streams().digest,
                 file_writes=self.writes.num, saved=tuple(self.writes.saved), copies=self._copies(found.whole),
             )
@@ -174,11 +179,6 @@ class Book:
             if name not in self._before:
                 self._before[name] = _part(parameter, whole).clone()
 
-    def _updates(self, whole: bool) -> dict[str, Seen]:
-        """Return the change of each parameter since the step began, whoever made it."""
-        before, self._before = self._before, {}
-        return {name: update(_part(p, whole), before.get(name)) for name, p in self._parameters()}
-
     def _is_whole(self, step: int) -> bool:
         return step in self._whole or (step >= self._expected and len(self._whole) == self._expected)
 
@@ -198,15 +198,9 @@ class Book:
             return None
         shapes = {tuple(p.shape) for _, p in self._parameters() if p.numel() > 1}
         known = {v.untyped_storage().data_ptr() for v in self._state().values() if hasattr(v, "layout")}
-        known |= {p.grad.untyped_storage().data_ptr() for _, p in self._parameters() if _has_gradient(p)}
+        gradients = [p.grad for _, p in self._parameters() if p.is_leaf and p.grad is not None]
+        known |= {gradient.untyped_storage().data_ptr() for gradient in gradients if _is_kept(gradient)}
         return copies(self.tensors.all(), shapes, known)
-
-    def _states_left(self, whole: bool) -> dict[str, Seen]:
-        """Before they are set to the baseline's: an optimizer that loses its state must not find it mended."""
-        return {
-            name: look(value, whole) if hasattr(value, "layout") else scalar(value)
-            for name, value in self._optimizer_states()
-        }
 
     # the baseline's state
 
@@ -283,5 +277,31 @@ def _is_kept(value: Any) -> bool:
     return not hasattr(value, "layout") or (is_plain(value) and not value.is_quantized)
 
 
-def _has_gradient(parameter: Any) -> bool:
-    return parameter.is_leaf and parameter.grad is not None and _is_kept(parameter.grad)
+def unscaled(optimizer: Any, gradient: Any) -> Any:
+    """A fused optimizer under a GradScaler divides inside its kernel."""
+    scale = getattr(optimizer, "grad_scale", None)
+    return gradient if scale is None or gradient is None else gradient / scale
+
+
+def update(parameter: Any, before: Any) -> Seen:
+    """Return the change; its digest is the parameter's, so that equal updates of other parameters are not the same."""
+    if before is None:
+        return look(parameter)
+    return look(dense(parameter).double() - dense(before).double(), of=parameter)
+
+
+def hyperparameters(optimizer: Any) -> tuple[dict[str, str], ...]:
+    """Every group's numbers, and the optimizer's kind."""
+    kind = type(optimizer).__name__
+    return tuple(
+        {"optimizer": kind} | {key: _number(value) for key, value in group.items() if key not in NOT_NUMBERS}
+        for group in optimizer.param_groups
+    )
+
+
+def _number(value: Any) -> str:
+    """A learning rate may be a tensor in one run and a float in the other."""
+    item = getattr(value, "item", None)
+    if callable(item) and getattr(value, "numel", lambda: 0)() == 1:
+        value = float(item())
+    return repr(float(f"{value:.7g}")) if isinstance(value, float) else repr(value)

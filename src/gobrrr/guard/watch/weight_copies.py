@@ -14,7 +14,7 @@ from typing import Any
 from gobrrr.capture.hooks.lookup import Patches
 from gobrrr.guard.model.tensor_digest import Seen
 from gobrrr.guard.watch.digest import look
-from gobrrr.guard.watch.rows import is_plain
+from gobrrr.guard.watch.inputs import is_plain
 
 
 class Tensors:
@@ -51,13 +51,10 @@ def copies(tensors: Iterable[Any], shapes: set[tuple[int, ...]], known: set[int]
     is accounted for: parameters, gradients, buffers, optimizers' states."""
     found: dict[str, dict[int, Seen]] = {}
     for obj in tensors:
-        if not _may_be(obj, shapes):
+        floats = is_plain(obj) and obj.is_floating_point() and obj.grad_fn is None
+        if not floats or tuple(obj.shape) not in shapes:
             continue
         address = obj.untyped_storage().data_ptr()
         if address and address not in known:
             found.setdefault(str(tuple(obj.shape)), {})[address] = look(obj, whole=False)
     return {shape: tuple(sorted(each.values(), key=lambda s: s.norm)) for shape, each in found.items()}
-
-
-def _may_be(tensor: Any, shapes: set[tuple[int, ...]]) -> bool:
-    return is_plain(tensor) and tensor.is_floating_point() and tuple(tensor.shape) in shapes and tensor.grad_fn is None

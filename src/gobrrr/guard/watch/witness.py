@@ -28,20 +28,15 @@ from gobrrr.guard.reference.states import States
 from gobrrr.guard.reference.watched_steps import TWIN_STEPS
 from gobrrr.guard.watch import dropout, functional
 from gobrrr.guard.watch.epochs import Epochs
+from gobrrr.guard.watch.inputs import Computed, cut_of, data_of, given_of, own_of, tensors_of, tokens_of
 from gobrrr.guard.watch.modules import Parts
-from gobrrr.guard.watch.padding import cut_of, tokens_of
-from gobrrr.guard.watch.pixels import given_of
-from gobrrr.guard.watch.rows import Computed, data_of, own_of, tensors_of
 from gobrrr.guard.watch.step_log import Book
 
 Prepare = Callable[[Any, Any, Any], contextlib.AbstractContextManager[tuple[Any, Any]]]
 AfterStep = Callable[[int, int], None]
 _RUN_IN_COMPILED_CODE = (
-    "gobrrr.guard.watch.witness",
-    "gobrrr.guard.reference.seeds",
-    "gobrrr.guard.watch.modules",
-    "gobrrr.guard.reference.float64",
-)
+    "gobrrr.guard.watch.witness", "gobrrr.guard.watch.modules", "gobrrr.guard.reference.variants",
+)  # fmt: skip
 """Modules that torch.compile must not trace; guard.dropout stands in for torch's own and must be."""
 TRANSFORMED = "models are called inside a transform, where tensors have no numbers of their own"
 REPLAYED = "a CUDA graph was replayed in the end, and what it computed was not seen"

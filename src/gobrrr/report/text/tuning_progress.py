@@ -14,7 +14,7 @@ from gobrrr.report.text.page import Page, phrase
 from gobrrr.report.told import speedup_text, tuning
 from gobrrr.report.told.bars import bar
 from gobrrr.report.told.tuning import STYLES, label, why
-from gobrrr.trial.race.candidate import Plan
+from gobrrr.trial.race.candidates import Plan
 from gobrrr.trial.race.race_round import Heat
 from gobrrr.trial.race.tuning import Listener
 from gobrrr.trial.receipt.receipt import Headspace, Speedup, TrialResult

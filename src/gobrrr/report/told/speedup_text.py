@@ -7,8 +7,7 @@ from typing import Protocol, TypeAlias
 
 from gobrrr import units
 from gobrrr.system.escape import plain
-from gobrrr.trial.receipt.confirmed import Measured
-from gobrrr.trial.receipt.receipt import Receipt, Speedup, TrialResult
+from gobrrr.trial.receipt.receipt import Measured, Receipt, Speedup, TrialResult
 
 Found: TypeAlias = TrialResult | Receipt | Measured
 EVEN = 0.05

@@ -10,7 +10,7 @@ import subprocess
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import psutil
 
@@ -21,16 +21,16 @@ from gobrrr.guard.model import observation
 from gobrrr.guard.model.observation import Observation
 from gobrrr.recording.model import event_kinds
 from gobrrr.trial.arm import protocol
-from gobrrr.trial.arm.handshake import RefereeSide
 from gobrrr.trial.arm.orphans import HEIRS
 from gobrrr.trial.arm.process_group import Family
+from gobrrr.trial.arm.protocol import Block, RefereeSide
 from gobrrr.trial.sandbox import limits
 from gobrrr.trial.sandbox.limits import AT_HOME, Limits
 from gobrrr.trial.sandbox.workspace import WORK, Workspace, as_theirs, inside
 from gobrrr.trial.sandbox.writes import FIRST
 from gobrrr.trial.statistics.objective import TIME, Objective
 
-TIMED, OBSERVED = "gobrrr.trial.arm.timed:Inside", "gobrrr.trial.arm.observed:Observing"
+TIMED, OBSERVED = "gobrrr.trial.arm.inside:Inside", "gobrrr.trial.arm.inside:Observing"
 REPLAYING = "gobrrr.trial.arm.replaying:Replaying"
 """Watchers in the arm's process: for blocks, for the guard, for blocks of batches that are replayed."""
 START_S = 300.0
@@ -47,19 +47,6 @@ POLL_S = 0.05  # seconds between looks whether a silent arm lives; proposed: soo
 BESIDE = {"OMP_WAIT_POLICY": "PASSIVE", "KMP_BLOCKTIME": "0"}
 """For runs that are watched beside each other: threads that spin while they wait take each other's cores. (Four of a
 transformer at once with four threads each on four cores: steps of 480 ms, spinning 9,000; one alone 260.)"""
-
-
-class Block(NamedTuple):
-    """Work of an arm between a grant and its last boundary, by its own clock."""
-
-    ns: int
-    walls: tuple[int, ...]
-    graphs: tuple[int, int] | None = None
-    """Graphs and graph breaks of torch.compile up to its end."""
-    peak_bytes: int | None = None
-    """Most that its steps held, where that is the objective."""
-    samples: int | None = None
-    """Samples that loaders gave its steps, where those are counted; none where there is no loader."""
 
 
 class ArmError(Exception):
@@ -188,7 +175,7 @@ class Arm:
 
     def pause(self) -> None:
         """Stop every process of its family."""
-        self._note_memory()
+        self.peak_bytes = max(self.peak_bytes, self.resident())
         if self._family is not None and self._process is not None:  # before they stand still
             HEIRS.know(self._family.known())
         self._signal(signal.SIGSTOP)
@@ -264,13 +251,6 @@ class Arm:
     def _members(self) -> list[psutil.Process]:
         return self._family.members() if self._family is not None and self._process is not None else []
 
-    def _idles(self, since: float, cpu_s: float, waited: float) -> bool:
-        """Whether its processes have computed next to nothing since then."""
-        return self._cpu_s() - cpu_s < BUSY * (waited - since)
-
-    def _note_memory(self) -> None:
-        self.peak_bytes = max(self.peak_bytes, self.resident())
-
     def _signal(self, number: int) -> None:
         if self._family is not None and self._process is not None:
             self._family.signal(number)
@@ -294,9 +274,10 @@ class Arm:
             waited = time.monotonic() - began
             if looked is None and waited > seconds / 2:
                 looked = waited, self._cpu_s()
-                self._once_more()
+                if self._ask is not None and self._side.waits:  # its last message may be lost: neither waits for ever
+                    self._ask.send("say")
             if looked and waited > seconds:
-                idle = self._idles(*looked, waited)
+                idle = self._cpu_s() - looked[1] < BUSY * (waited - looked[0])
                 if idle or waited > START_S:
                     raise ArmError(self._silent(waited, idle))
 
@@ -306,8 +287,12 @@ class Arm:
             self._members()  # once it is gone nothing leads to what it has started
         if self._side.told(message) or (message["kind"] == kind == "ended"):
             return True
-        if message["kind"] in ("applied", "declined"):
-            self._placed(message)
+        if message["kind"] in ("applied", "declined") and (line := message.get("line")):
+            # The line by the user's file, not the arm's copy of it.
+            file = as_theirs(str(line["file"]), self._source, self._folder / WORK)
+            place = f"{file.removeprefix(f'{self._source}/')}:{line['line']}"
+            known = self.places.setdefault(str(message["remedy"]), {})
+            known[place] = known.get(place, True) and message["kind"] == "applied"
         if message["kind"] == "applied":
             self.applied[str(message["remedy"])] = str(message["detail"])
         elif message["kind"] == "declined":
@@ -317,20 +302,6 @@ class Arm:
         elif message["kind"] == "ended":
             raise self._gone()
         return False
-
-    def _placed(self, message: protocol.Message) -> None:
-        """Note the line by the user's file, not the arm's copy of it."""
-        if line := message.get("line"):
-            file = as_theirs(str(line["file"]), self._source, self._folder / WORK)
-            place = f"{file.removeprefix(f'{self._source}/')}:{line['line']}"
-            known = self.places.setdefault(str(message["remedy"]), {})
-            known[place] = known.get(place, True) and message["kind"] == "applied"
-
-    def _once_more(self) -> None:
-        """Ask an arm that stands still for its last message again, which may be lost: so neither waits for the
-        other."""
-        if self._ask is not None and self._side.waits:
-            self._ask.send("say")
 
     def _silent(self, seconds: float, idle: bool) -> str:
         """Say what is known of an arm that makes no step and does not wait for us."""

@@ -1,4 +1,9 @@
-"""The arms of a race that are alive at once: started beside each other, run one at a time."""
+"""The arms of a race that are alive at once: started beside each other, run one at a time.
+
+Those that come up beside each other get the cores one after the other where they would only take them away: threads of
+OpenMP that wait for one without a core spin on theirs. (The first step of a small LSTM over 200 points of time, 1 s
+alone, had not ended after 186 s beside four others like it: four cores, four threads each.)
+"""
 
 from __future__ import annotations
 
@@ -10,21 +15,72 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
+from typing import Protocol
 
 import psutil
 
-from gobrrr.trial.arm import core_turns
-from gobrrr.trial.arm.arm import ArmError, Block
+from gobrrr.trial.arm.arm import ArmError
+from gobrrr.trial.arm.protocol import Block
 from gobrrr.trial.arm.side import Side, clear, end, level
 from gobrrr.trial.race.lockstep import ROOM
+from gobrrr.trial.race.policy import POLICY
 from gobrrr.trial.race.race_round import Stack
+
+LOOK_S = 5.0
+"""Between looks, and of one arm's turn: imports take as long, one thread each, and go on beside each other."""
+CROWD = 1.5
+"""Threads that want a core, per core, from which arms take turns: two arms that compute, or more than six that import
+on four cores."""
+
+
+class Coming(Protocol):
+    """An arm that comes up."""
+
+    def wanting(self) -> int: ...
+
+    def pause(self) -> None: ...
+
+    def resume(self) -> None: ...
+
+
+def wait_for(
+    coming: Mapping[Coming, Future[None]], until: float, cores: int, over: threading.Event, look_s: float = LOOK_S
+) -> None:
+    """Until all are up (their futures done, and they stand still), or the time (of time.monotonic) is over, or `over`
+    is set; then those that are not go on."""
+    crowded = False
+    while not over.is_set() and (late := _late(coming)) and (left := until - time.monotonic()) > 0:
+        if len(late) > 1 and sum(each.wanting() for each in late) > CROWD * cores:
+            crowded = True
+            for each in late:
+                _alone(each, coming, until, look_s)
+        else:
+            wait([coming[each] for each in late], min(look_s, left))
+    if crowded:  # one may have been told to go on in the moment that it came up
+        for each, future in coming.items():
+            if future.done():
+                each.pause()
+
+
+def _late(coming: Mapping[Coming, Future[None]]) -> list[Coming]:
+    return [each for each, future in coming.items() if not future.done()]
+
+
+def _alone(each: Coming, coming: Mapping[Coming, Future[None]], until: float, turn_s: float) -> None:
+    others = [other for other in _late(coming) if other is not each]
+    for other in others:
+        other.pause()
+    try:
+        wait([coming[each]], max(0.0, min(turn_s, until - time.monotonic())))
+    finally:
+        for other in others:
+            if not coming[other].done():  # who came up meanwhile stands still by itself
+                other.resume()
+
 
 MOST = 6
 """Arms beside the reference, and no more than cores to start them: who waits for slower starts is not measured."""
 
-FIRST_STEP, WARMED_UP = 0.7, 0.85
-"""Shares of the time for a start within which an arm must make its first step, and be warm: one that is late no longer
-holds up the others. (A T5 that generates compiled anew in each warm-up step, and no arm was measured.)"""
 LATE = "not ready within"
 NEARLY = 0.75
 """Share of the steps of a program that has ended: an arm that has made so many is about to end too."""
@@ -83,7 +139,7 @@ class Field:
             self._sides[stack] = self._make(self._folder / f"arm{self._num}", stack)
         began = time.monotonic()
         failed: dict[Stack, str] = {}
-        for bring, most in ((Side.start, FIRST_STEP * seconds), (Side.warm, WARMED_UP * seconds)):
+        for bring, most in ((Side.start, POLICY.first_step * seconds), (Side.warm, POLICY.warmed_up * seconds)):
             new = sorted(new, key=lambda stack: self._sides[stack].ready_seconds)  # who was slow to come warms up last
             coming: dict[Stack, Future[None]] = {}
             for stack in new:
@@ -101,7 +157,7 @@ class Field:
         self, coming: Mapping[Side, Future[None]], until: float, beside: Callable[[], object] | None = None
     ) -> None:
         over = threading.Event()
-        waits = threading.Thread(target=core_turns.wait_for, args=(coming, until, self._cores, over), daemon=True)
+        waits = threading.Thread(target=wait_for, args=(coming, until, self._cores, over), daemon=True)
         waits.start()
         try:
             if beside is not None:
@@ -123,9 +179,11 @@ class Field:
                         if coming[each] in late:
                             kill(each)
                     wait([future], KILL_S)
-            reason = late_since if future in late else _reason(future)
-            if reason:
-                failed[stack] = reason
+            error = None if future in late else future.exception()
+            if error is not None and not isinstance(error, ArmError):
+                raise error
+            if future in late or error is not None:
+                failed[stack] = error.reason if error is not None else late_since
                 self.end([stack])
         return failed
 
@@ -173,12 +231,3 @@ def _bring(bring: Callable[[Side], None], side: Side, before: Future[None] | Non
 def is_late(reason: str) -> bool:
     """Whether an arm that did not come up might have, in more time."""
     return reason.startswith(LATE)
-
-
-def _reason(future: Future[None]) -> str:
-    error = future.exception()
-    if error is None:
-        return ""
-    if isinstance(error, ArmError):
-        return error.reason
-    raise error

@@ -20,9 +20,9 @@ import psutil
 from gobrrr import units
 from gobrrr.capture.process.config import Config
 from gobrrr.capture.session.session import StopProgram
+from gobrrr.trial.arm.inside import Inside
 from gobrrr.trial.arm.meters import Nothing
 from gobrrr.trial.arm.protocol import REPLAYED
-from gobrrr.trial.arm.timed import Inside
 
 MOST, FEWEST = 8, 2
 """Batches that are kept of a loader; of one alone a program whose lengths vary tells nothing."""
@@ -143,7 +143,10 @@ class Kept:
     def __init__(self, loader: Any, plain: Any, alike: tuple[Any, ...]) -> None:
         """`alike`: what it is known by, which must stay so long. Raises Refused."""
         self._alike, self._at = alike, 0
-        self.num = _length(loader)
+        try:
+            self.num = len(loader)
+        except (TypeError, NotImplementedError):
+            raise Refused("its data set is a stream without a length: nobody knows when an epoch ends") from None
         self.batches: list[Any] = []
         self._draw(plain(loader))
 
@@ -169,13 +172,6 @@ class Kept:
                 said = f"{units.size(size)} each, where all may take {units.size(room)}"
                 raise Refused(f"its batches are too large to keep: {said}")
             self.batches.append(batch)
-
-
-def _length(loader: Any) -> int:
-    try:
-        return len(loader)
-    except (TypeError, NotImplementedError):
-        raise Refused("its data set is a stream without a length: nobody knows when an epoch ends") from None
 
 
 def copied(batch: Any) -> Any:

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Protocol
 
 from gobrrr.recording.model.warmup import warmup
-from gobrrr.trial.arm.arm import ArmError, Block, require_hold
+from gobrrr.trial.arm.arm import ArmError, require_hold
+from gobrrr.trial.arm.protocol import Block
 from gobrrr.trial.receipt.receipt import Compiled
 
 WARM_STEPS, MOST_WARM_STEPS = 10, 200

@@ -23,7 +23,7 @@ from gobrrr.remedies import registry
 from gobrrr.trial.arm import protocol
 from gobrrr.trial.arm.arm import SPENT, START_S, Arm, ArmError
 from gobrrr.trial.arm.side import clear
-from gobrrr.trial.race.first_looks import compiles
+from gobrrr.trial.race.candidates import compiles
 from gobrrr.trial.race.race_round import Stack
 
 SEEDS = (1, 2)
@@ -84,7 +84,12 @@ class Guarding:
         """Watch the untouched program now, as each of these stacks will be held against it, for so long at most: where
         that fails it is watched when it is asked for, by itself."""
         wanted = list(dict.fromkeys(map(_untouched, stacks)))
-        late = threading.Timer(seconds, self._kill)
+
+        def kill() -> None:
+            for arm in list(self._running):
+                arm.kill()
+
+        late = threading.Timer(seconds, kill)
         late.daemon = True
         late.start()
         try:
@@ -131,7 +136,8 @@ class Guarding:
 
     def _judged(self, stack: Stack, plain: Watched, milder: Stack) -> Guarded:
         changed, true = plain._replace(stack=stack), plain._replace(float64=True)
-        is_exact = _is_exact([name for name in stack if name not in plain.stack])
+        # Where its remedies promise equal bits nothing is needed beside the combination itself.
+        is_exact = all(registry.remedy(name).safety == "exact" for name in stack if name not in plain.stack)
         walks_alone = draws_otherwise(stack)
         kept = _keeps_precision(stack) if not walks_alone else ()
         kept = kept if {*kept} > {*plain.stack} else ()
@@ -187,13 +193,9 @@ class Guarding:
         stack = changed.stack
         precision = next((remedy.precision for name in stack if (remedy := registry.remedy(name)).precision), "")
         plain = partial(
-            judge,
-            baseline,
-            candidate,
-            reference=self._tried(true) if true is not None else None,
-            order_may_change=draws_otherwise(stack),
-            regroups=any(registry.remedy(name).regroups for name in stack),
-        )
+            judge, baseline, candidate, reference=self._tried(true) if true is not None else None,
+            order_may_change=draws_otherwise(stack), regroups=any(registry.remedy(name).regroups for name in stack),
+        )  # fmt: skip
         wanted = self._naive(changed)
         naive = next(map(self._tried, wanted), None) if true is not None else None
         if true is not None and wanted and (naive is None or same_numbers(baseline, naive)):
@@ -208,7 +210,7 @@ class Guarding:
 
     def _in_doubt(self, plain: Watched, baseline: Observation, candidate: Observation, judged: Judged) -> Guarded:
         """Judge with a second run of the baseline, and its other seeds. Raises ArmError."""
-        second, *others = _others(plain)
+        second, *others = plain._replace(again=True), *(plain._replace(seed=seed) for seed in SEEDS)
         self.together([second, *others])
         again = self._observe(second)
         equal = judge(baseline, candidate, again=again, reference=baseline)
@@ -258,10 +260,12 @@ class Guarding:
     def _watched(self, wanted: Watched) -> Observation | ArmError:
         folder = self._folder / f"guard{next(self._num)}"
         base = tuple(name for name in wanted.stack if name in self._consented)
-        keeps, states = (
-            wanted._replace(without_dropout=False, real_tokens=False) == PLAIN._replace(stack=base),
-            self._states(wanted, base),
-        )
+        keeps = wanted._replace(without_dropout=False, real_tokens=False) == PLAIN._replace(stack=base)
+        # The baseline's own states, kept by its first watched run; those from other seeds have other ones, and so has
+        # the program with other pixels.
+        without = ("without-dropout",) if wanted.without_dropout else ()
+        tokens = ("real-tokens",) if wanted.real_tokens else ()
+        states = self._folder / "-".join((protocol.STATES, *without, *tokens, *base))
         steps = twin_steps(self._step_ns)
         walks_alone = wanted.seed or wanted.pictures or (draws_otherwise(wanted.stack) and not wanted.beside)
         arm = None
@@ -284,17 +288,6 @@ class Guarding:
                 self._running.remove(arm)
                 arm.end()
             clear(folder)
-
-    def _kill(self) -> None:
-        for arm in list(self._running):
-            arm.kill()
-
-    def _states(self, wanted: Watched, base: Stack) -> Path:
-        """The baseline's own states, kept by its first watched run; those from other seeds have other ones, and so has
-        the program with other pixels."""
-        without = ("without-dropout",) if wanted.without_dropout else ()
-        tokens = ("real-tokens",) if wanted.real_tokens else ()
-        return self._folder / "-".join((protocol.STATES, *without, *tokens, *base))
 
     def _naive(self, changed: Watched) -> list[Watched]:
         """The naive version at a lower precision: those of the remedies that lower it, alone."""
@@ -325,11 +318,6 @@ def _untouched(stack: Stack, plain: Watched = PLAIN) -> Watched:
     return plain._replace(without_dropout=True, real_tokens=_leaves_padding(stack))
 
 
-def _others(plain: Watched) -> list[Watched]:
-    """A second run of the baseline, and its other seeds."""
-    return [plain._replace(again=True), *(plain._replace(seed=seed) for seed in SEEDS)]
-
-
 def draws_other_masks(stack: Stack) -> bool:
     """Whether dropout has other masks with it, for the same data: then only runs without any can be compared."""
     return any(registry.remedy(name).judged_without_dropout for name in stack)
@@ -338,11 +326,6 @@ def draws_other_masks(stack: Stack) -> bool:
 def _leaves_padding(stack: Stack) -> bool:
     """Whether something else may come out at padding: such remedies draw other masks, too."""
     return any(registry.remedy(name).leaves_padding for name in stack)
-
-
-def _is_exact(stack: Collection[str]) -> bool:
-    """Whether its remedies promise equal bits: then nothing is needed beside the stack itself."""
-    return all(registry.remedy(name).safety == "exact" for name in stack)
 
 
 def draws_otherwise(stack: Stack) -> bool:

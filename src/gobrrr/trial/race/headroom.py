@@ -10,12 +10,12 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from statistics import median
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from gobrrr.trial.arm import protocol
+from gobrrr.trial.race.policy import POLICY
 from gobrrr.trial.race.race_round import Heat, Stack
 from gobrrr.trial.receipt.receipt import Figure, Headspace, Samples, Speedup
 from gobrrr.trial.statistics import anytime
@@ -26,12 +26,6 @@ if TYPE_CHECKING:
 
 REPLAYED: Stack = (protocol.REPLAYED,)
 """An arm that is measured and never kept: no race knows it."""
-SHARE = 0.1
-"""Share of a tuning's time for its blocks. It starts beside the program as it is, which the search needs too."""
-MOST, NARROW = 24, 0.08
-"""Sweeps, and half the interval of the log ratio from which on no more are made; 3.2 % of it are the processes' own."""
-ENOUGH = 0.9
-"""Share of the headspace that a loader's settings must bring for none of the others to be tried."""
 WAITS = (
     "BRR401", "BRR402", "BRR403", "BRR404", "BRR405", "BRR406", "BRR407", "BRR408", "BRR410", "BRR411",
 )  # fmt: skip
@@ -62,7 +56,7 @@ class Glimpse(Heat):
 
     def _runs_on(self, arm: Stack) -> bool:
         found = self.standing(arm)
-        return found.num < MOST and found.high - found.mean > NARROW
+        return found.num < POLICY.sweeps[-1] and found.high - found.mean > POLICY.narrow
 
 
 def is_wanted(report: Report, named: Collection[str]) -> bool:
@@ -91,18 +85,18 @@ def measured(racing: Racing, seconds: float, clock: Callable[[], float] = time.m
 
 def of(samples: Samples, speedup: Speedup, seconds: float = 0.0) -> Headspace:
     """From the blocks of both, and how much faster the replayed batches are."""
-    rows = zip(samples.arm, samples.steps, samples.ns, strict=True)
-    step = median(ns / steps for arm, steps, ns in rows if not arm)
+    step = samples.step_ns(0)
+    assert step is not None
     compute = Figure(step / speedup.median, step / speedup.high, step / speedup.low)
     saved = Figure(*(max(0.0, step - ns) for ns in (compute.value, compute.high, compute.low)))
     return Headspace(step_ns=step, compute_ns=compute, saved_ns=saved, samples=samples, seconds=seconds)
 
 
 def enough(found: Headspace | None) -> float:
-    """Log ratio from which on a setting brings ENOUGH of it; infinite where nothing is known of it, or it is none."""
+    """Log ratio from which on a setting brings enough of it; infinite where nothing is known of it, or it is none."""
     if found is None or found.saved_ns is None or not found.saved_ns.low:
         return math.inf
-    return -math.log(1 - ENOUGH * found.saved_ns.value / found.step_ns)
+    return -math.log(1 - POLICY.enough * found.saved_ns.value / found.step_ns)
 
 
 def reached(found: Headspace | None, brought: Speedup | None) -> Headspace | None:

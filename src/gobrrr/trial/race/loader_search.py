@@ -14,6 +14,7 @@ from gobrrr.remedies.loader.loader import most_said, room
 from gobrrr.rules.data.loader_advice import AHEAD, HELD_BYTES, NUM_WORKERS, WORKERS
 from gobrrr.trial.race import headroom
 from gobrrr.trial.race.loader_settings import LoaderSearch, Setting, Tried
+from gobrrr.trial.race.policy import POLICY
 from gobrrr.trial.race.race_round import Heat, Stack
 from gobrrr.trial.receipt.receipt import Headspace, TrialResult
 from gobrrr.units import duration, size
@@ -25,25 +26,13 @@ if TYPE_CHECKING:
     from gobrrr.trial.race.search import Race
     from gobrrr.trial.statistics.objective import Objective
 
-MANY, ONE, BATCHED, PINNED, STAYING = (
-    "loader_workers",
-    "one_worker",
-    "batched_fetch",
-    "pin_memory",
-    "persistent_workers",
-)
+MANY, ONE, BATCHED, PINNED = "loader_workers", "one_worker", "batched_fetch", "pin_memory"
+STAYING = "persistent_workers"
 """Remedies that a setting is made of; the last is part of each that has workers."""
 KEEPERS = ("computed_once", "decoded_once")
 """Remedies that keep what the first epoch computes; each is a setting by itself."""
 CODES = ("BRR401", "BRR402", "BRR403", "BRR405", "BRR406", "BRR407")
 """Findings that another number of workers may help."""
-WORTH = 0.1
-"""Share of the step that must be there to gain: of less the race looks at what the model advises, among all else."""
-SHARE, MOST_SHARE = 0.3, 0.6
-"""Shares of a tuning's time that the search may take, usually and at most: race, guard and confirmation come after it.
-More than usual where the wait for the loader is a larger share of the step: then the race has little left to gain."""
-FEWEST, MOST, PRECISE = 4, 8, 0.02
-"""Sweeps of a look, and the standard error (1.4 % of it the processes' own) below which it ends."""
 
 
 class Look(Heat):
@@ -62,7 +51,9 @@ class Look(Heat):
         found = self.standing(arm)
         if self.verdict(arm) == self.objective.worse:
             return False
-        return found.num < FEWEST or (found.num < MOST and found.error > PRECISE)
+        return found.num < POLICY.loader_sweeps[0] or (
+            found.num < POLICY.loader_sweeps[1] and found.error > POLICY.precise
+        )
 
 
 class Settled(Protocol):
@@ -114,7 +105,7 @@ def family(report: Report, names: Collection[str], allowed: Callable[[str], bool
     the race's candidates. `allowed`: whether the user lets a remedy be tried."""
     advised = most_said(report, CODES, WORKERS)
     worth = max((finding.saving.ceiling_ns for finding in report.findings if finding.code in CODES), default=0.0)
-    if advised is None or not allowed(MANY) or worth < WORTH * report.step.plain_wall_ns:
+    if advised is None or not allowed(MANY) or worth < POLICY.loader_worth * report.step.plain_wall_ns:
         return None
     now = Setting(int(most_said(report, CODES, NUM_WORKERS) or 0))
     ahead = int(most_said(report, CODES, AHEAD) or loader_model.PREFETCH)
@@ -140,7 +131,7 @@ def most_workers(report: Report, now: Setting) -> int:
 def share(most: Headspace | None) -> float:
     """Return the share of a tuning's time that the search may take, by what a loader can bring."""
     held = most.saved_ns.low / most.step_ns if most is not None and most.saved_ns is not None else 0.0
-    return min(MOST_SHARE, max(SHARE, held))
+    return min(POLICY.loader_most, max(POLICY.loader, held))
 
 
 class Settling:
@@ -162,7 +153,7 @@ class Settling:
         trial begins that would last beyond it. `most` that a loader can bring: where a setting does nearly all of it
         the rest are not tried, and none where it is too little."""
         began = self._clock()
-        saved, worth = (most.saved_ns, WORTH * most.step_ns) if most is not None else (None, 0.0)
+        saved, worth = (most.saved_ns, POLICY.loader_worth * most.step_ns) if most is not None else (None, 0.0)
         if saved is not None and saved.high < worth:
             self._without()
             return f"no setting of its loaders was searched for: {duration(saved.high)} at most is there to gain"
@@ -187,9 +178,11 @@ class Settling:
         if looked is None:
             return False
         (found,) = looked.results
-        result = msgspec.structs.replace(found, options=options, reason=self._said(setting, found))
+        said = f"{setting} ({setting.safety(self._search.now)})"
+        reason = f"{said}: {found.reason}" if found.verdict == "failed" else said
+        result = msgspec.structs.replace(found, options=options, reason=reason)
         standing = heat.standing(stack)
-        if result.verdict == "failed" or standing.num < FEWEST:
+        if result.verdict == "failed" or standing.num < POLICY.loader_sweeps[0]:
             self._search.fail(setting)
         else:
             self._search.feed(setting, Tried(standing.mean, standing.low, heat.held))
@@ -198,22 +191,12 @@ class Settling:
         self._racing.let_go()
         return True
 
-    def _praised(self, shown: bool) -> str:
-        if self._search.has_enough():
-            return f"with at least {headroom.ENOUGH:.0%} of what any loader fix could bring: no other was tried"
-        return "as good as any" if shown else "may be faster"
-
     def _settled_by(self, shown: bool) -> tuple[str, ...]:
         """Remedies that the race has not to look at any more."""
         if self._search.has_enough():
             return headroom.LOADERS
         tried = {name for setting in self._results for name in self._family.stack(setting)}
         return (MANY, ONE, STAYING) if shown else (*self._family.guests, *({MANY, ONE} & tried))
-
-    def _said(self, setting: Setting, found: TrialResult) -> str:
-        """Which setting it was, its safety class, and what went wrong."""
-        named = f"{setting} ({setting.safety(self._search.now)})"
-        return f"{named}: {found.reason}" if found.verdict == "failed" else named
 
     def _without(self) -> None:
         """The race looks at the remedies as it would without a search."""
@@ -237,7 +220,12 @@ class Settling:
             self._race.settle((), stack, self._results[found].verdict, mean, mean)
         else:  # the race looks longer, and as early as at what a finding promises as much of
             self._race.expect(stack[0], mean)
-        told += f": {found} {self._praised(shown)}"
+        if self._search.has_enough():
+            told += (
+                f": {found} with at least {POLICY.enough:.0%} of what any loader fix could bring: no other was tried"
+            )
+        else:
+            told += f": {found} {'as good as any' if shown else 'may be faster'}"
         for name in {*self._settled_by(shown)} - set(stack):
             self._race.withdraw(name)
         needs = f", {size(self._search.needs(found))} at most" if self._search.needs(found) else ""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics as figures
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -11,10 +10,9 @@ import psutil
 
 from gobrrr.trial.arm.arm import ArmError
 from gobrrr.trial.arm.side import Side, end, level
-from gobrrr.trial.receipt.confirmed import Measured
-from gobrrr.trial.receipt.receipt import Samples, Speedup, StartUp
+from gobrrr.trial.race.policy import POLICY
+from gobrrr.trial.receipt.receipt import Measured, Samples, Speedup, StartUp
 from gobrrr.trial.statistics import paired
-from gobrrr.trial.statistics.block_schedule import EDGE_NS, PILOT
 from gobrrr.trial.statistics.objective import MEMORY, TIME, Objective
 from gobrrr.trial.statistics.rounds import Rounds
 
@@ -36,15 +34,18 @@ def measure(
     began = time.monotonic()
     pool = ThreadPoolExecutor(len(sides) * pairs)  # an arm dies with the thread that started it (system.processes)
     try:
-        ahead_s = _started_ahead(sides, pool, pairs) if pairs > 1 else 0.0
+        if pairs > 1:  # for the first round and later ones
+            for started in [pool.submit(side.start_ahead) for _ in range(pairs) for side in sides]:
+                started.result()
+        ahead_s = time.monotonic() - began if pairs > 1 else 0.0
         _made_ready(sides, pool)
         least = (ROOM - 1) * (baseline.resident() + candidate.resident())
         if (apart := free_bytes() < least) and any(side.ahead for side in sides):
             end(sides, Side.end_ahead)
             apart = free_bytes() < least
-        started = 1 + min(side.ahead for side in sides)
-        schedule = rounds((baseline.step_ns, candidate.step_ns), EDGE_NS, seed=seed, seconds=seconds, apart=apart,
-                          spent=time.monotonic() - began, objective=objective, started=started,
+        abreast = 1 + min(side.ahead for side in sides)
+        schedule = rounds((baseline.step_ns, candidate.step_ns), POLICY.edge_ns, seed=seed, seconds=seconds,
+                          apart=apart, spent=time.monotonic() - began, objective=objective, started=abreast,
                           ahead_s=ahead_s)  # fmt: skip
         return _compared(sides, schedule, progress, apart, pool, objective)
     except ArmError as error:
@@ -52,14 +53,6 @@ def measure(
     finally:
         end(sides, Side.close)
         pool.shutdown()
-
-
-def _started_ahead(sides: tuple[Side, Side], pool: ThreadPoolExecutor, pairs: int) -> float:
-    """Start so many processes of both ahead, for the first round and later ones; return the seconds that it took."""
-    began = time.monotonic()
-    for started in [pool.submit(side.start_ahead) for _ in range(pairs) for side in sides]:
-        started.result()
-    return time.monotonic() - began
 
 
 def _made_ready(sides: tuple[Side, Side], pool: ThreadPoolExecutor) -> None:
@@ -109,7 +102,7 @@ def _measured(
     compared = Speedup(found.median, found.low, found.high)
     baseline, candidate = sides
     start = max(0.0, candidate.warm_seconds - baseline.warm_seconds)
-    per_step = _per_step(samples, 0), _per_step(samples, 1)
+    per_step = samples.step_ns(0) or 0.0, samples.step_ns(1) or 0.0
     reasons = (["one arm at a time: there was no memory for two"] if apart else []) + list(
         filter(None, [rounds.wants()])
     )
@@ -136,12 +129,7 @@ def _clocked(samples: Samples) -> Speedup:
 
 
 def _so_far(rounds: Rounds) -> Speedup | None:
-    if len(rounds.logs[0]) < PILOT:
+    if len(rounds.logs[0]) < POLICY.pilot:
         return None
     found = rounds.result()
     return Speedup(found.median, found.low, found.high)
-
-
-def _per_step(samples: Samples, arm: int) -> float:
-    rows = zip(samples.arm, samples.steps, samples.ns, strict=True)
-    return figures.median(ns / steps for which, steps, ns in rows if which == arm)

@@ -5,30 +5,19 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
-from statistics import median
 from typing import NamedTuple, Protocol
 
-from gobrrr.trial.arm.arm import SPENT, ArmError, Block
+from gobrrr.trial.arm.arm import SPENT, ArmError
 from gobrrr.trial.arm.live_arms import is_late
-from gobrrr.trial.race.first_looks import compiles
-from gobrrr.trial.race.race_round import EDGE_SHARE, Heat, Stack
+from gobrrr.trial.arm.protocol import Block
+from gobrrr.trial.race.candidates import compiles
+from gobrrr.trial.race.policy import POLICY
+from gobrrr.trial.race.race_round import Heat, Stack
 from gobrrr.trial.race.search import Race
 from gobrrr.trial.receipt.receipt import Samples, Speedup, TrialResult
 from gobrrr.trial.statistics import anytime
-from gobrrr.trial.statistics.block_schedule import EDGE_NS, block_steps
+from gobrrr.trial.statistics.block_schedule import block_steps
 from gobrrr.trial.statistics.objective import MEMORY, SETTLED
-
-FILLS = 3.0
-"""Starts that must be left for another to take the place of one that failed: its own, and as much again for the sweeps
-of those that wait for it, twice. And it gets a third of what is left to come up: they are lost where none is."""
-AGAIN = 1.5
-"""Starts that must be left where the program as it is has to be started too: a start is cut at 70 % of the time."""
-ANEW = 0.5
-"""Least length of a block in which arms are started anew, as a share of the plain program's start."""
-CACHED = 2.0
-"""Longest later start over the plain program's, compiled code being kept (BERT: 45 s at first, then 15 to 21, plain 10;
-GPT-2 with AMX 25, plain 15: at three times that a compiled combination of 2.6 was thought to take longer than the 282 s
-that were left, and one of 2.2 was confirmed)."""
 
 
 class Arms(Protocol):
@@ -132,7 +121,7 @@ class Racing:
         that compile, else the program as it is."""
         alike = [took for known, took in self._took.items() if known and (set(known) <= set(stack) or
                  (compiles(known) and compiles(stack)))]  # fmt: skip
-        times = times if () in self._alive else max(times, AGAIN)
+        times = times if () in self._alive else max(times, POLICY.again)
         return self._left() > times * max(alike, default=self._took.get((), 0.0))
 
     def hope(self) -> Stack:
@@ -149,7 +138,7 @@ class Racing:
         """Return the pace of what is to be confirmed."""
         starts = [found for stack, found in self._starts.items() if set(stack) <= set(confirmed)]
         plain = self._starts[()][0] if () in self._starts else math.inf
-        start_s = min(max((start for start, _ in starts), default=0.0), CACHED * plain)
+        start_s = min(max((start for start, _ in starts), default=0.0), POLICY.cached * plain)
         step_ns = max((step for _, step in starts), default=0.0)
         return Pace(start_s, step_ns, max(1.0, self._lasted_s / self._stepped_s) if self._stepped_s else 1.0)
 
@@ -176,7 +165,7 @@ class Racing:
 
     def _heat(self, heat: Heat) -> None:
         self._running = heat
-        looked = self.look(heat, lambda failed: self._race.fill(heat, failed, lambda s: self._fits(s, FILLS)))
+        looked = self.look(heat, lambda failed: self._race.fill(heat, failed, lambda s: self._fits(s, POLICY.fills)))
         if looked is None:
             return
         self._race.feed(heat, looked.broken, looked.times)
@@ -209,7 +198,7 @@ class Racing:
                 break
             heat.join(fresh)
             self._listener.heat(heat)
-            gone = list(more := self._bring(fresh, 1 / FILLS))
+            gone = list(more := self._bring(fresh, 1 / POLICY.fills))
             failed |= more
         ran: list[list[Ran]] = []
         lasted = 0.0
@@ -221,7 +210,9 @@ class Racing:
             heat.feed(_costs(sweep, [stack for stack in order if stack not in failed]))
             self._listener.standing(heat)
             lasted = self._clock() - swept
-            self._let_go(stack for stack in order if stack not in heat.live and not _leads(heat, stack))
+            self._let_go(
+                stack for stack in order if stack not in heat.live and stack != heat.reference and not heat.wins(stack)
+            )
         cut = set(heat.live)
         times = {stack: _clocked(heat, stack, ran).mean for stack in heat.contenders}
         seconds = (self._clock() - began) / len(heat.contenders)
@@ -236,7 +227,7 @@ class Racing:
     def _sweep(self, heat: Heat, order: Sequence[Stack], failed: dict[Stack, str]) -> tuple[list[Ran], bool]:
         """There and back, and whether the heat goes on; an arm that dies is out. With the reference, or the time, the
         heat ends, and nobody failed for that."""
-        steps = block_steps(min(self._starts[stack][1] for stack in order), EDGE_NS, EDGE_SHARE)
+        steps = block_steps(min(self._starts[stack][1] for stack in order), POLICY.edge_ns, 2 * POLICY.edge_share)
         ran: list[Ran] = []
         for stack in (*order, *reversed(order)):
             if stack in failed:
@@ -244,7 +235,10 @@ class Racing:
             began = self._clock()
             try:
                 block = self._arms.block(stack, steps)
-                self._timed(block, self._clock() - began)
+                lasted = self._clock() - began
+                plain = self._starts.get((), min(self._starts.values()))  # a resumed race may never start the program
+                if lasted < POLICY.anew * plain[0]:
+                    self._lasted_s, self._stepped_s = self._lasted_s + lasted, self._stepped_s + block.ns / 1e9
                 cost = heat.objective.cost(block)
                 ran.append(Ran(stack, len(block.walls), block.ns, cost, block.peak_bytes, block.samples))
                 start, step_ns = self._starts[stack]
@@ -260,11 +254,6 @@ class Racing:
                 heat.leave(stack)
         return ran, True
 
-    def _timed(self, block: Block, lasted_s: float) -> None:
-        plain = self._starts.get((), min(self._starts.values()))  # a resumed race may never start the plain program
-        if lasted_s < ANEW * plain[0]:
-            self._lasted_s, self._stepped_s = self._lasted_s + lasted_s, self._stepped_s + block.ns / 1e9
-
     def _let_go(self, stacks: Iterable[Stack]) -> None:
         self._end([stack for stack in stacks if stack in self._alive and stack])
 
@@ -279,7 +268,7 @@ class Racing:
         found = heat.standing(stack)
         said = "failed" if failed and not is_late(failed) else heat.verdict(stack)
         samples, time = _samples(heat, stack, ran), _clocked(heat, stack, ran)
-        before = _per_step(samples, 0)
+        before = samples.step_ns(0)
         reason = failed
         if said == "inconclusive" and not failed:
             pairs = "1 pair" if found.num == 1 else f"{found.num} pairs"
@@ -298,11 +287,6 @@ class Racing:
 
     def _peak(self, stack: Stack) -> int | None:
         return self._arms.peak(stack) if stack in self._alive else self._peaks.get(stack)
-
-
-def _leads(heat: Heat, stack: Stack) -> bool:
-    """Whether an arm stays alive without blocks of its own: the reference, and who is shown to be better."""
-    return stack == heat.reference or heat.wins(stack)
 
 
 def _costs(ran: Sequence[Ran], stacks: Iterable[Stack]) -> dict[Stack, list[float]]:
@@ -328,12 +312,6 @@ def _samples(heat: Heat, stack: Stack, ran: Sequence[Sequence[Ran]]) -> Samples:
             for sweep in ran if any(each.stack == stack for each in sweep)
             for each in sweep if each.stack in (stack, heat.reference)]  # fmt: skip
     return Samples(*zip(*rows, strict=True)) if rows else Samples()
-
-
-def _per_step(samples: Samples, arm: int) -> float | None:
-    rows = zip(samples.arm, samples.steps, samples.ns, strict=True)
-    found = [ns / steps for which, steps, ns in rows if which == arm]
-    return median(found) if found else None
 
 
 def _speedup(found: anytime.Interval) -> Speedup | None:

@@ -18,6 +18,7 @@ import random
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 
+from gobrrr.trial.race.policy import POLICY
 from gobrrr.trial.statistics import anytime
 from gobrrr.trial.statistics.anytime import Interval
 from gobrrr.trial.statistics.objective import TIME, Objective
@@ -25,20 +26,6 @@ from gobrrr.trial.statistics.paired import LEVEL
 
 Stack = tuple[str, ...]
 """Names of remedies; empty for the program as it is."""
-LOOKS = (3, 6, 12, 24)
-"""Sweeps after which those that hardly can win are given up."""
-HURDLES = (-2.0, -1.0, 0.0)
-"""Standard errors that a mean must be above at each of them but the last."""
-SURE = 2.0
-"""Standard errors that a remedy leans by which is taken along unproven."""
-PLENTY = 0.1
-"""Log ratio by which it may lean to be worth its proof before others are sought, from its second look on (a training
-that generates between its steps raced for 129 of 216 s, and 1.25 was left with one round of three)."""
-BRIEF = 12
-"""Sweeps of a heat while others wait for theirs: the next twelve cost as much as these, and another's first three say
-more (bf16 at 0.98 had 24, and then there was no time for what brings 1.25)."""
-EDGE_SHARE = 0.02
-"""Share of a block that waking an arm may take: twice that of a trial, for the looks of a race claim nothing."""
 
 
 class Heat:
@@ -46,7 +33,7 @@ class Heat:
 
     def __init__(
         self, reference: Stack, contenders: Sequence[Stack], *, seed: int = 0, level: float = LEVEL,
-        objective: Objective = TIME, most: int = LOOKS[-1],
+        objective: Objective = TIME, most: int = POLICY.sweeps[-1],
     ) -> None:  # fmt: skip
         self.reference, self.contenders, self.objective = reference, tuple(contenders), objective
         self.most = most
@@ -100,16 +87,16 @@ class Heat:
     def leans(self, arm: Stack, by: float, after: int) -> bool:
         """Whether it seems better than the reference by this log ratio, by more than chance, after so many sweeps."""
         found = self.standing(arm)
-        return found.num >= after and found.mean > max(by, SURE * found.error)
+        return found.num >= after and found.mean > max(by, POLICY.sure * found.error)
 
     def leans_far(self, arm: Stack) -> bool:
         """Whether others may wait until it is proven."""
-        return self.leans(arm, PLENTY, LOOKS[1])
+        return self.leans(arm, POLICY.plenty, POLICY.sweeps[1])
 
     def _runs_on(self, arm: Stack) -> bool:
         found = self.standing(arm)
         if self.verdict(arm) != "inconclusive":
             return False
-        if found.num in LOOKS and found.num < self.most:
-            return found.mean > HURDLES[LOOKS.index(found.num)] * found.error
+        if found.num in POLICY.sweeps and found.num < self.most:
+            return found.mean > POLICY.hurdles[POLICY.sweeps.index(found.num)] * found.error
         return found.num < self.most

@@ -15,21 +15,21 @@ import psutil
 from gobrrr.capture.steps import vitals
 from gobrrr.guard.model.verdict import Guarded
 from gobrrr.remedies import registry
-from gobrrr.trial.arm.arm import REPLAYING, SPENT, TIMED, Arm, ArmError, Block
-from gobrrr.trial.arm.live_arms import FIRST_STEP, Field
+from gobrrr.trial.arm.arm import REPLAYING, SPENT, TIMED, Arm, ArmError
+from gobrrr.trial.arm.live_arms import Field
+from gobrrr.trial.arm.protocol import Block
 from gobrrr.trial.arm.side import Side, clear
 from gobrrr.trial.race import lockstep
-from gobrrr.trial.race.candidate import Plan
+from gobrrr.trial.race.candidates import Plan
 from gobrrr.trial.race.guard_runs import Guarding
 from gobrrr.trial.race.headroom import REPLAYED
 from gobrrr.trial.race.lockstep import ROOM, Progress
+from gobrrr.trial.race.policy import POLICY
 from gobrrr.trial.race.race_round import Stack
-from gobrrr.trial.receipt.confirmed import Measured
+from gobrrr.trial.receipt.receipt import Measured
 from gobrrr.trial.sandbox import limits
 from gobrrr.trial.sandbox.limits import AT_HOME, Limits
-from gobrrr.trial.statistics.block_schedule import OVERRUN
 from gobrrr.trial.statistics.objective import TIME, Objective
-from gobrrr.trial.statistics.paired import FEWEST_ROUNDS
 from gobrrr.trial.statistics.rounds import Rounds
 
 TRIAL_SECONDS = 90.0  # seconds of a trial, as in docs/decisions/0013-the-process-is-the-unit.md
@@ -72,7 +72,7 @@ class LiveReferee:
 
     def __init__(
         self, program: Program, folder: Path, *, seed: int = 0, seconds: float = TRIAL_SECONDS,
-        progress: Progress | None = None, until: float = math.inf, overrun: float = OVERRUN,
+        progress: Progress | None = None, until: float = math.inf, overrun: float = POLICY.overrun,
         objective: Objective = TIME,
     ) -> None:  # fmt: skip
         """`seconds` bounds one comparison, `overrun` times them where that is too short for any verdict; `until` (of
@@ -115,7 +115,7 @@ class LiveReferee:
         """Pairs of arms that may start beside each other once those of the race are gone: each that starts leaves
         another core idle, their first steps go abreast, and memory has room for all."""
         abreast = self._program.copies or self._program.abreast(self._cores)
-        most = min(FEWEST_ROUNDS, self._cores // 4, abreast // 2)
+        most = min(POLICY.fewest_rounds, self._cores // 4, abreast // 2)
         if most < 2 or not (held := self._largest()):  # asked before each sweep: memory only where it decides
             return 1
         fitting = psutil.virtual_memory().available / (ROOM * held) + len(self.field)
@@ -128,7 +128,7 @@ class LiveReferee:
         limits.mend(self._caches)
         first = next((names for stack in stacks if (names := _remedies(stack))), ())
         wanted = [first, ()][: self._watched_beside(len(stacks))]
-        ahead = partial(self.guarding.ahead, FIRST_STEP * seconds, wanted)
+        ahead = partial(self.guarding.ahead, POLICY.first_step * seconds, wanted)
         return self.field.start(stacks, seconds, self._kill, ahead if wanted and not self.guarding.seen else None)
 
     def _watched_beside(self, arms: int) -> int:

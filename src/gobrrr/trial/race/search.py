@@ -16,21 +16,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 from gobrrr.trial.arm.arm import unheld
-from gobrrr.trial.race import first_looks
-from gobrrr.trial.race.candidate import WORTH, Candidate
-from gobrrr.trial.race.first_looks import NEEDS, PAIRS, SLOWEST, is_slow_pair
-from gobrrr.trial.race.race_round import BRIEF, LOOKS, Heat, Stack
+from gobrrr.trial.race import candidates
+from gobrrr.trial.race.candidates import NEEDS, PAIRS, SLOWEST, Candidate, is_slow_pair
+from gobrrr.trial.race.policy import POLICY
+from gobrrr.trial.race.race_round import Heat, Stack
 from gobrrr.trial.statistics.anytime import FEWEST
 from gobrrr.trial.statistics.objective import BETTER, TIME, Objective
-
-LEANS = 0.02
-"""Log ratio from which on a stack that is not yet shown to be faster may be confirmed where no other is."""
-
-ROOMY = 5
-"""Arms beside the reference from which on all that is promised is raced in a third form as well."""
-
-COSTS = 0.005
-"""Log ratio from which on a remedy that was slower alone has no part in the stack of all that is promised."""
 
 
 @dataclass
@@ -77,7 +68,7 @@ class Race:
 
     def __post_init__(self) -> None:
         self._make(self.candidates)
-        self._leans = max(LEANS, self.objective.worth)
+        self._leans = max(POLICY.effect, self.objective.worth)
 
     def candidate(self, name: str) -> Candidate:
         """Return the candidate of that name; one that was never given is a plain one."""
@@ -108,7 +99,7 @@ class Race:
         first = [stack for stack in self._openers() if ((), stack) not in self._looked and fits(stack)]
         if waiting := len(first):
             if self._whole not in self.shown:  # one that won calls for compile
-                first = self._spread(first_looks.side_by_side(first, self._by_name, self.step_ns))
+                first = self._spread(candidates.side_by_side(first, self._by_name, self.step_ns))
             return self._heat((), first[:places], brief=len(first[:places]) < waiting)
         if not self.shown and (again := [stack for stack in self._unsettled() if fits(stack)]):
             return self._heat((), again[:places])
@@ -130,16 +121,10 @@ class Race:
             return []
         for stack, why in failed.items():
             self.settle((), stack, "failed", 0.0, why=why)
-        waiting = [
-            stack
-            for stack in self._openers()
-            if ((), stack) not in self._looked
-            and stack not in heat.contenders
-            and not first_looks.compiles(stack)
-            and fits(stack)
-        ]
+        open_ = [stack for stack in self._openers() if ((), stack) not in self._looked and stack not in heat.contenders]
+        waiting = [stack for stack in open_ if not candidates.compiles(stack) and fits(stack)]
         chosen = self._spread(waiting, heat.live)[: len(failed)]
-        if heat.most == BRIEF:
+        if heat.most == POLICY.sweeps[2]:
             self._brief.update(chosen)
         return chosen
 
@@ -190,7 +175,7 @@ class Race:
         elif said == "failed":
             self.refused.update(self._at_fault(stack, why))
             self._broken.update({stack} if len(stack) > 1 else ())
-        if len(stack) == 1 and mean <= -COSTS:
+        if len(stack) == 1 and mean <= -POLICY.worth:
             self._costly.update(stack)
 
     def withdraw(self, name: str) -> None:
@@ -220,7 +205,7 @@ class Race:
 
     def _earns_all(self, stack: Stack) -> bool:
         """No part of it was shown to be hardly slower, or faster, by itself."""
-        least = self.shown[stack] - max(self.objective.worth, WORTH)
+        least = self.shown[stack] - max(self.objective.worth, POLICY.worth)
         return not any(set(other) < set(stack) and mean >= least for other, mean in self.shown.items())
 
     def union(self) -> Stack:
@@ -290,15 +275,13 @@ class Race:
     def _heat(self, reference: Stack, contenders: Sequence[Stack], brief: bool = False) -> Heat:
         self._num += 1
         self._brief = self._brief.union(contenders) if brief else self._brief.difference(contenders)
-        most = BRIEF if brief else LOOKS[-1]
+        most = POLICY.sweeps[2] if brief else POLICY.sweeps[-1]
         return Heat(reference, contenders, seed=self.seed + self._num, objective=self.objective, most=most)
 
     def _unsettled(self) -> list[Stack]:
         """Return those that may be faster and had a brief look, the likeliest first; of a peak one look says all."""
-        if self.objective.is_peak:
-            return []
-        known = [stack for stack in self._brief if stack in self.leaning and not set(stack) & self.refused]
-        return sorted(known, key=lambda stack: -self.leaning[stack])
+        known = [] if self.objective.is_peak else [each for each in self._brief if each in self.leaning]
+        return sorted((each for each in known if not set(each) & self.refused), key=lambda each: -self.leaning[each])
 
     def _climb(self, heat: Heat, failed: Mapping[Stack, str]) -> None:
         """A stack takes the lead where it is shown to be better; one made of winners alone where it seems no worse."""
@@ -316,13 +299,15 @@ class Race:
     def _as_good(heat: Heat, stack: Stack, best: Stack) -> bool:
         """Whether a part of the best stack is shown to be better by itself, and hardly worse than all of it: then the
         rest only rides along, and is tried again on top of that part."""
+        if not set(stack) < set(best) or not heat.wins(stack):
+            return False
         more = heat.standing(best, stack)
-        return set(stack) < set(best) and heat.wins(stack) and more.mean < max(more.error, heat.objective.worth)
+        return more.mean < max(more.error, heat.objective.worth)
 
     def _spread(self, stacks: list[Stack], beside: Sequence[Stack] = ()) -> list[Stack]:
         """Order by what is promised together, then the others, each for a cause of its own first."""
         first = [stack for stack in stacks if stack in self._first]
-        return [*first, *first_looks.spread([each for each in stacks if each not in first], self._by_name, beside)]
+        return [*first, *candidates.spread([each for each in stacks if each not in first], self._by_name, beside)]
 
     def _openers(self) -> list[Stack]:
         """All that is promised, as one; each alone, and known pairs, the largest expected saving first, those last for
@@ -336,7 +321,7 @@ class Race:
         earlier = {name: rivals.intersection(names[:n]) for n, name in enumerate(names)}
         late = {name for name, others in earlier.items() if any(self._clash(name, other) for other in others)}
         hopes = self.shown.keys() | self.leaning.keys()
-        at_once = first_looks.alone(names, late, lambda pair: ((), pair) not in self._looked or pair in hopes)
+        at_once = candidates.alone(names, late, lambda pair: ((), pair) not in self._looked or pair in hopes)
         return self._behind_whole(at_once, [c for c in ranked if c.name not in late])
 
     def _behind_whole(self, at_once: list[Stack], open_: Sequence[Candidate]) -> list[Stack]:
@@ -345,24 +330,23 @@ class Race:
         of it, before its parts are alone."""
         promising = [] if self.objective.is_peak else [c for c in open_ if c.name not in self._costly]
         if ((), self._whole) not in self._looked or set(self._whole) & (self.refused | self._costly):
-            whole = first_looks.promised(promising, self.step_ns, self._not_both)
+            whole = candidates.promised(promising, self.step_ns, self._not_both)
             self._whole = next((known for known in self._wholes if set(known) == set(whole)), whole)  # in any order
         if not self._whole or set(self._whole) in map(set, at_once):
             self._whole, self._first = (), ()
             return at_once
-        self._first = (self._whole, *first_looks.without_doubt(self._whole, self._by_name, self.step_ns))
-        if self._places >= ROOMY:
-            self._first += (
-                *first_looks.with_rival(self._whole, promising, self._by_name, self.step_ns, self._not_both),
-            )
+        self._first = (self._whole, *candidates.without_doubt(self._whole, self._by_name, self.step_ns))
+        if self._places >= POLICY.roomy:
+            rivals = candidates.with_rival(self._whole, promising, self._by_name, self.step_ns, self._not_both)
+            self._first += tuple(rivals)
         self._wholes.update(stack for stack in self._first if len(stack) > 1)
         others = [stack for stack in at_once if set(stack) not in map(set, self._first)]
         slow = list(filter(is_slow_pair, others))
-        covered = partial(first_looks.is_covered, self._whole, self._by_name)
+        covered = partial(candidates.is_covered, self._whole, self._by_name)
         if self._whole not in self.shown:
             others.sort(key=lambda stack: (bool(slow) and stack == (SLOWEST,), covered(stack)))
             return [*self._first, *others]
-        joined = [first_looks.joined(pair, self._whole, self._not_both) for pair in slow]
+        joined = [candidates.joined(pair, self._whole, self._not_both) for pair in slow]
         others.sort(key=lambda stack: (SLOWEST in stack, stack == (SLOWEST,), covered(stack)))
         return list(dict.fromkeys([*self._first, *joined, *others]))  # a pair that nothing joins is in both
 

@@ -17,48 +17,21 @@ from gobrrr.guard.model.verdict import Guarded
 from gobrrr.guard.reference.watched_steps import twin_steps
 from gobrrr.rules.model.finding import Saving
 from gobrrr.system import files
-from gobrrr.trial.race import headroom as headspace
-from gobrrr.trial.race import loader_search, race
-from gobrrr.trial.race.candidate import Candidate, Plan
+from gobrrr.trial.race import headroom, loader_search, race
+from gobrrr.trial.race.candidates import Candidate, Plan
 from gobrrr.trial.race.guard_runs import WITHOUT_DROPOUT
 from gobrrr.trial.race.loader_search import Family, Settled, Settling
+from gobrrr.trial.race.policy import POLICY
 from gobrrr.trial.race.race import Arms, Racing
 from gobrrr.trial.race.race_round import Stack
-from gobrrr.trial.race.search import LEANS, Race
-from gobrrr.trial.receipt.confirmed import Measured
-from gobrrr.trial.receipt.receipt import MAX_BYTES, Headspace, Receipt, Speedup, TrialResult, is_of
+from gobrrr.trial.race.search import Race
+from gobrrr.trial.receipt.receipt import MAX_BYTES, Headspace, Measured, Receipt, Speedup, TrialResult, is_of
 from gobrrr.trial.sandbox import signature as mark
-from gobrrr.trial.statistics.block_schedule import EDGE_NS, EDGE_SHARE
 from gobrrr.trial.statistics.objective import SETTLED, THROUGHPUT, TIME, Objective
-from gobrrr.trial.statistics.paired import FEWEST_ROUNDS
 
-RACE, SEEKING = 0.25, 0.6
-"""Shares of the time that the race gets at least, whatever guard and confirmation are thought to take: once something
-was shown to be faster or leans far, and before (on two cores a leaning of 5 % cut the start of compile with bf16)."""
-GUARD_RUNS, WATCHED = 2.0, 2.0
-"""Runs of the program one after the other that the guard takes (four of five are made beside each other), and times a
-plain step that a watched one lasts: BERT's, on four cores, 50 to 90 s. One more where samples come in another order:
-other seeds are always run then (three rounds of two on two cores, 54 s of an encoder that was lost for it); and another
-for what else is in the stack, which is held against the same order by itself."""
 UNCOUNTED = "no DataLoader gave its steps samples that could be counted: all are taken to have equally many"
 NO_TIME = "there was no time left to try and to prove it"
 UNCHECKED = "the minutes were spent while its numbers were checked"
-MARGIN = 1.4
-"""Time kept for checking and confirming over what they are thought to take, as other processes may slow them: what is
-not confirmed is lost."""
-RISKY = 2
-"""Risk from which on the guard may well be red, so that there must be time for a second one: an encoder's bf16 beside
-bucketing was refused, after a heat of two minutes for what compiles, and one round of three was made of the rest."""
-SHORTER = 0.8
-"""Longest proof, over that of a combination, of another that is proven instead of it, where it is about as fast."""
-HURRY = 3.0
-"""Checks that must fit in what is left for the next one to leave out one remedy only: a check more, and rounds
-(of GPT with two lower precisions two checks took 3.5 of 6 minutes, and nothing was confirmed)."""
-LEAST_HEATS = 2
-"""Heats of a race that can find something: the candidates, and the winners together. Their blocks take about as long as
-their starts."""
-BLOCKS = 11
-"""Blocks of a round, on average: where time is short 16 in the first one and 8 in each of the others."""
 
 
 class Referee(Arms, Settled, Protocol):
@@ -164,7 +137,7 @@ class Tuning:
         self._open = self.race.open()
         self._settling = family and Settling(family, referee, self._racing, self.race, self._keep, clock)
         self._settled, self._waits = "", waits
-        self._headspace: Headspace | None = None
+        self._headroom: Headspace | None = None
         self.results: list[TrialResult] = []
         self.kept: Stack = ()
         self.complete = False
@@ -178,14 +151,14 @@ class Tuning:
         """Race, guard, confirm; a KeyboardInterrupt leaves what was finished in `results` and on disk."""
         try:
             if self._waits:
-                self._headspace = headspace.measured(self._racing, headspace.SHARE * self._seconds, self._clock)
-                self._listener.headspace(self._headspace)
-                if (compute := self._headspace.compute_ns) is not None:
-                    self.race.limit(compute.high / self._headspace.step_ns)
+                self._headroom = headroom.measured(self._racing, POLICY.headroom * self._seconds, self._clock)
+                self._listener.headspace(self._headroom)
+                if (compute := self._headroom.compute_ns) is not None:
+                    self.race.limit(compute.high / self._headroom.step_ns)
                     self._open = self.race.open()
             if self._settling is not None:
-                until = self._began + loader_search.share(self._headspace) * self._seconds
-                self._settled = self._settling.run(until, self._headspace)
+                until = self._began + loader_search.share(self._headroom) * self._seconds
+                self._settled = self._settling.run(until, self._headroom)
                 self._open = self.race.open()
             self._heats()
             while not self._confirm(self._affordable(self.race.best())) and self.race.again():
@@ -208,25 +181,25 @@ class Tuning:
     def _race_until(self) -> float:
         """When the race must be over, by the clock."""
         hope = self._racing.hope()
-        least = RACE if hope else SEEKING
+        least = POLICY.race if hope else POLICY.seeking
         stack = hope or self.race.best()
-        proof = self._proof(stack) + (self._check(stack) if self.race.risk(stack) >= RISKY else 0.0)
+        proof = self._proof(stack) + (self._check(stack) if self.race.risk(stack) >= POLICY.risky else 0.0)
         return self._began + self._seconds - min(proof, (1 - least) * self._seconds)
 
-    def _proof(self, stack: Stack, margin: float = MARGIN) -> float:
+    def _proof(self, stack: Stack, margin: float = POLICY.margin) -> float:
         """Seconds that guard and confirmation of a stack are thought to take."""
         start, step_ns, slack = self._racing.pace(stack)
-        starts = math.ceil(FEWEST_ROUNDS / self._referee.pairs()) * start
-        blocks = FEWEST_ROUNDS * BLOCKS * slack * max(step_ns, EDGE_NS / EDGE_SHARE) / 1e9
+        starts = math.ceil(POLICY.fewest_rounds / self._referee.pairs()) * start
+        blocks = POLICY.fewest_rounds * POLICY.blocks * slack * max(step_ns, POLICY.edge_ns / POLICY.edge_share) / 1e9
         return margin * (starts + blocks + self._check(stack))
 
     def _check(self, stack: Stack) -> float:
         """Seconds that the guard is thought to take."""
         start, step_ns, slack = self._racing.pace(stack)
         reorder = [self.race.candidate(name).reorders for name in stack]
-        runs = GUARD_RUNS + any(reorder) + (any(reorder) and not all(reorder))
+        runs = POLICY.guard_runs + any(reorder) + (any(reorder) and not all(reorder))
         watched = twin_steps(self._step_ns + self._between_ns)
-        return runs * (start + watched * WATCHED * slack * step_ns / 1e9)
+        return runs * (start + watched * POLICY.watched * slack * step_ns / 1e9)
 
     def _affordable(self, stack: Stack) -> Stack:
         """Return what is to be confirmed: of the stack, and those that were shown to be faster or lean far, the best
@@ -237,8 +210,8 @@ class Tuning:
         proofs = {each: self._proof(each, margin=1.0) for each in (stack, *sorted(hopes, key=lambda e: -hopes[e]))}
         if (shown := self.race.shown.get(stack)) is not None:
             risk = self.race.risk(stack)
-            alike = [each for each in self.race.shown.keys() & hopes if self.race.shown[each] >= shown - LEANS
-                     and proofs[each] <= SHORTER * proofs[stack] and self.race.risk(each) <= risk]  # fmt: skip
+            alike = [each for each in self.race.shown.keys() & hopes if self.race.shown[each] >= shown - POLICY.effect
+                     and proofs[each] <= POLICY.shorter * proofs[stack] and self.race.risk(each) <= risk]  # fmt: skip
             stack = min((stack, *sorted(alike)), key=lambda each: proofs[each])
         fit = (each for each in (stack, *proofs) if proofs[each] <= self.left())
         # Starts scatter: of those that take about as long the first one, not the one that seems shorter by a second.
@@ -291,7 +264,7 @@ class Tuning:
                 return True
             self._keep(TrialResult(remedies=stack, purpose="guard", verdict=self._objective.better, guard=guarded,
                                    seconds=self._clock() - began))  # fmt: skip
-            hurried = self.left() < HURRY * (self._clock() - began)
+            hurried = self.left() < POLICY.hurry * (self._clock() - began)
             stack = self._affordable(self.race.refuse(stack, hurried) or self.race.instead())
         self._likely = ()
         return not asked
@@ -331,14 +304,14 @@ class Tuning:
             step_ns=steps[0] if steps else self._step_ns, diagnosed_step_ns=self._step_ns,
             objective=self._objective.name, speedup=final.speedup if final and self.kept else None,
             memory=final.memory if final and self.kept else None, guard=final.guard if final else Guarded(),
-            headspace=headspace.reached(self._headspace, self._loaders_brought(final)),
+            headspace=headroom.reached(self._headroom, self._loaders_brought(final)),
             notes=tuple(self._notes()), left=self._left_open(), likely=self._likely if not self.kept else (),
             measured=not self._open or any(r.verdict in SETTLED or r.speedup is not None for r in self.results),
         )  # fmt: skip
 
     def _loaders_brought(self, final: TrialResult | None) -> Speedup | None:
         """Return the speedup of the loader remedies kept: confirmed if nothing else was kept, else in the race."""
-        kept = [name for name in self.kept if name in headspace.LOADERS]
+        kept = [name for name in self.kept if name in headroom.LOADERS]
         if not kept or final is None or set(kept) == set(self.kept):
             return final.speedup if kept and final else None
         given = self._referee.options
@@ -363,11 +336,13 @@ class Tuning:
             yield (f"{' + '.join(self._put_off)} may be {self._objective.better} still: there was no time to check and "
                    "confirm it")  # fmt: skip
         best = self.race.best()
-        start, proof = self._racing.pace(best).start_s, self._proof(best)
+        start, proof, fewest = self._racing.pace(best).start_s, self._proof(best), POLICY.fewest_rounds
         if start and self._open and not any(result.speedup for result in self.results):
-            enough = (1 + LEAST_HEATS) * start + proof
+            # Two heats can find something, the candidates and the winners together; blocks take about one start.
+            enough = 3 * start + proof
             yield f"a start takes {start:.0f} s here: {math.ceil(enough / 60)} minutes after the diagnosis would do"
-        elif self._likely and not self.kept and not any(map(_wants_more, self.results)):
+        # Unless its rounds scatter, so that it says how long they would take: longer than a proof is thought to.
+        elif self._likely and not self.kept and all((r.starts_needed or 0) <= fewest for r in self.results):
             enough = self._raced + proof
             yield (f"the race took {self._raced:.0f} s, and checking and confirming is thought to take {proof:.0f}: "
                    f"{math.ceil(enough / 60)} minutes after the diagnosis would do")  # fmt: skip
@@ -389,8 +364,3 @@ class Tuning:
 def _is_read(result: TrialResult) -> bool:
     """Whether it says anything of its remedies: several that could not run, or were not ready in time, say nothing."""
     return len(result.remedies) == 1 or result.speedup is not None or result.verdict not in ("inconclusive", "failed")
-
-
-def _wants_more(result: TrialResult) -> bool:
-    """Its rounds scatter, so that it says how long they would take: longer than a proof is thought to."""
-    return (result.starts_needed or 0) > FEWEST_ROUNDS

@@ -40,6 +40,11 @@ class Samples(msgspec.Struct, frozen=True):
     samples: tuple[int | None, ...] = ()
     """Samples of each block, where those are counted."""
 
+    def step_ns(self, arm: int) -> float | None:
+        """Median of the steps of an arm's blocks, ns."""
+        found = [ns / steps for which, steps, ns in zip(self.arm, self.steps, self.ns, strict=True) if which == arm]
+        return median(found) if found else None
+
     def peak(self, arm: int) -> int | None:
         """Median of the peaks of an arm's blocks, bytes."""
         found = [peak for which, peak in zip(self.arm, self.peak_bytes, strict=False) if which == arm and peak]
@@ -249,3 +254,21 @@ def read(file: Path) -> Receipt:
     if receipt.schema != SCHEMA:
         raise GobrrrError(f"{file} has the schema {receipt.schema!r}, not {SCHEMA}", "tune again with this version")
     return receipt
+
+
+class Measured(msgspec.Struct, frozen=True, kw_only=True):
+    """Verdict of the referee on one pair of combinations. `step_ns`: medians of baseline and candidate."""
+
+    verdict: str
+    reason: str = ""
+    speedup: Speedup | None = None
+    memory: Speedup | None = None
+    p_value: float | None = None
+    blocks_needed: int | None = None
+    starts_needed: int | None = None
+    step_ns: tuple[float | None, float | None] = (None, None)
+    start_up: StartUp = StartUp()
+    compiled: Compiled | None = None
+    peak_bytes: tuple[int | None, int | None] = (None, None)
+    step_peak_bytes: tuple[int | None, int | None] = (None, None)
+    samples: Samples = Samples()

@@ -81,17 +81,14 @@ def _least_squares(sweeps: Sequence[Mapping[Arm, float]], slow: Arm, fast: Arm) 
     """The difference, the variance of one log time, its degrees of freedom, and the variance of the difference over
     that of one log time (2 / n for two arms that were in all n sweeps)."""
     arms = list(dict.fromkeys(arm for sweep in sweeps for arm in sweep))
-    rows = [(number, arms.index(arm), value) for number, sweep in enumerate(sweeps) for arm, value in sweep.items()]
-    design = np.zeros((len(rows), len(sweeps) + len(arms)))
-    for row, (number, arm, _) in enumerate(rows):
-        design[row, number] = design[row, len(sweeps) + arm] = 1.0
-    times = np.array([value for _, _, value in rows])
-    wanted = np.zeros(design.shape[1])
-    wanted[len(sweeps) + arms.index(slow)], wanted[len(sweeps) + arms.index(fast)] = 1.0, -1.0
-    inverse = np.linalg.pinv(design)
-    fitted = inverse @ times
-    freedom = len(rows) - int(np.linalg.matrix_rank(design))
-    left = times - design @ fitted
-    variance = float(left @ left) / freedom
-    weights = inverse.T @ wanted
-    return float(wanted @ fitted), variance, freedom, float(weights @ weights)
+    table = np.array([[sweep.get(arm, math.nan) for arm in arms] for sweep in sweeps if sweep])
+    there = np.isfinite(table)
+    counts = there.sum(1, keepdims=True)
+    own = np.where(there, table - np.nanmean(table, 1, keepdims=True), 0.0)  # the sweep's part is out
+    design = np.diag(there.sum(0)) - (there / counts).T @ there
+    wanted = np.array([(arm == slow) - (arm == fast) for arm in arms], float)
+    inverse = np.linalg.pinv(design, hermitian=True)
+    fitted = inverse @ own.sum(0)
+    freedom = int(there.sum()) - len(table) - int(np.linalg.matrix_rank(design, hermitian=True))
+    left = np.where(there, own - fitted + there @ fitted[:, None] / counts, 0.0)
+    return float(wanted @ fitted), float((left**2).sum()) / freedom, freedom, float(wanted @ inverse @ wanted)

@@ -17,21 +17,10 @@ import random
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from gobrrr.trial.race.policy import POLICY
 from gobrrr.trial.statistics import paired
 from gobrrr.trial.statistics.paired import BAND, FEWEST, LEVEL, Comparison
 
-EDGE_NS = 1e6
-"""Waking an arm's group and telling it to go, measured on two cores: 0.3 to 0.8 ms."""
-EDGE_SHARE = 0.01
-"""Share of a block that waking an arm and telling it to go may take."""
-SHORTEST_NS = 50e6
-"""A block covers what the scheduler of the system does in a few of its turns."""
-PILOT = 4  # quadruples before the plan; proposed: enough to guess their scatter; plans after 3 and 6 compared
-LOOKS = (0.5, 0.75, 1.0)
-EFFECT = 0.02
-"""Smallest log ratio that a comparison's length is planned for: what is less hardly matters."""
-OVERRUN = 3.0
-"""Longest comparison over its seconds, where those are too few for any verdict: time for nothing otherwise."""
 MOST = 60
 """Quadruples at most, where the time allows them."""
 
@@ -45,12 +34,12 @@ class Block(NamedTuple):
     """Both arms are started anew before it."""
 
 
-def block_steps(step_ns: float, edge_ns: float, share: float = EDGE_SHARE) -> int:
-    """Steps of a block whose edges take at most this share of it and that is no shorter than SHORTEST_NS."""
-    return max(1, math.ceil(max(edge_ns / share, SHORTEST_NS) / max(step_ns, 1.0)))
+def block_steps(step_ns: float, edge_ns: float, share: float = POLICY.edge_share) -> int:
+    """Steps of a block whose edges take at most this share of it and that is no shorter than POLICY.shortest_ns."""
+    return max(1, math.ceil(max(edge_ns / share, POLICY.shortest_ns) / max(step_ns, 1.0)))
 
 
-def looks(planned: int, fewest: int, level: float, shares: Sequence[float] = LOOKS) -> dict[int, float]:
+def looks(planned: int, fewest: int, level: float, shares: Sequence[float] = POLICY.looks) -> dict[int, float]:
     """After how many units is looked, and at which level; all levels together are `level`."""
     places = sorted({max(fewest, math.ceil(share * planned)) for share in shares})
     return dict(zip(places, paired.levels([place / planned for place in places], level), strict=True))
@@ -93,14 +82,14 @@ class Pairing:
 
     def __init__(
         self, step_ns: tuple[float, float], edge_ns: float = 1e6, *, seed: int = 0, seconds: float = math.inf,
-        level: float = LEVEL, band: float = BAND, effect: float = EFFECT, most: int = MOST,
+        level: float = LEVEL, band: float = BAND, effect: float = POLICY.effect, most: int = MOST,
     ) -> None:  # fmt: skip
         self._seconds, self._level, self._band, self._effect, self._most = seconds, level, band, effect, most
         self._seed = seed
         self._blocks = Quadruples(block_steps(min(step_ns), edge_ns), seed)
         self.logs: list[float] = []
         self.spent_ns = 0.0
-        self.planned = PILOT
+        self.planned = POLICY.pilot
         """Quadruples in all; fixed after the pilot."""
         self._fixed = False
         self._looks: dict[int, float] = {}
@@ -117,7 +106,7 @@ class Pairing:
         if log is None:
             return
         self.logs.append(log)
-        if not self._fixed and len(self.logs) >= PILOT:
+        if not self._fixed and len(self.logs) >= POLICY.pilot:
             self._fix()
         if self._fixed:
             self._look()
@@ -127,7 +116,7 @@ class Pairing:
         wanted = paired.quadruples_for(self._effect, paired.scatter_of(self.logs), self._level)
         each = self.spent_ns / len(self.logs) / 1e9
         affordable = int(self._seconds / each) if each > 0 and math.isfinite(self._seconds) else self._most
-        if affordable < self._fewest() <= OVERRUN * affordable:
+        if affordable < self._fewest() <= POLICY.overrun * affordable:
             affordable = self._fewest()
         self.planned = max(FEWEST, min(max(wanted, self._fewest()), affordable, self._most))
         self._looks = looks(self.planned, FEWEST, self._level)
@@ -135,7 +124,7 @@ class Pairing:
 
     def _fewest(self) -> int:
         """Quadruples with which the sign test can reach the level that the last look has."""
-        last = paired.levels(LOOKS, self._level)[-1]
+        last = paired.levels(POLICY.looks, self._level)[-1]
         return math.ceil(1 - math.log2(last))
 
     def _look(self) -> None:

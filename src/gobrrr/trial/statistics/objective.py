@@ -5,12 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from gobrrr.trial.arm.protocol import Block
 from gobrrr.trial.statistics.paired import PROCESS_BAND, PROCESS_SD
-
-if TYPE_CHECKING:
-    from gobrrr.trial.arm.arm import Block
 
 WORTH_BYTES = 0.05
 """Share of the peak below which a saving is none: peaks hardly scatter, so that one of 1 % could be shown, and nobody

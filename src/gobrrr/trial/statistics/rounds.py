@@ -20,20 +20,11 @@ from collections.abc import Callable
 
 import numpy as np
 
+from gobrrr.trial.race.policy import POLICY
 from gobrrr.trial.statistics import paired
-from gobrrr.trial.statistics.block_schedule import EFFECT, LOOKS, OVERRUN, PILOT, Block, Quadruples, block_steps, looks
+from gobrrr.trial.statistics.block_schedule import Block, Quadruples, block_steps, looks
 from gobrrr.trial.statistics.objective import TIME, Objective
-from gobrrr.trial.statistics.paired import FEWEST_ROUNDS, LEVEL, MEDIAN_LOSS, PROCESS_SD, Comparison
-
-MOST_ROUNDS = 12  # of a trial: docs/decisions/0013-the-process-is-the-unit.md
-FEWEST_QUADRUPLES = 2
-"""Below it a round says nothing of how quadruples scatter."""
-MOST_QUADRUPLES = 20  # of a round; proposed: by then a new start tells more; trials with 10 and 40
-SHARE = 0.5
-"""Least time of a round's blocks over that of its start, where it may overrun: starts alone say nothing."""
-
-SLACK = 0.85
-"""Share of the seconds planned for the fewest rounds: a later one may take longer than the first."""
+from gobrrr.trial.statistics.paired import LEVEL, MEDIAN_LOSS, PROCESS_SD, Comparison
 
 
 class Rounds:
@@ -44,9 +35,9 @@ class Rounds:
 
     def __init__(
         self, step_ns: tuple[float, float], edge_ns: float = 1e6, *, seed: int = 0, seconds: float = math.inf,
-        spent: float = 0.0, level: float = LEVEL, effect: float = EFFECT, most: int = MOST_ROUNDS, apart: bool = False,
-        overrun: float = OVERRUN, clock: Callable[[], float] = time.monotonic, objective: Objective = TIME,
-        started: int = 1, ahead_s: float = 0.0,
+        spent: float = 0.0, level: float = LEVEL, effect: float = POLICY.effect, most: int = POLICY.most_rounds,
+        apart: bool = False, overrun: float = POLICY.overrun, clock: Callable[[], float] = time.monotonic,
+        objective: Objective = TIME, started: int = 1, ahead_s: float = 0.0,
     ) -> None:  # fmt: skip
         self._blocks = Quadruples(block_steps(min(step_ns), edge_ns), seed)
         self._seconds, self._level, self._effect, self._most = seconds, level, effect, most
@@ -58,9 +49,9 @@ class Rounds:
         self._fresh = False
         self.logs: list[list[float]] = [[]]
         """Log ratios of each round's quadruples."""
-        self.quadruples = FEWEST_QUADRUPLES if apart else PILOT
+        self.quadruples = POLICY.fewest_quadruples if apart else POLICY.pilot
         """Quadruples of a round; fixed after the pilot."""
-        self.planned = FEWEST_ROUNDS
+        self.planned = POLICY.fewest_rounds
         """Rounds in all; fixed after the second."""
         self._looks: dict[int, float] = {}
         # The first look is after three rounds, however many are planned: large effects are settled there.
@@ -79,17 +70,17 @@ class Rounds:
         if log is None:
             return
         self.logs[-1].append(log)
-        if len(self.logs) == 1 and len(self.logs[0]) == PILOT and not self._apart:
+        if len(self.logs) == 1 and len(self.logs[0]) == POLICY.pilot and not self._apart:
             start = self._clock() - self._round_began - self._blocks_s
-            start -= self._ahead_s * (1 - math.ceil(FEWEST_ROUNDS / self._started) / FEWEST_ROUNDS)
+            start -= self._ahead_s * (1 - math.ceil(POLICY.fewest_rounds / self._started) / POLICY.fewest_rounds)
             scatter = paired.scatter_of(self.logs[0])
-            self.quadruples = per_round(start, self._blocks_s / PILOT, scatter, self._seconds, self._overrun)
+            self.quadruples = per_round(start, self._blocks_s / POLICY.pilot, scatter, self._seconds, self._overrun)
         if len(self.logs[-1]) >= self.quadruples:
             self._round_done()
 
     def may_end(self) -> bool:
         """Whether the round says something as it stands: where its program is over, the next one's may begin."""
-        return not self._apart and len(self.logs[-1]) >= FEWEST_QUADRUPLES
+        return not self._apart and len(self.logs[-1]) >= POLICY.fewest_quadruples
 
     def ended(self) -> None:
         """The program is over before the round is: another start is another pair of processes."""
@@ -100,7 +91,7 @@ class Rounds:
         now = self._clock()
         self._round_s, self._round_began = now - self._round_began, now
         num = len(self.logs)
-        if num == FEWEST_ROUNDS - 1:
+        if num == POLICY.fewest_rounds - 1:
             self._fix(num)
         if num in self._looks:
             found = self._compared(self.logs, self._looks[num])
@@ -108,9 +99,9 @@ class Rounds:
                 self._result = found
                 return
         # The next round is taken to last as long as this one: the second start of a compiled arm finds its caches.
-        limit = self._seconds * (self._overrun if num < FEWEST_ROUNDS else 1.0)
+        limit = self._seconds * (self._overrun if num < POLICY.fewest_rounds else 1.0)
         if now + self._lasts(num + 1) - self._began > limit:
-            self._result = self._last_look() if num >= FEWEST_ROUNDS else self._cut()
+            self._result = self._last_look() if num >= POLICY.fewest_rounds else self._cut()
             return
         self.logs.append([])
         self._fresh = True
@@ -131,8 +122,8 @@ class Rounds:
         left = self._seconds - (self._clock() - self._began)
         each = self._lasts(self._started + 1)
         affordable = num + int(left / each) if math.isfinite(left) and each > 0 else self._most
-        self.planned = max(FEWEST_ROUNDS, min(wanted, affordable, self._most))
-        self._looks = looks(self.planned, FEWEST_ROUNDS, self._level, (0.0, *LOOKS))
+        self.planned = max(POLICY.fewest_rounds, min(wanted, affordable, self._most))
+        self._looks = looks(self.planned, POLICY.fewest_rounds, self._level, (0.0, *POLICY.looks))
 
     def result(self) -> Comparison:
         """Return what the rounds say; where the comparison was cut short it can only be inconclusive."""
@@ -150,7 +141,7 @@ class Rounds:
 
     def _cut(self) -> Comparison:
         found = self._compared([each for each in self.logs if each], self._level)
-        needed = max(found.needed or 0, self.planned, FEWEST_ROUNDS)
+        needed = max(found.needed or 0, self.planned, POLICY.fewest_rounds)
         return Comparison("inconclusive", found.median, found.low, found.high, found.p_value, found.level, found.num,
                           needed)  # fmt: skip
 
@@ -161,19 +152,20 @@ class Rounds:
             return ""
         seconds = sum(map(self._lasts, range(1, needed + 1)))
         settles = f"would settle it, about {max(0.1, seconds / 60):.1f} min for this trial"
-        if (num := self.result().num) < FEWEST_ROUNDS:
-            return f"time for {num} of the {FEWEST_ROUNDS} starts of each arm that a verdict takes; {needed} {settles}"
+        num, fewest = self.result().num, POLICY.fewest_rounds
+        if num < fewest:
+            return f"time for {num} of the {fewest} starts of each arm that a verdict takes; {needed} {settles}"
         return f"{needed} starts of each arm {settles}"
 
 
 def per_round(
-    start_s: float, quadruple_s: float, scatter: float, seconds: float = math.inf, overrun: float = OVERRUN
+    start_s: float, quadruple_s: float, scatter: float, seconds: float = math.inf, overrun: float = POLICY.overrun
 ) -> int:
     """Quadruples of a round for the least time in all: sqrt(cost of a start / of a quadruple x variance of a quadruple
     / of a pair of processes), the usual two-stage sample (Cochran 1977, 10.6); fewer where three rounds would not fit
-    into `seconds`. Where starts alone take longer, and those may be overrun, SHARE of a start."""
+    into `seconds`. Where starts alone take longer, and those may be overrun, a share of a start."""
     ratio = (MEDIAN_LOSS * scatter) ** 2 / (2 * PROCESS_SD**2)
     best = math.sqrt(max(0.0, start_s) / max(quadruple_s, 1e-9) * ratio)
-    each = SLACK * seconds / FEWEST_ROUNDS
-    room = max(each - start_s, min(SHARE * start_s, each * overrun - start_s)) / max(quadruple_s, 1e-9)
-    return int(min(max(math.ceil(best), PILOT), max(room, FEWEST_QUADRUPLES), MOST_QUADRUPLES))
+    each = POLICY.slack * seconds / POLICY.fewest_rounds
+    room = max(each - start_s, min(POLICY.round_share * start_s, each * overrun - start_s)) / max(quadruple_s, 1e-9)
+    return int(min(max(math.ceil(best), POLICY.pilot), max(room, POLICY.fewest_quadruples), POLICY.most_quadruples))

@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 from gobrrr.capture.steps.device_memory import cuda_in_use
 from gobrrr.recording.model.warmup import warmup
 from gobrrr.trial.statistics.block_schedule import Pairing
-from gobrrr.trial.statistics.paired import Comparison
 
 WARM_STEPS, MOST_WARM_STEPS = 5, 50
 EDGE_NS = 2e4
@@ -69,10 +68,7 @@ def compare(
             times[block.arm].append(ns / block.steps)
     finally:
         kept.restore()
-    return _compared(pairing.result(), times)
-
-
-def _compared(found: Comparison, times: tuple[list[float], list[float]]) -> Compared:
+    found = pairing.result()
     step_ns = (figures.median(times[0]), figures.median(times[1]))
     needed = 4 * found.needed if found.needed else None
     return Compared(found.verdict, found.median, found.low, found.high, step_ns, 4 * found.num, needed)

@@ -1,14 +1,76 @@
-"""Which stacks a race looks at first, and which of them side by side. Pure."""
+"""Candidates: remedies that may be raced, and which of them, alone or combined, come first and side by side. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
-from gobrrr.trial.race.candidate import WORTH, Candidate
+from gobrrr.rules.model.finding import Saving
+from gobrrr.trial.race.policy import POLICY
 from gobrrr.trial.race.race_round import Stack
 
-PROMISED = 0.03
-"""Share of the step that is expected of a remedy that goes into the stack of all that is promised: less rides along."""
+NOTHING = Saving()
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A remedy that applies, and what is expected of it, ns per step."""
+
+    name: str
+    predicted: Saving = NOTHING
+    """Rehearsed where it was, else what the ledger allows."""
+    conflicts: frozenset[str] = frozenset()
+    named: bool = False
+    """It is tried whatever the ledger allows: the user asked for it, or it is not time that is to be saved."""
+    choice: int = 0
+    """Its place among the remedies that the findings name: of two for the same cause the apter one comes first."""
+    risk: int = 0
+    """Risk of changing numbers: the riskiest is dropped first where the guard is red."""
+    overlaps: frozenset[str] = frozenset()
+    """Others that bring the same: one of them goes into a stack, the one that is shown to bring more."""
+    unseen: str = ""
+    """Change that no check of the numbers can see."""
+    in_step: bool = False
+    """It works on the step itself, and can't shorten the wait for a loader."""
+    rehearsed: bool = False
+    """Whether the prediction was measured on the run's own ops."""
+    cause: str = ""
+    """Code of the finding that calls for it; of a staple that none calls for, nothing."""
+    reorders: bool = False
+    """Samples or draws may come in another order with it: its guard takes a run more."""
+    seen_ns: float = 0.0
+    """Saving in ns that a search before the race saw of it, though it was not shown."""
+
+    @property
+    def hope(self) -> tuple[float, float]:
+        """ns that it is expected to bring, and that it may, by what was predicted and by what was seen."""
+        return max(self.predicted.expected_ns, self.seen_ns), max(self.predicted.ceiling_ns, self.seen_ns)
+
+    def within(self, most_ns: float) -> Candidate:
+        """The same where no more than this is the step's own."""
+        told = self.predicted
+        if not self.in_step or told.ceiling_ns <= most_ns:
+            return self
+        return replace(
+            self, predicted=Saving(*(min(ns, most_ns) for ns in (told.low_ns, told.expected_ns, told.ceiling_ns)))
+        )
+
+    def too_little(self, step_ns: float) -> str:
+        """Why it is not worth a look; empty where it is, or was asked for."""
+        if self.named or self.hope[1] >= POLICY.worth * step_ns:
+            return ""
+        gain = f"{100 * self.predicted.ceiling_ns / step_ns:.1f} % of the step"
+        return f"rehearsed here, it brings at most {gain}" if self.rehearsed else f"at most {gain} is there to gain"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One comparison in fresh processes: the candidate stack against the baseline stack."""
+
+    baseline: Stack
+    candidate: Stack
+
+
 PAIRS: tuple[Stack, ...] = (
     ("compile", "bf16_autocast"), ("compile", "float16_autocast"),
     ("loader_workers", "short_wait"), ("one_worker", "short_wait"), ("trim_padding", "bucketing"),
@@ -47,10 +109,12 @@ def promised(ranked: Sequence[Candidate], step_ns: float, clash: Callable[[str, 
     found: list[str] = []
     causes = {""}
     for each in quick:
-        if each.predicted.expected_ns < PROMISED * step_ns or each.cause in causes:
+        if each.predicted.expected_ns < POLICY.promised * step_ns or each.cause in causes:
             continue
-        rivals = [c for c in quick if c.cause == each.cause and c.predicted.expected_ns >= PROMISED * step_ns]
-        for remedy in _by_hope(rivals):
+        rivals = [c for c in quick if c.cause == each.cause and c.predicted.expected_ns >= POLICY.promised * step_ns]
+        # Those for one cause by the most they may bring: alone a GPT's bf16 pays for fresh pages at its casts, and
+        # promised 104 ms where bf16 inside of products alone did 123; beside malloc's thresholds it made 2.3, that 2.0.
+        for remedy in sorted(rivals, key=lambda each: -each.predicted.ceiling_ns):
             # What it needs has nothing to gain where it is no candidate: batches are cut already, say.
             needed = NEEDS.get(remedy.name)
             stack = dict.fromkeys((needed, remedy.name) if needed in names else (remedy.name,))
@@ -61,17 +125,10 @@ def promised(ranked: Sequence[Candidate], step_ns: float, clash: Callable[[str, 
     return tuple(found) if len(found) > 1 else ()
 
 
-def _by_hope(rivals: Sequence[Candidate]) -> list[Candidate]:
-    """Order remedies for one cause by the most they may bring: alone a GPT's bf16 pays for fresh pages at its casts,
-    and promised 104 ms where bf16 inside of products alone did 123; beside malloc's thresholds it made the step 2.3
-    times as fast, the other one 2.0."""
-    return sorted(rivals, key=lambda each: -each.predicted.ceiling_ns)
-
-
 def without_doubt(whole: Stack, known: Mapping[str, Candidate], step_ns: float) -> list[Stack]:
     """The same without the remedy that may bring most of those that may bring nothing, to be looked at beside it; none
     where all is sure to bring something."""
-    unsure = [known[name] for name in whole if known[name].predicted.low_ns < WORTH * step_ns]
+    unsure = [known[name] for name in whole if known[name].predicted.low_ns < POLICY.worth * step_ns]
     needed = {NEEDS[name] for name in whole if name in NEEDS}
     doubted = max((c for c in unsure if c.name not in needed), key=lambda c: c.predicted.ceiling_ns, default=None)
     return [tuple(name for name in whole if name != doubted.name)] if doubted else []
@@ -87,7 +144,7 @@ def with_rival(
     without; TF32 launches nothing more. Nothing that compiles, as above."""
     for rival in sorted(ranked, key=lambda each: -each.risk):
         replaced = [name for name in whole if name in rival.overlaps or rival.name in known[name].overlaps]
-        promising = rival.name not in whole and rival.predicted.expected_ns >= PROMISED * step_ns
+        promising = rival.name not in whole and rival.predicted.expected_ns >= POLICY.promised * step_ns
         if not promising or len(replaced) != 1 or compiles((rival.name,)):
             continue
         if not any(clash(rival.name, name) for name in whole if name not in replaced):
@@ -131,7 +188,7 @@ def side_by_side(openers: Sequence[Stack], known: Mapping[str, Candidate], step_
 
 def is_sure(stack: Iterable[Candidate], step_ns: float) -> bool:
     """Whether a rehearsal says that it gains more than is worth a look."""
-    return any(each.rehearsed and each.predicted.low_ns >= WORTH * step_ns for each in stack)
+    return any(each.rehearsed and each.predicted.low_ns >= POLICY.worth * step_ns for each in stack)
 
 
 def spread(openers: Sequence[Stack], known: Mapping[str, Candidate], beside: Iterable[Stack] = ()) -> list[Stack]:

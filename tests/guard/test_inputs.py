@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from gobrrr.guard.watch.rows import Computed, data_of, fingerprint
+from gobrrr.guard.watch.inputs import Computed, data_of, fingerprint
 
 DENSE = torch.tensor([[0.0, 2.0, 0.0], [0.0, 0.0, 3.0]])
 
