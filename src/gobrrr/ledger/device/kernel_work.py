@@ -11,6 +11,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
+from gobrrr.ledger.device.idle import named
 from gobrrr.ledger.device.kernel_names import TENSOR_CORE
 from gobrrr.ledger.host.host_ops import HostOps
 from gobrrr.ledger.model.device import DeviceOp, DeviceWork
@@ -50,9 +51,9 @@ def device_ops(
 def _in_tf32(trace: Trace, host: HostOps, names: npt.NDArray[np.int32], rows: npt.NDArray[np.int64]) -> frozenset[str]:
     """The families of which an fp32 op has a kernel that by its name uses matrix units: torch allows TF32 to products
     and to convolutions apart, and to the latter by default."""
-    matrix = np.array([TENSOR_CORE.search(name) is not None for name in trace.names], bool)
+    matrix = named(trace, names, TENSOR_CORE)
     found: frozenset[str] = frozenset()
-    for row in np.unique(rows[matrix[names]]).tolist() if len(rows) else ():
+    for row in np.unique(rows[matrix]).tolist() if len(rows) else ():
         number, name = int(host.ops.signature[row]), host.name(row)
         if number >= 0 and name not in found and trace.signatures[number].dtypes[:1] == ("float",):
             found |= next((family for family in FAMILIES if name in family), frozenset())

@@ -77,15 +77,15 @@ class HostOps:
     @property
     def waits_for_data(self) -> Flags:
         """Mark rows that are the loop's waits for a batch."""
-        return self._begin_with(LOADER)
+        return self.begin_with(LOADER)
 
     @property
     def waits_for_ranks(self) -> Flags:
-        """Mark rows that are waits for a collective that a thread of its own carries (waits.with_waits)."""
-        found: Flags = self.is_op & self._begin_with(OF_THREADS)
+        """Mark rows that are waits for a collective that a thread of its own carries (collective_waits.with_waits)."""
+        found: Flags = self.is_op & self.begin_with(OF_THREADS)
         return found
 
-    def _begin_with(self, prefix: str | tuple[str, ...]) -> Flags:
+    def begin_with(self, prefix: str | tuple[str, ...]) -> Flags:
         """Mark ops whose names begin with `prefix`; each name is looked at once."""
         return np.array([name.startswith(prefix) for name in self.names], bool)[self.ops.name]
 

@@ -81,10 +81,10 @@ def recomputed(host: HostOps) -> npt.NDArray[np.bool_]:
     lies deeper carries none in either case. A step may have passes of both kinds, so each node is asked for itself.
     """
     ops = host.ops
-    within = host.is_op & (np.array(host.phase) == "backward") & ~_named(host, ("autograd::",))
+    within = host.is_op & (np.array(host.phase) == "backward") & ~host.begin_with(("autograd::",))
     node = _outermost_nodes(host)
     of_node = (host.parent >= 0) & (ops.forward_thread[host.parent] > 0)
-    plain = within & (ops.sequence < 0) & of_node & ~_named(host, MAKING)
+    plain = within & (ops.sequence < 0) & of_node & ~host.begin_with(MAKING)
     counting = within & (ops.sequence >= 0) & (ops.forward_thread <= 0) & (node >= 0)
     again: npt.NDArray[np.bool_] = counting & np.isin(node, node[plain])
     return again
@@ -99,8 +99,3 @@ def _outermost_nodes(host: HostOps) -> npt.NDArray[np.int64]:
         above = found[parent] if parent >= 0 else -1
         found.append(row if above < 0 and is_node else above)
     return np.array(found, np.int64)
-
-
-def _named(host: HostOps, starts: tuple[str, ...]) -> npt.NDArray[np.bool_]:
-    hits = np.array([name.startswith(starts) for name in host.names], bool)
-    return hits[host.ops.name] if len(host) else np.zeros(0, bool)

@@ -209,10 +209,6 @@ class StepStats(msgspec.Struct, frozen=True):
     """(optimizer, its updates in a usual plain step)."""
     between_share: float = 0.0
     """Share between steps of the time from first to last step: of a file whose steps do not follow on each other."""
-    epoch_count: int = 0
-    """Plain steps in which an epoch began, as far as they are a kind of their own."""
-    epoch_wall_ns: float = 0.0
-    """Their median."""
 
     @property
     def average_ns(self) -> float:

@@ -54,7 +54,7 @@ class _Sums(NamedTuple):
 @dataclass(frozen=True)
 class _Columns:
     """Per row of HostOps: what is summed. `device`: all that it launched, copies, sets and collectives too;
-    devicework.device_ops has kernels alone, which are held against its work."""
+    kernel_work.device_ops has kernels alone, which are held against its work."""
 
     own: Ints
     device: Ints

@@ -107,7 +107,6 @@ def step_stats(recording: Recording, device_ns: float = 0.0, plain: list[Step] |
         process_cpu_ns=_process_cpu(recording), batches=_usual(recording, plain, event_kinds.DATA_END),
         backwards=_usual(recording, plain, event_kinds.BACKWARD), updates=_updates(recording, plain),
         between_share=1 - main.total / main.span if recording.offline and main.span > main.total else 0.0,
-        epoch_count=int(begins.sum()), epoch_wall_ns=float(np.median(walls[begins])) if begins.any() else 0.0,
     )  # fmt: skip
 
 
@@ -121,7 +120,7 @@ def waited(recording: Recording, plain: list[Step]) -> float:
 
 def _counted(recording: Recording, plain: list[Step]) -> np.ndarray:
     """Return a trace's steps whose ops and kernels are in the figures, of which only the mean is what those add up to:
-    all of them where a device worked, else those that are alike (ledger.hostops)."""
+    all of them where a device worked, else those that are alike (host_ops())."""
     walls, waits = (np.array([getattr(step, name) for step in plain], float) for name in ("wall", "wait"))
     device = recording.trace is not None and len(recording.trace.kernels)
     return walls if device else walls[alike(walls, waits)]

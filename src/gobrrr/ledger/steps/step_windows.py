@@ -11,7 +11,7 @@ from gobrrr.recording.model import event_kinds
 from gobrrr.recording.run_folder.run import Recording, Window
 from gobrrr.spans import Flags, Ints, lengths
 
-UNUSUAL = 1.5  # as in recording.warmup: a step within this of the median looks like the others
+UNUSUAL = 1.5  # as in recording.model.warmup: a step within this of the median looks like the others
 # The dearest look at the budget that was measured, under the trace function and beside other processes: 0.2 to 0.45 ms.
 OWN_WORK = 500_000
 _MARKS = {name: mark for mark, name in event_kinds.WINDOW_NAMES.items()}

@@ -39,9 +39,9 @@ INPUT_ADVICE = (
 UPDATING = (Functions(("torch.nn.utils.clip_grad.", "torch.amp.grad_scaler.", "torch.optim.")),)
 GRADIENT_OPS = ("aten::_foreach_norm", "aten::linalg_vector_norm", "aten::_foreach_mul_", "aten::_foreach_clamp_")
 FORWARDS = "forwards of "
-"""Begin of the name that ledger.stepstats gives a loop of forwards."""
+"""Begin of the name that ledger.steps.other_loops gives a loop of forwards."""
 BACKWARDS = f"{event_kinds.BACKWARDS}:"
-"""Begin of the word of a loop of backward passes (recording.steps)."""
+"""Begin of the word of a loop of backward passes (recording.model.steps)."""
 
 
 @dataclass
