@@ -16,7 +16,7 @@ from gobrrr.ledger.steps.other_loops import other_loops
 from gobrrr.ledger.steps.step_stats import plain_steps, step_stats
 from gobrrr.recording.model import event_kinds
 from gobrrr.recording.model.facts import ChildFacts, Facts, Span
-from gobrrr.recording.model.micro_steps import _BACKWARD, micro_steps
+from gobrrr.recording.model.micro_steps import micro_steps
 from gobrrr.recording.model.steps import find_loops
 from gobrrr.recording.model.vitals import plain_stretches, rates
 from gobrrr.recording.run_folder.noted_facts import facts_of
@@ -224,10 +224,6 @@ def test_an_empty_epoch_starts_no_clock_for_the_next_loader(program: Program) ->
 
 
 # micro-steps
-
-
-def test_the_line_logs_backward_is_known_here_too() -> None:
-    assert _BACKWARD == BACKWARD
 
 
 @pytest.mark.parametrize("micro", [1, 4])
