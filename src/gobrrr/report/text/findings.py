@@ -10,8 +10,10 @@ from rich.text import Text
 
 from gobrrr import units
 from gobrrr.recording.model.facts import Span
-from gobrrr.report.text.page import Page, phrase
+from gobrrr.report.text.page import Page
+from gobrrr.report.told.blocks import Line, Words
 from gobrrr.report.told.findings import COLORS, FREE, basis, costly
+from gobrrr.report.told.report import several
 from gobrrr.rules.model.finding import Finding
 from gobrrr.rules.verdict.place import shown
 from gobrrr.rules.verdict.report import Report
@@ -33,75 +35,58 @@ def costs(report: Report, page: Page) -> list[RenderableType]:
     block = [part for f in full for part in _finding(f, column, page)]
     if folded:
         counted = [(code, len(list(same))) for code, same in groupby(sorted(f.code for f in folded))]
-        codes = ", ".join(page.clean(code) + (f" x{count}" if count > 1 else "") for code, count in counted)
-        block.append(phrase((f"and {len(folded)} note{'s' if len(folded) > 1 else ''}: {codes}", "dim")))
+        codes = ", ".join(code + (f" x{count}" if count > 1 else "") for code, count in counted)
+        block.append(page.line(((f"and {several('note', len(folded))}: {codes}", "dim"),)))
     return block
 
 
 def _finding(finding: Finding, column: int, page: Page) -> list[RenderableType]:
     """Heading, place, message, advice; a note has its place and message in one line and no advice."""
-    message = page.clean(finding.message)
+    head = _head(finding, column, page)
     if finding.severity == "note":
-        place = f"{page.clean(shown(finding.where[0], page.root))}  " if finding.where else ""
-        return [_head(finding, column, page), page.under(phrase((place, "cyan"), message))]
-    lines = [_place(finding.where, page)] if finding.where else []
-    return [_head(finding, column, page), page.under(*lines, Text(message), *_advice(finding, page))]
+        place = f"{shown(finding.where[0], page.root)}  " if finding.where else ""
+        return [head, page.under(((place, "cyan"), finding.message))]
+    names = ", ".join(finding.remedies)
+    remedies = f"{'  ' if finding.advice else ''}remedies: {names}" if names else ""
+    advice: list[Line] = [(("→ ", "green"), finding.advice, (remedies, "green"))] if finding.advice or names else []
+    return [head, page.under(*_place(finding.where, page), finding.message, *advice)]
 
 
 def in_brief(finding: Finding, page: Page, lines: int, advised: int) -> list[RenderableType]:
     """Heading, place, the message and the advice in so many lines."""
-    width = page.width - 4
-    place = [_place(finding.where[:1], page)] if finding.where else []
-    message = shortened(page.clean(finding.message), width, lines)
-    advice = shortened(page.clean(f"→ {finding.advice}"), width, advised)
-    return [_head(finding, 0, page), page.under(*place, message, *([advice] if finding.advice else []))]
-
-
-def shortened(text: str, width: int, lines: int) -> Text:
-    """Return the text in at most `lines` lines of `width` columns."""
-    return Text("\n".join(textwrap.wrap(text, max(width, 20), max_lines=lines, placeholder=" ...")))
+    told = [(finding.message, lines), (f"→ {finding.advice}", advised if finding.advice else 0)]
+    width = max(page.width - 4, 20)
+    short = [Text("\n".join(textwrap.wrap(page.clean(words), width, max_lines=most, placeholder=" ...")))
+             for words, most in told if most]  # fmt: skip
+    return [_head(finding, 0, page), page.under(*_place(finding.where[:1], page), *short)]
 
 
 def _head(finding: Finding, column: int, page: Page) -> Text:
     """'BRR401 critical  data-wait  up to 41.2 ms  (estimated 30.0, at least 12.0)', in columns."""
-    style = COLORS.get(finding.severity, "")
-    return phrase(
-        (page.clean(finding.code), "bold"), " ", (f"{page.clean(finding.severity):<8}", style), "  ",
-        (f"{page.clean(finding.name):<{column}}", "bold"), "  ", *_cost(finding, page),
-    )  # fmt: skip
-
-
-def _cost(finding: Finding, page: Page) -> list[str | tuple[str, str]]:
-    parts: list[str | tuple[str, str]] = _time(finding, page) if finding.saving.ceiling_ns > 0 else []
+    saving, cost = finding.saving, list[Words]()
+    if saving.ceiling_ns > 0:
+        expected, low = (units.bare(ns, saving.ceiling_ns) for ns in (saving.expected_ns, saving.low_ns))
+        least = "at least" if page.width >= 90 else "low"
+        known = f"  ({basis(finding)} {expected}, {least} {low})"
+        cost = ["up to ", (f"{units.duration(saving.ceiling_ns):>7}", "bold"), known]
     if finding.cost_bytes is not None:
-        parts += ["  " if parts else "", (units.size(finding.cost_bytes), "bold")]
-    return parts or [(FREE, "dim")]
+        cost += ["  " if cost else "", (units.size(finding.cost_bytes), "bold")]
+    return page.line((
+        (finding.code, "bold"), " ", (f"{page.clean(finding.severity):<8}", COLORS.get(finding.severity, "")), "  ",
+        (f"{page.clean(finding.name):<{column}}", "bold"), "  ", *(cost or [(FREE, "dim")]),
+    ))  # fmt: skip
 
 
-def _time(finding: Finding, page: Page) -> list[str | tuple[str, str]]:
-    saving, ceiling = finding.saving, finding.saving.ceiling_ns
-    expected, low = units.bare(saving.expected_ns, ceiling), units.bare(saving.low_ns, ceiling)
-    least = "at least" if page.width >= 90 else "low"
-    return ["up to ", (f"{units.duration(ceiling):>7}", "bold"), f"  ({basis(finding)} {expected}, {least} {low})"]
-
-
-def _place(where: tuple[Span, ...], page: Page) -> Text:
+def _place(where: tuple[Span, ...], page: Page) -> list[Text]:
     """'train.py:41 main  for x, y in loader:  from run.py:12': the line as it reads, and who called it."""
-    place = page.clean(shown(where[0], page.root))
-    function = page.clean(where[0].function)
+    if not where:
+        return []
+    place, function = page.clean(shown(where[0], page.root)), page.clean(where[0].function)
     callers = ", ".join(page.clean(shown(span, page.root)) for span in where[1 : 1 + NUM_CALLERS])
     callers = f"  from {callers}" if callers else ""
     room = page.width - 4 - len(place) - len(function) - len(callers) - 3
     quoted = page.clip(page.source(where[0].file, where[0].line), max(24, room))
-    return phrase(
+    return [page.line((
         (place, "cyan underline"), f" {function}" if function else "", (f"  {quoted}" if quoted else "", "italic"),
         (callers, "dim"),
-    )  # fmt: skip
-
-
-def _advice(finding: Finding, page: Page) -> list[Text]:
-    names = ", ".join(map(page.clean, finding.remedies))
-    remedies = f"{'  ' if finding.advice else ''}remedies: {names}" if names else ""
-    if not finding.advice and not remedies:
-        return []
-    return [phrase((page.clean("→ "), "green"), page.clean(finding.advice), (remedies, "green"))]
+    ))]  # fmt: skip
