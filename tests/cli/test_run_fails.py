@@ -121,9 +121,9 @@ if __name__ == "__main__":
 def test_a_parent_that_only_evaluates_is_not_taken_for_the_run(gobrrr: Runner, tmp_path: Path) -> None:
     (tmp_path / "hogwild.py").write_text(HOGWILD)
     watched = gobrrr("run", "--no-rehearsal", "-o", "run", "hogwild.py")
-    assert watched.code == 0 and watched.text.startswith("Unreliable: the processes that the program started used ")
+    assert watched.code == 0 and watched.text.startswith("Unreliable: child processes used ")
     verdict = " ".join(watched.text.split())
-    assert "gobrrr run -- torchrun --nproc_per_node N script.py" in verdict and "(BRR904;" in verdict
+    assert "gobrrr run -- torchrun --nproc_per_node N script.py" in verdict and "(BRR904)." in verdict
     assert "gobrrr tune" not in verdict
     (recording,) = load_run(tmp_path / "run")
     assert recording.raw_facts[-1]["children"]["processes"] == 2

@@ -51,8 +51,8 @@ def test_what_the_headline_says_already_is_followed_by_what_would_settle_it() ->
 def test_low_where_the_verdict_is_unreliable() -> None:
     said = report(doubt("BRR905", "warning"), doubt("BRR902", "critical", "the steps differ"))
     assert said.verdict.bound == "unreliable"
-    assert told(said) == Confidence("low", "the steps differ", "BRR902", "mend it")
-    assert said.confidence_line == "Confidence: low; to settle it: mend it"
+    assert told(said) == Confidence("low", "the steps differ", "BRR902", "mend it. Or do not")
+    assert said.confidence_line == "Confidence: low; to settle it: mend it. Or do not"
     assert told(report(ledger=Ledger(step=StepStats()))).level == "low"
 
 

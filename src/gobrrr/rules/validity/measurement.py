@@ -186,7 +186,7 @@ def recording_cut_short(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     offline = "offline" in ledger.signals
     yield doubt(
         "BRR906", ledger, "critical" if offline else "note",
-        notes[0] + (f" (and {len(notes) - 1} more)" if len(notes) > 1 else ""),
+        f"{notes[0]} (and {len(notes) - 1} more)" if offline and len(notes) > 1 else "; ".join(notes),
         "Copy the file again, or record anew: what is missing may be all that the device did."
         if offline
         else "What was recorded until then is judged; let the program end by itself for the rest.",

@@ -107,7 +107,8 @@ def confidence(ledger: Ledger, findings: Sequence[Finding], bound: str) -> Confi
         if not doubts:
             return Confidence(level, UNTIMED, "", MORE_STEPS)
         first = doubts[0]
-        return Confidence(level, clause(first.message), first.code, clause(first.advice.partition(". ")[0]))
+        settle = first.advice if level == "low" else first.advice.partition(". ")[0]
+        return Confidence(level, clause(first.message), first.code, clause(settle))
     step, top = ledger.step, costliest(ledger, findings)
     width = (step.high_ns - step.low_ns) / ledger.wall if 0 < step.low_ns <= step.high_ns else None
     saving = top.saving.expected_ns / ledger.wall if top is not None else WARNING
