@@ -187,11 +187,11 @@ def test_a_recording_without_steps_is_told_so(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a run whose program ended before its first step."""
-    from gobrrr.pipeline import comparing
+    from gobrrr.pipeline import judging
 
-    real = comparing.judged
+    real = judging.judged
     a, b = (str(write(tmp_path / f"{n}.json", training(wait=10))) for n in ("a", "b"))
-    monkeypatch.setattr(comparing, "judged", lambda *args: (replace(real(*args)[0], step=StepStats()), real(*args)[1]))
+    monkeypatch.setattr(judging, "judged", lambda *args: (replace(real(*args)[0], step=StepStats()), real(*args)[1]))
     assert main(["compare", a, b]) == 2
     said = capsys.readouterr().err
     assert f"{a} has no steps to compare" in said and f"gobrrr report {a}" in said

@@ -11,7 +11,7 @@ import pytest
 from gobrrr.ledger.ops.raised_ceilings import raised
 from gobrrr.ledger.steps.profiled_window import Profiled
 from gobrrr.machine.model.machine import CopyCeiling, Machine
-from gobrrr.pipeline import comparing
+from gobrrr.pipeline import judging
 from gobrrr.recording.model import event_kinds
 from gobrrr.recording.run_folder.run import Recording, Start
 from tests.support.handmade import machine, measured
@@ -111,9 +111,9 @@ def test_cores_that_the_program_kept_busy_are_effective(tmp_path: Path) -> None:
 def test_compare_holds_a_run_against_what_the_run_itself_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     recording = recorded(tmp_path, *products(MS))
     (tmp_path / "rank0-7.journal").touch()
-    monkeypatch.setattr("gobrrr.pipeline.comparing.load_run", lambda _: [recording])
+    monkeypatch.setattr("gobrrr.pipeline.judging.load_run", lambda _: [recording])
     monkeypatch.setattr("gobrrr.pipeline.ceilings.ceilings", lambda *_: slow_machine())
-    assert comparing._recording(str(tmp_path)) == (
+    assert judging._recording(str(tmp_path)) == (
         Profiled(recording),
         raised(slow_machine(), Profiled(recording), None),
     )

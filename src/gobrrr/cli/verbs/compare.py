@@ -27,7 +27,7 @@ class CompareCommand:
 
     def run(self, args: argparse.Namespace) -> int:
         """Read both, compare, tell; raises GobrrrError for what cannot be read."""
-        from gobrrr.pipeline.comparing import compare
+        from gobrrr.pipeline.judging import compare
         from gobrrr.report.text.progress import Patience
 
         formats.check(form := format_of(args), "comparison")
