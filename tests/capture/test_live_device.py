@@ -77,7 +77,7 @@ def test_what_binds_replayed_steps_is_how_much_the_device_works(tmp_path: Path) 
     assert ledger.step.kind == "replayed" and ledger.device is not None and ledger.device.replayed_share == 1
     assert ledger.device.busy_ns == pytest.approx(900 * US) and ledger.account("uncounted") == pytest.approx(900 * US)
     assert report.verdict.bound == "compute" and "works 0.9 of each 1.00 ms" in report.verdict.sentence
-    assert "the longest kernel is gemm<float> with" in report.verdict.sentence
+    assert "longest kernel: gemm<float>, 900 us" in report.verdict.sentence
     assert [found.severity for found in report.findings if found.code == "BRR909"] == ["warning"]
     elsewhere = replace(ledger, signals=ledger.signals | {"offline"})
     found, _ = judge(elsewhere, UNKNOWN, strict=True)

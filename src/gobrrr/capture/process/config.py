@@ -19,7 +19,7 @@ class Config:
     rooms above this one, which it does not know. The guard watches for `observe` steps, from seeds moved by
     `seed`, in float64 or not, `without_dropout` or with it, with `pictures` by their pixels,
     of outputs all or `real_tokens` only. `loop`: whose steps a
-    trial is of, in a word that capture.loops.read() reads. `objective`: what else a trial measures, memory say.
+    trial is of, in a word that capture.steps.loops.read() reads. `objective`: what else a trial measures, memory say.
     `states`: folder of the baseline's states, which this process keeps (`keeps`) or begins its steps from. `referee`:
     process id of who started an arm.
     """

@@ -176,7 +176,7 @@ def with_libraries(found: Finding, ledger: Ledger, loader: LoaderFacts) -> Findi
 
 
 STREAM, TABLE, TARS, STREAMING = "datasets stream", "datasets", "webdataset", "streaming"
-"""Kinds of capture.dataformats."""
+"""Kinds of capture.facts.loader_facts."""
 ROWS = (
     Functions(("datasets.formatting.",)),
     Functions(("torch.utils.data._utils.collate.",), frozenset({"collate_float_fn", "collate_int_fn"})),

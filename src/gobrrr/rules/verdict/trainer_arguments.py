@@ -86,7 +86,7 @@ ARGUMENTS: dict[str, dict[str, str]] = {
     },
     "BRR602": {"transformers": "gradient_checkpointing=True", "lightning": "Trainer(accumulate_grad_batches=...)"},
 }
-"""By code, then by trainer (capture.trainers.KNOWN); checked with transformers 5.23, lightning 2.6, accelerate 1.15;
+"""By code, then by trainer (program_facts.TRAINERS); checked with transformers 5.23, lightning 2.6, accelerate 1.15;
 fastai's are from its documentation. What is not named has no argument there."""
 for _code in ("BRR401", "BRR402", "BRR403", "BRR408"):
     ARGUMENTS[_code] = ARGUMENTS["BRR405"]
