@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from gobrrr.ledger.build import build_ledger
+from gobrrr.ledger.steps.profiled_window import Profiled
 from gobrrr.recording.run_folder.run import load_run
 from gobrrr.rules import judge
 from gobrrr.rules.model.finding import WORDS, fitting
@@ -29,7 +30,7 @@ def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("run", RUNS)
 def test_no_finding_of_a_stored_run_says_more_than_25_words(run: str, shelf: Path) -> None:
     for recording in load_run(shelf / run):
-        found, _ = judge(build_ledger(recording, machine()), machine(), portability=True, strict=True)
+        found, _ = judge(build_ledger(Profiled(recording), machine()), machine(), portability=True, strict=True)
         assert found
         for each in found:
             assert len(each.message.split()) <= WORDS, each.message
