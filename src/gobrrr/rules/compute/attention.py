@@ -91,7 +91,8 @@ def _judge(ledger: Ledger, machine: Machine, ops: list[OpGroup], scores: Scores,
     # On a CPU the fused kernel is no faster in bf16; on a device it takes the units of the scores' own format.
     dtype = CEILINGS.get(float_dtype(softmax) or "float", "fp32") if ledger.of_device else "fp32"
     rate = machine.flop_rate(dtype, ledger.threads)
-    floor = min(sum(map(_flops, products)) / rate * 1e9 if rate else 0.7 * total(products), total(products))
+    flops = sum(2.0 * op.calls * prod(pair[0]) * pair[1][-1] for op in products if (pair := factors(op)))
+    floor = min(flops / rate * 1e9 if rate else 0.7 * total(products), total(products))
     spent = total(products) + total(passes)
     fused = max(0.85 * (spent - FUSED_OVER_FLOOR * floor), 0.5 * total(passes))
     if not worth_telling(ledger, fused):
@@ -119,8 +120,3 @@ def _judge(ledger: Ledger, machine: Machine, ops: list[OpGroup], scores: Scores,
         cost_bytes=round(held * calls * 2),
     )
     yield without(found, "sdpa_attention") if drawn else found
-
-
-def _flops(product: OpGroup) -> float:
-    pair = factors(product)
-    return 2.0 * product.calls * prod(pair[0]) * pair[1][-1] if pair else 0.0

@@ -59,7 +59,6 @@ class Chain(NamedTuple):
 
     links: tuple[tuple[str, float], ...]
     """(where or what, share)."""
-    in_order: bool
 
     @property
     def again(self) -> float:
@@ -141,11 +140,11 @@ def chain(ledger: Ledger, loader: LoaderFacts) -> Chain | None:
             ns = resized or line.ns * (line.own_share or 0.0)  # OpenCV has no frames
             known[line.where[0].place] = known.get(line.where[0].place, 0.0) + ns / everything
     chains = [
-        Chain(tuple((f"line {link.line}", known[link.place]) for link in links if known.get(link.place)), True)
+        Chain(tuple((f"line {link.line}", known[link.place]) for link in links if known.get(link.place)))
         for links in ledger.facts.pictures.chains
     ]
     named = transforms(ledger, loader)
-    chains.append(Chain(tuple((kind, part) for kind, part in named.items() if kind in RESIZERS), False))
+    chains.append(Chain(tuple((kind, part) for kind, part in named.items() if kind in RESIZERS)))
     return max((each for each in chains if len(each.links) > 1), key=lambda one: one.again, default=None)
 
 
