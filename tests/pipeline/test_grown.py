@@ -109,7 +109,7 @@ def test_a_file_without_marks_of_steps_is_one_step(tmp_path: Path) -> None:
     found, truth = accounts(report), trace.truth()
     assert report.step.count == 1 and report.step.unmarked
     assert found["data_wait"] == pytest.approx(truth["data_wait"], abs=0.01)
-    assert "ms recording" in report.verdict.sentence and " step " not in report.verdict.sentence
+    assert "; waits 38 of the 46.3 ms," in report.verdict.sentence and " step " not in report.verdict.sentence
     assert "does not say where a step ends" in next(f.message for f in report.findings if f.code == "BRR901")
 
 

@@ -136,7 +136,7 @@ KIND = {"green": "work", "yellow": "loss", "red": "idle", "dim": "rest"}
 MEANS = {"work": "at a ceiling of the machine", "loss": "torch's own, or above the ceiling", "idle": "no op runs",
          "rest": "nobody claims it"}  # fmt: skip
 SAID = {"plain": "as measured", "slow": "more than 1.5 times the median", "warm-up": "dropped",
-        "window": "looked at closely, not in the median", "other": "settling, or of another kind"}  # fmt: skip
+        "window": "profiled, not in the median", "other": "settling, or of another kind"}  # fmt: skip
 
 
 def kind_of(account: str) -> str:

@@ -80,7 +80,7 @@ def profiler_overhead(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         yield doubt(
             "BRR903", ledger, "note",
             "every step of this file ran under the profiler, which makes the host's side of it longer",
-            "Hold the step against one without profiler before you count on milliseconds of the host.",
+            "Compare the step with one without profiler before you count on milliseconds of the host.",
         )  # fmt: skip
         return
     times = slowed(ledger)
