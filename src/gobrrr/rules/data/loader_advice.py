@@ -165,6 +165,7 @@ def quantities(found: Wait, ledger: Ledger) -> dict[str, Quantity]:
         "collate_share": None if found.collate_share is None else ratio(found.collate_share),
         "per_sample": None if found.item_ns is None else time(found.item_ns),
         "cores_busy": None if busy is None else ratio(busy),
+        **{f"in {name}": time(ns) for name, ns in found.hot},
     }
     return {name: figure for name, figure in known.items() if figure is not None}
 
