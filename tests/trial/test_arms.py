@@ -276,7 +276,7 @@ def test_a_line_at_which_a_remedy_once_left_something_is_none_that_it_took(tmp_p
     one = Arm([sys.executable, "train.py"], tmp_path / "arm", ("one_worker",), source=tmp_path / "work")
     for kind in ("applied", "declined", "applied"):
         line = {"file": str(tmp_path / "work" / "train.py"), "line": 3}
-        one._placed({"kind": kind, "remedy": "one_worker", "line": line})
+        one._heard({"kind": kind, "remedy": "one_worker", "detail": "", "line": line}, "ready")
     assert one.places == {"one_worker": {"train.py:3": False}}
 
 

@@ -198,8 +198,7 @@ class Book:
             return None
         shapes = {tuple(p.shape) for _, p in self._parameters() if p.numel() > 1}
         known = {v.untyped_storage().data_ptr() for v in self._state().values() if hasattr(v, "layout")}
-        gradients = [p.grad for _, p in self._parameters() if p.is_leaf and p.grad is not None]
-        known |= {gradient.untyped_storage().data_ptr() for gradient in gradients if _is_kept(gradient)}
+        known |= {p.grad.untyped_storage().data_ptr() for _, p in self._parameters() if _has_gradient(p)}
         return copies(self.tensors.all(), shapes, known)
 
     # the baseline's state
@@ -275,6 +274,10 @@ def _part(parameter: Any, whole: bool) -> Any:
 
 def _is_kept(value: Any) -> bool:
     return not hasattr(value, "layout") or (is_plain(value) and not value.is_quantized)
+
+
+def _has_gradient(parameter: Any) -> bool:
+    return parameter.is_leaf and parameter.grad is not None and _is_kept(parameter.grad)
 
 
 def unscaled(optimizer: Any, gradient: Any) -> Any:
