@@ -180,7 +180,7 @@ def test_a_late_rank_no_longer_makes_the_link_look_slow(tmp_path: Path) -> None:
     alone = diagnose([str(tmp_path / "rank0.json")])
     assert not isinstance(alone, Job)
     (doubted,) = (found for found in alone.findings if found.code == "BRR702")
-    assert doubted.saving.low_ns == 0 and "waited for a later rank" in doubted.message
+    assert doubted.saving.low_ns == 0 and "even the fastest waited for a later one" in doubted.advice
 
 
 def test_a_slow_link_is_told_of_the_transfer(tmp_path: Path) -> None:
