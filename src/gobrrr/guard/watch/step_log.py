@@ -104,8 +104,7 @@ class Book:
         if found is None or not found.over:
             return False
         self._update = None
-        before, self._before = self._before, {}  # the change of each parameter since then, whoever made it
-        updates = {name: update(_part(p, found.whole), before.get(name)) for name, p in self._parameters()}
+        updates = self._updates(found.whole)
         # Before they are set to the baseline's: an optimizer that loses its state must not find it mended.
         states = {name: look(value, found.whole) if hasattr(value, "layout") else scalar(value)
                   for name, value in self._optimizer_states()}  # fmt: skip
@@ -178,6 +177,12 @@ class Book:
         for name, parameter in self._parameters():
             if name not in self._before:
                 self._before[name] = _part(parameter, whole).clone()
+
+    def _updates(self, whole: bool) -> dict[str, Seen]:
+        """Return the change of each parameter since the step began, whoever made it. What it was before is let go with
+        this frame: it must not be found among the copies of the weights."""
+        before, self._before = self._before, {}
+        return {name: update(_part(p, whole), before.get(name)) for name, p in self._parameters()}
 
     def _is_whole(self, step: int) -> bool:
         return step in self._whole or (step >= self._expected and len(self._whole) == self._expected)
