@@ -145,3 +145,12 @@ def test_what_is_a_recording_and_what_a_program(files: Path, program: list[str],
     (files / "package").mkdir()
     (files / "package" / "__main__.py").touch()
     assert check._kept(program) == kept
+
+
+def test_a_baseline_may_have_any_name(files: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One that is not UTF-8, and one that turns the line round."""
+    for name in ("b\udc80.json", "b\u202e.json"):
+        (files / name).write_bytes((files / "base.json").read_bytes())
+        assert main(["check", "--format", "json", "--against", name, "same.json"]) == 0
+        told = capsys.readouterr().out
+        assert "\u202e" not in told and json.loads(told)["against"][0]["baseline"] == name.replace("\udc80", "?")

@@ -56,7 +56,7 @@ def test_a_rate_above_the_peak_is_none() -> None:
     assert row["TFLOPS/s_mean"] == row["Pct Roofline_mean"] == "" and row["GFLOPS"] == "2"
 
 
-@pytest.mark.parametrize("name", ["=1+1", "+x", "-x", "@SUM(A1)", "\t=1", "  =1"])
+@pytest.mark.parametrize("name", ["=1+1", "+x", "-x", "@SUM(A1)", "\t=1", "  =1", "\uff1d1", "\uff0b1"])
 def test_no_name_is_a_formula(name: str) -> None:
     (row,) = told(msgspec.structs.replace(REPORT, ops=(OpShare(name, 1, 1e6, 0.1),)))
     assert row["name"] == f"'{plain(name)}"

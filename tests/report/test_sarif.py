@@ -18,8 +18,8 @@ from gobrrr.report.forms.annotations import to_github, to_sarif
 from gobrrr.report.forms.formats import PLAIN, View
 from gobrrr.report.forms.json import to_json
 from gobrrr.rules.verdict.regression import held_against
-from gobrrr.rules.verdict.report import Report
-from gobrrr.system.escape import plain
+from gobrrr.rules.verdict.report import Report, Verdict
+from gobrrr.system.escape import markdown, plain
 from tests.rules.test_regression import report
 from tests.support import report_samples as samples
 
@@ -190,6 +190,16 @@ def test_no_text_of_a_program_becomes_a_command(text: str) -> None:
         assert "%0A" not in line.replace("%250A", "")
     title = re.search(r"title=([^:]*)::", lines[0])
     assert title and unescaped(title[1]) == f"BRR401 {plain(text)}"
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=ascii)
+def test_a_code_without_a_page_brings_no_markup_of_its_own(text: str) -> None:
+    strange = replace(hostile(text), verdict=Verdict(text, text))
+    first, *others = strange.findings
+    told = json.loads(to_sarif(replace(strange, findings=(replace(first, code=text), *others)), PLAIN))["runs"][0]
+    rule = told["tool"]["driver"]["rules"][-1]
+    assert rule["help"] == {"text": plain(text), "markdown": markdown(text)}
+    assert told["properties"]["bound"] == plain(text)
 
 
 def test_both_are_forms_of_every_verb_that_shows_a_report(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

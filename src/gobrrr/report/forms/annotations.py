@@ -26,7 +26,7 @@ from gobrrr.rules.pages import text_of
 from gobrrr.rules.verdict.place import CELL
 from gobrrr.rules.verdict.regression import Held
 from gobrrr.rules.verdict.report import Report
-from gobrrr.system.escape import plain
+from gobrrr.system.escape import markdown, plain
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 BASE = "%SRCROOT%"
@@ -60,7 +60,11 @@ def to_sarif(report: Report, view: View, regression: Held | None = None) -> byte
             }
         ],
         "results": shown,
-        "properties": {"verdict": plain(report.verdict.sentence), "bound": report.verdict.bound, **_step(report)},
+        "properties": {
+            "verdict": plain(report.verdict.sentence),
+            "bound": plain(report.verdict.bound),
+            **_step(report),
+        },
     }
     return msgspec.json.format(msgspec.json.encode({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]})) + b"\n"
 
@@ -95,7 +99,7 @@ def _rule(finding: Finding) -> Json:
         "name": plain(finding.name),
         "shortDescription": _text(f"{finding.name} ({finding.bound})"),
         "fullDescription": _text(means[:MOST_OF_A_DESCRIPTION] or finding.name),
-        "help": {"text": page or finding.advice or finding.name, "markdown": page or finding.name},
+        "help": {"text": page or plain(finding.advice or finding.name), "markdown": page or markdown(finding.name)},
         "defaultConfiguration": {"level": "warning"},
         "properties": {"tags": ["performance", plain(finding.bound)], "precision": "high"},
     }

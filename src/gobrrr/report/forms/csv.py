@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import io
+import unicodedata
 from collections import defaultdict
 from collections.abc import Iterator
 
@@ -24,7 +25,8 @@ COLUMNS = (
 LEAST = 0.01
 """Share of an op's time below which what its shapes leave is rounding."""
 FORMULA = ("=", "+", "-", "@")
-"""Spreadsheets take what begins so for a formula (OWASP, CSV injection); an apostrophe makes it text."""
+"""Spreadsheets take what begins so for a formula, in signs of full width too (OWASP, CSV injection); an apostrophe
+makes it text."""
 
 
 def to_csv(report: Report, view: object = None) -> str:
@@ -92,7 +94,7 @@ def _cell(value: float | str | None) -> float | str | None:
     """Texts are quoted, numbers are not (QUOTE_NONNUMERIC)."""
     if isinstance(value, str):
         text = plain(value)
-        return f"'{text}" if text.lstrip().startswith(FORMULA) else text
+        return f"'{text}" if unicodedata.normalize("NFKC", text).lstrip().startswith(FORMULA) else text
     if value is None:
         return None
     rounded = float(f"{value:.6g}")

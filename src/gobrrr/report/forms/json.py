@@ -25,12 +25,12 @@ def to_json(report: Report) -> bytes:
     return _shown(msgspec.json.format(msgspec.json.encode(_canonical(fields)), indent=2)) + b"\n"
 
 
-def as_json(noun: Any, view: object = None) -> bytes:
+def as_json(noun: Any, view: object = None, indent: int = 1) -> bytes:
     """A report; any other noun as it is, but for lone surrogates and figures that are none."""
     if isinstance(noun, Report):
         return to_json(noun)
     fields = _canonical(msgspec.to_builtins(noun), number=lambda value, key: value)
-    return _shown(msgspec.json.format(msgspec.json.encode(fields), indent=1)) + b"\n"
+    return _shown(msgspec.json.format(msgspec.json.encode(fields), indent=indent)) + b"\n"
 
 
 def _shown(data: bytes) -> bytes:

@@ -8,6 +8,7 @@ import msgspec
 
 from gobrrr import units
 from gobrrr.report.forms.formats import View
+from gobrrr.report.forms.json import as_json
 from gobrrr.report.told.blocks import Groups, Line, facts
 from gobrrr.rules.model.finding import SEVERITIES, Finding
 from gobrrr.rules.verdict.place import shown
@@ -71,7 +72,7 @@ def is_wanted(finding: Finding, wanted: Sequence[str]) -> bool:
 
 def to_json(found: Checked, view: View) -> bytes:
     """Indented, ends with a newline; a ratio that is none is null."""
-    return msgspec.json.format(msgspec.json.encode(found)) + b"\n"
+    return as_json(found, view, indent=2)
 
 
 def blocks(found: Checked, view: View) -> Groups:
