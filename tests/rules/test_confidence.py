@@ -68,6 +68,26 @@ def test_without_a_cause_the_interval_must_be_narrower_than_a_tenth_of_the_step(
         assert told(build(samples.starved_ledger(step=step), None, [])).level == level
 
 
+def test_where_no_saving_is_told_none_is_named() -> None:
+    wide = {"low_ns": 40 * MS, "high_ns": 70 * MS}
+    alone = told(build(samples.starved_ledger(step=samples.step(62.0, **wide)), None, []))
+    assert alone.reason == "the step's 95 % interval is 48.4 % wide, the least saving that is told 10.0 %"
+    assert told(report(low_ns=30 * MS, high_ns=70 * MS)).reason.endswith("wide, the saving 48.4 %")
+
+
+@pytest.mark.parametrize("signals", [frozenset(), frozenset({"offline"})])
+def test_the_reason_of_low_is_the_doubt_of_the_headline(signals: frozenset[str]) -> None:
+    """Unattributed time is no doubt beside a finding of plain steps, and the run may be unreliable for another."""
+    book = samples.starved_ledger(signals=signals)
+    unowned, few = doubt("BRR908", "critical", "unowned"), doubt("BRR910", "critical", "impossible")
+    found = report(unowned, few, ledger=book)
+    assert found.verdict.sentence == "Unreliable: impossible (BRR910)." and told(found).code == "BRR910"
+    assert [f.code for f in found.findings] == ["BRR910", "BRR401", "BRR908"]
+    assert told(report(unowned, ledger=book)) == Confidence("fair", "unowned", "BRR908", "mend it")
+    untimed = told(report(doubt("BRR904", "warning", "lacks ops"), ledger=Ledger(step=StepStats())))
+    assert untimed.level == "low" and untimed.reason == "no step was timed without the profiler"
+
+
 def test_a_trace_is_no_more_than_fair() -> None:
     said = report(ledger=samples.starved_ledger(signals=frozenset({"offline"})))
     assert told(said).reason == "every step ran under the profiler"

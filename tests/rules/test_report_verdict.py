@@ -65,6 +65,15 @@ def test_a_run_that_is_elsewhere_is_told_before_all_else() -> None:
     assert judge(samples.starved_ledger(), ranked).sentence.startswith("CPU contention: crowded")
 
 
+def test_contention_comes_before_what_binds_the_step_and_then_the_cause() -> None:
+    crowd = samples.finding("BRR905", 0.0, name="other-processes", bound="host", severity="warning", message="crowded")
+    small = samples.finding(expected=13.0, bound="data")
+    verdict = judge(ledger(host=40.0, dispatch=15.0), [small, crowd])
+    assert verdict.bound == "host" and verdict.sentence == (
+        "CPU contention: crowded (BRR905); then host-bound; costliest cause: data wait (BRR401), 13 ms."
+    )
+
+
 @pytest.mark.parametrize(
     ("accounts", "expected", "bound", "said"),
     [

@@ -288,3 +288,14 @@ def test_a_device_that_did_not_begin_its_next_work_is_told_and_where_that_is_mos
     assert [f.severity for f in load()["BRR911"].check(found.ledger, found.machine)] == [severity] * bool(severity)
     on_cpu = Case(accounts=accounts)
     assert not list(load()["BRR911"].check(on_cpu.ledger, on_cpu.machine))
+
+
+def test_what_the_host_took_stands_behind_the_waiting():
+    """The headline has room for what stands before a colon."""
+    facts = Facts(process_load=0.6, stolen_load=1.0, other_load=0.0)
+    (found,) = doubts(Case(facts=facts))
+    assert found.message == "threads waited for a core 62.5 % of the time: the host took 1.0 cores"
+    (found,) = doubts(Case(facts=msgspec.structs.replace(facts, other_load=1.2)))
+    waited, _, why = found.message.partition(": ")
+    assert waited.startswith("threads waited for a core ")
+    assert why == "other processes kept 1.2 of the 2 usable cores busy, the host 1.0"

@@ -164,10 +164,11 @@ def other_processes(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         return
     message = f"other processes kept {load:.1f} of the {cores} usable cores busy"
     if lost > STARVED:
-        others = f": {message}" if load > CROWDED * cores else ""
         stolen = ledger.facts.stolen_load or 0.0
-        taken = f", and the host took {stolen:.1f} of them" if stolen > WORTH_NAMING else ""
-        message = f"threads waited for a core {share(lost)} of the time{others}{taken}"
+        by = f": {message}" if load > CROWDED * cores else ""
+        if stolen > WORTH_NAMING:
+            by += f", the host {stolen:.1f}" if by else f": the host took {stolen:.1f} cores"
+        message = f"threads waited for a core {share(lost)} of the time{by}"
     yield doubt(
         "BRR905", ledger, "warning" if lost > VERY_STARVED or load > VERY_CROWDED * cores else "note",
         message,

@@ -16,7 +16,7 @@ from gobrrr.rules.model.finding import REGISTRY, Finding, Rehearsed, is_compiled
 from gobrrr.rules.verdict.place import short
 from gobrrr.rules.verdict.regression import line_times
 from gobrrr.rules.verdict.report import Device, OpShare, Report, Span, Step, Tokens
-from gobrrr.rules.verdict.sentence import confidence, costliest, is_doubt, judge, worst_doubts
+from gobrrr.rules.verdict.sentence import confidence, costliest, fatal_doubts, is_doubt, judge
 
 MAX_SHAPES = 120
 """Characters of an op's shapes that are shown (proposed: the width of a line of text; pages that cut them would settle
@@ -57,6 +57,7 @@ def build(
     elsewhere = {code for code, rule in REGISTRY.items() if rule.portability and not portability}
     ranked, step = rank_findings([f for f in findings if f.code not in elsewhere], ledger), ledger.step
     verdict = judge(ledger, ranked)
+    sure = confidence(ledger, ranked, verdict.bound)
     impossible = any(f.code == "BRR910" and f.severity == "critical" for f in ranked)
     if verdict.bound == "unreliable" and ("offline" in ledger.signals or impossible):
         # Nothing is claimed loudly of a file, which cannot be looked at again, or of figures that cannot be.
@@ -64,7 +65,7 @@ def build(
     slower = step.wall_ns / step.plain_wall_ns - 1 if step.wall_ns and step.plain_wall_ns else 0.0
     return Report(
         verdict=verdict,
-        confidence=confidence(ledger, ranked, verdict.bound),
+        confidence=sure,
         step=_step(ledger),
         device=_device(ledger),
         ledger=_accounts(ledger),
@@ -118,7 +119,7 @@ def rank_findings(findings: Sequence[Finding], ledger: Ledger) -> tuple[Finding,
         return -_real(finding.saving.expected_ns), -_real(finding.saving.ceiling_ns), finding.code, where
 
     by_cost = sorted(findings, key=cost)
-    worst, first = [f for f in worst_doubts(by_cost) if f.severity == "critical"], costliest(ledger, by_cost)
+    worst, first = fatal_doubts(ledger, by_cost), costliest(ledger, by_cost)
     rest = [f for f in by_cost if f not in worst]
     return (*worst, *sorted(rest, key=lambda f: (is_doubt(f), f is not first)))
 

@@ -80,10 +80,7 @@ def is_doubt(finding: Finding) -> bool:
 def judge(ledger: Ledger, findings: Sequence[Finding]) -> Verdict:
     """Doubt first, then CPU contention, the costliest finding that is more than a note, the ledger. `findings` sorted
     by expected saving."""
-    top = costliest(ledger, findings)
-    doubts = [f for f in worst_doubts(findings) if f.severity == "critical"]
-    if top is not None and _stands(ledger, top):
-        doubts = [f for f in doubts if f.code != "BRR908"]
+    top, doubts = costliest(ledger, findings), fatal_doubts(ledger, findings)
     if doubts or ledger.wall <= 0:
         says = f"{clause(doubts[0].message)} ({doubts[0].code})" if doubts else f"{UNTIMED}; {MORE_STEPS}"
         return _verdict("unreliable", says)
@@ -94,6 +91,8 @@ def judge(ledger: Ledger, findings: Sequence[Finding]) -> Verdict:
     head = f"{clause(contention.message).partition(':')[0]} ({CONTENTION})"
     about = units.rough(top.saving.expected_ns) if top is not None else ""
     beside = f"then {_cause(top)}, about {about}" if top is not None else f"then {LABELS[said.bound].lower()}"
+    if top is not None and said.bound != top.bound:
+        beside = f"then {LABELS[said.bound].lower()}; costliest cause: {_named(top)} ({top.code}), {about}"
     return _verdict(said.bound, f"{head}; {beside}", "CPU contention")
 
 
@@ -101,7 +100,7 @@ def confidence(ledger: Ledger, findings: Sequence[Finding], bound: str) -> Confi
     """Low: the verdict is unreliable. Fair, by the first that holds: a finding of band 9 is a warning; the step has no
     interval, or one wider than the saving (the smallest that is told, where no cause is); every step ran under the
     profiler. Else high."""
-    doubts = worst_doubts(findings)
+    doubts = fatal_doubts(ledger, findings) if bound == "unreliable" else worst_doubts(findings)
     if bound == "unreliable" or doubts:
         level = "low" if bound == "unreliable" else "fair"
         if not doubts:
@@ -119,7 +118,8 @@ def confidence(ledger: Ledger, findings: Sequence[Finding], bound: str) -> Confi
             "fair", f"{step.plain_count} timed step{'s' * (step.plain_count > 1)} without an interval", "", MORE_STEPS
         )
     if width >= saving:
-        said = f"the step's 95 % interval is {units.share(width)} wide, the saving {units.share(saving)}"
+        what = "the saving" if top is not None else "the least saving that is told"
+        said = f"the step's 95 % interval is {units.share(width)} wide, {what} {units.share(saving)}"
         return Confidence("fair", said, "", MORE_STEPS)
     if "offline" in ledger.signals:
         return Confidence("fair", "every step ran under the profiler", "", "time the step without it")
@@ -142,6 +142,14 @@ def worst_doubts(findings: Sequence[Finding]) -> list[Finding]:
     """Doubts that are more than notes, the one that matters most first."""
     doubts = [f for f in findings if is_doubt(f) and f.severity != "note"]
     return sorted(doubts, key=lambda f: (f.severity != "critical", (*ORDER, f.code).index(f.code)))
+
+
+def fatal_doubts(ledger: Ledger, findings: Sequence[Finding]) -> list[Finding]:
+    """Doubts that make the run unreliable, the worst first: a finding of plain steps stands beside much unattributed
+    time."""
+    top, doubts = costliest(ledger, findings), [f for f in worst_doubts(findings) if f.severity == "critical"]
+    stands = top is not None and _stands(ledger, top)
+    return [f for f in doubts if not (stands and f.code == "BRR908")]
 
 
 def clause(sentence: str) -> str:
