@@ -18,9 +18,16 @@ import torch
 from gobrrr.capture.hooks.lookup import top_level
 from gobrrr.capture.session import session as module
 from gobrrr.capture.session.session import ORDER, TRAINING_NS, Session
+from gobrrr.capture.source.user_code import UserFiles
 from gobrrr.capture.steps.loops import PATIENCE_TRAINING, Loop
 from gobrrr.capture.windows import window as window_module
-from gobrrr.capture.windows.window import LATE_STEPS, Window
+from gobrrr.capture.windows.counted import Counted
+from gobrrr.capture.windows.counting import CountWindow
+from gobrrr.capture.windows.line_log import LineLog
+from gobrrr.capture.windows.profiling import ProfileWindow
+from gobrrr.capture.windows.sampler import Sampler
+from gobrrr.capture.windows.sampling import SampleWindow
+from gobrrr.capture.windows.window import LATE_STEPS, LOOK, Window
 from gobrrr.integrations import watch as api
 from gobrrr.recording.model.event_kinds import BACKWARDS, FORWARDS, UPDATES
 
@@ -161,6 +168,21 @@ def test_a_window_is_late_by_its_last_step_and_by_how_long_steps_take(
     assert not idle.is_late(due) and idle.is_late(due + 1)
 
 
+def test_a_late_window_is_closed_between_two_lines_of_the_program(idle: Idle, monkeypatch: pytest.MonkeyPatch) -> None:
+    late, told = [False], list[int]()
+    monkeypatch.setattr(Idle, "is_late", lambda self, now: late[0])
+    host: Any = idle.host
+    host.overdue = lambda: told.append(threading.get_ident())
+    window = Idle(host, TRAINS, 1e9)
+    assert window.open()
+    for late[0], end in ((False, time.monotonic() + 3 * LOOK), (True, time.monotonic() + 20)):
+        while not told and time.monotonic() < end:
+            pass
+        assert bool(told) == late[0]
+    window.release()
+    assert set(told) == {threading.get_ident()}
+
+
 def test_the_watched_thread_stays_the_same_while_a_window_is_open(idle: Idle) -> None:
     assert idle.open() and idle.host.recorder.is_looked_at
     idle.release()
@@ -171,6 +193,51 @@ def test_a_window_that_is_closed_leaves_neither_its_thread_nor_its_bell(idle: Id
     assert idle.open() and idle._overdue._thread.alive and window_module._bell.close is not None
     idle.release()
     assert not idle._overdue._thread.alive and window_module._bell.close is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "instrument"),
+    [(ProfileWindow, LineLog), (CountWindow, LineLog), (CountWindow, Counted), (SampleWindow, Sampler)],
+)
+def test_a_window_tells_what_failed_in_each_of_its_instruments(
+    kind: type[Window], instrument: type, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    written: list[dict[str, Any]] = []
+    recorder = SimpleNamespace(
+        thread=threading.get_ident(), is_looked_at=False, updates_of=lambda _: 0,
+        journal=SimpleNamespace(json=written.append), modules=SimpleNamespace(alive=list, number=id),
+        optimizers=SimpleNamespace(alive=list),
+    )  # fmt: skip
+    host: Any = SimpleNamespace(
+        config=SimpleNamespace(budget_ns=1 << 40, budget_bytes=1 << 40, sample_ns=1 << 20), user=UserFiles(),
+        recorder=recorder, workers=SimpleNamespace(switch=lambda *_: None), trace_file=lambda: tmp_path / "t.json",
+        overdue=lambda: None, look_for_graphs=lambda: None, growth=lambda frame: [],
+    )  # fmt: skip
+    begins = instrument.__init__
+
+    def broken(self: Any, *args: Any, **kwargs: Any) -> None:
+        begins(self, *args, **kwargs)
+        self.error = "broken"
+
+    whole, failed = kind(host, TRAINS, 1e6), kind(host, TRAINS, 1e6)
+    assert whole.open()
+    whole.close(True)
+    monkeypatch.setattr(instrument, "__init__", broken)
+    assert failed.open()
+    failed.close(True)
+    assert [note.get("error") for note in written if note["type"] == "window"] == [None, "broken"]
+
+
+def test_every_profile_of_a_process_has_a_file_of_its_own(tmp_path: Path) -> None:
+    session: Any = object.__new__(Session)
+    session.config, session.stem = SimpleNamespace(folder=str(tmp_path)), "rank0-7"
+    session.loops, session._steps = {TRAINS: loop(1)}, 20
+    files = [session.trace_file()]
+    session._steps = 40
+    files.append(session.trace_file())
+    session.stem = "rank0-8"
+    files.append(session.trace_file())
+    assert len(set(files)) == 3 and all(file.parent == tmp_path for file in files)
 
 
 @pytest.mark.parametrize("again", range(3))

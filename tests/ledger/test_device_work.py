@@ -90,6 +90,15 @@ def test_fp32_products_on_matrix_units_are_held_against_tf32(tmp_path: Path) -> 
     assert rates == {"fp32": pytest.approx(67e12), "tf32": pytest.approx(494.7e12)}
 
 
+@pytest.mark.parametrize("at", [-500, 2500])
+def test_kernels_before_and_behind_the_steps_are_not_theirs(at: int, tmp_path: Path) -> None:
+    timeline = Timeline()
+    timeline.op("aten::mm", 100, [[1024] * 2] * 2, "float", "ampere_sgemm_128x64_nn", 200)
+    timeline._add("kernel", "ampere_sgemm_128x64_nn", at, 60, tid=7, device=0, stream=7)
+    device = timeline.ledger(tmp_path).device
+    assert device.work.kernel_ns == device.work.counted_ns == device.busy_ns == 200 * US
+
+
 @pytest.mark.parametrize("kernels", [("tf32f32", "f32f32"), ("f32f32", "tf32f32")])
 def test_tf32_is_allowed_to_convolutions_and_to_products_apart(kernels: tuple[str, str], tmp_path: Path) -> None:
     """torch allows it to convolutions by default, to products not: an H100's ResNet had its convolutions "at peak"."""

@@ -163,6 +163,12 @@ def test_causal_attention_is_counted_in_full_and_says_what_half_is() -> None:
     assert back.least_flops == back.flops * 17 / 32
 
 
+@pytest.mark.parametrize("causal", [False, True])
+def test_where_scales_of_quantised_inputs_come_first_the_flag_stands_behind_them(causal: bool) -> None:
+    work = counted("_scaled_dot_product_flash_attention", Q, Q, Q, None, None, None, 0.0, causal, False, None)
+    assert (work.least_flops is not None) == causal
+
+
 @given(st.integers(1, 40), st.integers(1, 40))
 def test_unmasked_share_counts_the_pairs_on_or_below_the_diagonal(queries: int, keys: int) -> None:
     pairs = sum(1 for q in range(queries) for k in range(keys) if k <= q)

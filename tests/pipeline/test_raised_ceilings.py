@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,13 @@ def test_products_faster_than_the_ceiling_raise_it(tmp_path: Path) -> None:
 def test_slower_products_leave_it(tmp_path: Path) -> None:
     before = slow_machine(1e12)
     assert raised(before, Profiled(recorded(tmp_path, *products(MS))), "highest") == before
+
+
+def test_what_a_device_did_says_nothing_of_this_computers_ceilings(tmp_path: Path) -> None:
+    recording, before = recorded(tmp_path, *products(MS)), slow_machine()
+    assert recording.trace is not None
+    trace = replace(recording.trace, signals=recording.trace.signals | {"device"})
+    assert raised(before, Profiled(replace(recording, trace=trace)), "highest") == before
 
 
 def test_a_single_lucky_call_is_no_measurement(tmp_path: Path) -> None:

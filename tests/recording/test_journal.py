@@ -95,6 +95,7 @@ def test_every_flipped_byte_is_noticed(tmp_path: Path) -> None:
         (frame(b"J", b"{}", 0xFFFFFFFF), "ends within a frame at byte 18"),
         (b"\x00" * 50, "no frame begins at byte 18"),
         (frame(b"E", b"1234567"), "are not whole"),
+        (frame(b"E", bytes(16)), "are not whole"),
         (frame(b"J", b"[1]"), "not a JSON object"),
         (frame(b"J", b"{"), "not JSON"),
         (frame(b"J", b"[" * 100_000), "not JSON"),

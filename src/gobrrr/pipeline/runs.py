@@ -32,7 +32,7 @@ def explain(
     **how: Any,
 ) -> None:  # fmt: skip
     """Write report.json and report.html (and report.rank<k>.*) into the folder, and the text to stderr. `shown`:
-    verbose, ops as of report.text.show(); `how`: as of report_of()."""
+    verbose, ops as of report.text.report.show(); `how`: as of report_of()."""
     from gobrrr.recording.run_folder.run import load_run
     from gobrrr.report.forms.json import to_json
     from gobrrr.report.text.progress import Patience

@@ -37,7 +37,7 @@ AfterStep = Callable[[int, int], None]
 _RUN_IN_COMPILED_CODE = (
     "gobrrr.guard.watch.witness", "gobrrr.guard.watch.modules", "gobrrr.guard.reference.variants",
 )  # fmt: skip
-"""Modules that torch.compile must not trace; guard.dropout stands in for torch's own and must be."""
+"""Modules that torch.compile must not trace; guard.watch.dropout stands in for torch's own and must be."""
 TRANSFORMED = "models are called inside a transform, where tensors have no numbers of their own"
 REPLAYED = "a CUDA graph was replayed in the end, and what it computed was not seen"
 _COMPILER = ("torch._dynamo", "torch._inductor", "torch.compiler")

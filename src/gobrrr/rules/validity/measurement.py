@@ -29,7 +29,7 @@ LINGERS = 0.1
 """Share by which steps after the profiled window are longer, from which on it is told: pytorch's issue 144455 has 10 to
 20 %, an H200 had 20 to 40 % where the host is the limit."""
 WATCHED, WATCHED_SHORT = 0.01, 0.03
-"""Shares of a step that watching may take: of a millisecond and more (capture.session.pacing.BAR), and of shorter ones
+"""Shares of a step that watching may take: of a millisecond and more (capture.session.pause.BAR), and of shorter ones
 (the bars of benchmarks/overhead.py)."""
 UNEXPLAINED, HARDLY_EXPLAINED = 0.10, 0.25
 """Share of the step that no account owns (gpuprof tells 10 %), or of the mean that rare slow steps own."""

@@ -1,8 +1,8 @@
 """A working directory of an arm's own: looks like the user's, and whatever is written into it stays in it.
 
 Folders are made anew, small files copied, large ones linked; links that lead from one to another lead to these. What
-the arm opens for writing through a link is copied first (`trial.writes`), and what it would write elsewhere is refused
-(`trial.limits`). Folders of other file systems (/proc, a share) are links: what lies there is not the program's folder,
+the arm opens for writing through a link is copied first (`writes.py`), and what it would write elsewhere is refused
+(`limits.py`). Folders of other file systems (/proc, a share) are links: what lies there is not the program's folder,
 and may have no end.
 
 The mirror has the name of the user's folder and stands in folders named as those above it, with links to all that lies
