@@ -48,6 +48,15 @@ def byte_rate(per_second: float) -> str:
     return _scaled(per_second, ((1e12, "TB/s"), (1e9, "GB/s"), (1e6, "MB/s"), (1e3, "kB/s"), (1, "B/s")))
 
 
+def several(what: str, count: int) -> str:
+    """'5 batches', '2 updates of Adam at a.py:3', '3 notes on the measurement'."""
+    head, link, rest = next(
+        (parts for parts in (what.partition(" of "), what.partition(" on ")) if parts[1]), (what, "", "")
+    )
+    ending = "" if count == 1 else "es" if head.endswith(("ch", "ss")) else "s"
+    return f"{count} {head}{ending}{link}{rest}"
+
+
 def share(part: float) -> str:
     """0.1234 -> '12.3 %'."""
     return f"{100 * part:.1f} %"

@@ -7,6 +7,7 @@ import importlib
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -77,11 +78,18 @@ def test_each_verb_has_help(verb: Verb, capsys: pytest.CaptureFixture[str]) -> N
 
 @pytest.mark.parametrize(
     ("word", "hint"),
-    [("explian", "gobrrr explain"), ("train.py", "gobrrr run train.py"), ("xyz", "gobrrr --help")],
+    [
+        ("explian", "did you mean gobrrr explain?"),
+        ("train.py", "gobrrr run train.py"),
+        ("gone.py", "a script is started by gobrrr run, and there is none of this name here"),
+        ("xyz", "gobrrr --help lists the verbs"),
+    ],
 )
 def test_an_unknown_verb_is_answered_with_the_likely_one(
-    word: str, hint: str, capsys: pytest.CaptureFixture[str]
+    word: str, hint: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    (tmp_path / "train.py").touch()
+    monkeypatch.chdir(tmp_path)
     assert main([word]) == 2
     assert capsys.readouterr().err == f"gobrrr: error: there is no verb '{word}'\n  hint: {hint}\n"
 

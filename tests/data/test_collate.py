@@ -99,7 +99,7 @@ def test_samples_that_cannot_be_packed_are_said(sample: Any, says: str) -> None:
 
 
 def test_samples_of_different_names_are_said() -> None:
-    with pytest.raises(GobrrrError, match="different names"):
+    with pytest.raises(GobrrrError, match="different keys"):
         PackingCollate(8, causal=False)([[{"input_ids": [1]}, {"input_ids": [1], "labels": [1]}]])
 
 

@@ -136,7 +136,7 @@ def test_a_hand_made_case() -> None:
         ([[1, 2]], 10, "one integer per sequence"),
         ([[1, 2], [3]], 10, "ragged"),
         (["a"], 10, "one integer per sequence"),
-        ([1], 0, "a capacity of 0"),
+        ([1], 0, "capacity=0"),
     ],
 )
 def test_what_cannot_be_packed_is_said(lengths: list[int], capacity: int, says: str) -> None:

@@ -275,7 +275,7 @@ def test_an_observation_survives_its_file_and_a_stranger_does_not(tmp_path: Path
         observation.read(tmp_path / "absent")
     with file.open("wb") as large:
         large.truncate(observation.MAX_BYTES + 1)
-    with pytest.raises(GobrrrError, match="larger than any"):
+    with pytest.raises(GobrrrError, match="too large"):
         observation.read(file)
 
 

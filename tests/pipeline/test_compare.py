@@ -176,7 +176,12 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     a, b = (str(write(tmp_path / f"{n}.json", training(wait=w))) for n, w in (("a", 500), ("b", 10)))
     assert main(["compare", a, b]) == 0
     shown = capsys.readouterr().out
-    assert "A/B is 1.00" in shown and "only A" in shown and "BRR405" in shown and "\nmm  " in shown
+    assert (
+        "takes 1.00 times as long per step as" in shown
+        and "only A" in shown
+        and "BRR405" in shown
+        and "\nmm  " in shown
+    )
     assert main(["compare", a, b, "--format", "json"]) == 0
     assert json.loads(capsys.readouterr().out)["vanished"] == ["BRR405"]
     assert main(["compare", a, str(tmp_path)]) == 2

@@ -99,7 +99,8 @@ def traces(folder: Path) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("suffix", "start"), [("html", "<!DOCTYPE"), ("md", "**A/B is"), ("json", "{"), ("txt", "A/B")]
+    ("suffix", "start"),
+    [("html", "<!DOCTYPE"), ("md", "**B takes 1.00 times as long per step as A"), ("json", "{"), ("txt", "B takes")],
 )
 def test_the_verb_writes_every_form(
     tmp_path: Path, suffix: str, start: str, capsys: pytest.CaptureFixture[str]
@@ -125,7 +126,7 @@ def test_a_form_that_a_comparison_lacks_is_refused_before_anything_is_read(
     fake = formats.Format("shout", (".loud",), {"report": lambda report, view: b""})
     monkeypatch.setattr(formats, "FORMATS", (*formats.FORMATS, fake))
     assert main(["compare", "absent", "absent", "-o", "a.loud"]) == 2
-    assert "a comparison has no shout form" in capsys.readouterr().err
+    assert "a comparison cannot be written in the format shout" in capsys.readouterr().err
 
 
 def test_the_markdown_is_escaped() -> None:

@@ -53,7 +53,8 @@ def test_a_job_of_several_traces_has_no_table_of_ops(tmp_path: Path) -> None:
     diagnose.command.prepare(parser)
     args = parser.parse_args(["a.json", "b.json", "-o", str(tmp_path / "x.csv")])
     with pytest.raises(
-        GobrrrError, match=r"a job has no csv form \(write it with -o as one of \.txt, \.json, \.md, \.html"
+        GobrrrError,
+        match=r"a job cannot be written in the format csv \(end the name after -o in one of \.txt, \.json, \.md",
     ):
         diagnose.command.run(args)
 

@@ -122,7 +122,7 @@ def test_notes_beyond_three_are_folded() -> None:
 
 def test_what_would_settle_an_unreliable_run_is_said_at_once() -> None:
     for text in (render(samples.unreliable()), brief(samples.unreliable())):
-        assert "\nConfidence: low; to settle it: run it again on an idle machine\n" in text[:300]
+        assert "\nConfidence: low: as the headline says; run it again on an idle machine\n" in text[:300]
     assert "on an idle machine" not in brief(samples.starved()), "a note is no part of the first screen"
     assert "measuring BRR902 The plain steps spread" in render(samples.starved())
 
@@ -282,7 +282,7 @@ def test_a_heading_is_one_line_whatever_the_rules_name() -> None:
 
 def test_the_brief_says_what_it_leaves_out_and_how_to_see_it() -> None:
     text = brief(samples.starved(), source=source)
-    assert "4 more findings, 1 note of the measurement, 1 other loop: all with -v" in text
+    assert "4 more findings, 1 note on the measurement, 1 other loop: gobrrr report -v shows them" in text
     assert "all of it: gobrrr report -v .gobrrr/train-1" in text
     assert text.count("BRR4") + text.count("BRR3") >= 3
 

@@ -356,7 +356,7 @@ def test_what_is_no_run_is_said_in_a_line(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.chdir(tmp_path)
     (tmp_path / "empty").mkdir()
     (tmp_path / "file").touch()
-    for words, said in (([], "no program runs here"), (["nowhere"], "no such folder"), (["file"], "is no folder"),
+    for words, said in (([], "no running program"), (["nowhere"], "no such folder"), (["file"], "is no folder"),
                         (["empty"], "holds no recording")):  # fmt: skip
         assert main(["top", *words]) == 2
         error, hint = capsys.readouterr().err.splitlines()

@@ -187,7 +187,7 @@ def test_a_form_that_a_receipt_does_not_have_is_said(tmp_path: Path, monkeypatch
     fake = Format("shout", (".loud",), {"report": lambda report, view: b""})
     monkeypatch.setattr(formats, "FORMATS", (*formats.FORMATS, fake))
     receipts.write(TUNED, tmp_path / "receipt.json")
-    with pytest.raises(GobrrrError, match="a receipt has no shout form"):
+    with pytest.raises(GobrrrError, match="a receipt cannot be written in the format shout"):
         call(str(tmp_path), "-o", str(tmp_path / "a.loud"))
 
 

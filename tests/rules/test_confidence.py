@@ -39,20 +39,20 @@ def test_high_where_nothing_speaks_against_it() -> None:
 def test_fair_for_the_one_doubt_that_matters_most() -> None:
     said = report(doubt("BRR903", "warning", "Slow."), doubt("BRR902", "warning", "The steps differ."))
     assert told(said) == Confidence("fair", "the steps differ", "BRR902", "mend it")
-    assert said.confidence_line == "Confidence: fair: the steps differ (BRR902)"
+    assert said.confidence_line == "Confidence: fair: the steps differ (BRR902); mend it"
 
 
 def test_what_the_headline_says_already_is_followed_by_what_would_settle_it() -> None:
     said = report(doubt("BRR902", "warning"), doubt("BRR905", "warning", "others had the cores"))
     assert "BRR905" in said.verdict.sentence and told(said).code == "BRR905"
-    assert said.confidence_line == "Confidence: fair; to settle it: mend it"
+    assert said.confidence_line == "Confidence: fair: as the headline says; mend it"
 
 
 def test_low_where_the_verdict_is_unreliable() -> None:
     said = report(doubt("BRR905", "warning"), doubt("BRR902", "critical", "the steps differ"))
     assert said.verdict.bound == "unreliable"
     assert told(said) == Confidence("low", "the steps differ", "BRR902", "mend it. Or do not")
-    assert said.confidence_line == "Confidence: low; to settle it: mend it. Or do not"
+    assert said.confidence_line == "Confidence: low: as the headline says; mend it. Or do not"
     assert told(report(ledger=Ledger(step=StepStats()))).level == "low"
 
 

@@ -213,7 +213,7 @@ def test_balanced_says_how_near_the_machine() -> None:
     verdict = judge(ledger(0.6, inefficiency=35.0, compute=30.0, bandwidth=30.0), [samples.finding("BRR201", 5.0)])
     assert verdict.bound == "balanced"
     assert verdict.sentence == (
-        "Balanced: at 60 % of the speed of light; largest loss: 35 of each 100 ms above the floor."
+        "Balanced: at 60 % of the speed of light; largest loss: 35 of each 100 ms step above the floor."
     )
 
 
@@ -233,7 +233,8 @@ def test_without_a_cause_the_account_its_largest_op_and_its_line_are_named() -> 
     verdict = judge(book, [])
     assert verdict.bound == "bandwidth", "what most of the lost time is the traffic of"
     assert verdict.sentence == (
-        "Inefficient ops: 49 of each 100 ms above the floor, most in sort at rank.py:7; no rule names a cause."
+        "Inefficient ops: 49 of each 100 ms step above the floor, most in sort at rank.py:7; "
+        "no rule names a cause; see the costliest ops."
     )
 
 
@@ -254,7 +255,7 @@ def test_ops_that_were_held_against_nothing_are_not_called_inefficient() -> None
     """A trace without the ceilings of its machine: products that may run as fast as it can."""
     product = OpGroup("aten::mm", phase="forward", ns=90 * MS, dispatch_ns=1 * MS)
     verdict = judge(replace(ledger(None, uncounted=89.0, dispatch=1.0, host=10.0), ops=(product,)), [])
-    assert verdict.sentence.startswith("Mostly ops: 89 of each 100 ms without a known floor, most in mm;")
+    assert verdict.sentence.startswith("Mostly ops: 89 of each 100 ms step without a known floor, most in mm;")
 
 
 def test_ops_far_above_the_roof_are_not_said_to_be_bound_by_it() -> None:
@@ -274,7 +275,7 @@ def test_ops_far_above_the_roof_are_not_said_to_be_bound_by_it() -> None:
 def test_at_the_roof(account: str) -> None:
     verdict = judge(ledger(0.9, **{account: 70.0}), [])
     assert verdict.bound == account
-    assert "at the measured ceiling takes 70 of each 100 ms; only fewer" in verdict.sentence
+    assert "at the measured ceiling takes 70 of each 100 ms step; only fewer" in verdict.sentence
 
 
 @pytest.mark.parametrize("group", sorted(GROUPS))

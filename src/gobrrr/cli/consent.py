@@ -24,12 +24,14 @@ def ask(command: Sequence[str], folder: str, why: str) -> None:
     """Return where the person at the terminal types yes. Raises GobrrrError for all else, and where there is nobody."""
     sys.stderr.write(f"  note     {why}\n")
     if len(command_line([*command, folder])) > LIMIT:
-        raise GobrrrError("this command is too long to be read and agreed to", "--yes runs it unread", NOT_RUN)
+        raise GobrrrError("this command is too long to be read and agreed to", "--yes starts it unread", NOT_RUN)
     if not sys.stdin.isatty():
         raise GobrrrError(
-            "it was not started: nobody is here to agree to it", "--yes starts it without asking", NOT_RUN
+            "the command was not started: nobody is at this terminal to agree to it",
+            "--yes starts it without asking",
+            NOT_RUN,
         )
     sys.stderr.write("run it? [y/N] ")
     sys.stderr.flush()
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        raise GobrrrError("it was not started", "", NOT_RUN)
+        raise GobrrrError("the command was not started, as you did not agree", "--yes starts it unasked", NOT_RUN)

@@ -108,7 +108,7 @@ def _check_folder() -> None:
     try:
         os.getcwd()  # noqa: PTH109 - nothing more is imported for it
     except FileNotFoundError:
-        raise GobrrrError("the current folder is gone", "change into one that is there: cd") from None
+        raise GobrrrError("the current folder is gone", "change into a folder that exists: cd FOLDER") from None
 
 
 def load(verb: Verb) -> Command:
@@ -173,9 +173,12 @@ def _unknown(word: str) -> GobrrrError:
     import difflib
 
     near = difflib.get_close_matches(word, [verb.name for verb in VERBS], n=1)
-    if not near and (word.endswith(".py") or word == "-m"):
-        return GobrrrError(f"there is no verb '{word}'", f"gobrrr run {word}")
-    return GobrrrError(f"there is no verb '{word}'", f"gobrrr {near[0]}" if near else "gobrrr --help")
+    hint = f"did you mean gobrrr {near[0]}?" if near else "gobrrr --help lists the verbs"
+    if word == "-m" or (word.endswith(".py") and os.path.isfile(word)):  # noqa: PTH113 - nothing more is imported
+        hint = f"gobrrr run {word}"
+    elif word.endswith(".py"):
+        hint = "a script is started by gobrrr run, and there is none of this name here"
+    return GobrrrError(f"there is no verb '{word}'", hint)
 
 
 def _help() -> str:

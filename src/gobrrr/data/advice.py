@@ -94,7 +94,7 @@ def _counts(histogram: Mapping[int, int], capacity: int | None) -> NDArray[np.in
         )
     cap = max(held) if capacity is None else capacity
     if cap < 1:
-        raise GobrrrError(f"a capacity of {cap} tokens", "give the length of a row, 1 or more")
+        raise GobrrrError(f"capacity={cap} is no length of a row", "give its number of tokens, 1 or more")
     counts = np.zeros(cap + 1, dtype=np.int64)
     for length, number in held.items():
         counts[min(length, cap)] += number

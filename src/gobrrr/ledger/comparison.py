@@ -10,6 +10,7 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
+from gobrrr import units
 from gobrrr.ledger.model.ledger import Ledger
 from gobrrr.ledger.ops.op_times import Key, OpTime
 from gobrrr.ledger.steps.median_interval import median_interval
@@ -166,15 +167,17 @@ def _unlike(a: Side, b: Side) -> str:
 
 def _verdict(speedup: float, low: float, high: float, steps: int) -> str:
     if not math.isfinite(speedup):
-        return "One of them has no steps to compare."
+        return f"A or B has no steps to compare: record at least {FEWEST} of each."
     sure = low > 1 or high < 1
-    told = f"{max(speedup, 1 / speedup):.2f} times as fast as" if sure else ""
-    interval = f"(95 % interval of A/B {low:.2f} to {high:.2f}, {steps} steps at least)"
+    fast, slow, ends = ("B", "A", (low, high)) if speedup > 1 else ("A", "B", (1 / high, 1 / low if low else math.inf))
+    times = max(speedup, 1 / speedup)
+    interval = f"(95 % interval {ends[0]:.2f} to {ends[1]:.2f}, {steps} steps or more of each)"
     if steps < FEWEST:
-        return f"A/B is {speedup:.2f}, from {steps} steps: too few to tell from noise."
+        few = f"from {units.several('step', steps)} only: too few, {FEWEST} are needed"
+        return f"{slow} takes {times:.2f} times as long per step as {fast}, but {few}."
     if not sure:
-        return f"No difference beyond the noise of the steps: A/B is {speedup:.2f} {interval}."
-    return f"B is {told} A {interval}." if speedup > 1 else f"A is {told} B {interval}."
+        return f"No difference beyond noise: {slow} takes {times:.2f} times as long per step as {fast} {interval}."
+    return f"{fast} is {times:.2f} times as fast as {slow} {interval}."
 
 
 # Which ops of two recordings are the same work, where each backend has an op of its own for it? aten::_convolution

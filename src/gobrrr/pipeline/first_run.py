@@ -117,7 +117,7 @@ def _made(
         )  # fmt: skip
     except GobrrrError as error:
         if seen.code and (refused := limits.refusal(folder)):
-            raise GobrrrError(f"the program ended with {seen.code}: {refused}", limits.HINT) from None
+            raise GobrrrError(f"the program ended with exit code {seen.code}: {refused}", limits.HINT) from None
         if seen.code:
             stream.write(as_theirs(_last_words(folder), source, work))
         raise error
@@ -135,7 +135,9 @@ def _too_late(what: str, start_s: float, clock: Clock) -> GobrrrError:
     """Nothing can be measured: another start does not fit into the minutes. Says which would do."""
     minutes = math.ceil(STARTS * start_s / 60)
     share = f"{min(1.0, clock.spent / clock.seconds):.0%} of --minutes is spent"
-    return GobrrrError(f"{what}, and {share}: no time for trials", f"give --minutes {minutes} or more", UNMEASURED)
+    return GobrrrError(
+        f"{what}, and {share}: no time is left for trials", f"give --minutes {minutes} or more", UNMEASURED
+    )
 
 
 def _last_words(folder: Path) -> str:

@@ -91,7 +91,7 @@ def _side(word: str, per_hour: float | None) -> tuple[Side, tuple[float, ...], d
     recording = profiled.recording
     ledger, report = judged(profiled, machine)
     if not ledger.wall:
-        raise GobrrrError(f"{word} has no steps to compare", f"what it has: gobrrr report {word}")
+        raise GobrrrError(f"{word} has no steps to compare", f"gobrrr report {word} shows what was recorded")
     window = recording.window("profile")
     ops: dict[Key, OpTime] = {}
     if window is not None and recording.trace is not None:

@@ -80,7 +80,7 @@ def load(path: Path) -> Report:
     try:
         data = files.read(path, MAX_BYTES)
     except OSError as error:
-        raise GobrrrError(f"{path}: {error.strerror}", "is it yours to read?") from None
+        raise GobrrrError(f"cannot read {path}: {error.strerror}", "check its permissions") from None
     return from_json(data, str(path))
 
 
@@ -188,14 +188,15 @@ def why_empty(folder: Path, code: int, late: GobrrrError | None = None) -> Gobrr
     except ValueError:  # a disk that was full has room again
         return GobrrrError(f"the recording could not be written into {folder}: its first file is not whole", ROOM)
     versions = [entry["torch"] for entry in seen if entry.get("torch")]
-    ended = f"; the program ended with {code}" if code else ""
+    ended = f"; the program ended with exit code {code}" if code else ""
     if not seen:
         return GobrrrError(
             f"nothing was recorded: the command started no Python that could be watched{ended}",
             "python -I, -E and -S keep gobrrr out; run the script itself",
         )
     if failures := [entry["failed"] for entry in seen if entry.get("failed")]:
-        return GobrrrError(f"nothing was recorded: the process could not be watched: {failures[0]}{ended}")
+        return GobrrrError(f"nothing was recorded: the process could not be watched: {failures[0]}{ended}",
+                           "run the program without gobrrr: does it work?")  # fmt: skip
     from gobrrr.capture.process.bootstrap import OLDEST, is_too_old
 
     if versions and all(is_too_old(version) for version in versions):

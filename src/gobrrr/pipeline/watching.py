@@ -40,8 +40,9 @@ def running(home: Path) -> Path:
     for run in sorted(runs, key=lambda run: run.stat().st_mtime_ns, reverse=True):
         if any(_is_there(run, pid) for pid in _pids(run)):
             return run
-    raise GobrrrError(f"{home}: no program runs here that gobrrr watches",
-                      "start one elsewhere: gobrrr run script.py; of one that has ended: gobrrr report")  # fmt: skip
+    raise GobrrrError(f"gobrrr watches no running program in {home}",
+                      "start one in another terminal: gobrrr run script.py; "
+                      "to see one that has ended: gobrrr report")  # fmt: skip
 
 
 def folder_of(path: Path) -> Path:
@@ -79,7 +80,10 @@ class Watching:
     def look(self) -> None:
         """Read what was written since. Raises GobrrrError where the folder is gone, or holds what is no journal."""
         if not self.folder.is_dir():
-            raise GobrrrError(f"{self.folder} is gone", "a program that still runs goes on without its recording")
+            raise GobrrrError(
+                f"{self.folder} is gone",
+                "if the program still runs, it goes on without a recording: start it again to watch it",
+            )
         for path in _journals(self.folder)[:MOST_PROCESSES]:
             watched = self._watched.setdefault(path.name, Watched(path))
             try:
@@ -87,10 +91,10 @@ class Watching:
             except FileNotFoundError:
                 continue
             except OSError as error:
-                raise GobrrrError(f"{path}: {error.strerror}", "is it yours to read?") from None
+                raise GobrrrError(f"cannot read {path}: {error.strerror}", "check its permissions") from None
             if watched.journal.damage and not watched.journal.share:
                 raise GobrrrError(f"{path} is no journal that this gobrrr reads: {watched.journal.damage}",
-                                  "was it written by another version?")  # fmt: skip
+                                  "watch it with the gobrrr that runs the program")  # fmt: skip
         self._gone = {name for name in self._watched if not (self.folder / name).exists()}
 
     def now(self) -> Now:

@@ -332,7 +332,7 @@ def test_the_same_recording_makes_the_same_bytes_and_gz_is_the_same_document(tmp
 def test_a_receipt_has_no_such_form() -> None:
     from gobrrr.errors import GobrrrError
 
-    with pytest.raises(GobrrrError, match="a receipt has no perfetto form"):
+    with pytest.raises(GobrrrError, match="a receipt cannot be written in the format perfetto"):
         formats.check("perfetto", "receipt")
 
 

@@ -121,7 +121,7 @@ class CheckCommand:
         except OSError:  # nobody reads stderr any more: the exit code is still asked for
             streams.to_nowhere(2)
         if code:
-            raise GobrrrError(f"the program ended with {code}: what it did until then is no verdict",
+            raise GobrrrError(f"the program ended with exit code {code}: a check judges only programs that end well",
                               f"the recording is kept: gobrrr report {folder}", UNRELIABLE)  # fmt: skip
         return runs.load(folder / REPORT)
 
@@ -132,11 +132,14 @@ def _wanted(text: str) -> tuple[str, ...]:
 
     words = tuple(filter(None, (word.strip() for word in text.split(","))))
     if text and not words:
-        raise GobrrrError(f"--fail-on {text!r} names nothing", f"codes or {', '.join(SEVERITIES)}, with commas between")
+        raise GobrrrError(
+            f"--fail-on {text!r} names nothing", f"give codes or {', '.join(SEVERITIES)}, with commas between"
+        )
     known = tuple(word.lower() if word.lower() in SEVERITIES else word.upper() for word in words)
     for word, given in zip(known, words, strict=True):
         if word not in SEVERITIES and not (_CODE.fullmatch(word) and _is_code(word)):
-            raise GobrrrError(f"--fail-on {given}: neither a code nor one of {', '.join(SEVERITIES)}", "gobrrr explain")
+            raise GobrrrError(f"--fail-on {given}: neither a code nor one of {', '.join(SEVERITIES)}",
+                              "gobrrr explain lists the codes")  # fmt: skip
     return known
 
 
@@ -151,8 +154,9 @@ def _check_order(program: list[str]) -> None:
     are the program's own."""
     given = [word for word in program[1:] if word.partition("=")[0] in OWN or _kept(program[:1])]
     if given and program[0] != "--":
-        raise GobrrrError(f"{given[0]} stands after {program[0]}, and would be the program's own",
-                          f"ours come first: gobrrr check {given[0]} ... {program[0]}; its own come behind dashes: "
+        raise GobrrrError(f"{given[0]} stands after {program[0]}, and would go to the program",
+                          f"options of gobrrr check come first: gobrrr check {given[0]} ... {program[0]}; the "
+                          f"program's own behind --: "
                           f"gobrrr check -- python {program[0]} {given[0]} ...")  # fmt: skip
 
 
@@ -200,7 +204,7 @@ def _holds_report(path: Path) -> bool:
         with files.opened(path) as file:
             return OURS in file.read(len(OURS) + 64)
     except OSError as error:
-        raise GobrrrError(f"{path}: {error.strerror}", "is it yours to read?") from None
+        raise GobrrrError(f"cannot read {path}: {error.strerror}", "check its permissions") from None
 
 
 def _here() -> str:
@@ -250,7 +254,9 @@ def _form(args: argparse.Namespace) -> str:
 
     form: str = args.format or by_suffix(args.output or "")
     if form not in FORMATS:
-        raise GobrrrError(f"{args.output}: a check has no {form} form", f"one of {', '.join(FORMATS)}")
+        raise GobrrrError(
+            f"{args.output}: a check cannot be written in the format {form}", f"choose one of {', '.join(FORMATS)}"
+        )
     if args.output and not Path(args.output).absolute().parent.is_dir():
         raise GobrrrError(f"cannot write {args.output}", "name a file in a folder that exists")
     return form

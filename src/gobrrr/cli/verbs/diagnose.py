@@ -135,7 +135,7 @@ def _write(file: str, content: bytes) -> None:
     try:
         Path(file).write_bytes(content)
     except OSError as error:
-        raise GobrrrError(f"{file}: {error.strerror}", "name another file") from None
+        raise GobrrrError(f"cannot write {file}: {error.strerror}", "name a file in a folder that exists") from None
 
 
 command = DiagnoseCommand()

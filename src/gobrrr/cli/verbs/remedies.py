@@ -26,9 +26,12 @@ class Remedies:
             return 0
         all_of_them = [registry.remedy(name) for name in registry.names() if name != "identity"]
         longest = max(len(remedy.name) for remedy in all_of_them)
+        print(f"{'remedy':<{longest}}  {'safety':<9}  what it does")
         for remedy in all_of_them:
             print(f"{remedy.name:<{longest}}  {remedy.safety:<9}  {remedy.title}")
-        print("\nsemantic ones change what is computed and are tried only when named: gobrrr tune --try NAME train.py")
+        changes = "exact: nothing, tolerance: rounding, order: the order of samples, semantic: results"
+        print(f"\nsafety: what may change ({changes})")
+        print("semantic remedies are tried only when named: gobrrr tune --try NAME train.py")
         return 0
 
 
@@ -39,7 +42,7 @@ def page(name: str) -> str:
     remedy = registry.remedy(name)
     file = registry.pages().get(name)
     if file is None:
-        raise GobrrrError(f"{remedy.name} has no page", "it comes from another package: look there")
+        raise GobrrrError(f"the remedy {remedy.name} has no page", "read about it where its package is documented")
     return file.read_text(encoding="utf-8")
 
 

@@ -205,7 +205,7 @@ def check_target(output: str | None, inputs: Iterable[str]) -> None:
     folders = [path.parent if path.name in (REPORT, RECEIPT) else path for path in every]
     recorded = [file for folder in folders for file in folder.glob(RECORDED)]
     if output and any(same(file, Path(output)) for file in (*every, *recorded) if file.is_file()):
-        raise GobrrrError(f"{output} is what is read, and would be overwritten", "name another file")
+        raise GobrrrError(f"{output} is read itself, and would be overwritten", "name another file after -o")
 
 
 def same(a: Path, b: Path) -> bool:
@@ -218,7 +218,7 @@ def write(path: Path, content: bytes | Iterable[bytes]) -> None:
     try:
         files.put(path, content)
     except OSError as error:
-        raise GobrrrError(f"{path}: {error.strerror}", "name another file") from None
+        raise GobrrrError(f"cannot write {path}: {error.strerror}", "name a file in a folder that exists") from None
 
 
 def receipt_in(file: Path) -> Receipt | None:

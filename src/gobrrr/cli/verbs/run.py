@@ -118,7 +118,7 @@ def program_of(words: list[str]) -> list[str]:
 
     if words[:1] == ["-m"]:
         if len(words) < 2:
-            raise GobrrrError("-m wants a module", "gobrrr run -m package.module [args]")
+            raise GobrrrError("-m needs the name of a module", "gobrrr run -m package.module [args]")
         return command_line(words[1:], module=True, command=False)
     if words[:1] == ["--"]:
         return command_line(words[1:], module=False, command=True)

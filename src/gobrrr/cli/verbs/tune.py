@@ -120,7 +120,7 @@ def _resumed(folder: str) -> Path:
         raise GobrrrError(f"{folder} holds no tuning to go on with", "name the folder that `gobrrr tune` wrote into")
     for entry in (*found.iterdir(), *(found / "diagnosis").glob("*")):
         if entry.is_symlink():
-            raise GobrrrError(f"{entry} is a link, which gobrrr tune makes none of", "tune into a new folder")
+            raise GobrrrError(f"{entry} is a symbolic link, and gobrrr tune makes none", "tune into a new folder")
     return found
 
 

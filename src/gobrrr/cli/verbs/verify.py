@@ -65,10 +65,13 @@ class Verify:
         file = Path(args.receipt)
         before = receipts.read(file)
         if not before.kept or before.speedup is None:
-            raise GobrrrError(f"{file} kept no remedy: there is nothing to repeat", "tune the program again")
+            raise GobrrrError(f"the receipt {file} holds no remedy that was kept, so there is nothing to measure again",
+                              "tune the program again: gobrrr tune script.py")  # fmt: skip
         if before.objective not in OBJECTIVES:
             known = ", ".join(OBJECTIVES)
-            raise GobrrrError(f"{file} is of another objective than {known}", "take the gobrrr that wrote it")
+            raise GobrrrError(
+                f"{file} is for another objective than {known}", "verify it with the gobrrr that wrote it"
+            )
         _check_figures(before, file)
         limits = options.write_limits(args)
         program = _typed(before, args.program) if args.program else _named(before, file, args)
@@ -81,7 +84,7 @@ def _check_figures(before: Receipt, file: Path) -> None:
     """Raises GobrrrError for a receipt whose figures are none, or of another objective than it says."""
     claimed = [each for each in (before.speedup, before.memory) if each is not None]
     if any(not 0 < each.low <= each.median <= each.high for each in claimed):
-        raise GobrrrError(f"{file} claims a figure outside its own interval", "tune the program again")
+        raise GobrrrError(f"the receipt {file} holds a figure outside its own interval", "tune the program again")
     if (before.objective == "memory") != (before.memory is not None):
         raise GobrrrError(f"{file} has no figure of its objective, {before.objective}", "tune the program again")
 
@@ -110,7 +113,7 @@ def _typed(before: Receipt, words: list[str]) -> Program:
     if len(stored) != len(typed) or not all(map(_fits, stored, typed)):
         raise GobrrrError(
             f"this is not the program of the receipt, which is {command_line(stored)}",
-            "type what stands there, with its masked values in full",
+            "type that command, with its masked values in full",
         )
     workspace.check(Path.cwd())
     consent.show(redaction.shown(command), str(Path.cwd()), _doing(before))
@@ -145,7 +148,7 @@ def _named(before: Receipt, file: Path, args: argparse.Namespace) -> Program:
     if not before.command:
         raise GobrrrError(f"{file} names no program", "tune again, or type it: gobrrr verify receipt.json -- script.py")
     if not _can_start((*before.command, before.folder)):
-        raise GobrrrError(f"{file} names a command that no computer starts", "tune the program again")
+        raise GobrrrError(f"{file} names a command that cannot be started", "tune the program again")
     if any(MASK in word for word in (*before.command, before.folder)):
         typed = f"gobrrr verify {shlex.quote(str(file))} -- {shlex.join(_as_typed(before.command))}"
         raise GobrrrError(f"{file} does not hold all of its command: a key or password was masked", f"type it: {typed}")
@@ -257,7 +260,9 @@ def _repeated(before: Receipt, program: Program, folder: Path, args: argparse.Na
         listener.began(plan, 1)
         found = referee.measure(plan)
         if found.speedup is None:
-            raise GobrrrError(f"it could not be measured: {found.reason}", "run the program by itself first")
+            raise GobrrrError(
+                f"the recipe could not be measured: {found.reason}", "run the program without gobrrr and mend it first"
+            )
         listener.guarding(kept)
         return found, referee.guard(kept)
 

@@ -175,14 +175,16 @@ def _place(num_replicas: int | None, rank: int | None) -> tuple[int, int]:
         num_replicas = dist.get_world_size() if num_replicas is None else num_replicas
         rank = dist.get_rank() if rank is None else rank
     if not 0 <= rank < num_replicas:
-        raise GobrrrError(f"rank {rank} of {num_replicas}", "ranks count from 0 to num_replicas - 1")
+        raise GobrrrError(
+            f"there is no rank {rank} with num_replicas={num_replicas}", "ranks count from 0 to num_replicas - 1"
+        )
     return num_replicas, rank
 
 
 def _checked(lengths: ArrayLike, batch_size: int | None, max_tokens: int | None, mega_batch: int) -> NDArray[np.int64]:
     for name, value in (("batch_size", batch_size), ("max_tokens", max_tokens), ("mega_batch", mega_batch)):
         if value is not None and value < 1:
-            raise GobrrrError(f"{name}={value}", "give 1 or more")
+            raise GobrrrError(f"{name}={value} is too small", "give 1 or more")
     if batch_size is None and max_tokens is None:
         raise GobrrrError("neither batch_size nor max_tokens is given", "say how large a batch is")
     sizes = np.asarray(lengths)

@@ -47,7 +47,7 @@ class PackingCollate:
         keys: Collection[str] | None = None,
     ) -> None:
         if capacity < 1:
-            raise GobrrrError(f"a capacity of {capacity} tokens", "give the length of a row, 1 or more")
+            raise GobrrrError(f"capacity={capacity} is no length of a row", "give its number of tokens, 1 or more")
         self.capacity = capacity
         self.causal = causal
         self.pad_id = pad_id
@@ -59,8 +59,8 @@ class PackingCollate:
         names = {frozenset(sample) for pack in packs for sample in pack}
         if len(names) > 1:
             raise GobrrrError(
-                "samples of one batch have different names: " + " and ".join(sorted(str(sorted(n)) for n in names)),
-                "give every sample the same",
+                "samples of one batch have different keys: " + " and ".join(sorted(str(sorted(n)) for n in names)),
+                "give every sample the same keys",
             )
         held = next(iter(names), {IDS, LABELS} if self.causal else {IDS})
         fill = dict.fromkeys(sorted(held), 0) | {IDS: self.pad_id}

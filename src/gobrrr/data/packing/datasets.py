@@ -60,9 +60,11 @@ class PackingDataset(IterableDataset[Pack]):
     ) -> None:
         checked([], capacity, too_long)
         if window < 1:
-            raise GobrrrError(f"a window of {window} samples", "give 1 or more; 1024 to 4096 fill 99.6 to 99.9 %")
+            raise GobrrrError(f"window={window} is too small", "give 1 or more; 1024 to 4096 fill 99.6 to 99.9 %")
         if not 0 <= rank < num_replicas:
-            raise GobrrrError(f"rank {rank} of {num_replicas}", "ranks count from 0 to num_replicas - 1")
+            raise GobrrrError(
+                f"there is no rank {rank} with num_replicas={num_replicas}", "ranks count from 0 to num_replicas - 1"
+            )
         self.source = source
         self.capacity = capacity
         self.window = window

@@ -135,7 +135,7 @@ def checked(lengths: ArrayLike, capacity: int | None, too_long: TooLong = "error
     if too_long not in ("error", "drop"):
         raise GobrrrError(f"too_long={too_long!r}", "it is 'error' or 'drop'")
     if capacity is not None and not 1 <= capacity < 1 << 31:
-        raise GobrrrError(f"a capacity of {capacity} tokens", "give the length of a row, 1 or more")
+        raise GobrrrError(f"capacity={capacity} is no length of a row", "give its number of tokens, 1 or more")
     try:
         sizes = np.asarray(lengths)
     except ValueError as error:
@@ -229,7 +229,9 @@ class Bins(Sequence[list[int]]):
         ones. Shuffle all ranks' bins by the same seed, or the bins of a step are alike no more.
         """
         if num_ranks < 1:
-            raise GobrrrError(f"bins for {num_ranks} ranks", "num_ranks is the number of processes that train")
+            raise GobrrrError(
+                f"num_ranks={num_ranks} is too small", "give the number of processes that train, 1 or more"
+            )
         bins = multiple(self, num_ranks)
         sizes = np.asarray(lengths).astype(np.int64)
         tokens, squares = bins.sums(sizes), bins.sums(sizes**2)

@@ -37,7 +37,7 @@ def check_packable(
             raise _refused(name, module, why)
     if documents:
         if collate is None:
-            raise GobrrrError("documents without a collate", "pass the PackingCollate that the program uses")
+            raise GobrrrError("documents are given without collate", "pass collate=, your program's PackingCollate")
         _tried(model, documents, collate, forward or _caller(model))
 
 

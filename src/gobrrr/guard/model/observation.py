@@ -136,6 +136,10 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
         return sum(s.updates is not None for s in self.steps)
 
 
+AGAIN = "run the program under the guard again"
+"""What to do where a file of the guard cannot be read."""
+
+
 def write(observation: Observation, file: Path) -> None:
     """Write it whole or not at all."""
     part = file.with_name(file.name + ".part")
@@ -147,9 +151,9 @@ def read(file: Path) -> Observation:
     """Read it back. Raises GobrrrError."""
     try:
         if file.stat().st_size > MAX_BYTES:
-            raise GobrrrError(f"{file} is no observation: it is larger than any", "take it anew")
+            raise GobrrrError(f"{file} is too large: the guard's records have at most {MAX_BYTES:,} bytes", AGAIN)
         return msgspec.msgpack.decode(file.read_bytes(), type=Observation)
     except OSError as error:
-        raise GobrrrError(f"cannot read {file}: {error.strerror}", "take the observation anew") from None
+        raise GobrrrError(f"cannot read {file}: {error.strerror}", AGAIN) from None
     except msgspec.DecodeError as error:
-        raise GobrrrError(f"{file} is no observation: {error}", "take it anew") from None
+        raise GobrrrError(f"{file} is no record of the guard: {error}", AGAIN) from None

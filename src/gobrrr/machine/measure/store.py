@@ -123,7 +123,9 @@ def measure_in(interpreter: str, seconds: float | None = None, only: Sequence[st
     try:
         return decode(done.stdout.strip().rpartition("\n")[2].encode())
     except msgspec.MsgspecError as error:
-        raise GobrrrError(f"measuring the machine gave something else than a machine: {error}") from error
+        raise GobrrrError(
+            f"measuring the machine gave nothing that can be read: {error}", "try again: gobrrr machine"
+        ) from error
 
 
 def decode(data: bytes) -> Machine:

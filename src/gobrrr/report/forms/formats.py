@@ -150,7 +150,9 @@ def check(name: str, kind: str) -> None:
     """Raises GobrrrError for a form that a kind of noun does not have."""
     if not _has(form_of(name), kind):
         known = ", ".join(form.suffixes[0] for form in FORMATS if form.suffixes and _has(form, kind))
-        raise GobrrrError(f"a {kind} has no {name} form", f"write it with -o as one of {known}")
+        raise GobrrrError(
+            f"a {kind} cannot be written in the format {name}", f"end the name after -o in one of {known}"
+        )
 
 
 def _has(form: Format, kind: str) -> bool:

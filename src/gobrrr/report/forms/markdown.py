@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from gobrrr.report.told.blocks import Block, Cell, Fact, Groups, Sentence, Table, plainly
 from gobrrr.system.escape import code, markdown
+
+CALL = re.compile(r"[A-Za-z_][\w.]*\([^()`]*=[^()`]*\)")
+"""A call with keywords, as advice names it: a code span, so that it can be copied without backslashes."""
 
 
 def rendered(groups: Groups) -> str:
@@ -27,10 +31,10 @@ def _block(block: Block) -> Iterator[str]:
     elif isinstance(block, Table):
         yield from _table(block.narrow())
     elif len(block.lines) == 1:
-        yield f"- {markdown(block.label)}: {markdown(plainly(block.lines[0]))}"
+        yield f"- {markdown(block.label)}: {_inline(plainly(block.lines[0]))}"
     else:
         yield f"- {markdown(block.label)}:"
-        yield from (f"  - {markdown(plainly(line))}" for line in block.lines)
+        yield from (f"  - {_inline(plainly(line))}" for line in block.lines)
 
 
 def _table(table: Table) -> Iterator[str]:
@@ -52,4 +56,9 @@ def _table(table: Table) -> Iterator[str]:
 
 
 def _cell(cell: Cell) -> str:
-    return code(cell.text) if cell.code and cell.text else markdown(cell.text)
+    return code(cell.text) if cell.code and cell.text else _inline(cell.text)
+
+
+def _inline(text: str) -> str:
+    texts, calls = CALL.split(text), [code(call) for call in CALL.findall(text)]
+    return "".join(markdown(text) + call for text, call in zip(texts, [*calls, ""], strict=True))

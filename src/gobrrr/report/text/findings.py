@@ -13,10 +13,10 @@ from gobrrr.recording.model.facts import Span
 from gobrrr.report.text.page import Page
 from gobrrr.report.told.blocks import Line, Words
 from gobrrr.report.told.findings import COLORS, FREE, basis, costly
-from gobrrr.report.told.report import several
 from gobrrr.rules.model.finding import Finding
 from gobrrr.rules.verdict.place import shown
 from gobrrr.rules.verdict.report import Report
+from gobrrr.units import several
 
 NUM_NOTES = 3
 """Notes in full; the rest are named by their codes."""

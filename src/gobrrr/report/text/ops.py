@@ -15,9 +15,9 @@ from gobrrr.ledger.model.device import DeviceOp
 from gobrrr.ledger.model.op_tables import OpRow, OpTable
 from gobrrr.report.text.page import MIN_WIDTH, WIDTH, Page, laid_out, phrase, suited
 from gobrrr.report.told.ops import NAMED, all_rows, because, cells, heads, name_of, on_all, title
-from gobrrr.report.told.report import several
 from gobrrr.rules.verdict.place import short
 from gobrrr.rules.verdict.report import Device, OpShare, Report
+from gobrrr.units import several
 
 NAME = 26  # columns of an op's name at most; proposed: leaves room for its place; settled by names cut alike
 FIRST = 3
@@ -103,7 +103,7 @@ def show(report: Report, stream: TextIO | None, by: str, sort: str | None, num: 
     """One table as it suits a stream, as text that ends with a newline; `sort`: one of SORTS. Raises GobrrrError for
     what this table lacks."""
     if by == "line" and sort in ("average", "calls"):
-        raise GobrrrError(f"a line has no {sort}: nobody counts how often it runs", "--sort total")
+        raise GobrrrError(f"lines cannot be sorted by {sort}: how often each runs is not counted", "use --sort total")
     width, color, ascii_only = suited(stream) if stream else (WIDTH, False, False)
     page = Page(max(MIN_WIDTH, width), ascii_only)
     table = next((table for table in report.tables if table.by == by), None)

@@ -157,11 +157,12 @@ def _groups(
 def _rest(report: Report, page: Page, more: int) -> Parts:
     """Say what is not shown, and how to see it."""
     doubts = sum(map(is_doubt, report.findings))
-    said = [told.several("more finding", more)] if more > 0 else []
-    said += [told.several("note of the measurement", doubts)] if doubts else []
-    said += [told.several("other loop", len(report.loops))] if report.loops else []
+    said = [units.several("more finding", more)] if more > 0 else []
+    said += [units.several("note on the measurement", doubts)] if doubts else []
+    said += [units.several("other loop", len(report.loops))] if report.loops else []
     cut = [page.row("cut short", f.message) for f in report.findings if f.code == CUT_SHORT]
-    line: Line = ((f"{', '.join(said)}: all with -v", "dim cut"),)
+    verb = "diagnose" if report.offline else "report"
+    line: Line = ((f"{', '.join(said)}: gobrrr {verb} -v shows them", "dim cut"),)
     return [*cut, *([page.row("more", line)] if said else [])]
 
 

@@ -79,7 +79,8 @@ def blocks(found: Checked, view: View) -> Groups:
     """The verdict, each baseline with what grown since, the findings that were asked for."""
     style = {PASSED: "bold green", FAILED: "bold red"}.get(found.exit_code, "bold magenta")
     parts = ["a regression"] if found.regression and found.exit_code == FAILED else []
-    parts += [f"{len(found.findings)} of the findings asked for"] if found.findings else []
+    codes = ", ".join(dict.fromkeys(finding.code for finding in found.findings))
+    parts += [f"found {codes}, on which --fail-on fails"] if codes else []
     because = f" (exit code {found.exit_code}){': ' if parts else ''}{' and '.join(parts)}"
     against = [("against", [each.baseline, *_held(each.held, view.root)]) for each in found.against]
     listed = [_finding(finding, view.root) for finding in found.findings]

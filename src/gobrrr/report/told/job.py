@@ -29,7 +29,8 @@ def blocks(job: Job, view: View) -> Groups:
     table = ranks(job, MOST)
     return [
         [Sentence((((job.verdict, "bold"),),))], told(job), [*([table] if table else []), *facts(more)],
-        facts([("next", [((f"gobrrr diagnose {latest.source}", "bold"),)] if latest else [])]),
+        facts([("next", [((f"gobrrr diagnose {latest.source}", "bold"), (f"   {name(latest)}: most own time", "dim"))]
+                if latest else [])]),
     ]  # fmt: skip
 
 

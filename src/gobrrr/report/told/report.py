@@ -1,4 +1,4 @@
-"""A report as blocks: what was measured and how surely, what the step met, what is not known, and what to do next."""
+"""The sentences of a report: headline, length of a step, device, doubts, missing parts, and what to type next."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ UNTIMED = "none was timed: {} seen ({}), of which the first do not count"
 
 
 def blocks(report: Report, view: View) -> Groups:
-    """What fits a comment: no source is quoted, since it leaves the machine."""
+    """What fits a pull-request comment: no source is quoted, since it leaves the machine."""
     device = report.device
     peaks = facts([("peaks", [report.roofline.ceiling])]) if device and device.work else []
     return [
@@ -62,22 +62,22 @@ def step(report: Report, brief: bool = False) -> Fact:
     interval = f" (95 %: {units.interval(step.low_ns, step.high_ns)})" if step.low_ns else ""
     steps = f" {'mean' if step.averaged else 'median'} of {step.plain_count} {step.kind} steps"
     steps = f", one {step.kind} step" if step.plain_count == 1 else steps
-    steps = ", all of the file: it does not say where a step ends" if step.unmarked else steps
-    warm = f", {several('warm-up step', step.warmup_count)} dropped" if step.warmup_count and not brief else ""
+    steps = ", the whole file: it does not say where a step ends" if step.unmarked else steps
+    warm = f", {units.several('warm-up step', step.warmup_count)} dropped" if step.warmup_count and not brief else ""
     lines: list[Line] = [((units.duration(step.plain_wall_ns), "bold"), f"{steps}{interval}{warm}")]
     if not step.plain_wall_ns:
         lines = [UNTIMED.format(step.count, step.kind)]
     lines += [pace_of(report), *map(serving, report.serving)]
-    lines += [f"a step is {', '.join(several(*part) for part in step.holds)}"] if step.holds else []
+    lines += [f"a step is {', '.join(units.several(*part) for part in step.holds)}"] if step.holds else []
     if not brief and step.outlier_ns > SLOW_STEPS * step.plain_wall_ns:
-        lines.append(f"rare slow steps add {units.duration(step.outlier_ns)} to each step on average")
+        lines.append(f"rare slow steps raise the mean step to {units.duration(step.plain_wall_ns + step.outlier_ns)}")
     if report.offline or not brief:
         lines.append(((watching(report), "dim"),))
     return Fact("step", [line for line in lines if line])
 
 
 def pace_of(report: Report) -> str:
-    """The same of a report."""
+    """Slow steps, samples and tokens per second of a report."""
     step, tokens = report.step, report.tokens.per_s if report.tokens else None
     return pace(step.p95_ns, step.p99_ns, step.samples_per_s, tokens)
 
@@ -104,13 +104,6 @@ def _amount(number: float) -> str:
     return f"{number:,.0f}" if number >= 1000 else f"{number:.4g}"
 
 
-def several(what: str, count: int) -> str:
-    """'5 batches', '2 updates of Adam at a.py:3'."""
-    head, _, rest = what.partition(" of ")
-    ending = "" if count == 1 else "es" if head.endswith(("ch", "ss")) else "s"
-    return f"{count} {head}{ending}{f' of {rest}' if rest else ''}"
-
-
 def watching(report: Report) -> str:
     """What the hooks of the plain phase cost, measured against steps without them or else a lower bound, and what the
     profiler did."""
@@ -119,14 +112,14 @@ def watching(report: Report) -> str:
     cost, low, high = (
         100 * finite(x or 0.0) for x in (report.overhead_share, report.overhead_low, report.overhead_high)
     )
-    told = f"watching cost at least {cost:.2f} % of the step"
+    told = f"watching is at least {cost:.2f} % of that step"
     if report.overhead_high is not None:
-        told = f"watching cost {cost:.2f} % of the step ({low:.2f} to {high:.2f} %)"
+        told = f"watching cost {cost:.2f} % of the step (95 %: {low:.2f} to {high:.2f} %)"
     if not report.step.profiled_count:
         return f"{told}; no step was profiled"
     ratio = 1 + finite(report.profiler_overhead_share)
     slower = f"{ratio:.2f}x slower" if ratio > 1 else "no slower"
-    return f"{told}; the profiled window ({report.step.profiled_count} steps) ran {slower}"
+    return f"{told}; the profiled window ({units.several('step', report.step.profiled_count)}) ran {slower}"
 
 
 def program(report: Report, brief: bool = False) -> list[Fact]:
@@ -185,7 +178,8 @@ def skipped(report: Report, most: int = 1 << 30) -> list[tuple[str, str]]:
 
 def next_steps(report: Report, brief: bool = False) -> list[Fact]:
     """The commands that lead on from here, and the one that shows this report again, whole where this is a brief."""
-    again = f"gobrrr report {'-v ' if brief else ''}{cleaned_command([report.recording])}" if report.recording else ""
+    folder = report.recording if "/" in report.recording else f"./{report.recording}"  # no word, seen at once
+    again = f"gobrrr report {'-v ' if brief else ''}{cleaned_command([folder])}" if report.recording else ""
     first = f"gobrrr explain {cleaned_command([report.findings[0].code])}" if report.findings else again
     rest = f"   {'all of it' if brief else 'this report again'}: {again}" if again and report.findings else ""
     program = tunable(report)

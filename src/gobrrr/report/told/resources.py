@@ -16,11 +16,11 @@ from gobrrr.rules.verdict.report import Report, Tokens
 # account -> (style, gloss): green is work at the ceiling, yellow torch's loss, red time that no op ran
 ACCOUNTS = {
     "data_wait": ("red", "waiting for the next batch"),
-    "compute": ("green", "FLOPs at the measured ceiling"),
-    "bandwidth": ("green", "bytes at the measured ceiling"),
-    "inefficiency": ("yellow", "ops above that floor"),
-    "uncounted": ("yellow", "ops whose floor is not known"),
-    "dispatch": ("yellow", "what torch itself costs per op"),
+    "compute": ("green", "least time for its FLOPs"),
+    "bandwidth": ("green", "least time for memory traffic"),
+    "inefficiency": ("yellow", "ops beyond that least time"),
+    "uncounted": ("yellow", "ops of unknown least time"),
+    "dispatch": ("yellow", "torch's own cost for each op"),
     "host": ("red", "Python and native between ops"),
     "communication": ("red", "waiting for other ranks"),
     "sync": ("red", "idle caused by synchronisation"),
@@ -31,15 +31,16 @@ ACCOUNTS = {
     "unattributed": ("dim", "claimed by no account"),
 }
 ON_DEVICE = {
-    "compute": "FLOPs at the device's ceiling",
-    "bandwidth": "bytes at the device's ceiling",
-    "inefficiency": "kernels above that floor",
-    "uncounted": "the device works",
+    "compute": "least time for its FLOPs",
+    "bandwidth": "least time for memory traffic",
+    "inefficiency": "kernels beyond that least time",
+    "uncounted": "kernels of unknown least time",
     "dispatch": "idle: the host is in torch or CUDA",
     "host": "idle: Python and native code",
     "data_wait": "idle: waiting for the batch",
     "communication": "collectives that nothing hides",
 }
+LIGHT = "speed of light: the least time for the step's work at the ceilings, over the step's time"
 CONVENTION = "a multiply-add is 2 FLOPs, causal attention not halved"
 NUM_LOOPS = 4  # other loops named at most; proposed: fit on a line; settled by programs that have more
 
@@ -97,6 +98,7 @@ def roofline(report: Report) -> Iterator[Line]:
         yield _on_device(roof, achieved), (light, "bold")
         yield ((f"ceilings: {roof.ceiling}", "dim"),)
         yield ((f"MFU: {CONVENTION}; kernels not counted: {hole(roof)}", "dim"),)
+        yield ((LIGHT if light else "", "dim"),)
         return
     first = f"{achieved} achieved"
     if roof.ceiling_flop_rate and roof.mfu is not None:
@@ -107,6 +109,7 @@ def roofline(report: Report) -> Iterator[Line]:
         first += f"MFU {units.share(roof.mfu)}"
     yield first, (light, "bold")
     yield ((f"MFU: {CONVENTION}", "dim"),)
+    yield ((LIGHT if light else "", "dim"),)
     yield ((f"not counted: {hole(roof)}", CUT),)
 
 

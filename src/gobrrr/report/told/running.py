@@ -96,7 +96,7 @@ def _trend(one: Process) -> list[Line]:
     """The history as a row of heights, and what it comes to as a figure."""
     if one.change is None:
         return [UNKNOWN]
-    told = f"{units.duration(min(one.history_ns))} to {units.duration(max(one.history_ns))}"
+    told = f"shortest {units.duration(min(one.history_ns))}, longest {units.duration(max(one.history_ns))}"
     change, way = finite(one.change), "as long as"
     if abs(change) >= SAME:
         way = f"{units.share(abs(change))} {'longer' if change > 0 else 'shorter'} than"

@@ -135,7 +135,7 @@ def levels(receipt: Receipt) -> list[Level]:
             rows.append(Level(trial.name, after, f"{speedup_text.figures(trial)}{onto}", trial.onto))
     said = compiled(final.compiled) if final and final.compiled else ""
     together = f"{speedup_text.figures(receipt)}, numbers {numbers_said(receipt)}"
-    name = "all together" if parts else "in fresh processes" if len(rows) > 1 else " + ".join(receipt.kept)
+    name = "kept, together" if parts else "in fresh processes" if len(rows) > 1 else " + ".join(receipt.kept)
     return [*rows, Level(name, before / whole.median, f"{together}; {said}" if said else together)]
 
 
@@ -144,7 +144,7 @@ def _kept(receipt: Receipt) -> list[Table]:
     cells = tuple((Cell(row.name), Cell(speedup_text.size(receipt, row.figure), row.figure),
                    Cell("", style="green", share=min(1.0, row.figure / rows[0].figure)), Cell(row.said))
                   for row in rows)  # fmt: skip
-    heads = (("remedy", False), ("peak" if peak else "step", True), ("", False), ("brought", False))
+    heads = (("remedy", False), ("peak" if peak else "per step", True), ("", False), ("brought (95 %)", False))
     return [Table("", heads, cells, label="kept", lead=" + ".join(receipt.kept))] if rows else []
 
 

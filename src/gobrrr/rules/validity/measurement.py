@@ -172,8 +172,8 @@ def other_processes(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     yield doubt(
         "BRR905", ledger, "warning" if lost > VERY_STARVED or load > VERY_CROWDED * cores else "note",
         message,
-        "Stop them or wait, and run again: this step may be much faster alone. Where they stay, let threads that wait "
-        "sleep (GOMP_SPINCOUNT=1000).",
+        "Stop other processes or wait for their end, and run again: the step may be much faster alone. Where they "
+        "stay, let threads that wait sleep (GOMP_SPINCOUNT=1000).",
         {"other_load": ratio(load), "cores": count(cores), "starved": ratio(lost)},
     )  # fmt: skip
 
@@ -188,7 +188,7 @@ def recording_cut_short(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     yield doubt(
         "BRR906", ledger, "critical" if offline else "note",
         f"{notes[0]} (and {len(notes) - 1} more)" if offline and len(notes) > 1 else "; ".join(notes),
-        "Copy the file again, or record anew: what is missing may be all that the device did."
+        "Copy the file again, or record again: what is missing may be all that the device did."
         if offline
         else "What was recorded until then is judged; let the program end by itself for the rest.",
         {"notes": count(len(notes))},
@@ -210,7 +210,7 @@ def watching_costs(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     yield doubt(
         "BRR907", ledger, "warning" if surely > 5 * promised else "note",
         f"watching cost {share(cost)} of the plain step of {duration(ledger.wall)}; {share(promised)} is promised",
-        "Steps of a fraction of a millisecond are too short to watch one by one; use a larger batch for the diagnosis."
+        "Such short steps are measured badly: use a larger batch, or count a larger unit as a step (gobrrr.steps)."
         if ledger.wall < SHORT
         else "Let the program make more steps: hooks rest between stretches when the profiled window is done.",
         {"overhead_share": ratio(cost), "surely": ratio(surely)},

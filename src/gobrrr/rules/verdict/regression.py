@@ -13,6 +13,7 @@ from pathlib import PurePath
 import msgspec
 from msgspec.structs import replace
 
+from gobrrr import units
 from gobrrr.ledger.comparison import FEWEST
 from gobrrr.ledger.model.ledger import HostGroup, Ledger
 from gobrrr.recording.model.facts import Span
@@ -135,9 +136,10 @@ def unlike(now: Report, before: Report) -> str:
         if each.verdict.bound == "unreliable":
             return f"{name} is unreliable itself: {each.verdict.sentence.rstrip('.')}"
         if step.plain_count < FEWEST:
-            return f"{name} has {step.plain_count} plain steps, too few to tell from noise ({FEWEST} at least)"
+            has = units.several("step" if each.offline else "plain step", step.plain_count)
+            return f"{name} has {has}, too few to tell from noise: record at least {FEWEST}"
         if not 0 < step.low_ns <= step.plain_wall_ns <= step.high_ns:
-            return f"{name} has no interval of its step"
+            return f"{name} has no interval of its step: record more steps"
     doubt = _crowded(before)
     if doubt is not None and doubt.severity != "note":
         return f"when the baseline was recorded {doubt.message.rstrip('.')}; record it again"
@@ -160,9 +162,13 @@ def elsewhere(before: Report, host: str, device: str | None) -> str:
 
 def notes(now: Report, before: Report) -> tuple[str, ...]:
     """Return the differences between the two reports that may be the reason or the point of the growth."""
-    found = [f"{now.threads} threads here, {before.threads} in the baseline"] if now.threads != before.threads else []
+    found = (
+        [f"also different: {units.several('thread', now.threads)} in this run, {before.threads} in the baseline"]
+        if now.threads != before.threads
+        else []
+    )
     found += [
-        f"{name} {now.versions[name]} here, {before.versions[name]} in the baseline"
+        f"also different: {name} {now.versions[name]} in this run, {before.versions[name]} in the baseline"
         for name in sorted(now.versions.keys() & before.versions.keys())
         if now.versions[name] != before.versions[name]
     ]

@@ -238,11 +238,11 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def confidence_line(self) -> str:
-        """'Confidence: fair: the steps drift by 30 % (BRR902)'; what would settle it, where the headline gives the
-        reason. Empty in reports of older versions."""
+        """'Confidence: fair: the steps drift by 30 % (BRR902); run it again': the level, why, and what to do. Empty in
+        reports of older versions."""
         it = self.confidence
         if it is None:
             return ""
-        if it.settle and (it.level == "low" or (it.code and it.code in self.verdict.sentence)):
-            return f"Confidence: {it.level}; to settle it: {it.settle}"
-        return f"Confidence: {it.level}: {it.reason}{f' ({it.code})' if it.code else ''}"
+        told = bool(it.settle) and (it.level == "low" or bool(it.code and it.code in self.verdict.sentence))
+        reason = "as the headline says" if told else f"{it.reason}{f' ({it.code})' if it.code else ''}"
+        return f"Confidence: {it.level}: {reason}{f'; {it.settle}' if it.settle else ''}"

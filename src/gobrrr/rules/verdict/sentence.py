@@ -1,4 +1,4 @@
-"""The headline: what binds the step, where, what a fix would save, in at most 25 words; and how far to rely on it."""
+"""The report's headline: what limits the step, at which line, what a fix would save, and how sure that is."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ MAJORITY = 0.5
 near that."""
 NEAR = 0.9
 """Share of the largest expected saving: what comes so near is as good (proposed)."""
-BESIDE_IDLE = 2 / 3
-"""The same for a device's idle time, where both are measured (proposed)."""
 BESIDE = 1 / 3
 """Share of the largest part of the step that a finding elsewhere must hold to be the verdict: a step that is 53 %
 Python and dispatch is not bound by the 13 % that it waits for data (tabnet, eight virtual batches), nor one of 48 % by
 the 11 % that it waits on a faster chip."""
+BESIDE_IDLE = 2 / 3
+"""Share, as BESIDE, of the time that a device idles, where both are measured (proposed)."""
 MUCH = 0.1
 """Share of a group of accounts from which an op is named."""
 LONGEST_KERNEL = 40
@@ -113,16 +113,21 @@ def confidence(ledger: Ledger, findings: Sequence[Finding], bound: str) -> Confi
     saving = top.saving.expected_ns / ledger.wall if top is not None else WARNING
     if width is None:
         if "unmarked" in ledger.signals:
-            return Confidence("fair", "the file does not say where a step ends", "", "mark each step")
+            return Confidence(
+                "fair",
+                "the file does not say where a step ends",
+                "",
+                "call prof.step() after each step and record again",
+            )
         return Confidence(
-            "fair", f"{step.plain_count} timed step{'s' * (step.plain_count > 1)} without an interval", "", MORE_STEPS
+            "fair", f"{units.several('timed step', step.plain_count)} without an interval", "", MORE_STEPS
         )
     if width >= saving:
         what = "the saving" if top is not None else "the least saving that is told"
         said = f"the step's 95 % interval is {units.share(width)} wide, {what} {units.share(saving)}"
         return Confidence("fair", said, "", MORE_STEPS)
     if "offline" in ledger.signals:
-        return Confidence("fair", "every step ran under the profiler", "", "time the step without it")
+        return Confidence("fair", "every step ran under the profiler", "", "time a step without the profiler")
     return Confidence("high", f"{step.plain_count} plain steps, the 95 % interval is {units.share(width)} wide")
 
 
@@ -188,9 +193,9 @@ def _verdict_of(ledger: Ledger, top: Finding) -> Verdict:
         length = units.duration(ledger.wall if top.between else whole(ledger))
         saves += f" per {'' if top.between else 'average '}{length} step"
     elif top.bound == "data" and top.code not in WASTED and wait >= saving.expected_ns:
-        saves = f"waits {_part(ledger, wait)}, {saves}"
+        saves = f"waits {_part(ledger, wait).rpartition(' ')[0]}, {saves}"  # 'step' would be a 26th word
     else:
-        saves += f" of {_step(ledger)} {'recording' if 'unmarked' in ledger.signals else 'step'}"
+        saves += f" of {_step(ledger)}"
     lost = top.bound in ROOFS and _is_lost(ledger, top)
     label = INEFFICIENT if lost else BETWEEN if top.between else WASTED.get(top.code, "")
     return _verdict(top.bound, f"{_cause(top)}; {saves}", label)
@@ -213,13 +218,14 @@ def _is_lost(ledger: Ledger, finding: Finding) -> bool:
 
 
 def _part(ledger: Ledger, ns: float) -> str:
-    """'59 of each 178 ms'."""
+    """'59 of each 178 ms step'."""
     part = units.bare(ns, ledger.wall) if ns > NEAR * ledger.wall else units.rough(ns, ledger.wall)
     return f"{part} of {_step(ledger)}"
 
 
 def _step(ledger: Ledger) -> str:
-    return f"{'the' if 'unmarked' in ledger.signals else 'each'} {units.duration(ledger.wall)}"
+    each, what = ("the", "recording") if "unmarked" in ledger.signals else ("each", "step")
+    return f"{each} {units.duration(ledger.wall)} {what}"
 
 
 def _from_ledger(ledger: Ledger, findings: Sequence[Finding]) -> Verdict:
@@ -239,7 +245,11 @@ def _from_ledger(ledger: Ledger, findings: Sequence[Finding]) -> Verdict:
         return _verdict("balanced", f"{reached}; largest loss: {_lost(ledger, name, ns)}")
     told = [f for f in findings if not is_doubt(f) and 0 < f.saving.expected_ns < WARNING * ledger.wall]
     most = max(told, key=lambda f: f.saving.expected_ns, default=None)
-    none = f"largest named: {most.code}, {units.rough(most.saving.expected_ns)}" if most else "no rule names a cause"
+    none = (
+        f"largest named: {most.code}, {units.rough(most.saving.expected_ns)}"
+        if most
+        else "no rule names a cause; see the costliest ops"
+    )
     label = (UNJUDGED if is_unjudged(ledger) else INEFFICIENT) if bound in ROOFS else ""  # the roofs were asked above
     return _verdict(bound, f"{_lost(ledger, name, ns)}; {none}", label)
 
@@ -288,7 +298,7 @@ def _bound(ledger: Ledger, name: str) -> str:
 
 
 def _lost(ledger: Ledger, name: str, ns: float) -> str:
-    """'49 of each 100 ms above the floor, most in sort at rank.py:7': a group's time, the op and line with most."""
+    """'49 of each 100 ms step above the floor, most in sort at rank.py:7': a group's time, and where most is."""
     accounts, said = GROUPS[name]
     said = IDLE if ledger.device is not None and name in IDLING else said
     said = UNKNOWN_FLOOR if name == "ops" and is_unjudged(ledger) else said

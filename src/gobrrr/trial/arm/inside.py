@@ -66,7 +66,7 @@ def applied_remedies(config: Config, told: protocol.Line, aside: Callable[[int],
     seams = Seams(tell("applied"), failed, tell("declined"), aside)
     try:
         if world_size() > 1:
-            raise GobrrrError("it runs in several ranks, and a trial measures one process")
+            raise GobrrrError("the program runs in several ranks, and a trial measures one process")
         install(seams, config.names())
     except Exception as error:
         failed(error)

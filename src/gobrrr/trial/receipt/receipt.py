@@ -245,14 +245,18 @@ def read(file: Path) -> Receipt:
     try:
         data = files.read(file, MAX_BYTES)
         if len(data) > MAX_BYTES:
-            raise GobrrrError(f"{file} is no receipt: it is larger than any", "name the receipt.json of a tuning")
+            raise GobrrrError(f"{file} is too large for a receipt", "name a receipt.json that gobrrr tune wrote")
         receipt = msgspec.json.decode(data, type=Receipt)
     except OSError as error:
-        raise GobrrrError(f"cannot read {file}: {error.strerror}", "name the receipt.json of a tuning") from None
+        raise GobrrrError(
+            f"cannot read {file}: {error.strerror}", "name a receipt.json that gobrrr tune wrote"
+        ) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise GobrrrError(f"{file} is no receipt: {error}", "name the receipt.json of a tuning") from None
+        raise GobrrrError(f"{file} is no receipt: {error}", "name a receipt.json that gobrrr tune wrote") from None
     if receipt.schema != SCHEMA:
-        raise GobrrrError(f"{file} has the schema {receipt.schema!r}, not {SCHEMA}", "tune again with this version")
+        raise GobrrrError(
+            f"{file} has the schema {receipt.schema!r}, not {SCHEMA}", "tune the program again with this gobrrr"
+        )
     return receipt
 
 

@@ -116,7 +116,7 @@ def read(file: Path, known: frozenset[str] | None = None) -> Recipe:
     try:
         data = files.read(file, MAX_BYTES)
         if len(data) > MAX_BYTES:
-            raise GobrrrError(f"{file} is no recipe: it is larger than any", HINT)
+            raise GobrrrError(f"{file} is too large for a recipe", HINT)
         text = data.decode("utf-8")
     except OSError as error:
         raise GobrrrError(f"cannot read the recipe {file}: {error.strerror}", HINT) from None
@@ -134,7 +134,9 @@ def parse(text: str, source: str, known: frozenset[str] | None = None) -> Recipe
     except (ValueError, msgspec.ValidationError, RecursionError) as error:  # a number of too many digits, say
         raise GobrrrError(f"{source} is no recipe: {error}", HINT) from None
     if recipe.schema != SCHEMA:
-        raise GobrrrError(f"{source} has the schema {recipe.schema!r}, not {SCHEMA}", "tune again with this version")
+        raise GobrrrError(
+            f"{source} has the schema {recipe.schema!r}, not {SCHEMA}", "tune the program again with this gobrrr"
+        )
     _check_remedies(recipe, source, known)
     return recipe
 
