@@ -1,4 +1,4 @@
-"""A watch that begins and ends with somebody else's events, and never breaks what it watches."""
+"""A watch that a trainer's callbacks begin and end, and that never raises into the training."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Recording and Machine in, Ledger out: pure, the same bytes for the same recording."""
+"""Build the Ledger from a Recording and a Machine: the time of each account, op and line. Pure."""
 
 from __future__ import annotations
 

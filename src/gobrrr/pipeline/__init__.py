@@ -1,1 +1,1 @@
-"""The sentence of the architecture: recording, ledger, findings, report, and tune's engine. Verbs and doors call it."""
+"""The pipeline that verbs and integrations call: recording, ledger, findings, report; and the engine of tune."""

@@ -1,4 +1,4 @@
-"""From a run's folder to its report: read, account, judge, tell. Every rank has its own; the first is shown whole."""
+"""Make the report of a run from its folder: read the recording, build the ledger, find causes; one for each rank."""
 
 from __future__ import annotations
 

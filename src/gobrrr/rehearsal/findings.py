@@ -1,4 +1,8 @@
-"""Findings whose remedies were rehearsed: their saving becomes what was measured, and losers are not recommended."""
+"""Replace estimated savings by measured ones: the ops of a finding are timed here with and without its remedy.
+
+A remedy that is no faster is not recommended; a finding without a faster remedy is dropped. See the package for the
+words rehearsal, scene and played.
+"""
 
 from __future__ import annotations
 

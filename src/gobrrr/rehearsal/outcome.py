@@ -1,4 +1,4 @@
-"""Savings from what was played: ns per step with an interval. Pure."""
+"""Savings from the timings of a rehearsal: ns per step with an interval. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plays a script in a process of its own, of the Python that ran the program, and reads what came of it."""
+"""Run a rehearsal in a process of its own, with the Python that ran the program, and read its timings."""
 
 from __future__ import annotations
 

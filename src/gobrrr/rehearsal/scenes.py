@@ -1,4 +1,4 @@
-"""Which scene rehearses which remedy: one function each, from the ledger to the parts. Pure."""
+"""Scenes: for each remedy, which ops of the ledger are timed as they are and as the remedy would run them. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The nouns: what is to be played (plain data, so that it can be sent to another process), and what came of it."""
+"""The script of a rehearsal: which ops to time, as plain data for another process, and the timings that come back."""
 
 from __future__ import annotations
 

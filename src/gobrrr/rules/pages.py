@@ -1,4 +1,4 @@
-"""The page of each code: Markdown that lies beside the rule, in the folder of its band."""
+"""The page of each rule code: Markdown that lies beside the rule, in the folder of its band."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How does gobrrr stand before a method of torch's, which is called as ever, and go again?"""
+"""How is a method of torch's wrapped so that calls are noticed, work as before, and the wrapper can be removed?"""
 
 from __future__ import annotations
 

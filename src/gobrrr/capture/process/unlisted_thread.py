@@ -1,6 +1,8 @@
-"""A thread of ours that the program does not find: who waits until all of `threading.enumerate()` have ended would wait
-for it, and it ends only after the program's next step. Nothing in it may call `threading.current_thread()`, which lists
-whoever asks."""
+"""A helper thread that the program does not see in `threading.enumerate()`.
+
+The helper ends at the program's next step. A program that joins all of its threads before that step would wait for the
+helper, and the helper for the step: it would hang. Nothing in it may call `threading.current_thread()`, which would
+list it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A light sampler: a thread that reads another thread's Python stack every few milliseconds, in unprofiled steps.
+"""Light sampler: a thread that reads another thread's Python stack every few milliseconds, in unprofiled steps.
 
 It is unbiased where the profiler is not: it costs the same whatever runs. Each sample carries the time since the last
 one and the CPU time that the watched thread spent in it, so that waiting can be told from working, and what of the

@@ -1,4 +1,4 @@
-"""The sampled window: a thread that looks at the stack now and then, in steps that nothing else slows down."""
+"""The sampled window: a thread that reads the Python stack every few ms, in steps with no profiler or tracing."""
 
 from __future__ import annotations
 

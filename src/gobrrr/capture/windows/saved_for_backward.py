@@ -1,5 +1,6 @@
-"""Tensors kept for backward, read from the graphs themselves.
+"""Activations kept for backward: which module and line holds how many bytes, read from autograd's graph.
 
+Read in the counting steps: the steps of the counting window (counting.py), which run without the profiler.
 Hooks on saved tensors would count it too, but while they stand autograd checks no version, and torch.func refuses to
 work. Nodes show what they keep: reading it runs no code of the program, checks nothing and writes nothing. Where a node
 does not show it, or what it keeps is the program's own (packed by hooks, a subclass), nothing is counted and the reason

@@ -1,4 +1,4 @@
-"""Which stretches of a window are steps of the main loop."""
+"""Which intervals of a profiled window are steps of the main loop, and which of them are of usual length?"""
 
 from __future__ import annotations
 
@@ -54,8 +54,9 @@ def alike(walls: npt.NDArray[Any], waits: npt.NDArray[Any]) -> Flags:
 
 
 def after_watching(spans: Ints, *moments: Ints) -> Ints:
-    """The spans from the moment at which the program goes on. A step ends in a hook, which looks at the window's budget
-    before it returns: the first op or line that follows, of the sorted `moments`, ends our own work."""
+    """The spans from the moment at which the program goes on. A step ends in a hook, which asks before it returns
+    whether the profiled window has used up its time: the first op or line that follows, of the sorted `moments`,
+    ends our own work."""
     begins = spans[:, 0]
     goes_on = np.minimum(begins + OWN_WORK, spans[:, 1])
     for times in moments:

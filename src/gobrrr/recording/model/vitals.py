@@ -1,4 +1,8 @@
-"""Vital signs of the process in its plain steps: collections, growth, page faults, cores that were busy."""
+"""Rates of the process per plain step: time in Python's garbage collector, memory growth, page faults, busy cores.
+
+Page faults are counted before and after the first profiled window too: a rate that is higher only afterwards was caused
+by the profiler, not by the program.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +24,7 @@ WARM_UP, MIN_EARLY = 2, 3
 
 
 def rates(recording: Recording, plain: list[Step]) -> dict[str, float | None]:
-    """Growth, faults, collections and load per plain step, by the names of recording.facts."""
+    """Growth, page faults, garbage collections and load per plain step, by the names of recording.facts."""
     if not plain:
         return {}
     wall = float(np.median([step.wall for step in plain]))
@@ -54,9 +58,9 @@ def plain_stretches(events: Ints, plain: list[Step]) -> list[tuple[int, int]]:
 
 
 def _collections(events: Ints, plain: list[Step], wall: float) -> dict[str, float | None]:
-    """Collections that ended within plain steps. They are journalled at the next boundary, out of order. Their time is
-    their share of all plain time, at the length of the median step: a mean may be longer than that whole step. Runs are
-    those of the kind that took most: full collections by hand are not as many as young ones are."""
+    """Garbage collections that ended within plain steps. They are journalled at the next boundary, out of order.
+    Their time is their share of all plain time, at the length of the median step: a mean may be longer than that
+    whole step. Runs are of the kind that took most: full collections by hand are not as many as young ones are."""
     rows = events[events[:, 1] == event_kinds.GC]
     starts = np.array([step.start for step in plain])
     ends = np.array([step.end for step in plain])
@@ -90,8 +94,8 @@ def _rate(events: Ints, kind: int, stretches: list[tuple[int, int]]) -> float | 
 
 
 def _faults_before(recording: Recording) -> float | None:
-    """Minor faults per step between the warm-up and the first window, in the half that had fewer: some settle by
-    themselves. None where that is too short to tell."""
+    """Minor faults per step between the warm-up and the first profiled window, in the half that had fewer: some
+    settle by themselves. None where that is too short to tell."""
     events, first = recording.events, _first_window(recording)
     if recording.main is None or first is None:
         return None
@@ -109,7 +113,7 @@ def _faults_before(recording: Recording) -> float | None:
 
 
 def _faults_after(recording: Recording, plain: list[Step], wall: float) -> float | None:
-    """Minor faults per step behind the first window."""
+    """Minor faults per step after the first profiled window."""
     first = _first_window(recording)
     later = [step for step in plain if first is not None and step.start >= first]
     rate = _rate(recording.events, event_kinds.FAULTS, plain_stretches(recording.events, later)) if later else None

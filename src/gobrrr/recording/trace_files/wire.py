@@ -1,7 +1,8 @@
-"""Decode events as they are on the wire, and their times to the nanosecond.
+"""Decode the JSON events of a trace file, with their times to the nanosecond.
 
-Fields that no stage asks for are not declared, so the decoder skips them without building anything; shapes and the
-like stay raw bytes, which repeat so much that decoding each distinct text once is enough.
+Fields that no later stage of reading (tables.py, assemble.py) uses are not declared, so the decoder skips them; where
+the text is not valid JSON there is no batch, and salvage.py reads what it can. Shapes and the like stay raw
+bytes, which repeat so much that decoding each distinct text once is enough.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Remedies that decode pictures less, at the size that is asked for or once; and the base of all that keep samples."""
+"""Remedies that decode JPEGs at the size asked for (draft mode) or once; and the base of all that keep samples."""
 
 from __future__ import annotations
 

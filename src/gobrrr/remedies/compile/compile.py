@@ -1,4 +1,4 @@
-"""Remedies that compile every model that the program calls, with torch.compile."""
+"""Remedies with torch.compile for every called model: plain, CUDA graphs, autotune, memory budget, frozen weights."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Remedies for heads of large vocabularies, whose logits stay uncomputed until somebody uses them; see lazy_logits."""
+"""Remedies for linear heads of large vocabularies: a loss in chunks, and a vocabulary padded to a multiple of 64."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def make_lazy(seams: Seams, name: str, multiple: int = 1, whole: bool = False) -
         for head in filter(wanted, model.modules()):
             seams.replace(head, "forward", replaced(head, lazy))
 
-    seams.undo(keep_heads)  # nobody hears of later steps
-    seams.at_step(keep_heads)
+    seams.undo(keep_heads)  # logits that are alive keep their weights as they are: no later step is announced
+    seams.at_step(keep_heads)  # an optimizer is about to change the weights they would be computed from
     seams.at_model(change)
 
 

@@ -1,4 +1,4 @@
-"""Remedies that lower the peak of memory at the price of time, or the other way round."""
+"""Remedies that trade memory for time: activations kept instead of recomputed, and activation checkpointing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Remedies that switch an optimizer's own faster kernels on before its first step."""
+"""Remedies that turn on an optimizer's fused or foreach kernels before its first step."""
 
 from __future__ import annotations
 

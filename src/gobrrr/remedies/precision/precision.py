@@ -1,4 +1,4 @@
-"""Remedies that compute the model in another number format."""
+"""Remedies of precision: bf16 and float16 autocast, float32, matrix-product precision (TF32), int8 quantisation."""
 
 from __future__ import annotations
 

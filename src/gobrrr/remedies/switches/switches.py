@@ -1,4 +1,4 @@
-"""Remedies that are one setting of the process, of torch or of a library."""
+"""Remedies that are one setting: anomaly mode, determinism, denormals, threads, malloc, OpenMP, affinity, allocator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Blocks as GitHub-flavoured Markdown, small enough for a comment. Everything foreign is escaped here."""
+"""Blocks as GitHub-flavoured Markdown, small enough for a pull-request comment. Everything foreign is escaped here."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Places that an arm may write to, the means that see to it on this machine, and how its command is started so."""
+"""Places that a trial's process may write to, how that is enforced on this machine, and how it is started so."""
 
 from __future__ import annotations
 
