@@ -25,7 +25,7 @@ from gobrrr.rules.verdict.sentence import confidence
 from tests.support.machine_samples import machine
 
 RESULTS = Path(__file__).parent / "results"
-OVERHEAD = re.compile(r"watching cost ([\d.]+) %")
+OVERHEAD = re.compile(r"watching (?:cost|is at least) ([\d.]+) %")
 
 
 def reports() -> Iterator[dict[str, Any]]:

@@ -256,7 +256,7 @@ class TestReceipts:
         [
             ({"command": ()}, "names no program"),
             ({"folder": "/nowhere/at/all"}, "is gone"),
-            ({"kept": ()}, "nothing to repeat"),
+            ({"kept": ()}, "nothing to measure again"),
             ({"command": ("python", "t.py", "--token", MASK)}, "type it: gobrrr verify"),
         ],
     )
@@ -355,7 +355,7 @@ class TestTunings:
         for name in ("arms", "diagnosis/report.json", ".gobrrr-output", "receipt.json"):
             (tmp_path / "out" / name).symlink_to(tmp_path / "mine")
             done = gobrrr("tune", "--resume", "out", "t.py")
-            assert done.code == 2 and "is a link" in done.text and "was started" not in done.text
+            assert done.code == 2 and "is a symbolic link" in done.text and "was started" not in done.text
             (tmp_path / "out" / name).unlink()
 
 

@@ -123,10 +123,10 @@ def test_a_receipt_of_an_objective_that_nobody_knows_is_refused(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("words", "folder", "why"),
     [
-        (("python", "a\0b"), ".", "no computer starts"),
-        (("python", "x" * (4 << 20)), ".", "no computer starts"),
-        (("python", *["x"] * (1 << 20)), ".", "no computer starts"),
-        (("python", "train.py"), "a\0b", "no computer starts"),
+        (("python", "a\0b"), ".", "cannot be started"),
+        (("python", "x" * (4 << 20)), ".", "cannot be started"),
+        (("python", *["x"] * (1 << 20)), ".", "cannot be started"),
+        (("python", "train.py"), "a\0b", "cannot be started"),
         (("python", "train.py"), "/", "none is made of /"),
         (("python", "train.py"), "/gone", "is gone"),
     ],

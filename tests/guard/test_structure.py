@@ -269,7 +269,7 @@ def test_an_observation_survives_its_file_and_a_stranger_does_not(tmp_path: Path
     observation.write(run(), file)
     assert observation.read(file) == run() and [path.name for path in tmp_path.iterdir()] == ["seen"]
     file.write_bytes(b"\xc1 no observation")
-    with pytest.raises(GobrrrError, match="is no observation"):
+    with pytest.raises(GobrrrError, match="is no record of the guard"):
         observation.read(file)
     with pytest.raises(GobrrrError, match="cannot read"):
         observation.read(tmp_path / "absent")

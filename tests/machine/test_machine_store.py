@@ -202,7 +202,7 @@ class TestOtherInterpreter:
             store.measure_in(python)
 
     def test_one_that_talks_nonsense(self, tmp_path: Path) -> None:
-        with pytest.raises(GobrrrError, match="something else than a machine"):
+        with pytest.raises(GobrrrError, match="nothing that can be read"):
             store.measure_in(interpreter(tmp_path, "echo hello"))
 
     def test_chatter_before_the_result_is_ignored(self, tmp_path: Path) -> None:

@@ -81,7 +81,7 @@ def test_each_that_was_kept_and_all_together_are_drawn_beside_the_program_as_it_
         True
     ] * 4
     assert lines[0].count("█") > lines[1].count("█") > lines[2].count("█") > lines[3].count("█") > 0
-    assert "all together" in lines[3] and "2.40x (2.30 to 2.50), numbers match" in lines[3]
+    assert "kept, together" in lines[3] and "2.40x (2.30 to 2.50), numbers match" in lines[3]
 
 
 def test_a_step_is_of_the_program_as_written_whatever_a_race_ran_against() -> None:
@@ -96,7 +96,7 @@ def test_a_single_remedy_does_not_stand_twice_under_its_name() -> None:
     unraced = msgspec.structs.replace(found, trials=())
     assert [row.name for row in tuning.levels(unraced)] == ["as written", "packed_masks"]
     two = msgspec.structs.replace(found, kept=("packed_masks", "fused_optimizer"))
-    assert tuning.levels(two)[-1].name == "all together", "of one of them the race showed nothing"
+    assert tuning.levels(two)[-1].name == "kept, together", "of one of them the race showed nothing"
 
 
 def test_what_torch_compile_made_is_told_beside_what_it_brought() -> None:

@@ -117,7 +117,7 @@ def _made(
         )  # fmt: skip
     except GobrrrError as error:
         if seen.code and (refused := limits.refusal(folder)):
-            raise GobrrrError(f"the program ended with exit code {seen.code}: {refused}", limits.HINT) from None
+            raise GobrrrError(f"the program ended with {seen.code}: {refused}", limits.HINT) from None
         if seen.code:
             stream.write(as_theirs(_last_words(folder), source, work))
         raise error

@@ -188,7 +188,7 @@ def why_empty(folder: Path, code: int, late: GobrrrError | None = None) -> Gobrr
     except ValueError:  # a disk that was full has room again
         return GobrrrError(f"the recording could not be written into {folder}: its first file is not whole", ROOM)
     versions = [entry["torch"] for entry in seen if entry.get("torch")]
-    ended = f"; the program ended with exit code {code}" if code else ""
+    ended = f"; the program ended with {code}" if code else ""
     if not seen:
         return GobrrrError(
             f"nothing was recorded: the command started no Python that could be watched{ended}",

@@ -121,7 +121,7 @@ class CheckCommand:
         except OSError:  # nobody reads stderr any more: the exit code is still asked for
             streams.to_nowhere(2)
         if code:
-            raise GobrrrError(f"the program ended with exit code {code}: a check judges only programs that end well",
+            raise GobrrrError(f"the program ended with {code}: a check judges only programs that end well",
                               f"the recording is kept: gobrrr report {folder}", UNRELIABLE)  # fmt: skip
         return runs.load(folder / REPORT)
 
