@@ -152,5 +152,5 @@ def test_what_no_layer_tells_is_found_by_trying(kind: type[Recurrent]) -> None:
         check_packable(model, [[1, 2, 3], [4, 5]], PackingCollate(8))
     assert model.training and not any(module._forward_hooks for module in model.modules())
     check_packable(Bag(), [[1, 2, 3], [4, 5]], PackingCollate(8))
-    with pytest.raises(GobrrrError, match="pass the PackingCollate"):
+    with pytest.raises(GobrrrError, match="your program's PackingCollate"):
         check_packable(model, [[1]])
