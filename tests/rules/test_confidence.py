@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from gobrrr import rules
 from gobrrr.ledger.model.ledger import Ledger, StepStats
 from gobrrr.rules.model.finding import Finding
 from gobrrr.rules.verdict.build import build
@@ -12,6 +13,8 @@ from gobrrr.rules.verdict.report import Confidence, Report
 from tests.support import report_samples as samples
 
 MS = samples.MS
+
+rules.load()  # the headline asks what each rule needs
 
 
 def report(*findings: Finding, ledger: Ledger | None = None, **step: object) -> Report:
