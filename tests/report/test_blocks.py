@@ -88,3 +88,10 @@ mm   1.00 ms
 a|b
 """
     )
+
+
+def test_what_a_page_alone_has_room_for_is_left_out_and_what_is_drawn_has_no_words() -> None:
+    heads = (("remedy", False), ("file", False), ("", False))
+    wide = Table("", heads, ((Cell("fused"), Cell("a.json"), Cell("", share=0.5)),), on_page=("file",))
+    assert as_markdown([[wide]]) == "| remedy |\n|---|\n| fused |\n"
+    assert as_terminal([[wide._replace(label="kept")]]) == f"kept      fused  {'█' * 12}\n"

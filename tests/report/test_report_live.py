@@ -94,6 +94,7 @@ def test_the_terminal_shows_the_running_trial_and_keeps_the_finished_ones() -> N
     view.standing(heat())
     drawn = view._now().plain
     assert "racing fused, compile on top of malloc" in drawn and "fused looks faster" in drawn and "min left" in drawn
+    assert len(drawn.splitlines()) == 3, "a line for each arm"
     view.began(FINAL, 2)
     view.progress(5, 20, WON.speedup)
     drawn = view._now().plain

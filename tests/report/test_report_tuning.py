@@ -238,3 +238,15 @@ def test_of_a_tuning_for_memory_without_its_figure_no_gain_is_told(form: str) ->
     found = receipt(final, kept=("checkpoint",), objective="memory", speedup=Speedup(0.9, 0.8, 0.95))
     told = formats.render(found, form, formats.View()).decode()
     assert "Not proven: what was kept has no figure in this receipt." in flat(told) and "0.90x" not in told
+
+
+@pytest.mark.parametrize("field", ["median", "low", "high"])
+@pytest.mark.parametrize("objective", ["time", "memory"])
+def test_what_is_no_ratio_is_not_told_as_one(field: str, objective: str) -> None:
+    """Of a stranger's receipt: 1 over it would be a step."""
+    none = msgspec.structs.replace(Speedup(1.5, 1.4, 1.6), **{field: 0.0})
+    told = receipt(trial("fused_optimizer", "faster", speedup=none), kept=("fused_optimizer",), speedup=none)
+    if objective == "memory":
+        told = msgspec.structs.replace(told, objective="memory", memory=none)
+    assert "no figure in this receipt" in as_text(told) and "1.50" not in as_text(told)
+    assert speedup_text.figures(msgspec.structs.replace(told, memory=Speedup(1.5, 1.4, 1.6))).endswith("not known")

@@ -96,5 +96,22 @@ def test_a_trace_is_no_more_than_fair() -> None:
     assert told(said).reason == "every step ran under the profiler"
 
 
+def test_a_file_is_recorded_again() -> None:
+    """A program makes more steps by itself; a file, and one that does not say where its steps end, cannot."""
+    of_a_file = frozenset({"offline"})
+    few = {"low_ns": 0.0, "high_ns": 0.0, "plain_count": 1}
+    for signals, reason, settle in (
+        (frozenset(), "1 timed step without an interval", "let the program make more steps"),
+        (of_a_file, "1 timed step without an interval", "record more steps"),
+        (
+            of_a_file | {"unmarked"},
+            "the file does not say where a step ends",
+            "call prof.step() after each step and record again",
+        ),
+    ):
+        said = told(report(ledger=samples.starved_ledger(step=samples.step(62.0, **few), signals=signals)))
+        assert (said.reason, said.settle) == (reason, settle)
+
+
 def test_a_report_of_an_older_version_says_nothing() -> None:
     assert replace(report(), confidence=None).confidence_line == ""

@@ -355,6 +355,13 @@ def test_what_is_rare_is_told_of_the_mean_step() -> None:
     assert "a fix would save about 25 ms (10 to 34) per average 133 ms step" in said
 
 
+def test_ends_of_a_saving_keep_two_digits_in_the_unit_of_what_is_expected() -> None:
+    found = samples.finding("BRR305", 40.0, name="metrics-in-loop", bound="host")
+    for low, high, said in ((0.41, 55.4, "(0.41 to 55)"), (0.001, 1200.0, "(0 to 1200)")):
+        saving = Saving(low * MS, 40 * MS, high * MS)
+        assert f"about 40 ms {said} of" in judge(ledger(host=60.0), [replace(found, saving=saving)]).sentence
+
+
 def words(said: str) -> int:
     return len(said.split())
 

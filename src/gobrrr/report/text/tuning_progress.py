@@ -132,7 +132,7 @@ class LiveView(PlainLines):
     ) -> None:
         super().__init__(stream, seconds, clock)
         self._told_as = speedup_text.change if objective is MEMORY else speedup_text.times
-        self._line, self._done, self._planned, self._so_far = "starting", 0, 0, ""
+        self._line, self._done, self._planned, self._so_far = "starting", 0, 0, [""]
         self._console = Console(file=stream, markup=False, highlight=False, emoji=False)
         self._live = Live(console=self._console, refresh_per_second=4, transient=True, get_renderable=self._now)
 
@@ -147,13 +147,13 @@ class LiveView(PlainLines):
         self._begin(racing(heat))
 
     def standing(self, heat: Heat) -> None:
-        self._so_far = "\n   ".join(standing(heat))
+        self._so_far = standing(heat)
 
     def began(self, plan: Plan, number: int) -> None:
         self._begin(f"{doing(plan)} in fresh processes")
 
     def progress(self, done: int, planned: int, so_far: Speedup | None) -> None:
-        self._done, self._planned, self._so_far = done, planned, self._told_as(so_far) if so_far else ""
+        self._done, self._planned, self._so_far = done, planned, [self._told_as(so_far) if so_far else ""]
 
     def guarding(self, stack: tuple[str, ...]) -> None:
         self._begin(f"checking the numbers of {' + '.join(stack)}")
@@ -167,11 +167,12 @@ class LiveView(PlainLines):
             self._console.print(self._page.clean(line))
 
     def _begin(self, line: str) -> None:
-        self._line, self._done, self._planned, self._so_far = line, 0, 0, ""
+        self._line, self._done, self._planned, self._so_far = line, 0, 0, [""]
 
     def _now(self) -> Text:
         rows: list[str | tuple[str, str]] = [(self._page.clean(self._line), "bold"), (f"  {self.left()}", "dim")]
         if self._planned:
             drawn = self._page.clean(bar(self._done / self._planned, BAR))
             rows.append(f"\n   {drawn:<{BAR}} {self._done} of {self._planned} blocks")
-        return phrase(*rows, f"\n   {self._page.clean(self._so_far) or 'starting'}")
+        so_far = "\n   ".join(map(self._page.clean, self._so_far))
+        return phrase(*rows, f"\n   {so_far or 'starting'}")

@@ -31,7 +31,7 @@ def change(memory: Speedup) -> str:
 
 def price(speedup: Speedup | None) -> str:
     """'a step takes 1.20 times as long', which is said of time where it was not the objective."""
-    if speedup is None:
+    if speedup is None or not _is_ratio(speedup):
         return "what a step takes is not known"
     if 1 - EVEN <= speedup.low <= 1.0 <= speedup.high <= 1 + EVEN:
         return "a step takes as long as before"
@@ -41,18 +41,24 @@ def price(speedup: Speedup | None) -> str:
 
 
 def gain(found: Found) -> Speedup | None:
-    """Return the gain in what was to shrink, peak or time; None where it was not measured."""
+    """Return the gain in what was to shrink, peak or time; None where it was not measured, or is no ratio: a file may
+    say anything."""
     of_memory = found.memory is not None or (not isinstance(found, Measured) and found.objective == "memory")
-    return found.memory if of_memory else found.speedup
+    whole = found.memory if of_memory else found.speedup
+    return whole if whole is not None and _is_ratio(whole) else None
+
+
+def _is_ratio(speedup: Speedup) -> bool:
+    return min(speedup.low, speedup.median, speedup.high) > 0
 
 
 def figures(found: Found) -> str:
     """In half a sentence: '1.24x (1.21 to 1.27)', or 'peak -43 % (-45 to -41), a step takes 1.20 times as long (1.15 to
     1.25)'."""
-    if found.memory is not None:
-        return f"peak {change(found.memory)}, {price(found.speedup)}"
     whole = gain(found)
-    return times(whole) if whole is not None else "not measured"
+    if whole is None:
+        return "not measured"
+    return times(whole) if found.memory is None else f"peak {change(whole)}, {price(found.speedup)}"
 
 
 def final(receipt: Receipt) -> TrialResult | None:

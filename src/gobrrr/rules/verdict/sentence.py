@@ -49,7 +49,8 @@ CONTENTION = "BRR905"
 ORDER = ("BRR905", "BRR904", "BRR901", "BRR902", "BRR906", "BRR908", "BRR909", "BRR910", "BRR911", "BRR903", "BRR907")
 """Of several doubts that are as bad the first is told: what changes all figures, what hides some, what blurs some
 (proposed)."""
-UNTIMED, MORE_STEPS = "no step was timed without the profiler", "let the program make more steps"
+UNTIMED = "no step was timed without the profiler"
+MORE_STEPS, MORE_OF_A_FILE = "let the program make more steps", "record more steps"
 ROOFS = {
     "compute": ("arithmetic", "fewer or cheaper FLOPs"),
     "bandwidth": ("memory traffic", "fewer bytes"),
@@ -82,7 +83,7 @@ def judge(ledger: Ledger, findings: Sequence[Finding]) -> Verdict:
     by expected saving."""
     top, doubts = costliest(ledger, findings), fatal_doubts(ledger, findings)
     if doubts or ledger.wall <= 0:
-        says = f"{clause(doubts[0].message)} ({doubts[0].code})" if doubts else f"{UNTIMED}; {MORE_STEPS}"
+        says = f"{clause(doubts[0].message)} ({doubts[0].code})" if doubts else f"{UNTIMED}; {_more(ledger)}"
         return _verdict("unreliable", says)
     said = _verdict_of(ledger, top) if top is not None else _from_ledger(ledger, findings)
     contention = next((f for f in findings if f.code == CONTENTION and f.severity != "note"), None)
@@ -104,7 +105,7 @@ def confidence(ledger: Ledger, findings: Sequence[Finding], bound: str) -> Confi
     if bound == "unreliable" or doubts:
         level = "low" if bound == "unreliable" else "fair"
         if not doubts:
-            return Confidence(level, UNTIMED, "", MORE_STEPS)
+            return Confidence(level, UNTIMED, "", _more(ledger))
         first = doubts[0]
         settle = first.advice if level == "low" else first.advice.partition(". ")[0]
         return Confidence(level, clause(first.message), first.code, clause(settle))
@@ -120,15 +121,19 @@ def confidence(ledger: Ledger, findings: Sequence[Finding], bound: str) -> Confi
                 "call prof.step() after each step and record again",
             )
         return Confidence(
-            "fair", f"{units.several('timed step', step.plain_count)} without an interval", "", MORE_STEPS
+            "fair", f"{units.several('timed step', step.plain_count)} without an interval", "", _more(ledger)
         )
     if width >= saving:
         what = "the saving" if top is not None else "the least saving that is told"
         said = f"the step's 95 % interval is {units.share(width)} wide, {what} {units.share(saving)}"
-        return Confidence("fair", said, "", MORE_STEPS)
+        return Confidence("fair", said, "", _more(ledger))
     if "offline" in ledger.signals:
         return Confidence("fair", "every step ran under the profiler", "", "time a step without the profiler")
     return Confidence("high", f"{step.plain_count} plain steps, the 95 % interval is {units.share(width)} wide")
+
+
+def _more(ledger: Ledger) -> str:
+    return MORE_OF_A_FILE if "offline" in ledger.signals else MORE_STEPS
 
 
 def costliest(ledger: Ledger, findings: Sequence[Finding]) -> Finding | None:
@@ -262,7 +267,7 @@ def _of_the_device(ledger: Ledger, device: DeviceLedger) -> Verdict:
     unknown = ledger.account("uncounted") > MAJORITY * min(device.busy_ns, ledger.wall)
     part, of = (arithmetic, "in") if mostly else (1 - arithmetic, "outside")
     name, _, ns, _ = max(device.kernels, key=lambda kernel: kernel[2], default=("", 0.0, 0.0, ""))
-    kernel = readable(name)[:LONGEST_KERNEL].partition(" ")[0]
+    kernel = readable(name)[:LONGEST_KERNEL].partition(" ")[0].rstrip(",")
     return _verdict(
         "compute" if mostly else "device" if unknown else "bandwidth",
         f"the device works {_part(ledger, min(device.busy_ns, ledger.wall))}, {100 * part:.0f} % {of} products, "
