@@ -80,6 +80,16 @@ def test_a_product_is_held_against_the_data_sheet(tmp_path: Path) -> None:
     assert "uncounted" not in told and sum(told.values()) == pytest.approx(ledger.wall)
 
 
+def test_a_wait_inside_another_one_is_waited_once(tmp_path: Path) -> None:
+    """A loader that reads from a loader: both annotate their waits."""
+    timeline = Timeline()
+    for name, at, us in (("_MultiProcessingDataLoaderIter", 100, 400), ("_SingleProcessDataLoaderIter", 150, 300)):
+        for step in range(2):
+            timeline._add("user_annotation", f"enumerate(DataLoader)#{name}.__next__", 1000 * step + at, us)
+    timeline.op("aten::mm", 600, [[1024] * 2] * 2, "float", "ampere_sgemm_128x64_nn", 200)
+    assert timeline.ledger(tmp_path).step.waits == (400 * US, 400 * US)
+
+
 def test_fp32_products_on_matrix_units_are_held_against_tf32(tmp_path: Path) -> None:
     rates = {}
     for kernel in ("ampere_sgemm_128x64_nn", "sm80_xmma_gemm_f32f32_tf32f32_f32"):

@@ -14,7 +14,7 @@ from gobrrr.recording.model.steps import LoopSteps, Step
 from gobrrr.recording.model.trace import CPU_OP, USER_ANNOTATION, Trace, lanes, launch_rows
 from gobrrr.recording.run_folder.run import Recording, Start, Window
 from gobrrr.recording.trace_files.stack_lines import line_log
-from gobrrr.spans import NONE, Ints, merged, overlap
+from gobrrr.spans import NONE, Ints, overlap
 from gobrrr.units import share
 from gobrrr.words import LOADER, UPDATE
 
@@ -38,7 +38,7 @@ def of_trace(trace: Trace) -> Recording:
         spans = _with_device_work(trace, spans)
     waits = _waits(trace, thread)
     training = len(_annotations(trace, thread, UPDATE)) > 0
-    waited = overlap(spans, merged(waits)).tolist()
+    waited = overlap(spans, waits).tolist()
     steps = tuple(Step(a, b, 0, wait=wait) for (a, b), wait in zip(spans.tolist(), waited, strict=True))
     loop = LoopSteps(FORWARDS if iterations else UPDATES if training else EXPLICIT, 0, steps)
     ended = int(spans[-1, 1]) if len(spans) else 0
