@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from gobrrr import units
 from gobrrr.recording.live.now import RUNNING, Now, Part, Process
 from gobrrr.report.forms import formats
 from gobrrr.report.forms.markdown import rendered as as_markdown
@@ -95,3 +96,24 @@ def test_what_a_page_alone_has_room_for_is_left_out_and_what_is_drawn_has_no_wor
     wide = Table("", heads, ((Cell("fused"), Cell("a.json"), Cell("", share=0.5)),), on_page=("file",))
     assert as_markdown([[wide]]) == "| remedy |\n|---|\n| fused |\n"
     assert as_terminal([[wide._replace(label="kept")]]) == f"kept      fused  {'█' * 12}\n"
+
+
+def test_of_many_process_groups_the_first_four_are_told() -> None:
+    one = samples.job().groups[0]
+    four, five = (as_text(samples.job(groups=(one,) * num)) for num in (4, 5))
+    assert "each with less waiting" not in four and "1 more, each with less waiting" in five
+    assert four.count("on the median rank") == five.count("on the median rank") == 4
+
+
+@pytest.mark.parametrize(
+    ("what", "count", "said"),
+    [("batch", 5, "5 batches"), ("backward pass", 2, "2 backward passes"), ("note", 1, "1 note"),
+     ("update of Adam at a.py:3", 2, "2 updates of Adam at a.py:3"), ("note on the run", 3, "3 notes on the run")],
+)  # fmt: skip
+def test_several(what: str, count: int, said: str) -> None:
+    assert units.several(what, count) == said
+
+
+def test_a_letter_alone_stands_in_the_gutter_and_a_word_with_a_capital_above_its_lines() -> None:
+    told = as_terminal([[Fact("A", ["one"]), Fact("Doubts", ["two"])]])
+    assert told == "A         one\n\nDoubts\n -  two\n"

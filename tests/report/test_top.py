@@ -266,6 +266,16 @@ def test_each_rank_has_a_line_and_the_first_is_told(program: Program, tmp_path: 
     )
 
 
+def test_where_rows_are_few_the_processes_keep_some(program: Program, tmp_path: Path, here: Path) -> None:
+    program.train(10)
+    run = tmp_path / "run"
+    for rank in range(5):
+        written(run, start(rank=rank, pid=PID + rank), program.events, name=f"rank{rank}.journal")
+    lines = top.render(seen(watching(run, here)), rows=8, keys=True).splitlines()
+    assert len(lines) == 8 and f"pid {PID}" in lines[2] and f"pid {PID + 1}" in lines[3]
+    assert "3 more with --json" in lines[4] and lines[5].startswith("next")
+
+
 def test_nothing_hostile_reaches_the_terminal(program: Program, tmp_path: Path) -> None:
     program.train(5)
     note = {"type": "note", "text": HOSTILE}

@@ -99,7 +99,9 @@ def _rule(finding: Finding) -> Json:
         "name": plain(finding.name),
         "shortDescription": _text(f"{finding.name} ({finding.bound})"),
         "fullDescription": _text(means[:MOST_OF_A_DESCRIPTION] or finding.name),
-        "help": {"text": page or plain(finding.advice or finding.name), "markdown": page or markdown(finding.name)},
+        "help": {"text": page, "markdown": page}
+        if page
+        else {**_text(finding.advice or finding.name), "markdown": markdown(finding.name)},
         "defaultConfiguration": {"level": "warning"},
         "properties": {"tags": ["performance", plain(finding.bound)], "precision": "high"},
     }
