@@ -59,7 +59,7 @@ def roofline(report: Report) -> dict[str, Any]:
     chart = charts.roofline(_points(report), roof.ceiling_flop_rate or 0.0, roof.ceiling_byte_rate or 0.0)
     lines = [*map(plainly, resources.roofline(report))]
     if not lines and roof.not_counted_share >= SHOWN:
-        lines = [f"not counted: {resources.hole(roof)}"]
+        lines = [f"ops whose work is not known: {resources.hole(roof)}"]
     if chart:
         measured = roof.ceiling or "measured on this machine"
         lines.append(

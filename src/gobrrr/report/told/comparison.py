@@ -44,9 +44,9 @@ def accounts(found: Comparison) -> list[tuple[str, float, float]]:
 def ops(found: Comparison, most: int) -> Table | None:
     """The ops that differ most."""
     heads = (("op", False), ("shapes", False), ("calls", True), ("A host", True), ("A device", True), ("B host", True),
-             ("B device", True), ("B - A", True), ("a call", True))  # fmt: skip
+             ("B device", True), ("B - A", True), ("A/B", True))  # fmt: skip
     rows = tuple(_op(op) for op in found.ops[:most])
-    return Table("Ops that differ most", heads, rows, folded=True) if rows else None
+    return Table("Ops that differ most, per step", heads, rows, folded=True) if rows else None
 
 
 def _op(op: OpRatio) -> tuple[Cell, ...]:

@@ -29,7 +29,7 @@ def blocks(job: Job, view: View) -> Groups:
     table = ranks(job, MOST)
     return [
         [Sentence((((job.verdict, "bold"),),))], told(job), [*([table] if table else []), *facts(more)],
-        facts([("next", [((f"gobrrr diagnose {latest.source}", "bold"), (f"   {name(latest)}: most own time", "dim"))]
+        facts([("next", [((f"gobrrr diagnose {latest.source}", "bold"), (f"   {name(latest)}: most time not waiting for others", "dim"))]
                 if latest else [])]),
     ]  # fmt: skip
 
@@ -94,8 +94,8 @@ def _absent(job: Job) -> list[str]:
 
 def ranks(job: Job, most: int) -> Table | None:
     """Each that could be read, the one with most own time first."""
-    heads = (("rank", True), ("step", True), ("own time", True), ("exposed comm.", True), ("of it waiting", True),
-             ("last to", True), ("device busy", True), ("by itself", False), ("file", False))  # fmt: skip
+    heads = (("rank", True), ("step", True), ("own time", True), ("exposed comm.", True), ("waiting in it", True),
+             ("last to", True), ("device busy", True), ("bound alone", False), ("file", False))  # fmt: skip
     read = sorted((rank for rank in job.ranks if not rank.error), key=lambda rank: -rank.local_ns)
     waited, last = waits(job), Counter[str]()
     for one in (one for group in job.groups for one in group.waits):

@@ -97,7 +97,7 @@ def roofline(report: Report) -> Iterator[Line]:
     if roof.ceiling:
         yield _on_device(roof, achieved), (light, "bold")
         yield ((f"ceilings: {roof.ceiling}", "dim"),)
-        yield ((f"MFU: {CONVENTION}; kernels not counted: {hole(roof)}", "dim"),)
+        yield ((f"MFU: {CONVENTION}; kernels whose work is not known: {hole(roof)}", "dim"),)
         yield ((LIGHT if light else "", "dim"),)
         return
     first = f"{achieved} achieved"
@@ -110,7 +110,7 @@ def roofline(report: Report) -> Iterator[Line]:
     yield first, (light, "bold")
     yield ((f"MFU: {CONVENTION}", "dim"),)
     yield ((LIGHT if light else "", "dim"),)
-    yield ((f"not counted: {hole(roof)}", CUT),)
+    yield ((f"ops whose work is not known: {hole(roof)}", CUT),)
 
 
 def hole(roof: Roofline) -> str:

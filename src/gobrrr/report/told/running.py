@@ -84,9 +84,8 @@ def _step(one: Process) -> list[Line]:
     """Now against the run, and how many."""
     first = f"{UNKNOWN}: no plain step has ended"
     if one.late_ns is not None and one.median_ns is not None:
-        first = (
-            f"{units.duration(one.late_ns)} now (last {one.late_steps}), {units.duration(one.median_ns)} over the run"
-        )
+        late = f"median {units.duration(one.late_ns)} of the last {one.late_steps} steps"
+        first = f"{late}, {units.duration(one.median_ns)} over the run"
     rate = "" if one.samples_per_s is None else f", {one.samples_per_s:,.0f} samples/s"
     counted = f"{one.steps:,} step{'s' if one.steps != 1 else ''}, by {one.kind}{rate}"
     return [((first, "bold"),), counted, DOING.get(one.watching, "") if one.state == now.RUNNING else ""]
@@ -96,11 +95,11 @@ def _trend(one: Process) -> list[Line]:
     """The history as a row of heights, and what it comes to as a figure."""
     if one.change is None:
         return [UNKNOWN]
-    told = f"shortest {units.duration(min(one.history_ns))}, longest {units.duration(max(one.history_ns))}"
+    told = f"steps of {units.duration(min(one.history_ns))} to {units.duration(max(one.history_ns))}"
     change, way = finite(one.change), "as long as"
     if abs(change) >= SAME:
         way = f"{units.share(abs(change))} {'longer' if change > 0 else 'shorter'} than"
-    return [f"{spark(_at_most(one.history_ns, HISTORY))}  {told}", f"last quarter {way} the first"]
+    return [f"{spark(_at_most(one.history_ns, HISTORY))}  {told}", f"the run's last quarter has steps {way} the first"]
 
 
 def _at_most(values: Sequence[float], most: int) -> list[float]:
@@ -151,8 +150,8 @@ def _cores(one: Process) -> list[Line]:
     others = "others' load not known" if one.other_cores is None else f"others keep {one.other_cores:.1f} busy"
     wanted = "not known how long its threads wait for one"
     if one.starved is not None:
-        wanted = f"none for {units.share(one.starved)} of the time that its threads wanted one"
-    return [f"{one.busy_cores:.1f} busy with it, {others}", wanted]
+        wanted = f"its threads had no core for {units.share(one.starved)} of the time that they wanted one"
+    return [f"{one.busy_cores:.1f} busy with this program, {others}", wanted]
 
 
 def rank(one: Process) -> Line:

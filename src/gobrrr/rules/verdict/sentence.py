@@ -90,8 +90,8 @@ def judge(ledger: Ledger, findings: Sequence[Finding]) -> Verdict:
     if contention is None:
         return said
     head = f"{clause(contention.message).partition(':')[0]} ({CONTENTION})"
-    about = units.rough(top.saving.expected_ns) if top is not None else ""
-    beside = f"then {_cause(top)}, about {about}" if top is not None else f"then {LABELS[said.bound].lower()}"
+    about = f"to save about {units.rough(top.saving.expected_ns)}" if top is not None else ""
+    beside = f"then {_cause(top)}, {about}" if top is not None else f"then {LABELS[said.bound].lower()}"
     if top is not None and said.bound != top.bound:
         beside = f"then {LABELS[said.bound].lower()}; costliest cause: {_named(top)} ({top.code}), {about}"
     return _verdict(said.bound, f"{head}; {beside}", "CPU contention")
