@@ -90,7 +90,7 @@ def judge(ledger: Ledger, findings: Sequence[Finding]) -> Verdict:
     if contention is None:
         return said
     head = f"{clause(contention.message).partition(':')[0]} ({CONTENTION})"
-    about = f"to save about {units.rough(top.saving.expected_ns)}" if top is not None else ""
+    about = f"saves ~{units.rough(top.saving.expected_ns)}" if top is not None else ""
     beside = f"then {_cause(top)}, {about}" if top is not None else f"then {LABELS[said.bound].lower()}"
     if top is not None and said.bound != top.bound:
         beside = f"then {LABELS[said.bound].lower()}; costliest cause: {_named(top)} ({top.code}), {about}"
