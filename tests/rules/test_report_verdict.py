@@ -43,7 +43,7 @@ def test_a_starved_machine_is_the_first_thing_that_is_said() -> None:
     crowd = samples.finding("BRR905", 0.0, name="other-processes", bound="host", severity="warning", message="crowded")
     verdict = judge(samples.starved_ledger(), [samples.finding(), crowd])
     assert verdict.bound == "data" and verdict.sentence == (
-        "CPU contention: crowded (BRR905); then data wait (BRR401) at train.py:41, about 30 ms."
+        "CPU contention: crowded (BRR905); then data wait (BRR401) at train.py:41, saves ~30 ms."
     )
 
 

@@ -29,8 +29,8 @@ def blocks(job: Job, view: View) -> Groups:
     table = ranks(job, MOST)
     return [
         [Sentence((((job.verdict, "bold"),),))], told(job), [*([table] if table else []), *facts(more)],
-        facts([("next", [((f"gobrrr diagnose {latest.source}", "bold"), (f"   {name(latest)}: waits least for others", "dim"))]
-                if latest else [])]),
+        facts([("next", [((f"gobrrr diagnose {latest.source}", "bold"),
+                          (f"   {name(latest)}: waits least for others", "dim"))] if latest else [])]),
     ]  # fmt: skip
 
 
