@@ -70,7 +70,7 @@ def test_contention_comes_before_what_binds_the_step_and_then_the_cause() -> Non
     small = samples.finding(expected=13.0, bound="data")
     verdict = judge(ledger(host=40.0, dispatch=15.0), [small, crowd])
     assert verdict.bound == "host" and verdict.sentence == (
-        "CPU contention: crowded (BRR905); then host-bound; costliest cause: data wait (BRR401), 13 ms."
+        "CPU contention: crowded (BRR905); then host-bound; costliest cause: data wait (BRR401), saves ~13 ms."
     )
 
 
