@@ -72,6 +72,11 @@ def test_contention_comes_before_what_binds_the_step_and_then_the_cause() -> Non
     assert verdict.bound == "host" and verdict.sentence == (
         "CPU contention: crowded (BRR905); then host-bound; costliest cause: data wait (BRR401), saves ~13 ms."
     )
+    alone = judge(ledger(inefficiency=70.0), []).sentence.partition(":")[0]
+    assert (
+        judge(ledger(inefficiency=70.0), [crowd]).sentence == f"CPU contention: crowded (BRR905); then {alone.lower()}."
+    )
+    assert alone in ("Inefficient ops", "Mostly ops")  # what binds those that lie above their roof is not the roof
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ class CheckCommand:
         )  # fmt: skip
         parser.add_argument(
             "--fail-on", metavar="WHAT",
-            help="codes and severities with commas between (default: critical; with --against none): BRR405,critical",
+            help="codes and severities, as BRR405,critical (default: critical; where --against is given, nothing)",
         )  # fmt: skip
         parser.add_argument(
             "--tolerance", type=options.more_than_zero, default=100 * TOLERANCE, metavar="PERCENT",

@@ -27,7 +27,7 @@ class FusedOptimizer(Remedy):
     saves_memory = True
     conflicts = ("foreach_optimizer",)
     serves = "training"
-    by_hand = "torch.optim.AdamW(model.parameters(), lr=1e-3, fused=True)"
+    by_hand = "torch.optim.AdamW(..., fused=True)  # or the class that you use"
     # Not SGD with a momentum, its third argument: torch's own raises where a parameter's first gradient comes late.
     # Nor beside Lightning's clipping, which refuses an optimizer that unscales gradients itself (mixed precision).
     edit = SetKeyword(
@@ -137,7 +137,7 @@ class ForeachOptimizer(Remedy):
     safety = "tolerance"
     place = "optimizer"
     conflicts = ("fused_optimizer",)
-    by_hand = "torch.optim.AdamW(model.parameters(), lr=1e-3, foreach=True)"
+    by_hand = "torch.optim.AdamW(..., foreach=True)  # or the class that you use"
     edit = SetKeyword(FOREACH_KINDS, "foreach", "True", unless=("fused", "differentiable"), positional=6)
 
     def predicts(self, report: Report) -> Saving:

@@ -91,9 +91,10 @@ def judge(ledger: Ledger, findings: Sequence[Finding]) -> Verdict:
         return said
     head = f"{clause(contention.message).partition(':')[0]} ({CONTENTION})"
     about = f"saves ~{units.rough(top.saving.expected_ns)}" if top is not None else ""
-    beside = f"then {_cause(top)}, {about}" if top is not None else f"then {LABELS[said.bound].lower()}"
+    label = said.sentence.partition(":")[0].lower()
+    beside = f"then {_cause(top)}, {about}" if top is not None else f"then {label}"
     if top is not None and said.bound != top.bound:
-        beside = f"then {LABELS[said.bound].lower()}; costliest cause: {_named(top)} ({top.code}), {about}"
+        beside = f"then {label}; costliest cause: {_named(top)} ({top.code}), {about}"
     return _verdict(said.bound, f"{head}; {beside}", "CPU contention")
 
 
