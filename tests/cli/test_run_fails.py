@@ -213,8 +213,8 @@ def test_a_python_without_torch_is_told_so(gobrrr: Runner, tmp_path: Path) -> No
 
 
 def test_a_full_disk_costs_the_recording_only(printed: Done, gobrrr: Runner, tmp_path: Path) -> None:
-    """The program may write no file above 8 KiB: its journal ends there, and the report says so."""
-    limited = ["sh", "-c", 'ulimit -f 16; exec "$@"', "sh", sys.executable, str(ENDS), "exit"]
+    """The program may write no file above 4 KiB: its journal ends there, and the report says so."""
+    limited = ["sh", "-c", 'ulimit -f 8; exec "$@"', "sh", sys.executable, str(ENDS), "exit"]
     watched = gobrrr("run", "-o", "run", "--", *limited)
     assert (watched.code, watched.out) == (7, printed.out)
     said = own_part(printed, watched)

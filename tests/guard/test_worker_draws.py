@@ -14,6 +14,7 @@ pytest.importorskip("torch")
 import torch
 from torch.utils.data import DataLoader
 
+from gobrrr.capture.hooks.lookup import Patches
 from gobrrr.guard import compare
 from gobrrr.guard.model.observation import Observation
 from gobrrr.guard.verdicts import side_effects
@@ -54,10 +55,12 @@ def test_workers_that_draw_the_same_numbers_change_the_program(
     before: int, after: int, data: Any, seeding: Any, stay: bool, verdict: str, word: str
 ) -> None:
     def run(workers: int) -> Observation:
-        watched = Epochs()
-        watched._note(
-            DataLoader(data(), 4, num_workers=workers, worker_init_fn=seeding, persistent_workers=stay and workers > 0)
-        )
+        stays = stay and workers > 0
+        loader = DataLoader(data(), 4, num_workers=workers, worker_init_fn=seeding, persistent_workers=stays)
+        watched, patches = Epochs(), Patches()
+        watched.watch(patches)
+        iter(loader)
+        patches.take_out()
         return Observation(epochs=watched.read())
 
     found = side_effects._epochs(run(before), run(after), run(before), order_may_change=True)

@@ -26,6 +26,12 @@ Matrix products
 """
 
 
+@pytest.fixture(autouse=True)
+def no_width(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers of pytest-xdist say a width."""
+    monkeypatch.delenv("COLUMNS", raising=False)
+
+
 class TestText:
     def test_a_quiet_machine(self) -> None:
         said = as_text(machine())
