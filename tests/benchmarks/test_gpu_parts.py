@@ -197,6 +197,7 @@ def test_what_is_started_finds_packages_and_on_a_cpu_no_device(monkeypatch: pyte
     assert subprocess.check_output([sys.executable, "-c", seen], text=True).split() == ["False", "0"]
 
 
+@pytest.mark.slow  # measures for 20 s
 def test_part_1_runs_the_tests_and_the_ceilings() -> None:
     machine, tests = part(1)["rows"]
     assert machine["machine"]["schema"] == "gobrrr.machine/1"

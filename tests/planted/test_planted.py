@@ -19,7 +19,7 @@ from tests.planted import catalogue
 from tests.planted.catalogue import CATALOGUE, HERE, Illness
 
 ROOT = Path(__file__).resolve().parents[2]
-QUICK = {"collects_garbage", "loop_optimizer"}
+QUICK = {"loop_optimizer"}
 QUICK_STEPS = 40
 
 EVERY = [
