@@ -37,6 +37,16 @@ def _made_up_ceilings(tmp_path_factory: pytest.TempPathFactory, request: pytest.
         keep_ceilings(Path(os.environ["GOBRRR_CACHE"]), os.environ)
 
 
+@pytest.fixture(scope="session")
+def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The stored files, laid out once: who writes is given another folder, with links to them."""
+    from tests.snapshots.shelf import lay
+
+    folder = tmp_path_factory.mktemp("shelf")
+    lay(folder)
+    return folder
+
+
 LONGEST_FIRST = (
     "test_matrix.py", "test_run_fails.py", "test_arms.py", "test_fuzz_programs.py", "test_left_behind.py",
     "test_planted.py", "test_run_ends.py", "test_effects.py", "test_referee.py",

@@ -52,7 +52,7 @@ def merged(spans: Ints) -> Ints:
 
 
 def gaps(spans: Ints, begin: int, end: int) -> Ints:
-    """What disjoint spans, in order, leave of [begin, end)."""
+    """Return the parts of [begin, end) that disjoint spans, in order, leave free."""
     edges = np.concatenate(([begin], spans.reshape(-1), [end])).reshape(-1, 2)
     return edges[edges[:, 1] > edges[:, 0]]
 
@@ -90,7 +90,7 @@ def overlap(spans: Ints, others: Ints) -> Ints:
 
 
 def parts(spans: Ints, others: Ints, outside: bool = False) -> Ints:
-    """What of the spans lies in the others, or outside of them; all disjoint and in order, as the parts are."""
+    """Return the parts of the spans that lie in the others, or `outside` of them; all disjoint and in order."""
     edges = distinct(np.concatenate((spans.reshape(-1), others.reshape(-1))))
     begins, ends = edges[:-1], edges[1:]
     told = within(begins, spans) & (within(begins, others) != outside)

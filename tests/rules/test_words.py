@@ -13,18 +13,10 @@ from gobrrr.recording.run_folder.run import load_run
 from gobrrr.rules import judge
 from gobrrr.rules.model.finding import WORDS, fitting
 from tests.snapshots.cases import RUNS
-from tests.snapshots.shelf import lay
 from tests.support.handmade import machine
 
 OURS = re.compile(r"\b(headspace|crowded|strangers|close look|dear|come back|expected back)\b")
 """Words that docs/glossary.md has others for."""
-
-
-@pytest.fixture(scope="module")
-def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("shelf")
-    lay(folder)
-    return folder
 
 
 @pytest.mark.parametrize("run", RUNS)

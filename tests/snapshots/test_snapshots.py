@@ -23,7 +23,6 @@ from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 from gobrrr import __version__
 from gobrrr.cli.main import main
 from tests.snapshots.cases import Case, every
-from tests.snapshots.shelf import lay
 
 LONGEST = 100_000
 """Characters of an output that are kept; the whole of such is what the unit tests of its form look at."""
@@ -39,14 +38,6 @@ class TextFile(SingleFileSnapshotExtension):
 
     _write_mode = WriteMode.TEXT
     file_extension = "txt"
-
-
-@pytest.fixture(scope="session")
-def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The files, laid out once: who writes is given another folder, with links to them."""
-    folder = tmp_path_factory.mktemp("shelf")
-    lay(folder)
-    return folder
 
 
 @pytest.fixture

@@ -12,16 +12,9 @@ from gobrrr.pipeline.runs import load
 from gobrrr.recording.run_folder.run import load_run
 from gobrrr.trial.receipt.receipt import read as read_receipt
 from tests.snapshots.cases import RUNS
-from tests.snapshots.shelf import STORED, lay
+from tests.snapshots.shelf import STORED
 
 pytest.importorskip("torch")
-
-
-@pytest.fixture(scope="module")
-def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("shelf")
-    lay(folder)
-    return folder
 
 
 @pytest.mark.parametrize("run", RUNS)

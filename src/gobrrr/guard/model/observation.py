@@ -137,7 +137,7 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
 
 
 AGAIN = "run the program under the guard again"
-"""What to do where a file of the guard cannot be read."""
+"""Hint where a file of the guard cannot be read."""
 
 
 def write(observation: Observation, file: Path) -> None:

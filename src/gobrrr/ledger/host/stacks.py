@@ -14,7 +14,7 @@ from gobrrr.ledger.model.ledger import LineGroup
 from gobrrr.recording.model import event_kinds
 from gobrrr.recording.model.facts import Span
 from gobrrr.recording.run_folder.run import Samples
-from gobrrr.spans import Ints, elapsed
+from gobrrr.spans import Ints, elapsed, lengths
 
 _PACKAGES = re.compile(r"(?:site-packages|dist-packages|python3\.\d+)/(?!site-packages|dist-packages)(.+)\.py$")
 _HOOKS = re.compile(r"/gobrrr/(?:capture|system|inside)/")
@@ -106,7 +106,7 @@ def line_groups(samples: Samples, spans: Ints) -> list[LineGroup]:
 
 def _usual(spans: Ints) -> Ints:
     """The steps of usual length, half of them at least."""
-    ns = spans[:, 1] - spans[:, 0]
+    ns = lengths(spans)
     return spans[ns <= LONG * np.median(ns)] if len(spans) else spans
 
 

@@ -20,7 +20,7 @@ from gobrrr.ledger.steps.step_windows import step_spans
 from gobrrr.recording.model.trace import COMMUNICATION, Collective, Kernels, Ops, Trace, lanes, launch_rows
 from gobrrr.recording.run_folder.run import Recording
 from gobrrr.recording.trace_files.categories import is_communication
-from gobrrr.spans import Ints, as_spans, union
+from gobrrr.spans import Ints, as_spans, lengths, union
 
 Floats = npt.NDArray[np.float64]
 CALLS, OF_ALL = 512, 1 << 17
@@ -179,8 +179,8 @@ def _bare(table: npt.NDArray[np.void], kernels: Kernels, others: Kernels) -> Non
         at = slice(int(np.searchsorted(ends, begin, "right")), int(np.searchsorted(begins, end, "left")))
         hidden = np.stack((end - np.minimum(ends[at], end), end - np.maximum(begins[at], begin)), axis=1)[::-1]
         corners = hidden.reshape(-1)
-        covered = np.repeat(np.cumsum(hidden[:, 1] - hidden[:, 0]), 2)
-        covered[::2] -= hidden[:, 1] - hidden[:, 0]
+        covered = np.repeat(np.cumsum(lengths(hidden)), 2)
+        covered[::2] -= lengths(hidden)
         bare = corners - covered
         table["bare"][row] = (end - begin) - (covered[-1] if len(covered) else 0)
         picked = _picked(len(corners))

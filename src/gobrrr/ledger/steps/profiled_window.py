@@ -17,7 +17,7 @@ from gobrrr.ledger.steps.step_stats import plain_steps
 from gobrrr.recording.model.steps import Step
 from gobrrr.recording.model.trace import Kernels, Trace, launch_rows
 from gobrrr.recording.run_folder.run import Recording
-from gobrrr.spans import Ints
+from gobrrr.spans import Ints, lengths
 
 Piece = tuple[int, int, str]
 """Begin, end and kind."""
@@ -46,8 +46,7 @@ class ProfiledWindow:
     @property
     def median(self) -> int:
         """The row of `spans` that has median length."""
-        lengths = self.spans[:, 1] - self.spans[:, 0]
-        return int(np.argsort(lengths, kind="stable")[(len(lengths) - 1) // 2])
+        return int(np.argsort(lengths(self.spans), kind="stable")[(len(self.spans) - 1) // 2])
 
     @cached_property
     def origin(self) -> npt.NDArray[np.int32]:

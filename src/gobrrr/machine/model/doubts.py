@@ -46,7 +46,7 @@ def describe(key: str) -> str:
         threads = {"1": "1 thread", "all": "all threads"}.get(rest[0], "the accelerator")
         return f"the {rest[1]} matrix product {'on' if rest[0] == 'device' else 'at'} {threads}"
     if kind == "copy":
-        return f"the copy of {units.size(int(rest[1]))} at {rest[0]} thread{'s' if rest[0] != '1' else ''}"
+        return f"the copy of {units.size(int(rest[1]))} at {units.several('thread', int(rest[0]))}"
     return _NAMES.get(key, f"the {' '.join(rest) or kind} of the accelerator")
 
 

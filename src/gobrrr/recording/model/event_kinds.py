@@ -33,7 +33,7 @@ OWN = 23  # value: resident bytes that are no file's: a mapped file's pages go w
 
 
 class LoopKind(NamedTuple):
-    """What ends the steps of a loop, and their purpose."""
+    """Kind of a loop: the event that ends its steps, and their purpose."""
 
     name: str
     purpose: str

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from gobrrr.recording.model import event_kinds
 from gobrrr.recording.model.steps import Step
-from gobrrr.spans import Ints, overlap
+from gobrrr.spans import Ints, overlap, total
 
 WAIT, FORWARD, BACKWARD, OPTIMIZER, OTHER = "data wait", "forward", "backward", "optimizer", "other"
 _BEGINS = {
@@ -52,7 +52,7 @@ class PhaseMarks:
         names = np.array([_BEGINS[kind] for kind in told[:, 1].tolist()])
         seen = set(names[told[:, 0] >= edges[0, 0]].tolist())
         spent = {name: _of(told[:, 0], names == name, edges) for name in NAMES}
-        spent[OTHER] = int(np.sum(edges[:, 1] - edges[:, 0])) - sum(spent[name] for name in NAMES if name != OTHER)
+        spent[OTHER] = total(edges) - sum(spent[name] for name in NAMES if name != OTHER)
         return {name: spent[name] if spent[name] or name in seen or name == OTHER else None for name in NAMES}, len(
             edges
         )

@@ -45,7 +45,7 @@ class View(NamedTuple):
     seconds: float = 0.0
     """Wall time of a tuning, where its receipt does not hold it."""
     price_per_hour: float | None = None
-    """What an hour of this machine costs, for a tuning."""
+    """Price of an hour of this machine, for a tuning."""
     ranks: Iterable[tuple[Report | None, Recording | None]] = ()
     """Every rank's report and recording, for a form that draws recordings themselves; of a job one is read after
     another."""
@@ -122,7 +122,7 @@ def form_of(name: str) -> Format:
 
 
 def blocks(noun: Any, view: View) -> Groups:
-    """What a noun says, in no form yet."""
+    """Return the blocks of a noun, in no form yet."""
     found: Groups = _function(f"{KINDS[type(noun).__name__][1]}:blocks")(noun, view)
     return found
 

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from gobrrr.report.html.svg import WIDTH, Scale, line, number, svg, tag, text, title
+from gobrrr.report.told.blocks import clipped
 
 LEFT, RIGHT, TOP, BOTTOM = 300, 40, 16, 56
 ROW, SPREAD = 44, 26
@@ -72,8 +73,7 @@ def _grid(axis: Scale, height: float) -> Iterable[Markup]:
 
 
 def _row(row: PairRow, middle: float, axis: Scale) -> Iterable[Markup]:
-    name = row.name if len(row.name) <= NAME else f"{row.name[: NAME - 1]}…"
-    yield text(LEFT - 14, middle + 5, f"{row.number} {name}", "end")
+    yield text(LEFT - 14, middle + 5, f"{row.number} {clipped(row.name, NAME)}", "end")
     if row.interval is None and not row.ratios:
         yield text(LEFT + 4, middle + 5, row.said, "start")
     for i, ratio in enumerate(row.ratios):

@@ -12,6 +12,7 @@ from gobrrr import units
 from gobrrr.report.html.svg import WIDTH, line, number, svg, tag, text, title
 from gobrrr.report.timeline.slices import Slice
 from gobrrr.report.timeline.timeline import Lane, Timeline
+from gobrrr.report.told.blocks import clipped
 from gobrrr.rules.verdict.place import short
 from gobrrr.system.escape import plain
 
@@ -72,7 +73,7 @@ def _ticks(ns: int, height: float) -> Markup:
 
 def _drawn(row: _Row, scale: float) -> Iterator[Markup]:
     if row.lane:
-        yield text(LEFT - 8, row.top + 12, _clipped(row.lane, LANE), "end")
+        yield text(LEFT - 8, row.top + 12, clipped(row.lane, LANE), "end")
     for piece in row.slices:
         left, width = LEFT + scale * piece.start, scale * min(piece.busy_ns, piece.end - piece.start)
         width = max(LEAST, width - min(HAIRLINE, width / 4))
@@ -81,7 +82,7 @@ def _drawn(row: _Row, scale: float) -> Iterator[Markup]:
             number(left), number(row.top), number(width), BAR, kind, plain(said(piece)))  # fmt: skip
         if (room := int((width - 6) / CHARACTER)) >= FEWEST:
             words = Markup('<text x="{}" y="{}" class="label">{}</text>')
-            yield words.format(number(left + 3), number(row.top + 12), plain(_clipped(_name(piece), room)))
+            yield words.format(number(left + 3), number(row.top + 12), plain(clipped(_name(piece), room)))
 
 
 def said(piece: Slice) -> str:
@@ -90,18 +91,14 @@ def said(piece: Slice) -> str:
     if piece.num > 1:
         took = f"{units.duration(piece.busy_ns)} in {units.duration(piece.end - piece.start)}"
         return f"{piece.num} events, {took}, the longest {_name(piece)}{at}"
-    shapes = f", {_clipped(piece.said.shapes, SHAPES)}" if piece.said.shapes else ""
+    shapes = f", {clipped(piece.said.shapes, SHAPES)}" if piece.said.shapes else ""
     return f"{_name(piece)}, {units.duration(piece.busy_ns)}{shapes}{at}"
 
 
 def _name(piece: Slice) -> str:
     if not piece.said.name:
         return short(piece.said.where) if piece.said.where else ""
-    return _clipped(piece.said.name.removeprefix("aten::"), NAME)
-
-
-def _clipped(words: str, most: int) -> str:
-    return words if len(words) <= most else f"{words[: most - 1]}…"
+    return clipped(piece.said.name.removeprefix("aten::"), NAME)
 
 
 def memory_chart(points: Sequence[tuple[int, int]], ns: int) -> Markup:

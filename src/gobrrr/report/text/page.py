@@ -87,7 +87,7 @@ class Page(msgspec.Struct, frozen=True):
         if isinstance(block, Sentence):
             return [self.line(line) for line in block.lines]
         if isinstance(block, Table):
-            return [self._lines(block)] if block.label else self._columns(block.narrow())
+            return [self._lines(block.narrow())] if block.label else self._columns(block.narrow())
         if len(block.label) == 1 or not block.label[:1].isupper():
             return [self.row(block.label, *block.lines)]
         items = [self.indented(Text(" -"), [line], GUTTER - 6) for line in block.lines]
@@ -96,10 +96,10 @@ class Page(msgspec.Struct, frozen=True):
     def _lines(self, table: Table) -> RenderableType:
         """Rows beside a label, their cells in columns but the last, which is long."""
         rows = [[self.clean(cell.text if cell.share is None else f"{bar(cell.share, BAR):<{BAR}}") for cell in row]
-                for row in table.narrow().rows]  # fmt: skip
+                for row in table.rows]  # fmt: skip
         widths = [max(len(row[at]) for row in rows) for at in range(len(rows[0]) - 1)]
         lines: list[Line | Text] = [table.lead] if table.lead else []
-        for row, cells in zip(rows, table.narrow().rows, strict=True):
+        for row, cells in zip(rows, table.rows, strict=True):
             padded = [
                 f"{words:>{width}}" if cell.value is not None else f"{words:<{width}}"
                 for words, cell, width in zip(row, cells, widths, strict=False)

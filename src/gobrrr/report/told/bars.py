@@ -11,7 +11,7 @@ ASCII = {
     **dict.fromkeys(map(ord, _EIGHTHS[1:]), "#"), **{ord(a): b for a, b in zip(_LEVELS, "_.:-=+*#", strict=True)},
     ord("▌"): "#", ord("→"): "->", ord("·"): "|",
 }  # fmt: skip
-"""What stands for our own characters where a terminal shows ASCII alone."""
+"""Replacements of our own characters where a terminal shows ASCII alone."""
 USUAL, FAR = 0.1, 2.0
 """Share of the median that the height of a history spans at least, and times it that is as high as it gets: noise
 does not look like a trend, and one long step does not flatten all others."""

@@ -12,7 +12,7 @@ CUT = "dim cut"
 
 
 class Sentence(NamedTuple):
-    """What all of it comes to, in a line or a few."""
+    """A conclusion, in a line or a few."""
 
     lines: tuple[Line, ...]
 
@@ -72,3 +72,8 @@ def facts(told: Iterable[tuple[str, Sequence[Line]]]) -> list[Fact]:
 def plainly(line: Line) -> str:
     """A line without its styles."""
     return line if isinstance(line, str) else "".join(part if isinstance(part, str) else part[0] for part in line)
+
+
+def clipped(text: str, most: int) -> str:
+    """The text with at most so many characters, the last an ellipsis where some were cut."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"

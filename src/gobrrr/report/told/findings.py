@@ -38,7 +38,7 @@ def _row(finding: Finding, root: str) -> tuple[Cell, ...]:
 
 
 def said(finding: Finding, cost: str = "", between: str = "") -> str:
-    """What is wrong, with its cost, a full stop, and what to do."""
+    """Return the message with its cost and a full stop, and the advice."""
     return " ".join(filter(None, (f"{finding.message.rstrip('.')}{cost}.", between, finding.advice)))
 
 

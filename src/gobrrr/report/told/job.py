@@ -35,7 +35,7 @@ def blocks(job: Job, view: View) -> Groups:
 
 
 def told(job: Job) -> list[Fact]:
-    """What is true of all ranks, and of each process group."""
+    """Facts of all ranks together, and of each process group."""
     return [
         Fact(label, list(line for _, line in lines)) for label, lines in groupby(_told(job), key=lambda told: told[0])
     ]

@@ -43,8 +43,8 @@ def of_time(ns: float, per_hour: float) -> float:
 
 
 def _wastes(report: Report, per_hour: float) -> Iterator[Waste]:
-    """What each finding costs in each hour: its part of the step; between steps it may be more. And what each remedy
-    saves that was rehearsed on this run's ops; others have only the finding's figure."""
+    """Cost of each finding per hour: its part of the step; between steps it may be more. And the saving of each remedy
+    that was rehearsed on this run's ops; others have only the finding's figure."""
     for finding in report.findings:
         saving, wall = finding.saving, report.step.whole_ns(finding.rare)
         if saving.ceiling_ns > 0 and not is_doubt(finding):

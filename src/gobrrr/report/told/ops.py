@@ -72,7 +72,7 @@ def _share(share: float) -> Cell:
 
 
 def _rates(flops: float | None, moved: float | None, ns: float) -> tuple[Cell, ...]:
-    """What was counted in `ns`, per second."""
+    """FLOPs and bytes per second, from those counted in `ns`."""
     known = ((units.flop_rate, flops), (units.byte_rate, moved))
     return tuple(Cell(say(1e9 * work / ns), 1e9 * work / ns) if work and ns else Cell("", 0.0) for say, work in known)
 

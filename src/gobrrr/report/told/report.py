@@ -13,7 +13,7 @@ from gobrrr.ledger.steps.serving import ServingClass
 from gobrrr.report.forms.formats import View
 from gobrrr.report.told import findings, ops, resources
 from gobrrr.report.told.bars import finite
-from gobrrr.report.told.blocks import Fact, Groups, Line, Sentence, facts
+from gobrrr.report.told.blocks import Fact, Groups, Line, Sentence, clipped, facts
 from gobrrr.report.told.money import sentences
 from gobrrr.rules.verdict.report import Device, Report
 from gobrrr.rules.verdict.sentence import is_doubt
@@ -36,7 +36,7 @@ UNTIMED = "none was timed: {} seen ({}), of which the first do not count"
 
 
 def blocks(report: Report, view: View) -> Groups:
-    """What fits a pull-request comment: no source is quoted, since it leaves the machine."""
+    """Return what fits a pull-request comment: no source is quoted, since it leaves the machine."""
     device = report.device
     peaks = facts([("peaks", [report.roofline.ceiling])]) if device and device.work else []
     return [
@@ -105,8 +105,8 @@ def _amount(number: float) -> str:
 
 
 def watching(report: Report) -> str:
-    """What the hooks of the plain phase cost, measured against steps without them or else a lower bound, and what the
-    profiler did."""
+    """Say what the hooks of the plain phase cost, measured against steps without them or else a lower bound, and what
+    the profiler did."""
     if report.offline:
         return "every step ran under the profiler, which makes the host's side of it longer"
     cost, low, high = (
@@ -144,8 +144,7 @@ def _kernels(device: Device) -> Iterator[Line]:
     if len(device.phases) > 1:
         yield f"launched in {' · '.join(f'{name} {units.duration(ns)}' for name, ns in device.phases)}"
     (name, calls, share), *_ = device.longest
-    name = readable(name)
-    name = name if len(name) <= KERNEL else f"{name[: KERNEL - 1]}…"
+    name = clipped(readable(name), KERNEL)
     yield ((f"longest: {name}, {calls:.3g} a step, {units.share(share)}", "dim"),)
     if device.underfilled_share is not None and device.underfilled_share >= UNDERFILLED:
         part = units.share(device.underfilled_share)
@@ -158,7 +157,7 @@ def versions(found: Mapping[str, str]) -> str:
 
 
 def limits(report: Report) -> list[Fact]:
-    """What is to be said of the measurement, what the recording lacks, and which rules could not judge."""
+    """Facts of the measurement: its findings, what the recording lacks, and which rules could not judge."""
     doubts: list[Line] = [
         ((f.code, findings.COLORS.get(f.severity, "")), f" {f.message.rstrip('.')}. ", (f.advice, "dim"))
         for f in report.findings

@@ -46,7 +46,7 @@ NUM_LOOPS = 4  # other loops named at most; proposed: fit on a line; settled by 
 
 
 def gloss(account: str, report: Report) -> str:
-    """What an account means, on a device or without one."""
+    """Return what an account means, on a device or without one."""
     own = ON_DEVICE.get(account, "") if report.device else ""
     return own or ACCOUNTS.get(account, ("", ""))[1]
 
@@ -104,7 +104,7 @@ def roofline(report: Report) -> Iterator[Line]:
     if roof.ceiling_flop_rate and roof.mfu is not None:
         ceiling = units.flop_rate(roof.ceiling_flop_rate)
         same = achieved.split(" ")[-1] == ceiling.split(" ")[-1]
-        threads = f"{report.threads} thread{'s' if report.threads != 1 else ''}"
+        threads = units.several("thread", report.threads)
         first = f"{achieved.split(' ')[0] if same else achieved} of {ceiling} measured in {roof.dtype} ({threads}): "
         first += f"MFU {units.share(roof.mfu)}"
     yield first, (light, "bold")
@@ -153,7 +153,7 @@ def device_memory(memory: DeviceMemory) -> Iterator[Line]:
 
 
 def memory_notes(report: Report) -> Iterator[Line]:
-    """What stands out beside the sizes: bytes per parameter, growth, what was kept and what was alive."""
+    """Return what stands out beside the sizes: bytes per parameter, growth, what was kept and what was alive."""
     memory = report.memory
     notes = []
     if memory.bytes_per_parameter is not None:

@@ -9,7 +9,7 @@ from gobrrr.recording.live import now
 from gobrrr.recording.live.now import Now, Process
 from gobrrr.report.forms.formats import View
 from gobrrr.report.told.bars import bar, finite, spark, tenths
-from gobrrr.report.told.blocks import Fact, Groups, Line, facts
+from gobrrr.report.told.blocks import Fact, Groups, Line, clipped, facts
 
 UNKNOWN = "not known yet"
 BAR, HISTORY = 20, 32
@@ -73,11 +73,6 @@ def _doubts(found: Now) -> list[Line]:
     said = list(dict.fromkeys(clipped(text, DOUBT) for one in found.processes for text in one.doubts))
     more = [f"{len(said) - DOUBTS + 1} more with --json"] if len(said) > DOUBTS else []
     return [*said[: DOUBTS - 1 if more else DOUBTS], *more]
-
-
-def clipped(text: str, most: int) -> str:
-    """At most so many characters."""
-    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def _step(one: Process) -> list[Line]:

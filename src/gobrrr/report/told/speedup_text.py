@@ -1,4 +1,4 @@
-"""What a combination brought, at which price, and how its numbers compare, in words. JSON keeps its own words."""
+"""Say what a combination brought, at which price, and how its numbers compare. JSON keeps its own words."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def blocks(receipt: Receipt, view: View) -> Groups:
 
 
 def costs(receipt: Receipt, view: View) -> list[list[Fact]]:
-    """What a loader fix could give; start-up and memory; notes; when it is paid back."""
+    """Facts of a tuning: what a loader fix could give; start-up and memory; notes; when it is paid back."""
     paid = pay_back(receipt, view.seconds or receipt.seconds or 0.0, view.price_per_hour)
     return [
         facts([("headroom", headspace(receipt.headspace))]),

@@ -11,6 +11,7 @@ from gobrrr.rules.model.evidence import count, ratio, time, worth_telling
 from gobrrr.rules.model.finding import Finding, finding, rule, without
 from gobrrr.rules.model.shapes import CONVOLUTIONS, FLOATS, MATMULS, MODEL, by_line, costliest_line, inside, kind, total
 from gobrrr.units import duration, share
+from gobrrr.words import OPTIMIZER
 
 COPYING = ("aten::copy_", "aten::_to_copy", "aten::to")
 REORDERING = re.compile("nchwToNhwc|nhwcToNchw")
@@ -67,7 +68,7 @@ def _changes_layout(op: OpGroup) -> bool:
     """
     inner = op.name == "aten::copy_" and inside(op, "aten::")
     # A convolution's backward brings its gradient into its own order: nobody's line asks for that.
-    if not inner or inside(op, "Optimizer.", "aten::convolution_backward"):
+    if not inner or inside(op, OPTIMIZER, "aten::convolution_backward"):
         return False
     if len(op.shapes) < 2 or len(op.strides) < 2:
         return False
@@ -111,7 +112,7 @@ def dtype_casts(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
 
 def _casts(op: OpGroup) -> bool:
     """copy_(target, source) between two floating formats; float64 is BRR101's."""
-    if op.name != "aten::copy_" or len(op.shapes) < 2 or not op.shapes[0] or inside(op, "Optimizer."):
+    if op.name != "aten::copy_" or len(op.shapes) < 2 or not op.shapes[0] or inside(op, OPTIMIZER):
         return False
     formats = set(op.dtypes[:2])
     return len(formats) == 2 and formats <= {*FLOATS, *EIGHT_BITS} - {"double"}

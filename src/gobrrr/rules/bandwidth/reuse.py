@@ -24,6 +24,7 @@ from gobrrr.rules.model.shapes import (
 )
 from gobrrr.units import PAGE, duration, share
 from gobrrr.units import size as bytes_text
+from gobrrr.words import OPTIMIZER
 
 # glibc never serves a request of this size from memory it already has (DEFAULT_MMAP_THRESHOLD_MAX on 64 bits).
 ALWAYS_FRESH = 32 << 20
@@ -160,4 +161,4 @@ def _judge_logits(
 def _holds(op: OpGroup, elements: int) -> bool:
     """It reads or writes a tensor of as many elements; a product also where its result is one."""
     made = factors(op) is not None and result_elements(op) == elements
-    return not inside(op, "Optimizer.") and (made or any(prod(shape) == elements for shape in op.shapes))
+    return not inside(op, OPTIMIZER) and (made or any(prod(shape) == elements for shape in op.shapes))

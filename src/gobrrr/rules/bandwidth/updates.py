@@ -24,12 +24,13 @@ from gobrrr.rules.model.shapes import (
 )
 from gobrrr.rules.model.views import everything, host_side, num_updated, of_phase, stepping
 from gobrrr.units import duration, share
+from gobrrr.words import OPTIMIZER, UPDATE
 
 # A gradient that touches more than one row in eight is dense for all practical purposes.
 SPARSE_ENOUGH = 1 / 8
 # One tensor in a fused optimizer took 4.3 us where a small op took 1.2 us.
 FUSED_PER_TENSOR = 3.5
-STEP = "Optimizer.step"
+STEP = UPDATE.removesuffix("#")
 DENSE = "aten::embedding_dense_backward"
 ACCUMULATE = "torch::autograd::AccumulateGrad"
 
@@ -104,7 +105,7 @@ def _update_cost(ledger: Ledger, tables: set[tuple[int, int]]) -> float:
 @rule("BRR207", "bandwidth", needs={"ops"}, remedies=("set_to_none",), on_device=True)
 def gradients_zeroed_by_writing(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """zero_grad that writes zeros: one pass to write them, and one to add to them what could have been put there."""
-    zeros = [op for op in ledger.ops if inside(op, "Optimizer.zero_grad")] or _zeroed_by_hand(ledger)
+    zeros = [op for op in ledger.ops if inside(op, f"{OPTIMIZER}zero_grad")] or _zeroed_by_hand(ledger)
     added = [op for op in ledger.ops if inside(op, ACCUMULATE) and op.name == "aten::add_"]
     micro_steps = max((o.micro_steps for o in stepping(ledger)), default=1.0)
     adds = total(added) / max(micro_steps, 1.0)

@@ -33,7 +33,7 @@ class Confidence(msgspec.Struct, frozen=True):
     code: str = ""
     """Rule of band 9 that gives the reason; empty where none does."""
     settle: str = ""
-    """What would raise it; empty where it is high."""
+    """How to raise it; empty where it is high."""
 
 
 class Step(msgspec.Struct, frozen=True):

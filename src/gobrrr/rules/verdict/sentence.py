@@ -47,10 +47,11 @@ UNJUDGED = "Mostly ops"
 """Label where most of their time was held against no roof: nobody knows more than that they are slow."""
 CONTENTION = "BRR905"
 ORDER = ("BRR905", "BRR904", "BRR901", "BRR902", "BRR906", "BRR908", "BRR909", "BRR910", "BRR911", "BRR903", "BRR907")
-"""Of several doubts that are as bad the first is told: what changes all figures, what hides some, what blurs some
+"""The first of several doubts that are as bad is told: what changes all figures, what hides some, what blurs some
 (proposed)."""
 UNTIMED = "no step was timed without the profiler"
 MORE_STEPS, MORE_OF_A_FILE = "let the program make more steps", "record more steps"
+NO_MARKS, MARK_THEM = "the file does not say where a step ends", "call prof.step() after each step and record again"
 ROOFS = {
     "compute": ("arithmetic", "fewer or cheaper FLOPs"),
     "bandwidth": ("memory traffic", "fewer bytes"),
@@ -90,12 +91,11 @@ def judge(ledger: Ledger, findings: Sequence[Finding]) -> Verdict:
     if contention is None:
         return said
     head = f"{clause(contention.message).partition(':')[0]} ({CONTENTION})"
-    about = f"saves ~{units.rough(top.saving.expected_ns)}" if top is not None else ""
-    label = said.sentence.partition(":")[0].lower()
-    beside = f"then {_cause(top)}, {about}" if top is not None else f"then {label}"
-    if top is not None and said.bound != top.bound:
-        beside = f"then {label}; costliest cause: {_named(top)} ({top.code}), {about}"
-    return _verdict(said.bound, f"{head}; {beside}", "CPU contention")
+    beside = said.sentence.partition(":")[0].lower()
+    if top is not None:
+        cause = _cause(top) if said.bound == top.bound else f"{beside}; costliest cause: {_named(top)} ({top.code})"
+        beside = f"{cause}, saves ~{units.rough(top.saving.expected_ns)}"
+    return _verdict(said.bound, f"{head}; then {beside}", "CPU contention")
 
 
 def confidence(ledger: Ledger, findings: Sequence[Finding], bound: str) -> Confidence:
@@ -113,17 +113,11 @@ def confidence(ledger: Ledger, findings: Sequence[Finding], bound: str) -> Confi
     step, top = ledger.step, costliest(ledger, findings)
     width = (step.high_ns - step.low_ns) / ledger.wall if 0 < step.low_ns <= step.high_ns else None
     saving = top.saving.expected_ns / ledger.wall if top is not None else WARNING
+    if width is None and "unmarked" in ledger.signals:
+        return Confidence("fair", NO_MARKS, "", MARK_THEM)
     if width is None:
-        if "unmarked" in ledger.signals:
-            return Confidence(
-                "fair",
-                "the file does not say where a step ends",
-                "",
-                "call prof.step() after each step and record again",
-            )
-        return Confidence(
-            "fair", f"{units.several('timed step', step.plain_count)} without an interval", "", _more(ledger)
-        )
+        said = f"{units.several('timed step', step.plain_count)} without an interval"
+        return Confidence("fair", said, "", _more(ledger))
     if width >= saving:
         what = "the saving" if top is not None else "the least saving that is told"
         said = f"the step's 95 % interval is {units.share(width)} wide, {what} {units.share(saving)}"

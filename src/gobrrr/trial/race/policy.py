@@ -86,7 +86,7 @@ class Policy:
     loader_most: float = 0.6
     """Most share of that search, however long the wait. Proposed."""
     first_step: float = 0.7
-    """Of the time for a start, within which an arm must make its first step. Proposed."""
+    """Share of the time for a start, within which an arm must make its first step. Proposed."""
     warmed_up: float = 0.85
     """The same to be warm: one that is late no longer holds up the others (a T5 compiled anew in each warm-up step).
     Proposed."""
