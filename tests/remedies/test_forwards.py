@@ -16,8 +16,8 @@ import torch
 from torch import nn
 
 from gobrrr.remedies import registry
+from gobrrr.remedies.edits.program import patched
 from gobrrr.remedies.mechanism.forwards import _plain_state, replaced
-from gobrrr.remedies.mechanism.patch import patched
 from tests.remedies.test_effects import applied
 
 

@@ -21,9 +21,9 @@ from torch.utils import checkpoint as checkpointing  # noqa: E402
 
 from gobrrr.errors import GobrrrError  # noqa: E402
 from gobrrr.remedies import registry  # noqa: E402
+from gobrrr.remedies.edits.program import patched  # noqa: E402
 from gobrrr.remedies.mechanism import call_side_effects  # noqa: E402
 from gobrrr.remedies.mechanism.applying import install  # noqa: E402
-from gobrrr.remedies.mechanism.patch import patched  # noqa: E402
 from gobrrr.remedies.mechanism.seams import Seams  # noqa: E402
 
 

@@ -302,13 +302,12 @@ def _signed(receipt: Receipt, report: Report, command: Sequence[str], source: Pa
 
 def by_hand(receipt: Receipt, command: Sequence[str], source: Path, report: Report) -> str:
     """Return the kept remedies as a diff against the user's files: the script, and the files that findings point to."""
-    from gobrrr.remedies.mechanism.patch import diff
+    from gobrrr.remedies.edits.catalogue import program_files
+    from gobrrr.remedies.edits.program import diff, texts
 
-    script = [source / word for word in command[1:2] if word.endswith(".py")]
-    named = [Path(span.file) for finding in report.findings for span in finding.where]
-    inside = [file for file in (*script, *named) if file.is_file() and file.resolve().is_relative_to(source.resolve())]
     edits = [_measured_edit(registry.remedy(name), receipt, source) for name in receipt.kept]
-    return diff(inside, [edit for edit in edits if edit is not None], source)
+    known = [edit for edit in edits if edit is not None]
+    return diff(texts(program_files(report, command, source), known, source))
 
 
 def _measured_edit(remedy: Remedy, receipt: Receipt, source: Path) -> Edit | None:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
-from typing import ClassVar, TypeAlias
+from typing import ClassVar
 
 from gobrrr import rules
+from gobrrr.remedies.edits.forms import AddStatement as AddStatement
+from gobrrr.remedies.edits.forms import BeforeTraining as BeforeTraining
+from gobrrr.remedies.edits.forms import Edit as Edit
+from gobrrr.remedies.edits.forms import SetKeyword as SetKeyword
+from gobrrr.remedies.edits.forms import SwitchOff as SwitchOff
 from gobrrr.remedies.mechanism.seams import Seams
 from gobrrr.rules.model.finding import Rehearsed, Saving
 from gobrrr.rules.verdict.report import Report
@@ -22,55 +24,7 @@ PLACES = ("environment", "flags", "optimizer", "model", "loader")
 """Places where remedies act, in the order in which they are put together."""
 
 
-@dataclass(frozen=True)
-class SetKeyword:
-    """Edit: give calls of these names a keyword."""
-
-    calls: tuple[str, ...]
-    keyword: str
-    value: str
-    of: tuple[str, ...] = ("torch",)
-    """Packages that the calls are of."""
-    unless: tuple[str, ...] = ()
-    """Keywords that go against it where they are true."""
-    without: tuple[str, ...] = ()
-    """Keywords of any call in the file that go against it where they are true."""
-    positional: int = sys.maxsize
-    """More arguments without a name than this would hold it already."""
-    raises: bool = False
-    """A number that is larger stays."""
-    no_streams: bool = False
-    """Data sets that may be read from one end only are left alone."""
-    seen: tuple[tuple[Path, int], ...] | None = None
-    """Files and lines of calls that are known, of which each has its line for itself; None for all."""
-
-
-@dataclass(frozen=True)
-class SwitchOff:
-    """Edit: give calls of these names False where True stands."""
-
-    calls: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class AddStatement:
-    """Edit: put a statement behind the imports of the main script, which must import `needs`."""
-
-    code: str
-    needs: str = "torch"
-
-
-@dataclass(frozen=True)
-class BeforeTraining:
-    """Edit: put statements about `{model}` before the statement that gives its parameters to an optimizer, or it to a
-    trainer, and what they need behind the imports."""
-
-    code: str
-    helper: str = ""
-
-
 _rules = cache(rules.load)
-Edit: TypeAlias = SetKeyword | SwitchOff | AddStatement | BeforeTraining
 
 
 class Remedy:

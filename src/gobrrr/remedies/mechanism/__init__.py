@@ -1,1 +1,1 @@
-"""Where do remedies act, how are they undone, how are they written as a patch?"""
+"""Where do remedies act, and how are they undone?"""

@@ -7,7 +7,7 @@ import ast
 import re
 from collections.abc import Collection, Iterator
 
-_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 _STREAMS = re.compile(r"(?i)(?<!up)(?<!down)stream|iterable|datapipe|webdataset|chaindataset")
 """Words in the names of data sets that are read from one end to the other."""
 _SURELY = re.compile(r"(?i)iterabledataset|streamingdataset|iterdatapipe|webdataset|chaindataset")
@@ -53,6 +53,10 @@ class Names:
             return ""
         found = self._imports.get(node.id) or ({node.id} if self._stars <= {"torch"} else set())
         return next(iter(found)) if len(found) == 1 else ""
+
+    def values(self, node: ast.expr) -> list[ast.expr]:
+        """What a name is given in the file."""
+        return self._values.get(_text(node), [])
 
     def is_from(self, node: ast.expr, packages: Collection[str], wanted: Collection[str]) -> bool:
         """Whether a function has one of the names that are `wanted`, in one of the packages."""
@@ -101,7 +105,7 @@ class Names:
             return set(), {name}
         seen.add(name)
         node = self._classes[name]
-        methods, bases = {each.name for each in node.body if isinstance(each, _FUNCTIONS)}, {name}
+        methods, bases = {each.name for each in node.body if isinstance(each, FUNCTIONS)}, {name}
         for base in node.bases:
             base = base.value if isinstance(base, ast.Subscript) else base  # IterableDataset[Tensor]
             said, origin = _text(base).rpartition(".")[2], self.origin(base).rpartition(".")[2]
@@ -126,7 +130,7 @@ def _bound(node: ast.AST) -> list[str]:
     """Names that a node binds to something that is not imported."""
     if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
         return [node.id]
-    if isinstance(node, (*_FUNCTIONS, ast.ClassDef)):
+    if isinstance(node, (*FUNCTIONS, ast.ClassDef)):
         return [node.name]
     return [node.arg] if isinstance(node, ast.arg) else []
 
@@ -137,7 +141,7 @@ def _assigned(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
         for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
             for each in target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]:
                 yield _text(each), node.value
-    if isinstance(node, _FUNCTIONS):
+    if isinstance(node, FUNCTIONS):
         for inner in ast.walk(node):
             if isinstance(inner, ast.Return) and inner.value is not None:
                 yield node.name, inner.value

@@ -1,0 +1,1 @@
+"""Which edits of the user's source stand for a remedy, and where is their place?"""

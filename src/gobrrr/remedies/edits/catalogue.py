@@ -1,0 +1,152 @@
+"""All edits by name: what each is, where its place is, and what a program becomes; those of a report's findings."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from ctypes.util import find_library
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from gobrrr import rules
+from gobrrr.errors import GobrrrError
+from gobrrr.remedies import registry
+from gobrrr.remedies.edits import inference, updates
+from gobrrr.remedies.edits.forms import BeforeTraining, Edit, SetKeyword
+from gobrrr.remedies.edits.program import diff, files_of, texts
+from gobrrr.rules.model.finding import Finding
+from gobrrr.rules.verdict.report import Report
+
+
+@dataclass(frozen=True)
+class SourceEdit:
+    """What a remedy does, as a change of the source or of the process's environment; where it has neither, or its place
+    is not found, its page says how it is done by hand."""
+
+    name: str
+    title: str
+    """One line for people."""
+    safety: str
+    """One of gobrrr.remedies.model.SAFETY."""
+    change: Edit | None = None
+    environment: Callable[[], Mapping[str, str]] = dict
+    """Variables for `gobrrr prove --env`."""
+
+    @property
+    def codes(self) -> tuple[str, ...]:
+        """Findings that it serves: the rules name what helps."""
+        return tuple(code for code, rule in _rules().items() if self.name in rule.remedies)
+
+    def patched(self, files: Sequence[Path], source: Path, finding: Finding | None = None) -> dict[str, str]:
+        """Return the files that it changes, by their path relative to `source`; none where its place is not found."""
+        return {name: after for name, (_, after) in self._texts(files, source, finding).items()}
+
+    def offer(self, files: Sequence[Path], source: Path, finding: Finding) -> Offer | None:
+        """Return it for a finding; None where it would change nothing."""
+        changed, env = self._texts(files, source, finding), dict(self.environment())
+        if not changed and not env:
+            return None
+        contents = {name: after.encode() for name, (_, after) in changed.items()}
+        return Offer(self.name, finding.code, diff(changed), contents, env, self.safety)
+
+    def _texts(self, files: Sequence[Path], source: Path, finding: Finding | None) -> dict[str, tuple[str, str]]:
+        where = [span.place for span in finding.where] if finding is not None else []
+        found = texts(files, [self.change], source, where) if self.change is not None else {}
+        return {name: both for name, both in found.items() if not Path(name).is_absolute()}
+
+
+@dataclass(frozen=True)
+class Offer:
+    """An edit of this very program, for one of its findings."""
+
+    name: str
+    code: str
+    """The finding's."""
+    diff: str
+    files: Mapping[str, bytes]
+    """New contents by path relative to the program's folder."""
+    env: Mapping[str, str]
+    """Variables to set for the process."""
+    safety: str
+
+
+def _allocator() -> dict[str, str]:
+    """LD_PRELOAD of the first one that is installed."""
+    found = next((name for each in ("jemalloc", "tcmalloc_minimal", "tcmalloc") if (name := find_library(each))), "")
+    return {"LD_PRELOAD": f"{found}:{os.environ.get('LD_PRELOAD', '')}".rstrip(":")} if found else {}
+
+
+_rules = cache(rules.load)
+_EDITS = (
+    SourceEdit("compile_frozen", "compiles a model that only infers, with its weights folded in as constants",
+               "tolerance", inference.WhereReady("torch.compile({model})", "import torch._inductor.config",
+                                                 "torch._inductor.config.freezing = True")),
+    SourceEdit("fold_batch_norm", "folds batch norm into the convolution before it, in a model that only infers",
+               "tolerance", inference.WhereReady("torch.fx.experimental.optimization.fuse({model})",
+                                                 "import torch.fx.experimental.optimization",
+                                                 of=("BatchNorm", "torchvision", "timm"))),
+    SourceEdit("foreach_optimizer", "updates parameters in a few calls over lists of tensors", "tolerance",
+               SetKeyword(("Adam", "AdamW", "SGD", "RAdam", "NAdam", "RMSprop", "Adagrad"), "foreach", "True",
+                          unless=("fused", "differentiable"), positional=6)),
+    SourceEdit("freeze_unused", "computes no gradients for parameters that no optimizer holds", "tolerance",
+               updates.frozen),
+    SourceEdit("gc_freeze", "keeps Python's garbage collector away from objects that stay", "exact",
+               BeforeTraining("gc.collect()\ngc.freeze()\natexit.register(gc.unfreeze)\n"
+                              "gc.set_threshold(100_000, 50, 100)", "import atexit\nimport gc")),
+    SourceEdit("identity", "changes nothing: measures what trials scatter by on this machine", "exact",
+               environment=lambda: {"GOBRRR_IDENTITY": "1"}),
+    SourceEdit("int8_dynamic", "computes linear layers of a model that only infers in 8 bits", "semantic",
+               inference.WhereReady("torch.ao.quantization.quantize_dynamic({model}, {torch.nn.Linear}, torch.qint8)",
+                                    "import torch.ao.quantization", of=("Linear", "transformers"))),
+    SourceEdit("no_grad_evaluation", "builds no graph where no backward follows", "tolerance",
+               inference.without_graph),
+    SourceEdit("packing", "computes the sequences of a batch in fewer rows", "order"),
+    SourceEdit("pad_vocabulary", f"makes the vocabulary's size a multiple of {updates.SIZE}", "semantic",
+               updates.padded_vocabulary),
+    SourceEdit("prefetch", "copies each batch to the device while the one before it is computed on", "exact",
+               updates.prefetched),
+    SourceEdit("preloaded_allocator", "replaces malloc by jemalloc or tcmalloc, where installed", "exact",
+               environment=_allocator),
+    SourceEdit("set_to_none", "drops gradients in place of writing zeros over them", "exact",
+               updates.dropped_gradients),
+    SourceEdit("sparse_gradient", "gives embeddings gradients of the rows that were looked up", "tolerance",
+               updates.sparse_embeddings),
+    SourceEdit("thread_affinity", "pins the threads of ops to cores of their own (CPU)", "exact",
+               environment=lambda: {"OMP_PROC_BIND": "close", "OMP_PLACES": "cores"}),
+)  # fmt: skip
+
+
+def names() -> tuple[str, ...]:
+    """Return the names of all edits, in order."""
+    return tuple(each.name for each in _EDITS)
+
+
+def edit(name: str) -> SourceEdit:
+    """The edit of a name; of a remedy that acts on a running program its form for the source. Raises GobrrrError where
+    there is none."""
+    if found := next((each for each in _EDITS if each.name == name), None):
+        return found
+    remedy = registry.remedy(name)
+    change = remedy.change_of_source({})
+    if change is None:
+        raise GobrrrError(f"{name} has no form for the source", f"gobrrr remedies {name} says what it does")
+    return SourceEdit(name, remedy.title, remedy.safety, change)
+
+
+def offers(report: Report, command: Sequence[str], source: Path) -> list[Offer]:
+    """Return the edits of this program that its findings name, each once, in the order of the findings."""
+    files = program_files(report, command, source)
+    found: dict[str, Offer] = {}
+    for finding in report.findings:
+        for name in finding.remedies:
+            if name not in found and name in names() and (offer := edit(name).offer(files, source, finding)):
+                found[name] = offer
+    return list(found.values())
+
+
+def program_files(report: Report, command: Sequence[str], source: Path) -> list[Path]:
+    """Return the program's files inside its folder: the script with what it imports, and where findings point to."""
+    named = [Path(span.file) for finding in report.findings for span in finding.where]
+    inside = [file for file in named if file.is_file() and file.resolve().is_relative_to(source.resolve())]
+    return list(dict.fromkeys(file.resolve() for file in (*files_of(command, source), *inside)))

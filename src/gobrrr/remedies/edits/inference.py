@@ -1,0 +1,111 @@
+"""Edits of programs, or parts of them, that only infer: no graph, layers folded, weights frozen or in 8 bits."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gobrrr.remedies.edits.names import FUNCTIONS
+from gobrrr.remedies.edits.source import Change, Source
+
+GRADIENTS = ("backward", "grad", "vjp", "jvp", "zero_grad")
+"""Calls of code that wants a graph."""
+GRAPHLESS = ("no_grad", "inference_mode", "set_grad_enabled")
+MOVES = ("eval", "to", "cuda", "cpu", "half", "bfloat16", "float", "requires_grad_")
+"""Methods of a module that give itself back."""
+
+
+def without_graph(source: Source, lines: Sequence[int]) -> list[Change]:
+    """Put the function in which the model is called under torch.no_grad(); where that trains as well, or there is none,
+    the outermost loop there that does not, or the statement itself."""
+    for line in lines:
+        there = [each for each in source.nodes(ast.stmt) if each.lineno <= line <= (each.end_lineno or 0)]
+        inner = max(there, key=lambda each: (each.lineno, each.col_offset), default=None)
+        if inner is None or isinstance(inner, (*FUNCTIONS, ast.ClassDef)):
+            continue
+        around = [inner, *(each for each in source.parents(inner) if isinstance(each, ast.stmt))]
+        function = next((each for each in around if isinstance(each, FUNCTIONS)), None)
+        if function is not None and function.name in ("forward", "__call__"):
+            continue  # training may call it too
+        above = [each for each in source.parents(inner) if isinstance(each, (ast.With, *FUNCTIONS))]
+        if any(source.calls(GRAPHLESS, within=part) for each in above for part in _heads(each)):
+            return []
+        return _under_no_grad(source, around, function)
+    return []
+
+
+def _heads(node: ast.With | ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.expr]:
+    return [each.context_expr for each in node.items] if isinstance(node, ast.With) else node.decorator_list
+
+
+def _under_no_grad(
+    source: Source, around: Sequence[ast.stmt], function: ast.FunctionDef | ast.AsyncFunctionDef | None
+) -> list[Change]:  # fmt: skip
+    helper = source.helper("import torch")
+    if helper is None:
+        return []
+    if isinstance(function, ast.FunctionDef) and not source.calls(GRADIENTS, within=function):
+        return [*helper, source.before(function, "@torch.no_grad()")]
+    inside = around[: around.index(function)] if function is not None else around
+    plain = [each for each in inside if not source.calls(GRADIENTS, within=each)]
+    loops = [each for each in plain if isinstance(each, (ast.For, ast.While))]
+    chosen = (loops or plain[:1])[-1:]
+    if not chosen or not source.stands_alone(chosen[0]):
+        return []
+    return [*helper, *source.wrapped(chosen[0], "with torch.no_grad():")]
+
+
+@dataclass(frozen=True)
+class WhereReady:
+    """Put an expression about `{model}` where a model that only infers was put into eval() mode."""
+
+    code: str
+    helper: str = ""
+    setting: str = ""
+    """Statements that stand before it."""
+    of: tuple[str, ...] = ()
+    """Words of which the program has one, or there is nothing to do."""
+
+    def __call__(self, source: Source, lines: Sequence[int] = ()) -> list[Change]:
+        """Add it, in programs that compute no gradients."""
+        if any(each.calls(GRADIENTS) for each in source.program):
+            return []
+        if self.of and not any(word in each.text for each in source.program for word in self.of):
+            return []
+        first = next((each for each in source.program if _ready(each)), None)
+        found = _ready(source)[0] if source is first else None
+        helper = source.helper(self.helper) if found is not None else None
+        if found is None or helper is None:
+            return []
+        statement = source.statement(found)
+        if not source.stands_alone(statement):
+            return []
+        setting = [source.before(statement, self.setting)] if self.setting else []
+        kept = statement.targets if isinstance(statement, ast.Assign) and statement.value is found else []
+        name = source.code(kept[0] if kept else _root(found))
+        if kept or (isinstance(statement, ast.Expr) and statement.value is found):
+            return [*helper, *setting, source.behind(statement, f"{name} = {self.code.replace('{model}', name)}")]
+        return [*helper, *setting, source.replacing(found, self.code.replace("{model}", source.code(found)))]
+
+
+def _root(chain: ast.expr) -> ast.expr:
+    """The model of `model.eval().cuda()`."""
+    while isinstance(chain, ast.Call) and isinstance(chain.func, ast.Attribute) and chain.func.attr in MOVES:
+        chain = chain.func.value
+    return chain
+
+
+def _ready(source: Source) -> list[ast.Call]:
+    """Where the file puts models into eval() mode, each with what follows in the chain; not in loops, nor in a method
+    of the model's."""
+    found: list[ast.Call] = []
+    for call in source.calls(["eval"]):
+        loops = [each for each in source.parents(call) if isinstance(each, (ast.For, ast.While))]
+        made = isinstance(call.func, ast.Attribute) and not call.args and ast.unparse(call.func.value) != "self"
+        if made and not loops:
+            outer = [call, *(each for each in source.parents(call) if isinstance(each, ast.Call))]
+            found.append(
+                max((each for each in outer if _root(each) is _root(call)), key=lambda each: source.span(each)[1])
+            )
+    return found

@@ -1,0 +1,95 @@
+"""Where a program begins to train: the statement that makes an optimizer, or a trainer, and the model it gets."""
+
+from __future__ import annotations
+
+import ast
+import re
+from typing import NamedTuple
+
+from gobrrr.remedies.edits.source import Source, last_name
+
+
+class Place(NamedTuple):
+    """The place before training."""
+
+    model: str
+    statement: ast.stmt
+    above: int
+    """The line above which imports count."""
+    bare: bool
+    """It trains by a trainer, and may have no torch of its own."""
+
+
+def training(source: Source) -> Place | None:
+    """The first statement that makes an optimizer of `NAME.parameters()`, or a trainer of `NAME`, and has a line of its
+    own."""
+    others = _no_models(source)
+    trainers = {name for name in source.imported("transformers", "trl") if name.endswith("Trainer")}
+    optimizers = made_optimizers(source)
+    for node in source.nodes(ast.Assign, ast.AnnAssign, ast.Expr):
+        model = _trained(source, node, trainers, others) or _whole(optimizers.get(node))
+        if model and not source.beginning(node)[1].strip():
+            outermost = max(each.lineno for each in source.tree.body if each.lineno <= node.lineno)
+            return Place(model, _above_branches(source, node, model), outermost, bool(trainers))
+    return None
+
+
+def made_optimizers(source: Source) -> dict[ast.stmt, ast.Call]:
+    """Statements that keep an optimizer, and the call that makes it: something of an `optim`, what is called an
+    optimizer, or what has its step() called. Whatever else takes parameters (clipping, counting) makes none."""
+    made = source.imported("optim")
+    # what has its .step() called with nothing given to it: an average of weights is given these
+    steps = [call.func for call in source.calls(["step"]) if not call.args and not call.keywords]
+    stepped = {last_name(each.value) for each in steps if isinstance(each, ast.Attribute)}
+    found: dict[ast.stmt, ast.Call] = {}
+    for node, targets, call in source.assignments():
+        if isinstance(call, ast.Call) and call.args:
+            *places, name = ast.unparse(call.func).split(".")
+            named = "optim" in places or name in made or name.lower().endswith("optimizer")
+            if named or stepped & set(map(last_name, targets)):
+                found[node] = call
+    return found
+
+
+def _whole(call: ast.Call | None) -> str:
+    """The name whose parameters() an optimizer is given first."""
+    first = call.args[0] if call is not None else None
+    if not (isinstance(first, ast.Call) and isinstance(first.func, ast.Attribute) and first.func.attr == "parameters"):
+        return ""
+    return first.func.value.id if isinstance(first.func.value, ast.Name) else ""
+
+
+def _trained(source: Source, statement: ast.stmt, trainers: set[str], others: set[str]) -> str:
+    """The name of the model that the statement gives a trainer, by keyword or first; none of the `others`."""
+    for call in source.calls(trainers, within=statement) if trainers else []:
+        given = [keyword.value for keyword in call.keywords if keyword.arg == "model"] or call.args[:1]
+        if given and isinstance(given[0], ast.Name) and given[0].id not in others:
+            return given[0].id
+    return ""
+
+
+def _no_models(source: Source) -> set[str]:
+    """Names of functions, and of what is a text or a configuration: trainers take such in place of a model."""
+    found = {node.name for node in source.nodes(ast.FunctionDef)}
+    for node in source.nodes(ast.Assign):
+        plain = isinstance(node.value, (ast.Constant, ast.JoinedStr, ast.Subscript, ast.Attribute))
+        made = isinstance(node.value, ast.Call) and re.search(r"(Config|Arguments)\b", ast.unparse(node.value.func))
+        found |= {last_name(target) for target in node.targets} if plain or made else set()
+    return found
+
+
+def _above_branches(source: Source, node: ast.stmt, model: str) -> ast.stmt:
+    """The outermost `if` that a statement stands in, which may never be entered, if the model is made above it in the
+    same function; else the statement itself."""
+    inside = source.scope(node)
+    stored = [each for each in source.nodes(ast.Name, within=inside) if isinstance(each.ctx, ast.Store)]
+    made = [each.lineno for each in stored if each.id == model and source.scope(each) is inside]
+    made += [each.lineno for each in source.nodes(ast.arg, within=inside) if each.arg == model]
+    found = node
+    for above in source.parents(node):
+        if not isinstance(above, ast.If):
+            break
+        begins, _ = source.beginning(above)
+        if any(line < above.lineno for line in made) and source.data[begins : begins + 2] == b"if":  # no elif
+            found = above
+    return found

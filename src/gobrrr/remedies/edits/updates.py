@@ -1,0 +1,167 @@
+"""Edits of what training does beside the model: gradients that nobody reads, zeros, sparse rows, padded sizes."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+
+from gobrrr.remedies.edits.forms import SetKeyword
+from gobrrr.remedies.edits.source import Change, Source, last_name, may_be_true
+from gobrrr.remedies.edits.training import made_optimizers
+
+MODELS = ("torch", "torchvision", "timm", "transformers", "torchaudio", "segmentation_models_pytorch")
+"""Packages whose classes and functions give modules."""
+
+
+def frozen(source: Source, lines: Sequence[int]) -> list[Change]:
+    """Take the gradients from what no optimizer holds: where one is made of a part's parameters alone."""
+    made = made_optimizers(source)
+    if not made or len({source.scope(node) for node in made}) > 1:
+        return []
+    *_, last = made
+    owners = {owner for call in made.values() for owner in _owners(call)}
+    targets = [ast.unparse(names[0]) for each, names, _ in source.assignments() if each in made]
+    if len(owners) != 1 or not source.stands_alone(last):
+        return []
+    (owner,) = owners
+    if owner != "self" and owner:  # an optimizer of a part of this model
+        groups = ", ".join(f'*(group["params"] for group in {each}.param_groups)' for each in targets)
+        code = f"for p in {{*{owner}.parameters()}}.difference({groups}):\n    p.requires_grad_(False)"
+        return [source.behind(last, code)]
+    given = {ast.unparse(node) for call in made.values() for node in ast.walk(call) if isinstance(node, ast.expr)}
+    others = [each for each in _modules(source, last) if each not in given]
+    code = "\n".join(f"{each}.requires_grad_(False)" for each in others)
+    return [source.before(last, code)] if others else []
+
+
+def _owners(call: ast.Call) -> Iterator[str]:
+    """Whose parts an optimizer is made of: 'model' of model.head.parameters() and of what its named_parameters() are
+    chosen by, 'self' of self.head.parameters(); empty for a model's own name."""
+    chosen = any(node.ifs for node in ast.walk(call) if isinstance(node, ast.comprehension))
+    for each in ast.walk(call):
+        if isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute):
+            owner = each.func.value
+            if each.func.attr == "named_parameters" or (each.func.attr == "parameters" and chosen):
+                yield ast.unparse(owner)
+            elif each.func.attr == "parameters":
+                yield ast.unparse(owner.value) if isinstance(owner, ast.Attribute) else ""
+
+
+def _modules(source: Source, before: ast.stmt) -> Iterator[str]:
+    """Names and attributes of self that are given modules, in the statement's function, above it."""
+    for node in source.nodes(ast.Assign, within=source.scope(before)):
+        target = node.targets[0]
+        if (
+            node.lineno < before.lineno
+            and isinstance(target, (ast.Name, ast.Attribute))
+            and _is_module(source, node.value)
+        ):
+            yield ast.unparse(target)
+
+
+def _is_module(source: Source, value: ast.expr) -> bool:
+    while (
+        isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and isinstance(value.func.value, ast.Call)
+    ):
+        value = value.func.value  # Net().eval()
+    if not isinstance(value, ast.Call):
+        return False
+    origin = source.names.origin(value.func)
+    own = next((node for node in source.nodes(ast.ClassDef) if node.name == last_name(value.func)), None)
+    if own is not None:
+        return any(re.search(r"(Module|Sequential|Model)$", ast.unparse(base)) for base in own.bases)
+    is_made = origin.partition(".")[0] in MODELS and not origin.endswith("Loss")
+    return is_made and (not origin.startswith("torch.") or origin.startswith("torch.nn."))
+
+
+def dropped_gradients(source: Source, lines: Sequence[int]) -> list[Change]:
+    """Drop gradients in place of writing zeros: zero_grad(set_to_none=False), and `p.grad.zero_()` by hand."""
+    found: list[Change] = []
+    for call in source.calls(["zero_grad"]):
+        given = [each.value for each in call.keywords if each.arg == "set_to_none"] or call.args[:1]
+        found += [source.replacing(each, "True") for each in given if isinstance(each, ast.Constant) and not each.value]
+    for written in source.calls(["zero_"]):
+        owner = written.func.value if isinstance(written.func, ast.Attribute) else None
+        owner = owner.value if isinstance(owner, ast.Attribute) and owner.attr == "data" else owner
+        alone = isinstance(statement := source.statement(written), ast.Expr) and statement.value is written
+        if alone and isinstance(owner, ast.Attribute) and owner.attr == "grad":
+            found.append(source.replacing(written, f"{source.code(owner)} = None"))
+    return found
+
+
+EMBEDDINGS = SetKeyword(("Embedding", "EmbeddingBag"), "sparse", "True", unless=("scale_grad_by_freq",), positional=5)
+TAKE_SPARSE = ("SGD", "Adagrad")
+"""Optimizers to which rows without a gradient are rows that stay, without momentum and weight decay."""
+
+
+def sparse_embeddings(source: Source, lines: Sequence[int]) -> list[Change]:
+    """Give embeddings sparse gradients, where all optimizers take them, and nothing clips."""
+    made = [(each, call) for each in source.program for call in made_optimizers(each).values()]
+    others = [call for each in source.program for call in each.calls(("clip_grad_norm_", "clip_grad_value_"))]
+    if not made or others or not all(_takes_sparse(each, call) for each, call in made):
+        return []
+    return EMBEDDINGS(source, lines)
+
+
+def _takes_sparse(source: Source, call: ast.Call) -> bool:
+    states = [each.value for each in call.keywords if each.arg not in ("lr", "params", "eps", "foreach")]
+    plain = source.names.is_from(call.func, ("torch",), TAKE_SPARSE)
+    return plain and len(call.args) <= 2 and not any(map(may_be_true, states))
+
+
+SIZE = 64
+"""Multiple that a vocabulary is padded to (nanoGPT pads 50,257 to 50,304)."""
+LEAST = 4096
+"""Words from which a number that is called a vocabulary is one (proposed: sizes in published configurations would
+settle it)."""
+_VOCABULARY = re.compile(r"(?i)vocab|n_tokens$|num_tokens$|ntoken")
+
+
+def padded_vocabulary(source: Source, lines: Sequence[int]) -> list[Change]:
+    """Round numbers that are called a vocabulary's size up."""
+    said = [(node.arg or "", node.value) for node in source.nodes(ast.keyword)]
+    said += [(last_name(target), value) for _, targets, value in source.assignments() for target in targets]
+    found: list[Change] = []
+    for name, value in said:
+        if isinstance(value, ast.Constant) and isinstance(value.value, int) and _VOCABULARY.search(name):
+            if value.value >= LEAST and value.value % SIZE:
+                found.append(source.replacing(value, str(-(-value.value // SIZE) * SIZE)))
+    return found
+
+
+def prefetched(source: Source, lines: Sequence[int]) -> list[Change]:
+    """Put gobrrr.data.prefetch around the loader of a loop that moves each batch to one device."""
+    for loop in source.nodes(ast.For):
+        loader = loop.iter
+        while (
+            isinstance(loader, ast.Call)
+            and len(loader.args)
+            and last_name(loader.func) in ("enumerate", "tqdm", "trange")
+        ):
+            loader = loader.args[0]
+        devices = {each for body in loop.body for each in _devices(source, body)}
+        spans = any(loop.lineno <= line <= (loop.end_lineno or 0) for line in lines) or not lines
+        if not spans or len(devices) != 1 or not _is_loader(source, loader):
+            continue
+        helper = source.helper("import gobrrr.data")
+        if helper is not None:
+            (device,) = devices
+            return [*helper, source.replacing(loader, f"gobrrr.data.prefetch({source.code(loader)}, {device})")]
+    return []
+
+
+def _is_loader(source: Source, node: ast.expr) -> bool:
+    """Whether it is made as a DataLoader, or called one in a program that makes some."""
+    made = source.names.values(node)
+    if made:
+        return any(isinstance(each, ast.Call) and last_name(each.func).endswith("Loader") for each in made)
+    return last_name(node).lower().endswith("loader") and any(each.calls(["DataLoader"]) for each in source.program)
+
+
+def _devices(source: Source, body: ast.stmt) -> Iterator[str]:
+    for call in source.calls(("to", "cuda"), within=body):
+        if last_name(call.func) == "cuda":
+            yield ast.unparse(call.args[0]) if call.args else '"cuda"'
+        elif call.args and not re.search(r"dtype|float|half|int\d|long|bool", ast.unparse(call.args[0])):
+            yield ast.unparse(call.args[0])
