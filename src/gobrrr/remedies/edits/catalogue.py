@@ -13,7 +13,7 @@ from gobrrr import rules
 from gobrrr.errors import GobrrrError
 from gobrrr.remedies import registry
 from gobrrr.remedies.edits import inference, updates
-from gobrrr.remedies.edits.forms import BeforeTraining, Edit, SetKeyword
+from gobrrr.remedies.edits.forms import Edit, SetKeyword
 from gobrrr.remedies.edits.program import diff, files_of, texts
 from gobrrr.rules.model.finding import Finding
 from gobrrr.rules.verdict.report import Report
@@ -92,8 +92,7 @@ _EDITS = (
     SourceEdit("freeze_unused", "computes no gradients for parameters that no optimizer holds", "tolerance",
                updates.frozen),
     SourceEdit("gc_freeze", "keeps Python's garbage collector away from objects that stay", "exact",
-               BeforeTraining("gc.collect()\ngc.freeze()\natexit.register(gc.unfreeze)\n"
-                              "gc.set_threshold(100_000, 50, 100)", "import atexit\nimport gc")),
+               updates.collector_frozen),
     SourceEdit("identity", "changes nothing: measures what trials scatter by on this machine", "exact",
                environment=lambda: {"GOBRRR_IDENTITY": "1"}),
     SourceEdit("int8_dynamic", "computes linear layers of a model that only infers in 8 bits", "semantic",

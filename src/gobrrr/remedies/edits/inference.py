@@ -11,6 +11,8 @@ from gobrrr.remedies.edits.source import Change, Source
 
 GRADIENTS = ("backward", "grad", "vjp", "jvp", "zero_grad")
 """Calls of code that wants a graph."""
+TRAINS = (*GRADIENTS, "fit", "step", "train")
+"""Calls of programs that train, themselves or by a library."""
 GRAPHLESS = ("no_grad", "inference_mode", "set_grad_enabled")
 MOVES = ("eval", "to", "cuda", "cpu", "half", "bfloat16", "float", "requires_grad_")
 """Methods of a module that give itself back."""
@@ -69,7 +71,7 @@ class WhereReady:
 
     def __call__(self, source: Source, lines: Sequence[int] = ()) -> list[Change]:
         """Add it, in programs that compute no gradients."""
-        if any(each.calls(GRADIENTS) for each in source.program):
+        if any(each.calls(TRAINS) for each in source.program):
             return []
         if self.of and not any(word in each.text for each in source.program for word in self.of):
             return []

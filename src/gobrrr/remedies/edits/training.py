@@ -35,14 +35,17 @@ def training(source: Source) -> Place | None:
 
 
 def made_optimizers(source: Source) -> dict[ast.stmt, ast.Call]:
-    """Statements that keep an optimizer, and the call that makes it: something of an `optim`, what is called an
-    optimizer, or what has its step() called. Whatever else takes parameters (clipping, counting) makes none."""
+    """Statements that keep an optimizer or give it back, and the call that makes it: something of an `optim`, what is
+    called an optimizer, or what has its step() called. What else takes parameters (clipping, counting) makes none."""
     made = source.imported("optim")
     # what has its .step() called with nothing given to it: an average of weights is given these
     steps = [call.func for call in source.calls(["step"]) if not call.args and not call.keywords]
     stepped = {last_name(each.value) for each in steps if isinstance(each, ast.Attribute)}
     found: dict[ast.stmt, ast.Call] = {}
-    for node, targets, call in source.assignments():
+    given: list[tuple[ast.stmt, list[ast.expr], ast.expr]] = [
+        (node, [], node.value) for node in source.nodes(ast.Return) if node.value is not None
+    ]
+    for node, targets, call in (*source.assignments(), *given):
         if isinstance(call, ast.Call) and call.args:
             *places, name = ast.unparse(call.func).split(".")
             named = "optim" in places or name in made or name.lower().endswith("optimizer")

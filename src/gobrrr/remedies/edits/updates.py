@@ -20,44 +20,42 @@ def frozen(source: Source, lines: Sequence[int]) -> list[Change]:
     if not made or len({source.scope(node) for node in made}) > 1:
         return []
     *_, last = made
-    owners = {owner for call in made.values() for owner in _owners(call)}
-    targets = [ast.unparse(names[0]) for each, names, _ in source.assignments() if each in made]
+    owners = {owner for call in made.values() for owner in _owners(source, call)}
+    names = [ast.unparse(targets[0]) for node, targets, _ in source.assignments() if node in made]
     if len(owners) != 1 or not source.stands_alone(last):
         return []
     (owner,) = owners
-    if owner != "self" and owner:  # an optimizer of a part of this model
-        groups = ", ".join(f'*(group["params"] for group in {each}.param_groups)' for each in targets)
+    if owner not in ("", "self") and len(names) == len(made):  # an optimizer of a part of this model
+        groups = ", ".join(f'*(group["params"] for group in {name}.param_groups)' for name in names)
         code = f"for p in {{*{owner}.parameters()}}.difference({groups}):\n    p.requires_grad_(False)"
         return [source.behind(last, code)]
     given = {ast.unparse(node) for call in made.values() for node in ast.walk(call) if isinstance(node, ast.expr)}
-    others = [each for each in _modules(source, last) if each not in given]
-    code = "\n".join(f"{each}.requires_grad_(False)" for each in others)
-    return [source.before(last, code)] if others else []
+    others = [name for name in _modules(source, last) if name not in given]
+    return [source.before(last, "\n".join(f"{name}.requires_grad_(False)" for name in others))] if others else []
 
 
-def _owners(call: ast.Call) -> Iterator[str]:
+def _owners(source: Source, call: ast.Call) -> Iterator[str]:
     """Whose parts an optimizer is made of: 'model' of model.head.parameters() and of what its named_parameters() are
     chosen by, 'self' of self.head.parameters(); empty for a model's own name."""
-    chosen = any(node.ifs for node in ast.walk(call) if isinstance(node, ast.comprehension))
-    for each in ast.walk(call):
-        if isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute):
-            owner = each.func.value
-            if each.func.attr == "named_parameters" or (each.func.attr == "parameters" and chosen):
+    inside = [node for each in (call, *source.names.values(call.args[0])) for node in ast.walk(each)]
+    chosen = any(node.ifs for node in inside if isinstance(node, ast.comprehension))
+    for node in inside:
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            owner = node.func.value
+            if node.func.attr == "named_parameters" or (node.func.attr == "parameters" and chosen):
                 yield ast.unparse(owner)
-            elif each.func.attr == "parameters":
+            elif node.func.attr == "parameters":
                 yield ast.unparse(owner.value) if isinstance(owner, ast.Attribute) else ""
 
 
 def _modules(source: Source, before: ast.stmt) -> Iterator[str]:
-    """Names and attributes of self that are given modules, in the statement's function, above it."""
-    for node in source.nodes(ast.Assign, within=source.scope(before)):
-        target = node.targets[0]
-        if (
-            node.lineno < before.lineno
-            and isinstance(target, (ast.Name, ast.Attribute))
-            and _is_module(source, node.value)
-        ):
-            yield ast.unparse(target)
+    """Names that are given modules in the statement's function above it, and attributes of self in its class."""
+    function = source.scope(before)
+    for node, targets, value in source.assignments():
+        inside = source.scope(node)
+        own = isinstance(targets[0], ast.Attribute) and source.scope(inside) is source.scope(function)
+        if (own or (inside is function and node.lineno < before.lineno)) and _is_module(source, value):
+            yield ast.unparse(targets[0])
 
 
 def _is_module(source: Source, value: ast.expr) -> bool:
@@ -88,6 +86,25 @@ def dropped_gradients(source: Source, lines: Sequence[int]) -> list[Change]:
         if alone and isinstance(owner, ast.Attribute) and owner.attr == "grad":
             found.append(source.replacing(written, f"{source.code(owner)} = None"))
     return found
+
+
+def collector_frozen(source: Source, lines: Sequence[int]) -> list[Change]:
+    """Freeze what there is when the loop begins that a finding points into, or that trains; else behind an optimizer's
+    making."""
+    code = "gc.collect()\ngc.freeze()\natexit.register(gc.unfreeze)\ngc.set_threshold(100_000, 50, 100)"
+    there = [node for node in source.nodes(ast.stmt) if node.lineno in lines] or source.calls(["backward"])
+    loops = [
+        each
+        for node in there
+        for each in source.parents(node)
+        if isinstance(each, (ast.For, ast.While)) and source.scope(each) is source.scope(node)
+    ]
+    made = [*made_optimizers(source)][:1]
+    place = loops[-1] if loops else made[0] if made else None
+    helper = source.helper("import atexit\nimport gc")
+    if place is None or helper is None or "gc.freeze()" in source.text or not source.stands_alone(place):
+        return []
+    return [*helper, source.before(place, code) if loops else source.behind(place, code)]
 
 
 EMBEDDINGS = SetKeyword(("Embedding", "EmbeddingBag"), "sparse", "True", unless=("scale_grad_by_freq",), positional=5)
