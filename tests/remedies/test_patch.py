@@ -236,7 +236,8 @@ def test_a_statement_goes_behind_the_imports_once() -> None:
     once = patched('"""Doc."""\nimport os\nimport torch\n\nx = 1\n', [edit])
     assert once == '"""Doc."""\nimport os\nimport torch\n\ntorch.set_flush_denormal(True)\n\nx = 1\n'
     assert patched(once, [edit]) == once
-    assert patched("import os\n", [edit]) == "import os\n"
+    assert patched("import os\n", [edit]) == "import os\nimport torch\n\ntorch.set_flush_denormal(True)\n"
+    assert patched("x = 1\n", [edit]) == "x = 1\n"
 
 
 @pytest.mark.parametrize(
@@ -536,11 +537,20 @@ def test_a_trainers_model_is_changed_before_the_trainer_gets_it(trainer: str) ->
     ast.parse(after)
 
 
-@pytest.mark.parametrize("trainer", ["trainer = Trainer(model=make(), args=args)", "trainer = Trainer(args=args)"])
-def test_a_trainer_whose_model_has_no_name_is_left_alone(trainer: str) -> None:
-    source = COPIED.replace("TRAINER", trainer)
+@pytest.mark.parametrize(
+    ("trainer", "after"),
+    [
+        ("Trainer(model=make(1), args=args)", "model = make(1)\nin_bfloat16(model)\nTrainer(model=model, args=args)"),
+        ("Trainer(args=args, model=make(1))", "model = make(1)\nin_bfloat16(model)\nTrainer(args=args, model=model)"),
+        ("Trainer(args=make(2), model=make(1))", ""), ("Trainer(args=args)", ""),
+        ("model = 1\nTrainer(model=make(1))", ""), ("Trainer(make(1), args)", ""),
+    ],
+)  # fmt: skip
+def test_a_trainers_model_gets_a_name_where_that_changes_no_order(trainer: str, after: str) -> None:
+    source = f"from transformers import Trainer\n\nargs = 1\n{trainer}\n"
     edit = registry.remedy("bf16_autocast").edit
-    assert edit is not None and patched(source, [edit]) == source
+    found = patched(source, [edit]) if edit is not None else ""
+    assert after in found and (found == source) == (not after)
 
 
 @pytest.mark.parametrize(

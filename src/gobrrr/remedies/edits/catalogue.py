@@ -128,9 +128,9 @@ def edit(name: str) -> SourceEdit:
         return found
     remedy = registry.remedy(name)
     change = remedy.change_of_source({})
-    if change is None:
+    if change is None and not remedy.environment():
         raise GobrrrError(f"{name} has no form for the source", f"gobrrr remedies {name} says what it does")
-    return SourceEdit(name, remedy.title, remedy.safety, change)
+    return SourceEdit(name, remedy.title, remedy.safety, change, remedy.environment)
 
 
 def offers(report: Report, command: Sequence[str], source: Path) -> list[Offer]:

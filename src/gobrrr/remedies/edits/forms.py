@@ -116,19 +116,16 @@ class SwitchOff:
 
 @dataclass(frozen=True)
 class AddStatement:
-    """Put a statement behind the imports of the first file that imports `needs`: the script, or what it imports."""
+    """Put a statement behind the imports of the first file that imports torch; where libraries alone do, of the script,
+    with that import."""
 
     code: str
-    needs: str = "torch"
 
     def __call__(self, source: Source, lines: Sequence[int] = ()) -> list[Change]:
         """Add it; not where such a call comes later, and would win."""
-        first = next((each for each in source.program if self.needs in each.modules()), None)
-        at = source.behind_imports() if source is first else None
+        first = next((each for each in source.program if "torch" in each.modules()), source.program[0])
         there = (name := _called(self.code)) and any(each.calls([name]) for each in source.program)
-        if there or at is None:
-            return []
-        return [(at, at, f"\n\n{self.code}")]
+        return (source.helper(self.code) or []) if source is first and not there else []
 
 
 def _called(code: str) -> str:
@@ -160,4 +157,6 @@ class BeforeTraining:
         helper = source.helper(self.helper, place.above, place.bare)
         if code.splitlines()[-1] in source.text or helper is None:
             return []
-        return [*helper, source.before(place.statement, code)]
+        made = f"{place.model} = {source.code(place.made)}\n" if place.made is not None else ""
+        named = [source.replacing(place.made, place.model)] if place.made is not None else []
+        return [*helper, source.before(place.statement, made + code), *named]

@@ -181,19 +181,16 @@ class Source:
         trainer's does."""
         there = {f"import {module}" for module in self.modules(above)}
         code = "\n".join(line for line in code.splitlines() if line not in there)
-        if not code:
-            return []
         at = self.behind_imports(above)
-        if at is None:
-            return None
+        if not code or at is None:
+            return None if code else []
+        if "torch" not in self.modules(above):
+            if not bare:
+                return None
+            code = code if code.startswith("import torch") else f"import torch\n\n{code}"
+            return [(at, at, f"\n{code}")]
         imports = all(line.startswith("import ") for line in code.splitlines())
-        if "torch" in self.modules(above):
-            return [(at, at, f"\n{code}" if imports else f"\n\n{code}")]
-        return (
-            [(at, at, f"\n{code}" if code.startswith("import torch") else f"\nimport torch\n\n{code}")]
-            if bare
-            else None
-        )
+        return [(at, at, f"\n{code}" if imports else f"\n\n{code}")]
 
 
 def last_name(node: ast.expr) -> str:

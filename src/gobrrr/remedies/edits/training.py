@@ -18,6 +18,8 @@ class Place(NamedTuple):
     """The line above which imports count."""
     bare: bool
     """It trains by a trainer, and may have no torch of its own."""
+    made: ast.expr | None = None
+    """What makes the model in the trainer's arguments, where it has no name there: `model` is free for one."""
 
 
 def training(source: Source) -> Place | None:
@@ -27,11 +29,18 @@ def training(source: Source) -> Place | None:
     trainers = {name for name in source.imported("transformers", "trl") if name.endswith("Trainer")}
     optimizers = made_optimizers(source)
     for node in source.nodes(ast.Assign, ast.AnnAssign, ast.Expr):
-        model = _trained(source, node, trainers, others) or _whole(optimizers.get(node))
+        given = _given(source, node, trainers)
+        made = given if isinstance(given, ast.Call) and not _is_said(source, "model") else None
+        model = given.id if isinstance(given, ast.Name) and given.id not in others else "model" if made else ""
+        model = model or _whole(optimizers.get(node))
         if model and not source.beginning(node)[1].strip():
             outermost = max(each.lineno for each in source.tree.body if each.lineno <= node.lineno)
-            return Place(model, _above_branches(source, node, model), outermost, bool(trainers))
+            return Place(model, _above_branches(source, node, model), outermost, bool(trainers), made)
     return None
+
+
+def _is_said(source: Source, name: str) -> bool:
+    return any(node.id == name for node in source.nodes(ast.Name))
 
 
 def made_optimizers(source: Source) -> dict[ast.stmt, ast.Call]:
@@ -46,7 +55,7 @@ def made_optimizers(source: Source) -> dict[ast.stmt, ast.Call]:
         (node, [], node.value) for node in source.nodes(ast.Return) if node.value is not None
     ]
     for node, targets, call in (*source.assignments(), *given):
-        if isinstance(call, ast.Call) and call.args:
+        if isinstance(call, ast.Call) and parameters(call) is not None:
             *places, name = ast.unparse(call.func).split(".")
             named = "optim" in places or name in made or name.lower().endswith("optimizer")
             if named or stepped & set(map(last_name, targets)):
@@ -54,21 +63,32 @@ def made_optimizers(source: Source) -> dict[ast.stmt, ast.Call]:
     return found
 
 
+def parameters(call: ast.Call) -> ast.expr | None:
+    """What an optimizer is given first."""
+    named = [each.value for each in call.keywords if each.arg == "params"]
+    return next(iter((*call.args[:1], *named)), None)
+
+
 def _whole(call: ast.Call | None) -> str:
-    """The name whose parameters() an optimizer is given first."""
-    first = call.args[0] if call is not None else None
+    """The name whose parameters() an optimizer is given."""
+    first = parameters(call) if call is not None else None
     if not (isinstance(first, ast.Call) and isinstance(first.func, ast.Attribute) and first.func.attr == "parameters"):
         return ""
     return first.func.value.id if isinstance(first.func.value, ast.Name) else ""
 
 
-def _trained(source: Source, statement: ast.stmt, trainers: set[str], others: set[str]) -> str:
-    """The name of the model that the statement gives a trainer, by keyword or first; none of the `others`."""
+def _given(source: Source, statement: ast.stmt, trainers: set[str]) -> ast.expr | None:
+    """What the statement gives a trainer as its model, by keyword or first; a call by keyword alone, and where nothing
+    is computed before it."""
     for call in source.calls(trainers, within=statement) if trainers else []:
-        given = [keyword.value for keyword in call.keywords if keyword.arg == "model"] or call.args[:1]
-        if given and isinstance(given[0], ast.Name) and given[0].id not in others:
-            return given[0].id
-    return ""
+        at = next((n for n, each in enumerate(call.keywords) if each.arg == "model"), None)
+        if at is None:
+            return call.args[0] if call.args and isinstance(call.args[0], ast.Name) else None
+        before = [*call.args, *(each.value for each in call.keywords[:at])]
+        plain = all(isinstance(each, (ast.Name, ast.Constant)) for each in before)
+        value = call.keywords[at].value
+        return value if plain or isinstance(value, ast.Name) else None
+    return None
 
 
 def _no_models(source: Source) -> set[str]:

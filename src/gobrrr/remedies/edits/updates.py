@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from gobrrr.remedies.edits.forms import SetKeyword
 from gobrrr.remedies.edits.source import Change, Source, last_name, may_be_true
-from gobrrr.remedies.edits.training import made_optimizers
+from gobrrr.remedies.edits.training import made_optimizers, parameters
 
 MODELS = ("torch", "torchvision", "timm", "transformers", "torchaudio", "segmentation_models_pytorch")
 """Packages whose classes and functions give modules."""
@@ -37,7 +37,7 @@ def frozen(source: Source, lines: Sequence[int]) -> list[Change]:
 def _owners(source: Source, call: ast.Call) -> Iterator[str]:
     """Whose parts an optimizer is made of: 'model' of model.head.parameters() and of what its named_parameters() are
     chosen by, 'self' of self.head.parameters(); empty for a model's own name."""
-    inside = [node for each in (call, *source.names.values(call.args[0])) for node in ast.walk(each)]
+    inside = [node for each in (call, *_kept(source, call)) for node in ast.walk(each)]
     chosen = any(node.ifs for node in inside if isinstance(node, ast.comprehension))
     for node in inside:
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
@@ -46,6 +46,12 @@ def _owners(source: Source, call: ast.Call) -> Iterator[str]:
                 yield ast.unparse(owner)
             elif node.func.attr == "parameters":
                 yield ast.unparse(owner.value) if isinstance(owner, ast.Attribute) else ""
+
+
+def _kept(source: Source, call: ast.Call) -> list[ast.expr]:
+    """What a name stands for that an optimizer is given."""
+    first = parameters(call)
+    return source.names.values(first) if first is not None else []
 
 
 def _modules(source: Source, before: ast.stmt) -> Iterator[str]:

@@ -68,7 +68,7 @@ class LoaderWorkers(Remedy):
         "DataLoader(..., num_workers=os.cpu_count(), persistent_workers=True)  # persistent unless the data set changes"
     )
     edit = SetKeyword(("DataLoader",), "num_workers", str(vitals.cores()), positional=5, raises=True,
-                      no_streams=True, of=("torch", "torch_geometric"))  # fmt: skip
+                      no_streams=True, of=("torch", "torch_geometric", "monai"))  # fmt: skip
     takes: ClassVar[dict[str, tuple[int, int]]] = {"workers": (0, 1024), "prefetch": (1, 64)}
 
     def predicts(self, report: Report) -> Saving:
