@@ -129,6 +129,7 @@ def test_a_copy_from_pageable_memory_that_its_call_waits_for_is_a_synchronisatio
     assert found is not None
     assert dict(found.idle_by_cause)["sync"] == caused
     assert [sync[0] for sync in found.syncs] == ([name] if caused else [])
+    assert found.awaited_ns == (49_000 if caused else 0), "the call's 56 us less the copy's own 5 and the 2 of idle"
 
 
 def test_idle_is_owned_once_by_data_sync_launch_and_host(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gobrrr.ledger.build import build_ledger
+from gobrrr.ledger.steps.profiled_window import Profiled
 from gobrrr.ledger.steps.step_stats import batch_means, filling, lingering, runs_ahead, whole_cycles
+from gobrrr.machine.model.machine import UNKNOWN
+from tests.support.timelines import MS, OFFSET, PID, US, Timeline
 
 HOST, DEVICE = 8.0, 22.5
 
@@ -33,6 +38,23 @@ def test_whole_cycles_have_the_mean_of_the_device(every: int, steps: int) -> Non
     assert runs_ahead(walls, DEVICE)
     assert float(whole_cycles(walls, DEVICE).mean()) == pytest.approx(DEVICE + HOST / every), "it idles once a cycle"
     assert float(walls.mean()) < float(np.maximum(walls, DEVICE).mean()) - 3, "which is not what the steps are"
+
+
+def test_a_run_whose_host_is_ahead_has_the_steps_of_its_device(tmp_path: Path) -> None:
+    """The usual plain step takes the host 8 ms; the window shows that the device works 22.5 in each."""
+    clock = Timeline()
+    clock.plain_steps(*(int(wall * MS) for wall in played(60, every=10)))
+    with clock.window(), clock.frame("main"):
+        for step in range(3):
+            for category, name, after, ns in (("cuda_runtime", "cudaLaunchKernel", 0, 4 * US),
+                                              ("kernel", "sm80_xmma_gemm", 10 * US, int(DEVICE * MS))):  # fmt: skip
+                args = {"correlation": step, "device": 0, "stream": 7}
+                clock.trace.append({"ph": "X", "cat": category, "name": name, "pid": PID, "tid": PID, "args": args,
+                                    "ts": f"@{clock.now + after + OFFSET}@", "dur": f"@{ns}@"})  # fmt: skip
+            clock.leaf("aten::mm", int((DEVICE + 1) * MS))
+            clock.boundary()
+    ledger = build_ledger(Profiled(clock.recording(tmp_path)), UNKNOWN)
+    assert ledger.step.averaged and ledger.wall == pytest.approx((DEVICE + HOST / 10) * MS)
 
 
 def test_steps_of_several_kinds_have_their_mean() -> None:

@@ -18,7 +18,7 @@ from gobrrr.recording.model import event_kinds
 from gobrrr.recording.model.facts import ChildFacts, Facts, Span
 from gobrrr.recording.model.micro_steps import micro_steps
 from gobrrr.recording.model.steps import find_loops
-from gobrrr.recording.model.vitals import plain_stretches, rates
+from gobrrr.recording.model.vitals import growth, plain_stretches, rates
 from gobrrr.recording.run_folder.noted_facts import facts_of
 from gobrrr.recording.run_folder.run import LineLog, Recording, Start, Window
 from tests.support.event_streams import EVALUATION, MS, Program
@@ -356,6 +356,13 @@ def test_memory_that_rises_and_falls_again_does_not_grow(program: Program) -> No
     program.rss_per_step = -5000
     program.train(200)
     assert watched(program)["rss_growth_per_step"] == 0.0
+
+
+@pytest.mark.parametrize(("samples", "period"), [(16, 7), (80, 30)])
+def test_a_buffer_that_is_filled_and_emptied_does_not_grow(samples: int, period: int) -> None:
+    """Neighbouring samples rise nearly always; what lies further apart shows that it comes to nothing."""
+    times = np.arange(samples, dtype=float)
+    assert growth(np.stack((times, times % period), axis=1), 1.0) == 0.0
 
 
 def test_few_samples_say_nothing_of_growth(program: Program) -> None:
