@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from gobrrr.cli.main import main
 from gobrrr.cli.verbs.report import command, find
 from gobrrr.errors import GobrrrError, TraceError
 from gobrrr.report.forms.json import to_json
@@ -66,9 +67,18 @@ def test_the_form_follows_the_suffix(runs: Path, name: str, start: bytes, capsys
     assert sorted(path.name for path in runs.iterdir()) == [".gobrrr", name]
 
 
-def test_format_outranks_the_suffix(runs: Path) -> None:
-    assert call("--format", "markdown", "-o", "r.txt") == 0
+@pytest.mark.parametrize("form", ["markdown", "md"])
+def test_format_outranks_the_suffix(form: str, runs: Path) -> None:
+    assert call("--format", form, "-o", "r.txt") == 0
     assert Path("r.txt").read_text(encoding="utf-8") == as_comment(samples.starved())
+
+
+@pytest.mark.parametrize("verb", ["run", "tune"])
+def test_a_report_is_no_folder(verb: str, runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """They write a folder after -o: whoever names a page there is told how to get one, before anything runs."""
+    assert main([verb, "-o", "page.html", "train.py"]) == 2
+    assert "page.html would be a folder here; gobrrr report -o page.html writes" in capsys.readouterr().err
+    assert [path.name for path in runs.iterdir()] == [".gobrrr"]
 
 
 def test_the_source_line_is_quoted(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:

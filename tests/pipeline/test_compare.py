@@ -16,6 +16,7 @@ from gobrrr.ledger.comparison import Side, compared
 from gobrrr.ledger.model.ledger import StepStats
 from gobrrr.ledger.ops.op_times import OpTime, op_times
 from gobrrr.recording.trace_files.sources import Source, read
+from gobrrr.report.forms.formats import PLAIN, render
 from tests.pipeline.test_files import Event, event, kernel, training, write
 
 TRACES = Path(os.environ.get("GOBRRR_TRACES", "../shared/traces"))
@@ -40,6 +41,16 @@ def test_ops_own_their_self_time_and_the_kernels_that_they_launch(tmp_path: Path
     linear, mm = ("aten::linear", ""), ("aten::mm", "8x16 16x4")
     assert found[mm] == OpTime(3.0, 150_000, 900_000, 150_000, 900_000, linear)
     assert found[linear] == OpTime(3.0, 60_000, 0.0, 210_000, 900_000)
+
+
+@pytest.mark.parametrize(
+    ("plain_ms", "said"), [(10, "whose steps took 12.0 ms (A) and 12.0 ms (B)"), (12, ""), (0, "")]
+)
+def test_whose_times_the_ops_have_is_said_where_they_are_not_the_steps(plain_ms: float, said: str) -> None:
+    one = {("aten::mm", "8x8"): OpTime(1, 9e6)}
+    sides = (replace(side(name, plain_ms or 12), profiled_ns=12e6 if plain_ms else 0.0) for name in "ab")
+    told = render(compared(*sides, ((), ()), (one, one)), "text", PLAIN).decode()
+    assert "mm" in told and ("the profiler's" in told) == bool(said) and said in told
 
 
 def side(name: str, step_ms: float, *codes: str) -> Side:

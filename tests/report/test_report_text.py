@@ -27,6 +27,7 @@ from gobrrr.rules import load
 from gobrrr.rules.verdict.build import build
 from gobrrr.rules.verdict.report import Device, Report
 from gobrrr.rules.verdict.report import Span as Busy
+from gobrrr.rules.verdict.sentence import is_doubt
 from tests.support import report_samples as samples
 from tests.support.shown import as_comment
 
@@ -284,6 +285,10 @@ def test_the_brief_says_what_it_leaves_out_and_how_to_see_it() -> None:
     text = brief(samples.starved(), source=source)
     assert "4 more findings, 1 note on the measurement, 1 other loop: gobrrr report -v shows them" in text
     assert "all of it: gobrrr report -v .gobrrr/train-1" in text
+    alone = msgspec.structs.replace(
+        samples.starved(), loops=(), findings=tuple(filter(is_doubt, samples.starved().findings))
+    )
+    assert "1 note on the measurement: gobrrr report -v shows it" in brief(alone)
     assert text.count("BRR4") + text.count("BRR3") >= 3
 
 

@@ -37,6 +37,24 @@ def at_least_one(text: str) -> int:
     return value
 
 
+def add_folder(parser: argparse.ArgumentParser, what: str) -> None:
+    """Add -o of a verb that writes a folder."""
+    parser.add_argument(
+        "-o", dest="folder", type=_folder, metavar="DIR", help=f"folder for {what} (default .gobrrr/<run>)"
+    )
+
+
+def _folder(name: str) -> str:
+    """No name of a report's file: whoever writes one expects a file there, as after -o of `gobrrr report`."""
+    from gobrrr.report.forms import formats
+
+    if formats.by_suffix(name, ""):
+        raise argparse.ArgumentTypeError(
+            f"{name} would be a folder here; gobrrr report -o {name} writes a page afterwards"
+        )
+    return name
+
+
 PRICE_VARIABLE = "GOBRRR_PRICE_PER_HOUR"
 
 

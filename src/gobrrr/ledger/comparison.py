@@ -28,6 +28,8 @@ class Side(msgspec.Struct, frozen=True, kw_only=True):
     num_steps: int
     averaged: bool = False
     """The mean of its steps, as of a trace, not their median."""
+    profiled_ns: float = 0.0
+    """Its step with the profiler, to which the times of ops add up."""
     p95_ns: float | None = None
     p99_ns: float | None = None
     samples_per_s: float | None = None
@@ -105,7 +107,7 @@ def side(ledger: Ledger, source: str, codes: Sequence[str], verdict: str, unreli
     return Side(
         p95_ns=ledger.step.p95_ns, p99_ns=ledger.step.p99_ns, tokens_per_s=tokens,
         samples_per_s=1e9 * samples / ledger.step.average_ns if samples and ledger.wall else None,
-        source=source, step_ns=ledger.wall, num_steps=ledger.step.plain_count,
+        source=source, step_ns=ledger.wall, profiled_ns=ledger.step.wall_ns, num_steps=ledger.step.plain_count,
         averaged=ledger.step.averaged, device=device.name if device else "",
         busy_ns=min(device.busy_ns, ledger.wall) if device else None,
         accounts=tuple((a.account, a.ns) for a in ledger.accounts),

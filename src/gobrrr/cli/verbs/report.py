@@ -117,7 +117,7 @@ def ranks_beside(file: Path, report: Report, args: argparse.Namespace) -> list[t
 
 def add_formats(parser: argparse.ArgumentParser) -> None:
     """--format and -o."""
-    parser.add_argument("--format", choices=formats.names(), help="default: by -o, or text")
+    parser.add_argument("--format", type=formats.named, choices=formats.names(), help="default: by -o, or text")
     suffixes = " ".join(form.suffixes[0] for form in formats.FORMATS if form.suffixes)
     parser.add_argument("-o", "--output", metavar="FILE", help=f"write to FILE instead of standard output: {suffixes}")
 

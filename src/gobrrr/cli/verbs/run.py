@@ -29,7 +29,7 @@ class Run:
     def prepare(self, parser: argparse.ArgumentParser) -> None:
         """All options stand before the program; what follows it is the program's own."""
         parser.usage = "gobrrr run [options] script.py [args] | -m module [args] | -- command [args]"
-        parser.add_argument("-o", dest="folder", metavar="DIR", help="folder for the recording (default .gobrrr/<run>)")
+        options.add_folder(parser, "the recording")
         parser.add_argument("--json", metavar="FILE", help="write the report as JSON (gobrrr.report/1)")
         parser.add_argument(
             "--steps", type=options.at_least_one, default=0, metavar="N", help="steps to profile (default: 2 to 8)"

@@ -31,7 +31,7 @@ class Tune:
     def prepare(self, parser: argparse.ArgumentParser) -> None:
         """All options stand before the program."""
         parser.usage = "gobrrr tune [options] script.py [args] | -m module [args] | -- command [args]"
-        parser.add_argument("-o", dest="folder", metavar="DIR", help="folder for the results (default .gobrrr/<run>)")
+        options.add_folder(parser, "the results")
         parser.add_argument(
             "--minutes",
             type=options.more_than_zero,

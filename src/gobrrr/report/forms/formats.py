@@ -103,6 +103,11 @@ def by_suffix(file: str, default: str = "text") -> str:
     return max(fitting, default=(0, default))[1]
 
 
+def named(word: str) -> str:
+    """The form that a word after --format names, by its own name or by a suffix of its files: markdown, md."""
+    return word if word in names() else by_suffix(f".{word}", word)
+
+
 def draws(name: str) -> bool:
     """Say whether a form draws recordings themselves, which View.ranks must then have."""
     return bool(form_of(name).draws)

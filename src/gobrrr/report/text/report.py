@@ -157,13 +157,12 @@ def _groups(
 def _rest(report: Report, page: Page, more: int) -> Parts:
     """Say what is not shown, and how to see it."""
     doubts = sum(map(is_doubt, report.findings))
-    said = [units.several("more finding", more)] if more > 0 else []
-    said += [units.several("note on the measurement", doubts)] if doubts else []
-    said += [units.several("other loop", len(report.loops))] if report.loops else []
+    every = (("more finding", more), ("note on the measurement", doubts), ("other loop", len(report.loops)))
+    hidden = [(name, num) for name, num in every if num > 0]
     cut = [page.row("cut short", f.message) for f in report.findings if f.code == CUT_SHORT]
-    verb = "diagnose" if report.offline else "report"
-    line: Line = ((f"{', '.join(said)}: gobrrr {verb} -v shows them", "dim cut"),)
-    return [*cut, *([page.row("more", line)] if said else [])]
+    verb, what = "diagnose" if report.offline else "report", ", ".join(units.several(*each) for each in hidden)
+    line: Line = ((f"{what}: gobrrr {verb} -v shows {'it' if sum(n for _, n in hidden) == 1 else 'them'}", "dim cut"),)
+    return [*cut, *([page.row("more", line)] if hidden else [])]
 
 
 def time(report: Report, page: Page, most: int = len(ACCOUNTS)) -> list[RenderableType]:

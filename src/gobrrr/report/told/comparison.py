@@ -21,7 +21,16 @@ def blocks(found: Comparison, view: View) -> Groups:
     heads = (("account", False), ("A", True), ("B", True), ("B - A", True))
     listed: list[Block] = [Table("", heads, rows)] if rows else []
     table = ops(found, view.num_ops)
-    return [[Sentence((((found.verdict, "bold"),),))], sides, [*listed, *codes], [table] if table else []]
+    told: list[Block] = [*facts([("ops", [timed(found)])]), table] if table else []
+    return [[Sentence((((found.verdict, "bold"),),))], sides, [*listed, *codes], told]
+
+
+def timed(found: Comparison) -> str:
+    """By whom ops were timed, where the profiler's steps are others than those that are compared."""
+    if not any(side.profiled_ns and side.profiled_ns != side.step_ns for side in (found.a, found.b)):
+        return ""
+    a, b = (units.duration(side.profiled_ns) for side in (found.a, found.b))
+    return f"times are the profiler's, whose steps took {a} (A) and {b} (B)"
 
 
 def line(side: Side) -> str:
@@ -46,7 +55,7 @@ def ops(found: Comparison, most: int) -> Table | None:
     heads = (("op", False), ("shapes", False), ("calls", True), ("A host", True), ("A device", True), ("B host", True),
              ("B device", True), ("B - A", True), ("A/B", True))  # fmt: skip
     rows = tuple(_op(op) for op in found.ops[:most])
-    return Table("Ops that differ most, per step", heads, rows, folded=True) if rows else None
+    return Table("Ops that differ most, per profiled step", heads, rows, folded=True) if rows else None
 
 
 def _op(op: OpRatio) -> tuple[Cell, ...]:
