@@ -1,0 +1,1 @@
+"""Which edit of the program does an arm run with?"""

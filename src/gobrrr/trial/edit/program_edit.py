@@ -1,0 +1,102 @@
+"""An edit of the program: its files, variables and words; put on an arm's copy of the folder, never the user's own."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+from gobrrr.errors import GobrrrError
+from gobrrr.system import files
+from gobrrr.system.escape import plain
+from gobrrr.trial.sandbox.workspace import LEFT_OUT
+
+MOST_FILES, MOST_BYTES = 2_000, 256 << 20
+"""Files and bytes of an edit (proposed: the largest honest edit of the fields' programs would settle it)."""
+
+
+@dataclass(frozen=True)
+class ProgramEdit:
+    """An edit, as it is read from a patch, a folder, a commit or a setting. Raises GobrrrError where it is too large or
+    reaches out of the program's folder."""
+
+    name: str
+    """Shown to people."""
+    files: Mapping[str, bytes | None] = field(default_factory=dict)
+    """New content by path relative to the program's folder; None: the file goes."""
+    env: Mapping[str, str] = field(default_factory=dict)
+    """Variables that are set for the arm."""
+    args: tuple[str, ...] | None = None
+    """Words behind the script instead of the program's own; None: as they are."""
+    diff: str = ""
+    """The change for people, bounded in size."""
+
+    def __post_init__(self) -> None:
+        for path in self.files:
+            check_path(self.name, path)
+        size = sum(len(data or b"") for data in self.files.values())
+        check_size(self.name, len(self.files), size)
+
+    def put_on(self, mirror: Path) -> None:
+        """Write into an arm's copy of the program's folder, in which links lead to the user's own: a link in the way is
+        replaced, never followed. Raises OSError."""
+        for name, data in sorted(
+            self.files.items(), key=lambda item: item[1] is not None
+        ):  # a file may become a folder
+            place = mirror / name
+            if data is None:
+                _remove(place, mirror)
+                continue
+            _own_way(place, mirror)
+            mode = stat.S_IMODE(place.stat().st_mode) if place.is_file() else files.AS_USUAL
+            files.write(place, data, mode)
+
+
+def check_path(edit: str, path: str) -> None:
+    """Raises GobrrrError for a path of an edit that is not, in any computer's eyes, one of a file in the folder."""
+    parts = PurePosixPath(path).parts
+    if "\0" in path or not parts:
+        raise GobrrrError(f"{edit} has a file name that no file can have: {plain(path)}")
+    if path.startswith("/") or ".." in parts or ("\\" in path and os.sep == "\\") or Path(path).is_absolute():
+        raise GobrrrError(
+            f"{edit} touches {plain(path)}, outside the program's folder", "start it in the folder that holds all of it"
+        )
+    if left := LEFT_OUT.intersection(part.lower() for part in parts):
+        raise GobrrrError(f"{edit} touches {plain(path)}: no {min(left)} is in the copy that a trial runs in")
+
+
+def check_size(edit: str, count: int, size: int) -> None:
+    """Raises GobrrrError for an edit of too many files or bytes."""
+    if count > MOST_FILES or size > MOST_BYTES:
+        raise GobrrrError(
+            f"{edit} changes {count:,} files, {size >> 20:,} MiB: at most {MOST_FILES:,} and {MOST_BYTES >> 20} MiB",
+            "leave out what the program does not need",
+        )
+
+
+def _own_way(place: Path, mirror: Path) -> None:
+    """Folders that lead to a place, as the mirror's own: a link to a folder becomes one with links to all in it."""
+    for folder in reversed(place.relative_to(mirror).parents[:-1]):
+        way = mirror / folder
+        if way.is_symlink():
+            target, entries = way.resolve(), os.listdir(way) if way.is_dir() else []  # noqa: PTH208  (names alone)
+            way.unlink()
+            way.mkdir()
+            for entry in entries:
+                (way / entry).symlink_to(target / entry)
+        else:
+            way.mkdir(exist_ok=True)
+
+
+def _remove(place: Path, mirror: Path) -> None:
+    """Remove a file, and the folders that this leaves empty, as Git does: Python would import such a folder."""
+    if not os.path.lexists(place):
+        return
+    _own_way(place, mirror)
+    place.unlink()
+    with contextlib.suppress(OSError):
+        for folder in place.relative_to(mirror).parents[:-1]:
+            (mirror / folder).rmdir()
