@@ -18,6 +18,12 @@ class GobrrrError(Exception):
         if exit_code is not None:
             self.exit_code = exit_code
 
+    def document(self) -> dict[str, str | int]:
+        """Return it for programs (JSON schema gobrrr.error/1)."""
+        return {
+            "schema": "gobrrr.error/1", "error": self.message, "hint": self.hint, "exit_code": self.exit_code,
+        }  # fmt: skip
+
     def __str__(self) -> str:
         return f"{self.message} ({self.hint})" if self.hint else self.message
 

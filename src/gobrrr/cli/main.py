@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import errno
 import importlib
+import itertools
 import os
 import sys
 from collections.abc import Sequence
@@ -59,8 +60,9 @@ class _Parser(argparse.ArgumentParser):
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb and return the exit code for the shell; prints errors for people on stderr, in two lines."""
     streams.hold()
+    words = list(sys.argv[1:] if argv is None else argv)
     try:
-        code = _dispatch(list(sys.argv[1:] if argv is None else argv))
+        code = _dispatch(words)
         sys.stdout.flush()  # here, where a closed pipe can still be caught
         return code
     except GobrrrError as error:
@@ -69,6 +71,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         streams.say(f"gobrrr: error: {plain(error.message)}")  # it may hold names out of a file
         if error.hint:
             streams.say(f"  hint: {plain(error.hint)}")
+        if wants_document(words):
+            from gobrrr.report.forms.json import as_json
+
+            sys.stdout.buffer.write(as_json(error.document()))
+            sys.stdout.flush()
         return error.exit_code
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -101,6 +108,13 @@ def _dispatch(argv: list[str]) -> int:
     parser = _Parser(prog=f"gobrrr {verb.name}", description=command.help, allow_abbrev=False)
     command.prepare(parser)
     return command.run(_parse(parser, command, argv[1:]))
+
+
+def wants_document(words: Sequence[str]) -> bool:
+    """Whether `--json` stands among the options of a verb, before a program, with no file behind it."""
+    own = list(itertools.takewhile(lambda word: word not in ("-m", "--") and not word.endswith(".py"), words))
+    file = ".json" if own[:1] in (["run"], ["diagnose"], ["machine"]) else "\0"
+    return any(word == "--json" and not after.endswith(file) for word, after in itertools.pairwise([*own, ""]))
 
 
 def _check_folder() -> None:
@@ -160,12 +174,14 @@ def split_program(parser: argparse.ArgumentParser, words: list[str]) -> tuple[li
     """
     at = 0
     while at < len(words) and words[at].startswith("-") and words[at] not in ("-m", "--", "-"):
-        at += 2 if _wants_value(parser, words[at]) else 1
+        at += 2 if _wants_value(parser, *words[at : at + 2]) else 1
     return words[:at], words[at:]
 
 
-def _wants_value(parser: argparse.ArgumentParser, word: str) -> bool:
+def _wants_value(parser: argparse.ArgumentParser, word: str, after: str = "") -> bool:
     action = parser._option_string_actions.get(word)  # not there for --option=value and -oVALUE: they hold theirs
+    if action is not None and action.nargs == "?":  # of --json: a program is no .json
+        return after.endswith(".json")
     return action is not None and action.nargs != 0
 
 

@@ -19,6 +19,13 @@ def hold() -> None:
             setattr(sys, name, open(number, "w" if number else "r", closefd=False))
 
 
+def keep_stdout() -> None:
+    """Keep stdout for what we print ourselves: whatever is started from now on writes to our stderr instead."""
+    sys.stdout.flush()
+    sys.stdout = open(os.dup(1), "w", encoding="utf-8")  # noqa: PTH123 - a descriptor, open until we end
+    os.dup2(2, 1)
+
+
 def to_nowhere(number: int) -> None:
     """Discard what is written to this stream from now on: nobody reads it any more."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), number)

@@ -27,12 +27,9 @@ from gobrrr.system import files
 ROOM = "make room, or name a folder elsewhere with -o DIR"
 
 
-def explain(
-    folder: Path, command: list[str], code: int, *, json_file: str | None = None, shown: dict[str, Any] | None = None,
-    **how: Any,
-) -> None:  # fmt: skip
-    """Write report.json and report.html (and report.rank<k>.*) into the folder, and the text to stderr. `shown`:
-    verbose, ops as of report.text.report.show(); `how`: as of report_of()."""
+def explain(folder: Path, command: list[str], code: int, *, shown: dict[str, Any] | None = None, **how: Any) -> Report:
+    """Write report.json and report.html (and report.rank<k>.*) into the folder, and the text to stderr; return the
+    first rank's report. `shown`: verbose, ops as of report.text.report.show(); `how`: as of report_of()."""
     from gobrrr.recording.run_folder.run import load_run
     from gobrrr.report.forms.json import to_json
     from gobrrr.report.text.progress import Patience
@@ -46,8 +43,6 @@ def explain(
     written = [folder / file_of(rank.recording, ranks[0].recording) for rank in ranks]
     for file, report in zip(written, reports, strict=True):
         _write(file, to_json(report), files.write)
-    if json_file:
-        _write(Path(json_file), to_json(reports[0]), Path.write_bytes)
     if not reports[0].step.count:
         raise _cut(folder, code) or _no_whole_step(folder, code)
     mask = redaction.masker(how.get("patterns", ()))
@@ -55,6 +50,7 @@ def explain(
     with Patience("drawing the page"):
         for file, rank, report in zip(written, ranks, reports, strict=True):
             _write(file.with_suffix(".html"), page_of(report, mask, rank), files.write)
+    return reports[0]
 
 
 def page_of(report: Report, mask: Callable[[str], str], profiled: Profiled) -> bytes:
@@ -108,23 +104,26 @@ def report_of(folder: Path, command: list[str], code: int, *, late: GobrrrError 
     return report
 
 
-def tell(folder: Path, command: list[str], code: int, **how: Any) -> None:
-    """As explain(), or in one line why not: whatever happens here, the program has ended as it has.
+def tell(folder: Path, command: list[str], code: int, **how: Any) -> Report | GobrrrError:
+    """As explain(), or in one line why not, which is returned: whatever happens here, the program has ended as it has.
 
     Raises OSError only, where stderr cannot be written.
     """
     try:
-        explain(folder, command, code, **how)
+        return explain(folder, command, code, **how)
     except GobrrrError as error:
-        say(str(error))
+        why = GobrrrError(error.message, error.hint, code)
     except KeyboardInterrupt:
-        say(f"interrupted; the recording is kept, gobrrr report {folder}")
+        why = GobrrrError(f"interrupted; the recording is kept, gobrrr report {folder}", "", code)
     except OSError:
         raise
     except Exception as error:
         place = traceback.extract_tb(error.__traceback__)[-1]
         at = f"{type(error).__name__}: {error} ({Path(place.filename).name}:{place.lineno})"
-        say(f"a defect of gobrrr kept it from judging this run: {at}; the recording is kept in {folder}")
+        said = f"a defect of gobrrr kept it from judging this run: {at}; the recording is kept in {folder}"
+        why = GobrrrError(said, "", code)
+    say(str(why))
+    return why
 
 
 def file_of(recording: Recording, first: Recording) -> str:

@@ -40,7 +40,13 @@ class DiagnoseCommand:
 
         parser.add_argument("traces", nargs="+", metavar="TRACE", help="files, folders, patterns or .tar archives")
         add_formats(parser)
-        parser.add_argument("--json", metavar="FILE", help="write the report as JSON too")
+        parser.add_argument(
+            "--json",
+            nargs="?",
+            const="",
+            metavar="FILE",
+            help="write the report as JSON too; as the last word: to stdout",
+        )
         parser.add_argument("--machine", metavar="FILE", help="ceilings of the traced machine (gobrrr machine --json)")
         parser.add_argument("--jobs", type=int, default=0, metavar="N", help="processes for many traces (all cores)")
         parser.add_argument("--portability", action="store_true", help="also what would matter on another device")
@@ -58,6 +64,7 @@ class DiagnoseCommand:
         from gobrrr.report.text.progress import Patience
         from gobrrr.report.told.money import priced
 
+        args.format = "json" if args.json == "" else args.format
         _check_form(args, len(args.traces))
         per_hour = options.price(args)
         for output in (args.output, args.json):

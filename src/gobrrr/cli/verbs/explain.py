@@ -6,6 +6,7 @@ import argparse
 import difflib
 import re
 import sys
+from typing import Any
 
 from gobrrr.errors import GobrrrError
 from gobrrr.rules import pages
@@ -22,22 +23,29 @@ class ExplainCommand:
     def prepare(self, parser: argparse.ArgumentParser) -> None:
         """Arguments of the verb."""
         parser.add_argument("code", nargs="?", metavar="CODE", help="BRR401, 401 or a finding's name; none: list them")
+        parser.add_argument("--json", action="store_true", help="the same as JSON (gobrrr.explanation/1)")
 
     def run(self, args: argparse.Namespace) -> int:
         """Print the list or the page; raises GobrrrError for a code that does not exist."""
-        if args.code is None:
+        code = args.code and code_of(args.code)
+        if args.json:
+            from gobrrr.cli.verbs.report import put
+            from gobrrr.report.forms.json import as_json
+
+            put(as_json(_document(code)), None)
+        elif code is None:
             print(_listing())
         else:
-            _show(page(args.code))
+            _show(pages.text_of(code))
         return 0
 
 
-def page(word: str) -> str:
-    """The Markdown page of a code (`BRR401`, `brr401`, `401`) or of a finding's name."""
+def code_of(word: str) -> str:
+    """The code that is meant by `BRR401`, `brr401`, `401` or a finding's name. Raises GobrrrError for another word."""
     number = _CODE.fullmatch(word)
     code = f"BRR{number[1]}" if number else _names().get(word.lower(), "")
-    if text := pages.text_of(code):
-        return text
+    if pages.text_of(code):
+        return code
     raise GobrrrError(f"there is no code '{word}'", _nearest(f"BRR{number[1]}" if number else word))
 
 
@@ -63,6 +71,15 @@ def _listing() -> str:
     width = max((len(rule.name) for rule in rules), default=0)
     lines = [f"{rule.code}  {rule.name:<{width}}  {rule.bound}" for rule in rules]
     return "\n".join([*lines, "", f"{len(lines)} codes; one in full: gobrrr explain CODE"])
+
+
+def _document(code: str | None) -> dict[str, Any]:
+    """All codes, or one with its page."""
+    from gobrrr.rules import load
+
+    wanted = [rule for rule in load().values() if code in (None, rule.code)]
+    told = [{"code": each.code, "name": each.name, "bound": each.bound, "remedies": each.remedies} for each in wanted]
+    return {"schema": "gobrrr.explanation/1", "codes": told, "page": pages.text_of(code) if code else None}
 
 
 def _show(text: str) -> None:

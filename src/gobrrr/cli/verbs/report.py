@@ -6,7 +6,7 @@ import argparse
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gobrrr.cli import options, streams
 from gobrrr.errors import GobrrrError
@@ -41,6 +41,7 @@ class ReportCommand:
             "run", nargs="?", default=RUNS, help=f"its folder, {REPORT} or {RECEIPT} (default: the latest)"
         )
         add_formats(parser)
+        parser.add_argument("--json", dest="format", action="store_const", const="json", help="as --format json")
         add_options(parser, tables=True)
         options.add_price(parser)
         options.add_redact(parser)
@@ -175,7 +176,7 @@ def tell(report: Report, view: View, args: argparse.Namespace) -> None:
     elif formats.draws(form):
         put(formats.pieces(report, form, view, args.output or ""), args.output)
     else:
-        put(formats.render(report, form, view), args.output)
+        put(formats.render(report, form, with_edits(view, report) if form == "json" else view), args.output)
 
 
 def _tell_other(noun: Receipt, args: argparse.Namespace) -> int:
@@ -185,6 +186,17 @@ def _tell_other(noun: Receipt, args: argparse.Namespace) -> int:
     else:
         put(formats.render(noun, form, View(str(Path.cwd()))), args.output)
     return 0
+
+
+def with_edits(view: View, report: Report) -> View:
+    """The view with the edits that stand for the report's remedies, of a program that is here."""
+    from gobrrr.remedies.edits.catalogue import offers
+
+    found: dict[str, list[dict[str, Any]]] = {}
+    for each in offers(report, report.command, Path(view.root)) if report.command else ():
+        told = {"remedy": each.name, "safety": each.safety, "diff": each.diff, "env": dict(each.env)}
+        found.setdefault(each.code, []).append(told)
+    return view._replace(edits=found if report.command else None)
 
 
 def put(content: bytes | Iterable[bytes], output: str | None) -> None:

@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gobrrr.cli import options, streams
-from gobrrr.cli.verbs.report import add_options
+from gobrrr.cli.verbs.report import add_options, put, with_edits
 from gobrrr.errors import GobrrrError
 
 if TYPE_CHECKING:
+    from gobrrr.rules.verdict.report import Report
     from gobrrr.trial.receipt.recipe import Recipe
 
 _SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0}
@@ -30,7 +31,10 @@ class Run:
         """All options stand before the program; what follows it is the program's own."""
         parser.usage = "gobrrr run [options] script.py [args] | -m module [args] | -- command [args]"
         options.add_folder(parser, "the recording")
-        parser.add_argument("--json", metavar="FILE", help="write the report as JSON (gobrrr.report/1)")
+        parser.add_argument(
+            "--json", nargs="?", const="", metavar="FILE.json",
+            help="write the report as JSON (gobrrr.report/1); without a file to stdout, and the program's to stderr",
+        )  # fmt: skip
         parser.add_argument(
             "--steps", type=options.at_least_one, default=0, metavar="N", help="steps to profile (default: 2 to 8)"
         )
@@ -69,6 +73,8 @@ class Run:
             watcher="gobrrr.remedies.mechanism.applying:Treated" if recipe else SESSION,
             remedies=",".join(recipe.names) if recipe else None,
         )  # fmt: skip
+        if args.json == "":
+            streams.keep_stdout()
         code = launch.run(command, config, self._variables(recipe))
         try:
             self._tell(args, recipe, folder, command, code)
@@ -82,11 +88,13 @@ class Run:
         from gobrrr.pipeline import runs  # not before: the program is started from a small process, without threads
 
         self._tell_of(recipe, folder)
-        runs.tell(
-            folder, command, code, json_file=args.json, shown={"verbose": args.verbose, "ops": args.ops},
+        told = runs.tell(
+            folder, command, code, shown={"verbose": args.verbose, "ops": args.ops},
             portability=args.portability, patterns=args.redact, rehearsal=args.rehearsal, price=options.price(args),
         )  # fmt: skip
         sys.stderr.flush()
+        if args.json is not None:
+            _write(told, args)
 
     def _recipe(self, file: str, command: list[str]) -> Recipe:
         """Read, checked, and compared with what is here; raises GobrrrError before anything is started."""
@@ -140,6 +148,22 @@ def parse_budget(text: str) -> tuple[int, int]:
                 f"cannot read the budget {part!r}", "say --budget 30s, --budget 200MB or both with a comma"
             )
     return found[0], found[1]
+
+
+def _write(told: Report | GobrrrError, args: argparse.Namespace) -> None:
+    """The report, or why there is none, as JSON; an error into no file."""
+    from gobrrr.pipeline import redaction
+    from gobrrr.report.forms.formats import View
+    from gobrrr.report.forms.json import as_json
+
+    if isinstance(told, GobrrrError):
+        put(as_json(told.document()), None) if not args.json else None
+        return
+    view = View(str(Path.cwd()), anywhere=True, mask=redaction.masker(args.redact))
+    try:
+        put(as_json(told, with_edits(view, told)), args.json)
+    except GobrrrError as error:
+        streams.say(f"gobrrr: {error}")
 
 
 def _check_target(file: Path) -> None:

@@ -54,6 +54,9 @@ class Tune:
         )  # fmt: skip
         parser.add_argument("--resume", metavar="DIR", help="go on with a tuning that was interrupted")
         parser.add_argument("--seed", type=int, default=0, help="of the order of blocks (0)")
+        parser.add_argument(
+            "--json", action="store_true", help="write the receipt as JSON to stdout (gobrrr.receipt/1)"
+        )
         options.add_writes(parser)
         options.add_price(parser)
         options.add_redact(parser)
@@ -82,6 +85,11 @@ class Tune:
                 tuning.tell(outcome, redaction.shown(args.program, args.redact), sys.stderr, per_hour)
             except KeyboardInterrupt:
                 return interrupts.exit_code
+        if args.json:
+            from gobrrr.cli.verbs.report import put
+            from gobrrr.report.forms.json import as_json
+
+            put(as_json(outcome.receipt), None)
         return exit_code(outcome.receipt, interrupts.exit_code)
 
 

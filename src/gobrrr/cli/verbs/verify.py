@@ -53,6 +53,9 @@ class Verify:
         )
         parser.add_argument("--seed", type=int, default=1, help="of the order of blocks (1)")
         options.add_writes(parser)
+        parser.add_argument(
+            "--json", action="store_true", help="write what was found as JSON to stdout (gobrrr.verified/1)"
+        )
         parser.add_argument("--yes", action="store_true", help="start the receipt's command without asking")
 
     def run(self, args: argparse.Namespace) -> int:
@@ -189,12 +192,21 @@ def _measured(before: Receipt, program: Program, folder: Path, args: argparse.Na
     from gobrrr.trial.statistics.objective import BETTER
 
     found, guarded = _repeated(before, program, folder, args)
+    code = 0 if found.verdict in BETTER and guarded.green else DIFFERS
+    if args.json:
+        from gobrrr.cli.verbs.report import put
+        from gobrrr.report.forms.json import as_json
+
+        verdict = plain(_verdict(before, found, guarded))
+        put(as_json({"schema": "gobrrr.verified/1", "verdict": verdict, "kept": before.kept, "claimed": before.speedup,
+                     "here": found, "guard": guarded}), None)  # fmt: skip
+        return code
     print(plain(f"receipt   {figures(before)}, numbers {numbers(before.guard, before.kept)}, {before.date}"))
     print(f"here      {figures(found)}, {speed(found.verdict)}, numbers {numbers(guarded, before.kept)}")
     for reason in guarded.reasons if not guarded.green else ():
         print(f"          {plain(reason)}", file=sys.stderr)
     print(f"verdict   {plain(_verdict(before, found, guarded))}")
-    return 0 if found.verdict in BETTER and guarded.green else DIFFERS
+    return code
 
 
 def _verdict(before: Receipt, found: Measured, guarded: Guarded) -> str:

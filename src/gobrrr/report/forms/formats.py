@@ -6,7 +6,7 @@ here, and imported when one is used: `gobrrr --help` must not wait for them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
@@ -38,6 +38,8 @@ class View(NamedTuple):
     """Every step of the run, where the recording is at hand."""
     timeline: Timeline | None = None
     """Where the time of one step goes, where the recording is at hand."""
+    edits: Mapping[str, Sequence[Mapping[str, Any]]] | None = None
+    """By finding's code the edits of the program that stand for its remedies, for JSON."""
     next_command: str = ""
     """Command to type next, where the verb knows it."""
     num_ops: int = 12

@@ -10,6 +10,8 @@ from typing import Any
 import msgspec
 
 from gobrrr.errors import TraceError
+from gobrrr.report.forms.formats import View
+from gobrrr.report.told.excerpts import excerpts
 from gobrrr.rules.verdict.report import SCHEMA, Report
 
 MAX_BYTES = 64 << 20
@@ -18,17 +20,26 @@ MAX_BYTES = 64 << 20
 _UNSEEN = re.compile("[\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
 
 
-def to_json(report: Report) -> bytes:
-    """Deterministic, indented, ends with a newline. Nanoseconds are integers, shares have 6 digits, other floats 9."""
+def to_json(report: Report, view: View | None = None) -> bytes:
+    """Deterministic, indented, ends with a newline. Nanoseconds are integers, shares have 6 digits, other floats 9.
+
+    With a view each finding has its lines of source and its edits as well; null where nobody looked for edits.
+    """
     fields = msgspec.to_builtins(report, order="deterministic")
+    if view is not None:
+        around = excerpts(view.root, view.anywhere, view.mask, view.recorded_ns)
+        for finding, told in zip(report.findings, fields["findings"], strict=True):
+            place = next(iter(finding.where), None)
+            told["excerpt"] = {"file": place.file, "line": place.line, **around(place)._asdict()} if place else None
+            told["edits"] = None if view.edits is None else view.edits.get(finding.code, ())
     fields["phases"] = [[name, _whole(ns)] for name, ns in fields["phases"]]
     return _shown(msgspec.json.format(msgspec.json.encode(_canonical(fields)), indent=2)) + b"\n"
 
 
-def as_json(noun: Any, view: object = None, indent: int = 1) -> bytes:
+def as_json(noun: Any, view: View | None = None, indent: int = 1) -> bytes:
     """A report; any other noun as it is, but for lone surrogates and figures that are none."""
     if isinstance(noun, Report):
-        return to_json(noun)
+        return to_json(noun, view)
     fields = _canonical(msgspec.to_builtins(noun), number=lambda value, key: value)
     return _shown(msgspec.json.format(msgspec.json.encode(fields), indent=indent)) + b"\n"
 

@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from markupsafe import Markup, escape
 
 from gobrrr import units
-from gobrrr.recording.model.facts import Span
 from gobrrr.report.forms.formats import View
 from gobrrr.report.html import charts
+from gobrrr.report.told.excerpts import Excerpts, excerpts
 from gobrrr.report.told.findings import cost, costly
 from gobrrr.report.told.report import tunable
 from gobrrr.rules.model.finding import Finding, Quantity
 from gobrrr.rules.pages import text_of
-from gobrrr.rules.verdict.place import CELL, MAX_SOURCE_BYTES, may_read, shown
+from gobrrr.rules.verdict.place import shown
 from gobrrr.rules.verdict.report import Report
-from gobrrr.system import files
-from gobrrr.system.escape import LIMIT, plain
-from gobrrr.system.secrets import masked_text
 
 SEVERITIES = ("critical", "warning", "note")
 
@@ -122,60 +116,3 @@ def _inline(text: str) -> Markup:
         parts += [Markup('<a href="{0}" rel="noreferrer">{0}</a>').format(address)] if address else []
         at = found.end()
     return Markup().join([*parts, escape(text[at:])])
-
-
-AROUND = 4
-"""Lines on either side."""
-
-
-class Excerpt(NamedTuple):
-    """Numbered lines, with the indentation that all share taken away; `doubt` says why there are none, or why they may
-    be others than those that ran."""
-
-    lines: tuple[tuple[int, str], ...] = ()
-    doubt: str = ""
-
-
-Excerpts = Callable[[Span], Excerpt]
-
-
-def excerpts(
-    root: str, anywhere: bool = False, mask: Callable[[str], str] = str, recorded_ns: int | None = None
-) -> Excerpts:
-    """Reads the lines around a place; `mask`, `anywhere` as of place.reader(), `recorded_ns`: when the program ran."""
-    home = Path(root).resolve()
-
-    def around(span: Span) -> Excerpt:
-        if CELL.search(span.file):
-            return Excerpt(doubt="A cell of a notebook: its text is not kept.")
-        try:
-            path = Path(root, span.file).resolve()
-            if not may_read(path, home, anywhere):
-                return Excerpt(doubt="Not a Python file below the folder that this page was made in: not read.")
-            with files.opened(path) as source:
-                facts = os.fstat(source.fileno())
-                if facts.st_size > MAX_SOURCE_BYTES:
-                    return Excerpt(doubt="The file is too large to be source that people write: not read.")
-                text = source.read(MAX_SOURCE_BYTES).decode("utf-8", "replace")
-        except FileNotFoundError:
-            return Excerpt(doubt="The file is not here, or not any more.")
-        except (OSError, ValueError, RuntimeError):  # as in place.reader()
-            return Excerpt(doubt="The file cannot be read.")
-        changed = recorded_ns is not None and facts.st_mtime_ns > recorded_ns
-        return _cut(text.splitlines(), span.line, mask, changed)
-
-    return around
-
-
-def _cut(lines: list[str], line: int, mask: Callable[[str], str], changed: bool) -> Excerpt:
-    if not 1 <= line <= len(lines):
-        count = f"{len(lines)} line{'' if len(lines) == 1 else 's'}"
-        return Excerpt(doubt=f"The file has {count} now: it was changed after the program ran.")
-    first = max(1, line - AROUND)
-    shown = [masked_text(text.expandtabs(4)[:LIMIT], code=True) for text in lines[first - 1 : line + AROUND]]
-    shown = [mask(plain(text)).rstrip() for text in shown]
-    while shown and not shown[-1]:
-        shown.pop()
-    indent = min((len(text) - len(text.lstrip()) for text in shown if text), default=0)
-    doubt = "The file was changed after the program ran: these may be other lines." if changed else ""
-    return Excerpt(tuple(enumerate((text[indent:] for text in shown), first)), doubt)
