@@ -117,11 +117,15 @@ def test_a_removed_line_that_looks_like_a_header_is_none(source: Path) -> None:
 
 def test_the_users_git_has_no_say(repository: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     config = tmp_path / "config"
-    config.write_text("[core]\n\tautocrlf = true\n[apply]\n\twhitespace = fix\n")
+    config.write_text("[core]\n\tautocrlf = true\n[apply]\n\tignoreWhitespace = change\n")
     for name, value in {"GIT_CONFIG_GLOBAL": str(config), "GIT_DIR": "/nowhere", "GIT_WORK_TREE": "/"}.items():
         monkeypatch.setenv(name, value)
     text = "--- a/train.py\n+++ b/train.py\n@@ -1,2 +1,2 @@\n-line 0\n+line 0  \n line 1\n"
     assert from_patch(patch(repository, text), repository).files == {"train.py": TEXT.replace(b"0\n", b"0  \n", 1)}
+    with pytest.raises(GobrrrError, match="does not apply"):
+        from_patch(patch(repository, text.replace(" line 1", " line  1")), repository)
+    (repository / "train.py").write_bytes(changed(TEXT))
+    assert from_commits("HEAD", "", repository)[0].files == {"train.py": TEXT}
 
 
 NEW = "--- /dev/null\n+++ {}\n@@ -0,0 +1 @@\n+x\n"
@@ -129,8 +133,9 @@ HOSTILE = {
     "empty": ("", "is empty"),
     "blank": (" \n\n", "is empty"),
     "no diff": ("hello\n", "is no diff"),
-    "absolute": (NEW.format("/etc/x"), "outside the program's folder"),
+    "absolute": (NEW.format("/nowhere/x"), "outside the program's folder"),
     "above": (NEW.format("b/../../x"), "outside the program's folder"),
+    "beside": (NEW.format("../nowhere/x"), "outside the program's folder"),
     "quoted": (NEW.format('"b/\\056\\056/x"'), "outside the program's folder"),
     "git": (NEW.format("b/.git/hooks/x"), "no .git"),
     "GIT": (NEW.format("b/.GIT/hooks/x"), "no .git"),
@@ -178,6 +183,7 @@ def test_an_edited_copy_keeps_data_and_loses_python_files(source: Path, tmp_path
     (copy / "train.py").write_bytes(changed(TEXT))
     (copy / "data").symlink_to("elsewhere")
     (source / "data").symlink_to("elsewhere")
+    (copy / "data.bin").symlink_to(source / "data.bin")
     edit = from_folder(copy, source)
     assert edit.files == {"train.py": changed(TEXT), "pkg/net.py": None}
     assert "-line 5\n+LINE 5\n" in edit.diff
@@ -227,6 +233,45 @@ def test_the_working_tree_is_raced_against_a_commit_of_a_subfolder(repository: P
     base, edit = from_commits("HEAD", "", repository / "pkg")
     assert (base.files, edit.files) == ({"net.py": TEXT}, {})
     assert "+LINE 5\n" in edit.diff
+
+
+def test_what_git_keeps_in_other_forms_is_left_as_it_lies(repository: Path) -> None:
+    pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:%d\nsize 3\n"
+    (repository / "venv").mkdir()
+    for path, data in {"lfs.bin": pointer % 1, "crlf.py": b"a\nb\n", "venv/x.py": b"x"}.items():
+        (repository / path).write_bytes(data)
+    (repository / "link").symlink_to("data.bin")
+    git(repository, "add", "-Af")
+    git(repository, "update-index", "--add", "--cacheinfo", f"160000,{'1' * 40},module")
+    git(repository, "commit", "-qm", "two")
+    (repository / "train.py").write_bytes(changed(TEXT))
+    git(repository, "add", "train.py")
+    git(repository, "commit", "-qm", "three")
+    (repository / "lfs.bin").write_bytes(b"abc")
+    (repository / "crlf.py").write_bytes(b"a\r\nb\r\n")
+    assert [edit.files for edit in from_commits("HEAD~1", "HEAD", repository)] == [{"train.py": TEXT}, {}]
+    (repository / "lfs.bin").write_bytes(pointer % 2)
+    git(repository, "commit", "-qam", "four")
+    (repository / "lfs.bin").write_bytes(b"abc")
+    with pytest.raises(GobrrrError, match="Git LFS"):
+        from_commits("HEAD~1", "HEAD", repository)
+    git(repository, "checkout", "-q", "HEAD~1", "--", "lfs.bin")
+    (repository / "link").unlink()
+    (repository / "link").symlink_to("/etc")
+    git(repository, "commit", "-qam", "five")
+    with pytest.raises(GobrrrError, match="is a link that the commits change"):
+        from_commits("HEAD~1", "", repository)
+
+
+def test_a_repository_runs_nothing_while_it_is_read(repository: Path, tmp_path: Path) -> None:
+    ran = tmp_path / "ran"
+    (repository / ".gitattributes").write_text("*.py filter=f diff=f\n")
+    for name in ("core.fsmonitor", "core.pager", "filter.f.smudge", "filter.f.clean", "diff.f.textconv"):
+        git(repository, "config", name, f"touch {ran}; cat")
+    (repository / "train.py").write_bytes(changed(TEXT))
+    ran.unlink(missing_ok=True)
+    assert from_commits("HEAD", "", repository)[0].files["train.py"] == TEXT
+    assert not ran.exists()
 
 
 @pytest.mark.parametrize("name", ["nowhere", "--output=x", "HEAD:train.py", "HEAD..HEAD", "", "a\0b"])
@@ -289,6 +334,9 @@ def test_what_is_put_on_a_copy_never_reaches_the_users_files(source: Path, tmp_p
     assert os.access(mirror / "run.sh", os.X_OK)
     ProgramEdit("e", {"pkg/net.py": None, "pkg/new.py": None}).put_on(mirror)
     assert not (mirror / "pkg").exists()
+    ProgramEdit("e", {"train.py": b"#!/bin/sh", "run.sh/x": b"x"}).put_on(mirror)  # a file for a folder, and round
+    assert os.access(mirror / "train.py", os.X_OK)
+    assert (mirror / "run.sh" / "x").read_bytes() == b"x"
 
 
 @pytest.mark.parametrize("path", ["/etc/x", "../x", "a/../../x", ".git/config", "a\0b", ""])

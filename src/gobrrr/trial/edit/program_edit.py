@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,6 +17,9 @@ from gobrrr.trial.sandbox.workspace import LEFT_OUT
 
 MOST_FILES, MOST_BYTES = 2_000, 256 << 20
 """Files and bytes of an edit (proposed: the largest honest edit of the fields' programs would settle it)."""
+
+_SCRIPT = 0o777
+"""Mode of a new file that names its interpreter, less the umask: the program may start it."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +55,11 @@ class ProgramEdit:
                 _remove(place, mirror)
                 continue
             _own_way(place, mirror)
-            mode = stat.S_IMODE(place.stat().st_mode) if place.is_file() else files.AS_USUAL
+            mode = _SCRIPT if data.startswith(b"#!") else files.AS_USUAL
+            if place.is_file():
+                mode = stat.S_IMODE(place.stat().st_mode)
+            elif place.is_dir() and not place.is_symlink():
+                shutil.rmtree(place)  # the copy's own, and no link in it is followed
             files.write(place, data, mode)
 
 
@@ -64,7 +72,7 @@ def check_path(edit: str, path: str) -> None:
         raise GobrrrError(
             f"{edit} touches {plain(path)}, outside the program's folder", "start it in the folder that holds all of it"
         )
-    if left := LEFT_OUT.intersection(part.lower() for part in parts):
+    if left := LEFT_OUT.intersection((*parts, *(".git" for part in parts if part.lower() == ".git"))):
         raise GobrrrError(f"{edit} touches {plain(path)}: no {min(left)} is in the copy that a trial runs in")
 
 
@@ -87,8 +95,9 @@ def _own_way(place: Path, mirror: Path) -> None:
             way.mkdir()
             for entry in entries:
                 (way / entry).symlink_to(target / entry)
-        else:
-            way.mkdir(exist_ok=True)
+        elif not way.is_dir():
+            way.unlink(missing_ok=True)
+            way.mkdir()
 
 
 def _remove(place: Path, mirror: Path) -> None:

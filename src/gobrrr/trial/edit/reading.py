@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import filecmp
 import hashlib
+import io
 import os
 import re
 import shlex
@@ -16,7 +17,7 @@ import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
@@ -190,6 +191,7 @@ def _git(folder: Path, *words: str, given: bytes = b"", inside: bool = False) ->
     env |= {
         "LC_ALL": "C", "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull,
         "GIT_ATTR_NOSYSTEM": "1", "GIT_ALLOW_PROTOCOL": "none", "GIT_TERMINAL_PROMPT": "0", "GIT_OPTIONAL_LOCKS": "0",
+        "GIT_ALLOC_LIMIT": str(4 * MOST_BYTES),  # a small delta may tell git to write without end
     }  # fmt: skip
     if not inside:
         env["GIT_CEILING_DIRECTORIES"] = str(folder.resolve().parent)
@@ -330,7 +332,7 @@ def _walked(folder: Path, other: Path | None = None) -> Iterator[str]:
             if not any((here / name / mark).exists() for mark in (OUTPUT_MARK, "pyvenv.cfg"))
             and not (other is not None and (here / name).samefile(other))
         )  # fmt: skip
-        yield from ((here / name).relative_to(folder).as_posix() for name in sorted((*names, *links)) if name != ".git")
+        yield from ((here / name).relative_to(folder).as_posix() for name in sorted({*names, *links} - LEFT_OUT))
 
 
 def _same_link(link: Path, own: Path) -> bool:
@@ -371,11 +373,15 @@ def _split(text: bytes) -> list[str]:
 
 
 def _overlay(
-    commit: str, trees: Sequence[Mapping[str, tuple[str, str, int]]], tracked: Collection[str], source: Path
+    commit: str, trees: Sequence[Mapping[str, tuple[str, str, int]]], tracked: set[str], source: Path
 ) -> Contents:  # fmt: skip
     """What makes the working folder into the first of both trees, a commit's. What Git does not track stays."""
     tree, other = trees
-    after: dict[str, bytes | None] = {path: None for path in tracked if path not in tree and _is_file(source / path)}
+    after: dict[str, bytes | None] = {
+        path: None
+        for path in tracked.difference(tree)
+        if LEFT_OUT.isdisjoint(path.split("/")) and _is_file(source / path)
+    }
     wanted = {}
     for path, (mode, oid, size) in tree.items():
         changed = other.get(path, ("", "", 0))[:2] != (mode, oid)
@@ -385,12 +391,12 @@ def _overlay(
             wanted[path] = oid, size, changed
     check_size(plain(commit), len(wanted) + len(after), sum(size for _, size, _ in wanted.values()))
     oids = "".join(f"{oid}\n" for oid, _, _ in wanted.values()).encode()
-    answer = _git(source, "cat-file", "--batch", given=oids, inside=True).stdout
+    answer = io.BytesIO(_git(source, "cat-file", "--batch", given=oids, inside=True).stdout)
     for path, (oid, size, changed) in wanted.items():
-        head, _, answer = answer.partition(b"\n")
-        if head != f"{oid} blob {size}".encode():
+        if answer.readline() != f"{oid} blob {size}\n".encode():
             raise GobrrrError(f"{plain(path)} of {plain(commit)} is not in the repository", "fetch it: git fetch")
-        data, answer = answer[:size], answer[size + 1 :]
+        data = answer.read(size)
+        answer.read(1)  # the line's end behind it
         now = _content(source / path)
         if data.startswith(_POINTER) and now is not None and not now.startswith(_POINTER):
             if changed:
