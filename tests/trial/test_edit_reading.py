@@ -116,9 +116,14 @@ def test_a_removed_line_that_looks_like_a_header_is_none(source: Path) -> None:
 
 
 def test_the_users_git_has_no_say(repository: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    config = tmp_path / "config"
+    config = tmp_path / ".gitconfig"
     config.write_text("[core]\n\tautocrlf = true\n[apply]\n\tignoreWhitespace = change\n")
-    for name, value in {"GIT_CONFIG_GLOBAL": str(config), "GIT_DIR": "/nowhere", "GIT_WORK_TREE": "/"}.items():
+    for name, value in {
+        "HOME": str(tmp_path),
+        "XDG_CONFIG_HOME": "",
+        "GIT_DIR": "/nowhere",
+        "GIT_WORK_TREE": "/",
+    }.items():
         monkeypatch.setenv(name, value)
     text = "--- a/train.py\n+++ b/train.py\n@@ -1,2 +1,2 @@\n-line 0\n+line 0  \n line 1\n"
     assert from_patch(patch(repository, text), repository).files == {"train.py": TEXT.replace(b"0\n", b"0  \n", 1)}
@@ -232,6 +237,7 @@ def test_the_working_tree_is_raced_against_a_commit_of_a_subfolder(repository: P
     (repository / "pkg" / "net.py").write_bytes(changed(TEXT))
     base, edit = from_commits("HEAD", "", repository / "pkg")
     assert (base.files, edit.files) == ({"net.py": TEXT}, {})
+    assert edit.name == "HEAD..working tree"
     assert "+LINE 5\n" in edit.diff
 
 

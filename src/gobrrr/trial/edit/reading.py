@@ -119,7 +119,7 @@ def from_commits(begin: str, end: str, source: Path) -> tuple[ProgramEdit, Progr
         )
     now = {path: _content(source / path, MOST_COMPARED) for path in both if path not in base or path not in edit}
     shown = _shown({path: base.get(path, now.get(path)) for path in both}, {p: edit.get(p, now.get(p)) for p in both})
-    name = f"{plain(begin)}..{plain(end)}"
+    name = f"{plain(begin)}..{plain(end) or 'working tree'}"
     return ProgramEdit(plain(begin), base), ProgramEdit(name, edit, diff=shown)
 
 
