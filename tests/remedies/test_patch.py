@@ -565,7 +565,7 @@ def test_a_trainers_model_gets_a_name_where_that_changes_no_order(trainer: str, 
         "from torch.optim import SGD\noptimizer = SGD(net.parameters())\n",
     ],
 )
-@pytest.mark.parametrize("name", ["compile", "bf16_autocast", "gc_freeze"])
+@pytest.mark.parametrize("name", ["compile", "bf16_autocast"])
 def test_what_gives_no_model_to_a_trainer_or_lacks_an_import_is_left_alone(source: str, name: str) -> None:
     edit = registry.remedy(name).edit
     assert edit is not None and patched(source, [edit]) == source

@@ -412,16 +412,21 @@ def test_a_live_remedy_has_its_form_for_the_source_too() -> None:
 
 
 def test_findings_offer_the_edits_of_their_program(tmp_path: Path) -> None:
-    script = tmp_path / "train.py"
+    script, command = tmp_path / "train.py", ["python", "train.py"]
     script.write_text("opt.zero_grad(set_to_none=False)\n")
     found = (finding(script, 1, code="BRR207", remedies=("set_to_none", "fused_optimizer", "packing")),
              finding(script, 1, code="BRR999", remedies=("set_to_none", "thread_affinity", "of_others")))  # fmt: skip
-    offers = catalogue.offers(msgspec.structs.replace(starved(), findings=found), ["python", "train.py"], tmp_path)
+    told = msgspec.structs.replace(starved(), findings=found)
+    offers = catalogue.offers(told, command, tmp_path)
     assert [(each.name, each.code) for each in offers] == [("set_to_none", "BRR207"), ("thread_affinity", "BRR999")]
     assert offers[0].files == {"train.py": b"opt.zero_grad(set_to_none=True)\n"} and offers[0].env == {}
     assert offers[1].files == {} and offers[1].env["OMP_PLACES"] == "cores"
     done = subprocess.run(["git", "apply"], cwd=tmp_path, input=offers[0].diff, text=True)
     assert done.returncode == 0 and script.read_bytes() == offers[0].files["train.py"]
+    script.write_text("import torch\no = torch.optim.AdamW(p)\n")
+    assert [each.name for each in catalogue.offers(told, command, tmp_path)] == ["thread_affinity"]
+    fused, _ = catalogue.offers(told, command, tmp_path, live=True)
+    assert fused.name == "fused_optimizer" and "fused=True" in fused.diff
 
 
 def test_another_allocator_goes_before_what_is_preloaded_already(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -193,7 +193,7 @@ def with_edits(view: View, report: Report) -> View:
     from gobrrr.remedies.edits.catalogue import offers
 
     found: dict[str, list[dict[str, Any]]] = {}
-    for each in offers(report, report.command, Path(view.root)) if report.command else ():
+    for each in offers(report, report.command, Path(view.root), live=True) if report.command else ():
         told = {"remedy": each.name, "safety": each.safety, "diff": each.diff, "env": dict(each.env)}
         found.setdefault(each.code, []).append(told)
     return view._replace(edits=found if report.command else None)

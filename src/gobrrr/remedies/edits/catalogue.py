@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from ctypes.util import find_library
@@ -51,7 +52,7 @@ class SourceEdit:
         return Offer(self.name, finding.code, diff(changed), contents, env, self.safety)
 
     def _texts(self, files: Sequence[Path], source: Path, finding: Finding | None) -> dict[str, tuple[str, str]]:
-        where = [span.place for span in finding.where] if finding is not None else []
+        where = [(source / span.file, span.line) for span in finding.where] if finding is not None else []
         found = texts(files, [self.change], source, where) if self.change is not None else {}
         return {name: both for name, both in found.items() if not Path(name).is_absolute()}
 
@@ -121,31 +122,35 @@ def names() -> tuple[str, ...]:
     return tuple(each.name for each in _EDITS)
 
 
-def edit(name: str) -> SourceEdit:
-    """The edit of a name; of a remedy that acts on a running program its form for the source. Raises GobrrrError where
-    there is none."""
+def edit(name: str, options: Mapping[str, int] | None = None) -> SourceEdit:
+    """The edit of a name; of a remedy that acts on a running program its form for the source with these options. Raises
+    GobrrrError where there is none."""
     if found := next((each for each in _EDITS if each.name == name), None):
         return found
     remedy = registry.remedy(name)
-    change = remedy.change_of_source({})
+    change = remedy.change_of_source(options or {})
     if change is None and not remedy.environment():
         raise GobrrrError(f"{name} has no form for the source", f"gobrrr remedies {name} says what it does")
     return SourceEdit(name, remedy.title, remedy.safety, change, remedy.environment)
 
 
-def offers(report: Report, command: Sequence[str], source: Path) -> list[Offer]:
-    """Return the edits of this program that its findings name, each once, in the order of the findings."""
+def offers(report: Report, command: Sequence[str], source: Path, live: bool = False) -> list[Offer]:
+    """Return the edits of this program that its findings name, each once, in the order of the findings; where `live`,
+    those of remedies that act on a running program as well."""
     files = program_files(report, command, source)
     found: dict[str, Offer] = {}
     for finding in report.findings:
         for name in finding.remedies:
-            if name not in found and name in names() and (offer := edit(name).offer(files, source, finding)):
-                found[name] = offer
+            options = registry.remedy(name).options(report) if live and name in registry.names() else {}
+            with contextlib.suppress(GobrrrError):  # one that the source has no form for, or of others
+                known = edit(name, options) if live or name in names() else None
+                if known and name not in found and (offer := known.offer(files, source, finding)):
+                    found[name] = offer
     return list(found.values())
 
 
 def program_files(report: Report, command: Sequence[str], source: Path) -> list[Path]:
     """Return the program's files inside its folder: the script with what it imports, and where findings point to."""
-    named = [Path(span.file) for finding in report.findings for span in finding.where]
+    named = [source / span.file for finding in report.findings for span in finding.where]
     inside = [file for file in named if file.is_file() and file.resolve().is_relative_to(source.resolve())]
     return list(dict.fromkeys(file.resolve() for file in (*files_of(command, source), *inside)))

@@ -76,13 +76,13 @@ def patched(text: str, edits: Iterable[Edit], lines: Sequence[int] = ()) -> str:
 
 
 def texts(
-    files: Iterable[Path], edits: Sequence[Edit], root: Path, where: Collection[tuple[str, int]] = ()
+    files: Iterable[Path], edits: Sequence[Edit], root: Path, where: Collection[tuple[Path, int]] = ()
 ) -> dict[str, tuple[str, str]]:  # fmt: skip
     """Before and after of all files that change, by their path relative to `root`. `where` are files and lines that a
     finding points to."""
     found: dict[str, tuple[str, str]] = {}
     for source in read(files):
-        lines = [line for file, line in where if Path(file).resolve() == source.file]
+        lines = [line for file, line in where if file.resolve() == source.file]
         try:
             after = edited(source, edits, lines)
         except RecursionError:

@@ -184,11 +184,9 @@ class Source:
         at = self.behind_imports(above)
         if not code or at is None:
             return None if code else []
-        if "torch" not in self.modules(above):
-            if not bare:
-                return None
+        if "torch" in code and "torch" not in self.modules(above):
             code = code if code.startswith("import torch") else f"import torch\n\n{code}"
-            return [(at, at, f"\n{code}")]
+            return [(at, at, f"\n{code}")] if bare else None
         imports = all(line.startswith("import ") for line in code.splitlines())
         return [(at, at, f"\n{code}" if imports else f"\n\n{code}")]
 
