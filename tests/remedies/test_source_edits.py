@@ -222,8 +222,16 @@ FREEZES = {
     "model = Net()\nopt = SGD(model.parameters())": "",
     "d, g = Net(), 1\nb = Net()\no1 = SGD(b.parameters())\no2 = SGD(d.parameters())": "",
     "loss = nn.CrossEntropyLoss()\nmodel = Net()\nopt = SGD(model.parameters())": "",
+    "head = nn.Linear(1, 1)\nmodel = nn.Sequential(Net(), head)\nopt = SGD(model.parameters())": "",
+    "config = BertConfig()\nmodel = Net()\nopt = SGD(model.parameters())": "",
     "model = Net()\ndef f():\n    a = SGD(model.a.parameters())\nb = SGD(model.b.parameters())": "",
 }
+IMPORTS = """
+from torch import nn
+from torch.optim import SGD
+from torchvision.models import resnet18
+from transformers import BertConfig
+"""
 LIGHTNING = """
 class Tuner(L.LightningModule):
     def __init__(self):
@@ -237,8 +245,7 @@ class Tuner(L.LightningModule):
 
 @pytest.mark.parametrize("program", FREEZES)
 def test_what_is_frozen_is_what_no_optimizer_of_the_source_holds(program: str) -> None:
-    head = "from torch import nn\nfrom torch.optim import SGD\nfrom torchvision.models import resnet18\n"
-    text = f"{head}class Net(nn.Module):\n    pass\n{program}\n"
+    text = f"{IMPORTS}class Net(nn.Module):\n    pass\n{program}\n"
     after = edited("freeze_unused", text)
     assert (after != text) == bool(FREEZES[program]) and FREEZES[program] in after
 
@@ -246,6 +253,8 @@ def test_what_is_frozen_is_what_no_optimizer_of_the_source_holds(program: str) -
 def test_a_module_of_lightnings_freezes_its_backbone_where_it_makes_its_optimizer() -> None:
     text = f"from torch import nn\nfrom torch.optim import SGD\nclass Net(nn.Module):\n    pass\n{LIGHTNING}"
     assert "        self.backbone.requires_grad_(False)\n        return SGD" in edited("freeze_unused", text)
+    whole = text.replace("self.head.parameters()", "self.parameters()")
+    assert edited("freeze_unused", whole) == whole
 
 
 def test_of_a_model_only_what_the_optimizer_holds_keeps_its_gradients() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from gobrrr.remedies.edits.forms import SetKeyword
 from gobrrr.remedies.edits.source import Change, Source, last_name, may_be_true
@@ -22,21 +22,33 @@ def frozen(source: Source, lines: Sequence[int]) -> list[Change]:
     *_, last = made
     owners = {owner for call in made.values() for owner in _owners(source, call)}
     names = [ast.unparse(targets[0]) for node, targets, _ in source.assignments() if node in made]
-    if len(owners) != 1 or not source.stands_alone(last):
+    if len(owners) != 1 or owners == {"*"} or not source.stands_alone(last):
         return []
     (owner,) = owners
     if owner not in ("", "self") and len(names) == len(made):  # an optimizer of a part of this model
         groups = ", ".join(f'*(group["params"] for group in {name}.param_groups)' for name in names)
         code = f"for p in {{*{owner}.parameters()}}.difference({groups}):\n    p.requires_grad_(False)"
         return [source.behind(last, code)]
-    given = {ast.unparse(node) for call in made.values() for node in ast.walk(call) if isinstance(node, ast.expr)}
-    others = [name for name in _modules(source, last) if name not in given]
+    held = _made_of(source, made.values())
+    others = [name for name in _modules(source, last) if name not in held]
     return [source.before(last, "\n".join(f"{name}.requires_grad_(False)" for name in others))] if others else []
+
+
+def _made_of(source: Source, calls: Iterable[ast.expr]) -> set[str]:
+    """All that calls are given, and what that is made of: a layer of a model that an optimizer gets is held with it."""
+    found: set[str] = set()
+    waiting = list(calls)
+    while waiting:
+        names = [each for each in ast.walk(waiting.pop()) if isinstance(each, (ast.Name, ast.Attribute))]
+        new = [each for each in names if ast.unparse(each) not in found]
+        found |= set(map(ast.unparse, new))
+        waiting += [value for each in new for value in source.names.values(each)]
+    return found
 
 
 def _owners(source: Source, call: ast.Call) -> Iterator[str]:
     """Whose parts an optimizer is made of: 'model' of model.head.parameters() and of what its named_parameters() are
-    chosen by, 'self' of self.head.parameters(); empty for a model's own name."""
+    chosen by, 'self' of self.head.parameters(), '*' of self.parameters(); empty for a model's own name."""
     inside = [node for each in (call, *_kept(source, call)) for node in ast.walk(each)]
     chosen = any(node.ifs for node in inside if isinstance(node, ast.comprehension))
     for node in inside:
@@ -45,7 +57,13 @@ def _owners(source: Source, call: ast.Call) -> Iterator[str]:
             if node.func.attr == "named_parameters" or (node.func.attr == "parameters" and chosen):
                 yield ast.unparse(owner)
             elif node.func.attr == "parameters":
-                yield ast.unparse(owner.value) if isinstance(owner, ast.Attribute) else ""
+                yield (
+                    ast.unparse(owner.value)
+                    if isinstance(owner, ast.Attribute)
+                    else "*"
+                    if ast.unparse(owner) == "self"
+                    else ""
+                )
 
 
 def _kept(source: Source, call: ast.Call) -> list[ast.expr]:
@@ -75,7 +93,7 @@ def _is_module(source: Source, value: ast.expr) -> bool:
     own = next((node for node in source.nodes(ast.ClassDef) if node.name == last_name(value.func)), None)
     if own is not None:
         return any(re.search(r"(Module|Sequential|Model)$", ast.unparse(base)) for base in own.bases)
-    is_made = origin.partition(".")[0] in MODELS and not origin.endswith("Loss")
+    is_made = origin.partition(".")[0] in MODELS and not re.search(r"(Loss|Config|Tokenizer\w*|Processor)\b", origin)
     return is_made and (not origin.startswith("torch.") or origin.startswith("torch.nn."))
 
 
