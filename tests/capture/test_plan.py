@@ -51,7 +51,9 @@ def test_steps_of_half_a_minute_are_seen_within_minutes() -> None:
 
 def test_short_steps_wait_for_their_time_or_their_number() -> None:
     assert opens_after([MS] * 1000) == 1 + window_plan.MANY_STEPS
-    assert opens_after([4 * MS] * 1000) == 1 + 125
+    assert opens_after([4 * MS] * 1000) == 1 + 63, "a quarter of a second"
+    assert opens_after([5 * MS] * 80) == 1 + 50, "which leaves thirty to look at"
+    assert opens_after([9 * MS] * 1000) == 1 + 50 and opens_after([12 * MS] * 1000) == 1 + 42
 
 
 @pytest.mark.parametrize("slow", [1, 2, 3])

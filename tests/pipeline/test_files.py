@@ -7,6 +7,7 @@ import io
 import json
 import os
 import tarfile
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from gobrrr.recording.trace_files.limits import DEFAULT, Limits
 from gobrrr.recording.trace_files.offline import of_trace
 from gobrrr.recording.trace_files.sources import Source, find, read
 from gobrrr.recording.trace_files.stack_lines import is_user
+from gobrrr.report.text.report import brief
 from tests.support.shown import as_comment
 
 Event = dict[str, Any]
@@ -78,6 +80,19 @@ def test_steps_come_from_the_profiler_or_from_updates(tmp_path: Path) -> None:
         assert recording.main is not None and recording.offline
         assert len(recording.main.steps) == count
         assert {round(step.wall / 1000) for step in recording.main.steps} == {STEP}
+
+
+def test_steps_that_are_told_and_those_whose_ops_are_are_the_same(tmp_path: Path) -> None:
+    """Two of six take five times as long, as while a checkpoint is written: no figure is of them."""
+    begins = [0, 1000, 2000, 3000, 4000, 9000, 14_000]
+    events = [
+        each for number, (begin, end) in enumerate(pairwise(begins))
+        for each in (event(f"ProfilerStep#{number}", begin, end - begin, "user_annotation"),
+                     event("aten::mm", begin + 100, 500))
+    ]  # fmt: skip
+    report = diagnosed(Source(str(write(tmp_path / "t.json", events))), UNKNOWN, DEFAULT)
+    assert (report.step.count, report.step.plain_count, report.step.profiled_count) == (6, 4, 4)
+    assert "mean of 4 of 6 loop steps" in brief(report)
 
 
 def test_ops_that_nest_without_end_cost_no_memory_with_the_square_of_their_depth(tmp_path: Path) -> None:

@@ -9,6 +9,8 @@ from gobrrr.recording.model.warmup import median, warmup
 SECOND = 1_000_000_000  # ns
 MIN_STEPS, MIN_TIME = 6, SECOND // 2  # plain ones; proposed: halves of three; spreads of recordings would settle it
 MANY_STEPS = 200  # steps, enough however short; proposed: bounds the wait; fast loops' spread would settle it
+SHORT_STEPS = 50
+"""Steps of which half of that time is enough: a program of eighty that take 5 ms is over in 0.4 s."""
 ENOUGH, FEWEST_STEPS = SECOND, 3
 """Long steps: so many ns of them are enough, or so many steps; proposed: a person waits; spreads of long steps would
 settle it."""
@@ -30,7 +32,8 @@ def is_steady(walls: list[int], min_time: int = MIN_TIME) -> bool:
     total = sum(min(wall, most) for wall in warm)
     fewest = 2 if walls and median(walls) >= LONG else FEWEST_STEPS
     few = min(MIN_STEPS, max(fewest, ceil(ENOUGH / median(warm)))) if warm else MIN_STEPS
-    if len(warm) < few or (total < min_time and len(warm) < MANY_STEPS):
+    wanted = min_time / 2 if len(warm) >= SHORT_STEPS else min_time
+    if len(warm) < few or (total < wanted and len(warm) < MANY_STEPS):
         return False
     if len(warm) >= PATIENCE_STEPS or total >= PATIENCE_TIME:
         return True

@@ -93,7 +93,7 @@ def step_stats(recording: Recording, device_ns: float = 0.0, plain: list[Step] |
         quartile_spread=float((upper - lower) / (np.median(told) or 1.0)),
         wall_ns=float(np.median(profiled)) if profiled and not recording.offline else middle,
         averaged=averaged,
-        profiled_count=len(profiled), warmup_count=_dropped(recording, plain),
+        profiled_count=len(counted if recording.offline else profiled), warmup_count=_dropped(recording, plain),
         kind=_kind(recording, main),
         loop=main.word, mean_ns=float(walls.mean()),
         outlier_ns=max(0.0, float(walls.mean() - np.median(told if ahead else walls))),

@@ -60,7 +60,8 @@ def step(report: Report, brief: bool = False) -> Fact:
     """How long a step is, how surely, and what watching cost."""
     step = report.step
     interval = f" (95 %: {units.interval(step.low_ns, step.high_ns)})" if step.low_ns else ""
-    steps = f" {'mean' if step.averaged else 'median'} of {step.plain_count} {step.kind} steps"
+    whole = f" of {step.count}" if report.offline and step.count > step.plain_count else ""  # the others are longer
+    steps = f" {'mean' if step.averaged else 'median'} of {step.plain_count}{whole} {step.kind} steps"
     steps = f", one {step.kind} step" if step.plain_count == 1 else steps
     steps = ", the whole file: it does not say where a step ends" if step.unmarked else steps
     warm = f", {units.several('warm-up step', step.warmup_count)} dropped" if step.warmup_count and not brief else ""
