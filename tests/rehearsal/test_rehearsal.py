@@ -227,7 +227,17 @@ class TestFindings:
             "bf16_autocast computes matrix products in bfloat16 (twice as fast or more where the chip has units for "
             "it); compile would cost 1.00 ms per step, as rehearsed here."
         )
-        assert kept[0].remedies == names[1:] and kept[0].basis == "estimated" and kept[0].saving.low_ns == 0
+        assert kept[0].remedies == names[1:] and kept[0].basis == "estimated"
+        assert kept[0].saving == Saving(0.0, 0.0, 30 * MS) and kept[0].severity == "note", "20 ms were the first one's"
+        kept, _ = judged([finding("a", "b")], known(b=-MS), self.ledger)
+        assert kept[0].saving.expected_ns == 20 * MS and kept[0].severity == "critical", "the first may help yet"
+
+    def test_a_first_that_lost_leaves_what_was_measured_of_the_others(self) -> None:
+        names = ("bf16_autocast", "float32", "matmul_precision")
+        (found,), _ = judged(
+            [finding(*names)], known(bf16_autocast=-MS, matmul_precision=6 * MS), self.ledger, ("float32",)
+        )
+        assert found.basis == "rehearsed" and found.saving.expected_ns == pytest.approx(6 * MS)
 
     @pytest.mark.parametrize(("remedy", "expected"), [
         ("channels_last", 12), ("bf16_autocast", 12), ("float16_autocast", 12), ("matmul_precision", 12),

@@ -97,12 +97,16 @@ def _judged(finding: Finding, here: tuple[Rehearsed, ...], ledger: Ledger, faile
     losers = {r.remedy for r in here} - {r.remedy for r in winners}
     left = tuple(name for name in finding.remedies if name not in losers)
     best = max(winners, key=lambda r: _off_the_step(r, r.saving.expected_ns, ledger), default=None)
+    refuted = finding.remedies[0] in losers  # whose saving the rule has estimated; others may help
     if best is None:
         if not left and not finding.cost_bytes:
             return None
-        saving = replace(finding.saving, low_ns=0.0)  # others may help; the first choice does not
-        return replace(finding, remedies=left, rehearsed=here, saving=saving, advice=_advice(finding, left[:1], here))
-    unknown = any(name in failed for name in left[: left.index(best.remedy)])
+        saving = replace(finding.saving, low_ns=0.0, expected_ns=0.0 if refuted else finding.saving.expected_ns)
+        return replace(
+            finding, remedies=left, rehearsed=here, saving=saving, advice=_advice(finding, left[:1], here),
+            severity="note" if refuted else finding.severity,
+        )  # fmt: skip
+    unknown = not refuted and any(name in failed for name in left[: left.index(best.remedy)])
     if unknown and _off_the_step(best, best.saving.expected_ns, ledger) < finding.saving.expected_ns:
         saving = replace(finding.saving, low_ns=min(finding.saving.low_ns, best.saving.low_ns))
         return replace(finding, remedies=left, rehearsed=here, saving=saving, advice=_advice(finding, left[:1], here))

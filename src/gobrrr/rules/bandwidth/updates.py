@@ -168,7 +168,7 @@ def unfused_optimizer(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         ledger,
         saving=(0.35 * saved, 0.9 * saved, spent - 0.5 * floor),
         message=f"{main.kind}.step updates {tensors} tensors {how} in {duration(spent)} per step "
-        f"({share(spent / ledger.wall)}); one fused pass takes about {duration(fused)}",
+        f"({share(spent / ledger.wall)}), though it has a fused kernel",
         advice=f"Make it with {main.kind}(..., fused=True).",
         where=(main.span,) if main.span else costliest_line(ops),
         evidence={
