@@ -202,7 +202,7 @@ def test_page_faults_that_ended_with_the_profile_are_told_and_promise_nothing():
 
 
 def test_page_faults_of_a_graph_that_nobody_uses_are_not_the_allocators():
-    module = ModuleFacts(id=0, trainable_params=5)
+    module = ModuleFacts(id=0, trainable_params=5, calls_per_step=1.0)
     case = faulting(modules=(module,), saved_total=20_000 * 4096)
     assert case.raised("BRR202")
     case.step = StepStats(kind="inference", count=50)

@@ -149,6 +149,18 @@ def test_inference_without_a_graph_is_silent(fields):
     assert not inference(**fields).raised("BRR107")
 
 
+@pytest.mark.parametrize(("kept", "optimizers", "told"), [
+    (1 << 20, (), True), ((1 << 20) - 1, (), False), (1 << 30, (OptimizerFacts(id=5, num_elements=9),), False),
+])  # fmt: skip
+def test_a_graph_that_costs_memory_alone_is_a_note(kept: int, optimizers: tuple[OptimizerFacts, ...], told: bool):
+    """Ten classifications of 60 took less than 0.1 ms of 5 more; what is trained may use its graph later."""
+    case = inference()
+    case.facts = replace(case.facts, minor_faults_per_step=0.0, saved_total=kept, optimizers=optimizers)
+    found = case.raised("BRR107")
+    assert [(each.severity, each.cost_bytes) for each in found] == ([("note", kept)] if told else [])
+    assert all(each.saving.ceiling_ns < MS and each.remedies == ("no_grad_evaluation",) for each in found)
+
+
 def test_training_is_no_inference():
     case = inference()
     case.step = StepStats(count=90, plain_count=80, kind="training")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -18,6 +19,7 @@ from gobrrr.ledger.steps.profiled_window import Profiled
 from gobrrr.machine.model.machine import UNKNOWN
 from gobrrr.recording.model.facts import Facts, InputFacts, ModuleFacts, OptimizerFacts, Span
 from gobrrr.recording.run_folder.run import load_run
+from gobrrr.rules.model.finding import Finding
 from tests.support.handmade import LINE, MS, OTHER_LINE, Case, op
 from tests.support.rule_lines import host
 
@@ -308,8 +310,8 @@ def test_all_there_is_after_each_fused_update_is_another_models(
 FEATURES = (8, 24, 96, 96)
 
 
-def infers(*ops: OpGroup, kind: str = "inference") -> list[object]:
-    return Case(ops=ops, ms=50, step=StepStats(kind=kind, count=100)).raised("BRR210")
+def infers(*ops: OpGroup, kind: str = "inference", **facts: Any) -> list[Finding]:
+    return Case(ops=ops, ms=50, step=StepStats(kind=kind, count=100), facts=Facts(**facts)).raised("BRR210")
 
 
 def test_a_norm_right_behind_its_layer_is_told() -> None:
@@ -328,11 +330,20 @@ def test_a_norm_right_behind_its_layer_is_told() -> None:
     assert infers(layer, op("empty", ms=0.01), op("as_strided_", FEATURES, ms=0.01), norm)
 
 
+@pytest.mark.parametrize("recorded", [False, True])
+def test_what_freezes_weights_is_no_remedy_where_their_gradients_are_recorded(recorded: bool) -> None:
+    layer, norm = op("mkldnn_convolution", FEATURES, (24, 24, 1, 1), ms=5), op("native_batch_norm", FEATURES, ms=4)
+    net = ModuleFacts(id=0, num_params=9, trainable_params=9, grad_enabled=recorded, calls_per_step=1.0)
+    (found,) = infers(layer, norm, modules=(net,))
+    assert ("compile_frozen" in found.remedies) != recorded and "fold_batch_norm" in found.remedies
+    assert ("no_grad" in found.advice) == recorded
+
+
 def test_a_layer_holds_one_norm_and_only_the_forward_is_asked() -> None:
     layer, norm = op("mkldnn_convolution", FEATURES, (24, 24, 1, 1), ms=5), op("native_batch_norm", FEATURES, ms=4)
     second = replace(norm, where=(OTHER_LINE,))
     (found,) = infers(layer, norm, second)
-    assert "1 batch norms" in found.message  # type: ignore[attr-defined]
+    assert "1 batch norms" in found.message
     assert infers(layer, op("div", FEATURES, ms=1, phase="data"), norm)  # the loader's op stands between no two layers
     assert not infers(*(replace(each, phase="other") for each in (layer, norm)))
 

@@ -10,6 +10,7 @@ from gobrrr.machine.model.machine import Machine
 from gobrrr.rules.model.evidence import count, ratio, time, worth_telling
 from gobrrr.rules.model.finding import Finding, finding, rule, without
 from gobrrr.rules.model.shapes import CONVOLUTIONS, FLOATS, MATMULS, MODEL, by_line, costliest_line, inside, kind, total
+from gobrrr.rules.model.views import graph_makers
 from gobrrr.units import duration, share
 from gobrrr.words import OPTIMIZER
 
@@ -144,7 +145,7 @@ def batch_norm_by_itself(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         message=f"{calls:.0f} batch norms take {duration(spent)} per step ({share(spent / ledger.wall)}) behind layers "
         "whose weights could hold them",
         advice="Fold them once, before inferring: torch.nn.utils.fusion.fuse_conv_bn_eval(conv, bn), or compile with "
-        "freezing on.",
+        f"freezing on{', which wants torch.no_grad()' if graph_makers(ledger) else ''}.",
         where=costliest_line(ill),
         evidence={"batch_norm": time(spent), "layers": count(calls)},
         of=ill,

@@ -16,7 +16,7 @@ from gobrrr.rules.model.cores import first_span
 from gobrrr.rules.model.evidence import count, per_step, ratio, size, time, worth_telling
 from gobrrr.rules.model.finding import Finding, finding, rule
 from gobrrr.rules.model.shapes import by_line, costliest_line, shared_lines, total
-from gobrrr.rules.model.views import everything, host_side, num_updated, of_phase, stepping
+from gobrrr.rules.model.views import everything, graph_makers, host_side, num_updated, of_phase, stepping
 from gobrrr.units import PAGE, duration, share
 from gobrrr.units import size as bytes_text
 
@@ -25,6 +25,10 @@ LARGE = 0.1
 module's own: the line of a smaller one (a softplus that keeps a length positive) is not, nor is the time at it."""
 ROOM = 0.7
 """Share of the memory below which a peak is no reason to compute activations again; the batch may vary."""
+
+KEPT = 1 << 20
+"""Bytes that a graph keeps for nothing from which it is named, however short its steps are. Proposed: a small model's
+caches hold as much; what people mend would settle it."""
 
 
 @rule("BRR106", "compute", needs={"ops", "facts"}, remedies=("freeze_unused",), on_device=True)
@@ -64,9 +68,8 @@ def gradients_never_used(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
 @rule("BRR107", "compute", needs={"ops", "facts"}, remedies=("no_grad_evaluation", "compile_frozen"))
 def inference_builds_a_graph(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Forwards with gradients enabled and no backward: every op makes a node, every activation is kept."""
-    modules = [m for m in ledger.facts.modules if m.grad_enabled and m.trainable_params and m.calls_per_step]
-    backward = ledger.phase("backward") or any(op.phase == "backward" for op in ledger.ops)
-    if ledger.step.kind != "inference" or backward or not modules:
+    modules = graph_makers(ledger)
+    if not modules:
         return
     ops = [op for op in ledger.ops if op.phase != "data"]
     nodes = sum(op.calls for op in ops) * machine.dispatch.median
@@ -76,16 +79,18 @@ def inference_builds_a_graph(ledger: Ledger, machine: Machine) -> Iterator[Findi
     # Measured: an add takes 0.9 us more with a node than without, of 1.2; a third of the ops that a profile shows is
     # differentiable. Pages: what is kept till the end cannot be used again by the next op.
     expected = 0.3 * nodes + 0.8 * faults
-    if not worth_telling(ledger, expected):
-        return
     module, saved = max(modules, key=lambda m: m.num_params), ledger.facts.saved_total
+    slow = worth_telling(ledger, expected)
+    # What an optimizer is made for may be a backward that comes later.
+    if not slow and ((saved or 0) < KEPT or ledger.facts.optimizers):
+        return
     kept = f"{bytes_text(saved)} of activations" if saved else "its activations"
     every_fault = (ledger.facts.minor_faults_per_step or 0.0) * machine.fresh_page.high
     spare = sum(max(0.0, op.ns - op.floor_ns - op.dispatch_ns) for op in ops)
     yield finding(
         "BRR107",
         ledger,
-        saving=(0.3 * expected, expected, 1.2 * nodes + max(1.3 * every_fault, spare)),
+        saving=(0.3 * expected, expected, 1.2 * nodes + max(1.3 * every_fault, spare if slow else 0.0)),
         message=f"{module.kind or 'The model'} runs with gradients enabled and no backward follows: "
         f"{sum(op.calls for op in ops):.0f} ops per step build a graph that keeps {kept}",
         advice="Run it under torch.inference_mode() or torch.no_grad(); eval() does not do that.",
@@ -102,8 +107,7 @@ def inference_builds_a_graph(ledger: Ledger, machine: Machine) -> Iterator[Findi
 def idle_graph_pages(ledger: Ledger) -> float:
     """Page faults per step that a graph explains which no backward uses; 0 where there is one, and where what it keeps
     is a device's memory."""
-    infers = ledger.device is None and ledger.step.kind == "inference" and not ledger.step.backwards
-    if not infers or not any(m.grad_enabled and m.trainable_params for m in ledger.facts.modules):
+    if ledger.device is not None or not graph_makers(ledger):
         return 0.0
     return min(ledger.facts.minor_faults_per_step or 0.0, (ledger.facts.saved_total or 0) / PAGE)
 

@@ -11,6 +11,7 @@ from gobrrr.ledger.model.ledger import HostGroup, Ledger, OpGroup
 from gobrrr.machine.model.machine import Machine
 from gobrrr.recording.model.facts import Span
 from gobrrr.rules.model.cores import starved
+from gobrrr.rules.model.views import graph_makers
 
 BOUNDS = ("data", "host", "overhead", "sync", "transfer", "bandwidth", "compute", "memory", "communication", "compile")
 SEVERITIES = ("note", "warning", "critical")
@@ -212,9 +213,10 @@ def is_compiled(ledger: Ledger) -> bool:
 
 
 def _offered(remedies: tuple[str, ...], ledger: Ledger) -> tuple[str, ...]:
-    """Return the remedies, less those that compile where the program is compiled already."""
-    compiled = is_compiled(ledger)
-    return tuple(name for name in remedies if not (compiled and name.startswith("compile")))
+    """Return the remedies, less those that compile where the program is compiled already, and the one that freezes the
+    weights where gradients of them are recorded: it takes no hold."""
+    vain = "compile" if is_compiled(ledger) else "compile_frozen" if graph_makers(ledger) else None
+    return tuple(name for name in remedies if vain is None or not name.startswith(vain))
 
 
 def without(found: Finding, *remedies: str) -> Finding:

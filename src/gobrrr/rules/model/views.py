@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from gobrrr.ledger.model.ledger import HostGroup, Ledger, OpGroup
 from gobrrr.machine.model.machine import UNKNOWN, Machine
 from gobrrr.machine.model.peaks import of_device
-from gobrrr.recording.model.facts import OptimizerFacts, Span
+from gobrrr.recording.model.facts import ModuleFacts, OptimizerFacts, Span
 from gobrrr.rules.model.shapes import Key, key
 
 
@@ -47,6 +47,14 @@ def of_phase(ledger: Ledger, name: str) -> float:
     if host_side(ledger).device is None:
         return ledger.phase(name)
     return sum(group.ns for group in everything(ledger) if group.phase == name)
+
+
+def graph_makers(ledger: Ledger) -> list[ModuleFacts]:
+    """Modules that build a graph which no backward uses: called with gradients enabled, in steps that infer."""
+    backward = ledger.step.backwards or ledger.phase("backward") or any(op.phase == "backward" for op in ledger.ops)
+    if ledger.step.kind != "inference" or backward:
+        return []
+    return [m for m in ledger.facts.modules if m.grad_enabled and m.trainable_params and m.calls_per_step]
 
 
 def idle_at(ledger: Ledger, place: Key) -> float | None:
