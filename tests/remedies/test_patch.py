@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from gobrrr.remedies import registry
-from gobrrr.remedies.edits.program import diff, patched, texts
+from gobrrr.remedies.edits.program import diff, patched, read, texts
 from gobrrr.remedies.model import AddStatement, BeforeTraining, Edit, SetKeyword, SwitchOff
 
 FUSED = SetKeyword(("AdamW",), "fused", "True")
@@ -334,7 +334,7 @@ def test_patch_takes_the_diff(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("import torch\nfrom torch.optim import AdamW\n\no = AdamW(p)\n# end")
     edits = [edit for name in registry.names() if (edit := registry.remedy(name).edit) is not None]
-    text = diff(texts([script, script, tmp_path / "missing.py"], edits, tmp_path))
+    text = diff(texts(read([script, script, tmp_path / "missing.py"]), edits, tmp_path))
     assert text.startswith("--- a/train.py\n+++ b/train.py\n") and text.count("+++") == 1
     wanted = patched(script.read_text(), edits)
     done = subprocess.run(["patch", "-p1"], cwd=tmp_path, input=text, text=True, capture_output=True)
@@ -358,7 +358,7 @@ def test_tools_take_the_diff_whatever_ends_a_line(source: str, name: str, tool: 
     script = tmp_path / name
     script.write_bytes(source.encode())
     edits = [edit for each in registry.names() if (edit := registry.remedy(each).edit) is not None]
-    wanted, text = patched(source, edits), diff(texts([script], edits, tmp_path))
+    wanted, text = patched(source, edits), diff(texts(read([script]), edits, tmp_path))
     done = subprocess.run(tool, cwd=tmp_path, input=text.encode(), capture_output=True)
     assert done.returncode == 0, done.stdout + done.stderr
     assert script.read_bytes() == wanted.encode() and "fused=True" in wanted
@@ -370,7 +370,7 @@ def test_tools_take_the_diff_whatever_ends_a_line(source: str, name: str, tool: 
 def test_one_file_is_changed_once_whatever_it_is_called(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("o = AdamW(p)\n")
     (tmp_path / "other.py").symlink_to("train.py")
-    assert diff(texts([tmp_path / "train.py", tmp_path / "other.py"], [FUSED], tmp_path)).count("+++") == 1
+    assert diff(texts(read([tmp_path / "train.py", tmp_path / "other.py"]), [FUSED], tmp_path)).count("+++") == 1
 
 
 def test_calls_that_are_known_are_those_of_their_own_file(tmp_path: Path) -> None:
@@ -378,20 +378,20 @@ def test_calls_that_are_known_are_those_of_their_own_file(tmp_path: Path) -> Non
     for file in files:
         file.write_text(LINES)
     edit = replace(FUSED, seen=((files[1].resolve(), 8),))
-    assert diff(texts(files, [edit], tmp_path)).count("+++") == 1 and "b/train.py" in diff(
-        texts(files, [edit], tmp_path)
+    assert diff(texts(read(files), [edit], tmp_path)).count("+++") == 1 and "b/train.py" in diff(
+        texts(read(files), [edit], tmp_path)
     )
 
 
 def test_a_name_that_would_break_the_diff_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "a\n+++ b.py").write_text("o = AdamW(p)\n")
-    assert diff(texts(tmp_path.glob("*.py"), [FUSED], tmp_path)) == ""
+    assert diff(texts(read(tmp_path.glob("*.py")), [FUSED], tmp_path)) == ""
 
 
 def test_what_is_not_python_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "a.py").write_text("def (")
     (tmp_path / "b.py").write_bytes(b"\xff\xfe AdamW(p)")
-    assert diff(texts([tmp_path / "a.py", tmp_path / "b.py"], [FUSED], tmp_path)) == ""
+    assert diff(texts(read([tmp_path / "a.py", tmp_path / "b.py"]), [FUSED], tmp_path)) == ""
 
 
 TRAINS = '''"""Trains a little."""
@@ -451,7 +451,7 @@ def test_a_program_that_was_patched_computes_what_the_remedy_does(name: str, tmp
         (folder / "train.py").write_text(TRAINS.replace(own, "") if name == "intraop_threads" else TRAINS)
     edit = registry.remedy(name).edit
     assert edit is not None
-    text = diff(texts([copy / "train.py"], [edit], copy))
+    text = diff(texts(read([copy / "train.py"]), [edit], copy))
     assert subprocess.run(["patch", "-p1"], cwd=copy, input=text, text=True, capture_output=True).returncode == 0
     plain = printed("import runpy; runpy.run_path('train.py', run_name='__main__')", tmp_path)
     patched_one = printed("import runpy; runpy.run_path('train.py', run_name='__main__')", copy)

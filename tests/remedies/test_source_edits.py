@@ -135,6 +135,7 @@ with torch.no_grad():
 """
 
 
+@pytest.mark.filterwarnings("ignore")  # torch's own, about moving to torchao
 def test_linear_layers_are_computed_in_8_bits() -> None:
     plain, changed = module(SERVES), module(edited("int8_dynamic", SERVES))
     assert "quantized" in type(changed["model"][0]).__module__
@@ -223,6 +224,7 @@ FREEZES = {
     "d, g = Net(), 1\nb = Net()\no1 = SGD(b.parameters())\no2 = SGD(d.parameters())": "",
     "loss = nn.CrossEntropyLoss()\nmodel = Net()\nopt = SGD(model.parameters())": "",
     "head = nn.Linear(1, 1)\nmodel = nn.Sequential(Net(), head)\nopt = SGD(model.parameters())": "",
+    "net = resnet18()\nhead = nn.Linear(net.fc.in_features, 1)\nopt = SGD(head.parameters())": "net.requires_grad_(F",
     "config = BertConfig()\nmodel = Net()\nopt = SGD(model.parameters())": "",
     "model = Net()\ndef f():\n    a = SGD(model.a.parameters())\nb = SGD(model.b.parameters())": "",
 }

@@ -303,11 +303,11 @@ def _signed(receipt: Receipt, report: Report, command: Sequence[str], source: Pa
 def by_hand(receipt: Receipt, command: Sequence[str], source: Path, report: Report) -> str:
     """Return the kept remedies as a diff against the user's files: the script, and the files that findings point to."""
     from gobrrr.remedies.edits.catalogue import program_files
-    from gobrrr.remedies.edits.program import diff, texts
+    from gobrrr.remedies.edits.program import diff, read, texts
 
     edits = [_measured_edit(registry.remedy(name), receipt, source) for name in receipt.kept]
     known = [edit for edit in edits if edit is not None]
-    return diff(texts(program_files(report, command, source), known, source))
+    return diff(texts(read(program_files(report, command, source)), known, source))
 
 
 def _measured_edit(remedy: Remedy, receipt: Receipt, source: Path) -> Edit | None:

@@ -15,7 +15,8 @@ from gobrrr.errors import GobrrrError
 from gobrrr.remedies import registry
 from gobrrr.remedies.edits import inference, updates
 from gobrrr.remedies.edits.forms import Edit, SetKeyword
-from gobrrr.remedies.edits.program import diff, files_of, texts
+from gobrrr.remedies.edits.program import diff, files_of, read, texts
+from gobrrr.remedies.edits.source import Source
 from gobrrr.rules.model.finding import Finding
 from gobrrr.rules.verdict.report import Report
 
@@ -41,9 +42,9 @@ class SourceEdit:
 
     def patched(self, files: Sequence[Path], source: Path, finding: Finding | None = None) -> dict[str, str]:
         """Return the files that it changes, by their path relative to `source`; none where its place is not found."""
-        return {name: after for name, (_, after) in self._texts(files, source, finding).items()}
+        return {name: after for name, (_, after) in self._texts(read(files), source, finding).items()}
 
-    def offer(self, files: Sequence[Path], source: Path, finding: Finding) -> Offer | None:
+    def offer(self, files: Sequence[Source], source: Path, finding: Finding) -> Offer | None:
         """Return it for a finding; None where it would change nothing."""
         changed, env = self._texts(files, source, finding), dict(self.environment())
         if not changed and not env:
@@ -51,7 +52,7 @@ class SourceEdit:
         contents = {name: after.encode() for name, (_, after) in changed.items()}
         return Offer(self.name, finding.code, diff(changed), contents, env, self.safety)
 
-    def _texts(self, files: Sequence[Path], source: Path, finding: Finding | None) -> dict[str, tuple[str, str]]:
+    def _texts(self, files: Sequence[Source], source: Path, finding: Finding | None) -> dict[str, tuple[str, str]]:
         where = [(source / span.file, span.line) for span in finding.where] if finding is not None else []
         found = texts(files, [self.change], source, where) if self.change is not None else {}
         return {name: both for name, both in found.items() if not Path(name).is_absolute()}
@@ -137,7 +138,7 @@ def edit(name: str, options: Mapping[str, int] | None = None) -> SourceEdit:
 def offers(report: Report, command: Sequence[str], source: Path, live: bool = False) -> list[Offer]:
     """Return the edits of this program that its findings name, each once, in the order of the findings; where `live`,
     those of remedies that act on a running program as well."""
-    files = program_files(report, command, source)
+    files = read(program_files(report, command, source))
     found: dict[str, Offer] = {}
     for finding in report.findings:
         for name in finding.remedies:

@@ -124,7 +124,7 @@ class AddStatement:
     def __call__(self, source: Source, lines: Sequence[int] = ()) -> list[Change]:
         """Add it; not where such a call comes later, and would win."""
         first = next((each for each in source.program if "torch" in each.modules()), source.program[0])
-        there = (name := _called(self.code)) and any(each.calls([name]) for each in source.program)
+        there = (name := _called(self.code)) and source.program_calls(name)
         return (source.helper(self.code) or []) if source is first and not there else []
 
 

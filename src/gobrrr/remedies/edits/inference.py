@@ -71,7 +71,7 @@ class WhereReady:
 
     def __call__(self, source: Source, lines: Sequence[int] = ()) -> list[Change]:
         """Add it, in programs that compute no gradients."""
-        if any(each.calls(TRAINS) for each in source.program):
+        if source.program_calls(*TRAINS):
             return []
         if self.of and not any(word in each.text for each in source.program for word in self.of):
             return []
@@ -103,11 +103,9 @@ def _ready(source: Source) -> list[ast.Call]:
     of the model's."""
     found: list[ast.Call] = []
     for call in source.calls(["eval"]):
-        loops = [each for each in source.parents(call) if isinstance(each, (ast.For, ast.While))]
         made = isinstance(call.func, ast.Attribute) and not call.args and ast.unparse(call.func.value) != "self"
-        if made and not loops:
+        if made and not source.loops(call):
             outer = [call, *(each for each in source.parents(call) if isinstance(each, ast.Call))]
-            found.append(
-                max((each for each in outer if _root(each) is _root(call)), key=lambda each: source.span(each)[1])
-            )
+            *_, whole = (each for each in outer if _root(each) is _root(call))
+            found.append(whole)
     return found

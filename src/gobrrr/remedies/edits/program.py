@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import difflib
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -76,21 +77,19 @@ def patched(text: str, edits: Iterable[Edit], lines: Sequence[int] = ()) -> str:
 
 
 def texts(
-    files: Iterable[Path], edits: Sequence[Edit], root: Path, where: Collection[tuple[Path, int]] = ()
+    sources: Iterable[Source], edits: Sequence[Edit], root: Path, where: Collection[tuple[Path, int]] = ()
 ) -> dict[str, tuple[str, str]]:  # fmt: skip
     """Before and after of all files that change, by their path relative to `root`. `where` are files and lines that a
     finding points to."""
     found: dict[str, tuple[str, str]] = {}
-    for source in read(files):
+    for source in sources:
         lines = [line for file, line in where if file.resolve() == source.file]
-        try:
+        with contextlib.suppress(RecursionError):
             after = edited(source, edits, lines)
-        except RecursionError:
-            continue
-        inside = source.file.is_relative_to(root.resolve())
-        name = source.file.relative_to(root.resolve()).as_posix() if inside else str(source.file)
-        if after != source.text and name.isprintable():
-            found[name] = source.text, after
+            inside = source.file.is_relative_to(root.resolve())
+            name = source.file.relative_to(root.resolve()).as_posix() if inside else str(source.file)
+            if after != source.text and name.isprintable():
+                found[name] = source.text, after
     return found
 
 

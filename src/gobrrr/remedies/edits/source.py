@@ -54,6 +54,11 @@ class Source:
             node = self._parents[node]
             yield node
 
+    def loops(self, node: ast.AST) -> list[ast.stmt]:
+        """Loops of its own function that a node stands in, the innermost first."""
+        loops = [each for each in self.parents(node) if isinstance(each, (ast.For, ast.While, ast.AsyncFor))]
+        return [each for each in loops if self.scope(each) is self.scope(node)]
+
     def statement(self, node: ast.AST) -> ast.stmt:
         """The statement that an expression is in, or the node itself."""
         return next(each for each in (node, *self.parents(node)) if isinstance(each, ast.stmt))
@@ -63,10 +68,24 @@ class Source:
         kinds = (*FUNCTIONS, ast.Lambda, ast.ClassDef, ast.Module)
         return next((each for each in self.parents(node) if isinstance(each, kinds)), self.tree)
 
+    @cached_property
+    def _nodes(self) -> list[ast.AST]:
+        return sorted(
+            ast.walk(self.tree), key=lambda node: (getattr(node, "lineno", 0), getattr(node, "col_offset", 0))
+        )
+
     def nodes(self, *kinds: type[Node], within: ast.AST | None = None) -> list[Node]:
         """All nodes of these kinds in the order of the text."""
-        found = [node for node in ast.walk(within or self.tree) if isinstance(node, kinds)]
-        return sorted(found, key=lambda node: (getattr(node, "lineno", 0), getattr(node, "col_offset", 0)))
+        inside = set(ast.walk(within)) if within is not None else None
+        return [node for node in self._nodes if isinstance(node, kinds) and (inside is None or node in inside)]
+
+    @cached_property
+    def _called(self) -> set[str]:
+        return {last_name(call.func) for call in self.nodes(ast.Call)}
+
+    def program_calls(self, *names: str) -> bool:
+        """Whether any file of the program calls one of these names."""
+        return any(not each._called.isdisjoint(names) for each in self.program)
 
     def calls(self, names: Iterable[str], within: ast.AST | None = None) -> list[ast.Call]:
         """Calls of one of these names, whatever they are reached through (optim.AdamW, torch.optim.AdamW, AdamW)."""

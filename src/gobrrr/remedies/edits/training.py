@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import lru_cache
 from typing import NamedTuple
 
 from gobrrr.remedies.edits.source import Source, last_name
+
+MOST_HELD = 512
+"""Files whose places are remembered: each edit asks for them, of every file (more than a program's most files)."""
 
 
 class Place(NamedTuple):
@@ -22,6 +26,7 @@ class Place(NamedTuple):
     """What makes the model in the trainer's arguments, where it has no name there: `model` is free for one."""
 
 
+@lru_cache(MOST_HELD)
 def training(source: Source) -> Place | None:
     """The first statement that makes an optimizer of `NAME.parameters()`, or a trainer of `NAME`, and has a line of its
     own."""
@@ -43,6 +48,7 @@ def _is_said(source: Source, name: str) -> bool:
     return any(node.id == name for node in source.nodes(ast.Name))
 
 
+@lru_cache(MOST_HELD)
 def made_optimizers(source: Source) -> dict[ast.stmt, ast.Call]:
     """Statements that keep an optimizer or give it back, and the call that makes it: something of an `optim`, what is
     called an optimizer, or what has its step() called. What else takes parameters (clipping, counting) makes none."""

@@ -39,11 +39,20 @@ def _made_of(source: Source, calls: Iterable[ast.expr]) -> set[str]:
     found: set[str] = set()
     waiting = list(calls)
     while waiting:
-        names = [each for each in ast.walk(waiting.pop()) if isinstance(each, (ast.Name, ast.Attribute))]
-        new = [each for each in names if ast.unparse(each) not in found]
+        new = [each for each in _given(waiting.pop()) if ast.unparse(each) not in found]
         found |= set(map(ast.unparse, new))
         waiting += [value for each in new for value in source.names.values(each)]
     return found
+
+
+def _given(node: ast.AST) -> Iterator[ast.expr]:
+    """Names and attributes as they stand in an expression, and what methods are called of."""
+    if isinstance(node, (ast.Name, ast.Attribute)):
+        yield node
+        return
+    for child in ast.iter_child_nodes(node):
+        method = isinstance(node, ast.Call) and child is node.func and isinstance(child, ast.Attribute)
+        yield from _given(child.value if method and isinstance(child, ast.Attribute) else child)
 
 
 def _owners(source: Source, call: ast.Call) -> Iterator[str]:
@@ -52,18 +61,15 @@ def _owners(source: Source, call: ast.Call) -> Iterator[str]:
     inside = [node for each in (call, *_kept(source, call)) for node in ast.walk(each)]
     chosen = any(node.ifs for node in inside if isinstance(node, ast.comprehension))
     for node in inside:
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            owner = node.func.value
-            if node.func.attr == "named_parameters" or (node.func.attr == "parameters" and chosen):
-                yield ast.unparse(owner)
-            elif node.func.attr == "parameters":
-                yield (
-                    ast.unparse(owner.value)
-                    if isinstance(owner, ast.Attribute)
-                    else "*"
-                    if ast.unparse(owner) == "self"
-                    else ""
-                )
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+            continue
+        owner, method = node.func.value, node.func.attr
+        if method == "named_parameters" or (method == "parameters" and chosen):
+            yield ast.unparse(owner)
+        elif method == "parameters" and isinstance(owner, ast.Attribute):
+            yield ast.unparse(owner.value)
+        elif method == "parameters":
+            yield "*" if ast.unparse(owner) == "self" else ""
 
 
 def _kept(source: Source, call: ast.Call) -> list[ast.expr]:
@@ -83,9 +89,9 @@ def _modules(source: Source, before: ast.stmt) -> Iterator[str]:
 
 
 def _is_module(source: Source, value: ast.expr) -> bool:
-    while (
-        isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and isinstance(value.func.value, ast.Call)
-    ):
+    while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
+        if not isinstance(value.func.value, ast.Call):
+            break
         value = value.func.value  # Net().eval()
     if not isinstance(value, ast.Call):
         return False
@@ -117,12 +123,7 @@ def collector_frozen(source: Source, lines: Sequence[int]) -> list[Change]:
     making."""
     code = "gc.collect()\ngc.freeze()\natexit.register(gc.unfreeze)\ngc.set_threshold(100_000, 50, 100)"
     there = [node for node in source.nodes(ast.stmt) if node.lineno in lines] or source.calls(["backward"])
-    loops = [
-        each
-        for node in there
-        for each in source.parents(node)
-        if isinstance(each, (ast.For, ast.While)) and source.scope(each) is source.scope(node)
-    ]
+    loops = [each for node in there for each in source.loops(node)]
     made = [*made_optimizers(source)][:1]
     place = loops[-1] if loops else made[0] if made else None
     helper = source.helper("import atexit\nimport gc")
@@ -139,8 +140,8 @@ TAKE_SPARSE = ("SGD", "Adagrad")
 def sparse_embeddings(source: Source, lines: Sequence[int]) -> list[Change]:
     """Give embeddings sparse gradients, where all optimizers take them, and nothing clips."""
     made = [(each, call) for each in source.program for call in made_optimizers(each).values()]
-    others = [call for each in source.program for call in each.calls(("clip_grad_norm_", "clip_grad_value_"))]
-    if not made or others or not all(_takes_sparse(each, call) for each, call in made):
+    clips = source.program_calls("clip_grad_norm_", "clip_grad_value_")
+    if not made or clips or not all(_takes_sparse(each, call) for each, call in made):
         return []
     return EMBEDDINGS(source, lines)
 
@@ -175,11 +176,7 @@ def prefetched(source: Source, lines: Sequence[int]) -> list[Change]:
     """Put gobrrr.data.prefetch around the loader of a loop that moves each batch to one device."""
     for loop in source.nodes(ast.For):
         loader = loop.iter
-        while (
-            isinstance(loader, ast.Call)
-            and len(loader.args)
-            and last_name(loader.func) in ("enumerate", "tqdm", "trange")
-        ):
+        while isinstance(loader, ast.Call) and loader.args and last_name(loader.func) in ("enumerate", "tqdm"):
             loader = loader.args[0]
         devices = {each for body in loop.body for each in _devices(source, body)}
         spans = any(loop.lineno <= line <= (loop.end_lineno or 0) for line in lines) or not lines
@@ -197,7 +194,7 @@ def _is_loader(source: Source, node: ast.expr) -> bool:
     made = source.names.values(node)
     if made:
         return any(isinstance(each, ast.Call) and last_name(each.func).endswith("Loader") for each in made)
-    return last_name(node).lower().endswith("loader") and any(each.calls(["DataLoader"]) for each in source.program)
+    return last_name(node).lower().endswith("loader") and source.program_calls("DataLoader")
 
 
 def _devices(source: Source, body: ast.stmt) -> Iterator[str]:
