@@ -6,9 +6,10 @@ import pytest
 from msgspec.structs import replace
 
 from gobrrr.ledger.model.ledger import Account, StepStats
+from gobrrr.machine.model.machine import UNKNOWN
 from gobrrr.recording.model.facts import Facts, OptimizerFacts, Span
 from tests.rules.test_rules_overhead import recurrence
-from tests.support.handmade import ALL_SIGNALS, LINE, MS, OTHER_LINE, Case, op
+from tests.support.handmade import ALL_SIGNALS, LINE, MS, OTHER_LINE, Case, machine, op
 from tests.support.rule_lines import LOOP, host, line, lines
 
 NEXT = Span("train.py", 44, "forward")
@@ -76,10 +77,12 @@ def test_neighbouring_lines_of_one_function_are_one_finding():
     assert found.evidence["lines"].value == 3 and found.evidence["python_time"].value == 12 * MS
 
 
-def test_python_that_issues_ops_is_dispatch_and_not_the_users_work():
-    issuing = metric(8, ops=(op("add", (99, 99), ms=20, calls=1000),))
-    assert not issuing.raised("BRR302")
-    assert metric(12, ops=(op("add", (99, 99), ms=20, calls=1000),)).raised("BRR302")
+@pytest.mark.parametrize("there", [machine(), UNKNOWN])
+def test_python_that_issues_ops_is_dispatch_and_not_the_users_work(there):
+    """Whether or not it is known how long that takes there: a trace came with its machine's figures, and without."""
+    ops = (op("add", (99, 99), ms=20, calls=1000),)
+    assert not metric(8, ops=ops, machine=there).raised("BRR302")
+    assert metric(12, ops=ops, machine=there).raised("BRR302")
 
 
 def test_below_the_threshold_or_asleep_or_in_the_loader_is_silent():

@@ -60,6 +60,9 @@ is a matter of chance."""
 CROWD = 0.01
 """Lines below this share of the step do not make a cluster."""
 
+DISPATCH = 1_000.0
+"""ns of a dispatch where no machine was measured: 1.0 to 1.2 us on those of the lab (BRR107.md)."""
+
 
 class Cluster(NamedTuple):
     """Neighbouring lines of one function that keep the main thread busy between ops; ns per step."""
@@ -149,7 +152,7 @@ def _line(ledger: Ledger, machine: Machine, place: Key, groups: list[HostGroup])
     in_backward = [line for line in sampled if line.phase == "backward"]
     engine = sum(below(line, ENGINE)[0] for line in in_backward) >= 0.5 * sum(line.ns for line in in_backward)
     between = sum(g.ns for g in groups if g.phase != "backward" or not engine)
-    if between < TINY * machine.dispatch.median * sum(op.calls for op in ops):
+    if between < TINY * (machine.dispatch.median or DISPATCH) * sum(op.calls for op in ops):
         between = 0.0
     if sum(stands(line, ledger, machine) for line in sampled) > 0.5 * between:
         between = 0.0  # it sleeps, waits or writes
