@@ -287,6 +287,7 @@ SURFACE = {
     "report": {"--format", "--help", "--output", "--redact", "-h", "-o"},
     "completion": {"--help", "-h"},
     "explain": {"--help", "-h"},
+    "mcp": {"--help", "-h"},
     "lab": {"--all", "--compare", "--help", "--minutes", "--output", "-h", "-o"},
     "machine": {"--help", "--json", "--python", "--refresh", "-h"},
 }

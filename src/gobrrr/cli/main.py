@@ -44,6 +44,7 @@ VERBS = (
     Verb("top", "gobrrr.cli.verbs.top", "watch a program that runs under gobrrr: step time, trend, memory, doubts"),
     Verb("report", "gobrrr.cli.verbs.report", "show the report of an earlier run again"),
     Verb("explain", "gobrrr.cli.verbs.explain", "what a code such as BRR401 means, and how to mend it by hand"),
+    Verb("mcp", "gobrrr.cli.verbs.mcp", "the verbs as tools for agents (Model Context Protocol)"),
     Verb("lab", "gobrrr_lab.verb", "measure published figures of efficient deep learning again on this machine"),
     Verb("machine", "gobrrr.cli.verbs.machine", "what this computer can do, measured here"),
     Verb("completion", "gobrrr.cli.verbs.completion", "a script that completes verbs and options in bash, zsh or fish"),

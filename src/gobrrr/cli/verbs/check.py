@@ -182,7 +182,7 @@ def _recorded(word: str) -> Report:
     path = Path(word)
     if not path.exists():
         raise GobrrrError(f"{word}: no such file", MAKE)
-    if _holds_report(path):
+    if holds_report(path):
         return runs.load(find_report(path))
     try:
         sources = find([word])
@@ -194,7 +194,7 @@ def _recorded(word: str) -> Report:
         return traces.diagnosed(sources[0], UNKNOWN, DEFAULT)
 
 
-def _holds_report(path: Path) -> bool:
+def holds_report(path: Path) -> bool:
     """Say whether a path is a report, or a folder with one or with runs; a file says so in its first field."""
     from gobrrr.system import files
 
