@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-UNMEASURED = 5
-"""Exit code of a tuning that knows nothing of any remedy."""
+NOT_BETTER, OPEN, UNMEASURED, REFUSED = 1, 3, 5, 6
+"""Exit codes of what is measured: not better; not settled in the time; nothing was measured; its numbers are not the
+program's (docs/prove/exit-codes.md)."""
 
 
 class GobrrrError(Exception):

@@ -19,3 +19,15 @@ HEADER, CHECK = struct.Struct("<cI"), struct.Struct("<I")
 EVENTS, RECORD = b"E", b"J"
 """Kinds of frames: quadruples of int64 (t_ns, kind, id, value; see recording.model.event_kinds), or one JSON object."""
 EVENT_BYTES = 32  # of an event: four int64
+
+ACCEPTABLE = {
+    "order": "the same samples in another order",
+    "samples": "other samples, fewer of them, or other batches",
+    "random": "other random draws, such as dropout masks",
+    "precision": "a lower precision",
+    "output": "other files or lines of output",
+    "evaluation": "less evaluation",
+    "hyperparameters": "other hyperparameters",
+    "time": "work that is moved out of the step",
+}
+"""Changes of what a program computes that a user may accept of an edit (gobrrr prove --accept), with their meaning."""

@@ -32,6 +32,7 @@ class Verb(NamedTuple):
 VERBS = (
     Verb("run", "gobrrr.cli.verbs.run", "run a program as it is and say what makes it slow"),
     Verb("tune", "gobrrr.cli.verbs.tune", "try remedies on the program's own step, keep what is proven to help"),
+    Verb("prove", "gobrrr.cli.verbs.prove", "race an edit against the program as it is, and judge its numbers"),
     Verb("verify", "gobrrr.cli.verbs.verify", "repeat a receipt's measurement here"),
     Verb("remedies", "gobrrr.cli.verbs.remedies", "the remedies there are, and what each does"),
     Verb("diagnose", "gobrrr.cli.verbs.diagnose", "say what makes a program slow from the traces of torch.profiler"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from gobrrr.capture.process.bootstrap import need_torch
@@ -22,12 +22,14 @@ NUM_SEEDS = 2
 def compare(
     baseline: Callable[[], object], candidate: Callable[[], object], *, precision: str = "",
     order_may_change: bool = False, near: Near | None = None, float64: bool = True,
+    accepted: Collection[str] | None = None,
 ) -> Guarded:  # fmt: skip
     """Run a training as it is (twice, in float64, and from two other seeds) and changed, and judge the change.
 
     Both callables make their model and train it for at least 30 steps from seeds that they set, in this thread. All
     runs but those from other seeds begin each step from the state of the first. `near`: by how much pixels may differ;
-    such a run, as one whose order may change, walks its own way. Raises whatever they raise; only the
+    such a run, as one whose order may change, walks its own way. `accepted`: the candidate is written otherwise, and
+    may call its models otherwise; changes that are wanted, of words.ACCEPTABLE. Raises whatever they raise; only the
     float64 run may fail, which the verdict says.
     """
     with tempfile.TemporaryDirectory(prefix="gobrrr-states-") as folder:
@@ -43,9 +45,10 @@ def compare(
             except (RuntimeError, TypeError, ValueError):
                 reference = None  # mixed dtypes that the program makes by itself: judged without, and said
     others = [observe(baseline, seed=number + 1) for number in range(NUM_SEEDS)]
+    lowered = "bfloat16" if accepted is not None and "precision" in accepted else ""
     return judge(
-        plain, changed, again=again, reference=reference, seeds=others, precision=precision,
-        order_may_change=order_may_change, near=near,
+        plain, changed, again=again, reference=reference, seeds=others, precision=precision or lowered,
+        is_naive=bool(lowered), order_may_change=order_may_change, near=near, accepted=accepted,
     )  # fmt: skip
 
 

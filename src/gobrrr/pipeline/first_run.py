@@ -22,6 +22,7 @@ from gobrrr.rules.verdict.report import Report
 from gobrrr.system import files
 from gobrrr.trial.arm.arm import GRACE_S
 from gobrrr.trial.arm.process_group import Family
+from gobrrr.trial.edit.program_edit import ProgramEdit
 from gobrrr.trial.sandbox import limits, signature
 from gobrrr.trial.sandbox.limits import Limits
 from gobrrr.trial.sandbox.workspace import WORK, Workspace, as_theirs, inside
@@ -79,10 +80,11 @@ class Seen(NamedTuple):
 
 def diagnosed(
     command: Sequence[str], source: Path, folder: Path, stream: TextIO, within: Limits, patterns: redaction.Patterns,
-    clock: Clock, also: Sequence[str] = (),
+    clock: Clock, also: Sequence[str] = (), *, base: ProgramEdit | None = None, rehearsal: bool = True,
 ) -> Report:  # fmt: skip
     """The report of a watched run in a copy of the working directory; an earlier one that was made here is taken.
-    Remedies that are to be rehearsed `also`, whatever the findings say.
+    Remedies that are to be rehearsed `also`, whatever the findings say, if there is to be a `rehearsal` at all.
+    `base`: put on the copy first.
 
     Raises GobrrrError where no step was seen, or too late for any other start.
     """
@@ -94,26 +96,26 @@ def diagnosed(
     put_aside(folder)
     work = folder / WORK
     try:
-        return _made(command, source, folder, stream, within, patterns, clock, kind, also)
+        return _made(command, source, folder, stream, within, patterns, clock, kind, also, base, rehearsal)
     finally:  # made by watched(), in a folder that was not there before
         shutil.rmtree(work, ignore_errors=True)
 
 
 def _made(
     command: Sequence[str], source: Path, folder: Path, stream: TextIO, within: Limits, patterns: redaction.Patterns,
-    clock: Clock, kind: str, also: Sequence[str],
+    clock: Clock, kind: str, also: Sequence[str], base: ProgramEdit | None, rehearsal: bool,
 ) -> Report:  # fmt: skip
     from gobrrr.report.forms.json import from_json, to_json
 
     work = folder / WORK
-    seen = watched(command, source, folder, within, clock)
+    seen = watched(command, source, folder, within, clock, base)
     if seen.start_s is not None and seen.start_s > clock.left:
         raise _too_late(f"the program takes {seen.start_s:.0f} s until its first step", seen.start_s, clock)
     late = _too_late(f"no whole step of it came within {clock.spent:.0f} s", clock.spent, clock)
     try:
         report = runs.report_of(
             folder, list(command), seen.code, patterns=patterns, late=late if seen.cut else None,
-            rehearsal_s=REHEARSING * clock.left, also=also,
+            rehearsal=rehearsal, rehearsal_s=REHEARSING * clock.left, also=also,
         )  # fmt: skip
     except GobrrrError as error:
         if seen.code and (refused := limits.refusal(folder)):
@@ -170,13 +172,17 @@ def put_aside(place: Path) -> None:
         place.rename(next(name for name in free if not os.path.lexists(name)))
 
 
-def watched(command: Sequence[str], source: Path, folder: Path, within: Limits, clock: Clock) -> Seen:
+def watched(
+    command: Sequence[str], source: Path, folder: Path, within: Limits, clock: Clock, base: ProgramEdit | None = None
+) -> Seen:
     """Run the program in its own copy, with an arm's limits, until enough was seen or the time for it is over."""
     from gobrrr.capture.process.config import Config
     from gobrrr.capture.process.launch import environment
 
     folder.mkdir(parents=True)
     work = Workspace(source, folder / WORK).make()
+    if base is not None:
+        base.put_on(work)
     config = Config(str(folder.resolve()), leave=_waiting(clock), stop_after=MOST_STEPS, source=str(source),
                     watcher=DIAGNOSING, first=FIRST)  # fmt: skip
     words = [inside(word, source, work) for word in command]

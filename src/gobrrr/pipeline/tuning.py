@@ -10,7 +10,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, TextIO
@@ -23,10 +23,11 @@ from gobrrr.guard.reference.watched_steps import TWIN_STEPS
 from gobrrr.ledger.steps.other_loops import own_share
 from gobrrr.machine.probe.fingerprint import of_hardware
 from gobrrr.machine.probe.system_probe import probe
-from gobrrr.pipeline import first_run, redaction
+from gobrrr.pipeline import first_run, proposals, redaction
 from gobrrr.pipeline.ceilings import interpreter
 from gobrrr.pipeline.file_names import ARMS, CACHES, DIAGNOSIS, JOURNAL, PAGE, PATCH, RECEIPT, RECIPE
 from gobrrr.remedies import registry
+from gobrrr.remedies.edits import catalogue
 from gobrrr.remedies.mechanism.applying import unable
 from gobrrr.remedies.model import SAFETY, Edit, Remedy, SetKeyword
 from gobrrr.rules.model.finding import Saving
@@ -35,6 +36,7 @@ from gobrrr.system import files
 from gobrrr.system.escape import is_plain, plain
 from gobrrr.trial.arm import meters
 from gobrrr.trial.arm.process_group import adopted
+from gobrrr.trial.edit.program_edit import ProgramEdit
 from gobrrr.trial.race import headroom, loader_search
 from gobrrr.trial.race.candidates import Candidate
 from gobrrr.trial.race.guard_runs import draws_otherwise
@@ -44,7 +46,7 @@ from gobrrr.trial.race.referee import LiveReferee, Program
 from gobrrr.trial.race.tuning import Journal, Tuning
 from gobrrr.trial.receipt import receipt as receipts
 from gobrrr.trial.receipt import recipe as recipes
-from gobrrr.trial.receipt.receipt import Receipt, Speedup, TrialResult, is_of
+from gobrrr.trial.receipt.receipt import EditTold, Receipt, Speedup, TrialResult, is_of
 from gobrrr.trial.receipt.recipe import Fits, Ingredient, Recipe
 from gobrrr.trial.sandbox import limits
 from gobrrr.trial.sandbox.limits import AT_HOME, Limits
@@ -66,6 +68,9 @@ MOST_SHOWN = 400
 """Characters of a command line in a recipe, where it is for people alone."""
 CONTEXT = 600 << 20
 """Bytes that CUDA takes of a device for each process, whatever that holds: 0.5 GiB on an H100."""
+PROPOSING = 0.4
+"""Share of what is left after the diagnosis for a command that proposes edits; proposed: as much as the proof of one
+takes; how long agents need would settle it."""
 LATE = 0.05
 """Share of a tuning's time by which the rest may be late before it is killed: half of what is promised, to clear up
 in."""
@@ -83,6 +88,10 @@ class Wishes(NamedTuple):
     """Places that the program may write to beside its own copy of the working directory."""
     redact: redaction.Patterns = ()
     objective: Objective = TIME
+    patches: tuple[ProgramEdit, ...] = ()
+    """Edits of the user's own."""
+    propose: str = ""
+    """A command of the user's that proposes an edit for each finding."""
 
     def allow(self, name: str) -> bool:
         """Say whether the user lets it be tried."""
@@ -106,14 +115,14 @@ def tune(
     """The whole of it. `stops` is given what ends the arms at once, from any thread. Raises GobrrrError where the
     program cannot be diagnosed or a name is unknown."""
     registry.composed(())  # names are checked before anything is run
-    for name in (*wishes.named, *wishes.without, *wishes.only):
+    for name in {*wishes.named, *wishes.without, *wishes.only} - {*catalogue.names()}:
         registry.remedy(name)
     _check_gauge(wishes.objective, sys.platform == "linux")  # elsewhere torch knows no device that tells its peak
     mark_output(folder)
     clock = first_run.Clock(time.monotonic(), wishes.seconds)
     with contextlib.ExitStack() as stack:
         stack.enter_context(adopted())
-        within = wishes.limits._replace(caches=_own_folder(folder, CACHES, stack))
+        within = wishes.limits._replace(caches=own_folder(folder, CACHES, stack))
         protection = limits.told(source, within)
         stream.write(f"gobrrr: {protection}\n")
         report = first_run.diagnosed(command, source, folder / DIAGNOSIS, stream, within, wishes.redact, clock, STAPLES)
@@ -125,20 +134,48 @@ def tune(
         waits = waits_for_loaders(report, chosen, wishes)
         guests = [registry.remedy(name) for name in family.guests] if family else []
         chosen += [_candidate(remedy, report, remedy.predicts(report)) for remedy in guests]
-        program = Program(tuple(command), source, float(report.step.plain_wall_ns), report.step.loop, within,
-                          report.threads, _resident(report), options_of([c.name for c in chosen], report),
-                          (*wishes.named, *wishes.only), between_ns(report), copies(report))  # fmt: skip
-        receipt = _raced(chosen, program, folder, _own_folder(folder, ARMS, stack), wishes, clock, stream, stops,
+        edits = (
+            [] if wishes.objective is MEMORY else list(_edits(report, command, source, folder, wishes, clock, stream))
+        )
+        chosen += [each.candidate(edits) for each in edits]
+        on_trial = proposals.on_trial(edits)
+        program = program_of(report, command, source, within)._replace(
+            options=options_of([c.name for c in chosen if c.name not in on_trial], report), edits=on_trial,
+            consented=tuple(name for name in (*wishes.named, *wishes.only) if name not in catalogue.names()),
+        )  # fmt: skip
+        receipt = _raced(chosen, program, folder, own_folder(folder, ARMS, stack), wishes, clock, stream, stops,
                          family, waits)  # fmt: skip
     notes = (protection, *(f"{name} cannot be applied here: {why}" for name, why in missing.items()))
     told = msgspec.structs.replace(receipt, seconds=round(clock.spent, 1))
-    receipt = _signed(told, report, command, source, wishes)
+    receipt = signed(told, report, command, source, wishes.seed)
     receipt = redaction.redacted(msgspec.structs.replace(receipt, notes=(*receipt.notes, *notes)), wishes.redact)
     receipts.write(receipts.marked(receipt), folder / RECEIPT)
     proven = receipt.complete and receipt.kept and receipt.guard.green and receipt.speedup is not None
-    _write_or_put_aside(folder / RECIPE, recipes.to_toml(recipe_of(receipt)) if proven else "")
+    applied = {*receipt.kept} - receipt.edits.keys()  # an edit is in the patch alone
+    _write_or_put_aside(folder / RECIPE, recipes.to_toml(recipe_of(receipt)) if proven and applied else "")
     _write_or_put_aside(folder / PATCH, by_hand(receipt, command, source, report) if proven else "")
     return Outcome(receipt, folder, report, clock.spent)
+
+
+def _edits(
+    report: Report, command: Sequence[str], source: Path, folder: Path, wishes: Wishes, clock: first_run.Clock,
+    stream: TextIO,
+) -> Iterator[proposals.Proposal]:  # fmt: skip
+    """Edits that the user lets be tried."""
+    wanted = (*wishes.named, *wishes.only)
+    yield from (
+        each for each in proposals.of_catalogue(report, command, source, wanted) if wishes.allow(each.edit.name)
+    )
+    yield from (proposals.Proposal(edit, named=True) for edit in wishes.patches)
+    if wishes.propose:
+        yield from proposals.proposed(wishes.propose, report, source, folder, PROPOSING * clock.left, stream)
+
+
+def program_of(report: Report, command: Sequence[str], source: Path, within: Limits) -> Program:
+    """Return the program as a referee must know it, by the report of a watched run. Raises GobrrrError where a device
+    holds it only once."""
+    return Program(tuple(command), source, float(report.step.plain_wall_ns), report.step.loop, within, report.threads,
+                   _resident(report), between_ns=between_ns(report), copies=copies(report))  # fmt: skip
 
 
 def _raced(
@@ -168,8 +205,12 @@ def _raced(
         referee.close()
     given = {name: dict(options) for name, options in referee.options.items()}
     receipt = tuning.receipt()
+    edits = {name: EditTold(each.edit.diff, dict(each.edit.env), each.edit.args)
+             for name, each in program.edits.items() if name in receipt.kept}  # fmt: skip
     places = {name: places for name, places in referee.taken().items() if name in receipt.kept}
-    return msgspec.structs.replace(receipt, options=given, places=places, notes=(*receipt.notes, *referee.notes()))
+    return msgspec.structs.replace(
+        receipt, options=given, places=places, edits=edits, notes=(*receipt.notes, *referee.notes())
+    )
 
 
 def _resident(report: Report) -> int:
@@ -261,7 +302,7 @@ def _candidate(remedy: Remedy, report: Report, predicted: Saving, named: bool = 
     return Candidate(remedy.name, predicted, frozenset(remedy.conflicts), named, choice, risk,
                      frozenset(remedy.overlaps), remedy.unseen, remedy.place in IN_STEP,
                      remedy.played(report) is not None, calls[0].code if calls else "",
-                     draws_otherwise((remedy.name,)))  # fmt: skip
+                     draws_otherwise(remedy))  # fmt: skip
 
 
 def waits_for_loaders(report: Report, chosen: Sequence[Candidate], wishes: Wishes) -> bool:
@@ -284,16 +325,17 @@ def options_of(names: Sequence[str], report: Report) -> dict[str, dict[str, int]
     return {name: options for name, options in found.items() if options}
 
 
-def _own_folder(folder: Path, prefix: str, stack: contextlib.ExitStack) -> Path:
-    """A new folder that is nobody's but ours: it is deleted afterwards."""
+def own_folder(folder: Path, prefix: str, stack: contextlib.ExitStack) -> Path:
+    """Return a new folder that is nobody's but ours: it is deleted afterwards."""
     found = Path(tempfile.mkdtemp(prefix=prefix, dir=folder.resolve()))
     stack.callback(shutil.rmtree, found, ignore_errors=True)
     return found
 
 
-def _signed(receipt: Receipt, report: Report, command: Sequence[str], source: Path, wishes: Wishes) -> Receipt:
+def signed(receipt: Receipt, report: Report, command: Sequence[str], source: Path, seed: int) -> Receipt:
+    """The receipt with what says where and of what it is."""
     return msgspec.structs.replace(
-        receipt, command=tuple(redaction.shown(command)), folder=str(source), seed=wishes.seed, machine=report.machine,
+        receipt, command=tuple(redaction.shown(command)), folder=str(source), seed=seed, machine=report.machine,
         date=datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
         versions={**report.versions, "gobrrr": __version__}, script_sha256=script_digest(command, source),
         fingerprint=of_hardware(probe()), loop=report.step.loop,
@@ -302,12 +344,13 @@ def _signed(receipt: Receipt, report: Report, command: Sequence[str], source: Pa
 
 def by_hand(receipt: Receipt, command: Sequence[str], source: Path, report: Report) -> str:
     """Return the kept remedies as a diff against the user's files: the script, and the files that findings point to."""
-    from gobrrr.remedies.edits.catalogue import program_files
     from gobrrr.remedies.edits.program import diff, read, texts
 
-    edits = [_measured_edit(registry.remedy(name), receipt, source) for name in receipt.kept]
+    edits = [catalogue.edit(name).change for name in receipt.edits if name in catalogue.names()]
+    remedies = [registry.remedy(name) for name in receipt.kept if name not in receipt.edits]
+    edits += [_measured_edit(each, receipt, source) for each in remedies]
     known = [edit for edit in edits if edit is not None]
-    return diff(texts(read(program_files(report, command, source)), known, source))
+    return diff(texts(read(catalogue.program_files(report, command, source)), known, source))
 
 
 def _measured_edit(remedy: Remedy, receipt: Receipt, source: Path) -> Edit | None:
@@ -348,7 +391,8 @@ def recipe_of(receipt: Receipt) -> Recipe:
                   machine=receipt.machine, fingerprint=receipt.fingerprint, script_sha256=receipt.script_sha256),
         remedies=tuple(
             Ingredient(name, dict(receipt.options.get(name, {})), speedup=_figures(brought(name).speedup),
-                       memory=_figures(brought(name).memory), guard=receipt.guard.verdict) for name in receipt.kept),
+                       memory=_figures(brought(name).memory), guard=receipt.guard.verdict)
+            for name in receipt.kept if name not in receipt.edits),
     )  # fmt: skip
 
 
@@ -380,6 +424,8 @@ def _write_page(outcome: Outcome, next_command: str) -> None:
 
 def _next_command(folder: Path, receipt: Receipt, program: Sequence[str]) -> str:
     """Return the command to type now; nothing where the program has a word that does not fit into a line."""
+    if receipt.complete and receipt.kept and not (folder / RECIPE).is_file():
+        return shlex.join(["git", "apply", str(folder / PATCH)])
     if receipt.complete and not (folder / RECIPE).is_file():
         return shlex.join(["gobrrr", "report", str(folder / DIAGNOSIS)])
     if not all(map(is_plain, program)):

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gobrrr.cli import options
-from gobrrr.errors import UNMEASURED, GobrrrError
+from gobrrr.errors import OPEN, UNMEASURED, GobrrrError
 from gobrrr.pipeline import redaction
 
 if TYPE_CHECKING:
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 
 LAUNCHERS = ("torchrun", "torch.distributed.run", "torch.distributed.launch", "accelerate", "accelerate-launch",
              "accelerate.commands.launch", "deepspeed", "horovodrun", "mpirun", "mpiexec")  # fmt: skip
-OPEN = 3
-"""Exit codes; see docs/decisions/0014-tune-is-a-race.md."""
 
 
 class Tune:
@@ -52,6 +50,14 @@ class Tune:
             help="what to make smaller: time, the time of a step; memory, its peak, whatever the step then takes; "
             "throughput, the time per sample (time)",
         )  # fmt: skip
+        parser.add_argument(
+            "--patch", action="append", default=[], metavar="DIFF", help="race this edit too; may be given again"
+        )
+        parser.add_argument(
+            "--propose", default="", metavar="CMD",
+            help="run CMD for each finding, which it gets as JSON on stdin, and race the diff on its stdout; CMD runs "
+            "with your rights, in a copy of this folder",
+        )  # fmt: skip
         parser.add_argument("--resume", metavar="DIR", help="go on with a tuning that was interrupted")
         parser.add_argument("--seed", type=int, default=0, help="of the order of blocks (0)")
         parser.add_argument(
@@ -67,17 +73,19 @@ class Tune:
         from gobrrr.cli.verbs import run as run_verb
         from gobrrr.pipeline import tuning
         from gobrrr.system import run_folder
+        from gobrrr.trial.edit import reading
         from gobrrr.trial.sandbox import workspace
         from gobrrr.trial.statistics.objective import OBJECTIVES
 
         command, per_hour = run_verb.program_of(args.program), options.price(args)
-        _check_ranks(command)
+        check_ranks(command)
         workspace.check(Path.cwd())
         limits = options.write_limits(args)
         folder = _resumed(args.resume) if args.resume else run_folder.of_run(args.folder, command, "tune-")
         wishes = tuning.Wishes(
             seconds=args.minutes * 60, named=args.named, without=args.without, only=args.only, seed=args.seed,
-            limits=limits, redact=args.redact, objective=OBJECTIVES[args.objective],
+            limits=limits, redact=args.redact, objective=OBJECTIVES[args.objective], propose=args.propose,
+            patches=tuple(reading.from_patch(file if file == "-" else Path(file), Path.cwd()) for file in args.patch),
         )  # fmt: skip
         with Interrupts() as interrupts:
             try:
@@ -93,7 +101,7 @@ class Tune:
         return exit_code(outcome.receipt, interrupts.exit_code)
 
 
-def _check_ranks(command: Sequence[str]) -> None:
+def check_ranks(command: Sequence[str], verb: str = "tune") -> None:
     """Raises GobrrrError for a program of several ranks: an arm is one process, and nothing was run yet."""
     from gobrrr.capture.process.launch import program_of
     from gobrrr.trial.arm.inside import world_size
@@ -102,8 +110,8 @@ def _check_ranks(command: Sequence[str]) -> None:
     launcher = next((word for word in words if word in LAUNCHERS), "")
     if launcher or world_size() > 1:
         raise GobrrrError(
-            f"{launcher or 'WORLD_SIZE'} starts several ranks, and gobrrr tune measures programs of one process",
-            "tune one rank's program by itself: gobrrr tune train.py",
+            f"{launcher or 'WORLD_SIZE'} starts several ranks, and gobrrr {verb} measures programs of one process",
+            f"{verb} one rank's program by itself: gobrrr {verb} train.py",
         )
 
 

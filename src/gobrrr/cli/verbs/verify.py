@@ -15,15 +15,13 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 from gobrrr.cli import options
-from gobrrr.errors import GobrrrError
+from gobrrr.errors import NOT_BETTER, OPEN, REFUSED, GobrrrError
 
 if TYPE_CHECKING:
     from gobrrr.guard.model.verdict import Guarded
     from gobrrr.trial.race.referee import Program
     from gobrrr.trial.receipt.receipt import Measured, Receipt, Speedup
 
-DIFFERS = 3
-"""Exit code where the repeated measurement contradicts the receipt."""
 LONGEST_STEP_NS = 600e9
 """Longest step in ns that a receipt may claim: how long verify waits follows from it."""
 LONGEST_WORD, LONGEST_COMMAND = 128 << 10, 1 << 20
@@ -59,8 +57,7 @@ class Verify:
         parser.add_argument("--yes", action="store_true", help="start the receipt's command without asking")
 
     def run(self, args: argparse.Namespace) -> int:
-        """Measure and guard; 0 where the recipe is better here, by what the receipt is of, with its numbers intact,
-        else 3; 4 where not started."""
+        """Measure and guard; 0 where what was kept is better here, with the same numbers, else as in exit_code."""
         from gobrrr.remedies import registry
         from gobrrr.trial.receipt import receipt as receipts
         from gobrrr.trial.statistics.objective import OBJECTIVES
@@ -78,9 +75,24 @@ class Verify:
         _check_figures(before, file)
         limits = options.write_limits(args)
         program = _typed(before, args.program) if args.program else _named(before, file, args)
-        registry.environment(before.kept, before.options)  # both are checked before anything is started
+        remedies = [name for name in before.kept if name not in before.edits]
+        registry.environment(remedies, before.options)  # both are checked before anything is started
         with tempfile.TemporaryDirectory(prefix="gobrrr-verify-", ignore_cleanup_errors=True) as folder:
-            return _measured(before, program._replace(limits=limits), Path(folder), args)
+            program = program._replace(limits=limits, consented=tuple(remedies), account=before.verb == "prove")
+            return _measured(before, _with_edits(before, program), Path(folder), args)
+
+
+def _with_edits(before: Receipt, program: Program) -> Program:
+    """The program with the edits that were kept on trial. Raises GobrrrError where one does not apply any more."""
+    from gobrrr.trial.edit import reading
+    from gobrrr.trial.edit.treatment import EditOnTrial
+
+    told = {name: each for name, each in before.edits.items() if name in before.kept}
+    if commits := [name for name, each in told.items() if each.of_commits]:
+        raise GobrrrError(f"the receipt is of two commits, {commits[0]}", "prove them again: gobrrr prove --from --to")
+    edits = {name: EditOnTrial(reading.told(name, each.diff, each.env, each.args, program.source),
+                               frozenset(each.accepted), each.renames) for name, each in told.items()}  # fmt: skip
+    return program._replace(edits=edits)
 
 
 def _check_figures(before: Receipt, file: Path) -> None:
@@ -189,10 +201,9 @@ def _measured(before: Receipt, program: Program, folder: Path, args: argparse.Na
     """Measure, guard, and hold it against the receipt."""
     from gobrrr.report.told.speedup_text import figures, numbers, speed
     from gobrrr.system.escape import plain
-    from gobrrr.trial.statistics.objective import BETTER
 
     found, guarded = _repeated(before, program, folder, args)
-    code = 0 if found.verdict in BETTER and guarded.green else DIFFERS
+    code = exit_code(found, guarded)
     if args.json:
         from gobrrr.cli.verbs.report import put
         from gobrrr.report.forms.json import as_json
@@ -207,6 +218,17 @@ def _measured(before: Receipt, program: Program, folder: Path, args: argparse.Na
         print(f"          {plain(reason)}", file=sys.stderr)
     print(f"verdict   {plain(_verdict(before, found, guarded))}")
     return code
+
+
+def exit_code(found: Measured, guarded: Guarded) -> int:
+    """0: better here, with the same numbers. Else see docs/prove/exit-codes.md."""
+    from gobrrr.trial.statistics.objective import BETTER
+
+    if guarded.verdict in ("changed", "wrong"):
+        return REFUSED
+    if found.verdict in ("inconclusive", "failed") or not guarded.green:
+        return OPEN
+    return 0 if found.verdict in BETTER else NOT_BETTER
 
 
 def _verdict(before: Receipt, found: Measured, guarded: Guarded) -> str:

@@ -121,6 +121,8 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     epochs: tuple[Epoch, ...] = ()
     planned: int = TWIN_STEPS
     """Steps that were to be watched."""
+    passed: int = 0
+    """Steps that nobody looked at, between the planned ones and the last few."""
     drawn: tuple[Given, ...] = ()
     """Batches in the order in which loaders gave them, where pixels were to be kept."""
     printed: dict[str, tuple[tuple[str, ...], ...]] | None = None

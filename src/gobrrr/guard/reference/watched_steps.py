@@ -19,6 +19,10 @@ MOST_SEEN = 24_000
 """Tensors kept of whole steps of one run, 4 KiB each."""
 FEWEST = 4
 """Whole steps at least: the first, the last and two that are drawn."""
+LATE_TWINS = 3  # steps looked at late; proposed: an update shows in the second; faults that only later ones show
+LATE_SECONDS = 10.0
+"""Seconds of a plain program that pass unwatched before those; proposed: some hundred steps, an epoch of small data;
+the epochs of real programs would settle it."""
 _SEED = 1  # draws the steps that are looked at whole, the same in all runs; any number will do
 
 
@@ -27,6 +31,13 @@ def twin_steps(step_ns: float) -> int:
     known."""
     affordable = int(TWIN_SECONDS * 1e9 / step_ns) if step_ns > 0 else TWIN_STEPS
     return max(FEWEST_TWINS, min(TWIN_STEPS, affordable))
+
+
+def late_step(steps: int, step_ns: float) -> int:
+    """Number of the step from which an edited program is looked at once more after the first ones, drawn anew each time
+    so that no program can know it; 0 where its steps are too long for that."""
+    affordable = int(LATE_SECONDS * 1e9 / step_ns) if step_ns > 0 else 0
+    return steps + random.SystemRandom().randint(affordable // 2, affordable) if affordable > 1 else 0
 
 
 def whole_steps(expected: int, elements: int, tensors: int) -> frozenset[int]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from gobrrr.guard.model.observation import Observation, Step
 from gobrrr.guard.model.tensor_digest import EPS, cosine, distance, distance_but_coins, same
@@ -75,6 +75,15 @@ class Runs:
         direction of cosine 0.76. An optimizer takes a mean over steps."""
         self.begun = list(_beginnings(baseline, candidate))[: self.num]
         """For each step, how alike its beginning was, as in Step.begun."""
+
+    def of(self, part: Callable[[Observation], Observation]) -> Runs:
+        """A part of each of these runs."""
+        again, reference, naive = (
+            part(run) if run is not None else None for run in (self.again, self.reference, self.naive)
+        )
+        return Runs(
+            part(self.baseline), part(self.candidate), again, reference, naive, self.precision, self.is_naive
+        )  # fmt: skip
 
     @property
     def apart(self) -> bool:
@@ -190,6 +199,7 @@ class _Step:
         self.names = [n for n in self.ours if n in self.true]
         whose = (runs.candidate, runs.reference or runs.baseline) if kind == "updates" else (None, None)
         self._gradients = [self._of(run, "gradients") for run in whose]
+        self.is_late = runs.reference is not None and number >= len(runs.reference.steps)
         begun = runs.begun[number]
         self.alike = begun == "baseline" or (begun == "part" and kind not in COINS)
         self._worst = worst
@@ -220,7 +230,7 @@ class _Step:
         for name, error in plain.items():
             seen, true = self.ours[name], self.true[name]
             noise = distance(seen, self.again[name]) if name in self.again else 0.0
-            if self.runs.reference is None:
+            if self.runs.reference is None or self.is_late:
                 error = max(error, UNREFERENCED.get(self.runs.precision or seen.dtype, 1e-4) * true.norm)
             eps = EPS.get(self.runs.precision, seen.eps)
             # Beside large tensors of its kind: what a program in bfloat16 errs is known from its own run.
@@ -299,7 +309,7 @@ class _Step:
 
     @property
     def _later(self) -> float:
-        return 1.0 if self.alike else AMPLIFIED
+        return 1.0 if self.alike and not self.is_late else AMPLIFIED
 
     def _limit(self, name: str) -> float:
         return factor(self.ours[name].numel) * (AMPLIFIED if self.kind in COINS else self._later)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import msgspec
 
 from gobrrr.guard.model.observation import Observation
 from gobrrr.guard.model.verdict import GREEN, Check, Guarded, worst
-from gobrrr.guard.verdicts import closeness, pictures, side_effects, structure, trajectory
+from gobrrr.guard.verdicts import closeness, edits, pictures, side_effects, structure, trajectory
 from gobrrr.guard.verdicts.pictures import Near
 
 BIT_BY_BIT = "observed: without an optimizer, what transforms of torch.func give can be compared bit by bit alone"
@@ -20,6 +20,7 @@ def judge(
     baseline: Observation, candidate: Observation, *, again: Observation | None, reference: Observation | None = None,
     naive: Observation | None = None, is_naive: bool = False, seeds: Sequence[Observation] = (), precision: str = "",
     order_may_change: bool = False, near: Near | None = None, regroups: bool = False,
+    accepted: Collection[str] | None = None,
 ) -> Guarded:  # fmt: skip
     """Judge what a candidate did to the numbers.
 
@@ -28,17 +29,21 @@ def judge(
     the baseline from other seeds.
     order_may_change: other draws or another order of samples are what was asked for; regroups: samples of like length
     in one batch. near: by how much pixels may differ, where the user has consented to that; baseline and candidate were
-    then watched with their pixels.
+    then watched with their pixels. accepted: what the user accepts of an edit of the source (edits.py); None for a
+    remedy, which leaves the source alone.
 
     Where the baseline's training diverges nothing is called wrong: another rounding, or another order, ends elsewhere.
     """
     evidence: dict[str, float | None] = {}
+    if accepted is not None:
+        candidate = edits.aligned(baseline, candidate)
     lost = trajectory.diverges(baseline)
     sane = closeness.sane_steps(baseline, candidate, reference)
     found = list(_diverges(sane, baseline, candidate))
     baseline, candidate = _up_to(sane, baseline), _up_to(sane, candidate)
     runs = closeness.Runs(baseline, candidate, again, reference, naive, precision, is_naive)
-    found += _checks(runs, seeds, order_may_change, near, evidence, regroups)
+    checks = _checks(runs, seeds, order_may_change, near, evidence, regroups, accepted is not None)
+    found += checks if accepted is None else edits.settled(checks, baseline, candidate, accepted)
     verdict = worst(found, evidence)
     if (baseline.transformed or candidate.transformed) and verdict.verdict != "exact":
         return Guarded("unverified", (BIT_BY_BIT, *verdict.reasons), evidence=evidence)
@@ -64,7 +69,7 @@ def _up_to(num: int, run: Observation) -> Observation:
 
 def _checks(
     runs: closeness.Runs, seeds: Sequence[Observation], order_may_change: bool, near: Near | None,
-    evidence: dict[str, float | None], regroups: bool,
+    evidence: dict[str, float | None], regroups: bool, edited: bool,
 ) -> Iterator[Check]:  # fmt: skip
     baseline, candidate = runs.baseline, runs.candidate
     yield from _seen_enough(runs)
@@ -72,14 +77,14 @@ def _checks(
     yield from side_effects.checks(baseline, candidate, runs.again, order_may_change, runs.precision, near)
     if near is not None:
         yield from pictures.checks(baseline, candidate, near, evidence)
-    if not structure.same_data(baseline, candidate):
+    if not structure.same_data(baseline, candidate) and (order_may_change or not edited):
         # Tensors of other data cannot be compared; what is left is where the losses go.
         if order_may_change:
             yield trajectory.check(baseline, candidate, seeds, None, evidence, same_data=False)
         elif near is not None:  # nearly the same in the same order: nearer than any other seed
             yield trajectory.check(baseline, candidate, seeds, None, evidence)
         return
-    yield from closeness.checks(runs, evidence)
+    yield from closeness.checks(runs.of(edits.of_training) if edited and baseline.training else runs, evidence)
     yield trajectory.check(baseline, candidate, seeds, runs.reference, evidence, runs.apart, naive=runs.naive)
 
 

@@ -50,8 +50,11 @@ def _same_length(baseline: Observation, candidate: Observation) -> Check:
     name = "steps"
     if baseline.training != candidate.training:
         return _wrong(name, "one of the two runs made no update")
-    if baseline.complete and candidate.complete and len(baseline.steps) != len(candidate.steps):
-        return _wrong(name, f"{len(candidate.steps)} steps to the end, the baseline made {len(baseline.steps)}")
+    ours, theirs = (len(run.steps) + run.passed for run in (baseline, candidate))
+    if candidate.complete and (ours > theirs or (baseline.complete and ours != theirs)):
+        return _wrong(
+            name, f"{theirs} steps to the end, the baseline made {ours}{'' if baseline.complete else ' or more'}"
+        )
     return Check(name, "exact")
 
 

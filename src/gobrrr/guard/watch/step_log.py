@@ -8,13 +8,13 @@ process to process). Then the run is set to the baseline's state, where that was
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from gobrrr.guard.model.observation import Call, Step
 from gobrrr.guard.model.tensor_digest import Seen, scalar
 from gobrrr.guard.reference.states import Named, States
-from gobrrr.guard.reference.watched_steps import TWIN_STEPS, kept_before, whole_steps
+from gobrrr.guard.reference.watched_steps import LATE_TWINS, TWIN_STEPS, kept_before, whole_steps
 from gobrrr.guard.watch.digest import dense, look, sampled
 from gobrrr.guard.watch.effects import FileWrites
 from gobrrr.guard.watch.inputs import is_plain
@@ -27,14 +27,23 @@ LARGE_BUFFER = 1 << 20
 MOST_CALLS = 256
 """Calls of models in one step whose outputs are kept; a long evaluation has more."""
 OPTIMIZER = "state of optimizer "
+Parts = Mapping[str, Sequence[tuple[str, int]]]
 NOT_NUMBERS = frozenset(("params", "fused", "foreach", "capturable", "differentiable", "maximize_grad"))
 """Entries of an optimizer's group that choose an implementation, not a computation."""
 
 
 class Book:
-    """Notes of one run. `expected` steps are planned for; `states` are kept in it or it is set to them."""
+    """Notes of one run. `expected` steps are planned for; `states` are kept in it or it is set to them. Between those
+    steps and number `late` nothing is looked at."""
 
-    def __init__(self, expected: int = TWIN_STEPS, states: States | None = None) -> None:
+    def __init__(
+        self, expected: int = TWIN_STEPS, states: States | None = None, late: int = 0, parts: Parts | None = None
+    ) -> None:
+        """`parts`: a parameter's name -> names and rows of the parameters of the baseline that it holds."""
+        self._parts_of = parts or {}
+        self.passed = 0
+        """Steps that were not looked at."""
+        self._to_pass = max(0, late - expected)
         self.steps: list[Step] = []
         self.calls: list[Call] = []
         self.losses: list[float] = []
@@ -84,14 +93,24 @@ class Book:
         """Whether the step that is open is this optimizer's too."""
         return self._update is not None and not self._update.has(optimizer)
 
+    @property
+    def passes(self) -> bool:
+        """Whether the step that is open is one that nobody looks at."""
+        return len(self.steps) == self._expected and self.passed < self._to_pass
+
     def update_begins(self, optimizer: Any) -> None:
         """An optimizer is about to step: its gradients are complete."""
+        if self.passes:
+            self._update = self._update or _Update(False)
+            self._update.begins(optimizer, {})
+            return
         if not any(known is optimizer for known in self._optimizers):
             self._optimizers.append(optimizer)
         self._note_beginning()
         if self._update is None or self._update.has(optimizer):
             self._update = _Update(self._is_whole(len(self.steps)))
-        self._update.begins(optimizer, self._owned(optimizer))
+        gradients = {name: unscaled(optimizer, p.grad) for name, p in self._owned(optimizer).items()}
+        self._update.begins(optimizer, dict(part for each in gradients.items() for part in self._split(*each)))
 
     def update_ends(self, optimizer: Any) -> None:
         """It has stepped."""
@@ -104,6 +123,11 @@ class Book:
         if found is None or not found.over:
             return False
         self._update = None
+        if self.passes:
+            self.passed += 1
+            if self.passed == self._to_pass:
+                self._begin_late()
+            return True
         updates = self._updates(found.whole)
         # Before they are set to the baseline's: an optimizer that loses its state must not find it mended.
         states = {name: look(value, found.whole) if hasattr(value, "layout") else scalar(value)
@@ -118,15 +142,42 @@ class Book:
         )  # fmt: skip
         self.calls, self.losses, self.writes.num, self.writes.saved = [], [], 0, []
         self._plan()
+        if not self.passes:
+            self._begin()
+        return True
+
+    def _begin(self) -> None:
         self._begun = self._set_to_baseline(len(self.steps))
         self._note_beginning()
-        return True
+
+    def _begin_late(self) -> None:
+        """Steps that passed have changed what the next one is compared with."""
+        self._before, self.calls, self.losses = {}, [], []
+        self._changed_buffers()
+        self._begin()
 
     # names
 
     def trainable(self) -> dict[str, bool]:
         """requires_grad of every parameter of the models that were called."""
-        return {n: bool(p.requires_grad) for label, m in self.models.values() for n, p in named_parameters(label, m)}
+        return {n: bool(p.requires_grad) for label, model in self.models.values()
+                for name, p in named_parameters(label, model) for n, _ in self._split(name, p)}  # fmt: skip
+
+    def _split(self, name: str, value: Any) -> Iterator[tuple[str, Any]]:
+        """A parameter, or what belongs to it, under its name; one that holds several of the baseline's as these, of
+        which each has what counts for all (the number of an update)."""
+        model, _, own = name.partition(".")
+        parts = self._parts_of.get(own, ())
+        if parts and not getattr(value, "shape", (0,)):
+            yield from ((f"{model}.{part}", value) for part, _ in parts)
+            return
+        if value is None or sum(rows for _, rows in parts) != next(iter(getattr(value, "shape", ())), None):
+            yield name, value
+            return
+        first = 0
+        for part, rows in parts:
+            yield f"{model}.{part}", value.detach().narrow(0, first, rows)
+            first += rows
 
     def _owned(self, optimizer: Any) -> dict[str, Any]:
         """An optimizer's parameters with the names that their models give them."""
@@ -144,7 +195,7 @@ class Book:
             for name, parameter in named_parameters(label, model):
                 if id(parameter) not in known:
                     known.add(id(parameter))
-                    yield self._names.get(id(parameter), name), parameter
+                    yield from self._split(self._names.get(id(parameter), name), parameter)
         for optimizer in self._optimizers:
             yield from ((n, p) for n, p in self._owned(optimizer).items() if id(p) not in known)
 
@@ -167,7 +218,8 @@ class Book:
                 number = before[name] = before.get(name, -1) + 1
                 for key, value in optimizer.state.get(parameter, {}).items():
                     if isinstance(value, (int, float)) or hasattr(value, "layout"):
-                        yield f"{OPTIMIZER}{number} for {name}: {key}", value
+                        for part, of_part in self._split(name, value):
+                            yield f"{OPTIMIZER}{number} for {part}: {key}", of_part
 
     # looking
 
@@ -221,6 +273,8 @@ class Book:
         if self._states is not None and self._states.keeps:
             size = sum(v.numel() * v.element_size() for v in self._state().values() if hasattr(v, "layout"))
             self._kept = kept_before(self._whole, self._states.affordable(size))
+            if self._to_pass:
+                self._kept |= {self._expected + number for number in range(LATE_TWINS)}
 
     def _set_to_baseline(self, step: int) -> str:
         """Keep the baseline's state before a step, or begin from it; says how alike the step begins (Step.begun)."""
@@ -254,11 +308,10 @@ class _Update:
         """Whether it is one of those that update."""
         return any(known is optimizer for _, known in self._by)
 
-    def begins(self, optimizer: Any, owned: Named) -> None:
+    def begins(self, optimizer: Any, gradients: Named) -> None:
         """Its gradients are complete."""
-        gradients = {name: unscaled(optimizer, p.grad) for name, p in owned.items()}
         self.gradients |= {n: None if g is None else look(g, self.whole) for n, g in gradients.items()}
-        self._by.append((min(owned, default=""), optimizer))
+        self._by.append((min(gradients, default=""), optimizer))
         self.over = False
 
     def ended(self, optimizer: Any) -> None:

@@ -31,6 +31,7 @@ from gobrrr.guard.watch.epochs import Epochs
 from gobrrr.guard.watch.inputs import Computed, cut_of, data_of, given_of, own_of, tensors_of, tokens_of
 from gobrrr.guard.watch.modules import Parts
 from gobrrr.guard.watch.step_log import Book
+from gobrrr.guard.watch.step_log import Parts as PartsOf
 
 Prepare = Callable[[Any, Any, Any], contextlib.AbstractContextManager[tuple[Any, Any]]]
 AfterStep = Callable[[int, int], None]
@@ -49,18 +50,19 @@ class Witness:
     def __init__(
         self, prepare: Prepare | None = None, after_step: AfterStep | None = None, states: States | None = None,
         expected: int = TWIN_STEPS, without_dropout: bool = False, pictures: bool = False,
-        real_tokens: bool = False,
+        real_tokens: bool = False, late: int = 0, parts: PartsOf | None = None,
     ) -> None:  # fmt: skip
         """`prepare` may change a model and its arguments before each call: a float64 reference does. `after_step` is
         told of updates made and of calls since the last one, and may end the program. `states`: of the baseline, kept
         by its own run, and begun from by others. `expected`: steps that are planned for. `without_dropout`: there is
         none while it watches. `pictures`: their pixels are kept, of what models are given and loaders hand out.
-        `real_tokens`: of outputs those are looked at, and nothing at padding."""
+        `real_tokens`: of outputs those are looked at, and nothing at padding. `late`: the step from which it looks once
+        more after those that are planned. `parts`: as Book has it."""
         self._prepare, self._after_step = prepare, after_step
         self._patches = Patches()
         self._expected = expected
         self._dropout = dropout.none if without_dropout else dropout.same_masks_in_any_layout
-        self.book = Book(expected, states)
+        self.book = Book(expected, states, late, parts)
         self._pictures, self._drawn = pictures, list[Given]()
         self._real_tokens = real_tokens
         self._epochs = Epochs(pictures)
@@ -132,7 +134,7 @@ class Witness:
         return Observation(
             steps=steps, trainable=self.book.trainable(), training=training, complete=self.complete,
             remarks=tuple(dict.fromkeys(self.remarks)), epochs=self._seen_epochs, printed=self.printed,
-            planned=self._expected, drawn=tuple(self._drawn),
+            planned=self._expected, passed=self.book.passed, drawn=tuple(self._drawn),
             transformed=not training and any(call.model.startswith(functional.LABEL) for call in calls),
         )  # fmt: skip
 
@@ -188,6 +190,12 @@ class Witness:
     def _called(self, model: Any, call: Any, args: Any, kwargs: Any) -> Any:
         self._close()
         self._replayed = False
+        if self.book.passes:
+            self._depth += 1
+            try:
+                return call(*args, **kwargs)
+            finally:
+                self._depth -= 1
         label = self.book.label(model)
         cut, tokens = cut_of(args, kwargs), tokens_of(args, kwargs)
         before = data_of((args, kwargs), self._computed, cut=cut, tokens=tokens)
@@ -264,7 +272,8 @@ class Witness:
             if threading.get_ident() != witness._thread or not witness._patches:
                 return backward(tensors, *args, **kwargs)
             witness._close()
-            witness._note_loss(tensors)
+            if not witness.book.passes:
+                witness._note_loss(tensors)
             witness._backward = True
             try:
                 return backward(tensors, *args, **kwargs)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from gobrrr import units
 from gobrrr.report.forms.formats import View
-from gobrrr.report.told import money, speedup_text
+from gobrrr.report.told import money, proof, speedup_text
 from gobrrr.report.told.blocks import Cell, Fact, Groups, Line, Sentence, Table, facts
 from gobrrr.trial.receipt.receipt import Compiled, Figure, Headspace, Receipt, TrialResult, is_crowded, is_of
 from gobrrr.trial.statistics.objective import BETTER, OBJECTIVES
@@ -22,7 +22,9 @@ STYLES = {
 
 
 def blocks(receipt: Receipt, view: View) -> Groups:
-    """Verdict, waterfall, what was tried, costs, and what to type next."""
+    """Verdict, waterfall, what was tried, costs, and what to type next; of a proof its own."""
+    if receipt.verb == "prove":
+        return proof.blocks(receipt, view)
     lost = raced(receipt, kept=False)
     rows = tuple((Cell(each.name), Cell(said := label(each), style=STYLES.get(said, "red")), Cell(why(each)))
                  for each in lost)  # fmt: skip
@@ -47,6 +49,8 @@ def costs(receipt: Receipt, view: View) -> list[list[Fact]]:
 
 def verdict(receipt: Receipt) -> Line:
     """Say the result in a sentence: the gain with its interval and what the guard says, or why there is none."""
+    if receipt.verb == "prove":
+        return proof.verdict(receipt)
     if not receipt.complete:
         head = f"Interrupted after {_count(len(receipt.trials), 'trial')}"
         return ((f"{head}: what was finished stands, --resume goes on.", "bold magenta"),)

@@ -24,6 +24,7 @@ from gobrrr.trial.arm import protocol
 from gobrrr.trial.arm.orphans import HEIRS
 from gobrrr.trial.arm.process_group import Family
 from gobrrr.trial.arm.protocol import Block, RefereeSide
+from gobrrr.trial.edit.program_edit import ProgramEdit
 from gobrrr.trial.sandbox import limits
 from gobrrr.trial.sandbox.limits import AT_HOME, Limits
 from gobrrr.trial.sandbox.workspace import WORK, Workspace, as_theirs, inside
@@ -57,6 +58,15 @@ class ArmError(Exception):
         self.reason, self.over = reason, over
 
 
+def with_args(command: Sequence[str], args: Sequence[str]) -> list[str]:
+    """The command with other words behind its script or module. Raises ArmError where it names neither."""
+    script = next((n for n, word in enumerate(command) if word.endswith(".py")), None)
+    module = command.index("-m") + 1 if "-m" in command else None
+    if script is None and module is None:
+        raise ArmError("the command names no script whose arguments could be others")
+    return [*command[: min(each for each in (script, module) if each is not None) + 1], *args]
+
+
 def require_hold(names: Iterable[str], applied: Mapping[str, str], declined: Mapping[str, str], where: str) -> None:
     """Raises ArmError for remedies that have not taken hold, with the reason that the first of them gave."""
     missing = [name for name in names if name not in applied]
@@ -77,13 +87,14 @@ class Arm:
     def __init__(
         self, command: Sequence[str], folder: Path, remedies: Sequence[str] = (), *,
         source: Path | None = None, env: Mapping[str, str] | None = None, within: Limits = AT_HOME, loop: str = "",
-        objective: Objective = TIME, timed: str = TIMED,
+        objective: Objective = TIME, timed: str = TIMED, edits: Sequence[ProgramEdit] = (),
     ) -> None:  # fmt: skip
         """`source`: the user's working directory, of which the arm gets its own copy; default the present one. `loop`:
         the one that the diagnosis found to take the time; else the first one that makes a step. `objective`: what is
-        measured of its blocks beside their time. `timed`: who watches where those are made."""
+        measured of its blocks beside their time. `timed`: who watches where those are made. `edits`: put on its copy
+        of the folder, one after the other."""
         self._loop, self._side, self._objective = loop, RefereeSide(), objective
-        self._timed = timed
+        self._timed, self._edits = timed, edits
         self._limits = within
         self._scratch: Path | None = None
         self._command, self._folder, self._source = list(command), folder, (source or Path.cwd()).resolve()
@@ -109,15 +120,15 @@ class Arm:
         self.pause()
 
     def observe(self, steps: int, *, seed: int = 0, states: Path | None = None, keeps: bool = False,
-                seconds: float = START_S, **how: bool) -> Observation:  # fmt: skip
+                parts: str | None = None, seconds: float = START_S, **how: int) -> Observation:  # fmt: skip
         """Instead of start and run: let the guard watch the first steps, and give what it saw. Raises ArmError.
 
         `states`: the baseline's, from which it begins its steps; one that `keeps` them does so in its own folder.
-        `how`: float64, without_dropout, pictures, real_tokens, as in capture.process.config."""
+        `parts`, and `how` (float64, without_dropout, pictures, real_tokens, late): as in capture.process.config."""
         folder = self._folder / protocol.STATES if keeps else states
         self._launch(
             OBSERVED, observe=steps, seed=seed, keeps=int(keeps),
-            states=str(folder.resolve()) if folder is not None else None,
+            states=str(folder.resolve()) if folder is not None else None, parts=parts,
             **{name: int(value) for name, value in how.items()},
         )  # fmt: skip
         self._expect("ended", seconds)
@@ -133,7 +144,12 @@ class Arm:
         which reads it."""
         self._folder.mkdir(parents=True)
         work = Workspace(self._source, self._folder / WORK).make()
-        command = [inside(word, self._source, work) for word in self._command]
+        for edit in self._edits:
+            edit.put_on(work)
+        given_words = next((edit.args for edit in reversed(self._edits) if edit.args is not None), None)
+        words = self._command if given_words is None else with_args(self._command, given_words)
+        command = [inside(word, self._source, work) for word in words]
+        given = {name: value for edit in self._edits for name, value in edit.env.items()}
         waiting = BESIDE if watcher == OBSERVED else {}
         config = Config(
             str(self._folder.resolve()), watcher=watcher, first=FIRST, remedies=",".join(self.remedies) or None,
@@ -144,7 +160,7 @@ class Arm:
         self._ask = protocol.Line(self._folder / protocol.ASK)
         self._told = protocol.Line(self._folder / protocol.TOLD)
         start = limits.start(
-            command, waiting | environment(config) | self._env, self._folder, self._source, self._limits
+            command, waiting | environment(config) | self._env | given, self._folder, self._source, self._limits
         )
         self._scratch = start.scratch
         printed = self._folder / protocol.STDOUT if watcher == OBSERVED else Path(os.devnull)

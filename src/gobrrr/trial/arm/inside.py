@@ -7,6 +7,7 @@ nothing is recorded. A run that the guard watches is one of its own, never timed
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import sys
 import threading
@@ -27,6 +28,7 @@ from gobrrr.capture.steps import loops
 from gobrrr.capture.steps.device_memory import cuda_in_use
 from gobrrr.errors import GobrrrError
 from gobrrr.guard.reference.variants import seed
+from gobrrr.guard.reference.watched_steps import LATE_TWINS
 from gobrrr.guard.watch.effects import tell_of_torch_save
 from gobrrr.recording.model.event_kinds import UPDATES
 from gobrrr.system import files
@@ -217,11 +219,12 @@ class Observing:
         self._outer.enter_context(shifted(self.config.seed))
         self._outer.callback(applied_remedies(self.config, self._told).remove)
         prepare = in_float64 if self.config.float64 else None
+        parts = json.loads(self.config.parts) if self.config.parts else None
         states = States(Path(self.config.states), bool(self.config.keeps)) if self.config.states else None
         self._witness = self._outer.enter_context(
             Witness(prepare=prepare, after_step=self._step, states=states, expected=self.config.observe,
                     without_dropout=bool(self.config.without_dropout), pictures=bool(self.config.pictures),
-                    real_tokens=bool(self.config.real_tokens))
+                    real_tokens=bool(self.config.real_tokens), late=self.config.late, parts=parts)
         )  # fmt: skip
 
     def end(self, reason: str = "exit") -> None:
@@ -262,7 +265,8 @@ class Observing:
         if self.ended or os.getpid() != self._pid:
             return
         loop = loops.read(self.config.loop)
+        enough = self.config.observe + (LATE_TWINS if self.config.late else 0)
         infers = loop[0] != UPDATES if loop else calls >= self.config.observe * CALLS_PER_STEP
-        if updates >= self.config.observe or (not updates and infers and calls >= self.config.observe):
+        if updates >= enough or (not updates and infers and calls >= self.config.observe):
             self.end("enough")
             raise StopProgram(0)

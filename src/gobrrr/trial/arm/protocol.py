@@ -46,6 +46,7 @@ class Block(NamedTuple):
     """Most that its steps held, where that is the objective."""
     samples: int | None = None
     """Samples that loaders gave its steps, where those are counted; none where there is no loader."""
+    whole_ns: int | None = None
 
 
 def make(folder: Path) -> None:

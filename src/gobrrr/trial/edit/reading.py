@@ -18,6 +18,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
@@ -74,6 +75,16 @@ def from_patch(file: Path | Literal["-"], source: Path) -> ProgramEdit:
                 return ProgramEdit(name, changed, diff=_shown(before, changed))
         refusal = refusal or done.stderr.decode(errors="replace")
     raise GobrrrError(f"{name} does not apply: {_reason(refusal)}", "make it against the files as they are now")
+
+
+def told(
+    name: str, diff: str, env: Mapping[str, str], args: tuple[str, ...] | None, source: Path
+) -> ProgramEdit:  # fmt: skip
+    """The edit that a receipt tells of. Raises GobrrrError where its diff was cut, or does not apply any more."""
+    if any(line.startswith(("... cut at ", "Binary file ")) for line in diff.splitlines()):
+        raise GobrrrError(f"the receipt does not hold all of {name}", "prove it again")
+    changed = from_diff(name, diff.encode(), source).files if diff else {}
+    return ProgramEdit(name, changed, dict(env), args, diff)
 
 
 def from_folder(folder: Path, source: Path) -> ProgramEdit:

@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import itertools
+import json
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
 from gobrrr.guard.model.observation import Observation
 from gobrrr.guard.model.verdict import VERDICTS, Guarded
-from gobrrr.guard.reference.watched_steps import twin_steps
+from gobrrr.guard.reference.watched_steps import late_step, twin_steps
+from gobrrr.guard.verdicts import edits
 from gobrrr.guard.verdicts.closeness import same_numbers
 from gobrrr.guard.verdicts.judging import judge
 from gobrrr.guard.verdicts.pictures import Near
 from gobrrr.guard.verdicts.structure import same_data
-from gobrrr.remedies import registry
 from gobrrr.trial.arm import protocol
 from gobrrr.trial.arm.arm import SPENT, START_S, Arm, ArmError
 from gobrrr.trial.arm.side import clear
+from gobrrr.trial.edit.treatment import EditOnTrial, Treatment, treatment
 from gobrrr.trial.race.candidates import compiles
 from gobrrr.trial.race.race_round import Stack
 
@@ -33,7 +36,8 @@ DETAIL_FACTOR = 20.0
 
 class Watched(NamedTuple):
     """A run of the program that the guard watches. `again`: what the program itself does otherwise the next time.
-    `beside`: steps that are looked at begin from the baseline's state, though its remedies may bring other data."""
+    `beside`: steps that are looked at begin from the baseline's state, though its remedies may bring other data.
+    `parts`: parameters of the baseline that those of an edited program hold."""
 
     stack: Stack = ()
     float64: bool = False
@@ -43,6 +47,7 @@ class Watched(NamedTuple):
     pictures: bool = False
     real_tokens: bool = False
     beside: bool = False
+    parts: edits.Parts = ()
 
 
 PLAIN = Watched()
@@ -72,18 +77,26 @@ class Guarding:
     """Judges stacks against the untouched program, in which a plain step follows another after `step_ns`. Its own runs
     are taken once."""
 
-    def __init__(self, means: Means, folder: Path, step_ns: float, consented: Collection[str] = ()) -> None:
-        """`consented`: remedies that the user named; those of them that change pixels are judged by how much."""
-        self._means, self._folder, self._step_ns = means, folder, step_ns
-        self._consented = frozenset(name for name in consented if registry.remedy(name).pixels is not None)
+    def __init__(
+        self, means: Means, folder: Path, step_ns: float, consented: Collection[str] = (),
+        on_trial: Mapping[str, EditOnTrial] = MappingProxyType({}),
+    ) -> None:  # fmt: skip
+        """`consented`: remedies that the user named; those of them that change pixels are judged by how much.
+        `on_trial`: edits by their names."""
+        self._means, self._folder, self._step_ns, self._edits = means, folder, step_ns, on_trial
+        self._consented = frozenset(name for name in consented if self._of(name).pixels is not None)
+        self._late = late_step(twin_steps(step_ns), step_ns) if on_trial else 0
         self._num = itertools.count()
         self._running: list[Arm] = []
         self.seen: dict[Watched, Observation | ArmError] = {}
 
+    def _of(self, name: str) -> Treatment:
+        return treatment(name, self._edits)
+
     def ahead(self, seconds: float, stacks: Sequence[Stack] = ((),)) -> None:
         """Watch the untouched program now, as each of these stacks will be held against it, for so long at most: where
         that fails it is watched when it is asked for, by itself."""
-        wanted = list(dict.fromkeys(map(_untouched, stacks)))
+        wanted = list(dict.fromkeys(map(self._untouched, stacks)))
 
         def kill() -> None:
             for arm in list(self._running):
@@ -118,28 +131,31 @@ class Guarding:
             self.together([plain, changed, PLAIN, *others])
             seeds = [run for other in others if (run := self._tried(other)) is not None]
             baseline, candidate = self._observe(plain), self._observe(changed)
-            declared = [Near(*each) for name in stack if (each := registry.remedy(name).pixels) is not None]
+            declared = [Near(*each) for name in stack if (each := self._of(name).pixels) is not None]
             near = Near(*(max(limits) for limits in zip(*declared, strict=True)))
             return judge(baseline, candidate, again=self._observe(PLAIN), seeds=seeds, near=near)
         except ArmError as error:
             return Guarded(reasons=(f"the program could not be watched: {error.reason}",))
 
     def _of_equal_data(self, stack: Stack, plain: Watched, milder: Stack) -> Guarded:
-        if (draws_other_masks(milder), _leaves_padding(milder)) != (draws_other_masks(stack), _leaves_padding(stack)):
+        if (self._draws_other_masks(milder), self._leaves_padding(milder)) != (
+            self._draws_other_masks(stack),
+            self._leaves_padding(stack),
+        ):
             milder = ()
-        if not draws_other_masks(stack):
+        if not self._draws_other_masks(stack):
             return self._judged(stack, plain, milder)
-        found = self._judged(stack, _untouched(stack, plain), milder)
+        found = self._judged(stack, self._untouched(stack, plain), milder)
         verdict = "equivalent" if found.verdict == "exact" else found.verdict
-        remarks = (WITHOUT_DROPOUT, *([AT_TOKENS] if _leaves_padding(stack) else []))
+        remarks = (WITHOUT_DROPOUT, *([AT_TOKENS] if self._leaves_padding(stack) else []))
         return msgspec.structs.replace(found, verdict=verdict, reasons=(*found.reasons, *remarks))
 
     def _judged(self, stack: Stack, plain: Watched, milder: Stack) -> Guarded:
         changed, true = plain._replace(stack=stack), plain._replace(float64=True)
         # Where its remedies promise equal bits nothing is needed beside the combination itself.
-        is_exact = all(registry.remedy(name).safety == "exact" for name in stack if name not in plain.stack)
-        walks_alone = draws_otherwise(stack)
-        kept = _keeps_precision(stack) if not walks_alone else ()
+        is_exact = all(self._of(name).safety == "exact" for name in stack if name not in plain.stack)
+        walks_alone = self._draws_otherwise(stack)
+        kept = self._keeps_precision(stack) if not walks_alone else ()
         kept = kept if {*kept} > {*plain.stack} else ()
         try:
             if walks_alone:  # it needs no state of the baseline's; of other data no tensor is held against float64
@@ -152,7 +168,10 @@ class Guarding:
             self.together([*beside, *([plain._replace(stack=milder)] if idle else [])])
             baseline = self._observe(plain)
             candidate = self._observe(changed)
-            equal = judge(baseline, candidate, again=baseline, reference=baseline)
+            if parts := self._parts(stack, baseline, candidate):
+                changed = changed._replace(parts=parts)
+                candidate = self._observe(changed)
+            equal = self._judge(stack, baseline, candidate, again=baseline, reference=baseline)
             if equal.verdict == "exact":  # bit for bit: so the program repeats itself, and other runs can say no more
                 return equal
             comparable = not walks_alone or same_data(baseline, candidate)
@@ -168,12 +187,16 @@ class Guarding:
             repeats = any(run is not None and same_data(baseline, run) for run in equals)
             if repeats and (found := judged(baseline, ())).green:  # another run was given the same data
                 return self._with_kept(found, kept, plain)
-            rest = tuple(name for name in stack if not draws_otherwise((name,)))
+            rest = tuple(name for name in stack if not self._draws_otherwise((name,)))
             if comparable or not rest:
-                return self._with_kept(self._in_doubt(plain, baseline, candidate, judged), kept, plain)
+                return self._with_kept(self._in_doubt(stack, plain, baseline, candidate, judged), kept, plain)
             # Where its losses go proves little of the rest: beside bucketing a model that heeds no mask was cut.
             strictly = self._judged(rest, plain, ())
-            return _worse(strictly, self._in_doubt(plain, baseline, candidate, judged)) if strictly.green else strictly
+            return (
+                _worse(strictly, self._in_doubt(stack, plain, baseline, candidate, judged))
+                if strictly.green
+                else strictly
+            )
         except ArmError as error:
             return Guarded(reasons=(f"the program could not be watched: {error.reason}",))
 
@@ -191,10 +214,10 @@ class Guarding:
         """Judge remedies that lower the precision first as if they did not: on some chips they keep it. `true`: null
         where its data are others than the baseline's, and no tensor can be compared."""
         stack = changed.stack
-        precision = next((remedy.precision for name in stack if (remedy := registry.remedy(name)).precision), "")
+        precision = next((remedy.precision for name in stack if (remedy := self._of(name)).precision), "")
         plain = partial(
-            judge, baseline, candidate, reference=self._tried(true) if true is not None else None,
-            order_may_change=draws_otherwise(stack), regroups=any(registry.remedy(name).regroups for name in stack),
+            self._judge, stack, baseline, candidate, reference=self._tried(true) if true is not None else None,
+            order_may_change=self._draws_otherwise(stack), regroups=any(self._of(name).regroups for name in stack),
         )  # fmt: skip
         wanted = self._naive(changed)
         naive = next(map(self._tried, wanted), None) if true is not None else None
@@ -208,12 +231,24 @@ class Guarding:
 
         return judged
 
-    def _in_doubt(self, plain: Watched, baseline: Observation, candidate: Observation, judged: Judged) -> Guarded:
+    def _parts(self, stack: Stack, baseline: Observation, candidate: Observation) -> edits.Parts:
+        """Return which parameters of an edited program hold several of the baseline's."""
+        renames = {new: old for name in stack if name in self._edits for new, old in self._edits[name].renames.items()}
+        return edits.parts(baseline, candidate, renames) if any(name in self._edits for name in stack) else ()
+
+    def _judge(self, stack: Stack, baseline: Observation, candidate: Observation, **runs: Any) -> Guarded:
+        """Judge as a remedy, or as an edit where one is in the combination."""
+        tried = [self._edits[name].accepted for name in stack if name in self._edits]
+        return judge(baseline, candidate, accepted=frozenset().union(*tried) if tried else None, **runs)
+
+    def _in_doubt(
+        self, stack: Stack, plain: Watched, baseline: Observation, candidate: Observation, judged: Judged
+    ) -> Guarded:
         """Judge with a second run of the baseline, and its other seeds. Raises ArmError."""
         second, *others = plain._replace(again=True), *(plain._replace(seed=seed) for seed in SEEDS)
         self.together([second, *others])
         again = self._observe(second)
-        equal = judge(baseline, candidate, again=again, reference=baseline)
+        equal = self._judge(stack, baseline, candidate, again=again, reference=baseline)
         if equal.verdict == "exact":  # but for what the program itself does otherwise each time: prints times, say
             return equal
         found = judged(again, ())
@@ -267,7 +302,7 @@ class Guarding:
         tokens = ("real-tokens",) if wanted.real_tokens else ()
         states = self._folder / "-".join((protocol.STATES, *without, *tokens, *base))
         steps = twin_steps(self._step_ns)
-        walks_alone = wanted.seed or wanted.pictures or (draws_otherwise(wanted.stack) and not wanted.beside)
+        walks_alone = wanted.seed or wanted.pictures or (self._draws_otherwise(wanted.stack) and not wanted.beside)
         arm = None
         try:
             arm = self._means.arm(folder, wanted.stack)
@@ -275,8 +310,10 @@ class Guarding:
             found = arm.observe(
                 steps, seed=wanted.seed, float64=wanted.float64, without_dropout=wanted.without_dropout,
                 pictures=wanted.pictures, real_tokens=wanted.real_tokens,
+                late=0 if wanted.seed or wanted.float64 else self._late,
+                parts=json.dumps(dict(wanted.parts)) if wanted.parts else None,
                 states=None if walks_alone else states, keeps=keeps,
-                seconds=START_S + DETAIL_FACTOR * steps * self._step_ns / 1e9,
+                seconds=START_S + (DETAIL_FACTOR * steps + 2 * self._late) * self._step_ns / 1e9,
             )  # fmt: skip
             if keeps:
                 (folder / protocol.STATES).rename(states)
@@ -291,18 +328,34 @@ class Guarding:
 
     def _naive(self, changed: Watched) -> list[Watched]:
         """The naive version at a lower precision: those of the remedies that lower it, alone."""
-        lowering = [name for name in changed.stack if registry.remedy(name).precision]
+        lowering = [name for name in changed.stack if self._of(name).precision]
         naive = tuple(name for name in changed.stack if name in lowering or name in self._consented)
         return [changed._replace(stack=naive, beside=False)] if lowering and naive != changed.stack else []
 
+    def _keeps_precision(self, stack: Stack) -> Stack:
+        """Return the remedies that keep the precision, of a combination that lowers it. None that changes the order of
+        samples, which is judged by itself, nor one that compiles: in another precision it would be compiled anew, for a
+        minute on two cores."""
+        lowering = {name for name in stack if self._of(name).precision}
+        kept = (name for name in stack if name not in lowering)
+        return tuple(n for n in kept if not self._draws_otherwise((n,)) and not compiles((n,))) if lowering else ()
 
-def _keeps_precision(stack: Stack) -> Stack:
-    """Return the remedies that keep the precision, of a combination that lowers it. None that changes the order of
-    samples, which is judged by itself, nor one that compiles: in another precision it would be compiled anew, for a
-    minute on two cores."""
-    lowers = any(registry.remedy(name).precision for name in stack)
-    kept = [n for n in stack if not (registry.remedy(n).precision or draws_otherwise((n,)) or compiles((n,)))]
-    return tuple(kept) if lowers else ()
+    def _untouched(self, stack: Stack, plain: Watched = PLAIN) -> Watched:
+        """Return what a combination is held against: where it draws other masks, the program without any."""
+        if not self._draws_other_masks(stack):
+            return plain
+        return plain._replace(without_dropout=True, real_tokens=self._leaves_padding(stack))
+
+    def _draws_other_masks(self, stack: Stack) -> bool:
+        """Whether dropout has other masks with it, for the same data: then only runs without any can be compared."""
+        return any(self._of(name).judged_without_dropout for name in stack)
+
+    def _leaves_padding(self, stack: Stack) -> bool:
+        """Whether something else may come out at padding: such remedies draw other masks, too."""
+        return any(self._of(name).leaves_padding for name in stack)
+
+    def _draws_otherwise(self, stack: Stack) -> bool:
+        return any(draws_otherwise(self._of(name)) for name in stack)
 
 
 def _worse(first: Guarded, second: Guarded) -> Guarded:
@@ -311,24 +364,7 @@ def _worse(first: Guarded, second: Guarded) -> Guarded:
     return Guarded(verdict, (*first.reasons, *second.reasons), second.first_module, second.evidence | first.evidence)
 
 
-def _untouched(stack: Stack, plain: Watched = PLAIN) -> Watched:
-    """Return what a combination is held against: where it draws other masks, the program without any."""
-    if not draws_other_masks(stack):
-        return plain
-    return plain._replace(without_dropout=True, real_tokens=_leaves_padding(stack))
-
-
-def draws_other_masks(stack: Stack) -> bool:
-    """Whether dropout has other masks with it, for the same data: then only runs without any can be compared."""
-    return any(registry.remedy(name).judged_without_dropout for name in stack)
-
-
-def _leaves_padding(stack: Stack) -> bool:
-    """Whether something else may come out at padding: such remedies draw other masks, too."""
-    return any(registry.remedy(name).leaves_padding for name in stack)
-
-
-def draws_otherwise(stack: Stack) -> bool:
-    """Whether a stack may change the order of samples or draws: then it walks its own way, from its own weights, since
-    what it does with other data at the baseline's weights would say nothing of where it goes."""
-    return any((each := registry.remedy(name)).safety == "order" and not each.judged_without_dropout for name in stack)
+def draws_otherwise(treatment: Treatment) -> bool:
+    """Whether it may change the order of samples or draws: then it walks its own way, from its own weights, since what
+    it does with other data at the baseline's weights would say nothing of where it goes."""
+    return treatment.safety == "order" and not treatment.judged_without_dropout

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 import psutil
@@ -19,6 +20,8 @@ from gobrrr.trial.arm.arm import REPLAYING, SPENT, TIMED, Arm, ArmError
 from gobrrr.trial.arm.live_arms import Field
 from gobrrr.trial.arm.protocol import Block
 from gobrrr.trial.arm.side import Side, clear
+from gobrrr.trial.edit.program_edit import ProgramEdit
+from gobrrr.trial.edit.treatment import EditOnTrial, treatment
 from gobrrr.trial.race import lockstep
 from gobrrr.trial.race.candidates import Plan
 from gobrrr.trial.race.guard_runs import Guarding
@@ -61,6 +64,12 @@ class Program(NamedTuple):
     """Time in ns that other loops take between two of its steps."""
     copies: int = 0
     """Copies of it that fit on its device at once; 0 without one."""
+    base: ProgramEdit | None = None
+    """Change of the folder that makes it the program as it is, where that is another commit; edits are of the folder."""
+    account: bool = False
+    """Whether timed arms keep an account of what they do."""
+    edits: Mapping[str, EditOnTrial] = MappingProxyType({})
+    """Edits on trial, by their names in a combination."""
 
     def abreast(self, cores: int) -> int:
         """So many of it can compute at once without taking each other's cores."""
@@ -87,7 +96,8 @@ class LiveReferee:
         self._turn = threading.Semaphore(program.abreast(self._cores))
         self.field = Field(lambda place, stack: self._side(place, stack), folder / "field", self._cores, program.bytes,
                            copies=program.copies)  # fmt: skip
-        self.guarding = Guarding(self, folder, program.step_ns + program.between_ns, program.consented)
+        self.guarding = Guarding(self, folder, program.step_ns + program.between_ns, program.consented,
+                                 program.edits)  # fmt: skip
         self._watch: threading.Timer | None = None
         if math.isfinite(until):
             self._watch = threading.Timer(max(0.0, until - time.monotonic()), self.stop)
@@ -164,7 +174,11 @@ class LiveReferee:
     def notes(self) -> list[str]:
         """Return what remedies that have something to tell said last of what they did."""
         said = {name: arm.applied[name] for arm in self._all for name in arm.remedies if name in arm.applied}
-        return [f"{name}: {detail}" for name, detail in said.items() if registry.remedy(name).tells and detail]
+        return [
+            f"{name}: {detail}"
+            for name, detail in said.items()
+            if treatment(name, self._program.edits).tells and detail
+        ]
 
     def taken(self) -> dict[str, tuple[str, ...]]:
         """Lines of the user's at which remedies took hold, and of nothing else."""
@@ -206,8 +220,9 @@ class LiveReferee:
             self._alive[stack] = self.arm(place, stack)
             return self._alive[stack]
 
-        late = {name for name in _remedies(stack) if registry.remedy(name).late}
-        return Side(made, folder, stack, late, self._turn)
+        remedies = tuple(name for name in _remedies(stack) if name not in self._program.edits)
+        late = {name for name in remedies if registry.remedy(name).late}
+        return Side(made, folder, remedies, late, self._turn)
 
     def is_over(self) -> bool:
         """Whether all of the time is spent."""
@@ -229,13 +244,18 @@ class LiveReferee:
         """A new arm of the program, not started. Raises ArmError when the time is over."""
         if self.is_over():
             raise ArmError(SPENT)
-        program, names = self._program, _remedies(stack)
+        program, names = self._program, [name for name in _remedies(stack) if name not in self._program.edits]
+        edits = [program.edits[name].edit for name in _remedies(stack) if name in program.edits]
         env = registry.environment(names, program.options)
         within = program.limits._replace(caches=self._caches)
         arm = Arm(program.command, folder, names, source=program.source, env=env, within=within, loop=program.loop,
-                  objective=self._objective, timed=REPLAYING if stack == REPLAYED else TIMED)  # fmt: skip
+                  objective=self._objective, timed=REPLAYING if stack == REPLAYED else TIMED,
+                  edits=edits or ([program.base] if program.base else []))  # fmt: skip
         self._all.append(arm)
         return arm
+
+    def with_account(self, guarded: Guarded, found: Measured, stack: Stack) -> Guarded:
+        return guarded
 
     def guard(self, stack: Stack, milder: Stack = ()) -> Guarded:
         """The numbers of a stack against those of the untouched program; unverified where the time ended meanwhile, for

@@ -150,6 +150,20 @@ class TrialResult(msgspec.Struct, frozen=True, kw_only=True):
         return f"{remedy} ({given})" if given else remedy
 
 
+class EditTold(msgspec.Struct, frozen=True):
+    """An edit that was proven or refused, and what its user accepted of it (words of --accept)."""
+
+    diff: str = ""
+    env: dict[str, str] = {}
+    args: tuple[str, ...] | None = None
+    """Words behind the script instead of the program's own."""
+    accepted: tuple[str, ...] = ()
+    renames: dict[str, tuple[str, ...]] = {}
+    """Parameter of the edited program -> those of the program that it holds, as --rename says it."""
+    of_commits: bool = False
+    """The program as it is was another commit."""
+
+
 CROWDED = 1.5
 """Beside seven others' programs on four cores a step of 144 ms took 4.9 s, and a remedy that keeps idle threads from
 spinning was "24.72 times as fast"; on quiet cores the zoo's steps took 0.8 to 1.0 times those of their diagnosis."""
@@ -159,10 +173,14 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     """Everything needed to believe the result and to measure it again."""
 
     schema: str = SCHEMA
+    verb: str = "tune"
+    """tune or prove."""
     trials: tuple[TrialResult, ...] = ()
     kept: tuple[str, ...] = ()
     options: dict[str, dict[str, int]] = {}
     """Options with which remedies were applied, of those that had some."""
+    edits: dict[str, EditTold] = {}
+    """Edits of the source among what was kept, or what was to be proven, by their names."""
     places: dict[str, tuple[str, ...]] = {}
     """Lines of the program ("train.py:12") at which remedies that were kept took hold, and left nothing as it was."""
     likely: tuple[str, ...] = ()

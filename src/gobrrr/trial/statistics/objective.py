@@ -60,7 +60,13 @@ class Objective:
         return {"faster": self.better, "slower": self.worse}.get(verdict, verdict)
 
 
+def _whole(block: Block) -> float:
+    """With what lies between steps (an evaluation, say): an edit must not move its work there."""
+    return (block.whole_ns or block.ns) / len(block.walls)
+
+
 TIME = Objective("time", _per_step)
+WHOLE = Objective("time", _whole)
 THROUGHPUT = Objective("throughput", _per_sample)
 MEMORY = Objective(
     "memory", _peak, "smaller", "larger", BYTES_SD, WORTH_BYTES, -math.log(1 - WORTH_BYTES), is_peak=True

@@ -1,0 +1,145 @@
+"""`gobrrr prove`: race an edit against the program as it is, and judge whether it still computes the same."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gobrrr.cli import options
+from gobrrr.errors import NOT_BETTER, OPEN, REFUSED, UNMEASURED, GobrrrError
+from gobrrr.words import ACCEPTABLE
+
+if TYPE_CHECKING:
+    from gobrrr.trial.edit.program_edit import ProgramEdit
+    from gobrrr.trial.receipt.receipt import Receipt
+
+
+class Prove:
+    """Race an edit against the program as it is and judge its numbers."""
+
+    name = "prove"
+    help = "race an edit against the program as it is, and judge its numbers"
+    takes_program = True
+
+    def prepare(self, parser: argparse.ArgumentParser) -> None:
+        """All options stand before the program."""
+        parser.usage = "gobrrr prove [options] script.py [args] | -m module [args] | -- command [args]"
+        what = parser.add_argument_group("the edit (several: each alone, and the patches together)")
+        what.add_argument("--patch", action="append", default=[], metavar="DIFF", help="a unified diff (-: from stdin)")
+        what.add_argument("--with", dest="folder_with", metavar="DIR", help="a folder with the edited program")
+        what.add_argument("--from", dest="begin", metavar="COMMIT", help="the program as it is: this commit")
+        what.add_argument("--to", dest="end", metavar="COMMIT", help="the edited one (default: the working tree)")
+        what.add_argument(
+            "--env", action="append", default=[], metavar="NAME=VALUE", help="a setting instead of an edit"
+        )
+        what.add_argument("--args", metavar="WORDS", help="another command line for the script")
+        parser.add_argument(
+            "--accept", type=accepted, default=frozenset(), metavar="WHAT",
+            help=f"changes of what is computed that you want: {', '.join(ACCEPTABLE)}",
+        )  # fmt: skip
+        parser.add_argument(
+            "--rename", type=rename, action="append", default=[], metavar="A,B=AB",
+            help="parameters A and B of the program are joined in AB of the edited one",
+        )  # fmt: skip
+        parser.add_argument("-o", dest="folder", metavar="DIR", help="folder for the results (default .gobrrr/<run>)")
+        parser.add_argument(
+            "--minutes",
+            type=options.more_than_zero,
+            default=5.0,
+            metavar="M",
+            help="wall time to spend, all in all (5)",
+        )
+        parser.add_argument("--seed", type=int, default=0, help="of the order of blocks (0)")
+        parser.add_argument("--json", action="store_true", help="write the receipt as JSON to stdout")
+        options.add_writes(parser)
+        options.add_redact(parser)
+
+    def run(self, args: argparse.Namespace) -> int:
+        """Check, race, write the receipt; 0 where an edit is faster and right, else by proof.exit_code."""
+        from gobrrr.cli.interrupts import Interrupts
+        from gobrrr.cli.verbs import run as run_verb
+        from gobrrr.cli.verbs.tune import check_ranks
+        from gobrrr.pipeline import proving
+        from gobrrr.report.forms import formats
+        from gobrrr.system import run_folder
+        from gobrrr.trial.sandbox import workspace
+
+        command = run_verb.program_of(args.program)
+        check_ranks(command, "prove")
+        workspace.check(Path.cwd())
+        base, edits = edits_of(args, Path.cwd())
+        asked = proving.Asked(
+            edits, base, args.accept, dict(args.rename), args.minutes * 60, args.seed, options.write_limits(args),
+            args.redact,
+        )  # fmt: skip
+        folder = run_folder.of_run(args.folder, command, "prove-")
+        with Interrupts() as interrupts:
+            try:
+                outcome = proving.prove(command, Path.cwd(), folder, asked, sys.stderr, interrupts.at_first)
+            except KeyboardInterrupt:
+                return interrupts.exit_code
+        formats.show(outcome.receipt, sys.stderr)
+        sys.stderr.write(f"files     receipt.json, report.html in {folder}\n")
+        if args.json:
+            sys.stdout.buffer.write(formats.render(outcome.receipt, "json", formats.PLAIN))
+        return exit_code(outcome.receipt) if outcome.receipt.complete else interrupts.exit_code
+
+
+def edits_of(args: argparse.Namespace, source: Path) -> tuple[ProgramEdit | None, tuple[ProgramEdit, ...]]:
+    """Return what all arms begin with, and the edits, the last of them all patches together. Raises GobrrrError."""
+    from gobrrr.trial.edit import reading
+
+    base = None
+    patches = [reading.from_patch(file if file == "-" else Path(file), source) for file in args.patch]
+    edits = [*patches, *([reading.from_folder(Path(args.folder_with), source)] if args.folder_with else [])]
+    if args.end and not args.begin:
+        raise GobrrrError("--to needs --from: the commit that the program is compared with", "--from HEAD~1 --to HEAD")
+    if args.begin:
+        base, edit = reading.from_commits(args.begin, args.end or "", source)
+        edits.append(edit)
+    edits += [reading.from_env(text) for text in args.env]
+    edits += [reading.from_args(args.args)] if args.args is not None else []
+    if not edits:
+        raise GobrrrError("no edit is given to prove", "--patch DIFF, --with DIR, --from COMMIT, --env A=B or --args")
+    if len({each.name for each in edits}) < len(edits):
+        raise GobrrrError("two edits have the same name", "rename one of the files")
+    if base is not None and len(edits) > 1:
+        raise GobrrrError("--from is of two commits and takes no other edit", "prove the other edit by itself")
+    together = [reading.together(patches, source)] if len(patches) > 1 else []
+    return base, (*edits, *together)
+
+
+def accepted(text: str) -> frozenset[str]:
+    """Words between commas, all of them known."""
+    words = frozenset(filter(None, (word.strip() for word in text.split(","))))
+    if unknown := sorted(words - ACCEPTABLE.keys()):
+        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is none of {', '.join(ACCEPTABLE)}")
+    return words
+
+
+def rename(text: str) -> tuple[str, tuple[str, ...]]:
+    """'a.weight,b.weight=ab.weight' as (new name, the old ones)."""
+    old, equals, new = (part.strip() for part in text.partition("="))
+    names = tuple(filter(None, (name.strip() for name in old.split(","))))
+    if not (equals and new and names):
+        raise argparse.ArgumentTypeError(f"cannot read {text!r}: a.weight,b.weight=ab.weight")
+    return new, names
+
+
+def exit_code(receipt: Receipt) -> int:
+    """0: faster, with the same numbers. Else by the first edit: see docs/prove/exit-codes.md."""
+    if receipt.kept:
+        return 0
+    if not receipt.measured:
+        return UNMEASURED
+    if receipt.guard.verdict in ("changed", "wrong"):
+        return REFUSED
+    ends = {trial.verdict for trial in receipt.trials}
+    if "failed" in ends:
+        return UNMEASURED
+    return NOT_BETTER if ends <= {"slower", "equivalent"} and receipt.guard.green else OPEN
+
+
+command = Prove()

@@ -1,0 +1,241 @@
+"""Does an edit of the source compute the same, however it names its parts and groups its calls?
+
+A remedy leaves the program as it is written, so every call must be the baseline's own. An edit may batch a loop, rename
+a class or move work between a data set and a model: what counts then is what a step makes of the weights. Where losses,
+gradients and updates match in steps that begin from the baseline's state, other calls are a way of writing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+
+import msgspec
+
+from gobrrr.guard.model.observation import Call, Observation, Step
+from gobrrr.guard.model.tensor_digest import Seen
+from gobrrr.guard.model.verdict import GREEN, Check
+
+Parts = tuple[tuple[str, tuple[tuple[str, int], ...]], ...]
+ACCEPTED_BY = {
+    "data": ("samples", "order"), "epochs": ("samples", "order"), "inputs": ("samples",), "trajectory": ("samples",),
+    "random draws": ("random", "order", "samples"), "files": ("output",), "printed": ("output",),
+    "hyperparameters": ("hyperparameters",), "evaluation": ("evaluation",),
+}  # fmt: skip
+"""Words of --accept by the check whose change each of them allows."""
+WRITING = ("data", "mode", "inputs", "random draws")
+"""Checks that say how models are called: excused where the steps that they lead to are the same."""
+CAUSES = ("data", "epochs", "evaluation", "hyperparameters", "mode", "steps")
+"""Checks that say why the numbers are others: what follows from that is not told."""
+NUMBERS = ("loss", "gradients", "updates", "buffers", "optimizer states")
+"""Checks of what a training step computes."""
+
+
+def aligned(baseline: Observation, candidate: Observation) -> Observation:
+    """The candidate with the baseline's names for models and parameters where each can stand for one alone: classes of
+    another name in the order of their first calls, parameters left over in the order and with the shapes of theirs."""
+    models = dict(zip(_labels(candidate), _labels(baseline), strict=False))
+    models = {new: old for new, old in models.items() if new != old} if len(set(models.values())) == len(models) else {}
+    renamed = _renamed(candidate, lambda name: _with_model(name, models))
+    lost = [name for name in baseline.trainable if name not in renamed.trainable]
+    new = [name for name in renamed.trainable if name not in baseline.trainable]
+    ours, theirs = _shapes(baseline), _shapes(renamed)
+    if not new or [ours.get(name) for name in lost] != [theirs.get(name) for name in new]:
+        return renamed
+    names = dict(zip(new, lost, strict=True))
+    return _renamed(renamed, lambda name: _with_parameter(name, names))
+
+
+def parts(baseline: Observation, candidate: Observation, renames: Mapping[str, tuple[str, ...]]) -> Parts:
+    """Parameters of the candidate that hold several of the baseline's along their first dimension, without the labels
+    of their models: as the user says it (`renames`: the end of a name -> the ends of the names that it holds), else
+    those left over whose rows add up to its own, in their order."""
+    found: dict[str, tuple[tuple[str, int], ...]] = {}
+    ours, theirs = _shapes(baseline), _shapes(aligned(baseline, candidate))
+    lost = [name for name in ours if name not in theirs]
+    for new in (name for name in theirs if name not in ours):
+        label, _, own = new.partition(".")
+        wanted = [f"{own.removesuffix(end)}{old}" for end, olds in renames.items() if _ends(own, end) for old in olds]
+        held = [f"{label}.{old}" for old in wanted] or _adding_up(theirs[new], lost, ours)
+        if held and all(name in ours for name in held):
+            found[own] = tuple((name.partition(".")[2], ours[name][0]) for name in held)
+            lost = [name for name in lost if name not in held]
+    return tuple(found.items())
+
+
+def _ends(name: str, end: str) -> bool:
+    return name == end or name.endswith(f".{end}")
+
+
+def _adding_up(shape: tuple[int, ...], names: list[str], shapes: Mapping[str, tuple[int, ...]]) -> list[str]:
+    """Neighbours among the names, two at least, of the same width as the shape and together of as many rows."""
+    kind = [name for name in names if shapes[name] and shapes[name][1:] == shape[1:]]
+    for first in range(len(kind)):
+        for last in range(first + 2, len(kind) + 1):
+            if shape and sum(shapes[name][0] for name in kind[first:last]) == shape[0]:
+                return kind[first:last]
+    return []
+
+
+def of_training(run: Observation) -> Observation:
+    """The run without calls in training mode, which losses, gradients and updates answer for; what it makes of buffers
+    only where a later step changes them: constants are not compared."""
+    moved = {name for step in run.steps[1:] for name in step.buffers or ()}
+    return msgspec.structs.replace(run, steps=tuple(
+        msgspec.structs.replace(step, calls=tuple(call for call in step.calls if not call.training),
+                                buffers=_only(step.buffers, moved)) for step in run.steps
+    ))  # fmt: skip
+
+
+def settled(
+    found: Iterable[Check], baseline: Observation, candidate: Observation, accepted: Collection[str]
+) -> Iterator[Check]:
+    """The checks of an edit: what is a way of writing is excused, what the user accepts is said to be."""
+    checks = [*found, *_evaluation(baseline, candidate), _groups(baseline, candidate)]
+    checks = [each for each in checks if each.name != "hyperparameters" or each.reason.startswith(SETTINGS)]
+    if _updates(baseline) == _updates(candidate):  # what an evaluation behind the last update makes is no step here
+        checks = [each for each in checks if each.name != "steps"]
+    alike = _computes_alike(checks, baseline)
+    causes = [] if alike else [each for each in checks if each.name in CAUSES and each.verdict not in GREEN]
+    for each in checks:
+        if each.verdict in GREEN:
+            yield each
+        elif causes and each.name in (*NUMBERS, "outputs", "trajectory"):
+            continue
+        elif alike and each.name in WRITING:
+            yield Check(each.name, "equivalent", f"{each.reason}; losses, gradients and updates match")
+        elif alike and each.name == "outputs" and not _same_calls(baseline, candidate):
+            yield Check(each.name, "bounded", "evaluation calls its models otherwise: their outputs were not compared")
+        elif set(ACCEPTED_BY.get(each.name, ())) & set(accepted):
+            yield Check(each.name, "bounded", f"accepted: {each.reason}")
+        elif each.name == "parameters":
+            yield Check(
+                each.name, "unverified", f"{each.reason}: --rename says which parameter holds which", each.module
+            )
+        else:
+            yield each
+
+
+def _computes_alike(checks: Iterable[Check], baseline: Observation) -> bool:
+    """Whether the steps of a training are the same by all that was looked at."""
+    told = [each for each in checks if each.name in NUMBERS]
+    return (
+        baseline.training
+        and any(each.name == "updates" for each in told)
+        and all(each.verdict in GREEN for each in told)
+    )
+
+
+def _updates(run: Observation) -> int:
+    return sum(step.updates != {} for step in run.steps) + run.passed
+
+
+def _evaluation(baseline: Observation, candidate: Observation) -> Iterator[Check]:
+    """As many samples as in the baseline go through models in evaluation mode, by content where it is known."""
+    num = None if baseline.complete and candidate.complete else min(len(baseline.steps), len(candidate.steps))
+    ours, theirs = (_evaluated(run, num) for run in (baseline, candidate))
+    if baseline.training and ours[0] > theirs[0]:
+        yield Check("evaluation", "changed", f"{theirs[0]:,} of {ours[0]:,} samples are given to models in eval mode")
+    elif baseline.training and ours[0] == theirs[0] and ours[1] != theirs[1]:
+        yield Check("evaluation", "changed", "other samples are given to models in eval mode")
+
+
+def _evaluated(run: Observation, num: int | None) -> tuple[int, list[str]]:
+    rows = sorted(row for call in _calls(run, num, training=False) for row in call.data.rows)
+    return len(rows), rows
+
+
+def _same_calls(baseline: Observation, candidate: Observation) -> bool:
+    num = min(len(baseline.steps), len(candidate.steps))
+    return [_shape(call) for call in _calls(baseline, num, training=False)] == [
+        _shape(call) for call in _calls(candidate, num, training=False)
+    ]
+
+
+def _shape(call: Call) -> tuple[str, int, int]:
+    return call.model, len(call.data.rows), len(call.outputs or ())
+
+
+def _calls(run: Observation, num: int | None, training: bool) -> Iterator[Call]:
+    for step in run.steps[:num]:
+        yield from (call for call in step.calls if call.training == training)
+
+
+SETTINGS = "setting "
+
+
+def _groups(baseline: Observation, candidate: Observation) -> Check:
+    """The same settings for every step, whatever the optimizer's class is called and however parameters are grouped."""
+    for number, (b, c) in enumerate(zip(baseline.steps, candidate.steps, strict=False)):
+        then, now = _settings(b), _settings(c)
+        for key in sorted(then.keys() & now.keys()):
+            if then[key] != now[key]:
+                reason = (
+                    f"{SETTINGS}{key} is {_listed(now[key])} in step {number + 1}, {_listed(then[key])} in the baseline"
+                )
+                return Check("hyperparameters", "wrong", reason)
+    return Check("hyperparameters", "exact", SETTINGS)
+
+
+def _settings(step: Step) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = {}
+    for group in step.hyperparameters:
+        for key, value in group.items():
+            if key != "optimizer":
+                found.setdefault(key, set()).add(value)
+    return found
+
+
+def _listed(values: Collection[str]) -> str:
+    return ", ".join(sorted(values))
+
+
+# names
+
+
+def _labels(run: Observation) -> list[str]:
+    return list(dict.fromkeys(call.model for step in run.steps for call in step.calls))
+
+
+def _shapes(run: Observation) -> dict[str, tuple[int, ...]]:
+    """By parameter; the first step is looked at whole."""
+    return {name: seen.shape for step in run.steps[:1] for name, seen in (step.updates or {}).items()}
+
+
+def _with_model(name: str, models: Mapping[str, str]) -> str:
+    """A parameter's name, or that of a state of it, with the baseline's label of its model."""
+    for new, old in models.items():
+        for before in ("", " for "):
+            begin, found, rest = name.partition(f"{before}{new}.")
+            if found and (before or not begin):
+                return f"{begin}{before}{old}.{rest}"
+    return name
+
+
+def _with_parameter(name: str, names: Mapping[str, str]) -> str:
+    head, found, rest = name.partition(" for ")
+    parameter, colon, key = rest.rpartition(": ") if found else ("", "", "")
+    if found:
+        return f"{head}{found}{names.get(parameter, parameter)}{colon}{key}"
+    return names.get(name, name)
+
+
+def _renamed(run: Observation, of: Callable[[str], str]) -> Observation:
+    def all_of(named: Mapping[str, Seen | None] | None) -> dict[str, Seen | None] | None:
+        return None if named is None else {of(name): seen for name, seen in named.items()}
+
+    def model(label: str) -> str:
+        return of(f"{label}.").removesuffix(".")
+
+    steps = tuple(
+        msgspec.structs.replace(
+            step, calls=tuple(msgspec.structs.replace(call, model=model(call.model)) for call in step.calls),
+            gradients=all_of(step.gradients), updates=all_of(step.updates), buffers=all_of(step.buffers),
+            states=all_of(step.states),
+        ) for step in run.steps
+    )  # fmt: skip
+    trainable = {of(name): value for name, value in run.trainable.items()}
+    return msgspec.structs.replace(run, trainable=trainable, steps=steps)
+
+
+def _only(named: Mapping[str, Seen] | None, wanted: Collection[str]) -> dict[str, Seen] | None:
+    return None if named is None else {name: seen for name, seen in named.items() if name in wanted}

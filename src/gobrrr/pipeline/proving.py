@@ -1,0 +1,153 @@
+"""From an edit to its verdict: is the program faster with it, and does it still compute the same?"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple, TextIO
+
+from gobrrr.guard.model.verdict import Guarded
+from gobrrr.pipeline import first_run, redaction, tuning
+from gobrrr.pipeline.file_names import ARMS, CACHES, DIAGNOSIS, PAGE, RECEIPT
+from gobrrr.rules.verdict.report import Report
+from gobrrr.system import files
+from gobrrr.trial.arm.process_group import adopted
+from gobrrr.trial.edit.program_edit import ProgramEdit
+from gobrrr.trial.edit.treatment import EditOnTrial
+from gobrrr.trial.race.candidates import Plan
+from gobrrr.trial.race.referee import LiveReferee, Program
+from gobrrr.trial.receipt import receipt as receipts
+from gobrrr.trial.receipt.receipt import EditTold, Measured, Receipt, TrialResult
+from gobrrr.trial.sandbox import limits
+from gobrrr.trial.sandbox.limits import AT_HOME, Limits
+from gobrrr.trial.sandbox.workspace import mark_output
+from gobrrr.trial.statistics.objective import BETTER, SETTLED, WHOLE
+
+FIRST_LOOK = 0.25
+"""Share of the minutes for watching the program once; proposed: two starts and some steps; proofs of slow programs."""
+CHECKED = 0.5
+"""Share of an edit's time after which its check is given up, so that its speed can still be measured; proposed."""
+
+
+class Asked(NamedTuple):
+    """What is to be proven, and how. `edits`: each alone; the last may be all of them together."""
+
+    edits: tuple[ProgramEdit, ...]
+    base: ProgramEdit | None = None
+    """What makes the folder the program as it is, where that is another commit."""
+    accepted: frozenset[str] = frozenset()
+    renames: Mapping[str, tuple[str, ...]] = {}
+    seconds: float = 300.0
+    seed: int = 0
+    limits: Limits = AT_HOME
+    redact: redaction.Patterns = ()
+
+
+class Outcome(NamedTuple):
+    """What a proof left behind."""
+
+    receipt: Receipt
+    folder: Path
+
+
+def prove(
+    command: Sequence[str], source: Path, folder: Path, asked: Asked, stream: TextIO,
+    stops: Callable[[Callable[[], None]], object] = lambda _: None,
+) -> Outcome:  # fmt: skip
+    """Watch the program once, then check and race each edit against it. `stops` is given what ends the arms at once.
+
+    Raises GobrrrError where the program as it is cannot be measured.
+    """
+    mark_output(folder)
+    clock = first_run.Clock(time.monotonic(), asked.seconds)
+    edits = {each.name: EditOnTrial(each, asked.accepted, asked.renames) for each in asked.edits}
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(adopted())
+        within = asked.limits._replace(caches=tuning.own_folder(folder, CACHES, stack))
+        stream.write(f"gobrrr: {limits.told(source, within)}\n")
+        report = first_run.diagnosed(
+            command, source, folder / DIAGNOSIS, stream, within, asked.redact,
+            clock._replace(seconds=FIRST_LOOK * asked.seconds), base=asked.base, rehearsal=False,
+        )  # fmt: skip
+        program = tuning.program_of(report, command, source, within)._replace(
+            base=asked.base, edits=edits, account=True
+        )
+        trials, complete = _tried(program, tuning.own_folder(folder, ARMS, stack), asked, clock, stream, stops)
+    receipt = _receipt(trials, complete, edits, report, clock, asked)
+    receipt = tuning.signed(receipt, report, command, source, asked.seed)
+    receipt = receipts.marked(redaction.redacted(receipt, asked.redact))
+    receipts.write(receipt, folder / RECEIPT)
+    from gobrrr.report.forms import formats
+
+    files.write(folder / PAGE, formats.render(receipt, "html", formats.PLAIN))
+    return Outcome(receipt, folder)
+
+
+def _tried(
+    program: Program, arms: Path, asked: Asked, clock: first_run.Clock, stream: TextIO,
+    stops: Callable[[Callable[[], None]], object],
+) -> tuple[list[TrialResult], bool]:  # fmt: skip
+    """The result of each edit, and whether none was cut off by Ctrl-C."""
+    from gobrrr.report.text import tuning_progress
+
+    listener = tuning_progress.listener(stream, clock.left)
+    referee = LiveReferee(program, arms, seed=asked.seed, progress=listener.progress, overrun=1.0,
+                          until=clock.ends + tuning.LATE * clock.seconds, objective=WHOLE)  # fmt: skip
+    stops(referee.stop)
+    found: list[TrialResult] = []
+    try:
+        with listener:
+            for number, name in enumerate(program.edits):
+                until = time.monotonic() + clock.left / (len(program.edits) - number)
+                listener.guarding((name,))
+                began = time.monotonic()
+                guarded = referee.guard((name,))
+                measured = Measured(verdict="inconclusive", reason="its numbers are not the program's")
+                if guarded.verdict not in ("changed", "wrong"):
+                    listener.began(Plan((), (name,)), number + 1)
+                    measured = referee.measure(Plan((), (name,)), max(0.0, until - time.monotonic()))
+                    guarded = referee.with_account(guarded, measured, (name,))
+                found.append(_result(name, measured, guarded, time.monotonic() - began))
+                listener.ended(found[-1])
+        return found, True
+    except KeyboardInterrupt:
+        return found, False
+    finally:
+        referee.close()
+
+
+def _result(name: str, found: Measured, guarded: Guarded, seconds: float) -> TrialResult:
+    before = found.step_ns[0]
+    known = found.verdict in SETTLED and before is not None and found.speedup is not None
+    return TrialResult(
+        remedies=(name,), purpose="final", verdict=found.verdict, reason=found.reason, speedup=found.speedup,
+        p_value=found.p_value, blocks_needed=found.blocks_needed, starts_needed=found.starts_needed, guard=guarded,
+        baseline_step_ns=before, start_up=found.start_up, compiled=found.compiled, peak_bytes=found.peak_bytes,
+        realised_ns=before * (1 - 1 / found.speedup.median) if known and before and found.speedup else None,
+        samples=found.samples, seconds=seconds,
+    )  # fmt: skip
+
+
+def _receipt(
+    trials: Sequence[TrialResult], complete: bool, edits: Mapping[str, EditOnTrial], report: Report,
+    clock: first_run.Clock, asked: Asked,
+) -> Receipt:  # fmt: skip
+    """The receipt; kept is the fastest of those that are proven."""
+    proven = [each for each in trials if each.verdict in BETTER and each.guard.green and each.speedup is not None]
+    best = max(proven, key=lambda each: each.speedup.low if each.speedup else math.nan, default=None)
+    told = best or max(trials, key=lambda each: each.guard.verdict in ("changed", "wrong"), default=None)
+    steps = [each.baseline_step_ns for each in trials if each.baseline_step_ns]
+    return Receipt(
+        verb="prove",
+        trials=tuple(trials), kept=best.remedies if best else (), complete=complete,
+        speedup=best.speedup if best else None, guard=told.guard if told else Guarded(),
+        measured=any(each.speedup is not None or each.guard.verdict != "unverified" for each in trials),
+        step_ns=steps[0] if steps else float(report.step.plain_wall_ns),
+        diagnosed_step_ns=float(report.step.plain_wall_ns), seconds=round(clock.spent, 1),
+        edits={name: EditTold(each.edit.diff, dict(each.edit.env), each.edit.args, tuple(sorted(asked.accepted)),
+                             dict(asked.renames), asked.base is not None)
+               for name, each in edits.items()},
+    )  # fmt: skip

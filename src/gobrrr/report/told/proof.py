@@ -1,0 +1,88 @@
+"""A proof as blocks: a line for each edit, faster or not and with which numbers, and what to do next."""
+
+from __future__ import annotations
+
+from gobrrr import units
+from gobrrr.report.forms.formats import View
+from gobrrr.report.told import speedup_text
+from gobrrr.report.told.blocks import Cell, Fact, Groups, Line, Sentence, Table, facts
+from gobrrr.trial.receipt.receipt import Receipt, TrialResult
+from gobrrr.trial.statistics.objective import BETTER
+
+RED = ("changed", "wrong")
+"""Verdicts of the guard that refuse an edit."""
+
+
+def blocks(receipt: Receipt, view: View) -> Groups:
+    """Verdict, a row for each edit of several, the reasons, and what to type next."""
+    rows = tuple(
+        (Cell(trial.name), Cell(_short(trial), style=style(trial)), Cell(_numbers(trial))) for trial in receipt.trials
+    )
+    heads = (("edit", False), ("verdict", False), ("numbers", False))
+    several = [Table("", heads, rows, label="edits")] if len(rows) > 1 else []
+    return [[Sentence((verdict(receipt),))], several, _facts(receipt), facts([("next", [view.next_command])])]
+
+
+def verdict(receipt: Receipt) -> Line:
+    """Say the result in a sentence of at most 25 words."""
+    if not receipt.complete:
+        return (("Interrupted:", "bold magenta"), " what was finished stands.")
+    if not receipt.trials:
+        return (("Nothing was measured.", "bold magenta"),)
+    trial = next((each for each in receipt.trials if each.remedies == receipt.kept), receipt.trials[-1])
+    name = f"{trial.name}: " if len(receipt.trials) > 1 else ""
+    return ((f"{name}{_short(trial)}", f"bold {style(trial)}"), f"; {_numbers(trial)}; {_time(receipt)}.")
+
+
+def line(trial: TrialResult) -> str:
+    """'faster.diff: 1.42 times as fast (1.35 to 1.49); numbers match'."""
+    return f"{trial.name}: {_short(trial)}; {_numbers(trial)}"
+
+
+def style(trial: TrialResult) -> str:
+    """The colour of a verdict."""
+    if trial.guard.verdict in RED or trial.verdict == "failed":
+        return "red"
+    return "green" if trial.verdict in BETTER and trial.guard.green else "magenta"
+
+
+def _short(trial: TrialResult) -> str:
+    found = trial.speedup
+    if trial.guard.verdict in RED:
+        return "Refused"
+    if trial.verdict == "failed":
+        return "Does not run"
+    if found is None or trial.verdict == "inconclusive":
+        return f"Not settled{f', {_figure(trial)}' if found is not None else ''}"
+    return _figure(trial) if trial.verdict in BETTER else f"Not faster, {_figure(trial)}"
+
+
+def _figure(trial: TrialResult) -> str:
+    assert trial.speedup is not None
+    return f"{trial.speedup.median:.2f} times as fast ({trial.speedup.low:.2f} to {trial.speedup.high:.2f})"
+
+
+def _numbers(trial: TrialResult) -> str:
+    if trial.verdict == "failed":
+        return trial.reason
+    reason = f": {trial.guard.reasons[0]}" if trial.guard.reasons and not trial.guard.green else ""
+    accepted = [each.partition("accepted: ")[2] for each in trial.guard.reasons if "accepted: " in each]
+    said = f"numbers {speedup_text.numbers(trial.guard, trial.remedies)}{reason}"
+    return f"{said}, accepted: {accepted[0]}" if accepted and trial.guard.green else said
+
+
+def _time(receipt: Receipt) -> str:
+    spent = receipt.seconds or 0.0
+    word = "proven" if receipt.kept else "judged"
+    return f"{word} in {spent / 60:.1f} min" if spent >= 60 else f"{word} in {spent:.0f} s"
+
+
+def _facts(receipt: Receipt) -> list[Fact]:
+    told = []
+    for trial in receipt.trials:
+        more = [each for each in trial.guard.reasons[1:]] if not trial.guard.green else []
+        told += [f"{trial.name}: {each}" for each in [*more, *([trial.reason] if trial.reason else [])]]
+    before = receipt.step_ns
+    return facts([
+        ("step", [f"{units.duration(before)} as the program is"] if before else []), ("notes", [*told, *receipt.notes]),
+    ])  # fmt: skip

@@ -1,0 +1,144 @@
+"""An edit of the source is judged by what it computes, however it is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, TensorDataset
+
+from gobrrr import guard
+from gobrrr.guard.model.verdict import Guarded
+
+STEPS, BATCH = 32, 8
+
+
+class Net(nn.Module):
+    def __init__(self, by_row: bool = False, dropout: float = 0.0) -> None:
+        super().__init__()
+        self.first, self.last, self.by_row = nn.Linear(6, 16), nn.Linear(16, 3), by_row
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = torch.stack([self.first(row) for row in x]) if self.by_row else self.first(x)
+        return self.last(self.dropout(torch.tanh(hidden)))
+
+
+class Renamed(nn.Module):
+    """The same under other names."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.encoder, self.decoder = nn.Linear(6, 16), nn.Linear(16, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.decoder(torch.tanh(self.encoder(x)))
+
+
+def training(
+    make: Callable[[], nn.Module] = Net, *, one_by_one: bool = False, shuffle: bool = True, batch: int = BATCH,
+    updates_until: int = STEPS, clip: float = 1.0, evaluate: int = 2, scale: bool = True, learning_rate: float = 0.05,
+    groups: bool = False, lowered: bool = False, seed: int = 0, optimizer: Any = torch.optim.SGD,
+) -> Callable[[], None]:  # fmt: skip
+    """A training with an evaluation after every eighth step; each argument writes it otherwise, or cheats."""
+
+    def train() -> None:
+        torch.manual_seed(seed)
+        data = TensorDataset(torch.randn(STEPS * BATCH, 6), torch.randint(0, 3, (STEPS * BATCH,)))
+        held_out = torch.randn(64, 6)
+        model = make()
+        parameters: Any = [{"params": [each]} for each in model.parameters()] if groups else model.parameters()
+        steps = optimizer(parameters, lr=learning_rate)
+        for number, (x, y) in enumerate(DataLoader(data, batch_size=batch, shuffle=shuffle)):
+            inputs = x if scale else 0.5 * x
+            with torch.autocast("cpu", enabled=lowered):
+                if one_by_one:
+                    outputs = torch.cat([model(row[None]) for row in inputs])
+                else:
+                    outputs = model(inputs)
+                loss = F.cross_entropy(outputs, y)
+            steps.zero_grad()
+            loss.backward()
+            if clip:
+                nn.utils.clip_grad_norm_(model.parameters(), clip)
+            if number < updates_until:
+                steps.step()
+            if number % 8 == 7:
+                model.eval()
+                with torch.no_grad():
+                    for part in held_out.split(64 // evaluate) if evaluate else ():
+                        model(part)
+                model.train()
+
+    return train
+
+
+def judged(candidate: Callable[[], None], accepted: Collection[str] = (), **baseline: Any) -> Guarded:
+    return guard.compare(training(**baseline), candidate, accepted=accepted)
+
+
+@pytest.mark.parametrize(
+    "candidate",
+    [
+        training(),
+        training(lambda: Net(by_row=True)),
+        training(one_by_one=True),
+        training(Renamed),
+        training(groups=True),
+        training(evaluate=4),
+    ],
+    ids=[
+        "nothing",
+        "a loop over rows",
+        "a call for each sample",
+        "other names",
+        "parameter groups",
+        "evaluation in parts",
+    ],
+)
+def test_what_is_only_written_otherwise_matches(candidate: Callable[[], None]) -> None:
+    found = judged(candidate)
+    assert found.green, found.reasons
+
+
+@pytest.mark.parametrize(
+    ("candidate", "said", "baseline"),
+    [
+        (training(shuffle=False), "data: ", {}),
+        (training(batch=4), "data: step 1 was given 4 samples, the baseline 8", {}),
+        (training(updates_until=20), "steps: ", {}),
+        (training(clip=0.0), "updates", {"clip": 0.1}),
+        (training(evaluate=0), "evaluation: 0 of 256 samples", {}),
+        (training(scale=False), "data: ", {}),
+        (training(learning_rate=0.06), "hyperparameters: setting lr is 0.06", {}),
+        (training(lowered=True), "errs", {}),
+        (training(seed=1), "epochs: sample", {}),
+        (training(lambda: Net(dropout=0.5)), "gradients", {}),
+    ],
+    ids=["shuffle", "batch", "updates stop", "clipping", "evaluation", "inputs", "rate", "precision", "seed", "dropout"],
+)  # fmt: skip
+def test_what_computes_otherwise_is_refused_and_named(
+    candidate: Callable[[], None], said: str, baseline: dict[str, Any]
+) -> None:
+    found = judged(candidate, **baseline)
+    assert found.verdict in ("changed", "wrong"), found
+    assert any(said in reason for reason in found.reasons), found.reasons
+
+
+@pytest.mark.parametrize(
+    ("candidate", "accepted", "reason"),
+    [
+        (training(lowered=True), {"precision"}, ""),
+        (training(evaluate=0), {"evaluation"}, "accepted: 0 of 256 samples"),
+    ],
+)  # fmt: skip
+def test_what_the_user_accepts_is_green_and_said(
+    candidate: Callable[[], None], accepted: set[str], reason: str
+) -> None:
+    found = judged(candidate, accepted)
+    assert found.green, found
+    assert any(reason in each for each in found.reasons) or not reason
