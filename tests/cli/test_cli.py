@@ -248,11 +248,29 @@ def test_explain_has_a_page_for_every_rule() -> None:
 
 # People's scripts hold these: an option may join, and none may go or change its meaning.
 SURFACE = {
+    "prove": {
+        "--accept",
+        "--args",
+        "--env",
+        "--from",
+        "--help",
+        "--json",
+        "--minutes",
+        "--patch",
+        "--rename",
+        "--seed",
+        "--to",
+        "--with",
+        "-h",
+        "-o",
+    },
     "run": {"--budget", "--help", "--json", "--portability", "--recipe", "--steps", "--stop-after", "-h", "-o"},
     "tune": {
         "--help",
         "--minutes",
         "--only",
+        "--patch",
+        "--propose",
         "--price-per-hour",
         "--redact",
         "--remedies",

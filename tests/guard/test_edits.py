@@ -119,7 +119,7 @@ def test_what_is_only_written_otherwise_matches(candidate: Callable[[], None]) -
         (training(seed=1), "epochs: sample", {}),
         (training(lambda: Net(dropout=0.5)), "gradients", {}),
     ],
-    ids=["shuffle", "batch", "updates stop", "clipping", "evaluation", "inputs", "rate", "precision", "seed", "dropout"],
+    ids="shuffle batch updates clipping evaluation inputs rate precision seed dropout".split(),
 )  # fmt: skip
 def test_what_computes_otherwise_is_refused_and_named(
     candidate: Callable[[], None], said: str, baseline: dict[str, Any]

@@ -372,3 +372,11 @@ def test_a_long_diff_is_cut_and_says_so(source: Path, tmp_path: Path) -> None:
     assert shown.splitlines()[-1].startswith("... cut at 200 KB")
     (copy / "train.py").unlink()
     assert "Binary file z.bin differs" in from_folder(copy, source).diff
+
+
+def test_a_diff_of_two_files_is_a_change_of_the_first(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("one\n")
+    (tmp_path / "faster.py").write_text("two\n")
+    patch = tmp_path / "faster.diff"
+    patch.write_text("--- train.py\t2026-01-01\n+++ faster.py\t2026-01-02\n@@ -1 +1 @@\n-one\n+two\n")
+    assert dict(from_patch(patch, tmp_path).files) == {"train.py": b"two\n"}

@@ -77,7 +77,7 @@ def proposed(
                 text = _answer(
                     command, finding, Workspace(source, Path(place) / "work").make(), seconds / len(findings)
                 )
-                edit = reading.from_text(name, text, source)
+                edit = reading.from_diff(name, text.encode(), source)
             except GobrrrError as error:
                 stream.write(f"gobrrr: no edit for {finding.code}: {error.message}\n")
                 continue

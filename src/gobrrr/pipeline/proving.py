@@ -105,7 +105,7 @@ def _tried(
                 listener.guarding((name,))
                 began = time.monotonic()
                 guarded = referee.guard((name,))
-                measured = Measured(verdict="inconclusive", reason="its numbers are not the program's")
+                measured = Measured(verdict="inconclusive")
                 if guarded.verdict not in ("changed", "wrong"):
                     listener.began(Plan((), (name,)), number + 1)
                     measured = referee.measure(Plan((), (name,)), max(0.0, until - time.monotonic()))

@@ -70,7 +70,13 @@ def standing(heat: Heat) -> list[str]:
 
 def outcome(result: TrialResult) -> str:
     """'fused_optimizer: faster, 1.24x (1.21 to 1.27), numbers match'."""
-    name = "all together" if result.purpose == "final" else result.name if result.options else brief(result.remedies)
+    name = (
+        "all together"
+        if result.purpose == "final" and len(result.remedies) > 1
+        else result.name
+        if result.options
+        else brief(result.remedies)
+    )
     said = why(result)
     if result.purpose == "add" and result.verdict in BETTER:  # its numbers are checked in what is recommended
         return f"{name}: {result.verdict}; numerics not checked yet"

@@ -40,6 +40,7 @@ _HUNK = re.compile(rb"@@ -\d+(?:,(\d+))? \+\d+(?:,(\d+))? @@")
 _HEADER = re.compile(rb"(--- |\+\+\+ |(?:rename|copy) (?:from|to) |diff --git )(.*)")
 _LINK = "120000"
 """Mode of a link in a tree of Git's."""
+_TWO_FILES = re.compile(rb"^--- ([^\n]+)\n\+\+\+ ([^\n]+)\n(?=@@ )", re.MULTILINE)
 _MAKE = "make it with git diff, or diff -u"
 _POINTER = b"version https://git-lfs.github.com/spec/v1\n"
 
@@ -53,8 +54,15 @@ def from_patch(file: Path | Literal["-"], source: Path) -> ProgramEdit:
         raise GobrrrError(f"{plain(str(file))} cannot be read: {error.strerror}") from error
     if len(patch) > MOST_PATCH_BYTES:
         raise GobrrrError(f"{name} is larger than {MOST_PATCH_BYTES >> 20} MiB", "--with takes an edited copy")
+    return from_diff(name, patch, source)
+
+
+def from_diff(name: str, patch: bytes, source: Path) -> ProgramEdit:
+    """The edit that the bytes of a diff are. Raises GobrrrError where it does not apply."""
     if not patch.strip():
         raise GobrrrError(f"{name} is empty: there is no edit to race", _MAKE)
+    if b"diff --git " not in patch:
+        patch = _TWO_FILES.sub(partial(_as_one, source), patch)
     headers = list(_headers(name, patch))
     if not headers:
         raise GobrrrError(f"{name} is no diff: no file is named in it", _MAKE)
@@ -88,8 +96,8 @@ def told(
 
 
 def from_folder(folder: Path, source: Path) -> ProgramEdit:
-    """The edit that makes the program into an edited copy of it. What is only in the program's folder stays, for it may
-    be data; only Python files go."""
+    """The edit that makes the program into an edited copy of it, or of a part. What is only in the program's folder
+    stays: data, and modules that were not copied."""
     name = plain(str(folder))
     if not folder.is_dir():
         raise GobrrrError(f"{name} is no folder", "--with takes a folder with the edited program")
@@ -105,9 +113,6 @@ def from_folder(folder: Path, source: Path) -> ProgramEdit:
             size += facts.st_size
             check_size(name, len(after) + 1, size)
             after[path] = _content(folder / path)
-    for path in _walked(source, folder):
-        if path.endswith(".py") and not os.path.lexists(folder / path):
-            after[path] = None
     if not after:
         raise GobrrrError(f"{name} has no file that differs from the program's", "there is no edit to race")
     return ProgramEdit(
@@ -229,6 +234,14 @@ def _scratch(contents: Contents) -> Iterator[Path]:
                 (folder / path).parent.mkdir(parents=True, exist_ok=True)
                 (folder / path).write_bytes(data)
         yield folder
+
+
+def _as_one(source: Path, found: re.Match[bytes]) -> bytes:
+    """Headers of `diff -u train.py faster.py` as of a change of the first file, where both are there."""
+    old, new = (each.partition(b"\t")[0].strip() for each in found.groups())
+    if old == new or not all((source / os.fsdecode(name)).is_file() for name in (old, new)):
+        return found[0]
+    return b"--- %s\n+++ %s\n" % (found[1], found[1])
 
 
 def _headers(name: str, patch: bytes) -> Iterator[tuple[str, bool]]:

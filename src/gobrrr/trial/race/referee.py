@@ -14,6 +14,7 @@ from typing import NamedTuple
 import psutil
 
 from gobrrr.capture.steps import vitals
+from gobrrr.errors import GobrrrError
 from gobrrr.guard.model.verdict import Guarded
 from gobrrr.remedies import registry
 from gobrrr.trial.arm.arm import REPLAYING, SPENT, TIMED, Arm, ArmError
@@ -21,6 +22,7 @@ from gobrrr.trial.arm.live_arms import Field
 from gobrrr.trial.arm.protocol import Block
 from gobrrr.trial.arm.side import Side, clear
 from gobrrr.trial.edit.program_edit import ProgramEdit
+from gobrrr.trial.edit.reading import together
 from gobrrr.trial.edit.treatment import EditOnTrial, treatment
 from gobrrr.trial.race import lockstep
 from gobrrr.trial.race.candidates import Plan
@@ -246,6 +248,10 @@ class LiveReferee:
             raise ArmError(SPENT)
         program, names = self._program, [name for name in _remedies(stack) if name not in self._program.edits]
         edits = [program.edits[name].edit for name in _remedies(stack) if name in program.edits]
+        try:
+            edits = [together(edits, program.source)] if len(edits) > 1 else edits
+        except GobrrrError as error:
+            raise ArmError(error.message) from None
         env = registry.environment(names, program.options)
         within = program.limits._replace(caches=self._caches)
         arm = Arm(program.command, folder, names, source=program.source, env=env, within=within, loop=program.loop,
