@@ -181,7 +181,7 @@ def test_without_git_a_line_says_so(source: Path, monkeypatch: pytest.MonkeyPatc
         from_patch(patch(source, NEW.format("b/x")), source)
 
 
-def test_an_edited_copy_keeps_data_and_loses_python_files(source: Path, tmp_path: Path) -> None:
+def test_an_edited_copy_keeps_what_it_does_not_have(source: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     (copy / "__pycache__").mkdir(parents=True)
     (copy / "__pycache__" / "x.pyc").write_bytes(b"x")
@@ -190,7 +190,7 @@ def test_an_edited_copy_keeps_data_and_loses_python_files(source: Path, tmp_path
     (source / "data").symlink_to("elsewhere")
     (copy / "data.bin").symlink_to(source / "data.bin")
     edit = from_folder(copy, source)
-    assert edit.files == {"train.py": changed(TEXT), "pkg/net.py": None}
+    assert edit.files == {"train.py": changed(TEXT)}
     assert "-line 5\n+LINE 5\n" in edit.diff
     assert "+++ /dev/null" in edit.diff
 
