@@ -192,7 +192,6 @@ def test_an_edited_copy_keeps_what_it_does_not_have(source: Path, tmp_path: Path
     edit = from_folder(copy, source)
     assert edit.files == {"train.py": changed(TEXT)}
     assert "-line 5\n+LINE 5\n" in edit.diff
-    assert "+++ /dev/null" in edit.diff
 
 
 def test_an_edited_copy_may_lie_in_the_program(source: Path) -> None:
