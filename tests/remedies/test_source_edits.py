@@ -155,6 +155,8 @@ def test_the_collector_is_kept_from_what_is_there_before_the_loop(monkeypatch: p
     monkeypatch.setattr(gc, "set_threshold", lambda *_: None)
     module(edited("gc_freeze", LOOP.replace("optimizer.step()", "optimizer.step(); order.append('step')"), 14), order)
     assert order == ["frozen", *["step"] * 6]
+    once = edited("gc_freeze", LOOP)
+    assert edited("gc_freeze", once) == once
 
 
 def edited(name: str, text: str, *lines: int) -> str:
@@ -225,6 +227,7 @@ FREEZES = {
     "loss = nn.CrossEntropyLoss()\nmodel = Net()\nopt = SGD(model.parameters())": "",
     "head = nn.Linear(1, 1)\nmodel = nn.Sequential(Net(), head)\nopt = SGD(model.parameters())": "",
     "net = resnet18()\nhead = nn.Linear(net.fc.in_features, 1)\nopt = SGD(head.parameters())": "net.requires_grad_(F",
+    "b = Net()\nopt = SGD(b.parameters())\nlate = Net()": "",
     "config = BertConfig()\nmodel = Net()\nopt = SGD(model.parameters())": "",
     "model = Net()\ndef f():\n    a = SGD(model.a.parameters())\nb = SGD(model.b.parameters())": "",
 }
@@ -302,6 +305,7 @@ for x in data:
         with torch.no_grad():
             other(x)  # 31
 x = 1; y = model(x)  # 32
+z = model(x); z.backward()  # 33
 '''
 
 
@@ -314,7 +318,7 @@ x = 1; y = model(x)  # 32
         (24, "    @timed\n    @torch.no_grad()\n    def score"),
         (28, "\nwith torch.no_grad():\n    for x in data:\n        if x:\n            score(x)  # 28\n        else:\n"
              "            with torch.no_grad():\n                other(x)  # 31\nx = 1"),
-        (11, ""), (15, ""), (31, ""), (32, ""), (99, ""),
+        (11, ""), (15, ""), (31, ""), (32, ""), (33, ""), (99, ""),
     ],
 )  # fmt: skip
 def test_the_graph_is_left_out_where_nothing_trains(line: int, there: str) -> None:
@@ -380,6 +384,12 @@ def test_a_model_is_made_ready_where_it_is_put_into_eval_mode(line: str) -> None
     text = f"import torch\nx = 1\n{line}\n"
     after = edited("compile_frozen", text)
     assert (READY[line] in after) if READY[line] else after == text
+
+
+def test_norms_are_folded_only_where_there_are_some() -> None:
+    text = "import torch\nmodel = Net().eval()\n"
+    assert edited("fold_batch_norm", text) == text
+    assert ".fuse(model)" in edited("fold_batch_norm", f"{text}BatchNorm2d\n")
 
 
 def test_what_the_program_trains_elsewhere_counts(tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ def dropped_gradients(source: Source, lines: Sequence[int]) -> list[Change]:
     found: list[Change] = []
     for call in source.calls(["zero_grad"]):
         given = [each.value for each in call.keywords if each.arg == "set_to_none"] or call.args[:1]
-        found += [source.replacing(each, "True") for each in given if isinstance(each, ast.Constant) and not each.value]
+        found += [source.replacing(each, "True") for each in given if isinstance(each, ast.Constant)]
     for written in source.calls(["zero_"]):
         owner = written.func.value if isinstance(written.func, ast.Attribute) else None
         owner = owner.value if isinstance(owner, ast.Attribute) and owner.attr == "data" else owner
