@@ -30,8 +30,8 @@ SOURCE, PAGE, RESULTS = (
 HEAD = """# What a course claims, and what answers it
 
 The course is one on efficient deep learning. A claim is answered by an experiment of [the lab](lab.md) with its verdict
-on our machines, by a finding, a remedy, a part of [gobrrr.data](../fix/data.md) or a command. If nothing was built for
-it, the row says why. Made by `python -m benchmarks.claims` from `claims.toml`.
+on our machines, by a finding, a remedy, an edit, a part of [gobrrr.data](../fix/data.md) or a command. If nothing was
+built for it, the row says why. Made by `python -m benchmarks.claims` from `claims.toml`.
 
 """
 
@@ -49,8 +49,8 @@ def unknown(answer: str) -> bool:
     kind, _, name = answer.partition(":")
     if kind == "lab":
         return int(name) not in {one.number for one in load().values()}
-    if kind == "remedy":
-        return name not in registry.names()
+    if kind in ("remedy", "edit"):
+        return name not in (registry.names() if kind == "remedy" else registry.edit_names())
     if kind == "part":
         import gobrrr.data
 
@@ -101,7 +101,7 @@ def _said(answer: str, results: list[Result]) -> Iterator[str]:
         yield f"`{called}`: {', '.join(told) or 'not measured on our machines'}"
     elif answer.startswith("BRR"):
         yield f"[{answer}](../../{_page(answer, 'rules')})"
-    elif kind == "remedy":
+    elif kind in ("remedy", "edit"):
         yield f"[{name}](../../{_page(name, 'remedies')})"
     elif kind == "part":
         yield f"[`gobrrr.data.{name}`](../fix/data.md)"

@@ -30,15 +30,14 @@ from gobrrr.guard.reference.watched_steps import TWIN_SECONDS, TWIN_STEPS
 HERE = Path(__file__).parent
 DONE = Path(".gobrrr") / "guard-bench.jsonl"
 HONEST = (
-    "fused_optimizer", "foreach_optimizer", "set_to_none", "malloc_thresholds", "gc_freeze", "intraop_threads",
-    "compile", "channels_last", "sdpa_attention", "chunked_loss", "bf16_autocast", "no_grad_evaluation",
-    "loader_workers", "activation_checkpointing",
+    "fused_optimizer", "malloc_thresholds", "intraop_threads", "compile", "channels_last", "sdpa_attention",
+    "chunked_loss", "bf16_autocast", "loader_workers", "activation_checkpointing",
 )  # fmt: skip
 NETS = (
     "dropout", "batchnorm", "tied", "accumulation", "deep", "noisy", "high_rate", "diverging", "conv_dropout",
     "two_optimizers", "compiled",
 )  # fmt: skip
-CONTROLS = ("identity", "fused_optimizer", "foreach_optimizer")
+CONTROLS = ("malloc_thresholds", "fused_optimizer", "intraop_threads")
 """On the sabotages' own program: where these were refused, catching would prove nothing."""
 COST = ("fused_optimizer", "compile")
 ONSETS = ((10, 19), (20, 28), (2, 9), (0, 1))

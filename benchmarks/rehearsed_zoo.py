@@ -54,8 +54,8 @@ ORDER = (
 """The quick ones that say most come first; the others as the zoo has them."""
 COMPILE_S = 70.0
 """For compiled code until it is warm; an arm that is late is given up at 85 % of it."""
-SAME = "identity"
-"""An arm that nothing is done to: how far two processes of one program are apart."""
+SAME = "flush_denormal"
+"""An arm to which nothing is done that counts: how far two processes of one program are apart."""
 UNKNOWN = 0.5
 """Of a step, from which width on an interval that holds nothing says nothing."""
 Row = dict[str, Any]

@@ -86,7 +86,7 @@ def test_the_table_names_onset_verdict_and_cost() -> None:
 
 
 def test_names_and_programs_choose_together() -> None:
-    cases = [guard.Case("honest", name, net) for name in ("compile", "gc_freeze") for net in ("deep", "noisy")]
+    cases = [guard.Case("honest", name, net) for name in ("compile", "malloc_thresholds") for net in ("deep", "noisy")]
     assert guard._chosen(cases, set()) == cases
     assert guard._chosen(cases, {"compile"}) == cases[:2] and guard._chosen(cases, {"noisy"}) == cases[1::2]
     assert guard._chosen(cases, {"noisy", "compile"}) == [cases[1]]

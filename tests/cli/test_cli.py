@@ -210,6 +210,12 @@ def test_explain_shows_the_page_as_it_stands_to_a_pipe(pages, word, capsys: pyte
     assert capsys.readouterr().out == "# BRR101\n\nWhat **it** means: µs.\n"
 
 
+@pytest.mark.parametrize("name", ["freeze_unused", "fused_optimizer"])
+def test_explain_shows_the_page_of_an_edit_and_of_a_remedy(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", name]) == 0
+    assert capsys.readouterr().out.startswith(f"# {name}")
+
+
 def test_explain_formats_for_a_terminal(pages, capsys, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.stdout, "isatty", lambda: True)
     assert main(["explain", "BRR101"]) == 0

@@ -111,31 +111,6 @@ def test_lower_precisions_take_hold_on_the_device(name: str) -> None:
     assert name in said and 1e-5 < error < 2e-2
 
 
-def test_a_padded_vocabulary_gives_the_same_gradients_on_the_device() -> None:
-    from gobrrr.remedies.mechanism.applying import install
-    from gobrrr.remedies.mechanism.seams import Seams
-
-    torch.manual_seed(0)
-    model = torch.nn.Sequential(torch.nn.Embedding(5001, 64), torch.nn.Linear(64, 5001)).cuda()
-    ids = torch.randint(0, 5001, (4, 32), device="cuda")
-
-    def gradients() -> list[Any]:
-        model.zero_grad()
-        torch.nn.functional.cross_entropy(model(ids).flatten(0, 1), ids.flatten()).backward()
-        return [p.grad.clone() for p in model.parameters()]
-
-    expected, said = gradients(), {}
-    seams = Seams(lambda remedy, detail: said.update({remedy: detail}))
-    install(seams, ["pad_vocabulary"])
-    try:
-        found = gradients()
-    finally:
-        seams.remove()
-    assert "pad_vocabulary" in said
-    for a, b in zip(expected, found, strict=True):
-        torch.testing.assert_close(b, a, rtol=2e-3, atol=1e-6)
-
-
 def test_products_come_near_the_data_sheet_and_memory_has_its_peak(tmp_path: Path) -> None:
     """A large bf16 product reaches a third of the sheet at least, and no op beats it."""
     from torch.profiler import ProfilerActivity, profile

@@ -22,7 +22,6 @@ def report(code: str, saving: Saving, device: Device | None = None) -> Report:
     ("name", "code", "on_cpu"),
     [
         ("fused_optimizer", "BRR208", Saving(5 * MS, 10 * MS, 20 * MS)),
-        ("foreach_optimizer", "BRR208", Saving(0.0, 0.0, 20 * MS)),
         ("bf16_autocast", "BRR102", Saving(5 * MS, 10 * MS, 20 * MS)),
         ("float16_autocast", "BRR110", Saving()),
     ],

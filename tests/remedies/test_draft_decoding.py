@@ -361,9 +361,9 @@ def test_how_far_pixels_are_apart_is_a_note_of_the_receipt() -> None:
 
     from gobrrr.trial.race.referee import LiveReferee
 
-    said = [{"draft_decoding": "of 1", "identity": "x"}, {"draft_decoding": "of 4"}]
+    said = [{"draft_decoding": "of 1", "malloc_thresholds": "x"}, {"draft_decoding": "of 4"}]
     said += [{"replayed batches": "8 of 25 batches an epoch"}, {"draft_decoding": "of an arm that has none"}]
-    asked = [("draft_decoding", "identity"), ("draft_decoding",), (), ()]
+    asked = [("draft_decoding", "malloc_thresholds"), ("draft_decoding",), (), ()]
     referee = SimpleNamespace(
         _all=[SimpleNamespace(applied=each, remedies=names) for each, names in zip(said, asked, strict=True)]
     )

@@ -178,7 +178,7 @@ def test_by_hand_no_workers_are_more_than_one_argument() -> None:
 
 
 def test_options_of_others_are_not_for_this_process() -> None:
-    assert not registry.environment(["identity"], {"loader_workers": {"workers": 3}})
+    assert not registry.environment(["malloc_thresholds"], {"loader_workers": {"workers": 3}})
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ def test_options_from_files_are_checked(name: str, options: dict[str, Any], said
 
 def receipt(**fields: Any) -> Receipt:
     speedup = Speedup(1.5, 1.4, 1.6)
-    fields = {"kept": ("loader_workers", "set_to_none"), **fields}
+    fields = {"kept": ("loader_workers", "fused_optimizer"), **fields}
     return Receipt(speedup=speedup, command=("python", "train.py"), **fields)
 
 
@@ -222,7 +222,7 @@ def test_a_recipe_says_how_many_and_old_ones_still_hold(tmp_path: Path) -> None:
 def test_the_patch_has_the_number_that_was_measured(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text("from torch.utils.data import DataLoader\n\nloader = DataLoader(data, batch_size=4)\n")
-    options = options_of(["loader_workers", "set_to_none"], report(workers=3))
+    options = options_of(["loader_workers", "fused_optimizer"], report(workers=3))
     seen = {"loader_workers": ("train.py:3",)}
 
     def patch(**said: Any) -> str:

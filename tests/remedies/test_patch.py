@@ -12,7 +12,12 @@ from typing import Any
 import pytest
 
 from gobrrr.remedies import registry
+<<<<<<< HEAD
 from gobrrr.remedies.edits.program import diff, patched, read, texts
+=======
+from gobrrr.remedies.edits import catalogue
+from gobrrr.remedies.edits.program import diff, patched, texts
+>>>>>>> 352bcc77 (Make edits of fifteen remedies that hid in a running program)
 from gobrrr.remedies.model import AddStatement, BeforeTraining, Edit, SetKeyword, SwitchOff
 
 FUSED = SetKeyword(("AdamW",), "fused", "True")
@@ -70,10 +75,6 @@ def test_sgd_with_momentum_is_not_fused_for_its_kernel_takes_no_late_parameter(c
     assert ("fused=True" in patched(source, [of("fused_optimizer")])) == fused
 
 
-def test_zeros_that_momentum_and_decay_may_need_are_not_edited_away() -> None:
-    assert registry.remedy("set_to_none").edit is None
-
-
 LIBRARIES = {
     "import torch\no = torch.optim.AdamW(p)\n": True,
     "import torch.optim as optim\no = optim.AdamW(p)\n": True,
@@ -98,7 +99,7 @@ def test_only_what_is_torchs_is_changed(source: str) -> None:
 
 
 def of(name: str) -> Edit:
-    edit = registry.remedy(name).edit
+    edit = catalogue.edit(name).change
     assert edit is not None
     return edit
 
@@ -248,7 +249,7 @@ def test_a_statement_goes_behind_the_imports_once() -> None:
 )  # fmt: skip
 def test_a_statement_is_left_out_where_its_own_call_is_there_alone(name: str, called: str) -> None:
     """A script that copies weights into an average had no patch for its masks."""
-    edit = registry.remedy(name).edit
+    edit = catalogue.edit(name).change
     assert edit is not None
     source = "import torch\nf(1)(2)\np.copy_(q); a.get_kernel(1); ctypes.CDLL(None)\n"
     assert called in patched(source, [edit])
@@ -438,7 +439,6 @@ def printed(code: str, folder: Path) -> str:
         "channels_last",
         "compile",
         "fused_optimizer",
-        "gc_freeze",
         "intraop_threads",
         "malloc_thresholds",
     ],
@@ -449,7 +449,7 @@ def test_a_program_that_was_patched_computes_what_the_remedy_does(name: str, tmp
     for folder in (tmp_path, copy):
         own = "    torch.set_num_threads(1)\n"
         (folder / "train.py").write_text(TRAINS.replace(own, "") if name == "intraop_threads" else TRAINS)
-    edit = registry.remedy(name).edit
+    edit = catalogue.edit(name).change
     assert edit is not None
     text = diff(texts(read([copy / "train.py"]), [edit], copy))
     assert subprocess.run(["patch", "-p1"], cwd=copy, input=text, text=True, capture_output=True).returncode == 0
@@ -499,7 +499,7 @@ def main():
 )
 @pytest.mark.parametrize("name", ["compile", "bf16_autocast"])
 def test_only_what_makes_an_optimizer_is_its_place(opt: str, name: str) -> None:
-    edit = registry.remedy(name).edit
+    edit = catalogue.edit(name).change
     assert edit is not None
     lines = patched(UPDATE.replace("OPT", opt), [edit]).splitlines()
     (at,) = [n for n, line in enumerate(lines) if line.startswith(("    model.compile", "    in_bfloat16("))]
@@ -567,19 +567,19 @@ def test_a_trainers_model_gets_a_name_where_that_changes_no_order(trainer: str, 
 )
 @pytest.mark.parametrize("name", ["compile", "bf16_autocast"])
 def test_what_gives_no_model_to_a_trainer_or_lacks_an_import_is_left_alone(source: str, name: str) -> None:
-    edit = registry.remedy(name).edit
+    edit = catalogue.edit(name).change
     assert edit is not None and patched(source, [edit]) == source
 
 
-@pytest.mark.parametrize("name", ["compile", "bf16_autocast", "gc_freeze", "channels_last"])
+@pytest.mark.parametrize("name", ["compile", "bf16_autocast", "channels_last"])
 def test_what_statements_need_is_imported_above_them(name: str) -> None:
     """An import that comes later, or stands in a docstring, is none."""
-    edit = registry.remedy(name).edit
+    edit = catalogue.edit(name).change
     source = '"""\nimport torch\nimport gc\n"""\nimport torch\n\nopt = torch.optim.SGD(model.parameters())\nimport gc\n'
     after = patched(source, [edit]) if edit is not None else ""
     at = after.splitlines().index("opt = torch.optim.SGD(model.parameters())")
     above = ast.parse("\n".join(after.splitlines()[:at]))
-    needed = {"compile": "torch._inductor.config", "gc_freeze": "gc"}.get(name, "torch")
+    needed = {"compile": "torch._inductor.config"}.get(name, "torch")
     assert needed in {alias.name for node in above.body if isinstance(node, ast.Import) for alias in node.names}
 
 

@@ -16,6 +16,7 @@ torch = pytest.importorskip("torch")
 from gobrrr import rules  # noqa: E402
 from gobrrr.errors import GobrrrError  # noqa: E402
 from gobrrr.remedies import registry  # noqa: E402
+from gobrrr.remedies.edits import catalogue  # noqa: E402
 from gobrrr.remedies.mechanism.applying import install  # noqa: E402
 from gobrrr.remedies.mechanism.seams import Seams  # noqa: E402
 from gobrrr.remedies.model import PLACES, SAFETY  # noqa: E402
@@ -90,7 +91,7 @@ def test_everything_is_as_before_when_a_remedy_is_taken_away(name: str) -> None:
 def test_a_remedy_says_what_it_is(name: str) -> None:
     remedy = registry.remedy(name)
     assert remedy.name == name and remedy.safety in SAFETY and remedy.place in PLACES
-    assert remedy.title and (remedy.by_hand or name == "identity")
+    assert remedy.title and remedy.by_hand
 
 
 @pytest.mark.parametrize("name", with_safety("exact"))
@@ -249,14 +250,22 @@ def test_distributions_are_checked_where_the_program_itself_asks_for_it() -> Non
 
 def test_conflicts_and_unknown_names_are_loud_and_leave_nothing_behind() -> None:
     before = surroundings()
-    for names in (["fused_optimizer", "foreach_optimizer"], ["matmul_precision", "elixir"]):
+    for names in (["float32", "bf16_autocast"], ["matmul_precision", "elixir"]):
         with pytest.raises(GobrrrError):
             install(Seams(), names)
     assert surroundings() == before
 
 
+def test_an_edit_is_told_from_a_remedy_and_applied_to_nothing() -> None:
+    assert not {*registry.names()} & {*registry.edit_names()} and registry.edit_names() == catalogue.names()
+    for ask in (registry.remedy, lambda name: registry.environment([name]), lambda name: install(Seams(), [name])):
+        with pytest.raises(GobrrrError, match="freeze_unused is an edit now") as refused:
+            ask("freeze_unused")
+        assert "gobrrr explain freeze_unused" in (refused.value.hint or "")
+
+
 def test_remedies_act_in_their_order_whatever_the_order_of_their_names() -> None:
-    wanted = ["persistent_workers", "fused_optimizer", "identity", "matmul_precision"]
+    wanted = ["persistent_workers", "fused_optimizer", "malloc_thresholds", "matmul_precision"]
     one, other = registry.composed(wanted), registry.composed(reversed(wanted))
     assert [r.name for r in one] == [r.name for r in other]
     places = [PLACES.index(r.place) for r in one]
@@ -265,7 +274,8 @@ def test_remedies_act_in_their_order_whatever_the_order_of_their_names() -> None
 
 def test_rules_name_remedies_that_there_are_and_these_know_it() -> None:
     for code, rule in rules.load().items():
-        assert all(code in registry.remedy(name).codes for name in rule.remedies), code
+        assert all(code in (catalogue.edit if name in registry.edit_names() else registry.remedy)(name).codes
+                   for name in rule.remedies), code  # fmt: skip
     assert registry.remedy("pin_memory").codes == ("BRR502",)
 
 

@@ -102,7 +102,7 @@ def test_a_single_remedy_does_not_stand_twice_under_its_name() -> None:
 def test_what_torch_compile_made_is_told_beside_what_it_brought() -> None:
     made = Compiled(3, 2, 4)
     won = trial("compile", median=1.25, compiled=made, purpose="final")
-    lost = trial("compile_frozen", "slower", 0.9, compiled=made)
+    lost = trial("compile_memory_budget", "slower", 0.9, compiled=made)
     found = receipt(won, lost, kept=("compile",), speedup=Speedup(1.25, 1.2, 1.3))
     text = flat(as_text(found))
     assert text.count("3 graphs, 2 graph breaks, recompiled 4 times while it was measured") == 2

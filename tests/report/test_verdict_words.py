@@ -5,6 +5,7 @@ from __future__ import annotations
 from gobrrr.guard.model.verdict import Guarded
 from gobrrr.remedies import registry
 from gobrrr.report.told import speedup_text
+from gobrrr.report.told.report import EDITS
 
 
 def test_each_remedy_that_lowers_the_precision_has_its_word() -> None:
@@ -12,6 +13,10 @@ def test_each_remedy_that_lowers_the_precision_has_its_word() -> None:
     assert {name: said.split()[0] for name, said in speedup_text.ROUNDING.items()} == {
         name: precision.replace("bfloat16", "bf16") for name, precision in lowering.items()
     }
+
+
+def test_edits_are_told_from_remedies() -> None:
+    assert {*registry.edit_names()} == EDITS
 
 
 def test_what_is_bounded_says_by_what() -> None:

@@ -67,7 +67,7 @@ RECIPES = {
     "recipe_empty.toml": "",
     "recipe_syntax.toml": "schema = = 1\n",
     "recipe_unknown.toml": f'{_RECIPE}[[remedies]]\nname = "gold_plating"\n',
-    "recipe_twice.toml": _RECIPE + '[[remedies]]\nname = "set_to_none"\n' * 2,
+    "recipe_twice.toml": _RECIPE + '[[remedies]]\nname = "fused_optimizer"\n' * 2,
     "recipe_evil.toml": f'{_RECIPE}[[remedies]]\nname = "\\u001b[31mx"\n',
     "recipe_field.toml": f'{_RECIPE}command = "rm"\n',
     "recipe_option.toml": f'{_RECIPE}[[remedies]]\nname = "loader_workers"\n[remedies.options]\nsocks = 2\n',

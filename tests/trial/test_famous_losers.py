@@ -38,7 +38,6 @@ class Int8Weights(Remedy):
 """
 CASES = [
     ("resnet18_bf16_compiled", 30, "compile", ()),
-    ("resnet50_foreach", 30, "foreach_optimizer", ()),
     ("bf16_sdpa", 60, "sdpa_attention", ()),
     ("float16", 150, "float16_autocast", ()),
     ("more_workers", 1500, "loader_workers", ()),

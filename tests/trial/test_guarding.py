@@ -74,7 +74,7 @@ class FakeArm:
         self, steps: int, *, seed: int, float64: bool, without_dropout: bool, keeps: bool, **options: Any
     ) -> Observation:
         again = not (self.stack or float64 or seed or keeps or options["pictures"])
-        looked = {name: options.pop(name) for name in ("pictures", "real_tokens")}
+        looked = {name: options.pop(name) for name in ("pictures",)}
         beside = options["states"] is not None and self.stack in self.means.draw_otherwise
         wanted = Watched(self.stack, float64, again, seed, without_dropout, beside=beside, **looked)
         self.means.watched.append(wanted)
@@ -125,8 +125,8 @@ def judged(means: Means, folder: Path, stack: tuple[str, ...], *answers: Guarded
 
 
 def test_equal_bits_need_no_other_run(means: Means, asked: Verdicts, tmp_path: Path) -> None:
-    assert judged(means, tmp_path, ("identity",), EXACT) is EXACT
-    assert means.watched == [PLAIN, Watched(("identity",))]
+    assert judged(means, tmp_path, ("malloc_thresholds",), EXACT) is EXACT
+    assert means.watched == [PLAIN, Watched(("malloc_thresholds",))]
 
 
 def test_what_is_green_in_the_strictest_view_is_not_run_again(means: Means, asked: Verdicts, tmp_path: Path) -> None:
@@ -264,7 +264,7 @@ def test_what_may_be_asked_for_next_is_watched_where_a_core_is_idle(
 
 
 @pytest.mark.parametrize(("stack", "milder"), [
-    (("identity", "gc_freeze"), ("identity",)),  # promises equal bits
+    (("malloc_thresholds", "pin_memory"), ("malloc_thresholds",)),  # promises equal bits
     (("trim_padding", "compile"), ("compile",)),  # its runs have no dropout, the other's do
 ])  # fmt: skip
 def test_what_may_be_asked_for_next_is_not_watched_in_vain(
@@ -353,7 +353,6 @@ def test_a_look_ahead_that_takes_too_long_or_fails_is_made_again(means: Means, t
     ("stack", "plain"),
     [
         ((), PLAIN), (("fused_optimizer",), PLAIN), (("packed_masks",), Watched(without_dropout=True)),
-        (("packing",), Watched(without_dropout=True, real_tokens=True)),
     ],
 )  # fmt: skip
 def test_what_is_watched_ahead_is_what_the_guard_asks_for_then(
@@ -363,14 +362,14 @@ def test_what_is_watched_ahead_is_what_the_guard_asks_for_then(
     guard.ahead(20, [stack])
     assert set(guard.seen) == {plain}
     guard_runs.answers[:] = [EXACT]  # type: ignore[attr-defined]
-    guard.judged(stack or ("identity",))
+    guard.judged(stack or ("malloc_thresholds",))
     assert means.watched.count(plain) == 1
 
 
 def test_what_several_stacks_are_held_against_is_watched_ahead_at_once(means: Means, tmp_path: Path) -> None:
     guard = Guarding(means, tmp_path, 1e6)
-    guard.ahead(20, [("packing",), (), ("fused_optimizer",)])
-    assert set(guard.seen) == {Watched(without_dropout=True, real_tokens=True), PLAIN} and len(means.watched) == 2
+    guard.ahead(20, [("packed_masks",), (), ("fused_optimizer",)])
+    assert set(guard.seen) == {Watched(without_dropout=True), PLAIN} and len(means.watched) == 2
 
 
 @pytest.mark.parametrize(
@@ -436,12 +435,6 @@ def test_the_rest_of_its_stack_answers_for_itself(means: Means, asked: Verdicts,
 def test_where_its_pixels_are_too_far_nothing_else_is_watched(means: Means, asked: Verdicts, tmp_path: Path) -> None:
     assert with_consent(means, tmp_path, (DRAFT, "fused_optimizer"), RED) is RED
     assert not any(each.stack == (DRAFT, "fused_optimizer") for each in means.watched)
-
-
-def test_packing_is_judged_at_real_tokens_and_without_dropout(means: Means, asked: Verdicts, tmp_path: Path) -> None:
-    found = judged(means, tmp_path, ("packing",), EXACT)
-    assert found.verdict == "equivalent" and guard_runs.AT_TOKENS in found.reasons
-    assert {(each.without_dropout, each.real_tokens) for each in means.watched} == {(True, True)}
 
 
 @pytest.mark.parametrize(("reserved", "capacity", "fits"), [

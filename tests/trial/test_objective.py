@@ -188,7 +188,7 @@ def test_a_receipt_of_before_is_one_of_time() -> None:
 
 
 def test_a_recipe_says_what_it_was_chosen_for(tmp_path: Path) -> None:
-    found = for_memory(tmp_path, {"set_to_none": 0.8}, {"set_to_none": {0: 0.6}})
+    found = for_memory(tmp_path, {"fused_optimizer": 0.8}, {"fused_optimizer": {0: 0.6}})
     text = recipe.to_toml(recipe_of(found))
     assert 'objective = "memory"' in text and recipe.parse(text, "recipe.toml").memory is not None
     plain = msgspec.structs.replace(found, objective="time", memory=None, trials=())
@@ -201,11 +201,11 @@ def test_candidates_for_memory_are_those_that_may_save_some(tmp_path: Path) -> N
     given = Report(verdict=Verdict("overhead", ""), step=step, findings=(slow,))
     found = {c.name: c for c in cli_tuning.candidates(given, cli_tuning.Wishes(objective=MEMORY))}
     assert {"activation_checkpointing", "chunked_loss", "bf16_autocast", "compile_memory_budget"} <= set(found)
-    assert not {"foreach_optimizer", "malloc_thresholds", "loader_workers", "int8_dynamic"} & set(found)
+    assert not {"malloc_thresholds", "loader_workers", "float32"} & set(found)
     assert all(candidate.named for candidate in found.values()), "what the ledger allows of time is no matter"
     inference = msgspec.structs.replace(given, step=msgspec.structs.replace(given.step, kind="inference"))
     left = {c.name for c in cli_tuning.candidates(inference, cli_tuning.Wishes(objective=MEMORY))}
-    assert {"compile", "bf16_autocast"} <= left and not {"activation_checkpointing", "set_to_none"} & left
+    assert {"compile", "bf16_autocast"} <= left and not {"activation_checkpointing", "fused_optimizer"} & left
     only = cli_tuning.Wishes(objective=MEMORY, only=("malloc_thresholds",))
     assert {c.name for c in cli_tuning.candidates(given, only)} == {"malloc_thresholds"}
 

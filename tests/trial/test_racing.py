@@ -129,14 +129,14 @@ def test_what_lies_between_steps_is_known_before_it_is_confirmed() -> None:
 def test_one_remedy_of_each_cause_comes_first() -> None:
     """Three for padding, two of which never take hold, beside a fused update and malloc's thresholds, which promise
     less; what compiles and its pair are looked at together as ever."""
-    causes = {"bucketing": "BRR409", "packing": "BRR409", "trim": "BRR409", "fused": "BRR208", "malloc": ""}
+    causes = {"bucketing": "BRR409", "cut": "BRR409", "trim": "BRR409", "fused": "BRR208", "malloc": ""}
     order = [Candidate(name, Saving(0.0, (9 - n) * MS / 20, 10 * MS), cause=cause)
              for n, (name, cause) in enumerate(causes.items())]  # fmt: skip
     referee = FakeReferee(dict.fromkeys(causes, 1.2), broken=("bucketing",), room=2)
     listener = Heats()
     race = Race(order, referee.step(()))
     Racing(race, referee, lambda: 900.0, lambda _: None, listener, referee.clock).run()
-    assert listener.told[:2] == [(("bucketing",), ("fused",)), (("fused",), ("packing",))]
+    assert listener.told[:2] == [(("bucketing",), ("fused",)), (("fused",), ("cut",))]
     assert listener.told[2] == (("trim",), ("malloc",))
 
 

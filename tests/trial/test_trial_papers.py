@@ -77,7 +77,7 @@ TEXT = st.text(st.characters(codec="utf-8"), max_size=20)
 
 @given(TEXT, st.dictionaries(TEXT, st.one_of(TEXT, st.integers(-(2**62), 2**62), st.booleans())))
 def test_any_text_survives(program: str, options: dict[str, str | int | bool]) -> None:
-    strange = Recipe(schema=recipe.SCHEMA, program=program, remedies=(Ingredient("identity", options),))
+    strange = Recipe(schema=recipe.SCHEMA, program=program, remedies=(Ingredient("malloc_thresholds", options),))
     assert recipe.parse(recipe.to_toml(strange), "recipe.toml") == strange
 
 
@@ -92,9 +92,9 @@ def test_any_text_survives(program: str, options: dict[str, str | int | bool]) -
         ('schema = "gobrrr.recipe/1"\n[[remedies]]\nname = "../../etc"', "no name of a remedy"),
         ('schema = "gobrrr.recipe/1"\n[[remedies]]\nname = "__import__"', "no name of a remedy"),
         ('schema = "gobrrr.recipe/1"\n[[remedies]]\nname = "nonesuch"', "nonesuch, which is not known"),
-        ('schema = "gobrrr.recipe/1"\n' + '[[remedies]]\nname = "identity"\n' * 2, "twice"),
-        ('schema = "gobrrr.recipe/1"\n' + '[[remedies]]\nname = "identity"\n' * 65, "more than there are"),
-        ('schema = "gobrrr.recipe/1"\n[[remedies]]\nname = "identity"\noptions = {a = [1]}', "no recipe"),
+        ('schema = "gobrrr.recipe/1"\n' + '[[remedies]]\nname = "malloc_thresholds"\n' * 2, "twice"),
+        ('schema = "gobrrr.recipe/1"\n' + '[[remedies]]\nname = "malloc_thresholds"\n' * 65, "more than there are"),
+        ('schema = "gobrrr.recipe/1"\n[[remedies]]\nname = "malloc_thresholds"\noptions = {a = [1]}', "no recipe"),
         ('schema = "gobrrr.recipe/1"\n[fits]\ntorch = 2', "no recipe"),
         ('schema = "gobrrr.recipe/1"\nx = ' + "[" * 900, "no recipe"),
         ('schema = "gobrrr.recipe/1"\n' + "a." * 20_000 + "a = 1", "a line of more than"),
@@ -103,7 +103,7 @@ def test_any_text_survives(program: str, options: dict[str, str | int | bool]) -
 )
 def test_what_is_no_recipe_is_refused_in_one_line(text: str, why: str) -> None:
     with pytest.raises(GobrrrError) as caught:
-        recipe.parse(text, "recipe.toml", frozenset({"identity"}))
+        recipe.parse(text, "recipe.toml", frozenset({"malloc_thresholds"}))
     assert why in caught.value.message and "recipe.toml" in caught.value.message and "\n" not in caught.value.message
 
 

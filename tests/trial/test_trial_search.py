@@ -148,11 +148,11 @@ def test_of_remedies_for_one_cause_that_goes_first_which_may_bring_most(ceiling:
 
 def test_a_promise_for_the_same_cause_or_against_a_better_one_or_of_little_has_no_part() -> None:
     found = promising(
-        candidate("packing", 39, cause="BRR409"),
+        candidate("trim_padding", 39, cause="BRR409"),
         candidate("against", 12, cause="BRR1", conflicts=frozenset({"malloc"})),
         candidate("same", 12, cause="BRR2", overlaps=frozenset({"fused"})), candidate("little", 2.9, cause="BRR3"),
         candidate("guessed", 12), candidate("compile", 12, cause="BRR203"),
-        candidate("compile_frozen", 12, cause="BRR4"),
+        candidate("compile_memory_budget", 12, cause="BRR4"),
     )  # fmt: skip
     assert (heat := found.next(1)) and heat.contenders == (("padding", "malloc", "same"),)
 
@@ -222,7 +222,7 @@ def test_what_another_needs_is_not_doubted_without_it() -> None:
 
 
 def test_what_a_promise_needs_comes_with_it_where_it_has_anything_to_gain() -> None:
-    """Batches that are cut already (accelerate's encoder) are bucketed without; packing was tried there, and could not
+    """Batches that are cut already (accelerate's encoder) are bucketed without; more was tried there, and could not
     take hold."""
     bucketing = candidate("bucketing", 50, 60, 20, cause="BRR409")
     found = promising(bucketing, candidate("trim_padding", 5, cause="BRR409"))

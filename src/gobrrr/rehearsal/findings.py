@@ -17,7 +17,8 @@ from gobrrr.rehearsal.outcome import outcome, promised, unlike
 from gobrrr.rehearsal.perform import OF_A_FINDING, SECONDS, perform, remedies
 from gobrrr.rehearsal.scenes import MAKERS, scene
 from gobrrr.rehearsal.script import Scene, Script
-from gobrrr.remedies.registry import remedy
+from gobrrr.remedies.edits import catalogue
+from gobrrr.remedies.registry import edit_names, remedy
 from gobrrr.rules import Skipped
 from gobrrr.rules.model.evidence import worth_telling
 from gobrrr.rules.model.finding import Finding, Rehearsed, off_the_step, severity, whole
@@ -127,10 +128,11 @@ def _advice(finding: Finding, instead: tuple[str, ...], here: tuple[Rehearsed, .
     lost = next((r for r in here if r.remedy == finding.remedies[0] and r.saving.expected_ns <= 0), None)
     if lost is None or not instead:
         return finding.advice
-    best = remedy(instead[0])
-    by_hand = best.by_hand.partition("  #")[0]
+    name = instead[0]
+    best = catalogue.edit(name) if name in edit_names() else remedy(name)
+    by_hand = getattr(best, "by_hand", "").partition("  #")[0]
     is_line = by_hand and "\n" not in by_hand and not by_hand.endswith(":")
-    return f"{by_hand if is_line else f'{best.name} {best.title}'}; {_loss(lost)}, as rehearsed here."
+    return f"{by_hand if is_line else f'{name} {best.title}'}; {_loss(lost)}, as rehearsed here."
 
 
 def _off_the_step(of: Rehearsed, ns: float, ledger: Ledger) -> float:

@@ -51,9 +51,6 @@ class Remedy:
     regroups: ClassVar[bool] = False
     """It brings samples of like length together: those that are in the data twice too, which a look at some batches
     sees more often then."""
-    leaves_padding: ClassVar[bool] = False
-    """It changes outputs at padding, by the model's own mask: only those of real tokens are compared; everything else
-    (losses, gradients, updates) as ever."""
     unseen: ClassVar[str] = ""
     """Changes that no check of the numbers can see, said where the remedy is kept."""
     tells: ClassVar[bool] = False

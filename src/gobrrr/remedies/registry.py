@@ -14,14 +14,16 @@ from gobrrr.errors import GobrrrError
 from gobrrr.remedies.model import PLACES, Remedy
 
 ENTRY_POINT = "gobrrr.remedies"
+EDITS = "edits"
+"""Folder of the pages of edits."""
 Options = Mapping[str, Mapping[str, int]]
 """Options of remedies, by the remedies' names."""
 NO_OPTIONS: Options = {}
 
 
 def pages() -> Mapping[str, Path]:
-    """Return the page of each of our own remedies. Its class is in the module beside it that has the page's name, or,
-    with others, in the one that has the folder's."""
+    """Return the page of each of our own remedies and edits. A remedy's class is in the module beside it that has the
+    page's name, or, with others, in the one that has the folder's."""
     return _pages(tuple(remedies.__path__))
 
 
@@ -31,12 +33,20 @@ def _pages(folders: tuple[str, ...]) -> Mapping[str, Path]:
 
 
 def names() -> tuple[str, ...]:
-    """Return the names of our own remedies, in order."""
-    return tuple(sorted(pages()))
+    """Return the names of our own remedies that act on a running program, in order."""
+    return tuple(sorted(name for name, page in pages().items() if page.parent.name != EDITS))
+
+
+def edit_names() -> tuple[str, ...]:
+    """Return the names of those that are edits of the source alone, in order."""
+    return tuple(sorted(name for name, page in pages().items() if page.parent.name == EDITS))
 
 
 def remedy(name: str) -> Remedy:
     """The remedy of a name. Raises GobrrrError where there is none."""
+    if name in edit_names():
+        raise GobrrrError(f"{name} is an edit now, not a remedy that is applied to a running program",
+                          f"gobrrr explain {name} shows it; gobrrr prove --patch measures it")  # fmt: skip
     if page := pages().get(name):
         stem = name if page.with_suffix(".py").exists() else page.parent.name
         module = importlib.import_module(f"gobrrr.remedies.{page.parent.name}.{stem}")

@@ -9,6 +9,7 @@ import sys
 from typing import Any
 
 from gobrrr.errors import GobrrrError
+from gobrrr.remedies import registry
 from gobrrr.rules import pages
 
 _CODE = re.compile(r"(?:BRR)?(\d{3})", re.IGNORECASE)
@@ -22,7 +23,7 @@ class ExplainCommand:
 
     def prepare(self, parser: argparse.ArgumentParser) -> None:
         """Arguments of the verb."""
-        parser.add_argument("code", nargs="?", metavar="CODE", help="BRR401, 401 or a finding's name; none: list them")
+        parser.add_argument("code", nargs="?", metavar="CODE", help="BRR401, a finding's or remedy's name; none: list")
         parser.add_argument("--json", action="store_true", help="the same as JSON (gobrrr.explanation/1)")
 
     def run(self, args: argparse.Namespace) -> int:
@@ -36,17 +37,23 @@ class ExplainCommand:
         elif code is None:
             print(_listing())
         else:
-            _show(pages.text_of(code))
+            _show(_page(code))
         return 0
 
 
 def code_of(word: str) -> str:
-    """The code that is meant by `BRR401`, `brr401`, `401` or a finding's name. Raises GobrrrError for another word."""
+    """The code that is meant by `BRR401`, `brr401`, `401` or a finding's name; the name of a remedy or an edit as it is.
+    Raises GobrrrError for another word."""
     number = _CODE.fullmatch(word)
     code = f"BRR{number[1]}" if number else _names().get(word.lower(), "")
-    if pages.text_of(code):
-        return code
+    if found := next(filter(_page, (code, word.lower())), ""):
+        return found
     raise GobrrrError(f"there is no code '{word}'", _nearest(f"BRR{number[1]}" if number else word))
+
+
+def _page(name: str) -> str:
+    file = registry.pages().get(name)
+    return file.read_text(encoding="utf-8") if file else pages.text_of(name)
 
 
 def _nearest(word: str) -> str:
@@ -74,12 +81,12 @@ def _listing() -> str:
 
 
 def _document(code: str | None) -> dict[str, Any]:
-    """All codes, or one with its page."""
+    """All codes, or one with its page; of a remedy or an edit those that call for it."""
     from gobrrr.rules import load
 
-    wanted = [rule for rule in load().values() if code in (None, rule.code)]
+    wanted = [rule for rule in load().values() if code in (None, rule.code, *rule.remedies)]
     told = [{"code": each.code, "name": each.name, "bound": each.bound, "remedies": each.remedies} for each in wanted]
-    return {"schema": "gobrrr.explanation/1", "codes": told, "page": pages.text_of(code) if code else None}
+    return {"schema": "gobrrr.explanation/1", "codes": told, "page": _page(code) if code else None}
 
 
 def _show(text: str) -> None:

@@ -8,7 +8,7 @@ from gobrrr.errors import GobrrrError
 
 
 class Remedies:
-    """List the remedies, or show the page of one."""
+    """List the remedies and the edits, or show the page of one."""
 
     name = "remedies"
     help = "the remedies there are, and what each does"
@@ -20,30 +20,33 @@ class Remedies:
     def run(self, args: argparse.Namespace) -> int:
         """Print to stdout."""
         from gobrrr.remedies import registry
+        from gobrrr.remedies.edits import catalogue
 
         if args.remedy:
             print(page(args.remedy), end="")
             return 0
-        all_of_them = [registry.remedy(name) for name in registry.names() if name != "identity"]
-        longest = max(len(remedy.name) for remedy in all_of_them)
-        print(f"{'remedy':<{longest}}  {'safety':<9}  what it does")
-        for remedy in all_of_them:
-            print(f"{remedy.name:<{longest}}  {remedy.safety:<9}  {remedy.title}")
+        live = [(r.name, r.safety, r.title) for r in map(registry.remedy, registry.names())]
+        edits = [(e.name, e.safety, e.title) for e in map(catalogue.edit, registry.edit_names())]
+        longest = max(len(name) for name, *_ in (*live, *edits))
+        for kind, rows in (("remedy", live), ("edit", edits)):
+            for name, safety, title in ((kind, "safety", "what it does"), *rows):
+                print(f"{name:<{longest}}  {safety:<9}  {title}")
+            print()
         changes = "exact: nothing, tolerance: rounding, order: the order of samples, semantic: results"
-        print(f"\nsafety: what may change ({changes})")
-        print("semantic remedies are tried only when named: gobrrr tune --try NAME train.py")
+        print(f"safety: what may change ({changes})")
+        print("remedies act on the running program; semantic ones only when named: gobrrr tune --try NAME train.py")
+        print("edits change the source: gobrrr remedies NAME shows how, gobrrr prove --patch measures one")
         return 0
 
 
 def page(name: str) -> str:
-    """The remedy's page. Raises GobrrrError for an unknown name."""
+    """The page of a remedy or an edit. Raises GobrrrError for an unknown name."""
     from gobrrr.remedies import registry
 
+    if file := registry.pages().get(name):
+        return file.read_text(encoding="utf-8")
     remedy = registry.remedy(name)
-    file = registry.pages().get(name)
-    if file is None:
-        raise GobrrrError(f"the remedy {remedy.name} has no page", "read about it where its package is documented")
-    return file.read_text(encoding="utf-8")
+    raise GobrrrError(f"the remedy {remedy.name} has no page", "read about it where its package is documented")
 
 
 command = Remedies()

@@ -50,21 +50,19 @@ class Witness:
     def __init__(
         self, prepare: Prepare | None = None, after_step: AfterStep | None = None, states: States | None = None,
         expected: int = TWIN_STEPS, without_dropout: bool = False, pictures: bool = False,
-        real_tokens: bool = False, late: int = 0, parts: PartsOf | None = None,
+        late: int = 0, parts: PartsOf | None = None,
     ) -> None:  # fmt: skip
         """`prepare` may change a model and its arguments before each call: a float64 reference does. `after_step` is
         told of updates made and of calls since the last one, and may end the program. `states`: of the baseline, kept
         by its own run, and begun from by others. `expected`: steps that are planned for. `without_dropout`: there is
         none while it watches. `pictures`: their pixels are kept, of what models are given and loaders hand out.
-        `real_tokens`: of outputs those are looked at, and nothing at padding. `late`: the step from which it looks once
-        more after those that are planned. `parts`: as Book has it."""
+        `late`: the step from which it looks once more after those that are planned. `parts`: as Book has it."""
         self._prepare, self._after_step = prepare, after_step
         self._patches = Patches()
         self._expected = expected
         self._dropout = dropout.none if without_dropout else dropout.same_masks_in_any_layout
         self.book = Book(expected, states, late, parts)
         self._pictures, self._drawn = pictures, list[Given]()
-        self._real_tokens = real_tokens
         self._epochs = Epochs(pictures)
         self._seen_epochs: tuple[Epoch, ...] | None = None
         self._computed = Computed()
@@ -210,7 +208,7 @@ class Witness:
             self._depth, self._parts = self._depth - 1, None
             self._module_call.again()
         self.book.name(model, label)
-        found = [tokens(each) if self._real_tokens else cut(each) for each in tensors_of(result)]
+        found = [cut(each) for each in tensors_of(result)]
         after = data_of((args, kwargs), self._computed, rows=False, cut=cut)
         self._computed.add(found)
         data = before if after.digest == before.digest else msgspec.structs.replace(before, mutated=True)

@@ -1,11 +1,10 @@
-"""Remedies with torch.compile for every called model: plain, CUDA graphs, autotune, memory budget, frozen weights."""
+"""Remedies with torch.compile for every called model: plain, CUDA graphs, autotune, memory budget."""
 
 from __future__ import annotations
 
 import os
 from typing import Any, ClassVar
 
-from gobrrr.remedies.mechanism.changed import counts, mark
 from gobrrr.remedies.mechanism.seams import Seams
 from gobrrr.remedies.model import BeforeTraining, Remedy
 from gobrrr.rules.verdict.report import Report
@@ -31,7 +30,7 @@ class Compile(Remedy):
         "modules (register_module_forward_hook), and a random.Random of its own"
     )
     by_hand = "model.compile()  # or model = torch.compile(model)"
-    edit: ClassVar[BeforeTraining | None] = BeforeTraining(f"{SETTINGS}\n{{model}}.compile()", NEEDS)
+    edit = BeforeTraining(f"{SETTINGS}\n{{model}}.compile()", NEEDS)
     mode: str | None = None
 
     def probe(self) -> str:
@@ -154,8 +153,8 @@ class CompileMemoryBudget(Compile):
     name = "compile_memory_budget"
     title = "compiles the model with half the activations kept, the cheapest rest computed again"
     serves = "training"
-    conflicts = ("compile", "compile_reduce_overhead", "compile_max_autotune", "compile_frozen",
-                 "activation_checkpointing", "chunked_loss", "pad_vocabulary")  # fmt: skip
+    conflicts = ("compile", "compile_reduce_overhead", "compile_max_autotune",
+                 "activation_checkpointing", "chunked_loss")  # fmt: skip
     by_hand = "torch._functorch.config.activation_memory_budget = 0.5\nmodel.compile()"
     edit = BeforeTraining(
         f"{SETTINGS}\ntorch._functorch.config.activation_memory_budget = {BUDGET}\n{{model}}.compile()",
@@ -167,59 +166,3 @@ class CompileMemoryBudget(Compile):
 
         _configure(seams, functorch, "activation_memory_budget", BUDGET)
         super().apply(seams)
-
-
-class CompileFrozen(Compile):
-    """As `compile`, with torch._inductor.config.freezing: weights are laid out once for the kernels that read them, and
-    batch norm is folded. It serves models in eval() mode without gradients only, and from the first change of a weight
-    on the model runs as ever."""
-
-    name = "compile_frozen"
-    title = "compiles a model that only infers, with its weights folded in as constants"
-    saves_memory = False
-    conflicts = ("compile", "compile_reduce_overhead", "compile_max_autotune", "int8_dynamic")
-    serves = "inference"
-    unseen = (
-        "weights that are changed later through `.data` do not count; after any other change the model runs as ever"
-    )
-    by_hand = "torch._inductor.config.freezing = True; model.eval().compile()  # under torch.no_grad()"
-    edit: ClassVar[BeforeTraining | None] = None  # a program that only infers has no optimizer to stand before
-
-    def apply(self, seams: Seams) -> None:
-        import torch
-        import torch._inductor.config as inductor
-
-        from gobrrr.remedies.mechanism.graph_later import insides
-
-        before = inductor.freezing
-
-        def compile_it(module: Any) -> None:
-            if module.training or torch.is_grad_enabled() or not any(True for _ in module.parameters()):
-                return
-            if not all(map(counts, insides(module).tensors)):
-                seams.declined(self.name, "weights made under inference_mode() do not say when they are changed")
-                return
-            inductor.freezing = True
-            compile_in_place(module, seams)
-            module._compiled_call_impl = _WhileUnchanged(module)
-            seams.applied(self.name, type(module).__name__)
-
-        seams.undo(lambda: setattr(inductor, "freezing", before))
-        seams.at_model(compile_it)
-
-
-class _WhileUnchanged:
-    """A module's compiled call, as long as its parameters and buffers are those with which it was compiled."""
-
-    def __init__(self, module: Any) -> None:
-        from gobrrr.remedies.mechanism.graph_later import insides
-
-        self._module, self._call, self._insides = module, module._compiled_call_impl, insides
-        self._tensors = insides(module).tensors  # held: no other may get the identity of one of them
-        self._marks = list(map(mark, self._tensors))
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self._marks == list(map(mark, self._insides(self._module).tensors)):
-            return self._call(*args, **kwargs)
-        self._module._compiled_call_impl = None
-        return self._module._call_impl(*args, **kwargs)

@@ -55,28 +55,8 @@ class ChunkedLoss(Remedy):
     place = "model"
     saves_memory = True
     serves = "training"
-    conflicts = ("compile", "compile_reduce_overhead", "compile_max_autotune", "compile_frozen")
+    conflicts = ("compile", "compile_reduce_overhead", "compile_max_autotune")
     by_hand = "torch.nn.functional.linear_cross_entropy(hidden, head.weight, target)  # torch 2.15"
 
     def apply(self, seams: Seams) -> None:
         make_lazy(seams, self.name)
-
-
-MULTIPLE = 64
-"""128 bytes of half precision: the row length from which cuBLAS takes its fastest kernels (NVIDIA's guide to matrix
-products asks for multiples of 8 on V100 and 64 on A100)."""
-
-
-class PadVocabulary(Remedy):
-    """The head's product and its cross-entropy run over a padded copy of the weights; parameters, gradients and logits
-    keep their shapes for everybody else."""
-
-    name = "pad_vocabulary"
-    title = "pads a large vocabulary to a multiple of 64, with the added logits masked"
-    safety = "tolerance"
-    place = "model"
-    conflicts = ("chunked_loss", "compile", "compile_reduce_overhead", "compile_max_autotune", "compile_frozen")
-    by_hand = "nn.Linear(width, 50304)  # and no target beyond 50256"
-
-    def apply(self, seams: Seams) -> None:
-        make_lazy(seams, self.name, multiple=MULTIPLE, whole=True)

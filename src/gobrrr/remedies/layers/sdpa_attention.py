@@ -20,7 +20,7 @@ class SdpaAttention(Remedy):
     safety = "tolerance"
     place = "model"
     saves_memory = True
-    conflicts = ("compile_reduce_overhead", "compile_max_autotune", "compile_frozen")
+    conflicts = ("compile_reduce_overhead", "compile_max_autotune")
     by_hand = "F.scaled_dot_product_attention(q, k, v, is_causal=True)"
     unseen = (
         "weights of attention are made only where output_attentions asks for them: a hook that reads them finds none"

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from gobrrr.remedies.mechanism.seams import Seams
@@ -11,35 +10,10 @@ from gobrrr.remedies.mechanism.seams import Seams
 Group = dict[str, Any]
 
 
-def at_each_group(seams: Seams, told: Callable[[Any], None]) -> None:
-    """`told` hears of an optimizer whenever it has got a group, at first and later."""
-    from torch.optim import Optimizer
-
-    plain = Optimizer.add_param_group
-
-    @functools.wraps(plain)
-    def add_param_group(optimizer: Any, param_group: Group) -> None:
-        plain(optimizer, param_group)
-        told(optimizer)
-
-    seams.replace(Optimizer, "add_param_group", add_param_group)
-
-
 def parameters_of(holder: Any) -> list[Any]:
     """Return the parameters of an optimizer or a module."""
     groups = getattr(holder, "param_groups", None)
     return list(holder.parameters()) if groups is None else [p for group in groups for p in group["params"]]
-
-
-def asked_for(inputs: Any) -> tuple[Any, list[Any]]:
-    """Return the inputs of torch.autograd, one or several, to be given on (an iterator has been read by then), and
-    their tensors, which may be named by their edges."""
-    import torch
-
-    is_one = isinstance(inputs, (torch.Tensor, torch.autograd.graph.GradientEdge))
-    given = (inputs,) if is_one else inputs if isinstance(inputs, Mapping) else tuple(inputs)
-    several = given.values() if isinstance(given, Mapping) else given
-    return given, [getattr(getattr(each, "node", None), "variable", each) for each in several]
 
 
 class Switched:

@@ -1,4 +1,4 @@
-"""Remedies that turn on an optimizer's fused or foreach kernels before its first step."""
+"""The remedy that turns on an optimizer's fused kernel before its first step."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from gobrrr.capture.hooks.transform_guard import called_from_compiled
 from gobrrr.remedies.mechanism.optimizer_groups import Group, Groups, Switched
 from gobrrr.remedies.mechanism.seams import Seams
 from gobrrr.remedies.model import Remedy, SetKeyword
-from gobrrr.rules.model.finding import Saving
 from gobrrr.rules.verdict.report import Report
 
 FUSED_KINDS = ("Adam", "AdamW", "SGD", "Adagrad")
@@ -25,7 +24,6 @@ class FusedOptimizer(Remedy):
     safety = "tolerance"
     place = "optimizer"
     saves_memory = True
-    conflicts = ("foreach_optimizer",)
     serves = "training"
     by_hand = "torch.optim.AdamW(..., fused=True)  # or the class that you use"
     # Not SGD with a momentum, its third argument: torch's own raises where a parameter's first gradient comes late.
@@ -124,53 +122,3 @@ def _alike(parameter: Any, states: Mapping[Any, Mapping[str, Any]]) -> bool:
         return False
     beside = states.get(parameter) or {}
     return all(each.stride() == strides for each in beside.values() if getattr(each, "shape", None) == parameter.shape)
-
-
-FOREACH_KINDS = ("Adam", "AdamW", "SGD", "RAdam", "NAdam", "RMSprop", "Adagrad")
-
-
-class ForeachOptimizer(Remedy):
-    """group["foreach"] = True for every group of a torch.optim optimizer that knows the switch."""
-
-    name = "foreach_optimizer"
-    title = "updates parameters in a few calls over lists of tensors"
-    safety = "tolerance"
-    place = "optimizer"
-    conflicts = ("fused_optimizer",)
-    by_hand = "torch.optim.AdamW(..., foreach=True)  # or the class that you use"
-    edit = SetKeyword(FOREACH_KINDS, "foreach", "True", unless=("fused", "differentiable"), positional=6)
-
-    def predicts(self, report: Report) -> Saving:
-        """Expect nothing on a CPU: lists of tensors take as many passes over memory as the loop does; that lost on
-        ResNet-50 (0.43)."""
-        called_for = super().predicts(report)
-        return called_for if report.device is not None else Saving(0.0, 0.0, called_for.ceiling_ns)
-
-    def apply(self, seams: Seams) -> None:
-        def switch(optimizer: Any) -> None:
-            groups = Groups(optimizer, self._can, foreach=True)
-
-            def look(*_: Any) -> None:
-                for each in groups.switched:
-                    if _has_tensors(each.group):  # a schedule may bring one late
-                        each.back()
-
-            if groups.switched:
-                groups.keep(seams)
-                seams.undo(optimizer.register_step_pre_hook(called_from_compiled(look)).remove)
-                seams.applied(self.name, type(optimizer).__name__)
-
-        seams.at_optimizer(switch)
-
-    @staticmethod
-    def _can(group: dict[str, Any]) -> bool:
-        if "foreach" not in group or group["foreach"]:
-            return False
-        return not group.get("fused") and not group.get("differentiable") and not _has_tensors(group)
-
-
-def _has_tensors(group: Group) -> bool:
-    """Whether there are tensors among its settings: over lists of tensors torch refuses most of such."""
-    import torch
-
-    return any(isinstance(each, torch.Tensor) for each in (group.get("lr"), *group.get("betas", ())))

@@ -1,4 +1,4 @@
-"""Remedies that are one setting: anomaly mode, determinism, denormals, threads, malloc, OpenMP, affinity, allocator."""
+"""Remedies that are one setting: anomaly mode, determinism, denormals, threads, malloc, OpenMP."""
 
 from __future__ import annotations
 
@@ -196,55 +196,6 @@ class ShortWait(OpenMP):
         """Promise nothing, and at most the step: all of it may be waiting, and a doubt has no saving of its own."""
         busy = any(f.code in self.codes or "loader_workers" in f.remedies for f in report.findings)
         return Saving(0.0, 0.0, float(report.step.plain_wall_ns)) if busy and report.threads > 1 else Saving()
-
-
-class ThreadAffinity(OpenMP):
-    """OMP_PROC_BIND and OMP_PLACES. Processes that the program forks, loader workers say, inherit the main thread's
-    single core: with workers it loses. No finding calls for it yet; it is tried when named."""
-
-    name = "thread_affinity"
-    title = "pins the threads of ops to cores of their own (CPU)"
-    by_hand = "OMP_PROC_BIND=close OMP_PLACES=cores python train.py"
-    variables: ClassVar[dict[str, str]] = {"OMP_PROC_BIND": "close", "OMP_PLACES": "cores"}
-    does = "close to each other, one per core"
-
-
-class PreloadedAllocator(Remedy):
-    """LD_PRELOAD of jemalloc or tcmalloc, where one is installed."""
-
-    name = "preloaded_allocator"
-    title = "replaces malloc by jemalloc or tcmalloc, where installed"
-    place = "environment"
-    conflicts = ("malloc_thresholds",)
-    by_hand = "LD_PRELOAD=libjemalloc.so.2 python train.py"
-
-    def probe(self) -> str:
-        return "" if installed() else "neither jemalloc nor tcmalloc is installed"
-
-    def environment(self) -> dict[str, str]:
-        found, before = installed(), os.environ.get("LD_PRELOAD", "")
-        return {"LD_PRELOAD": f"{found}:{before}".rstrip(":")} if found else {}
-
-    def apply(self, seams: Seams) -> None:
-        if installed() in os.environ.get("LD_PRELOAD", ""):
-            seams.applied(self.name, installed())
-
-
-def installed() -> str:
-    """File name of the first one found, or nothing."""
-    from ctypes.util import find_library
-
-    return next((name for each in ("jemalloc", "tcmalloc_minimal", "tcmalloc") if (name := find_library(each))), "")
-
-
-class Identity(Remedy):
-    """The A/A run."""
-
-    name = "identity"
-    title = "changes nothing: measures what trials scatter by on this machine"
-
-    def apply(self, seams: Seams) -> None:
-        seams.applied(self.name)
 
 
 PYROS = ("validate_distributions_pyro", "validate_infer", "validate_poutine")

@@ -13,7 +13,7 @@ from gobrrr.report.forms.formats import View
 from gobrrr.report.html import charts
 from gobrrr.report.told.excerpts import Excerpts, excerpts
 from gobrrr.report.told.findings import cost, costly
-from gobrrr.report.told.report import tunable
+from gobrrr.report.told.report import EDITS, tunable
 from gobrrr.rules.model.finding import Finding, Quantity
 from gobrrr.rules.pages import text_of
 from gobrrr.rules.verdict.place import shown
@@ -74,7 +74,7 @@ def _change(ns: float) -> str:
 def _command(finding: Finding, report: Report) -> str:
     """Its own remedies alone, tried on the program."""
     program = tunable(report)
-    names = ",".join(finding.remedies)
+    names = ",".join(name for name in finding.remedies if name not in EDITS)
     return f"gobrrr tune --only {shlex.quote(names)} {program}" if program and names else ""
 
 

@@ -196,12 +196,20 @@ def settles(report: Report) -> str:
     return next((str(command.value) for command in told if command), "")
 
 
+EDITS = frozenset((
+    "compile_frozen", "fold_batch_norm", "foreach_optimizer", "freeze_unused", "gc_freeze", "identity", "int8_dynamic",
+    "no_grad_evaluation", "packing", "pad_vocabulary", "prefetch", "preloaded_allocator", "set_to_none",
+    "sparse_gradient", "thread_affinity",
+))  # fmt: skip
+"""What findings name and a running program is not given; tests/report holds it to remedies.registry."""
+
+
 def tunable(report: Report) -> str:
     """Return the command line to give to gobrrr tune, where findings name remedies and the program ended by itself or
     by Ctrl-C: a script or a module as it is, any other behind two dashes. Empty where a word does not print, and for a
     job of several ranks, which tune refuses."""
     python, *program = report.command or ("",)
-    remedies = any(finding.remedies for finding in report.findings) and (report.world_size or 1) == 1
+    remedies = any({*finding.remedies} - EDITS for finding in report.findings) and (report.world_size or 1) == 1
     if not (program and remedies) or report.verdict.bound == "unreliable" or report.exit_code not in DONE:
         return ""
     if not PurePath(python).name.startswith("python") or not all(map(is_plain, program)):

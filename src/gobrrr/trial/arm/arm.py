@@ -124,7 +124,7 @@ class Arm:
         """Instead of start and run: let the guard watch the first steps, and give what it saw. Raises ArmError.
 
         `states`: the baseline's, from which it begins its steps; one that `keeps` them does so in its own folder.
-        `parts`, and `how` (float64, without_dropout, pictures, real_tokens, late): as in capture.process.config."""
+        `parts`, and `how` (float64, without_dropout, pictures, late): as in capture.process.config."""
         folder = self._folder / protocol.STATES if keeps else states
         self._launch(
             OBSERVED, observe=steps, seed=seed, keeps=int(keeps),

@@ -224,7 +224,7 @@ class Observing:
         self._witness = self._outer.enter_context(
             Witness(prepare=prepare, after_step=self._step, states=states, expected=self.config.observe,
                     without_dropout=bool(self.config.without_dropout), pictures=bool(self.config.pictures),
-                    real_tokens=bool(self.config.real_tokens), late=self.config.late, parts=parts)
+                    late=self.config.late, parts=parts)
         )  # fmt: skip
 
     def end(self, reason: str = "exit") -> None:

@@ -45,14 +45,12 @@ class Watched(NamedTuple):
     seed: int = 0
     without_dropout: bool = False
     pictures: bool = False
-    real_tokens: bool = False
     beside: bool = False
     parts: edits.Parts = ()
 
 
 PLAIN = Watched()
 WITHOUT_DROPOUT = "its numbers were compared without dropout, whose masks it changes"
-AT_TOKENS = "of what the model gives, real tokens were compared and nothing at padding"
 Judged = Callable[[Observation, Sequence[Observation]], Guarded]
 """The verdict, from a second run of the baseline and from other seeds of it."""
 
@@ -138,17 +136,13 @@ class Guarding:
             return Guarded(reasons=(f"the program could not be watched: {error.reason}",))
 
     def _of_equal_data(self, stack: Stack, plain: Watched, milder: Stack) -> Guarded:
-        if (self._draws_other_masks(milder), self._leaves_padding(milder)) != (
-            self._draws_other_masks(stack),
-            self._leaves_padding(stack),
-        ):
+        if self._draws_other_masks(milder) != self._draws_other_masks(stack):
             milder = ()
         if not self._draws_other_masks(stack):
             return self._judged(stack, plain, milder)
         found = self._judged(stack, self._untouched(stack, plain), milder)
         verdict = "equivalent" if found.verdict == "exact" else found.verdict
-        remarks = (WITHOUT_DROPOUT, *([AT_TOKENS] if self._leaves_padding(stack) else []))
-        return msgspec.structs.replace(found, verdict=verdict, reasons=(*found.reasons, *remarks))
+        return msgspec.structs.replace(found, verdict=verdict, reasons=(*found.reasons, WITHOUT_DROPOUT))
 
     def _judged(self, stack: Stack, plain: Watched, milder: Stack) -> Guarded:
         changed, true = plain._replace(stack=stack), plain._replace(float64=True)
@@ -295,12 +289,11 @@ class Guarding:
     def _watched(self, wanted: Watched) -> Observation | ArmError:
         folder = self._folder / f"guard{next(self._num)}"
         base = tuple(name for name in wanted.stack if name in self._consented)
-        keeps = wanted._replace(without_dropout=False, real_tokens=False) == PLAIN._replace(stack=base)
+        keeps = wanted._replace(without_dropout=False) == PLAIN._replace(stack=base)
         # The baseline's own states, kept by its first watched run; those from other seeds have other ones, and so has
         # the program with other pixels.
         without = ("without-dropout",) if wanted.without_dropout else ()
-        tokens = ("real-tokens",) if wanted.real_tokens else ()
-        states = self._folder / "-".join((protocol.STATES, *without, *tokens, *base))
+        states = self._folder / "-".join((protocol.STATES, *without, *base))
         steps = twin_steps(self._step_ns)
         walks_alone = wanted.seed or wanted.pictures or (self._draws_otherwise(wanted.stack) and not wanted.beside)
         arm = None
@@ -309,8 +302,7 @@ class Guarding:
             self._running.append(arm)
             found = arm.observe(
                 steps, seed=wanted.seed, float64=wanted.float64, without_dropout=wanted.without_dropout,
-                pictures=wanted.pictures, real_tokens=wanted.real_tokens,
-                late=0 if wanted.seed or wanted.float64 else self._late,
+                pictures=wanted.pictures, late=0 if wanted.seed or wanted.float64 else self._late,
                 parts=json.dumps(dict(wanted.parts)) if wanted.parts else None,
                 states=None if walks_alone else states, keeps=keeps,
                 seconds=START_S + (DETAIL_FACTOR * steps + 2 * self._late) * self._step_ns / 1e9,
@@ -342,17 +334,11 @@ class Guarding:
 
     def _untouched(self, stack: Stack, plain: Watched = PLAIN) -> Watched:
         """Return what a combination is held against: where it draws other masks, the program without any."""
-        if not self._draws_other_masks(stack):
-            return plain
-        return plain._replace(without_dropout=True, real_tokens=self._leaves_padding(stack))
+        return plain._replace(without_dropout=True) if self._draws_other_masks(stack) else plain
 
     def _draws_other_masks(self, stack: Stack) -> bool:
         """Whether dropout has other masks with it, for the same data: then only runs without any can be compared."""
         return any(self._of(name).judged_without_dropout for name in stack)
-
-    def _leaves_padding(self, stack: Stack) -> bool:
-        """Whether something else may come out at padding: such remedies draw other masks, too."""
-        return any(self._of(name).leaves_padding for name in stack)
 
     def _draws_otherwise(self, stack: Stack) -> bool:
         return any(draws_otherwise(self._of(name)) for name in stack)
