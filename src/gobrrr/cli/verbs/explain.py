@@ -42,7 +42,7 @@ class ExplainCommand:
 
 
 def code_of(word: str) -> str:
-    """The code that is meant by `BRR401`, `brr401`, `401` or a finding's name; the name of a remedy or an edit as it is.
+    """The code that is meant by `BRR401`, `brr401`, `401` or a finding's name; a remedy's or edit's name as it is.
     Raises GobrrrError for another word."""
     number = _CODE.fullmatch(word)
     code = f"BRR{number[1]}" if number else _names().get(word.lower(), "")
