@@ -12,12 +12,8 @@ from typing import Any
 import pytest
 
 from gobrrr.remedies import registry
-<<<<<<< HEAD
-from gobrrr.remedies.edits.program import diff, patched, read, texts
-=======
 from gobrrr.remedies.edits import catalogue
-from gobrrr.remedies.edits.program import diff, patched, texts
->>>>>>> 352bcc77 (Make edits of fifteen remedies that hid in a running program)
+from gobrrr.remedies.edits.program import diff, patched, read, texts
 from gobrrr.remedies.model import AddStatement, BeforeTraining, Edit, SetKeyword, SwitchOff
 
 FUSED = SetKeyword(("AdamW",), "fused", "True")
