@@ -379,3 +379,9 @@ def test_a_diff_of_two_files_is_a_change_of_the_first(tmp_path: Path) -> None:
     patch = tmp_path / "faster.diff"
     patch.write_text("--- train.py\t2026-01-01\n+++ faster.py\t2026-01-02\n@@ -1 +1 @@\n-one\n+two\n")
     assert dict(from_patch(patch, tmp_path).files) == {"train.py": b"two\n"}
+
+
+def test_a_diff_without_context_is_read(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("one\ntwo\nthree\n")
+    (tmp_path / "x.diff").write_text("--- a/train.py\n+++ b/train.py\n@@ -2 +2 @@\n-two\n+2\n")
+    assert dict(from_patch(tmp_path / "x.diff", tmp_path).files) == {"train.py": b"one\n2\nthree\n"}

@@ -91,6 +91,8 @@ def settled(
 ) -> Iterator[Check]:
     """The checks of an edit: what is a way of writing is excused, what the user accepts is said to be."""
     checks = [*found, *_evaluation(baseline, candidate), _groups(baseline, candidate)]
+    if any(len(b.calls) != len(c.calls) for b, c in zip(baseline.steps, candidate.steps, strict=False)):
+        checks = [each for each in checks if each.name != "data"] + [_amounts(baseline, candidate)]
     checks = [each for each in checks if each.name != "hyperparameters" or each.reason.startswith(SETTINGS)]
     if _updates(baseline) == _updates(candidate):  # what an evaluation behind the last update makes is no step here
         checks = [each for each in checks if each.name != "steps"]
@@ -123,6 +125,16 @@ def _computes_alike(checks: Iterable[Check], baseline: Observation) -> bool:
         and any(each.name == "updates" for each in told)
         and all(each.verdict in GREEN for each in told)
     )
+
+
+def _amounts(baseline: Observation, candidate: Observation) -> Check:
+    """The data of runs whose calls are grouped otherwise: as many elements in each step."""
+    for number, (b, c) in enumerate(zip(baseline.steps, candidate.steps, strict=False)):
+        had, given = (sum(call.data.num_elements for call in step.calls if call.training) for step in (b, c))
+        if had != given:
+            reason = f"models are given {given:,} elements in step {number + 1}, in the baseline {had:,}"
+            return Check("data", "wrong", reason)
+    return Check("data", "equivalent")
 
 
 def _updates(run: Observation) -> int:

@@ -74,7 +74,8 @@ def from_diff(name: str, patch: bytes, source: Path) -> ProgramEdit:
         check_size(name, len(paths), sum((source / path).stat().st_size for path in paths if (source / path).exists()))
         before = {path: _content(source / path) for path in paths}
         with _scratch(before) as folder:
-            done = _git(folder, "apply", f"-p{strip}", "--whitespace=nowarn", "-", given=patch)
+            bare = [] if re.search(rb"^ ", patch, re.MULTILINE) else ["--unidiff-zero"]  # made without context
+            done = _git(folder, "apply", f"-p{strip}", "--whitespace=nowarn", *bare, "-", given=patch)
             if done.returncode == 0:
                 after = dict.fromkeys(paths) | _found(name, folder)
                 changed = {path: data for path, data in after.items() if data != before.get(path)}
