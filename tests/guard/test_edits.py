@@ -109,7 +109,7 @@ def test_what_is_only_written_otherwise_matches(candidate: Callable[[], None]) -
     ("candidate", "said", "baseline"),
     [
         (training(shuffle=False), "data: ", {}),
-        (training(batch=4), "data: step 1 was given 4 samples, the baseline 8", {}),
+        (training(batch=4), "data: models are given 24 elements in step 1, in the baseline 48", {}),
         (training(updates_until=20), "steps: ", {}),
         (training(clip=0.0), "updates", {"clip": 0.1}),
         (training(evaluate=0), "evaluation: 0 of 256 samples", {}),
