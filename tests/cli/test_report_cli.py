@@ -73,7 +73,7 @@ def test_format_outranks_the_suffix(form: str, runs: Path) -> None:
     assert Path("r.txt").read_text(encoding="utf-8") == as_comment(samples.starved())
 
 
-@pytest.mark.parametrize("verb", ["run", "tune"])
+@pytest.mark.parametrize("verb", ["run", "tune", "prove"])
 def test_a_report_is_no_folder(verb: str, runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """They write a folder after -o: whoever names a page there is told how to get one, before anything runs."""
     assert main([verb, "-o", "page.html", "train.py"]) == 2

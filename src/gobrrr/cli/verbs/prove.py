@@ -43,7 +43,7 @@ class Prove:
             "--rename", type=rename, action="append", default=[], metavar="A,B=AB",
             help="parameters A and B of the program are joined in AB of the edited one",
         )  # fmt: skip
-        parser.add_argument("-o", dest="folder", metavar="DIR", help="folder for the results (default .gobrrr/<run>)")
+        options.add_folder(parser, "the results")
         parser.add_argument(
             "--minutes",
             type=options.more_than_zero,
