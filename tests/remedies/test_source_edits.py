@@ -6,6 +6,7 @@ import ast
 import contextlib
 import gc
 import os
+import re
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,8 +17,9 @@ import pytest
 
 from gobrrr.errors import GobrrrError
 from gobrrr.recording.model.facts import Span
+from gobrrr.remedies import edits
 from gobrrr.remedies.edits import catalogue
-from gobrrr.remedies.edits.program import files_of, patched
+from gobrrr.remedies.edits.program import files_of, patched, read, texts
 from gobrrr.remedies.model import SAFETY
 from gobrrr.rules.model.finding import Finding, Saving
 from tests.planted.catalogue import BY_NAME
@@ -426,6 +428,29 @@ def test_all_edits_have_a_title_and_a_safety_and_rules_name_most() -> None:
     assert list(catalogue.names()) == sorted(catalogue.names())
 
 
+PAGES = {page.stem: page.read_text(encoding="utf-8") for page in Path(edits.__path__[0]).glob("*.md")}
+
+
+@pytest.mark.parametrize("name", catalogue.names())
+def test_the_page_of_an_edit_shows_what_it_makes(name: str) -> None:
+    each, page = catalogue.edit(name), PAGES[name]
+    assert page.startswith(f"# {name}: ") and all(part in page for part in ("**When.", "**Safety.", *each.codes))
+    assert f"**Safety.** {each.safety.capitalize()}" in page
+    shown = re.search(r"```diff\n(.*?)```", page, re.S)
+    assert (shown is not None) == (each.change is not None)
+    if shown is not None:
+        lines = shown[1].splitlines()
+        before, after = ("\n".join(line[1:] for line in lines if line[0] in kept) for kept in (" -", " +"))
+        guilty = [number for number, line in enumerate(before.splitlines(), 1) if "# <- BRR" in line]
+        assert edited(name, before, *guilty) == after
+    elif found := each.environment():
+        assert all(variable in page for variable in found)
+
+
+def test_every_page_is_of_an_edit() -> None:
+    assert sorted(PAGES) == list(catalogue.names())
+
+
 def test_a_live_remedy_has_its_form_for_the_source_too() -> None:
     assert "fused=True" in edited("fused_optimizer", LOOP)
     with pytest.raises(GobrrrError, match="no form for the source"):
@@ -448,6 +473,17 @@ def test_findings_offer_the_edits_of_their_program(tmp_path: Path) -> None:
     assert [each.name for each in catalogue.offers(told, command, tmp_path)] == ["thread_affinity"]
     fused, _ = catalogue.offers(told, command, tmp_path, live=True)
     assert fused.name == "fused_optimizer" and "fused=True" in fused.diff
+    _, named = catalogue.offers(told, command, tmp_path, named=("foreach_optimizer", "int8_dynamic"))
+    assert (named.name, named.code) == ("foreach_optimizer", "") and "foreach=True" in named.diff
+
+
+def test_an_edit_is_placed_by_the_findings_that_name_it(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text("import torch\nfor x in a:\n    f(x)\nfor x in b:\n    g(x)\n")
+    found = (finding(script, 3, remedies=("compile",)), finding(Path("train.py"), 5, remedies=("no_grad_evaluation",)))
+    change = catalogue.placed("no_grad_evaluation", msgspec.structs.replace(starved(), findings=found), tmp_path)
+    (both,) = texts(read([script]), [change] if change is not None else [], tmp_path).values()
+    assert both[1] == "import torch\nfor x in a:\n    f(x)\nwith torch.no_grad():\n    for x in b:\n        g(x)\n"
 
 
 def test_another_allocator_goes_before_what_is_preloaded_already(monkeypatch: pytest.MonkeyPatch) -> None:

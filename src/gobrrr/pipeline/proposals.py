@@ -9,7 +9,7 @@ import shlex
 import signal
 import subprocess
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
@@ -53,13 +53,15 @@ def on_trial(proposals: Sequence[Proposal]) -> dict[str, EditOnTrial]:
     return {each.edit.name: EditOnTrial(each.edit) for each in proposals}
 
 
-def of_catalogue(report: Report, command: Sequence[str], source: Path, named: Sequence[str]) -> Iterator[Proposal]:
-    """Edits that findings call for, where their place is found; semantic ones only when they are named."""
+def of_catalogue(report: Report, command: Sequence[str], source: Path, named: Collection[str]) -> Iterator[Proposal]:
+    """Edits that findings call for, or the user, where their place is found; semantic ones only when they are named."""
     savings = {finding.code: finding.saving for finding in report.findings}
-    for each in catalogue.offers(report, command, source):
+    for each in catalogue.offers(report, command, source, named=named):
         if each.safety != "semantic" or each.name in named:
             edit = ProgramEdit(each.name, dict(each.files), dict(each.env), diff=each.diff)
-            yield Proposal(edit, savings[each.code], each.code, SAFETY.index(each.safety), each.name in named)
+            yield Proposal(
+                edit, savings.get(each.code, Saving()), each.code, SAFETY.index(each.safety), each.name in named
+            )
 
 
 def proposed(

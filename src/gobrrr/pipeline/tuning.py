@@ -162,10 +162,11 @@ def _edits(
     stream: TextIO,
 ) -> Iterator[proposals.Proposal]:  # fmt: skip
     """Edits that the user lets be tried."""
-    wanted = (*wishes.named, *wishes.only)
-    yield from (
-        each for each in proposals.of_catalogue(report, command, source, wanted) if wishes.allow(each.edit.name)
-    )
+    wanted = {*wishes.named, *wishes.only} & {*catalogue.names()}
+    known = [each for each in proposals.of_catalogue(report, command, source, wanted) if wishes.allow(each.edit.name)]
+    for name in sorted(wanted - {each.edit.name for each in known}):
+        stream.write(f"gobrrr: {name} finds no place in the source; by hand: gobrrr explain {name}\n")
+    yield from known
     yield from (proposals.Proposal(edit, named=True) for edit in wishes.patches)
     if wishes.propose:
         yield from proposals.proposed(wishes.propose, report, source, folder, PROPOSING * clock.left, stream)
@@ -346,7 +347,7 @@ def by_hand(receipt: Receipt, command: Sequence[str], source: Path, report: Repo
     """Return the kept remedies as a diff against the user's files: the script, and the files that findings point to."""
     from gobrrr.remedies.edits.program import diff, read, texts
 
-    edits = [catalogue.edit(name).change for name in receipt.edits if name in catalogue.names()]
+    edits = [catalogue.placed(name, report, source) for name in receipt.edits if name in catalogue.names()]
     remedies = [registry.remedy(name) for name in receipt.kept if name not in receipt.edits]
     edits += [_measured_edit(each, receipt, source) for each in remedies]
     known = [edit for edit in edits if edit is not None]

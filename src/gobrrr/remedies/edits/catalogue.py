@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from ctypes.util import find_library
 from dataclasses import dataclass
 from functools import cache
@@ -15,7 +15,7 @@ from gobrrr.errors import GobrrrError
 from gobrrr.remedies import registry
 from gobrrr.remedies.edits import inference, updates
 from gobrrr.remedies.edits.forms import Edit, SetKeyword
-from gobrrr.remedies.edits.program import diff, files_of, read, texts
+from gobrrr.remedies.edits.program import at, diff, files_of, read, texts
 from gobrrr.remedies.edits.source import Source
 from gobrrr.rules.model.finding import Finding
 from gobrrr.rules.verdict.report import Report
@@ -40,22 +40,24 @@ class SourceEdit:
         """Findings that it serves: the rules name what helps."""
         return tuple(code for code, rule in _rules().items() if self.name in rule.remedies)
 
-    def patched(self, files: Sequence[Path], source: Path, finding: Finding | None = None) -> dict[str, str]:
+    def patched(self, files: Sequence[Path], source: Path, *findings: Finding) -> dict[str, str]:
         """Return the files that it changes, by their path relative to `source`; none where its place is not found."""
-        return {name: after for name, (_, after) in self._texts(read(files), source, finding).items()}
+        return {name: after for name, (_, after) in self._texts(read(files), source, findings).items()}
 
-    def offer(self, files: Sequence[Source], source: Path, finding: Finding) -> Offer | None:
-        """Return it for a finding; None where it would change nothing."""
-        changed, env = self._texts(files, source, finding), dict(self.environment())
+    def offer(self, files: Sequence[Source], source: Path, findings: Sequence[Finding]) -> Offer | None:
+        """Return it for the findings that name it; None where it would change nothing."""
+        changed, env = self._texts(files, source, findings), dict(self.environment())
         if not changed and not env:
             return None
         contents = {name: after.encode() for name, (_, after) in changed.items()}
-        return Offer(self.name, finding.code, diff(changed), contents, env, self.safety)
+        code = findings[0].code if findings else ""
+        return Offer(self.name, code, diff(changed), contents, env, self.safety)
 
-    def _texts(self, files: Sequence[Source], source: Path, finding: Finding | None) -> dict[str, tuple[str, str]]:
-        where = [(source / span.file, span.line) for span in finding.where] if finding is not None else []
-        found = texts(files, [self.change], source, where) if self.change is not None else {}
-        return {name: both for name, both in found.items() if not Path(name).is_absolute()}
+    def _texts(
+        self, files: Sequence[Source], source: Path, findings: Sequence[Finding]
+    ) -> dict[str, tuple[str, str]]:  # fmt: skip
+        edits = [at(self.change, places(findings, source))] if self.change is not None else []
+        return {name: both for name, both in texts(files, edits, source).items() if not Path(name).is_absolute()}
 
 
 @dataclass(frozen=True)
@@ -135,23 +137,40 @@ def edit(name: str, options: Mapping[str, int] | None = None) -> SourceEdit:
     return SourceEdit(name, remedy.title, remedy.safety, change, remedy.environment)
 
 
-def offers(report: Report, command: Sequence[str], source: Path, live: bool = False) -> list[Offer]:
-    """Return the edits of this program that its findings name, each once, in the order of the findings; where `live`,
-    those of remedies that act on a running program as well."""
+def offers(
+    report: Report, command: Sequence[str], source: Path, live: bool = False, named: Collection[str] = ()
+) -> list[Offer]:  # fmt: skip
+    """Return the edits of this program that its findings name, each once, in the order of the findings, and those that
+    the user named; where `live`, those of remedies that act on a running program as well."""
     files = read(program_files(report, command, source))
     found: dict[str, Offer] = {}
-    for finding in report.findings:
-        for name in finding.remedies:
-            options = registry.remedy(name).options(report) if live and name in registry.names() else {}
-            with contextlib.suppress(GobrrrError):  # one that the source has no form for, or of others
-                known = edit(name, options) if live or name in names() else None
-                if known and name not in found and (offer := known.offer(files, source, finding)):
-                    found[name] = offer
+    for name in dict.fromkeys((*(name for finding in report.findings for name in finding.remedies), *sorted(named))):
+        options = registry.remedy(name).options(report) if live and name in registry.names() else {}
+        with contextlib.suppress(GobrrrError):  # one that the source has no form for, or of others
+            known = edit(name, options) if live or name in names() else None
+            if known and (offer := known.offer(files, source, calling_for(name, report))):
+                found[name] = offer
     return list(found.values())
+
+
+def calling_for(name: str, report: Report) -> Sequence[Finding]:
+    """Return the findings that name what helps."""
+    return [finding for finding in report.findings if name in finding.remedies]
+
+
+def placed(name: str, report: Report, source: Path) -> Edit | None:
+    """Return an edit's change, at the lines of the findings that name it; None where it has none of the source."""
+    change = edit(name).change
+    return at(change, places(calling_for(name, report), source)) if change is not None else None
+
+
+def places(findings: Sequence[Finding], source: Path) -> list[tuple[Path, int]]:
+    """Return the files and lines that findings point to."""
+    return [((source / span.file).resolve(), span.line) for finding in findings for span in finding.where]
 
 
 def program_files(report: Report, command: Sequence[str], source: Path) -> list[Path]:
     """Return the program's files inside its folder: the script with what it imports, and where findings point to."""
-    named = [source / span.file for finding in report.findings for span in finding.where]
-    inside = [file for file in named if file.is_file() and file.resolve().is_relative_to(source.resolve())]
-    return list(dict.fromkeys(file.resolve() for file in (*files_of(command, source), *inside)))
+    named = [file for file, _ in places(report.findings, source)]
+    inside = [file for file in named if file.is_file() and file.is_relative_to(source.resolve())]
+    return list(dict.fromkeys((*files_of(command, source), *inside)))

@@ -76,16 +76,17 @@ def patched(text: str, edits: Iterable[Edit], lines: Sequence[int] = ()) -> str:
     return edited(Source(text), edits, lines)
 
 
-def texts(
-    sources: Iterable[Source], edits: Sequence[Edit], root: Path, where: Collection[tuple[Path, int]] = ()
-) -> dict[str, tuple[str, str]]:  # fmt: skip
-    """Before and after of all files that change, by their path relative to `root`. `where` are files and lines that a
-    finding points to."""
+def at(edit: Edit, where: Collection[tuple[Path, int]]) -> Edit:
+    """The edit, at the lines of files that findings point to."""
+    return lambda source, _: edit(source, [line for file, line in where if file == source.file])
+
+
+def texts(sources: Iterable[Source], edits: Sequence[Edit], root: Path) -> dict[str, tuple[str, str]]:
+    """Before and after of all files that change, by their path relative to `root`."""
     found: dict[str, tuple[str, str]] = {}
     for source in sources:
-        lines = [line for file, line in where if file.resolve() == source.file]
         with contextlib.suppress(RecursionError):
-            after = edited(source, edits, lines)
+            after = edited(source, edits)
             inside = source.file.is_relative_to(root.resolve())
             name = source.file.relative_to(root.resolve()).as_posix() if inside else str(source.file)
             if after != source.text and name.isprintable():
