@@ -78,7 +78,7 @@ def _configure(seams: Seams, config: Any, name: str, value: bool | float) -> Non
     seams.undo(lambda: setattr(config, name, before))
 
 
-def compile_in_place(module: Any, seams: Seams, mode: str | None = None, backend: Any = "inductor") -> None:
+def compile_in_place(module: Any, seams: Seams, mode: str | None = None) -> None:
     """module.compile(), also for torch's own containers: dynamo passes over their frames, so that an nn.Sequential
     that a program calls would silently stay as it is (torch 2.13). Hooks that are put on later are seen, which by
     default they are not; looking costs half a microsecond per module."""
@@ -88,14 +88,14 @@ def compile_in_place(module: Any, seams: Seams, mode: str | None = None, backend
     _configure(seams, dynamo, "skip_nnmodule_hook_guards", False)
     seams.undo(lambda: setattr(module, "_compiled_call_impl", None))
     if not type(module).__module__.startswith("torch.nn."):
-        torch.nn.Module.compile(module, mode=mode, backend=backend)  # a class may have a compile() of its own, as Keras
+        torch.nn.Module.compile(module, mode=mode)  # a class may have a compile() of its own, as Keras
     else:
         call = module._call_impl
 
         def called(*args: Any, **kwargs: Any) -> Any:
             return call(*args, **kwargs)
 
-        module._compiled_call_impl = torch.compile(called, mode=mode, backend=backend)
+        module._compiled_call_impl = torch.compile(called, mode=mode)
     module._compiled_call_impl = _unless_traced(module._call_impl, module._compiled_call_impl)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch.nn import functional as F
@@ -16,26 +16,20 @@ FEWEST_ROWS = 64
 would settle it."""
 
 
-class Chunks(NamedTuple):
-    """Cut of a cross-entropy: logits per chunk (0: all at once), classes padded up to a multiple."""
-
-    elements: int = CHUNK_ELEMENTS
-    multiple: int = 1
-
-    def rows(self, num_classes: int, num_rows: int) -> int:
-        """Rows of one chunk."""
-        return max(FEWEST_ROWS, self.elements // num_classes) if self.elements else max(1, num_rows)
+def rows_of(elements: int, num_classes: int) -> int:
+    """Rows of a chunk of so many logits."""
+    return max(FEWEST_ROWS, elements // num_classes)
 
 
 def cross_entropy(
     hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, target: torch.Tensor, ignored: int,
-    mean: bool, dtype: torch.dtype, chunks: Chunks,
+    mean: bool, dtype: torch.dtype, elements: int,
 ) -> torch.Tensor:  # fmt: skip
     """Return a scalar, float32 at least, for hidden (N, D), weight (V, D), bias (V) or None and int64 target (N).
     `ignored` is the target that does not count, `mean` averages the others instead of adding, `dtype` is the
-    products'."""
+    products', `elements` the logits of a chunk."""
     found: torch.Tensor = _Chunked.apply(  # type: ignore[no-untyped-call]
-        hidden, weight, bias, target, ignored, mean, dtype, chunks
+        hidden, weight, bias, target, ignored, mean, dtype, elements
     )
     return found
 
@@ -46,7 +40,7 @@ class _Chunked(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, hidden: Any, weight: Any, bias: Any, target: Any, ignored: int, mean: bool, dtype: torch.dtype,
-        chunks: Chunks,
+        elements: int,
     ) -> torch.Tensor:  # fmt: skip
         valid = target != ignored
         num = float(valid.sum())
@@ -54,8 +48,8 @@ class _Chunked(torch.autograd.Function):
             raise IndexError(f"Target {int(target[wrong][0])} is out of bounds.")  # in torch's own words
         scale = 1.0 / (num or 1.0) if mean else 1.0
         total = torch.zeros((), dtype=torch.float64, device=hidden.device)
-        wide, offset = padded(weight, bias, dtype, chunks.multiple)
-        rows, num_classes = chunks.rows(weight.shape[0], len(target)), weight.shape[0]
+        wide, offset = weight.to(dtype), None if bias is None else bias.to(dtype)
+        rows = rows_of(elements, weight.shape[0])
         d_hidden = torch.empty_like(hidden)
         d_wide = torch.zeros(wide.shape, dtype=weight.dtype, device=weight.device)
         d_bias = None if bias is None else torch.zeros_like(bias)
@@ -63,7 +57,6 @@ class _Chunked(torch.autograd.Function):
             part = slice(begin, begin + rows)
             chunk, right = hidden[part].to(dtype), valid[part]
             logits = F.linear(chunk, wide, offset).to(_sum_dtype(hidden))
-            logits[:, num_classes:] = -math.inf
             index = torch.where(right, target[part], 0).unsqueeze(1)
             norm = torch.logsumexp(logits, 1, keepdim=True)
             total += ((norm - logits.gather(1, index)).squeeze(1) * right).sum(dtype=torch.float64)
@@ -73,9 +66,9 @@ class _Chunked(torch.autograd.Function):
             d_hidden[part] = (slope @ wide).to(hidden.dtype)
             d_wide.addmm_(slope.T.to(weight.dtype), chunk.to(weight.dtype))
             if d_bias is not None:
-                d_bias += slope.sum(0)[:num_classes].to(d_bias.dtype)
+                d_bias += slope.sum(0).to(d_bias.dtype)
         ctx.ignored, ctx.mean, ctx.dtype = ignored, mean, dtype
-        ctx.save_for_backward(d_hidden, d_wide[:num_classes], d_bias, hidden, weight, bias, target)
+        ctx.save_for_backward(d_hidden, d_wide, d_bias, hidden, weight, bias, target)
         none = mean and not num  # torch's loss of nothing is NaN, its gradients are zeros
         return (total * (math.nan if none else scale)).to(_sum_dtype(hidden))
 
@@ -98,15 +91,6 @@ def _once_more(ctx: Any, target: Any, hidden: Any, weight: Any, bias: Any) -> to
     return F.cross_entropy(
         logits.to(_sum_dtype(hidden)), target, ignore_index=ctx.ignored, reduction="mean" if ctx.mean else "sum"
     )
-
-
-def padded(weight: Any, bias: Any, dtype: torch.dtype, multiple: int) -> tuple[Any, Any]:
-    """Weight and bias in a dtype, with rows of zeros up to a multiple of classes."""
-    added = -weight.shape[0] % multiple
-    wide, offset = weight.to(dtype), None if bias is None else bias.to(dtype)
-    if not added:
-        return wide, offset
-    return F.pad(wide, (0, 0, 0, added)), None if offset is None else F.pad(offset, (0, added))
 
 
 def _sum_dtype(hidden: torch.Tensor) -> torch.dtype:

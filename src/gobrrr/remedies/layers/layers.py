@@ -1,4 +1,4 @@
-"""Remedies for linear heads of large vocabularies: a loss in chunks, and a vocabulary padded to a multiple of 64."""
+"""The remedy for linear heads of large vocabularies: a loss in chunks."""
 
 from __future__ import annotations
 
@@ -12,37 +12,6 @@ from gobrrr.remedies.model import Remedy
 
 LARGE = 4096
 """Classes from which a linear layer's output is worth it."""
-
-
-def make_lazy(seams: Seams, name: str, multiple: int = 1, whole: bool = False) -> None:
-    """Linear layers with LARGE classes and more, those among them whose number of classes is no multiple already.
-    `whole`: their cross-entropy in one chunk."""
-    import torch
-
-    from gobrrr.remedies.layers.chunks import CHUNK_ELEMENTS, Chunks
-    from gobrrr.remedies.layers.lazy_logits import LazyLogits, keep_heads
-
-    chunks, used = Chunks(0 if whole else CHUNK_ELEMENTS, multiple), partial(seams.applied, name)
-
-    def lazy(head: Any, plain: Any, hidden: Any) -> Any:
-        """Lazy in training, as ever in evaluation and inside of transforms."""
-        if not head.training or not torch.is_grad_enabled() or (is_transformed() and not torch.compiler.is_compiling()):
-            return plain(hidden)
-        device = hidden.device.type
-        lowered = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
-        return LazyLogits.of(hidden, head.weight, head.bias, used, product_dtype=lowered, chunks=chunks)
-
-    def wanted(module: Any) -> bool:
-        return type(module) is torch.nn.Linear and module.out_features >= LARGE and (
-            multiple == 1 or module.out_features % multiple > 0)  # fmt: skip
-
-    def change(model: Any) -> None:
-        for head in filter(wanted, model.modules()):
-            seams.replace(head, "forward", replaced(head, lazy))
-
-    seams.undo(keep_heads)  # logits that are alive keep their weights as they are: no later step is announced
-    seams.at_step(keep_heads)  # an optimizer is about to change the weights they would be computed from
-    seams.at_model(change)
 
 
 class ChunkedLoss(Remedy):
@@ -59,4 +28,26 @@ class ChunkedLoss(Remedy):
     by_hand = "torch.nn.functional.linear_cross_entropy(hidden, head.weight, target)  # torch 2.15"
 
     def apply(self, seams: Seams) -> None:
-        make_lazy(seams, self.name)
+        import torch
+
+        from gobrrr.remedies.layers.lazy_logits import LazyLogits, keep_heads
+
+        used = partial(seams.applied, self.name)
+
+        def lazy(head: Any, plain: Any, hidden: Any) -> Any:
+            """Lazy in training, as ever in evaluation and inside of transforms."""
+            transformed = is_transformed() and not torch.compiler.is_compiling()
+            if not head.training or not torch.is_grad_enabled() or transformed:
+                return plain(hidden)
+            device = hidden.device.type
+            lowered = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else None
+            return LazyLogits.of(hidden, head.weight, head.bias, used, product_dtype=lowered)
+
+        def change(model: Any) -> None:
+            for head in model.modules():
+                if type(head) is torch.nn.Linear and head.out_features >= LARGE:
+                    seams.replace(head, "forward", replaced(head, lazy))
+
+        seams.undo(keep_heads)  # logits that are alive keep their weights as they are: no later step is announced
+        seams.at_step(keep_heads)  # an optimizer is about to change the weights they would be computed from
+        seams.at_model(change)

@@ -2,10 +2,9 @@
 
 `LazyLogits` stands for hidden @ weight.T + bias. Slices and reshapes that leave the last dimension alone are done to
 `hidden`; F.cross_entropy goes through them chunk by chunk, and so does F.nll_loss of their log_softmax; any other op
-gets the real tensor. Once that was changed in place, has a hook or retains its gradient, it is the only one, and what
-was made of it is made of that. A loss that went through chunks has no gradient for them: torch.autograd.grad(loss,
-logits) is refused by torch. A step of an optimizer changes the weights of logits that may be asked for later: those
-weights are copied before.
+gets the real tensor, and so does everything that comes after it. A loss that went through chunks has no gradient for
+them: torch.autograd.grad(loss, logits) is refused by torch. A step of an optimizer changes the weights of logits that
+may be asked for later: those weights are copied before.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import weakref
 from collections.abc import Callable
 from functools import partial
 from inspect import signature
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch.nn import functional as F
@@ -23,32 +22,37 @@ from torch.utils._pytree import tree_map
 
 from gobrrr.errors import GobrrrError
 from gobrrr.remedies.layers import chunks
-from gobrrr.remedies.layers.chunks import Chunks
-from gobrrr.remedies.mechanism.changed import mark
 
 
 class Head:
-    """Tensors that the logits of one forward are computed from, as they were in that forward."""
+    """Tensors that the logits of one forward are computed from, as they were in that forward, and all logits that were
+    made of them: as soon as one is asked for whole, all are computed, and from then on they are what torch makes."""
 
-    def __init__(self, hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> None:
+    def __init__(
+        self, hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, used: Callable[[], None],
+        product_dtype: torch.dtype, elements: int,
+    ) -> None:  # fmt: skip
         self.asks, self.num_classes = hidden.requires_grad or weight.requires_grad, weight.shape[0]
+        self.used, self.product_dtype, self.elements = used, product_dtype, elements
+        self.logits: list[weakref.ref[LazyLogits]] = []
+        """In the order in which they were made: those that others are made of come first."""
         self._set(hidden, weight, bias)
         _HEADS.add(self)
 
     def _set(self, *given: torch.Tensor | None) -> None:
-        self._given, self._marks = given, [mark(each) for each in given]
+        self._given, self._marks = given, [_mark(each) for each in given]
 
     @property
     def is_as_it_was(self) -> bool:
         """Whether nobody has written to any of them."""
-        return self._marks == [mark(each) for each in self._given]
+        return self._marks == [_mark(each) for each in self._given]
 
     def weights(self) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Weight and bias. Raises GobrrrError where they, or the hidden states, have been changed and nobody kept
         them."""
         if not self.is_as_it_was:
             said = "logits are asked for that were not computed before their head was changed, by no optimizer's step"
-            raise GobrrrError(said, "gobrrr tune --without chunked_loss --without pad_vocabulary")
+            raise GobrrrError(said, "gobrrr tune --without chunked_loss")
         _, weight, bias = self._given
         assert weight is not None
         return weight, bias
@@ -59,6 +63,14 @@ class Head:
             hidden, *own = self._given
             with torch.inference_mode(False), torch.enable_grad():
                 self._set(hidden, *(each.clone() if isinstance(each, torch.nn.Parameter) else each for each in own))
+
+    def compute(self) -> None:
+        """All logits that are alive, with the graph that they would have: who asks first may want none, for a metric
+        say."""
+        with torch.inference_mode(False), torch.enable_grad():
+            for each in [logits for ref in self.logits if (logits := ref()) is not None]:
+                each.whole, each.made = each.product() if each.made is None else each.made[1](each.made[0].whole), None
+        self.logits.clear()
 
 
 _HEADS: weakref.WeakSet[Head] = weakref.WeakSet()
@@ -71,13 +83,12 @@ def keep_heads() -> None:
         head.keep()
 
 
-class Made(NamedTuple):
-    """Origin of logits that were made from others (`parent`); `copies`: they are a copy, otherwise they share
-    memory."""
-
-    parent: LazyLogits
-    again: Callable[[torch.Tensor], torch.Tensor]
-    copies: bool
+def _mark(tensor: Any) -> Any:
+    """Equal to the one of before as long as nothing has changed, by torch's own count of writes: those through `.data`
+    are not counted, nor are any to a tensor that was made under inference_mode()."""
+    if tensor is None or tensor.is_inference():
+        return id(tensor)
+    return id(tensor), tensor._version, tensor.data_ptr()
 
 
 class LazyLogits(torch.Tensor):
@@ -85,92 +96,58 @@ class LazyLogits(torch.Tensor):
 
     hidden: torch.Tensor
     head: Head
-    product_dtype: torch.dtype
     normalised: bool
     """These are log-probabilities: the log_softmax of logits over their classes."""
-    chunks: Chunks
-    used: Callable[[], None]
-    _whole: torch.Tensor | None
-    _version_made: int
-    _made: Made | None
+    whole: Any
+    """The tensor itself, once it is computed; None before."""
+    made: tuple[LazyLogits, Callable[[Any], Any]] | None
+    """What it was made of, and how."""
 
     @staticmethod
     def of(
         hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, used: Callable[[], None],
-        dtype: torch.dtype | None = None, product_dtype: torch.dtype | None = None, chunks: Chunks | None = None,
+        dtype: torch.dtype | None = None, product_dtype: torch.dtype | None = None,
+        elements: int = chunks.CHUNK_ELEMENTS,
     ) -> LazyLogits:  # fmt: skip
-        """hidden (..., D), weight (V, D), bias (V) or None; `dtype` of the logits, `product_dtype` of the product."""
+        """hidden (..., D), weight (V, D), bias (V) or None; `dtype` of the logits, `product_dtype` of the product;
+        `elements` of a chunk."""
         product_dtype = product_dtype or hidden.dtype
-        head, chunks = Head(hidden, weight, bias), chunks or Chunks()
-        return LazyLogits._over(hidden, head, used, dtype or product_dtype, product_dtype, chunks)
+        head = Head(hidden, weight, bias, used, product_dtype, elements)
+        return LazyLogits._over(hidden, head, dtype or product_dtype)
 
     @staticmethod
-    def _over(
-        hidden: torch.Tensor, head: Head, used: Callable[[], None], dtype: torch.dtype, product_dtype: torch.dtype,
-        chunks: Chunks,
-    ) -> LazyLogits:  # fmt: skip
+    def _over(hidden: torch.Tensor, head: Head, dtype: torch.dtype, normalised: bool = False) -> LazyLogits:
         shape = (*hidden.shape[:-1], head.num_classes)
         made: Any = torch.Tensor._make_wrapper_subclass(LazyLogits, shape, dtype=dtype, device=hidden.device)
-        made.hidden, made.head, made.used, made._whole = hidden, head, used, None
-        made._made, made._version_made, made.normalised = None, 0, False
-        made.product_dtype, made.chunks = product_dtype, chunks
+        made.hidden, made.head, made.normalised, made.whole, made.made = hidden, head, normalised, None, None
+        head.logits.append(weakref.ref(made))
         found: LazyLogits = made
         return found
 
     def materialise(self) -> torch.Tensor:
-        """The logits themselves, computed once, with the graph that they would have: who asks first may want none, for
-        a metric say."""
-        with torch.inference_mode(False), torch.enable_grad():
-            if self._made is None or (self._made.copies and self._made.parent.changed):
-                if self._whole is None:
-                    self._keep(self._product())
-            else:  # what others do to the parent is done to this, and the other way round
-                whole = self._made.parent.materialise()
-                if self._whole is None:
-                    self._keep(self._made.again(whole))
-        assert self._whole is not None
-        return self._whole
+        """The logits themselves, computed once, with all that were made of them or that they were made of."""
+        if self.whole is None:
+            self.head.compute()
+        found: torch.Tensor = self.whole
+        return found
 
     def looked_at(self) -> torch.Tensor:
         """Return the logits for one who only looks on: nothing is computed for the program before it asks."""
-        if self._whole is not None or self.touched:
+        if self.whole is not None:
             return self.materialise()
         with torch.inference_mode(False), torch.enable_grad():
-            return self._product()
+            return self.product()
 
-    def _keep(self, whole: torch.Tensor) -> None:
-        self._whole, self._version_made = whole, whole._version
-
-    def _product(self) -> torch.Tensor:
+    def product(self) -> torch.Tensor:
+        """Compute them."""
         weight, bias = self.head.weights()
-        bias = None if bias is None else bias.to(self.product_dtype)
-        product = F.linear(self.hidden.to(self.product_dtype), weight.to(self.product_dtype), bias)
+        dtype = self.head.product_dtype
+        product = F.linear(self.hidden.to(dtype), weight.to(dtype), None if bias is None else bias.to(dtype))
         return _log_probabilities(product, self.dtype) if self.normalised else product.to(self.dtype)
-
-    @property
-    def changed(self) -> bool:
-        """Whether somebody has written into it, or into what it is a view of."""
-        if self._whole is not None and self._whole._version != self._version_made:
-            return True
-        return self._made is not None and not self._made.copies and self._made.parent.changed
-
-    @property
-    def touched(self) -> bool:
-        """Changed, or with a hook, or its gradient is kept: what `hidden` gives is not what it is any more."""
-        whole = self._whole
-        if whole is not None and (whole._backward_hooks or (whole.requires_grad and whole.retains_grad)):
-            return True
-        return self.changed or (
-            self._made is not None
-            and self._made.parent.touched
-            and not (self._made.copies and self._made.parent.changed)
-        )
 
     def with_hidden(self, hidden: torch.Tensor, dtype: torch.dtype | None = None) -> LazyLogits:
         """Return the same kind of logits for other rows."""
-        made = LazyLogits._over(hidden, self.head, self.used, dtype or self.dtype, self.product_dtype, self.chunks)
-        made.normalised = self.normalised
-        return made
+        return LazyLogits._over(hidden, self.head, dtype or self.dtype, self.normalised)
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -178,15 +155,14 @@ class LazyLogits(torch.Tensor):
         if func in _METADATA:
             return super().__torch_function__(func, types, args, kwargs)  # type: ignore[no-untyped-call]
         handler = _HANDLERS.get(func)
-        if handler is not None and args and isinstance(args[0], LazyLogits) and not args[0].touched:
+        if handler is not None and args and isinstance(args[0], LazyLogits) and args[0].whole is None:
             try:  # torch has other names for some arguments: reshape(shape=...), log_softmax(axis=-1)
                 signature(handler).bind(*args, **kwargs)
             except TypeError:
                 handler = None
             done = handler(*args, **kwargs) if handler is not None else None
-            if isinstance(done, LazyLogits) and done is not args[0]:
-                copies = done.dtype != args[0].dtype or done.normalised != args[0].normalised
-                done._made = done._made or Made(args[0], lambda whole: func(whole, *args[1:], **kwargs), copies)
+            if isinstance(done, LazyLogits) and done is not args[0] and done.made is None:
+                done.made = args[0], lambda whole: func(whole, *args[1:], **kwargs)
             if done is not None:
                 return done
         with torch._C.DisableTorchFunctionSubclass():
@@ -245,7 +221,7 @@ def _log_softmax(logits: LazyLogits, dim: int | None = None, dtype: Any = None) 
         return None
     wide = _dtype_of(lambda one: one.log_softmax(-1), logits)
     made = logits.with_hidden(logits.hidden, wide)
-    made.normalised, made._made = True, Made(logits, lambda whole: _log_probabilities(whole, wide), copies=True)
+    made.normalised, made.made = True, (logits, lambda whole: _log_probabilities(whole, wide))
     return made
 
 
@@ -272,12 +248,11 @@ def _loss(
         return None
     if reduction not in ("mean", "sum") or not logits.head.is_as_it_was or len(target) != len(logits):
         return None
-    logits.used()
-    head = (logits.hidden, *logits.head.weights())
+    head = logits.head
+    head.used()
+    given = (logits.hidden, *head.weights(), target, ignore_index, reduction == "mean")
     with torch._C.DisableTorchFunctionSubclass():
-        found = chunks.cross_entropy(
-            *head, target, ignore_index, reduction == "mean", logits.product_dtype, logits.chunks
-        )
+        found = chunks.cross_entropy(*given, head.product_dtype, head.elements)
     return found.to(_dtype_of(lambda one: torchs(one, target.new_zeros(1)), logits))
 
 

@@ -7,7 +7,7 @@ import functools
 import os
 import sys
 from types import FrameType
-from typing import Any, ClassVar
+from typing import Any
 
 from gobrrr.capture.source.user_code import UserFiles
 from gobrrr.capture.steps import vitals
@@ -160,12 +160,16 @@ class MallocThresholds(Remedy):
             seams.declined(self.name, "this glibc takes no threshold of 1 GiB")
 
 
-class OpenMP(Remedy):
-    """Variables of OpenMP, set before the process starts: they leave every number as it is."""
+class ShortWait(Remedy):
+    """GOMP_SPINCOUNT and KMP_BLOCKTIME, set before the process starts. Beside others an op on all cores takes a
+    scheduler's slice for each thread that has none, since those that wait for it spin: the same four transformers at
+    once take steps of 560 ms, or of 9 s. Loader workers are others too (pictures turned in two workers on two cores:
+    steps of 69 ms, and of 45). Alone it costs a wake-up per op: small ops took up to twice as long."""
 
+    name = "short_wait"
+    title = "lets threads that wait sleep soon, where other processes want the cores (CPU)"
+    by_hand = "GOMP_SPINCOUNT=1000 python train.py  # KMP_BLOCKTIME=0 for Intel's OpenMP"
     place = "environment"
-    variables: ClassVar[dict[str, str]] = {}
-    does: ClassVar[str] = ""
 
     def probe(self) -> str:
         import torch
@@ -173,24 +177,11 @@ class OpenMP(Remedy):
         return "" if "OpenMP" in torch.__config__.parallel_info() else "this torch computes without OpenMP"
 
     def environment(self) -> dict[str, str]:
-        return dict(self.variables)
+        return dict(SHORT_WAIT)
 
     def apply(self, seams: Seams) -> None:
-        if all(os.environ.get(name) == value for name, value in self.variables.items()):
-            seams.applied(self.name, self.does)
-
-
-class ShortWait(OpenMP):
-    """GOMP_SPINCOUNT and KMP_BLOCKTIME. Beside others an op on all cores takes a scheduler's slice for each thread that
-    has none, since those that wait for it spin: the same four transformers at once take steps of 560 ms, or of 9 s.
-    Loader workers are others too (pictures turned in two workers on two cores: steps of 69 ms, and of 45). Alone it
-    costs a wake-up per op: small ops took up to twice as long."""
-
-    name = "short_wait"
-    title = "lets threads that wait sleep soon, where other processes want the cores (CPU)"
-    by_hand = "GOMP_SPINCOUNT=1000 python train.py  # KMP_BLOCKTIME=0 for Intel's OpenMP"
-    variables: ClassVar[dict[str, str]] = SHORT_WAIT
-    does = "threads that wait sleep after microseconds"
+        if all(os.environ.get(name) == value for name, value in SHORT_WAIT.items()):
+            seams.applied(self.name, "threads that wait sleep after microseconds")
 
     def predicts(self, report: Report) -> Saving:
         """Promise nothing, and at most the step: all of it may be waiting, and a doubt has no saving of its own."""
