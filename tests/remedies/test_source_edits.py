@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 import contextlib
 import gc
+import json
 import os
 import re
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -328,6 +330,11 @@ def test_the_graph_is_left_out_where_nothing_trains(line: int, there: str) -> No
     assert there in after and (after == INFERS) == (not there)
 
 
+def test_empty_lines_stay_empty() -> None:
+    after = edited("no_grad_evaluation", "import torch\nfor x in data:\n    y = model(x)\n\n    print(y)\n", 3)
+    assert after.endswith("        y = model(x)\n\n        print(y)\n")
+
+
 def test_what_wants_torch_imports_it() -> None:
     after = edited("no_grad_evaluation", "from net import model\nfor x in data:\n    model(x)\n", 3)
     assert after.startswith("from net import model\nimport torch\n")
@@ -493,3 +500,28 @@ def test_another_allocator_goes_before_what_is_preloaded_already(monkeypatch: py
     assert allocator() == {"LD_PRELOAD": "libtcmalloc.so.4:libother.so"}
     monkeypatch.setattr(catalogue, "find_library", lambda name: None)
     assert allocator() == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "program"),
+    [
+        ("compile_frozen", "epilogue_by_hand"), ("fold_batch_norm", "norms_by_themselves"),
+        ("freeze_unused", "frozen_backbone"), ("gc_freeze", "collects_garbage"),
+        ("no_grad_evaluation", "evaluation_with_graph"), ("set_to_none", "zero_grad_writes_zeros"),
+        ("sparse_gradient", "dense_embedding_gradients"),
+    ],
+)  # fmt: skip
+def test_prove_accepts_the_edit_of_a_planted_program(name: str, program: str, tmp_path: Path) -> None:
+    sick = BY_NAME[program].script("sick")
+    script = tmp_path / "train.py"
+    script.write_bytes(sick.read_bytes())
+    guilty = finding(script, *BY_NAME[program].guilty_lines()[:1], remedies=(name,))
+    (offer,) = catalogue.offers(
+        msgspec.structs.replace(starved(), findings=(guilty,)), ["python", "train.py"], tmp_path
+    )
+    (tmp_path / "edit.diff").write_text(offer.diff)
+    command = [sys.executable, "-m", "gobrrr", "prove", "--json", "--minutes", "3", "--patch", "edit.diff", "train.py"]
+    done = subprocess.run([*command, "--steps", "100000"], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode in (0, 3), done.stderr  # faster, or not settled on busy cores
+    assert json.loads(done.stdout)["guard"]["verdict"] in ("exact", "equivalent"), done.stderr
