@@ -142,3 +142,23 @@ def test_what_the_user_accepts_is_green_and_said(
     found = judged(candidate, accepted)
     assert found.green, found
     assert any(reason in each for each in found.reasons) or not reason
+
+
+def inference(batch: int, scale: float = 1.0, reverse: bool = False) -> Callable[[], None]:
+    def infer() -> None:
+        torch.manual_seed(0)
+        model, samples = Net(), torch.randn(64, 6)
+        with torch.no_grad():
+            for part in (samples.flip(0) if reverse else samples).split(batch):
+                model(scale * part)
+
+    return infer
+
+
+def test_samples_of_an_inference_may_be_batched_otherwise() -> None:
+    assert guard.compare(inference(1), inference(16), accepted=()).verdict in guard.GREEN
+
+
+@pytest.mark.parametrize("candidate", [inference(16, scale=0.5), inference(16, reverse=True)])
+def test_other_samples_of_an_inference_are_seen_in_any_batches(candidate: Callable[[], None]) -> None:
+    assert guard.compare(inference(1), candidate, accepted=()).verdict in ("changed", "wrong")

@@ -7,11 +7,13 @@ gradients and updates match in steps that begin from the baseline's state, other
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 import msgspec
+import numpy as np
 
-from gobrrr.guard.model.observation import Call, Observation, Step
+from gobrrr.guard.model.observation import Call, Data, Observation, Step
 from gobrrr.guard.model.tensor_digest import Seen
 from gobrrr.guard.model.verdict import GREEN, Check
 
@@ -74,6 +76,41 @@ def _adding_up(shape: tuple[int, ...], names: list[str], shapes: Mapping[str, tu
             if shape and sum(shapes[name][0] for name in kind[first:last]) == shape[0]:
                 return kind[first:last]
     return []
+
+
+def regrouped(baseline: Observation, *others: Observation | None) -> list[Observation | None]:
+    """Runs of a program that only infers, in which samples are batched otherwise: sample by sample, one step each, as
+    many as all have; the runs as they are where outputs are no rows of samples, or too large to be kept whole."""
+    runs = [baseline, *others]
+    sizes = {tuple(len(call.data.rows) for call in _calls(run)) for run in runs if run is not None}
+    split = [_by_sample(run) if run is not None else None for run in runs]
+    if len(sizes) == 1 or any(each is None and run is not None for each, run in zip(split, runs, strict=True)):
+        return runs
+    num = min(len(each) for each in split if each is not None)
+    return [run and msgspec.structs.replace(run, steps=tuple((each or [])[:num]), complete=False)
+            for run, each in zip(runs, split, strict=True)]  # fmt: skip
+
+
+def _by_sample(run: Observation) -> list[Step] | None:
+    steps = []
+    for call in _calls(run):
+        rows = call.data.rows
+        whole = all(len(seen.values()) == seen.numel and seen.shape[:1] == (len(rows),) for seen in call.outputs or ())
+        if not rows or not call.outputs or not whole:
+            return None
+        for number, row in enumerate(rows):
+            outputs = tuple(_row(seen, number) for seen in call.outputs)
+            steps.append(Step(calls=(Call(call.model, call.training, Data(row, (row,)), outputs),)))
+    return steps
+
+
+def _row(seen: Seen, number: int) -> Seen:
+    values = seen.values().reshape(seen.shape[0], -1)[number]
+    finite = np.isfinite(values)
+    data = values.tobytes()
+    norm = float(np.linalg.norm(values[finite]))
+    digest = hashlib.sha256(data).hexdigest()
+    return Seen((1, *seen.shape[1:]), seen.dtype, digest, norm, int((~finite).sum()), data)
 
 
 def of_training(run: Observation) -> Observation:
@@ -167,9 +204,9 @@ def _shape(call: Call) -> tuple[str, int, int]:
     return call.model, len(call.data.rows), len(call.outputs or ())
 
 
-def _calls(run: Observation, num: int | None, training: bool) -> Iterator[Call]:
+def _calls(run: Observation, num: int | None = None, training: bool | None = None) -> Iterator[Call]:
     for step in run.steps[:num]:
-        yield from (call for call in step.calls if call.training == training)
+        yield from (call for call in step.calls if training in (None, call.training))
 
 
 SETTINGS = "setting "

@@ -37,6 +37,9 @@ def judge(
     evidence: dict[str, float | None] = {}
     if accepted is not None:
         candidate = edits.aligned(baseline, candidate)
+        if not baseline.training and not candidate.training:
+            runs_of = edits.regrouped(baseline, candidate, again, reference)
+            baseline, candidate, again, reference = runs_of[0] or baseline, runs_of[1] or candidate, *runs_of[2:]
     lost = trajectory.diverges(baseline)
     sane = closeness.sane_steps(baseline, candidate, reference)
     found = list(_diverges(sane, baseline, candidate))
