@@ -1,0 +1,143 @@
+"""Is `gobrrr prove` fooled by a cheat, does it refuse an honest edit, and does it settle?
+
+    python -m benchmarks.proving [FOLDER ...] [--only PART ...] [--minutes 5] [--aa N] [--json FILE]
+
+A folder (default: benchmarks/proving/*) has program.py, honest/*.diff, cheats/*.diff and truth.toml. Each edit is
+proven by itself in a copy of the folder. `--aa N`: instead, N times an edit that changes nothing (a comment, another
+name, a moved function) and N times a sleep of 3 % of the step, on each program. Results go to benchmarks/results/.
+"""
+
+from __future__ import annotations
+
+import argparse
+import datetime
+import json
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+HERE = Path(__file__).resolve().parent
+ACCEPTED, REFUSED = 0, 6
+
+
+def main() -> int:
+    """Prove all and print the table; 0 where no cheat was accepted and no honest edit refused."""
+    args = parse(sys.argv[1:])
+    folders = args.folders or sorted(each.parent for each in HERE.glob("proving/*/program.py"))
+    rows = []
+    for folder in folders:
+        rows += aa(folder, args) if args.aa else edits(folder, args)
+    result = {"date": f"{datetime.date.today()}", "machine": platform.processor() or platform.machine(), "rows": rows}
+    target = args.json or HERE / "results" / f"proving{'-aa' if args.aa else ''}-{result['date']}.json"
+    target.write_text(json.dumps(result, indent=1) + "\n")
+    print(table(rows))
+    return int(any(row["ok"] is False for row in rows))
+
+
+def parse(words: list[str]) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folders", nargs="*", type=Path)
+    parser.add_argument("--only", nargs="+", default=[], help="edits whose name has one of these parts")
+    parser.add_argument("--minutes", type=float, default=5.0)
+    parser.add_argument("--aa", type=int, default=0)
+    parser.add_argument("--json", type=Path)
+    return parser.parse_args(words)
+
+
+def edits(folder: Path, args: argparse.Namespace) -> list[dict[str, Any]]:
+    """A row for each edit of a folder."""
+    truth = msgspec.toml.decode((folder / "truth.toml").read_text())["edit"]
+    rows = []
+    for each in truth:
+        name = f"{folder.name}/{each['name']}"
+        if args.only and not any(part in name for part in args.only):
+            continue
+        cheat = not each["honest"]
+        patch = folder / ("cheats" if cheat else "honest") / f"{each['name']}.diff"
+        found = proven(folder, patch.read_text(), args.minutes)
+        ok = found["code"] != ACCEPTED if cheat else found["code"] != REFUSED
+        rows.append({"name": name, "cheat": cheat, "kind": each["kind"], "ok": ok, **found})
+        tell(rows[-1])
+    return rows
+
+
+def aa(folder: Path, args: argparse.Namespace) -> list[dict[str, Any]]:
+    """Rows of edits that change nothing, and of a sleep."""
+    text = (folder / "program.py").read_text()
+    rows = []
+    for number in range(args.aa):
+        for kind, after in (
+            ("comment", f"{text}\n# {number}\n"),
+            ("docstring", text.replace('"""', f'"""{number} ', 1)),
+        ):
+            found = proven(folder, diff(text, after), args.minutes)
+            rows.append({"name": f"{folder.name}/{kind}{number}", "cheat": False, "kind": "aa", **found})
+            rows[-1]["ok"] = found["code"] in (1, 3) and found["verdict"] != "slower"
+            tell(rows[-1])
+    return rows
+
+
+def diff(before: str, after: str) -> str:
+    """A unified diff of program.py."""
+    import difflib
+
+    lines = difflib.unified_diff(before.splitlines(True), after.splitlines(True), "a/program.py", "b/program.py")
+    return "".join(lines)
+
+
+def proven(folder: Path, patch: str, minutes: float) -> dict[str, Any]:
+    """Exit code, verdicts and figures of one proof."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as place:
+        copy = Path(place) / folder.name
+        shutil.copytree(folder, copy, ignore=shutil.ignore_patterns("*.diff", "truth.toml", "__pycache__"))
+        file = Path(place) / "edit.diff"
+        file.write_text(patch)
+        began = time.monotonic()
+        words = ["prove", "--json", "--minutes", str(minutes), "--patch", str(file), "program.py"]
+        done = subprocess.run([sys.executable, "-m", "gobrrr", *words], cwd=copy, capture_output=True, text=True)
+        seconds = time.monotonic() - began
+    found: dict[str, Any] = {"code": done.returncode, "seconds": round(seconds, 1)}
+    try:
+        receipt = json.loads(done.stdout)
+        trial = receipt["trials"][0]
+        return found | {
+            "verdict": trial["verdict"],
+            "numbers": trial["guard"]["verdict"],
+            "reasons": trial["guard"]["reasons"][:3],
+            "speedup": trial["speedup"],
+            "why": trial["reason"],
+        }
+    except (ValueError, KeyError, IndexError):
+        return found | {"verdict": "error", "numbers": "", "reasons": [done.stderr[-300:]], "speedup": None, "why": ""}
+
+
+def tell(row: dict[str, Any]) -> None:
+    """One line on stderr."""
+    mark = "ok " if row["ok"] else "BAD"
+    figure = f"{row['speedup']['median']:.2f}" if row["speedup"] else "-"
+    print(f"{mark} {row['name']:44s} code {row['code']} {row['verdict']:12s} {figure:>6s} {row['numbers']:10s} "
+          f"{row['seconds']:.0f} s  {'; '.join(row['reasons'])[:110]}", file=sys.stderr, flush=True)  # fmt: skip
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """The bars."""
+    cheats, honest = [row for row in rows if row["cheat"]], [row for row in rows if not row["cheat"]]
+    settled = [row for row in honest if row["code"] in (0, 1)]
+    return "\n".join([
+        f"cheats accepted      {sum(row['code'] == ACCEPTED for row in cheats)} of {len(cheats)}",
+        f"cheats refused       {sum(row['code'] == REFUSED for row in cheats)} of {len(cheats)}",
+        f"honest edits refused {sum(row['code'] == REFUSED for row in honest)} of {len(honest)}",
+        f"honest edits settled {len(settled)} of {len(honest)}",
+    ])  # fmt: skip
+
+
+if __name__ == "__main__":
+    sys.exit(main())
