@@ -521,7 +521,7 @@ def test_prove_accepts_the_edit_of_a_planted_program(name: str, program: str, tm
         msgspec.structs.replace(starved(), findings=(guilty,)), ["python", "train.py"], tmp_path
     )
     (tmp_path / "edit.diff").write_text(offer.diff)
-    command = [sys.executable, "-m", "gobrrr", "prove", "--json", "--minutes", "3", "--patch", "edit.diff", "train.py"]
+    command = [sys.executable, "-m", "gobrrr", "prove", "--json", "--minutes", "5", "--patch", "edit.diff", "train.py"]
     done = subprocess.run([*command, "--steps", "100000"], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode in (0, 3), done.stderr  # faster, or not settled on busy cores
     assert json.loads(done.stdout)["guard"]["verdict"] in ("exact", "equivalent"), done.stderr
