@@ -7,7 +7,6 @@ from typing import Any
 from gobrrr.capture.hooks.lookup import Patches
 from gobrrr.machine.probe.matmul_precision import matmul_precision, setting_back
 from gobrrr.remedies.mechanism.forwards import replaced
-from gobrrr.remedies.mechanism.optimizer_groups import parameters_of
 from gobrrr.remedies.mechanism.seams import Seams
 from gobrrr.remedies.model import AddStatement, BeforeTraining, Remedy
 from gobrrr.rules.model.finding import Saving
@@ -205,7 +204,7 @@ class GradientScaling:
     def _before_step(self, optimizer: Any, *_: Any) -> None:
         import torch
 
-        parameters = [p for p in parameters_of(optimizer) if p.grad is not None]
+        parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
         norms = torch._foreach_norm([p.grad for p in parameters]) if parameters else []
         if norms and not bool(torch.isfinite(torch.stack([n.float() for n in norms])).all()):
             for parameter in parameters:
