@@ -25,6 +25,8 @@ class Check(msgspec.Struct, frozen=True):
     reason: str = ""
     module: str = ""
     """Where it went wrong first, if it did."""
+    kind: str = ""
+    """Word for what changed in a timed run (verdicts/timed.py): of --accept, say."""
 
 
 class Guarded(msgspec.Struct, frozen=True):

@@ -12,12 +12,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import psutil
 
 from gobrrr.capture.process.config import Config
 from gobrrr.capture.process.launch import environment
 from gobrrr.capture.steps import loops
 from gobrrr.guard.model import observation
+from gobrrr.guard.model.account import Account, Clock
 from gobrrr.guard.model.observation import Observation
 from gobrrr.recording.model import event_kinds
 from gobrrr.trial.arm import protocol
@@ -88,13 +90,15 @@ class Arm:
         self, command: Sequence[str], folder: Path, remedies: Sequence[str] = (), *,
         source: Path | None = None, env: Mapping[str, str] | None = None, within: Limits = AT_HOME, loop: str = "",
         objective: Objective = TIME, timed: str = TIMED, edits: Sequence[ProgramEdit] = (),
+        account: bool = False,
     ) -> None:  # fmt: skip
         """`source`: the user's working directory, of which the arm gets its own copy; default the present one. `loop`:
         the one that the diagnosis found to take the time; else the first one that makes a step. `objective`: what is
         measured of its blocks beside their time. `timed`: who watches where those are made. `edits`: put on its copy
-        of the folder, one after the other."""
+        of the folder, one after the other. `account`: it keeps one of what it does."""
         self._loop, self._side, self._objective = loop, RefereeSide(), objective
         self._timed, self._edits = timed, edits
+        self.account = Account() if account else None
         self._limits = within
         self._scratch: Path | None = None
         self._command, self._folder, self._source = list(command), folder, (source or Path.cwd()).resolve()
@@ -154,7 +158,7 @@ class Arm:
         config = Config(
             str(self._folder.resolve()), watcher=watcher, first=FIRST, remedies=",".join(self.remedies) or None,
             source=str(self._source), referee=os.getpid(), loop=self._loop or None,
-            objective=self._objective.name, **watched,
+            objective=self._objective.name, account=int(self.account is not None), **watched,
         )  # fmt: skip
         protocol.make(self._folder)
         self._ask = protocol.Line(self._folder / protocol.ASK)
@@ -179,15 +183,21 @@ class Arm:
         where it dies, ends or hangs."""
         assert self._ask is not None
         self.resume()
+        granted = time.monotonic_ns()
         self._ask.send(**self._side.grant(steps), warm=expected_ns is not None)
         seconds = START_S if expected_ns is None else max(10.0, PATIENCE * expected_ns / 1e9)
         message = self._expect("block", seconds)
+        referee_ns = time.monotonic_ns() - granted
         self.pause()
         graphs = message.get("graphs")
-        return Block(
+        block = Block(
             int(message["ns"]), tuple(int(wall) for wall in message["walls"]), tuple(graphs) if graphs else None,
-            message.get("peak_bytes"), message.get("samples"),
+            message.get("peak_bytes"), message.get("samples"), message.get("whole_ns"), referee_ns,
         )  # fmt: skip
+        if self.account is not None and expected_ns is not None:
+            whole, own = (int(message.get(name, 0)) for name in ("whole_ns", "own_ns"))
+            self.account.clocks.append(Clock(len(block.walls), block.ns, whole, referee_ns, own))
+        return block
 
     def pause(self) -> None:
         """Stop every process of its family."""
@@ -299,6 +309,8 @@ class Arm:
 
     def _heard(self, message: protocol.Message, kind: str) -> bool:
         """Whether a message is the one that is waited for. Raises ArmError."""
+        if self.account is not None and "account" in message:
+            self.account.add(msgspec.convert(message["account"], Account))
         if message["kind"] == "ended":
             self._members()  # once it is gone nothing leads to what it has started
         if self._side.told(message) or (message["kind"] == kind == "ended"):

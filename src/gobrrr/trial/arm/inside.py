@@ -10,11 +10,11 @@ import contextlib
 import json
 import os
 import sys
-import threading
-import time
 from array import array
 from collections.abc import Callable
 from pathlib import Path
+from threading import get_ident
+from time import perf_counter_ns
 from typing import Any
 
 from gobrrr.capture.facts.program_facts import graphs
@@ -35,6 +35,7 @@ from gobrrr.system import files
 from gobrrr.system.processes import die_with_the_parent
 from gobrrr.trial.arm import meters, protocol
 from gobrrr.trial.arm.protocol import TELL_NS, ArmSide, Phase
+from gobrrr.trial.arm.tally import Tally
 
 
 def world_size() -> int:
@@ -94,17 +95,20 @@ class Inside:
         self._ask, self._told = protocol.Line(folder / protocol.ASK), protocol.Line(folder / protocol.TOLD)
         self.recorder = Recorder(lambda: _Nowhere(), self._boundary)  # type: ignore[arg-type, return-value]
         self._hooks = Hooks(self.recorder, self._failed)
-        self._began = time.perf_counter_ns()
+        self._began = perf_counter_ns()  # bound before the program runs, which may put another clock there
         self._side = ArmSide(loops.read(config.loop))
         self._gauge = meters.of(config.objective)
-        self._granted = self._thread = self._once_ns = 0
+        self._tally = Tally(self.recorder, self._counted) if config.account else None
+        self._granted = self._thread = self._once_ns = self._own_ns = 0
         self.ended = False
         self.nested = False
 
     def begin(self) -> None:
         """Die with the referee, watch for steps, seed what the program may not, apply the remedies."""
         die_with_the_parent(starter=self.config.referee)
-        hide_own_code()
+        hide_own_code(*(["gobrrr.trial"] if self._tally is not None else []))
+        if self._tally is not None:
+            self._tally.install()
         self._hooks.install()
         seed()
         self._gauge.install()
@@ -117,7 +121,8 @@ class Inside:
         self.ended = True
         self._hooks.remove()
         with contextlib.suppress(OSError):
-            self._told.send("ended", reason=reason, steps=len(self._side.walls))
+            over = {"account": self._tally.taken(over=reason == "exit")} if self._tally is not None else {}
+            self._told.send("ended", reason=reason, steps=len(self._side.walls), **over)
 
     def forked(self) -> None:
         """In a forked child, a loader's worker say: the FIFOs are the parent's, and with the parent it dies."""
@@ -138,6 +143,8 @@ class Inside:
         before = len(self._side.walls)
         message = self._side.boundary((kind, number), now)
         self._gauge.step(len(self._side.walls) > before)
+        if self._tally is not None and (kind, number) == self._side.loop:
+            self._tally.step_ended()
         if message is None:
             return
         if message["kind"] == "ready":
@@ -151,14 +158,17 @@ class Inside:
         """End the block: work that the device still does belongs to it."""
         if (cuda := cuda_in_use()) is not None:
             cuda.synchronize()
-        ns = time.perf_counter_ns() - self._granted - self._side.aside_ns
-        told = {"steps": len(self._side.walls), "walls": self._side.walls, "ns": ns, "graphs": graphs()}
+        whole = perf_counter_ns() - self._granted
+        told = {"steps": len(self._side.walls), "walls": self._side.walls, "ns": whole - self._side.aside_ns,
+                "whole_ns": whole - self._own_ns, "own_ns": self._own_ns, "graphs": graphs()}  # fmt: skip
+        if self._tally is not None:
+            told["account"] = self._tally.taken()
         return told | self._gauge.end()
 
     def _put_aside(self, ns: int) -> None:
         """Take work that comes once out of the step; work of another thread beside it was never in. Where a device
         works meanwhile nobody knows how much of it the step would have waited for: it stays in."""
-        if threading.get_ident() != self._thread or cuda_in_use() is not None:
+        if get_ident() != self._thread or cuda_in_use() is not None:
             return
         self._side.put_aside(ns)
         self._once_ns += ns
@@ -166,13 +176,19 @@ class Inside:
             self._told.send("once", ns=self._once_ns)
             self._once_ns = 0
 
+    def _counted(self, ns: int) -> None:
+        """So long was counted, which is no part of the program. Beside a device's work it cost nothing."""
+        if get_ident() == self._thread and cuda_in_use() is None:
+            self._side.put_aside(ns)
+            self._own_ns += ns
+
     def _wait(self) -> None:
         """Stand still until the referee grants steps."""
         while self._side.phase is Phase.HELD:
             message = self._ask.receive() or {"kind": "end"}
             if message["kind"] == "run":
                 self._begin(bool(message.get("warm")))
-            self._granted, self._thread = time.perf_counter_ns(), threading.get_ident()
+            self._granted, self._thread, self._own_ns = perf_counter_ns(), get_ident(), 0
             if again := self._side.told(message, self._granted):
                 self._told.send(**again)
         if self._side.phase is Phase.OVER:

@@ -81,7 +81,7 @@ class Samples(Nothing):
     """Samples that DataLoaders have given to a block's steps, by the indices that they drew for each batch."""
 
     def __init__(self) -> None:
-        self._drawn: weakref.WeakKeyDictionary[Any, deque[int]] = weakref.WeakKeyDictionary()
+        self._drawn: weakref.WeakKeyDictionary[Any, deque[Any]] = weakref.WeakKeyDictionary()
         self._depth = self._step = self._block = 0
 
     def install(self) -> None:
@@ -93,7 +93,7 @@ class Samples(Nothing):
         @functools.wraps(draw)
         def _next_index(iterator: Any) -> Any:
             index = draw(iterator)
-            self._drawn.setdefault(iterator, deque()).append(len(index) if isinstance(index, (list, tuple)) else 1)
+            self._drawn.setdefault(iterator, deque()).append(index)
             return index
 
         @functools.wraps(give)
@@ -104,8 +104,10 @@ class Samples(Nothing):
             finally:
                 self._depth -= 1
                 drawn = self._drawn.get(iterator)  # workers have drawn ahead: the first is this batch's
-                samples = drawn.popleft() if drawn else 0  # of one that could not be made as well
-            self._step += samples if not self._depth else 0  # a data set may have a loader of its own
+                index = drawn.popleft() if drawn else []  # of one that could not be made as well
+            if not self._depth:  # a data set may have a loader of its own
+                self._step += len(index) if isinstance(index, (list, tuple)) else 1
+                self.given(index, batch)
             return batch
 
         @functools.wraps(anew)
@@ -114,6 +116,9 @@ class Samples(Nothing):
             anew(iterator, *args, **kwargs)
 
         kind._next_index, kind.__next__, kind._reset = _next_index, __next__, _reset
+
+    def given(self, index: Any, batch: Any) -> None:
+        """A loader hands out a batch, of this index or these."""
 
     def begin(self, warm: bool) -> None:
         self._step = self._block = 0

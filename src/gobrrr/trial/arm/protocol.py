@@ -47,6 +47,9 @@ class Block(NamedTuple):
     samples: int | None = None
     """Samples that loaders gave its steps, where those are counted; none where there is no loader."""
     whole_ns: int | None = None
+    """All from the grant on by the arm's clock, what lies between steps in it."""
+    referee_ns: int = 0
+    """The same by the referee's clock, with the messages' way."""
 
 
 def make(folder: Path) -> None:

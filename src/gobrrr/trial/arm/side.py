@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from pathlib import Path
 from typing import Protocol
 
+from gobrrr.guard.model.account import Account
 from gobrrr.recording.model.warmup import warmup
 from gobrrr.trial.arm.arm import ArmError, require_hold
 from gobrrr.trial.arm.protocol import Block
@@ -73,6 +74,8 @@ class Side:
         self._numbers = itertools.count(1)  # whose next() no thread can interrupt
         self._arm: Runner | None = None
         self._ahead: list[Runner] = []
+        self.accounts: list[Account] = []
+        """One of each of its processes so far, where those are kept."""
         """Its next processes, which stand at their first step already."""
         self._cold = False
         self._enough = 0
@@ -129,6 +132,8 @@ class Side:
         return len(self._ahead)
 
     def _at_first_step(self, arm: Runner) -> None:
+        if (account := getattr(arm, "account", None)) is not None:
+            self.accounts.append(account)
         arm.start()
         early = [name for name in self._remedies if name not in self._late]
         require_hold(early, arm.applied, arm.declined, "in its first step")

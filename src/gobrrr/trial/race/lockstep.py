@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import psutil
 
+from gobrrr.guard.model.account import Account
 from gobrrr.trial.arm.arm import ArmError
 from gobrrr.trial.arm.side import Side, end, level
 from gobrrr.trial.race.policy import POLICY
@@ -49,7 +50,7 @@ def measure(
                           ahead_s=ahead_s)  # fmt: skip
         return _compared(sides, schedule, progress, apart, pool, objective)
     except ArmError as error:
-        return Measured(verdict="failed", reason=error.reason)
+        return Measured(verdict="failed", reason=error.reason, accounts=_accounts(sides))
     finally:
         end(sides, Side.close)
         pool.shutdown()
@@ -114,7 +115,13 @@ def _measured(
         step_ns=per_step, start_up=StartUp(start, paired.break_even(start, *per_step), baseline.program_steps),
         compiled=candidate.compiled, peak_bytes=(baseline.peak_bytes or None, candidate.peak_bytes or None),
         step_peak_bytes=(samples.peak(0), samples.peak(1)), samples=samples,
+        accounts=_accounts(sides),
     )  # fmt: skip
+
+
+def _accounts(sides: tuple[Side, Side]) -> tuple[tuple[Account, ...], tuple[Account, ...]]:
+    baseline, candidate = (tuple(account for account in side.accounts if account.rows) for side in sides)
+    return baseline, candidate
 
 
 def _clocked(samples: Samples) -> Speedup:

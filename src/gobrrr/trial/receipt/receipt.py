@@ -9,6 +9,7 @@ from statistics import median
 import msgspec
 
 from gobrrr.errors import GobrrrError
+from gobrrr.guard.model.account import Account
 from gobrrr.guard.model.verdict import Guarded
 from gobrrr.rules.model.finding import Saving
 from gobrrr.system import files
@@ -294,3 +295,5 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     peak_bytes: tuple[int | None, int | None] = (None, None)
     step_peak_bytes: tuple[int | None, int | None] = (None, None)
     samples: Samples = Samples()
+    accounts: tuple[tuple[Account, ...], tuple[Account, ...]] = ((), ())
+    """Of each process of the baseline and of the candidate, where those are kept; in no receipt."""

@@ -1,0 +1,90 @@
+"""What a process that is timed did, by its own count, at steps that are the same in all runs."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gobrrr.guard.model.tensor_digest import Seen
+
+
+class Calls(msgspec.Struct, frozen=True, array_like=True):
+    """Top-level calls of models, the rows of the first tensor that each is given, and the elements of all."""
+
+    calls: int = 0
+    rows: int = 0
+    elements: int = 0
+
+
+class Row(msgspec.Struct, frozen=True, array_like=True):
+    """Counts since the process started, at the end of a step of the measured loop."""
+
+    step: int
+    updates: int = 0
+    batches: int = 0
+    samples: int = 0
+    trained: Calls = Calls()
+    evaluated: Calls = Calls()
+    files: int = 0
+    """Files below the working directory that were opened for writing, and calls of torch.save."""
+    lines: int = 0
+    """Lines written to stdout."""
+    given: tuple[float, float] = (0.0, 0.0)
+    """Weighted sum of elements that models are given where no loader is, and the sum of their absolute values."""
+
+
+class Batch(msgspec.Struct, frozen=True, array_like=True):
+    """All batches that loaders handed out up to this one: digests of the indices drawn, and of a sample of elements."""
+
+    number: int
+    indices: str
+    content: str
+
+
+class Weights(msgspec.Struct, frozen=True, array_like=True):
+    """Elements of all parameters that optimizers hold, spread over them, by the shapes in order."""
+
+    step: int
+    shapes: str
+    seen: Seen
+
+
+class Clock(msgspec.Struct, frozen=True, array_like=True):
+    """One block by its clocks, ns: its steps, all from its grant on, the same by the referee, and what counting took,
+    which is in the last alone."""
+
+    steps: int
+    ns: int
+    whole_ns: int
+    referee_ns: int
+    own_ns: int = 0
+
+
+class Account(msgspec.Struct):
+    """Account of one process. Of many steps some are looked at, more sparsely the later."""
+
+    rows: list[Row] = []
+    batches: list[Batch] = []
+    weights: list[Weights] = []
+    clocks: list[Clock] = []
+    seed: int | None = None
+    """Seed of torch's generator at the first step."""
+    ended: int | None = None
+    """Steps after which the program came to its end."""
+
+    def add(self, later: Account) -> None:
+        """What came since."""
+        self.rows += later.rows
+        self.batches += later.batches
+        self.weights += later.weights
+        self.seed = later.seed if self.seed is None else self.seed
+        self.ended = later.ended
+
+
+LEADING_ROWS, LEADING_WEIGHTS = 6, 2
+"""Leading binary digits of the numbers that are looked at: all up to 64, then 32 in every doubling; of weights two.
+Proposed: says where something began to a thirtieth, in some hundred rows; the size of accounts would settle it."""
+
+
+def is_looked_at(number: int, digits: int = LEADING_ROWS) -> bool:
+    """Whether a step, or a batch, of this number is noted: it has no more than so many binary digits but zeros."""
+    return number > 0 and not number & ((1 << max(0, number.bit_length() - digits)) - 1)

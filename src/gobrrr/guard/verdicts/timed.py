@@ -1,0 +1,317 @@
+"""Did the processes that were timed do what the program does? By their accounts, at equal steps.
+
+An edit may know that it is timed, or change its ways where nobody looks any more: so the timed runs themselves are
+compared. What two processes of the baseline do not agree on is not asked of the candidate.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import statistics
+from collections.abc import Callable, Iterable, Iterator, Sequence
+
+import numpy as np
+
+from gobrrr.guard.model.account import Account, Clock, Row, Weights
+from gobrrr.guard.model.verdict import Check
+
+LAST = 3
+"""Rows, the last ones, in all of which a count must be behind; proposed: what comes a step later is not missing."""
+MORE = 1.05
+"""Times the samples, by which more are others; proposed: loaders that hand out ahead have less; such loaders' counts"""
+NEAR, APART, EARLY = 0.02, 0.2, 50
+"""Distance of two runs' weights over the way that they went: of another rounding, of another computation; up to which
+step. Proposed: rounding grows from step to step; distances in honest edits of more programs would settle it."""
+SETTLING = 8  # steps before weights are compared; proposed: Adam's first updates are signs; distances in early steps
+FARTHER = 1.5
+"""Times as far as the baseline's that weights may go, or the inverse, where rounding has grown; proposed likewise."""
+TELLING = 0.05
+"""Share of the whole way that a stretch of it must have to be compared; proposed: less is a training's noise."""
+OTHER_START = 0.01
+"""Distance of the first weights over their norm that no step explains; proposed: an update moves by less, a seed by 1.
+"""
+OTHER_INPUTS = 0.01
+"""Difference of what models are given over its size; proposed: rounding has 1e-5, other samples 0.1 and more."""
+SLOWER_CLOCK, UNSTEADY = 0.1, 1.5
+"""Share of the referee's time that the program's clock may lack beyond so many times what the baseline's does;
+proposed: messages take some ms; gaps on crowded machines would settle it."""
+MOVED, LEAST_MOVED = 0.25, 0.02
+"""Shares of the saving, and of a step, that more time between steps may have; proposed: noise of what lies there."""
+
+
+def checks(baseline: Sequence[Account], candidate: Sequence[Account]) -> Iterator[Check]:
+    """One check for each kind of work that differs; one alone where nothing does."""
+    ours, theirs = ([each for each in side if each.rows] for side in (baseline, candidate))
+    if not ours or not theirs:
+        yield Check("timed runs", "unverified", "they left no account")
+        return
+    found: dict[str, Check] = {}
+    for account in theirs:
+        for check in _differences(ours, account):
+            found.setdefault(check.kind, check)
+    for check in (*_clock(ours, theirs), *_time(ours, theirs)):
+        found.setdefault(check.kind, check)
+    yield from found.values() or [Check("timed runs", "exact")]
+
+
+def _differences(ours: Sequence[Account], theirs: Account) -> Iterator[Check]:
+    rows = _Common(ours, theirs)
+    yield from rows.differences()
+    yield from _end(ours, theirs)
+    weights = _Ways(ours, theirs)
+    yield from _data(ours, theirs, weights.near)
+    if rows.given() and not weights.near:
+        yield _changed("data", f"models are given other numbers by step {rows.last}", ours)
+    yield from weights.differences()
+
+
+def _changed(kind: str, reason: str, ours: Sequence[Account], name: str = "") -> Check:
+    """A change; what one process of the baseline alone says may be chance."""
+    return Check(f"timed {name or kind}", "changed" if len(ours) > 1 else "unverified", reason, kind=kind)
+
+
+class _Common:
+    """Rows of a candidate at steps that processes of the baseline made too."""
+
+    def __init__(self, ours: Sequence[Account], theirs: Account) -> None:
+        self._ours = ours
+        by_step = [{row.step: row for row in account.rows} for account in ours]
+        self._rows: list[tuple[list[Row], Row]] = []
+        for row in theirs.rows:
+            if same := [rows[row.step] for rows in by_step if row.step in rows]:
+                self._rows.append((same, row))
+
+    @property
+    def last(self) -> int:
+        """The last step of those."""
+        return self._rows[-1][1].step if self._rows else 0
+
+    def differences(self) -> Iterator[Check]:
+        """What there is less of, or more."""
+        if not self._rows:
+            yield Check("timed runs", "unverified", "no step was made by both", kind="steps")
+            return
+        loaded = all(row.batches for _, row in self._rows[-1:]) and all(row.batches for row in self._rows[-1][0])
+        if loaded:
+            yield from self._fewer("samples", "samples", lambda row: row.samples)
+        else:
+            yield from self._fewer(
+                "samples", "samples given to models", lambda row: row.trained.rows, lambda row: row.trained.elements
+            )
+        yield from self._fewer("updates", "updates", lambda row: row.updates)
+        yield from self._evaluation()
+        yield from self._fewer("output", "lines printed", lambda row: row.lines)
+        yield from self._fewer("files", "files written", lambda row: row.files)
+
+    def _evaluation(self) -> Iterator[Check]:
+        fewer = list(
+            self._fewer(
+                "evaluation",
+                "samples given to models in eval mode",
+                lambda row: row.evaluated.rows,
+                lambda row: row.evaluated.elements,
+            )
+        )
+        without = not any(row.evaluated.elements for same, _ in self._rows for row in same)
+        calls = list(self._fewer("evaluation", "calls of models in eval mode", lambda row: row.evaluated.calls))
+        yield from calls if calls and (fewer or without) else fewer
+
+    def _fewer(self, kind: str, what: str, *counts: Callable[[Row], int]) -> Iterator[Check]:
+        """By each of these counts there are fewer in all of the LAST rows; of samples more is another thing too."""
+        each = [self._behind(count) for count in counts]
+        now, then = each[0]
+        if all(then - now > 0 for now, then in each):
+            yield _changed(kind, f"{now:,} of {then:,} {what} by step {self.last}", self._ours)
+        elif kind == "samples" and all(now - then > 0 for now, then in each):
+            yield _changed(kind, f"{now:,} {what} by step {self.last}, the program as it is has {then:,}", self._ours)
+
+    def _behind(self, count: Callable[[Row], int]) -> tuple[int, int]:
+        """Counts of candidate and baseline at the last step; the same twice where they may be the same."""
+        known = [(count(same[0]), count(row)) for same, row in self._rows if len({count(each) for each in same}) == 1]
+        grows = [b - a for (a, _), (b, _) in itertools.pairwise(known)][:SETTLING]
+        slack = 2 * statistics.median(grows) if grows else 0
+        last = known[-LAST:]
+        if len(last) == LAST and (
+            all(then - now > slack for then, now in last) or all(now > MORE * then + LAST * slack for then, now in last)
+        ):
+            return last[-1][1], last[-1][0]
+        return 0, 0
+
+    def given(self) -> bool:
+        """Models are given other numbers, in as many calls, where no loader gives them."""
+        for same, row in self._rows:
+            first = same[0]
+            if row.step > EARLY or row.batches or first.batches or row.trained.calls != first.trained.calls:
+                continue
+            apart = abs(row.given[0] - first.given[0]) + abs(row.given[1] - first.given[1])
+            if len({each.given for each in same}) == 1 and apart > OTHER_INPUTS * first.given[1]:
+                return True
+        return False
+
+
+def _end(ours: Sequence[Account], theirs: Account) -> Iterator[Check]:
+    made = {account.ended for account in ours if account.ended is not None}
+    reached = max(account.rows[-1].step for account in ours)
+    least = min(made, default=reached)
+    if theirs.ended is not None and theirs.ended < least:
+        often = "" if made else " or more"
+        yield _changed("end", f"ended after {theirs.ended} steps, the program as it is makes {least}{often}", ours)
+    elif len(made) == 1 and theirs.rows[-1].step > least:
+        yield _changed("end", f"makes {theirs.rows[-1].step} steps, the program as it is ends after {least}", ours)
+
+
+def _data(ours: Sequence[Account], theirs: Account, near: bool) -> Iterator[Check]:
+    """Batches are compared by number: a loader may hand them out ahead."""
+    known = [{batch.number: batch for batch in account.batches} for account in ours]
+    for batch in theirs.batches:
+        same = {each[batch.number] for each in known if batch.number in each}
+        if len(same) != 1 or batch in same:
+            continue
+        (first,) = same
+        if batch.indices != first.indices:
+            yield _changed("order", f"other samples are drawn from batch {batch.number} on", ours)
+        elif batch.number > 1 or not near:
+            yield _changed("data", f"batches differ from number {batch.number} on", ours)
+        else:  # made otherwise from the first on, and the model makes the same of them
+            yield Check("timed data", "equivalent", "batches are others, the weights the same", kind="data")
+        return
+
+
+class _Ways:
+    """How far a candidate's weights went, and where to, beside those of the baseline."""
+
+    def __init__(self, ours: Sequence[Account], theirs: Account) -> None:
+        self._all = ours
+        self._ours = [own for account in ours if (own := _of_one_shape(account.weights))]
+        self._theirs = _of_one_shape(theirs.weights)
+
+    @property
+    def near(self) -> bool:
+        """Whether it goes the baseline's way but for rounding, as far as that can be told."""
+        found = [apart for step, apart in self._aparts() if SETTLING <= step <= EARLY]
+        return bool(found) and max(found) <= NEAR
+
+    def differences(self) -> Iterator[Check]:
+        """Other weights to begin from, another way, or one that is farther or less far."""
+        if not self._ours:
+            return
+        if not self._theirs:
+            yield Check("timed weights", "unverified", "no optimizer holds its weights", kind="weights")
+            return
+        if self._begins_otherwise():
+            yield _changed("random", "it begins from other weights: of another seed, perhaps", self._all)
+        for step, apart in self._aparts():
+            if SETTLING <= step <= EARLY and apart > max(APART, 2 * self._own(step)):
+                share = f"{apart:.0%}" if apart < math.inf else "infinitely far"
+                reason = f"computes otherwise: its weights are {share} of the way apart by step {step}"
+                yield _changed("weights", reason, self._all)
+                return
+        yield from self._farther()
+
+    def _begins_otherwise(self) -> bool:
+        first = self._theirs[min(self._theirs)]
+        others = [own[first.step] for own in self._ours if own.get(first.step, first).shapes == first.shapes
+                  and first.step in own]  # fmt: skip
+        if not others or any(_norm(each, others[0]) > 0 for each in others[1:]):
+            return False
+        return _norm(first, others[0]) > OTHER_START * max(others[0].seen.norm, 1e-12)
+
+    def _aparts(self) -> list[tuple[int, float]]:
+        """For each step the distance from the nearest process of the baseline, over the length of its way."""
+        found = []
+        for step in self._theirs:
+            each = [_apart(own, self._theirs, step) for own in self._ours]
+            if known := [apart for apart in each if apart is not None]:
+                found.append((step, min(known)))
+        return found
+
+    def _own(self, step: int) -> float:
+        """How far two processes of the baseline are apart by then."""
+        each = [_apart(a, b, step) for a, b in zip(self._ours, self._ours[1:], strict=False)]
+        return max((apart for apart in each if apart is not None), default=0.0)
+
+    def _farther(self) -> Iterator[Check]:
+        steps = [step for step in self._theirs if any(step in own for own in self._ours)]
+        for start, end in [*((steps[0], step) for step in steps[1:]), *itertools.pairwise(steps)]:
+            known = [own for own in self._ours if start in own and end in own]
+            if end < SETTLING or not known:
+                continue
+            way = [_norm(own[end], own[start]) for own in known]
+            whole = _norm(known[0][end], known[0][min(known[0])])
+            if min(way) < TELLING * whole or max(way) > FARTHER * min(way) or not min(way):
+                continue
+            ratio = _norm(self._theirs[end], self._theirs[start]) / statistics.median(way)
+            if not 1 / FARTHER <= ratio <= FARTHER:
+                reason = f"from step {start} to {end} its weights go {ratio:.2f} times as far as the program's"
+                yield _changed("weights", reason, self._all)
+                return
+
+
+_Way = dict[int, Weights]
+
+
+def _of_one_shape(weights: Iterable[Weights]) -> _Way:
+    found = list(weights)
+    return {each.step: each for each in found if each.shapes == found[0].shapes}
+
+
+def _norm(a: Weights, b: Weights) -> float:
+    """Distance of two looks; infinite where one is not finite."""
+    if a.seen.digest == b.seen.digest and a.seen.num_bad == b.seen.num_bad:
+        return 0.0
+    if a.seen.num_bad != b.seen.num_bad:
+        return math.inf
+    return float(np.linalg.norm(a.seen.values() - b.seen.values()))
+
+
+def _apart(ours: _Way, theirs: _Way, step: int) -> float | None:
+    """Distance of two ways from the first step that both made, over the length of ours; None where it is not known."""
+    first = min(ours.keys() & theirs.keys(), default=step)
+    if step not in ours or step <= first or ours[step].shapes != theirs[step].shapes:
+        return None
+    if ours[step].seen.digest == theirs[step].seen.digest and ours[first].seen.digest == theirs[first].seen.digest:
+        return 0.0
+    if ours[step].seen.num_bad != theirs[step].seen.num_bad:
+        return math.inf
+    way, other = (each[step].seen.values() - each[first].seen.values() for each in (ours, theirs))
+    length = float(np.linalg.norm(way))
+    return float(np.linalg.norm(other - way)) / length if length else None
+
+
+def _clock(ours: Sequence[Account], theirs: Sequence[Account]) -> Iterator[Check]:
+    """The referee's clock and that of the process, whose time may be set back, or be said to be ours."""
+    baseline, candidate = ([clock for account in side for clock in account.clocks] for side in (ours, theirs))
+    if not baseline or not candidate:
+        return
+    whole = statistics.median(clock.referee_ns / clock.steps for clock in candidate)
+    lacking: tuple[Callable[[Clock], int], ...] = (
+        lambda clock: clock.referee_ns - clock.whole_ns - clock.own_ns, lambda clock: clock.own_ns,
+    )  # fmt: skip
+    for lack in lacking:
+        own, lacks = (statistics.median(lack(clock) / clock.steps for clock in side) for side in (baseline, candidate))
+        if lacks > UNSTEADY * own + SLOWER_CLOCK * whole:
+            worst = max(candidate, key=lambda clock: clock.referee_ns - clock.whole_ns)
+            said = f"{worst.whole_ns / 1e6:.0f} ms for a block of {worst.referee_ns / 1e6:.0f} ms"
+            yield Check("timed clock", "wrong", f"the program's clock says {said}", kind="clock")
+            return
+
+
+def _time(ours: Sequence[Account], theirs: Sequence[Account]) -> Iterator[Check]:
+    """Work that has gone from the steps and lies between them now."""
+    both = [[account for account in side if account.clocks] for side in (ours, theirs)]
+    if not all(both):
+        return
+    between = [[_per_step(account, lambda clock: clock.whole_ns - clock.ns) for account in side] for side in both]
+    steps = [statistics.median(_per_step(account, lambda clock: clock.ns) for account in side) for side in both]
+    whole = [statistics.median(_per_step(account, lambda clock: clock.whole_ns) for account in side) for side in both]
+    more = statistics.median(between[1]) - statistics.median(between[0])
+    least = max(MOVED * (steps[0] - steps[1]), LEAST_MOVED * steps[0])
+    if steps[1] < steps[0] and more > least and min(between[1]) > max(between[0]) and min(*steps, *whole) > 0:
+        reason = (f"the step is {steps[0] / steps[1]:.2f} times as fast, with what lies between steps "
+                  f"{whole[0] / whole[1]:.2f}")  # fmt: skip
+        yield Check("timed time", "changed", reason, kind="time")
+
+
+def _per_step(account: Account, ns: Callable[[Clock], int]) -> float:
+    return sum(ns(clock) for clock in account.clocks) / sum(clock.steps for clock in account.clocks)

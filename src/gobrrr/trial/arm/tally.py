@@ -1,0 +1,209 @@
+"""What a timed process does, counted in it: cheap, and taken out of its clock."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from threading import get_ident
+from time import perf_counter_ns
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from gobrrr.capture.hooks.lookup import Lookup, ModuleCall, plain
+from gobrrr.capture.hooks.module_parts import is_training
+from gobrrr.capture.hooks.transform_guard import in_backward, is_transformed, unseen
+from gobrrr.capture.session.recorder import Recorder
+from gobrrr.capture.steps.device_memory import cuda_in_use
+from gobrrr.guard.model.account import LEADING_WEIGHTS, Account, Batch, Calls, Row, Weights, is_looked_at
+from gobrrr.guard.watch.digest import SAMPLED, look, raw, sampled
+from gobrrr.guard.watch.effects import FileWrites
+from gobrrr.trial.arm.meters import Samples
+
+MOST_ELEMENTS = 1 << 18
+"""Elements of all parameters that are looked at; proposed: some ms on one core; time of looks would settle it."""
+_WEIGHTS = np.sin(np.arange(1, SAMPLED + 1))
+DEPTH = 4  # of nests in a batch or a call; proposed: dicts of lists of tensors; batches that are nested deeper
+
+
+class Tally(Samples):
+    """Counts of one process since its start."""
+
+    def __init__(self, recorder: Recorder, aside: Callable[[int], object]) -> None:
+        """`aside`: told of ns in the program's step that went into counting."""
+        super().__init__()
+        self._recorder, self._aside = recorder, aside
+        self._updates = self._batches = self._samples = self._lines = 0
+        self._calls = {True: [0, 0, 0], False: [0, 0, 0]}
+        self._indices, self._content = (hashlib.blake2b(digest_size=8) for _ in range(2))
+        self._given = [0.0, 0.0]
+        self._inside = False
+        self._writes = FileWrites()
+        self._number = 0
+        self._later = Account()
+
+    def install(self) -> None:
+        """Before the recorder's hooks are put in place."""
+        super().install()
+        self._writes.start()
+        counted: Any = self._counted(self._recorder.update_end)
+        self._recorder.update_end = counted  # type: ignore[method-assign]
+        self._module = ModuleCall(lambda method: Lookup(method, self._looked_up))
+        self._called = self._call_of(plain(self._module.plain))
+        if (out := sys.stdout) is not None:
+            with contextlib.suppress(AttributeError):
+                out.write = self._written(out.write)  # type: ignore[method-assign]
+
+    def _written(self, write: Callable[[str], int]) -> Callable[[str], int]:
+        def written(text: str) -> int:
+            self._lines += text.count("\n") if type(text) is str else 0
+            return write(text)
+
+        return written
+
+    def _counted(self, update_end: Callable[[int], None]) -> Callable[[int], None]:
+        def counted(number: int) -> None:
+            self._updates += 1
+            self._module.again()
+            update_end(number)
+
+        return counted
+
+    # models
+
+    def _looked_up(self, module: Any) -> Callable[..., Any] | None:
+        """A model's call is looked up: by the program's own loop it goes through ours."""
+        if self._inside or get_ident() != self._recorder.thread or in_backward() or is_transformed():
+            return None
+        return self._called
+
+    def _call_of(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def __call__(module: Any, *args: Any, **kwargs: Any) -> Any:
+            self._inside = True
+            try:
+                self._note(module, (args, kwargs))
+                return call(module, *args, **kwargs)
+            finally:
+                self._inside = False
+
+        return __call__
+
+    def _note(self, module: Any, given: Any) -> None:
+        began = perf_counter_ns()
+        calls = self._calls[is_training(module)]
+        calls[0] += 1
+        with contextlib.suppress(Exception):
+            tensors = [leaf for leaf in _leaves(given) if hasattr(leaf, "layout")]
+            if tensors:
+                calls[1] += tensors[0].shape[0] if tensors[0].shape else 1
+                calls[2] += sum([tensor.numel() for tensor in tensors])
+            if not self._batches:
+                with unseen():
+                    for tensor in tensors:
+                        if tensor.device.type == "cpu" and not tensor.requires_grad and not tensor.is_complex():
+                            self._sum(sampled(tensor).double().numpy())
+        self._aside(perf_counter_ns() - began)
+
+    def _sum(self, values: npt.NDArray[np.float64]) -> None:
+        self._given[0] += float(values @ _WEIGHTS[: len(values)])
+        self._given[1] += float(np.abs(values).sum())
+
+    # loaders
+
+    def given(self, index: Any, batch: Any) -> None:
+        """A loader hands out a batch, of this index or these."""
+        began = perf_counter_ns()
+        self._batches += 1
+        self._samples += len(index) if isinstance(index, (list, tuple)) else 1
+        self._indices.update(repr(index).encode())
+        with contextlib.suppress(Exception), unseen():
+            for leaf in _leaves(batch):
+                self._content.update(_bytes(leaf))
+        if is_looked_at(self._batches):
+            self._later.batches.append(Batch(self._batches, self._indices.hexdigest(), self._content.hexdigest()))
+        self._aside(perf_counter_ns() - began)
+
+    # the account
+
+    def step_ended(self) -> None:
+        """A step of the measured loop has ended; look, where this one is looked at."""
+        self._number += 1
+        if not is_looked_at(self._number):
+            return
+        weighs = is_looked_at(self._number, LEADING_WEIGHTS)
+        if weighs and (cuda := cuda_in_use()) is not None:
+            cuda.synchronize()
+        began = perf_counter_ns()
+        self._later.rows.append(self._row())
+        with contextlib.suppress(Exception):
+            if self._later.seed is None:
+                self._later.seed = _seed()
+            if weighs and (found := self._weights()) is not None:
+                self._later.weights.append(found)
+        self._aside(perf_counter_ns() - began)
+
+    def taken(self, over: bool = False) -> dict[str, Any]:
+        """Return what was noted since it was last taken, for a message. `over`: the program comes to its end."""
+        found, self._later = self._later, Account(seed=self._later.seed)
+        if over:
+            found.ended = self._number
+            found.rows.append(self._row())
+        told: dict[str, Any] = msgspec.to_builtins(found)
+        return told
+
+    def _row(self) -> Row:
+        trained, evaluated = (Calls(*self._calls[training]) for training in (True, False))
+        first, second = self._given
+        return Row(self._number, self._updates, self._batches, self._samples, trained, evaluated,
+                   self._writes.num + len(self._writes.saved), self._lines, (first, second))  # fmt: skip
+
+    def _weights(self) -> Weights | None:
+        """Look at parameters by shape: an edit may put them into other groups."""
+        import torch
+
+        held = {id(p): p for _, optimizer in self._recorder.optimizers.alive() for group in optimizer.param_groups
+                for p in group["params"]}  # fmt: skip
+        found = sorted(held.values(), key=lambda p: tuple(p.shape))
+        if not found:
+            return None
+        every = -(-sum(p.numel() for p in found) // MOST_ELEMENTS)
+        with torch.no_grad(), unseen():
+            parts = [p.detach().reshape(-1)[::every].to("cpu", torch.float64) for p in found]
+            shapes = hashlib.blake2b(repr([tuple(p.shape) for p in found]).encode(), digest_size=8).hexdigest()
+            return Weights(self._number, shapes, look(torch.cat(parts)))
+
+
+def _seed() -> int:
+    import torch
+
+    return int(torch.initial_seed()) & ((1 << 63) - 1)
+
+
+def _leaves(value: Any, depth: int = 0) -> Iterator[Any]:
+    """All that lies in a nest of lists and mappings."""
+    if isinstance(value, Mapping) and depth < DEPTH:
+        value = list(value.values())
+    if isinstance(value, (list, tuple)) and depth < DEPTH:
+        for each in value:
+            yield from _leaves(each, depth + 1)
+    else:
+        yield value
+
+
+def _bytes(leaf: Any) -> bytes:
+    """A sample of a batch's elements; of a device's tensor, for which it would be waited, the shape alone."""
+    if not hasattr(leaf, "dtype"):
+        return repr(leaf).encode() if isinstance(leaf, (int, float, str, bytes, bool)) else b""
+    said = f"{tuple(leaf.shape)}{leaf.dtype}".encode()
+    if hasattr(leaf, "layout"):
+        if leaf.device.type != "cpu":
+            return said
+        found = sampled(leaf)
+        with contextlib.suppress(TypeError, RuntimeError):  # a dtype that NumPy does not have
+            return said + bytes(found.numpy().data)
+        return said + bytes(raw(found))
+    return said + bytes(leaf.reshape(-1)[:: max(1, leaf.size // 64)].tobytes())

@@ -1,0 +1,206 @@
+"""What timed processes did: accounts that differ, made up and of live arms."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import pytest
+
+from gobrrr.guard.model.account import Account, Batch, Calls, Clock, Row, Weights, is_looked_at
+from gobrrr.guard.model.tensor_digest import Seen
+from gobrrr.guard.model.verdict import Check
+from gobrrr.guard.verdicts.timed import checks
+
+STEPS = [step for step in range(1, 200) if is_looked_at(step)]
+PROGRAM = Path(__file__).parent / "programs" / "counted.py"
+
+
+def seen(values: np.ndarray) -> Seen:
+    return Seen(values.shape, "float64", values.tobytes().hex(), float(np.linalg.norm(values)), 0, values.tobytes())
+
+
+def row(step: int, **counts) -> Row:
+    evaluated = Calls(step // 50, 8 * (step // 50), 80 * (step // 50))
+    plain = Row(step, updates=step, batches=step, samples=4 * step, trained=Calls(step, 4 * step, 40 * step),
+                evaluated=evaluated, files=step // 50, lines=step // 10)  # fmt: skip
+    return msgspec.structs.replace(plain, **counts)
+
+
+def weights(speed=lambda step: 1.0, turn: float = 0.0, start: float = 0.0) -> list[Weights]:
+    way, found = np.zeros(100), []
+    toward = np.random.default_rng(0).normal(size=100)
+    aside = np.random.default_rng(1).normal(size=100)
+    for step in range(1, 200):
+        way = way + speed(step) * (toward + turn * aside)
+        if is_looked_at(step, 2):
+            found.append(Weights(step, "shapes", seen(100 + start + way)))
+    return found
+
+
+def account(steps: Sequence[int] = STEPS, made=row, **fields) -> Account:
+    plain = Account(
+        rows=[made(step) for step in steps], batches=[Batch(step, f"i{step}", f"c{step}") for step in STEPS],
+        weights=weights(), clocks=[Clock(10, 10_000_000, 11_000_000, 12_000_000)] * 4, seed=0,
+    )  # fmt: skip
+    return msgspec.structs.replace(plain, **fields)
+
+
+def told(candidate: Account, baseline: Sequence[Account] = (account(), account())) -> dict[str, Check]:
+    return {check.kind: check for check in checks(list(baseline), [candidate])}
+
+
+def fewer(name: str, since: int, of: float = 0.5):
+    def made(step: int) -> Row:
+        whole = row(step)
+        had = getattr(row(min(step, since)), name)
+        return msgspec.structs.replace(whole, **{name: int(had + (getattr(whole, name) - had) * of)})
+
+    return made
+
+
+def batches(since: int, indices: str = "i", content: str = "x") -> list[Batch]:
+    return [Batch(n, f"{indices if n >= since else 'i'}{n}", f"{content if n >= since else 'c'}{n}") for n in STEPS]
+
+
+def test_the_same_again_is_exact_and_no_account_is_no_verdict() -> None:
+    assert [check.verdict for check in told(account()).values()] == ["exact"]
+    assert [check.verdict for check in checks([], [account()])] == ["unverified"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "said", "candidate"),
+    [
+        ("samples", "392 of 784 samples by step 196", account(made=fewer("samples", 0))),
+        ("samples", "1,176 samples by step 196, the program as it is has 784", account(made=fewer("samples", 0, 1.5))),
+        ("updates", "118 of 196 updates by step 196", account(made=fewer("updates", 40))),
+        ("output", "9 of 19 lines printed by step 196", account(made=fewer("lines", 0))),
+        ("files", "0 of 3 files written by step 196", account(made=fewer("files", 0, 0.0))),
+        (
+            "evaluation",
+            "0 of 3 calls of models in eval mode by step 196",
+            account(made=lambda step: row(step, evaluated=Calls())),
+        ),
+        (
+            "evaluation",
+            "12 of 24 samples given to models in eval mode by step 196",
+            account(made=lambda step: row(step, evaluated=Calls(step // 50, 4 * (step // 50), 40 * (step // 50)))),
+        ),
+        ("order", "other samples are drawn from batch 31 on", account(batches=batches(31, indices="j"))),
+        ("data", "batches differ from number 31 on", account(batches=batches(31))),
+        ("weights", "89% of the way apart by step 8", account(weights=weights(turn=1.0))),
+        (
+            "weights",
+            "from step 1 to 96 its weights go 0.49 times",
+            account(weights=weights(lambda step: float(step < 49))),
+        ),
+        (
+            "weights",
+            "from step 128 to 192 its weights go 0.17 times",
+            account(weights=weights(lambda step: float(step < 140))),
+        ),
+        ("random", "begins from other weights", account(weights=weights(start=50.0))),
+        ("end", "ended after 40 steps, the program as it is makes 196 or more", account(STEPS[:40], ended=40)),
+        (
+            "clock",
+            "the program's clock says 5 ms for a block of 12 ms",
+            account(clocks=[Clock(10, 5_000_000, 5_000_000, 12_000_000)] * 4),
+        ),
+        (
+            "clock",
+            "the program's clock says 5 ms for a block of 12 ms",
+            account(clocks=[Clock(10, 5_000_000, 5_000_000, 12_000_000, 6_000_000)] * 4),
+        ),
+        (
+            "time",
+            "the step is 2.00 times as fast, with what lies between steps 1.00",
+            account(clocks=[Clock(10, 5_000_000, 11_000_000, 12_000_000)] * 4),
+        ),
+    ],
+)  # fmt: skip
+def test_what_differs_is_named(kind: str, said: str, candidate: Account) -> None:
+    found = told(candidate)
+    assert kind in found and said in found[kind].reason
+    assert found[kind].verdict in ("changed", "wrong")
+
+
+@pytest.mark.parametrize(
+    "candidate",
+    [
+        account(weights=weights(turn=0.05)),
+        account(made=lambda step: row(step, samples=4 * step + 8, batches=step + 2)),
+        account(made=lambda step: row(step, trained=Calls(step // 4, 4 * step, 40 * step))),
+        account(made=lambda step: row(step, evaluated=Calls(1, 8 * (step // 50), 80 * (step // 50)))),
+        account(made=lambda step: row(step, lines=(step - 1) // 10, files=(step - 1) // 50)),
+        account(batches=batches(1), weights=weights(turn=0.01)),
+        account(clocks=[Clock(10, 5_000_000, 6_000_000, 7_000_000)] * 4),
+    ],
+    ids=["rounding", "ahead", "one call", "one evaluation", "later in the step", "made otherwise", "faster"],
+)  # fmt: skip
+def test_honest_ways_of_writing_pass(candidate: Account) -> None:
+    assert {check.verdict for check in told(candidate).values()} <= {"exact", "equivalent"}
+
+
+def test_what_two_processes_of_the_baseline_disagree_on_is_not_asked() -> None:
+    noisy = [account(batches=batches(5), made=fewer("lines", 0), weights=weights(turn=turn)) for turn in (0.0, 1.0)]
+    noisy[1].rows, noisy[1].batches = account().rows, account().batches
+    candidate = account(batches=batches(5, "k", "k"), made=lambda step: row(step, lines=0), weights=weights(turn=-0.5))
+    assert [check.verdict for check in told(candidate, noisy).values()] == ["exact"]
+    alone = told(account(batches=batches(31)), [account()])
+    assert alone["data"].verdict == "unverified", "one process may draw its samples by chance"
+
+
+def test_a_program_that_ends_where_it_did_makes_no_more_steps() -> None:
+    ends = [account(STEPS[:64], ended=64)] * 2
+    assert [check.verdict for check in told(account(STEPS[:64], ended=64), ends).values()] == ["exact"]
+    assert "ends after 64" in told(account(), ends)["end"].reason
+
+
+def counted(folder: Path, *words: str) -> Account:
+    from gobrrr.trial.arm.arm import Arm
+
+    (folder / "work").mkdir(parents=True)
+    one = Arm([sys.executable, str(PROGRAM), *words], folder / "arm", source=folder / "work", account=True)
+    try:
+        one.start(100)
+        for steps in (9, 20, 20, 20):
+            block = one.run(steps, 1e9)
+            assert block.referee_ns >= block.whole_ns or "--clock" in words
+    finally:
+        one.end()
+    assert one.account is not None
+    return one.account
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory) -> list[Account]:
+    pytest.importorskip("torch")
+    return [counted(tmp_path_factory.mktemp("plain") / str(number)) for number in range(2)]
+
+
+def test_an_arm_counts_what_its_program_does(plain) -> None:
+    last = plain[0].rows[-1]
+    assert (last.step, last.updates, last.batches, last.samples) == (70, 70, 70, 280)
+    assert last.trained == Calls(280, 280 * 8, 280 * 8) and last.evaluated == Calls(6, 6 * 32, 6 * 32 * 8)
+    assert (last.lines, last.files) == (6, 6), "what comes behind the step's end is the next one's"
+    assert plain[0].batches == plain[1].batches and plain[0].weights == plain[1].weights and plain[0].seed == 0
+    assert [each.step for each in plain[0].weights] == [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64]
+    assert sum(clock.steps for clock in plain[0].clocks) == 69
+
+
+@pytest.mark.parametrize(
+    ("words", "kinds"),
+    [
+        (("--skips", "40"), {"weights"}),
+        (("--timed",), {"evaluation", "output", "files"}),
+        (("--clock",), {"clock"}),
+        (("--regrouped", "--lent", "--rounds"), {""}),
+    ],
+)  # fmt: skip
+def test_a_live_arm_that_does_otherwise_is_seen(words, kinds, plain, tmp_path: Path) -> None:
+    found = list(checks(plain, [counted(tmp_path, *words)]))
+    assert {check.kind for check in found} == kinds, found
+    assert all((check.verdict in ("exact", "equivalent")) == (not check.kind) for check in found)
