@@ -15,7 +15,7 @@ import numpy as np
 
 from gobrrr.guard.model.observation import Call, Data, Observation, Step
 from gobrrr.guard.model.tensor_digest import Seen
-from gobrrr.guard.model.verdict import GREEN, Check
+from gobrrr.guard.model.verdict import GREEN, VERDICTS, Check, Guarded
 
 Parts = tuple[tuple[str, tuple[tuple[str, int], ...]], ...]
 ACCEPTED_BY = {
@@ -24,6 +24,13 @@ ACCEPTED_BY = {
     "hyperparameters": ("hyperparameters",), "evaluation": ("evaluation",),
 }  # fmt: skip
 """Words of --accept by the check whose change each of them allows."""
+TIMED_ACCEPTED_BY = {
+    "samples": ("samples",), "data": ("samples", "order", "random"), "order": ("order", "samples", "random"),
+    "evaluation": ("evaluation",), "output": ("output",), "files": ("output",), "time": ("time",), "end": ("samples",),
+    "weights": ("samples", "order", "random", "precision", "hyperparameters"), "random": ("random",),
+    "updates": ("samples",),
+}  # fmt: skip
+"""The same by the kind of a check of timed runs."""
 WRITING = ("data", "mode", "inputs", "random draws")
 """Checks that say how models are called: excused where the steps that they lead to are the same."""
 CAUSES = ("data", "epochs", "evaluation", "hyperparameters", "mode", "steps")
@@ -152,6 +159,17 @@ def settled(
             )
         else:
             yield each
+
+
+def with_timed(guarded: Guarded, timed: Iterable[Check], accepted: Collection[str]) -> Guarded:
+    """The guard's verdict with what the accounts of timed runs say (verdicts/timed.py)."""
+    told = [Check(each.name, "bounded", f"accepted: {each.reason}", kind=each.kind)
+            if each.verdict not in GREEN and set(TIMED_ACCEPTED_BY.get(each.kind, ())) & set(accepted) else each
+            for each in timed]  # fmt: skip
+    verdict = max([guarded.verdict, *(each.verdict for each in told)], key=VERDICTS.index)
+    telling = [f"{each.name}: {each.reason}" for each in told if each.reason and each.verdict == verdict]
+    kept = guarded.reasons if guarded.verdict == verdict or verdict in GREEN else ()
+    return msgspec.structs.replace(guarded, verdict=verdict, reasons=(*kept, *telling))
 
 
 def _computes_alike(checks: Iterable[Check], baseline: Observation) -> bool:

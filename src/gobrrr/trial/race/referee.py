@@ -16,6 +16,7 @@ import psutil
 from gobrrr.capture.steps import vitals
 from gobrrr.errors import GobrrrError
 from gobrrr.guard.model.verdict import Guarded
+from gobrrr.guard.verdicts import edits, timed
 from gobrrr.remedies import registry
 from gobrrr.trial.arm.arm import REPLAYING, SPENT, TIMED, Arm, ArmError
 from gobrrr.trial.arm.live_arms import Field
@@ -247,21 +248,26 @@ class LiveReferee:
         if self.is_over():
             raise ArmError(SPENT)
         program, names = self._program, [name for name in _remedies(stack) if name not in self._program.edits]
-        edits = [program.edits[name].edit for name in _remedies(stack) if name in program.edits]
+        tried = [program.edits[name].edit for name in _remedies(stack) if name in program.edits]
         try:
-            edits = [together(edits, program.source)] if len(edits) > 1 else edits
+            tried = [together(tried, program.source)] if len(tried) > 1 else tried
         except GobrrrError as error:
             raise ArmError(error.message) from None
         env = registry.environment(names, program.options)
         within = program.limits._replace(caches=self._caches)
         arm = Arm(program.command, folder, names, source=program.source, env=env, within=within, loop=program.loop,
                   objective=self._objective, timed=REPLAYING if stack == REPLAYED else TIMED,
-                  edits=edits or ([program.base] if program.base else []))  # fmt: skip
+                  edits=tried or ([program.base] if program.base else []),
+                  account=program.account)  # fmt: skip
         self._all.append(arm)
         return arm
 
     def with_account(self, guarded: Guarded, found: Measured, stack: Stack) -> Guarded:
-        return guarded
+        """The guard's verdict on an edit with what its timed runs did, by their accounts."""
+        if found.verdict == "failed":
+            return guarded
+        accepted = {word for name in stack for word in self._program.edits[name].accepted}
+        return edits.with_timed(guarded, timed.checks(*found.accounts), accepted)
 
     def guard(self, stack: Stack, milder: Stack = ()) -> Guarded:
         """The numbers of a stack against those of the untouched program; unverified where the time ended meanwhile, for
