@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
-from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
@@ -19,7 +16,9 @@ from tests.snapshots.cases import TRACE
 pytest.importorskip("mcp", reason="the extra gobrrr[mcp] is not installed")
 
 import anyio
-from mcp import Client, StdioServerParameters, stdio_client
+from mcp import Client
+
+from tests.support.agent import answer, served
 
 SLEEPS = """import os, subprocess, sys, time
 child = subprocess.Popen(["sleep", "600"], start_new_session=True)
@@ -29,30 +28,6 @@ with open("pids.new", "w") as file:
 os.rename("pids.new", "pids")
 time.sleep(600)
 """
-HANGS_S = 300  # so that what never comes ends a test
-Work = Callable[[Client], Awaitable[None]]
-
-
-def served(work: Work, folder: Path) -> None:
-    """Do it with a client of a server that was started in a folder."""
-
-    async def both() -> None:
-        server = StdioServerParameters(
-            command=sys.executable, args=["-m", "gobrrr", "mcp"], env={**os.environ, "OMP_NUM_THREADS": "1"}, cwd=folder
-        )
-        async with Client(stdio_client(server)) as client:
-            with anyio.fail_after(HANGS_S):
-                await work(client)
-
-    anyio.run(both)
-
-
-async def answer(client: Client, tool: str, **arguments: object) -> tuple[bool, dict[str, Any]]:
-    """Whether a call is an error, and its document, which its text is as well."""
-    result = await client.call_tool(tool, arguments)
-    found = result.structured_content
-    assert found is not None and json.loads(result.content[0].text) == found
-    return result.is_error, found
 
 
 def test_the_tools_are_verbs_with_arguments(tmp_path: Path) -> None:
