@@ -64,8 +64,6 @@ def pairs(folder):
         def drafted(data=data, said=said, batch=batch):
             seams = Seams(lambda remedy, detail: said.update({remedy: detail}))
             install(seams, ["draft_decoding"])
-            for index in range(4):  # those that are decoded both ways
-                data[index]
             took = batch()
             seams.remove()
             return took

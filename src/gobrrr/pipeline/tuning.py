@@ -209,9 +209,7 @@ def _raced(
     edits = {name: EditTold(each.edit.diff, dict(each.edit.env), each.edit.args)
              for name, each in program.edits.items() if name in receipt.kept}  # fmt: skip
     places = {name: places for name, places in referee.taken().items() if name in receipt.kept}
-    return msgspec.structs.replace(
-        receipt, options=given, places=places, edits=edits, notes=(*receipt.notes, *referee.notes())
-    )
+    return msgspec.structs.replace(receipt, options=given, places=places, edits=edits)
 
 
 def _resident(report: Report) -> int:

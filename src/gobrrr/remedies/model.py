@@ -53,8 +53,6 @@ class Remedy:
     sees more often then."""
     unseen: ClassVar[str] = ""
     """Changes that no check of the numbers can see, said where the remedy is kept."""
-    tells: ClassVar[bool] = False
-    """Its message when it takes hold is a note of the receipt, whether it is kept or not: how far pixels are apart."""
     pixels: ClassVar[tuple[float, float, float] | None] = None
     """It changes pixels, and so much of them at most, in levels of 255: of a picture on average, and the share of all
     pixels that may change by more than so many. The guard takes that for consented to where the user named the remedy,

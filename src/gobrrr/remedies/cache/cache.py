@@ -58,7 +58,7 @@ class Keeper(Remedy):
 class DraftDecoding(Remedy):
     """Pillow's JPEG files that are resized or reduced to half or less, straight away or after convert("RGB" or "L"),
     are decoded at the smallest scale of libjpeg (1/8, 1/4, 1/2) that is not below what is asked for. Size and mode are
-    those of the plain program; pixels differ, and the first pictures of each process say by how much. What is read at
+    those of the plain program; pixels differ, and the guard says by how much. What is read at
     its full size first is as it was, and so are files that end too early, CMYK, other formats, nearest neighbours and
     files of which the program asked a draft itself."""
 
@@ -66,7 +66,6 @@ class DraftDecoding(Remedy):
     title = "decodes JPEG pictures at a fraction of their size where they are made small next"
     safety = "semantic"
     place = "loader"
-    tells = True
     pixels = (4.0, 0.01, 32.0)
     conflicts = ("decoded_once",)
     by_hand = 'picture = Image.open(path)\npicture.draft("RGB", (width, height))  # before convert and resize'
@@ -84,23 +83,19 @@ class DraftDecoding(Remedy):
         return Saving(0.0, min(most, DRAFTED * decoding), most)
 
     def apply(self, seams: Seams) -> None:
-        from gobrrr.remedies.cache.pictures import Differences, InWorker, put_in, take_away
+        from gobrrr.remedies.cache.pictures import Drafts, InWorker, put_in, take_away
 
-        found = Differences(lambda detail: seams.applied(self.name, detail))
+        drafts = Drafts(lambda detail: seams.applied(self.name, detail))
 
         def change(kwargs: dict[str, Any]) -> dict[str, Any]:
             if not kwargs.get("num_workers"):
                 return kwargs
-            return {**kwargs, "worker_init_fn": InWorker(found, kwargs.get("worker_init_fn"))}
-
-        def look(iterator: Any, batch: Any) -> Any:
-            found.tell()
-            return batch
+            seams.applied(self.name, "in the loader's workers")  # they cannot tell
+            return {**kwargs, "worker_init_fn": InWorker(drafts, kwargs.get("worker_init_fn"))}
 
         seams.undo(take_away)
-        put_in(found)
+        put_in(drafts)
         seams.at_loader(change)
-        seams.at_batch(look)
 
 
 class DecodedOnce(Keeper):

@@ -1,5 +1,5 @@
 """JPEG pictures of Pillow that are decoded when somebody reads their pixels, in the way of the remedy that put them in:
-small where they are made small (Differences), or once (kept_pictures.py).
+small where they are made small (Drafts), or once (kept_pictures.py).
 
 It imports Pillow, so only what those remedies put in place imports it.
 """
@@ -11,10 +11,8 @@ import os
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
-import torch
-from PIL import Image, ImageChops
+from PIL import Image
 from PIL.JpegImagePlugin import JpegImageFile
-from torch.utils.data import get_worker_info
 
 MODES = ("RGB", "L")
 SCALES = (8, 4, 2)
@@ -22,11 +20,6 @@ SCALES = (8, 4, 2)
 END = b"\xff\xd9"
 PADDING, PADDED = b"\0\n\r ", 64
 """Bytes that may follow the end marker, and in how many last bytes the marker is looked for."""
-FEW = 4
-"""Pictures of each process that are decoded both ways, to say how far the pixels are apart."""
-ROWS = 64
-"""Rows of counts: one for the main process, one for each worker; workers beyond 63 share rows. proposed: more than
-most machines have cores; a machine with more workers would settle it."""
 PLAIN = {name: getattr(Image.Image, name) for name in ("convert", "resize", "reduce", "thumbnail")}
 """As Pillow has them."""
 
@@ -49,21 +42,14 @@ class Way(Protocol):
         TypeError and ValueError where Pillow would."""
 
 
-class Differences:
-    """The way of drafts. How far the pixels of the first pictures are apart is told by the process that
-    made it; other processes write into the memory that they share with it. One that is not forked gets it pickled."""
+class Drafts:
+    """The way of drafts: `told` hears of the first one. A process that is not forked gets it pickled."""
 
-    def __init__(self, told: Callable[[str], None] | None = None) -> None:
-        self._told, self._pid, self._sum, self.over = told, os.getpid(), 0.0, False
-        self._rows = torch.zeros(ROWS, 4, dtype=torch.float64)  # number, sum of means, most, scale
-        self._rows.share_memory_()  # type: ignore[no-untyped-call]
+    def __init__(self, told: Callable[[str], None] | None) -> None:
+        self._told, self._pid, self.over = told, os.getpid(), False
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_told": None, "_pid": 0}
-
-    @property
-    def wanted(self) -> bool:
-        return float(self._rows[_row(), 0]) < FEW
+        return {**vars(self), "_told": None}
 
     def converted(self, data: bytes, like: Any, mode: str) -> Later:
         return later(data, like, mode)
@@ -79,37 +65,10 @@ class Differences:
             file.draft(file.mode, (like.size[0] // scale, like.size[1] // scale))
         if file.decoderconfig != (scale, 0):
             return None
-        found = asked.of_scaled(PLAIN["convert"](file, like.mode), like.size, scale)
-        if self.wanted:
-            self.note(asked.of(decoded(data, like.mode)), found, scale)
-        return found
-
-    def note(self, whole: Image.Image, drafted: Image.Image, scale: int) -> None:
-        counts = ImageChops.difference(whole, drafted).histogram()
-        levels = [each % 256 for each, number in enumerate(counts) if number]
-        mean = sum(each % 256 * number for each, number in enumerate(counts)) / sum(counts)
-        row = self._rows[_row()]
-        row[0] += 1
-        row[1] += mean
-        row[2], row[3] = max(float(row[2]), max(levels)), max(float(row[3]), scale)
-        self.tell()
-
-    def tell(self) -> None:
-        """Report what was seen since the last report, if anything; nothing in another process."""
-        number = float(self._rows[:, 0].sum())
-        if self._told is None or os.getpid() != self._pid or number == self._sum:
-            return
-        self._sum = number
-        most, scale = self._rows[:, 2].max(), int(self._rows[:, 3].max())
-        self._told(
-            f"at 1/{scale} of their size; pixels differ by {float(self._rows[:, 1].sum()) / number:.2g} of 255 on "
-            f"average and {most:.0f} at most, in the first {number:.0f} pictures"
-        )
-
-
-def _row() -> int:
-    worker = get_worker_info()
-    return 0 if worker is None else 1 + worker.id % (ROWS - 1)
+        if self._told is not None and os.getpid() == self._pid:
+            self._told(f"the first at 1/{scale} of its size")
+            self._told = None
+        return asked.of_scaled(PLAIN["convert"](file, like.mode), like.size, scale)
 
 
 class Later(Image.Image):  # type: ignore[misc, unused-ignore]
@@ -338,11 +297,11 @@ def take_away() -> None:
 class InWorker:
     """A loader's worker_init_fn: what it does in a process that was not forked, and then the program's own."""
 
-    def __init__(self, differences: Differences, own: Any) -> None:
-        self._differences, self._own = differences, own
+    def __init__(self, way: Way, own: Any) -> None:
+        self._way, self._own = way, own
 
     def __call__(self, worker: int) -> None:
-        if not self._differences.over:
-            put_in(self._differences)
+        if not self._way.over:
+            put_in(self._way)
         if self._own is not None:
             self._own(worker)

@@ -23,7 +23,6 @@ class EditOnTrial:
     late: ClassVar[bool] = False
     judged_without_dropout: ClassVar[bool] = False
     pixels: ClassVar[tuple[float, float, float] | None] = None
-    tells: ClassVar[bool] = False
 
     @property
     def name(self) -> str:

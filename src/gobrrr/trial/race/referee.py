@@ -24,7 +24,7 @@ from gobrrr.trial.arm.protocol import Block
 from gobrrr.trial.arm.side import Side, clear
 from gobrrr.trial.edit.program_edit import ProgramEdit
 from gobrrr.trial.edit.reading import together
-from gobrrr.trial.edit.treatment import EditOnTrial, treatment
+from gobrrr.trial.edit.treatment import EditOnTrial
 from gobrrr.trial.race import lockstep
 from gobrrr.trial.race.candidates import Plan
 from gobrrr.trial.race.guard_runs import Guarding
@@ -173,15 +173,6 @@ class LiveReferee:
     def give(self, options: registry.Options) -> None:
         """Set the options of remedies for arms that start from now on."""
         self._program = self._program._replace(options=options)
-
-    def notes(self) -> list[str]:
-        """Return what remedies that have something to tell said last of what they did."""
-        said = {name: arm.applied[name] for arm in self._all for name in arm.remedies if name in arm.applied}
-        return [
-            f"{name}: {detail}"
-            for name, detail in said.items()
-            if treatment(name, self._program.edits).tells and detail
-        ]
 
     def taken(self) -> dict[str, tuple[str, ...]]:
         """Lines of the user's at which remedies took hold, and of nothing else."""
