@@ -57,7 +57,7 @@ def gobrrr(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
 
 def test_a_cheat_is_refused_and_its_kind_is_said(folder: Path) -> None:
     cheat = diff(folder, "cheat.diff", "outputs = model(x[:16]); y = y[:16]")
-    done = gobrrr("prove", "--json", "--minutes", "2", "--patch", cheat, "train.py", cwd=folder)
+    done = gobrrr("prove", "--json", "--minutes", "9", "--patch", cheat, "train.py", cwd=folder)
     assert done.returncode == 6, done.stderr
     told = json.loads(done.stdout)
     assert told["guard"]["verdict"] == "wrong" and "512 elements in step 1" in told["guard"]["reasons"][0]

@@ -144,7 +144,7 @@ def _receipt(
         verb="prove",
         trials=tuple(trials), kept=best.remedies if best else (), complete=complete,
         speedup=best.speedup if best else None, guard=told.guard if told else Guarded(),
-        measured=any(each.speedup is not None or each.guard.verdict != "unverified" for each in trials),
+        measured=any(each.verdict != "failed" for each in trials),
         step_ns=steps[0] if steps else float(report.step.plain_wall_ns),
         diagnosed_step_ns=float(report.step.plain_wall_ns), seconds=round(clock.spent, 1),
         edits={name: EditTold(each.edit.diff, dict(each.edit.env), each.edit.args, tuple(sorted(asked.accepted)),

@@ -137,8 +137,6 @@ def exit_code(receipt: Receipt) -> int:
     if receipt.guard.verdict in ("changed", "wrong"):
         return REFUSED
     ends = {trial.verdict for trial in receipt.trials}
-    if "failed" in ends:
-        return UNMEASURED
     return NOT_BETTER if ends <= {"slower", "equivalent"} and receipt.guard.green else OPEN
 
 

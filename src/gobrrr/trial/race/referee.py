@@ -255,7 +255,7 @@ class LiveReferee:
 
     def with_account(self, guarded: Guarded, found: Measured, stack: Stack) -> Guarded:
         """The guard's verdict on an edit with what its timed runs did, by their accounts."""
-        if found.verdict == "failed":
+        if found.speedup is None:
             return guarded
         accepted = {word for name in stack for word in self._program.edits[name].accepted}
         return edits.with_timed(guarded, timed.checks(*found.accounts), accepted)
