@@ -502,6 +502,22 @@ def test_another_allocator_goes_before_what_is_preloaded_already(monkeypatch: py
     assert allocator() == {}
 
 
+def test_what_was_kept_for_programs_of_others_has_its_place_in_nine_of_ten() -> None:
+    """The tunings of the zoo; the optimizers of three are made by a library."""
+    zoo = Path(__file__).parents[2] / "benchmarks"
+    kept: set[tuple[str, str]] = set()
+    for file in (zoo / "results").glob("zoo-tunes-*.json"):
+        programs = json.loads(file.read_text()).get("programs", [])
+        kept |= {(each["name"], name) for each in programs if each.get("tune") for name in each["tune"].get("kept", ())}
+    found: list[bool] = []
+    for program, name in sorted(kept):
+        with contextlib.suppress(GobrrrError):  # without a form for the source
+            each, script = catalogue.edit(name), zoo / "zoo" / "programs" / f"{program}.py"
+            files = files_of(["python", script.name], script.parent)
+            found.append(bool(each.environment()) or each.patched(files, script.parent) != {})
+    assert len(found) > 30 and sum(found) >= 0.9 * len(found)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "program"),
