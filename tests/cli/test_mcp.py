@@ -102,6 +102,21 @@ def test_a_call_that_is_cancelled_leaves_no_process(tmp_path: Path) -> None:
     assert len(left) == 2
 
 
+def test_calls_that_measure_wait_for_each_other(tmp_path: Path) -> None:
+    said = "with open('log', 'a') as log: log.write('{} ')"
+    (tmp_path / "logs.py").write_text(
+        "\n".join(["import time", said.format("begin"), "time.sleep(3)", said.format("end")])
+    )
+
+    async def work(client: Client) -> None:
+        async with anyio.create_task_group() as group:
+            for _ in range(2):
+                group.start_soon(client.call_tool, "run", {"program": ["logs.py"]})
+
+    served(work, tmp_path)
+    assert (tmp_path / "log").read_text() == "begin end begin end "
+
+
 def test_a_call_that_takes_too_long_is_ended_and_says_so(tmp_path: Path) -> None:
     (tmp_path / "sleeps.py").write_text(SLEEPS)
 

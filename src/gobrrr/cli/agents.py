@@ -49,6 +49,8 @@ _EVERY_S, _POLL_S = 0.5, 0.05
 """Seconds between notes of progress, and between looks at a process (proposed: reading speed and idle cost)."""
 _LAST = 5
 """Lines of a failed verb's stderr that are told (proposed: the longest message of ours is two)."""
+MEASURE = ("run", "prove", "verify", "tune")
+_MEASURING = anyio.Lock()
 _LONG = frozenset(("tables", "lines", "ops", "saved", "rehearsed", "skipped_rules"))
 """Fields of a report that are left out: long, in the recording's folder, and no finding."""
 
@@ -137,7 +139,13 @@ def _program(words: list[str]) -> list[str]:
 
 
 async def _called(context: Context, folder: str, limit_s: float, words: list[str], stdin: str = "") -> CallToolResult:
-    """Return the document that a verb writes; an error where there is none, or the time is over."""
+    """Return the document that a verb writes; an error where there is none, or the time is over. Verbs that measure
+    wait for each other: two at once would be two slow programs."""
+    async with _MEASURING if words[0] in MEASURE else contextlib.nullcontext():
+        return await _alone(context, folder, limit_s, words, stdin)
+
+
+async def _alone(context: Context, folder: str, limit_s: float, words: list[str], stdin: str) -> CallToolResult:
     command = [sys.executable, "-c", _START, str(os.getpid()), *words]
     try:
         process = await anyio.open_process(command, cwd=folder, start_new_session=True)
