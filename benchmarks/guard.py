@@ -37,7 +37,7 @@ NETS = (
     "dropout", "batchnorm", "tied", "accumulation", "deep", "noisy", "high_rate", "diverging", "conv_dropout",
     "two_optimizers", "compiled",
 )  # fmt: skip
-CONTROLS = ("malloc_thresholds", "fused_optimizer", "intraop_threads")
+CONTROLS = ("malloc_thresholds", "fused_optimizer")
 """On the sabotages' own program: where these were refused, catching would prove nothing."""
 COST = ("fused_optimizer", "compile")
 ONSETS = ((10, 19), (20, 28), (2, 9), (0, 1))

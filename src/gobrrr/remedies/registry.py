@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from itertools import combinations
 from pathlib import Path
+from typing import cast
 
 from gobrrr import remedies
 from gobrrr.errors import GobrrrError
@@ -23,7 +24,7 @@ NO_OPTIONS: Options = {}
 
 def pages() -> Mapping[str, Path]:
     """Return the page of each of our own remedies and edits. A remedy's class is in the module beside it that has the
-    page's name, or, with others, in the one that has the folder's."""
+    page's name, or, with others, in the one that has the folder's, as a class or one of its ROWS."""
     return _pages(tuple(remedies.__path__))
 
 
@@ -50,6 +51,8 @@ def remedy(name: str) -> Remedy:
     if page := pages().get(name):
         stem = name if page.with_suffix(".py").exists() else page.parent.name
         module = importlib.import_module(f"gobrrr.remedies.{page.parent.name}.{stem}")
+        if row := next((row for row in getattr(module, "ROWS", ()) if row.name == name), None):
+            return cast("Remedy", row)
         kinds = (each for each in vars(module).values() if isinstance(each, type) and issubclass(each, Remedy))
         return next(kind() for kind in kinds if vars(kind).get("name") == name)
     return _third_party(name)

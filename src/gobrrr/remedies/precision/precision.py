@@ -1,14 +1,13 @@
-"""Remedies of precision: bf16 and float16 autocast, float32, matrix-product precision (TF32)."""
+"""Remedies of precision: bf16 and float16 autocast, float32."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from gobrrr.capture.hooks.lookup import Patches
-from gobrrr.machine.probe.matmul_precision import matmul_precision, setting_back
 from gobrrr.remedies.mechanism.forwards import replaced
 from gobrrr.remedies.mechanism.seams import Seams
-from gobrrr.remedies.model import AddStatement, BeforeTraining, Remedy
+from gobrrr.remedies.model import BeforeTraining, Remedy
 from gobrrr.rules.model.finding import Saving
 from gobrrr.rules.verdict.report import Report
 
@@ -248,24 +247,3 @@ class Float32(Remedy):
                 seams.applied(self.name, f"{type(module).__name__}, {len(wide)} tensors")
 
         seams.at_model(cast)
-
-
-class MatmulPrecision(Remedy):
-    """torch.set_float32_matmul_precision("medium"). On chips with bf16 units it is bf16: the guard decides. On NVIDIA's
-    GPUs it is TF32, as "high" is."""
-
-    name = "matmul_precision"
-    title = "lets fp32 matrix products take the library's fast path (the guard says at what accuracy)"
-    safety = "tolerance"
-    precision = "bfloat16"
-    overlaps = ("bf16_autocast", "float16_autocast")
-    by_hand = 'torch.set_float32_matmul_precision("medium")'
-    edit = AddStatement(by_hand)
-
-    def apply(self, seams: Seams) -> None:
-        import torch
-
-        before = matmul_precision(torch)
-        seams.undo(setting_back(torch))
-        torch.set_float32_matmul_precision("medium")
-        seams.applied(self.name, f"{before} before")

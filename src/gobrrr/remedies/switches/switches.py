@@ -1,4 +1,4 @@
-"""Remedies that are one setting: anomaly mode, determinism, denormals, threads, malloc, OpenMP."""
+"""Remedies that are one setting: rows of a table where that is all, classes where more is to be looked at."""
 
 from __future__ import annotations
 
@@ -6,16 +6,80 @@ import ctypes
 import functools
 import os
 import sys
+from collections.abc import Callable
+from functools import partial
 from types import FrameType
 from typing import Any
 
 from gobrrr.capture.source.user_code import UserFiles
 from gobrrr.capture.steps import vitals
 from gobrrr.machine.measure.command import SHORT_WAIT
+from gobrrr.machine.probe.matmul_precision import matmul_precision, setting_back
 from gobrrr.remedies.mechanism.seams import Seams
-from gobrrr.remedies.model import AddStatement, Remedy, SwitchOff
+from gobrrr.remedies.model import AddStatement, Edit, Remedy, SwitchOff
 from gobrrr.rules.model.finding import Saving
 from gobrrr.rules.verdict.report import Report
+
+
+class Switch(Remedy):
+    """A setting of torch: `read`, and written where it is not as `wanted`, before the first forward of a model again
+    where the program may have set another `since`; put back by `write`, or what `backs` gives."""
+
+    def __init__(
+        self, name: str, title: str, by_hand: str, edit: Edit, wanted: object, read: Callable[[Any], object],
+        write: Callable[[Any, Any], object], backs: Callable[[Any], Callable[[], object]] | None = None,
+        since: bool = False, **more: object,
+    ) -> None:  # fmt: skip
+        self._wanted, self._read, self._write, self._backs, self._since = wanted, read, write, backs, since
+        vars(self).update(name=name, title=title, by_hand=by_hand, edit=edit, **more)
+
+    def apply(self, seams: Seams) -> None:
+        import torch
+
+        def switch(_: Any = None) -> None:
+            before = self._read(torch)
+            if before == self._wanted:
+                return
+            seams.undo(self._backs(torch) if self._backs else partial(self._write, torch, before))
+            self._write(torch, self._wanted)
+            if self._read(torch) == self._wanted:
+                seams.applied(self.name, f"{before} before")
+
+        switch()
+        if self._since:
+            seams.at_model(switch)
+
+
+CORES = vitals.cores()
+ROWS = (
+    Switch(  # runs may differ from one another then
+        "deterministic_off", "switches torch's deterministic mode off", "torch.use_deterministic_algorithms(False)",
+        SwitchOff(("use_deterministic_algorithms",)), (False, False), safety="semantic", since=True,
+        read=lambda torch: (torch.are_deterministic_algorithms_enabled(),
+                            torch.is_deterministic_algorithms_warn_only_enabled()),
+        write=lambda torch, to: torch.use_deterministic_algorithms(to[0], warn_only=to[1]),
+    ),
+    Switch(
+        "flush_denormal", "treats values below 1e-38 as zero: arithmetic on them takes a hundred times as long",
+        "torch.set_flush_denormal(True)", AddStatement("torch.set_flush_denormal(True)"), True, safety="semantic",
+        read=lambda torch: not float(torch.tensor(1e-39) * 0.5),
+        write=lambda torch, to: torch.set_flush_denormal(to),
+    ),
+    Switch(
+        "intraop_threads", "gives every op as many threads as the process may use cores",
+        f"torch.set_num_threads({CORES})  # the cores that the process may use here",
+        AddStatement(f"torch.set_num_threads({CORES})  # the cores that the process may use here"), CORES,
+        safety="tolerance", since=True, read=lambda torch: torch.get_num_threads(),
+        write=lambda torch, to: torch.set_num_threads(to),
+    ),
+    Switch(  # on chips with bf16 units it is bf16, on NVIDIA's GPUs TF32, as "high" is: the guard decides
+        "matmul_precision", "lets fp32 matrix products take the library's fast path (the guard says at what accuracy)",
+        'torch.set_float32_matmul_precision("medium")', AddStatement('torch.set_float32_matmul_precision("medium")'),
+        "medium", safety="tolerance", precision="bfloat16", overlaps=("bf16_autocast", "float16_autocast"),
+        read=matmul_precision, backs=setting_back, write=lambda torch, to: torch.set_float32_matmul_precision(to),
+    ),
+)  # fmt: skip
+"""Settings of torch that are one call."""
 
 
 class AnomalyOff(Remedy):
@@ -50,70 +114,6 @@ class AnomalyOff(Remedy):
         seams.undo(lambda: plain(**said))
         seams.replace(torch, "set_anomaly_enabled", set_anomaly_enabled)
         set_anomaly_enabled(**said)
-
-
-class DeterministicOff(Remedy):
-    """torch.use_deterministic_algorithms(False) before the first forward. Runs may differ from one another then."""
-
-    name = "deterministic_off"
-    title = "switches torch's deterministic mode off"
-    safety = "semantic"
-    by_hand = "torch.use_deterministic_algorithms(False)"
-    edit = SwitchOff(("use_deterministic_algorithms",))
-
-    def apply(self, seams: Seams) -> None:
-        import torch
-
-        def off(module: Any) -> None:
-            if torch.are_deterministic_algorithms_enabled():
-                warns = torch.is_deterministic_algorithms_warn_only_enabled()
-                torch.use_deterministic_algorithms(False)
-                seams.undo(lambda: torch.use_deterministic_algorithms(True, warn_only=warns))
-                seams.applied(self.name)
-
-        seams.at_model(off)
-
-
-class FlushDenormal(Remedy):
-    """torch.set_flush_denormal(True): another computation for values below 1e-38."""
-
-    name = "flush_denormal"
-    title = "treats values below 1e-38 as zero: arithmetic on them takes a hundred times as long"
-    safety = "semantic"
-    by_hand = "torch.set_flush_denormal(True)"
-    edit = AddStatement(by_hand)
-
-    def apply(self, seams: Seams) -> None:
-        import torch
-
-        if torch.set_flush_denormal(True):
-            seams.undo(lambda: torch.set_flush_denormal(False))
-            seams.applied(self.name)
-
-
-class IntraopThreads(Remedy):
-    """torch.set_num_threads(vitals.cores()), at the start and again before the first forward."""
-
-    name = "intraop_threads"
-    title = "gives every op as many threads as the process may use cores"
-    safety = "tolerance"
-    by_hand = f"torch.set_num_threads({vitals.cores()})  # the cores that the process may use here"
-    edit = AddStatement(by_hand)
-
-    def apply(self, seams: Seams) -> None:
-        import torch
-
-        cores, before = vitals.cores(), torch.get_num_threads()
-
-        def again(module: Any) -> None:
-            """The program may have set another number since."""
-            if torch.get_num_threads() != cores:
-                torch.set_num_threads(cores)
-
-        torch.set_num_threads(cores)
-        seams.undo(lambda: torch.set_num_threads(before))
-        seams.at_model(again)
-        seams.applied(self.name, f"{cores} threads, {before} before")
 
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
