@@ -49,7 +49,7 @@ def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 LONGEST_FIRST = (
     "test_matrix.py", "test_run_fails.py", "test_arms.py", "test_fuzz_programs.py", "test_left_behind.py",
-    "test_planted.py", "test_run_ends.py", "test_effects.py", "test_referee.py",
+    "test_planted.py", "test_run_ends.py", "test_effects.py", "test_referee.py", "test_agents_loop.py", "test_mcp.py",
 )  # fmt: skip
 """Files that take a worker half a minute or more: begun last, they would have one worker wait for the other."""
 

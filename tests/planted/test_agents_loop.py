@@ -17,8 +17,9 @@ from mcp import Client
 
 from tests.support.agent import answer, served
 
+STEPS = 60
 LOOPS = [
-    pytest.param("collects_garbage", 2.0, id="collects_garbage"),
+    pytest.param("collects_garbage", 1.5, id="collects_garbage"),
     pytest.param("anomaly_mode", 5.0, id="anomaly_mode", marks=pytest.mark.slow),
     pytest.param("deepcopy_every_step", 5.0, id="deepcopy_every_step", marks=pytest.mark.slow),
 ]
@@ -37,7 +38,7 @@ def test_what_is_diagnosed_and_edited_is_proven_and_kept(name: str, minutes: flo
     edit = diff(program.read_text(), illness.script("healthy").read_text())
 
     async def work(client: Client) -> None:
-        _, report = await answer(client, "run", program=["train.py"])
+        _, report = await answer(client, "run", program=["train.py"], stop_after=STEPS)
         named = [each for each in findings(report) if each["code"] in illness.codes]
         assert named and named[0]["excerpt"]["line"] in illness.guilty_lines()
         _, page = await answer(client, "explain", code=named[0]["code"])
@@ -49,7 +50,7 @@ def test_what_is_diagnosed_and_edited_is_proven_and_kept(name: str, minutes: flo
         assert proof["exit_code"] == 0 and proof["kept"] and proof["speedup"]["low"] > 1
         assert program.read_text() == illness.script("sick").read_text()  # the program's own files stay
         subprocess.run(["git", "apply"], cwd=tmp_path, input=edit, text=True, check=True)
-        _, again = await answer(client, "run", program=["train.py"])
+        _, again = await answer(client, "run", program=["train.py"], stop_after=STEPS)
         loud = {each["code"] for each in findings(again) if each["severity"] in LOUD}
         assert not loud & set(illness.codes)
 
