@@ -59,6 +59,11 @@ def test_findings_have_their_lines_and_edits(
     assert set(edit) == {"remedy", "safety", "diff", "env"} and edit["remedy"] == "set_to_none"
     assert "\n+opt.zero_grad(set_to_none=True)\n" in edit["diff"]
     assert doubt["excerpt"] is None and doubt["edits"] == []
+    script = Path("train.py").read_text()
+    for secret in ("password = 'hunter22'\n", "mine = 1\n"):  # what a diff shows cannot be masked
+        Path("train.py").write_text(script.replace("\n\n", f"\n\n{secret}"))
+        assert main(["report", "--json", "--redact", "mine", "."]) == 0
+        assert document(capsys.readouterr().out)["findings"][0]["edits"] == []
 
 
 def test_a_run_without_a_step_is_an_error_with_the_programs_exit_code(gobrrr: Runner, tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ async def diagnose(
 
 
 async def explain(context: Context, code: str) -> CallToolResult:
-    """Return the page of a finding's code such as BRR401: what it means, how it is found, how to mend it by hand."""
+    """Return the page of a finding's code such as BRR401, what it means and how to mend it by hand, or of a remedy."""
     return await _called(context, ".", LONGEST_S, ["explain", "--json", "--", code])
 
 

@@ -16,6 +16,7 @@ from gobrrr.pipeline.file_names import RECEIPT, REPORT
 from gobrrr.report.forms import formats
 from gobrrr.report.forms.formats import SORTS, View
 from gobrrr.system import files
+from gobrrr.system.secrets import masked_text
 
 if TYPE_CHECKING:  # the renderers are imported where they are used: `gobrrr --help` must not wait for them
     from gobrrr.recording.run_folder.run import Recording
@@ -189,13 +190,16 @@ def _tell_other(noun: Receipt, args: argparse.Namespace) -> int:
 
 
 def with_edits(view: View, report: Report) -> View:
-    """The view with the edits that stand for the report's remedies, of a program that is here."""
+    """The view with the edits that stand for the report's remedies, of a program that is here; without those that would
+    show a key or a password, as a diff cannot be masked."""
     from gobrrr.remedies.edits.catalogue import offers
 
     found: dict[str, list[dict[str, Any]]] = {}
     for each in offers(report, report.command, Path(view.root), live=True) if report.command else ():
-        told = {"remedy": each.name, "safety": each.safety, "diff": each.diff, "env": dict(each.env)}
-        found.setdefault(each.code, []).append(told)
+        hidden = any(view.mask(masked_text(line, code=True)) != line for line in each.diff.splitlines())
+        if not hidden and all(name.endswith(".py") for name in each.files):
+            told = {"remedy": each.name, "safety": each.safety, "diff": each.diff, "env": dict(each.env)}
+            found.setdefault(each.code, []).append(told)
     return view._replace(edits=found if report.command else None)
 
 
