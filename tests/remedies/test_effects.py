@@ -436,6 +436,15 @@ def test_deterministic_mode_goes_off_and_comes_back() -> None:
         torch.use_deterministic_algorithms(False)
 
 
+def test_what_the_program_sets_before_its_first_forward_is_switched_as_well() -> None:
+    with applied("deterministic_off") as said:
+        torch.use_deterministic_algorithms(True)
+        nn.Linear(1, 1)(torch.ones(1))
+        assert said and not torch.are_deterministic_algorithms_enabled()
+    assert torch.are_deterministic_algorithms_enabled()
+    torch.use_deterministic_algorithms(False)
+
+
 def test_workers_are_as_many_as_asked_for() -> None:
     with applied("loader_workers") as said:
         loader = DataLoader([1, 2, 3])
