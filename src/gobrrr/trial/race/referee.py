@@ -214,9 +214,9 @@ class LiveReferee:
             self._alive[stack] = self.arm(place, stack)
             return self._alive[stack]
 
-        remedies = tuple(name for name in _remedies(stack) if name not in self._program.edits)
-        late = {name for name in remedies if registry.remedy(name).late}
-        return Side(made, folder, remedies, late, self._turn)
+        said = tuple(name for name in stack if name not in self._program.edits)  # those that must say they took hold
+        late = {name for name in _remedies(said) if registry.remedy(name).late}
+        return Side(made, folder, said, late, self._turn)
 
     def is_over(self) -> bool:
         """Whether all of the time is spent."""
