@@ -119,10 +119,3 @@ class Remedy:
     def apply(self, seams: Seams) -> None:
         """Register at the seams; whatever is changed is undone through `seams.undo`."""
         raise NotImplementedError
-
-
-def is_distributed() -> bool:
-    """Whether processes may wait for each other's gradients."""
-    from torch import distributed
-
-    return distributed.is_available() and distributed.is_initialized()
