@@ -153,6 +153,12 @@ def test_what_two_processes_of_the_baseline_disagree_on_is_not_asked() -> None:
     assert alone["data"].verdict == "unverified", "one process may draw its samples by chance"
 
 
+def test_two_processes_of_the_baseline_may_be_looked_at_in_different_steps() -> None:
+    baseline = (account(), account(weights=weights()[::2]))
+    found = told(account(weights=weights(turn=0.05)), baseline)
+    assert {check.verdict for check in found.values()} <= {"exact", "equivalent"}
+
+
 def test_a_program_that_ends_where_it_did_makes_no_more_steps() -> None:
     ends = [account(STEPS[:64], ended=64)] * 2
     assert [check.verdict for check in told(account(STEPS[:64], ended=64), ends).values()] == ["exact"]

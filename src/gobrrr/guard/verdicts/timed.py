@@ -268,7 +268,7 @@ def _norm(a: Weights, b: Weights) -> float:
 def _apart(ours: _Way, theirs: _Way, step: int) -> float | None:
     """Distance of two ways from the first step that both made, over the length of ours; None where it is not known."""
     first = min(ours.keys() & theirs.keys(), default=step)
-    if step not in ours or step <= first or ours[step].shapes != theirs[step].shapes:
+    if step not in ours.keys() & theirs.keys() or step <= first or ours[step].shapes != theirs[step].shapes:
         return None
     if ours[step].seen.digest == theirs[step].seen.digest and ours[first].seen.digest == theirs[first].seen.digest:
         return 0.0
