@@ -21,7 +21,7 @@ STEPS = 60
 LOOPS = [
     pytest.param("collects_garbage", 1.5, id="collects_garbage"),
     pytest.param("anomaly_mode", 5.0, id="anomaly_mode", marks=pytest.mark.slow),
-    pytest.param("deepcopy_every_step", 5.0, id="deepcopy_every_step", marks=pytest.mark.slow),
+    pytest.param("loop_over_samples", 5.0, id="loop_over_samples", marks=pytest.mark.slow),
 ]
 
 
@@ -37,6 +37,8 @@ def test_what_is_diagnosed_and_edited_is_proven_and_kept(name: str, minutes: flo
     program.write_text(illness.script("sick").read_text())
     edit = diff(program.read_text(), illness.script("healthy").read_text())
 
+    open_still: list[str] = []
+
     async def work(client: Client) -> None:
         _, report = await answer(client, "run", program=["train.py"], stop_after=STEPS)
         named = [each for each in findings(report) if each["code"] in illness.codes]
@@ -46,7 +48,8 @@ def test_what_is_diagnosed_and_edited_is_proven_and_kept(name: str, minutes: flo
         is_error, proof = await answer(client, "prove", program=["train.py"], diff=edit, minutes=minutes)
         assert not is_error and proof["guard"]["verdict"] not in ("wrong", "changed"), proof
         if proof["exit_code"] == 3:
-            pytest.skip(f"not settled here in {minutes:g} min: {proof['trials'][0]['reason']}")
+            open_still.append(proof["trials"][0]["reason"])
+            return
         assert proof["exit_code"] == 0 and proof["kept"] and proof["speedup"]["low"] > 1
         assert program.read_text() == illness.script("sick").read_text()  # the program's own files stay
         subprocess.run(["git", "apply"], cwd=tmp_path, input=edit, text=True, check=True)
@@ -55,3 +58,5 @@ def test_what_is_diagnosed_and_edited_is_proven_and_kept(name: str, minutes: flo
         assert not loud & set(illness.codes)
 
     served(work, tmp_path, hangs_s=1800)
+    if open_still:  # a busy machine: what was asserted until there held
+        pytest.skip(f"not settled in {minutes:g} min: {open_still[0]}")
