@@ -117,7 +117,8 @@ class ModuleCall:
     """torch.nn.Module.__call__ behind a Lookup, or another descriptor, for as long as it is wanted.
 
     torch.fx puts a method of its own there while it traces, and then what `Module.__call__` gave it: the plain function
-    (torch.compile does so in a model's first call). `again()` notices and puts the descriptor back.
+    (torch.compile does so in a model's first call). `again()` notices and puts the descriptor back; behind each tracing
+    that is asked by itself, for a program that only infers may look nowhere else before its first call.
     """
 
     def __init__(self, descriptor: Callable[[Any], Any]) -> None:
@@ -129,6 +130,19 @@ class ModuleCall:
         self._mine = descriptor(self.plain)
         self._owner.__call__ = self._mine
         self._wanted = True
+        self._patches = Patches()
+        tracing: Any = getattr(sys.modules.get("torch.fx._symbolic_trace"), "_Patcher", None)
+        if tracing is not None:
+            self._patches.replace(tracing, "revert_all_patches", self._behind(tracing.revert_all_patches))
+
+    def _behind(self, ends: Callable[..., Any]) -> Callable[..., Any]:
+        def revert_all_patches(*args: Any) -> Any:
+            try:
+                return ends(*args)
+            finally:
+                self.again()
+
+        return revert_all_patches
 
     def again(self) -> None:
         """Put it back where somebody has put back what it replaced."""
@@ -140,6 +154,7 @@ class ModuleCall:
     def remove(self) -> None:
         """Leave what stood there; what the program has set since stays. Safe to call twice."""
         self._wanted = False
+        self._patches.take_out()
         if self._owner.__dict__["__call__"] is self._mine:
             self._owner.__call__ = self.plain
 
