@@ -522,7 +522,6 @@ def test_what_was_kept_for_programs_of_others_has_its_place_in_nine_of_ten() -> 
 @pytest.mark.parametrize(
     ("name", "program"),
     [
-        ("compile_frozen", "epilogue_by_hand"), ("fold_batch_norm", "norms_by_themselves"),
         ("freeze_unused", "frozen_backbone"), ("gc_freeze", "collects_garbage"),
         ("no_grad_evaluation", "evaluation_with_graph"), ("set_to_none", "zero_grad_writes_zeros"),
         ("sparse_gradient", "dense_embedding_gradients"),
@@ -531,7 +530,7 @@ def test_what_was_kept_for_programs_of_others_has_its_place_in_nine_of_ten() -> 
 def test_prove_accepts_the_edit_of_a_planted_program(name: str, program: str, tmp_path: Path) -> None:
     sick = BY_NAME[program].script("sick")
     script = tmp_path / "train.py"
-    script.write_text(sick.read_text().replace("(8, 3, 192, 192)", "(8, 3, 48, 48)"))  # its steps are the longest
+    script.write_bytes(sick.read_bytes())
     guilty = finding(script, *BY_NAME[program].guilty_lines()[:1], remedies=(name,))
     (offer,) = catalogue.offers(
         msgspec.structs.replace(starved(), findings=(guilty,)), ["python", "train.py"], tmp_path

@@ -28,8 +28,9 @@ from gobrrr.pipeline.ceilings import interpreter
 from gobrrr.pipeline.file_names import ARMS, CACHES, DIAGNOSIS, JOURNAL, PAGE, PATCH, RECEIPT, RECIPE
 from gobrrr.remedies import registry
 from gobrrr.remedies.edits import catalogue
+from gobrrr.remedies.edits.forms import Edit, SetKeyword
 from gobrrr.remedies.mechanism.applying import unable
-from gobrrr.remedies.model import SAFETY, Edit, Remedy, SetKeyword
+from gobrrr.remedies.model import SAFETY, Remedy
 from gobrrr.rules.model.finding import Saving
 from gobrrr.rules.verdict.report import Report
 from gobrrr.system import files

@@ -8,11 +8,7 @@ from functools import cache
 from typing import ClassVar
 
 from gobrrr import rules
-from gobrrr.remedies.edits.forms import AddStatement as AddStatement
-from gobrrr.remedies.edits.forms import BeforeTraining as BeforeTraining
-from gobrrr.remedies.edits.forms import Edit as Edit
-from gobrrr.remedies.edits.forms import SetKeyword as SetKeyword
-from gobrrr.remedies.edits.forms import SwitchOff as SwitchOff
+from gobrrr.remedies.edits.forms import Edit
 from gobrrr.remedies.mechanism.seams import Seams
 from gobrrr.rules.model.finding import Rehearsed, Saving
 from gobrrr.rules.verdict.report import Report

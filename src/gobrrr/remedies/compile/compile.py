@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from typing import Any, ClassVar
 
+from gobrrr.remedies.edits.forms import BeforeTraining
 from gobrrr.remedies.mechanism.seams import Seams
-from gobrrr.remedies.model import BeforeTraining, Remedy
+from gobrrr.remedies.model import Remedy
 from gobrrr.rules.verdict.report import Report
 
 SETTINGS = """\

@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from gobrrr.capture.hooks.transform_guard import is_functional
+from gobrrr.remedies.edits.forms import BeforeTraining
 from gobrrr.remedies.mechanism.forwards import replaced
 from gobrrr.remedies.mechanism.seams import Seams
-from gobrrr.remedies.model import BeforeTraining, Remedy
+from gobrrr.remedies.model import Remedy
 
 HELPER = """from torch.utils._pytree import tree_map
 

@@ -6,9 +6,10 @@ import os
 import warnings
 from typing import Any
 
+from gobrrr.remedies.edits.forms import AddStatement
 from gobrrr.remedies.layers.mask_bits import fill
 from gobrrr.remedies.mechanism.seams import Seams
-from gobrrr.remedies.model import AddStatement, Remedy
+from gobrrr.remedies.model import Remedy
 from gobrrr.rules.compute.random_numbers import LEAST, RARE
 
 OP = "bernoulli_.float"

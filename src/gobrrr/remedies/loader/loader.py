@@ -8,10 +8,11 @@ from dataclasses import replace
 from typing import Any, ClassVar
 
 from gobrrr.capture.steps import vitals
+from gobrrr.remedies.edits.forms import Edit, SetKeyword
 from gobrrr.remedies.loader.fetch_safety import Fetched, without_workers
 from gobrrr.remedies.loader.workers_kept import SHARED, Renewed, renew_workers
 from gobrrr.remedies.mechanism.seams import Seams
-from gobrrr.remedies.model import Edit, Remedy, SetKeyword
+from gobrrr.remedies.model import Remedy
 from gobrrr.rules.data.loader_advice import HELD_BYTES, SAVED_BY_ONE, SAVED_BY_WORKERS, WORKERS
 from gobrrr.rules.model.finding import Saving
 from gobrrr.rules.verdict.report import Report

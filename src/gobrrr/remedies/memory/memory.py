@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from gobrrr.remedies.edits.forms import BeforeTraining, SetKeyword
 from gobrrr.remedies.mechanism.seams import Seams
-from gobrrr.remedies.model import BeforeTraining, Remedy, SetKeyword
+from gobrrr.remedies.model import Remedy
 
 ARGUMENTS = ("TrainingArguments", "Seq2SeqTrainingArguments", "SFTConfig", "DPOConfig", "RewardConfig", "GRPOConfig")
 """Argument classes of transformers and trl; trl's have gradient_checkpointing=True where nobody says otherwise."""

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from gobrrr.capture.hooks.transform_guard import called_from_compiled
+from gobrrr.remedies.edits.forms import SetKeyword
 from gobrrr.remedies.mechanism.seams import Seams
-from gobrrr.remedies.model import Remedy, SetKeyword
+from gobrrr.remedies.model import Remedy
 from gobrrr.rules.verdict.report import Report
 
 FUSED_KINDS = ("Adam", "AdamW", "SGD", "Adagrad")

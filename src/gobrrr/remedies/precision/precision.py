@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from gobrrr.capture.hooks.lookup import Patches
+from gobrrr.remedies.edits.forms import BeforeTraining
 from gobrrr.remedies.mechanism.forwards import replaced
 from gobrrr.remedies.mechanism.seams import Seams
-from gobrrr.remedies.model import BeforeTraining, Remedy
+from gobrrr.remedies.model import Remedy
 from gobrrr.rules.model.finding import Saving
 from gobrrr.rules.verdict.report import Report
 

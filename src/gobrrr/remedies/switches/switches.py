@@ -15,8 +15,9 @@ from gobrrr.capture.source.user_code import UserFiles
 from gobrrr.capture.steps import vitals
 from gobrrr.machine.measure.command import SHORT_WAIT
 from gobrrr.machine.probe.matmul_precision import matmul_precision, setting_back
+from gobrrr.remedies.edits.forms import AddStatement, Edit, SwitchOff
 from gobrrr.remedies.mechanism.seams import Seams
-from gobrrr.remedies.model import AddStatement, Edit, Remedy, SwitchOff
+from gobrrr.remedies.model import Remedy
 from gobrrr.rules.model.finding import Saving
 from gobrrr.rules.verdict.report import Report
 
