@@ -24,6 +24,7 @@ from gobrrr.remedies.edits import catalogue
 from gobrrr.remedies.edits.program import files_of, patched, read, texts
 from gobrrr.remedies.model import SAFETY
 from gobrrr.rules.model.finding import Finding, Saving
+from gobrrr.trial.edit.reading import from_env
 from tests.planted.catalogue import BY_NAME
 from tests.support.report_samples import starved
 
@@ -452,6 +453,7 @@ def test_the_page_of_an_edit_shows_what_it_makes(name: str) -> None:
         assert edited(name, before, *guilty) == after
     elif found := each.environment():
         assert all(variable in page for variable in found)
+        assert all(from_env(f"{variable}={value}").env == {variable: value} for variable, value in found.items())
 
 
 def test_every_page_is_of_an_edit() -> None:

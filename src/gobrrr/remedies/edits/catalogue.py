@@ -98,7 +98,7 @@ _EDITS = (
     SourceEdit("gc_freeze", "keeps Python's garbage collector away from objects that stay", "exact",
                updates.collector_frozen),
     SourceEdit("identity", "changes nothing: measures what trials scatter by on this machine", "exact",
-               environment=lambda: {"GOBRRR_IDENTITY": "1"}),
+               environment=lambda: {"SAME_PROGRAM": "1"}),
     SourceEdit("int8_dynamic", "computes linear layers of a model that only infers in 8 bits", "semantic",
                inference.WhereReady("torch.ao.quantization.quantize_dynamic({model}, {torch.nn.Linear}, torch.qint8)",
                                     "import torch.ao.quantization", of=("Linear", "transformers"))),
