@@ -21,7 +21,7 @@ STEPS = 60
 LOOPS = [
     pytest.param("collects_garbage", 3.0, id="collects_garbage"),
     pytest.param("anomaly_mode", 5.0, id="anomaly_mode", marks=pytest.mark.slow),
-    pytest.param("loop_over_samples", 5.0, id="loop_over_samples", marks=pytest.mark.slow),
+    pytest.param("frozen_backbone", 5.0, id="frozen_backbone", marks=pytest.mark.slow),
 ]
 
 
