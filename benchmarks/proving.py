@@ -54,14 +54,14 @@ def parse(words: list[str]) -> argparse.Namespace:
 
 def edits(folder: Path, args: argparse.Namespace) -> list[dict[str, Any]]:
     """A row for each edit of a folder."""
-    truth = msgspec.toml.decode((folder / "truth.toml").read_text())["edit"]
+    truth = msgspec.toml.decode((folder / "truth.toml").read_text())
+    known = [(kind, name, each) for kind in ("honest", "cheats") for name, each in truth.get(kind, {}).items()]
     rows = []
-    for each in truth:
-        name = f"{folder.name}/{each['name']}"
+    for group, short, each in known:
+        name, cheat = f"{folder.name}/{short}", group == "cheats"
         if args.only and not any(part in name for part in args.only):
             continue
-        cheat = not each["honest"]
-        patch = folder / ("cheats" if cheat else "honest") / f"{each['name']}.diff"
+        patch = folder / group / f"{short}.diff"
         found = proven(folder, patch.read_text(), args.minutes)
         ok = found["code"] != ACCEPTED if cheat else found["code"] != REFUSED
         rows.append({"name": name, "cheat": cheat, "kind": each["kind"], "ok": ok, **found})
