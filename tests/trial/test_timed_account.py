@@ -191,7 +191,7 @@ def test_an_arm_counts_what_its_program_does(plain) -> None:
     last = plain[0].rows[-1]
     assert (last.step, last.updates, last.batches, last.samples) == (70, 70, 70, 280)
     assert last.trained == Calls(280, 280 * 8, 280 * 8) and last.evaluated == Calls(6, 6 * 32, 6 * 32 * 8)
-    assert (last.lines, last.files) == (6, 6), "what comes behind the step's end is the next one's"
+    assert (last.lines, last.files) == (6, 1) and last.written, "what comes behind the step's end is the next one's"
     assert plain[0].batches == plain[1].batches and plain[0].weights == plain[1].weights and plain[0].seed == 0
     assert [each.step for each in plain[0].weights] == [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64]
     assert sum(clock.steps for clock in plain[0].clocks) == 69
@@ -210,3 +210,10 @@ def test_a_live_arm_that_does_otherwise_is_seen(words, kinds, plain, tmp_path: P
     found = list(checks(plain, [counted(tmp_path, *words)]))
     assert {check.kind for check in found} == kinds, found
     assert all((check.verdict in ("exact", "equivalent")) == (not check.kind) for check in found)
+
+
+@pytest.mark.parametrize(("share", "less"), [(1.0, False), (0.9, False), (0.5, True)])
+def test_files_that_hold_less_are_told(share: float, less: bool) -> None:
+    plain = [account(made=lambda step: row(step, files=1, written=20_000 * step)) for _ in range(2)]
+    candidate = account(made=lambda step: row(step, files=1, written=int(20_000 * share * step)))
+    assert ("files" in told(candidate, plain)) == less

@@ -25,11 +25,13 @@ class Row(msgspec.Struct, frozen=True, array_like=True):
     trained: Calls = Calls()
     evaluated: Calls = Calls()
     files: int = 0
-    """Files below the working directory that were opened for writing, and calls of torch.save."""
+    """Different files below the working directory that were opened for writing, and calls of torch.save."""
     lines: int = 0
     """Lines written to stdout."""
     given: tuple[float, float] = (0.0, 0.0)
     """Weighted sum of elements that models are given where no loader is, and the sum of their absolute values."""
+    written: int = 0
+    """Bytes that these files hold."""
 
 
 class Batch(msgspec.Struct, frozen=True, array_like=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 import os
@@ -15,6 +16,7 @@ _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|\bnan\b|\binf\b
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_APPEND | os.O_TRUNC | os.O_CREAT
 MOST_TEXT, MOST_SHAPES = 4 << 20, 1000
 """Characters of stdout that are looked at, and kinds of lines in them."""
+MOST_FILES = 256  # files whose sizes are asked for at each look; proposed: some us each; programs that write more
 MOST_ENTRIES = 100_000
 """Tensors and values of a saved object; proposed: more than models have; a larger model would settle it."""
 _heard: list[Any] = []
@@ -26,6 +28,8 @@ class FileWrites:
 
     def __init__(self) -> None:
         self.num = 0
+        self.names: set[str] = set()
+        """The different ones."""
         self.saved: list[str] = []
         """Digests of what torch.save was given: names, shapes and dtypes."""
         self._below = ""
@@ -50,7 +54,17 @@ class FileWrites:
     def note(self, path: Any) -> None:
         if isinstance(path, (str, bytes)):
             name = os.path.realpath(os.fsdecode(path))
-            self.num += name.startswith(self._below) and "__pycache__" not in name
+            if name.startswith(self._below) and "__pycache__" not in name:
+                self.num += 1
+                self.names.add(name)
+
+    def written(self) -> int:
+        """Bytes that these files hold now, of MOST_FILES at most."""
+        size = 0
+        for name in itertools.islice(self.names, MOST_FILES):
+            with contextlib.suppress(OSError):
+                size += os.stat(name).st_size  # noqa: PTH116  (hot path: str)
+        return size
 
 
 def tell_of_torch_save() -> Callable[[], None]:

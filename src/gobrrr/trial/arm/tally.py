@@ -159,7 +159,8 @@ class Tally(Samples):
         trained, evaluated = (Calls(*self._calls[training]) for training in (True, False))
         first, second = self._given
         return Row(self._number, self._updates, self._batches, self._samples, trained, evaluated,
-                   self._writes.num + len(self._writes.saved), self._lines, (first, second))  # fmt: skip
+                   len(self._writes.names) + len(self._writes.saved), self._lines, (first, second),
+                   self._writes.written())  # fmt: skip
 
     def _weights(self) -> Weights | None:
         """Look at parameters by shape: an edit may put them into other groups."""
