@@ -78,6 +78,8 @@ def outcome(result: TrialResult) -> str:
         else brief(result.remedies)
     )
     said = why(result)
+    if result.speedup is None and result.guard.verdict in ("changed", "wrong"):
+        return f"{name}: refused, numbers {result.guard.verdict}"
     if result.purpose == "add" and result.verdict in BETTER:  # its numbers are checked in what is recommended
         return f"{name}: {result.verdict}; numerics not checked yet"
     if result.verdict in BETTER and result.guard.green and speedup_text.gain(result) is not None:
