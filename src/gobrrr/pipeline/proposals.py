@@ -87,7 +87,7 @@ def proposed(
 
 
 def _answer(command: str, finding: Finding, work: Path, seconds: float) -> str:
-    """What the command says to a finding; the diff in it, where that stands in a block. Raises GobrrrError."""
+    """Return what the command says to a finding; the diff in it, where that stands in a block. Raises GobrrrError."""
     asked = msgspec.json.encode({"schema": SCHEMA, "folder": str(work), "finding": msgspec.to_builtins(finding)})
     try:
         process = subprocess.Popen(shlex.split(command), cwd=work, stdin=subprocess.PIPE, stdout=subprocess.PIPE,

@@ -33,11 +33,11 @@ CHECKED = 0.5
 
 
 class Asked(NamedTuple):
-    """What is to be proven, and how. `edits`: each alone; the last may be all of them together."""
+    """Edits to prove, and how. `edits`: each alone; the last may be all of them together."""
 
     edits: tuple[ProgramEdit, ...]
     base: ProgramEdit | None = None
-    """What makes the folder the program as it is, where that is another commit."""
+    """The change that makes the folder the program as it is, where that is another commit."""
     accepted: frozenset[str] = frozenset()
     renames: Mapping[str, tuple[str, ...]] = {}
     seconds: float = 300.0
@@ -47,7 +47,7 @@ class Asked(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What a proof left behind."""
+    """Results that a proof left behind."""
 
     receipt: Receipt
     folder: Path

@@ -1,4 +1,4 @@
-"""What a process that is timed did, by its own count, at steps that are the same in all runs."""
+"""Account of what a process that is timed did, by its own count, at steps that are the same in all runs."""
 
 from __future__ import annotations
 

@@ -80,8 +80,9 @@ def _time(receipt: Receipt) -> str:
 def _facts(receipt: Receipt) -> list[Fact]:
     told = []
     for trial in receipt.trials:
-        more = [each for each in trial.guard.reasons[1:]] if not trial.guard.green else []
-        told += [f"{trial.name}: {each}" for each in [*more, *([trial.reason] if trial.reason and trial.verdict != "failed" else [])]]
+        more = list(trial.guard.reasons[1:]) if not trial.guard.green else []
+        more += [trial.reason] if trial.reason and trial.verdict != "failed" else []
+        told += [f"{trial.name}: {each}" for each in more]
     before = receipt.step_ns
     return facts([
         ("step", [f"{units.duration(before)} as the program is"] if before else []), ("notes", [*told, *receipt.notes]),

@@ -1,4 +1,4 @@
-"""What a timed process does, counted in it: cheap, and taken out of its clock."""
+"""Count in a timed process what it does: cheap, and taken out of its clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the guard and the referee must know of whatever a candidate is treated with: a remedy, or an edit on trial."""
+"""Properties that the guard and the referee must know of whatever a candidate is treated with: a remedy, or an edit on trial."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ class Program(NamedTuple):
     copies: int = 0
     """Copies of it that fit on its device at once; 0 without one."""
     base: ProgramEdit | None = None
-    """What makes the folder the program as it is, where that is another commit; edits are of the folder itself."""
+    """The change that makes the folder the program as it is, where that is another commit; edits are of the folder."""
     account: bool = False
     """Whether timed arms keep an account of what they do."""
     edits: Mapping[str, EditOnTrial] = MappingProxyType({})
