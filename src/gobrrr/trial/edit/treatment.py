@@ -1,4 +1,4 @@
-"""Properties that the guard and the referee must know of whatever a candidate is treated with: a remedy, or an edit on trial."""
+"""Properties asked of a remedy, or of an edit on trial, by the guard and the referee: one set of properties for both."""
 
 from __future__ import annotations
 
