@@ -1,4 +1,4 @@
-"""Properties asked of a remedy, or of an edit on trial, by the guard and the referee: one set of properties for both."""
+"""Properties of a remedy, or of an edit on trial, that the guard and the referee ask for: the same for both."""
 
 from __future__ import annotations
 
