@@ -13,6 +13,8 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from gobrrr import guard
 from gobrrr.guard.model.verdict import Guarded
+from gobrrr.guard.reference.variants import shifted
+from gobrrr.guard.verdicts import edits
 
 STEPS, BATCH = 32, 8
 
@@ -162,3 +164,41 @@ def test_samples_of_an_inference_may_be_batched_otherwise() -> None:
 @pytest.mark.parametrize("candidate", [inference(16, scale=0.5), inference(16, reverse=True)])
 def test_other_samples_of_an_inference_are_seen_in_any_batches(candidate: Callable[[], None]) -> None:
     assert guard.compare(inference(1), candidate, accepted=()).verdict in ("changed", "wrong")
+
+
+class Apart(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.q, self.k, self.last = nn.Linear(6, 8), nn.Linear(6, 8), nn.Linear(16, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(torch.tanh(torch.cat([self.q(x), self.k(x)], 1)))
+
+
+class Joined(nn.Module):
+    """The same with one layer in place of two, that begins with their weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        plain = Apart()
+        self.qk, self.last = nn.utils.skip_init(nn.Linear, 6, 16), plain.last
+        self.qk.weight.data = torch.cat([plain.q.weight.data, plain.k.weight.data])
+        self.qk.bias.data = torch.cat([plain.q.bias.data, plain.k.bias.data])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.last(torch.tanh(self.qk(x)))
+
+
+@pytest.mark.parametrize("renames", [{}, {"qk.weight": ("q.weight", "k.weight"), "qk.bias": ("q.bias", "k.bias")}])
+def test_parameters_that_are_joined_are_held_against_their_parts(renames: dict[str, tuple[str, ...]]) -> None:
+    optimizer = torch.optim.AdamW
+    plain = guard.observe(training(Apart, optimizer=optimizer, learning_rate=0.001))
+    edited = training(Joined, optimizer=optimizer, learning_rate=0.001)
+    found = edits.parts(plain, guard.observe(edited), renames)
+    assert dict(found) == {"qk.weight": (("q.weight", 8), ("k.weight", 8)), "qk.bias": (("q.bias", 8), ("k.bias", 8))}
+    with shifted(0), guard.Witness(parts=dict(found)) as witness:
+        edited()
+    judged = guard.judge(plain, witness.observation(), again=plain, accepted=())
+    assert judged.green, judged
+    unmatched = guard.judge(plain, guard.observe(edited), again=plain, accepted=())
+    assert unmatched.verdict == "unverified" and "--rename" in " ".join(unmatched.reasons)

@@ -21,7 +21,7 @@ Parts = tuple[tuple[str, tuple[tuple[str, int], ...]], ...]
 ACCEPTED_BY = {
     "data": ("samples", "order"), "epochs": ("samples", "order"), "inputs": ("samples",), "trajectory": ("samples",),
     "random draws": ("random", "order", "samples"), "files": ("output",), "printed": ("output",),
-    "hyperparameters": ("hyperparameters",), "evaluation": ("evaluation",),
+    "hyperparameters": ("hyperparameters",), "evaluation": ("evaluation",), "copies": ("evaluation",),
 }  # fmt: skip
 """Words of --accept by the check whose change each of them allows."""
 TIMED_ACCEPTED_BY = {
@@ -33,7 +33,7 @@ TIMED_ACCEPTED_BY = {
 """The same by the kind of a check of timed runs."""
 WRITING = ("data", "mode", "inputs", "random draws")
 """Checks that say how models are called: excused where the steps that they lead to are the same."""
-CAUSES = ("data", "epochs", "evaluation", "hyperparameters", "mode", "steps")
+CAUSES = ("data", "epochs", "evaluation", "hyperparameters", "mode", "parameters", "steps")
 """Checks that say why the numbers are others: what follows from that is not told."""
 NUMBERS = ("loss", "gradients", "updates", "buffers", "optimizer states")
 """Checks of what a training step computes."""
@@ -145,7 +145,7 @@ def settled(
     for each in checks:
         if each.verdict in GREEN:
             yield each
-        elif causes and each.name in (*NUMBERS, "outputs", "trajectory"):
+        elif causes and each.name in (*NUMBERS, "outputs", "trajectory", "copies"):
             continue
         elif alike and each.name in WRITING:
             yield Check(each.name, "equivalent", f"{each.reason}; losses, gradients and updates match")
@@ -157,6 +157,8 @@ def settled(
             yield Check(each.name, "unverified", f"{each.reason}: outputs cannot be told sample by sample")
         elif set(ACCEPTED_BY.get(each.name, ())) & set(accepted):
             yield Check(each.name, "bounded", f"accepted: {each.reason}")
+        elif each.name == "copies":  # an average that is read, or a copy that nobody reads: it cannot be told
+            yield Check(each.name, "unverified", f"{each.reason}: --accept evaluation, if nobody reads it")
         elif each.name == "parameters":
             yield Check(
                 each.name, "unverified", f"{each.reason}: --rename says which parameter holds which", each.module
