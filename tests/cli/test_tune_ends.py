@@ -53,7 +53,7 @@ def test_a_slow_start_is_ours_to_tell_and_not_the_programs_failure(
 ) -> None:
     """Our own interrupt leaves a traceback of KeyboardInterrupt, which is nobody's to mend."""
 
-    def watched(command, source, folder: Path, within, clock) -> Seen:
+    def watched(command, source, folder: Path, within, clock, base) -> Seen:
         folder.mkdir()
         (folder / "stderr").write_text("Traceback\nKeyboardInterrupt\n")
         (folder / "seen-1.json").write_text('{"executable": "python", "torch": "2.13.0", "failed": null}')
@@ -105,7 +105,7 @@ def test_the_recipe_of_an_earlier_tuning_is_put_aside(tmp_path: Path) -> None:
 
 def test_folders_of_ours_are_gone_however_it_ends(tmp_path: Path) -> None:
     with contextlib.suppress(KeyboardInterrupt), contextlib.ExitStack() as stack:
-        (tuning._own_folder(tmp_path, "arms-", stack) / "x").touch()
+        (tuning.own_folder(tmp_path, "arms-", stack) / "x").touch()
         raise KeyboardInterrupt
     assert not list(tmp_path.iterdir())
 
@@ -127,16 +127,16 @@ def test_the_next_command_can_be_typed(tmp_path: Path) -> None:
 ])  # fmt: skip
 def test_launchers_of_ranks_are_refused_however_they_are_named(words: tuple[str, ...]) -> None:
     with pytest.raises(GobrrrError, match="starts several ranks"):
-        tune._check_ranks(words)
+        tune.check_ranks(words)
 
 
 def test_no_launcher_and_a_world_size_that_is_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
     for said in ("abc", "", "1", "-3", "1e9", "\u0662"):
         monkeypatch.setenv("WORLD_SIZE", said)
-        tune._check_ranks((sys.executable, "-u", "train.py", "-m", "torchrun"))
+        tune.check_ranks((sys.executable, "-u", "train.py", "-m", "torchrun"))
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(GobrrrError, match="WORLD_SIZE"):
-        tune._check_ranks((sys.executable, "train.py"))
+        tune.check_ranks((sys.executable, "train.py"))
 
 
 def seen(folder: Path, torch: str | None, work: str = "") -> Path:

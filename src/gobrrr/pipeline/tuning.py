@@ -424,7 +424,7 @@ def _write_page(outcome: Outcome, next_command: str) -> None:
 
 def _next_command(folder: Path, receipt: Receipt, program: Sequence[str]) -> str:
     """Return the command to type now; nothing where the program has a word that does not fit into a line."""
-    if receipt.complete and receipt.kept and not (folder / RECIPE).is_file():
+    if receipt.complete and (folder / PATCH).is_file() and not (folder / RECIPE).is_file():
         return shlex.join(["git", "apply", str(folder / PATCH)])
     if receipt.complete and not (folder / RECIPE).is_file():
         return shlex.join(["gobrrr", "report", str(folder / DIAGNOSIS)])
