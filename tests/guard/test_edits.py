@@ -202,3 +202,13 @@ def test_parameters_that_are_joined_are_held_against_their_parts(renames: dict[s
     assert judged.green, judged
     unmatched = guard.judge(plain, guard.observe(edited), again=plain, accepted=())
     assert unmatched.verdict == "unverified" and "--rename" in " ".join(unmatched.reasons)
+
+
+def test_what_is_accepted_hides_nothing_else() -> None:
+    wrong = training(evaluate=0, clip=0.0)
+    found = judged(wrong, {"evaluation"}, clip=0.1)
+    assert found.verdict in ("changed", "wrong"), found
+
+
+def test_another_order_is_no_leave_to_take_fewer_samples() -> None:
+    assert judged(training(batch=4), {"random"}).verdict in ("changed", "wrong")

@@ -217,3 +217,27 @@ def test_files_that_hold_less_are_told(share: float, less: bool) -> None:
     plain = [account(made=lambda step: row(step, files=1, written=20_000 * step)) for _ in range(2)]
     candidate = account(made=lambda step: row(step, files=1, written=int(20_000 * share * step)))
     assert ("files" in told(candidate, plain)) == less
+
+
+def late(step: int) -> Row:
+    half = step if step <= 50 else 50 + (step - 50) // 2
+    return row(step, trained=Calls(step, 4 * half, 40 * half))
+
+
+def other(step: int) -> list[Weights]:
+    return [msgspec.structs.replace(each, shapes="shapes" if each.step < 8 else "more") for each in weights()]
+
+
+@pytest.mark.parametrize(
+    ("kind", "candidate"),
+    [
+        ("samples", account(made=late)),
+        ("weights", account(weights=other(0))),
+        ("outputs", account(made=lambda step: row(step, made=(0.1 * step, 10.0 * step)))),
+    ],
+    ids=["half of each batch, late", "a parameter more after some steps", "other outputs of evaluations"],
+)
+def test_what_a_reviewer_found_is_seen(kind: str, candidate: Account) -> None:
+    plain = [account(made=lambda step: row(step, made=(5.0 * step, 10.0 * step))) for _ in range(2)]
+    same = account(made=lambda step: row(step, made=(5.0 * step, 10.0 * step)))
+    assert kind not in told(same, plain) and kind in told(candidate, plain)

@@ -28,8 +28,6 @@ from gobrrr.trial.statistics.objective import BETTER, SETTLED, WHOLE
 
 FIRST_LOOK = 0.4
 """Share of the minutes for watching the program once; proposed: two starts and some steps; proofs of slow programs."""
-CHECKED = 0.5
-"""Share of an edit's time after which its check is given up, so that its speed can still be measured; proposed."""
 
 
 class Asked(NamedTuple):

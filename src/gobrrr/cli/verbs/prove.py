@@ -137,7 +137,8 @@ def exit_code(receipt: Receipt) -> int:
     if receipt.guard.verdict in ("changed", "wrong"):
         return REFUSED
     ends = {trial.verdict for trial in receipt.trials}
-    return NOT_BETTER if ends <= {"slower", "equivalent"} and receipt.guard.green else OPEN
+    settled = ends <= {"slower"} or (ends <= {"slower", "equivalent"} and receipt.guard.green)
+    return NOT_BETTER if settled else OPEN
 
 
 command = Prove()

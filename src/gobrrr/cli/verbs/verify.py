@@ -282,10 +282,11 @@ def _repeated(before: Receipt, program: Program, folder: Path, args: argparse.Na
     from gobrrr.trial.race.candidates import Plan
     from gobrrr.trial.race.referee import LiveReferee
     from gobrrr.trial.sandbox.workspace import mark_output
-    from gobrrr.trial.statistics.objective import OBJECTIVES
+    from gobrrr.trial.statistics.objective import OBJECTIVES, WHOLE
 
     mark_output(folder)
-    kept, objective = before.kept, OBJECTIVES[before.objective]
+    proof = before.verb == "prove"
+    kept, objective = before.kept, WHOLE if proof else OBJECTIVES[before.objective]
     seconds, plan = args.minutes * 60, Plan((), kept)
     listener = tuning_progress.listener(sys.stderr, seconds, objective)
     referee = LiveReferee(program, folder, seed=args.seed, seconds=seconds, progress=listener.progress,
@@ -298,7 +299,8 @@ def _repeated(before: Receipt, program: Program, folder: Path, args: argparse.Na
                 f"the recipe could not be measured: {found.reason}", "run the program without gobrrr and mend it first"
             )
         listener.guarding(kept)
-        return found, referee.guard(kept)
+        guarded = referee.guard(kept)
+        return found, referee.with_account(guarded, found, kept) if proof else guarded
 
 
 command = Verify()

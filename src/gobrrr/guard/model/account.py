@@ -32,6 +32,8 @@ class Row(msgspec.Struct, frozen=True, array_like=True):
     """Weighted sum of elements that models are given where no loader is, and the sum of their absolute values."""
     written: int = 0
     """Bytes that these files hold."""
+    made: tuple[float, float] = (0.0, 0.0)
+    """The same sums of what models give in eval mode, or in a program without updates."""
 
 
 class Batch(msgspec.Struct, frozen=True, array_like=True):

@@ -37,7 +37,7 @@ def late_step(steps: int, step_ns: float) -> int:
     """Number of the step from which an edited program is looked at once more after the first ones, drawn anew each time
     so that no program can know it; 0 where its steps are too long for that."""
     affordable = int(LATE_SECONDS * 1e9 / step_ns) if step_ns > 0 else 0
-    return steps + random.SystemRandom().randint(affordable // 2, affordable) if affordable > 1 else 0
+    return steps + random.SystemRandom().randint(1, affordable) if affordable > 1 else 0
 
 
 def whole_steps(expected: int, elements: int, tensors: int) -> frozenset[int]:

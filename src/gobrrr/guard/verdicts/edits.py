@@ -42,7 +42,8 @@ NUMBERS = ("loss", "gradients", "updates", "buffers", "optimizer states")
 def aligned(baseline: Observation, candidate: Observation) -> Observation:
     """The candidate with the baseline's names for models and parameters where each can stand for one alone: classes of
     another name in the order of their first calls, parameters left over in the order and with the shapes of theirs."""
-    models = dict(zip(_labels(candidate), _labels(baseline), strict=False))
+    old, fresh = _labels(baseline), _labels(candidate)
+    models = dict(zip((n for n in fresh if n not in old), (n for n in old if n not in fresh), strict=False))
     models = {new: old for new, old in models.items() if new != old} if len(set(models.values())) == len(models) else {}
     renamed = _renamed(candidate, lambda name: _with_model(name, models))
     lost = [name for name in baseline.trainable if name not in renamed.trainable]
@@ -141,7 +142,8 @@ def settled(
     if _updates(baseline) == _updates(candidate):  # what an evaluation behind the last update makes is no step here
         checks = [each for each in checks if each.name != "steps"]
     alike = _computes_alike(checks, baseline)
-    causes = [] if alike else [each for each in checks if each.name in CAUSES and each.verdict not in GREEN]
+    causes = [] if alike else [each for each in checks if each.name in CAUSES and each.verdict not in GREEN
+                               and not _is_accepted(each, accepted)]  # fmt: skip
     for each in checks:
         if each.verdict in GREEN:
             yield each
@@ -155,7 +157,7 @@ def settled(
             yield Check(each.name, "bounded", f"{each.reason}: timed runs say how much they hold")
         elif not baseline.training and each.name in ("mode", "data") and _same_inputs(baseline, candidate):
             yield Check(each.name, "unverified", f"{each.reason}: outputs cannot be told sample by sample")
-        elif set(ACCEPTED_BY.get(each.name, ())) & set(accepted):
+        elif _is_accepted(each, accepted):
             yield Check(each.name, "bounded", f"accepted: {each.reason}")
         elif each.name == "copies":  # an average that is read, or a copy that nobody reads: it cannot be told
             yield Check(each.name, "unverified", f"{each.reason}: --accept evaluation, if nobody reads it")
@@ -178,12 +180,18 @@ def with_timed(guarded: Guarded, timed: Iterable[Check], accepted: Collection[st
     return msgspec.structs.replace(guarded, verdict=verdict, reasons=(*kept, *telling))
 
 
+def _is_accepted(check: Check, accepted: Collection[str]) -> bool:
+    """Whether a word of the user's allows it; fewer samples are no other order."""
+    words = ACCEPTED_BY.get(check.name, ())
+    return bool(set(words[:1] if check.verdict == "wrong" else words) & set(accepted))
+
+
 def _computes_alike(checks: Iterable[Check], baseline: Observation) -> bool:
     """Whether the steps of a training are the same by all that was looked at."""
     told = [each for each in checks if each.name in NUMBERS]
     return (
         baseline.training
-        and any(each.name == "updates" for each in told)
+        and any(each.name == "loss" for each in told)  # closeness was asked, which is not where order may change
         and all(each.verdict in GREEN for each in told)
     )
 

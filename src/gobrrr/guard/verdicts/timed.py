@@ -18,9 +18,9 @@ from gobrrr.guard.model.verdict import Check
 
 LAST = 3
 """Rows, the last ones, in all of which a count must be behind; proposed: what comes a step later is not missing."""
-BUFFERED, WRITTEN = 1 << 16, 0.8
+BUFFERED, WRITTEN = 1 << 13, 0.8
 """Bytes that a file may hold less while they are buffered; share of the baseline's that numbers in text may vary by.
-Proposed: eight of Python's buffers; sizes of logs in honest edits would settle it."""
+Proposed: one of Python's buffers; sizes of logs in honest edits would settle it."""
 MORE = 1.05
 """Times the samples, by which more are others; proposed: loaders that hand out ahead have less; such loaders' counts"""
 NEAR, APART, EARLY = 0.02, 0.2, 50
@@ -34,6 +34,9 @@ TELLING = 0.05
 OTHER_START = 0.01
 """Distance of the first weights over their norm that no step explains; proposed: an update moves by less, a seed by 1.
 """
+OTHER_OUTPUTS = 0.2
+"""The same of what models give while their weights go the same way; proposed: rounding that grew has less, other code
+about 1; evaluations of honest edits would settle it."""
 OTHER_INPUTS = 0.01
 """Difference of what models are given over its size; proposed: rounding has 1e-5, other samples 0.1 and more."""
 SLOWER_CLOCK, UNSTEADY = 0.1, 1.5
@@ -66,6 +69,8 @@ def _differences(ours: Sequence[Account], theirs: Account) -> Iterator[Check]:
     yield from _data(ours, theirs, weights.near)
     if rows.given() and not weights.near:
         yield _changed("data", f"models are given other numbers by step {rows.last}", ours)
+    if rows.made(weights.near):
+        yield _changed("outputs", f"models give other outputs by step {rows.last}", ours)
     yield from weights.differences()
 
 
@@ -98,6 +103,7 @@ class _Common:
         loaded = all(row.batches for _, row in self._rows[-1:]) and all(row.batches for row in self._rows[-1][0])
         if loaded:
             yield from self._fewer("samples", "samples", lambda row: row.samples)
+            yield from self._fewer_later()
         else:
             yield from self._fewer(
                 "samples", "samples given to models", lambda row: row.trained.rows, lambda row: row.trained.elements
@@ -108,10 +114,23 @@ class _Common:
         yield from self._fewer("files", "files written", lambda row: row.files)
         last = self._rows[-LAST:]
         if len(last) == LAST and all(
-            row.written + BUFFERED < WRITTEN * min(each.written for each in same) for same, row in last
+            row.written + BUFFERED * max(1, row.files) < WRITTEN * min(each.written for each in same)
+            for same, row in last
         ):
             now, then = last[-1][1].written, last[-1][0][0].written
             yield _changed("files", f"{now:,} of {then:,} bytes are in the files written", self._ours)
+
+    def _fewer_later(self) -> Iterator[Check]:
+        """Models are given less of the batches than they were in the first steps, by rows and by elements."""
+        early = [(same[0].trained, row.trained) for same, row in self._rows if row.step <= EARLY]
+        if not early or not all(calls.rows and calls.elements for calls in early[-1]):
+            return
+        (then, now), (before, after) = early[-1], (self._rows[-1][0][0].trained, self._rows[-1][1].trained)
+        shares = [after.rows * then.rows / (before.rows * now.rows),
+                  after.elements * then.elements / (before.elements * now.elements)]  # fmt: skip
+        if all(share < 1 / MORE for share in shares):
+            said = f"models are given {max(shares):.0%} of the samples that they were given at first"
+            yield _changed("samples", said, self._ours)
 
     def _evaluation(self) -> Iterator[Check]:
         fewer = list(
@@ -160,6 +179,22 @@ class _Common:
                 return True
         return False
 
+    def made(self, near: bool) -> bool:
+        """Models give other outputs in as many calls: in a program without updates, or while weights are near."""
+        for same, row in self._rows:
+            first = same[0]
+            learns = bool(first.updates)
+            calls = [(each.evaluated.calls, each.evaluated.rows, each.trained.calls) for each in (row, first)]
+            if calls[0] != calls[1] or (learns and not near):
+                continue
+            apart = abs(row.made[0] - first.made[0]) + abs(row.made[1] - first.made[1])
+            if (
+                len({each.made for each in same}) == 1
+                and apart > (OTHER_OUTPUTS if learns else OTHER_INPUTS) * first.made[1]
+            ):
+                return True
+        return False
+
 
 def _end(ours: Sequence[Account], theirs: Account) -> Iterator[Check]:
     made = {account.ended for account in ours if account.ended is not None}
@@ -196,6 +231,8 @@ class _Ways:
         self._all = ours
         self._ours = [own for account in ours if (own := _of_one_shape(account.weights))]
         self._theirs = _of_one_shape(theirs.weights)
+        self._own_account = theirs
+        self._steady = all(len({each.shapes for each in account.weights}) == 1 for account in ours)
 
     @property
     def near(self) -> bool:
@@ -210,6 +247,9 @@ class _Ways:
         if not self._theirs:
             yield Check("timed weights", "unverified", "no optimizer holds its weights", kind="weights")
             return
+        if len({each.shapes for account in [self._own_account] for each in account.weights}) > 1 and self._steady:
+            reason = "its optimizers hold other parameters after some steps"
+            yield Check("timed weights", "unverified", reason, kind="weights")
         if self._begins_otherwise():
             yield _changed("random", "it begins from other weights: of another seed, perhaps", self._all)
         for step, apart in self._aparts():

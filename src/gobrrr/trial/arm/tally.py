@@ -40,7 +40,7 @@ class Tally(Samples):
         self._updates = self._batches = self._samples = self._lines = 0
         self._calls = {True: [0, 0, 0], False: [0, 0, 0]}
         self._indices, self._content = (hashlib.blake2b(digest_size=8) for _ in range(2))
-        self._given = [0.0, 0.0]
+        self._given, self._made = [0.0, 0.0], [0.0, 0.0]
         self._inside = False
         self._writes = FileWrites()
         self._number = 0
@@ -86,13 +86,27 @@ class Tally(Samples):
             self._inside = True
             try:
                 self._note(module, (args, kwargs))
-                return call(module, *args, **kwargs)
+                made = call(module, *args, **kwargs)
+                if not is_training(module) or not self._updates:
+                    self._look(made)
+                return made
             finally:
                 self._inside = False
 
         return __call__
 
+    def _look(self, made: Any) -> None:
+        """Note what a model gives where nothing is learned from it."""
+        began = perf_counter_ns()
+        with contextlib.suppress(Exception), unseen():
+            for leaf in _leaves(made):
+                if hasattr(leaf, "layout") and leaf.device.type == "cpu" and not leaf.is_complex():
+                    self._sum(sampled(leaf).double().numpy(), self._made)
+        self._aside(perf_counter_ns() - began)
+
     def _note(self, module: Any, given: Any) -> None:
+        if next(module.parameters(), None) is None:  # a loss, a transform: an edit may call a function in its place
+            return
         began = perf_counter_ns()
         calls = self._calls[is_training(module)]
         calls[0] += 1
@@ -105,12 +119,12 @@ class Tally(Samples):
                 with unseen():
                     for tensor in tensors:
                         if tensor.device.type == "cpu" and not tensor.requires_grad and not tensor.is_complex():
-                            self._sum(sampled(tensor).double().numpy())
+                            self._sum(sampled(tensor).double().numpy(), self._given)
         self._aside(perf_counter_ns() - began)
 
-    def _sum(self, values: npt.NDArray[np.float64]) -> None:
-        self._given[0] += float(values @ _WEIGHTS[: len(values)])
-        self._given[1] += float(np.abs(values).sum())
+    def _sum(self, values: npt.NDArray[np.float64], into: list[float]) -> None:
+        into[0] += float(values @ _WEIGHTS[: len(values)])
+        into[1] += float(np.abs(values).sum())
 
     # loaders
 
@@ -160,7 +174,7 @@ class Tally(Samples):
         first, second = self._given
         return Row(self._number, self._updates, self._batches, self._samples, trained, evaluated,
                    len(self._writes.names) + len(self._writes.saved), self._lines, (first, second),
-                   self._writes.written())  # fmt: skip
+                   self._writes.written(), (self._made[0], self._made[1]))  # fmt: skip
 
     def _weights(self) -> Weights | None:
         """Look at parameters by shape: an edit may put them into other groups."""

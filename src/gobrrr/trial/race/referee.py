@@ -27,7 +27,7 @@ from gobrrr.trial.edit.reading import together
 from gobrrr.trial.edit.treatment import EditOnTrial
 from gobrrr.trial.race import lockstep
 from gobrrr.trial.race.candidates import Plan
-from gobrrr.trial.race.guard_runs import Guarding
+from gobrrr.trial.race.guard_runs import Guarding, draws_otherwise
 from gobrrr.trial.race.headroom import REPLAYED
 from gobrrr.trial.race.lockstep import ROOM, Progress
 from gobrrr.trial.race.policy import POLICY
@@ -254,10 +254,15 @@ class LiveReferee:
         return arm
 
     def with_account(self, guarded: Guarded, found: Measured, stack: Stack) -> Guarded:
-        """The guard's verdict on an edit with what its timed runs did, by their accounts."""
-        if found.speedup is None:
+        """The guard's verdict on a combination with an edit, with what its timed runs did, by their accounts."""
+        if found.speedup is None or not set(stack) & self._program.edits.keys():
             return guarded
-        accepted = {word for name in stack for word in self._program.edits[name].accepted}
+        accepted = {
+            word for name in stack if name in self._program.edits for word in self._program.edits[name].accepted
+        }
+        others = [registry.remedy(name) for name in stack if name not in self._program.edits]
+        accepted |= {"order", "samples", "random"} if any(map(draws_otherwise, others)) else set()
+        accepted |= {"precision"} if any(each.precision for each in others) else set()
         return edits.with_timed(guarded, timed.checks(*found.accounts), accepted)
 
     def guard(self, stack: Stack, milder: Stack = ()) -> Guarded:

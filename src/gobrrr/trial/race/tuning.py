@@ -40,6 +40,9 @@ class Referee(Arms, Settled, Protocol):
     def measure(self, plan: Plan, seconds: float) -> Measured:
         """Baseline stack against candidate stack, in rounds of fresh processes, in so many seconds at most."""
 
+    def with_account(self, guarded: Guarded, found: Measured, stack: Stack) -> Guarded:
+        """The guard's verdict with what the timed runs of an edit did."""
+
     def pairs(self) -> int:
         """Pairs of processes that a comparison starts beside each other."""
 
@@ -280,6 +283,8 @@ class Tuning:
         plan, began = Plan((), stack), self._clock()
         self._listener.began(plan, len(self.results) + 1)
         found = self._referee.measure(plan, max(0.0, self.left()))
+        if found.accounts[1]:  # an edit is in it, and what was timed must be what was checked
+            guarded = self._referee.with_account(guarded, found, stack)
         before = found.step_ns[0]
         realised = before * (1 - 1 / found.speedup.median) if before and found.speedup is not None else None
         self._keep(TrialResult(
@@ -290,7 +295,7 @@ class Tuning:
             memory=found.memory, step_peak_bytes=found.step_peak_bytes, seconds=self._clock() - began,
         ))  # fmt: skip
         figure = found.memory or found.speedup
-        if found.verdict == self._objective.better:
+        if found.verdict == self._objective.better and guarded.green:
             self.kept = stack
         elif figure is not None and figure.median <= 1.0:
             self._likely = ()  # the race was wrong about it
