@@ -41,12 +41,9 @@ class DiagnoseCommand:
         parser.add_argument("traces", nargs="+", metavar="TRACE", help="files, folders, patterns or .tar archives")
         add_formats(parser)
         parser.add_argument(
-            "--json",
-            nargs="?",
-            const="",
-            metavar="FILE",
+            "--json", nargs="?", const="", metavar="FILE",
             help="write the report as JSON too; as the last word: to stdout",
-        )
+        )  # fmt: skip
         parser.add_argument("--machine", metavar="FILE", help="ceilings of the traced machine (gobrrr machine --json)")
         parser.add_argument("--jobs", type=int, default=0, metavar="N", help="processes for many traces (all cores)")
         parser.add_argument("--portability", action="store_true", help="also what would matter on another device")

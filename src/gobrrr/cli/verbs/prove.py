@@ -45,12 +45,9 @@ class Prove:
         )  # fmt: skip
         options.add_folder(parser, "the results")
         parser.add_argument(
-            "--minutes",
-            type=options.more_than_zero,
-            default=5.0,
-            metavar="M",
+            "--minutes", type=options.more_than_zero, default=5.0, metavar="M",
             help="wall time to spend, all in all (5)",
-        )
+        )  # fmt: skip
         parser.add_argument("--seed", type=int, default=0, help="of the order of blocks (0)")
         parser.add_argument("--json", action="store_true", help="write the receipt as JSON to stdout")
         options.add_writes(parser)

@@ -137,14 +137,8 @@ def add_options(parser: argparse.ArgumentParser, tables: bool = False) -> None:
         parser.add_argument("--ops", action="store_true", help=ten)
         return
     parser.add_argument(
-        "--ops",
-        nargs="?",
-        type=_rows,
-        const=NO_NUMBER,
-        default=0,
-        metavar="N",
-        help=f"{ten}; N: a table of so many",
-    )
+        "--ops", nargs="?", type=_rows, const=NO_NUMBER, default=0, metavar="N", help=f"{ten}; N: a table of so many",
+    )  # fmt: skip
     parser.add_argument("--by", choices=WAYS, help="a table of all ops instead, summed by op, shape, line or module")
     parser.add_argument(
         "--sort", choices=SORTS, help="what that table is sorted by (self; where a device works, device)"

@@ -31,12 +31,9 @@ class Tune:
         parser.usage = "gobrrr tune [options] script.py [args] | -m module [args] | -- command [args]"
         options.add_folder(parser, "the results")
         parser.add_argument(
-            "--minutes",
-            type=options.more_than_zero,
-            default=10.0,
-            metavar="M",
+            "--minutes", type=options.more_than_zero, default=10.0, metavar="M",
             help="wall time to spend, all in all (10)",
-        )
+        )  # fmt: skip
         parser.add_argument(
             "--try", dest="named", type=names, default=(), metavar="A,B",
             help="remedies to try whatever the diagnosis says; semantic ones are tried only so",

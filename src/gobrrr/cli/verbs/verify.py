@@ -43,12 +43,9 @@ class Verify:
             "program", nargs="*", help="the program, where the receipt does not hold all of its command"
         )
         parser.add_argument(
-            "--minutes",
-            type=options.more_than_zero,
-            default=2.0,
-            metavar="M",
+            "--minutes", type=options.more_than_zero, default=2.0, metavar="M",
             help="time for the measurement, starts among it (2)",
-        )
+        )  # fmt: skip
         parser.add_argument("--seed", type=int, default=1, help="of the order of blocks (1)")
         options.add_writes(parser)
         parser.add_argument(

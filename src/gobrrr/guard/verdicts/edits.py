@@ -189,11 +189,9 @@ def _is_accepted(check: Check, accepted: Collection[str]) -> bool:
 def _computes_alike(checks: Iterable[Check], baseline: Observation) -> bool:
     """Whether the steps of a training are the same by all that was looked at."""
     told = [each for each in checks if each.name in NUMBERS]
-    return (
-        baseline.training
-        and any(each.name == "loss" for each in told)  # closeness was asked, which is not where order may change
-        and all(each.verdict in GREEN for each in told)
-    )
+    # A loss is compared by closeness alone, which is not asked where the order may change.
+    compared = {"loss", "updates"} <= {each.name for each in told}
+    return baseline.training and compared and all(each.verdict in GREEN for each in told)
 
 
 def _amounts(baseline: Observation, candidate: Observation) -> Check:

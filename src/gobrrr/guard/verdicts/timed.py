@@ -133,14 +133,8 @@ class _Common:
             yield _changed("samples", said, self._ours)
 
     def _evaluation(self) -> Iterator[Check]:
-        fewer = list(
-            self._fewer(
-                "evaluation",
-                "samples given to models in eval mode",
-                lambda row: row.evaluated.rows,
-                lambda row: row.evaluated.elements,
-            )
-        )
+        rows, elements = (lambda row: row.evaluated.rows), (lambda row: row.evaluated.elements)
+        fewer = list(self._fewer("evaluation", "samples given to models in eval mode", rows, elements))
         without = not any(row.evaluated.elements for same, _ in self._rows for row in same)
         calls = list(self._fewer("evaluation", "calls of models in eval mode", lambda row: row.evaluated.calls))
         yield from calls if calls and (fewer or without) else fewer

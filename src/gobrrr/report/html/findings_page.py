@@ -52,10 +52,8 @@ def _bar(finding: Finding, wall: float) -> Any:
     if saving.ceiling_ns <= 0 or wall <= 0:
         return ""
     shares = [
-        (saving.ceiling_ns / wall, "most"),
-        (saving.expected_ns / wall, "expected"),
-        (saving.low_ns / wall, "least"),
-    ]
+        (saving.ceiling_ns / wall, "most"), (saving.expected_ns / wall, "expected"), (saving.low_ns / wall, "least"),
+    ]  # fmt: skip
     return charts.share_bar(shares, f"{cost(finding)}, of a step of {units.duration(wall)}")
 
 

@@ -60,11 +60,8 @@ def show(
     width, color, ascii_only = suited(stream)
     rows = size(stream)[1] if stream.isatty() else 0
     how: dict[str, Any] = {
-        "width": width,
-        "ascii_only": ascii_only,
-        "root": root,
-        "source": reader(root, anywhere, mask),
-    }
+        "width": width, "ascii_only": ascii_only, "root": root, "source": reader(root, anywhere, mask),
+    }  # fmt: skip
     stream.write(render(report, rows, color, **how) if verbose else brief(report, ops, color, **how))
 
 

@@ -21,7 +21,7 @@ from gobrrr.rules.model.shapes import (
     key,
     kind,
     total,
-)
+)  # fmt: skip
 from gobrrr.rules.model.views import everything, host_side, num_updated, of_phase, stepping
 from gobrrr.units import duration, share
 from gobrrr.words import OPTIMIZER, UPDATE

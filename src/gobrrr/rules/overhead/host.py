@@ -35,7 +35,7 @@ from gobrrr.rules.model.lines import (
     telling,
     told_path,
     writes,
-)
+)  # fmt: skip
 from gobrrr.rules.model.lines import WAITING as WAITS
 from gobrrr.rules.model.shapes import Key, key, total
 from gobrrr.rules.model.views import idle_at
@@ -234,15 +234,10 @@ def _seldom(
         function = {"function": Quantity(line.function)} if line.function else {}
         most = (1 + SAMPLING) * line.ns + recovers(ledger, machine, line.ns)
         yield finding(
-            code,
-            ledger,
-            saving=(0.6 * line.ns if line.sure else 0.0, 0.95 * line.ns, most),
-            message=message.format_map(said),
-            advice=advice,
-            where=line.where,
-            evidence={"time": time(line.ns), "line": time(line.line_ns)} | function,
-            rare=line.rare,
-        )
+            code, ledger, saving=(0.6 * line.ns if line.sure else 0.0, 0.95 * line.ns, most),
+            message=message.format_map(said), advice=advice, where=line.where,
+            evidence={"time": time(line.ns), "line": time(line.line_ns)} | function, rare=line.rare,
+        )  # fmt: skip
 
 
 @rule("BRR306", "host", needs={"plain", "facts"}, remedies=("gc_freeze",))
@@ -260,16 +255,13 @@ def garbage_collection(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     if runs:
         often = f"{runs:.1f} times per step" if runs >= 0.95 else f"once in {1 / runs:.0f} steps"
     yield finding(
-        "BRR306",
-        ledger,
+        "BRR306", ledger,
         saving=((0.6 if span else 0.2) * cost, (0.95 if span else 0.8) * cost, max((1 + SAMPLING) * cost, at_line)),
-        message=f"{_who_collects(ledger)} {often} and takes {per_step(ledger, cost, rare)}",
-        advice=_instead(ledger),
+        message=f"{_who_collects(ledger)} {often} and takes {per_step(ledger, cost, rare)}", advice=_instead(ledger),
         where=(span,) if span else loop_line(ledger) if by_hand(ledger) else (),
         evidence={"collections": time(cost)} | ({"runs_per_step": count(runs)} if runs is not None else {}),
-        confidence="measured",
-        rare=rare,
-    )
+        confidence="measured", rare=rare,
+    )  # fmt: skip
 
 
 def _collections(ledger: Ledger) -> tuple[float, bool]:
