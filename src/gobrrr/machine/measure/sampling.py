@@ -148,11 +148,7 @@ def calls_for(run: Callable[[int], object], clock: Clock, target_ns: float = BAT
 
 
 def collect(
-    gauges: Sequence[Gauge],
-    enter: Callable[[Setting], object],
-    budget: Budget,
-    least: int = 8,
-    most: int = 24,
+    gauges: Sequence[Gauge], enter: Callable[[Setting], object], budget: Budget, least: int = 8, most: int = 24
 ) -> dict[str, list[float]]:
     """Samples by key: at least `least` rounds, then on until every figure is steady, `most` rounds or the time is up.
 

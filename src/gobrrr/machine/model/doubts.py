@@ -11,11 +11,7 @@ from gobrrr.machine.probe.system_probe import Hardware
 REMEDY = "Other work ran here, or the clock moved: `gobrrr machine --refresh` on an idle machine settles it."
 FEW_ROUNDS = 5
 """Below this many samples the quartiles are single samples, and say little."""
-_NAMES = {
-    "cores": "the effective cores",
-    "page": "the cost of a fresh page",
-    "dispatch": "the dispatch of a small op",
-}
+_NAMES = {"cores": "the effective cores", "page": "the cost of a fresh page", "dispatch": "the dispatch of a small op"}
 
 
 def doubts_of(figures: dict[str, dict[str, Any]], hardware: Hardware) -> tuple[str, ...]:

@@ -43,10 +43,7 @@ _LINKS = (
     (r"(Tesla )?V100-(SXM[23]|DGXS).*", Link("NVLink 2", 150e9, "NVIDIA V100 Tensor Core GPU data sheet")),
     (r"(Tesla )?V100S?-PCIE.*", Link("PCIe 3.0", 16e9, "NVIDIA V100 Tensor Core GPU data sheet")),
     (r"(Tesla )?T4", Link("PCIe 3.0", 16e9, "NVIDIA T4 Tensor Core GPU data sheet")),
-    (
-        r"A100-SXM4?-[48]0GB|A100-PG509-200",
-        Link("NVLink 3", 300e9, "NVIDIA A100 Tensor Core GPU data sheet"),
-    ),
+    (r"A100-SXM4?-[48]0GB|A100-PG509-200", Link("NVLink 3", 300e9, "NVIDIA A100 Tensor Core GPU data sheet")),
     (r"A100-PCIE-[48]0GB|A100 80GB PCIe", Link("PCIe 4.0", 32e9, "NVIDIA A100 Tensor Core GPU data sheet", 300e9)),
     (r"A10", Link("PCIe 4.0", 32e9, "NVIDIA A10 Tensor Core GPU data sheet")),
     (r"L4", Link("PCIe 4.0", 32e9, "NVIDIA L4 Tensor Core GPU data sheet")),

@@ -50,14 +50,9 @@ def layout_copies(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         advice="Keep one layout through the model: drop the permute and contiguous() pair, or use einsum, "
         "channels_last or a view where the next op takes strides.",
         where=costliest_line(convolutions if within > own else copies),
-        evidence={
-            "copies": count(sum(op.calls for op in copies)),
-            "time": time(cost),
-            "within_convolutions": time(within),
-            "lines": count(len(lines)),
-            "share_of_first_line": ratio(total(first) / cost),
-        },
-    )
+        evidence={"copies": count(sum(op.calls for op in copies)), "time": time(cost), "lines": count(len(lines)),
+                  "within_convolutions": time(within), "share_of_first_line": ratio(total(first) / cost)},
+    )  # fmt: skip
     # Without convolutions nothing wants the channels last: in a transformer the remedy never took hold.
     yield found if convolutions else without(found, "channels_last")
 

@@ -149,11 +149,7 @@ def _judge_logits(
         f"over them take {duration(total(passes))} per step{head}",
         advice="Compute head and loss in chunks of rows, or only for the rows that the loss uses.",
         where=softmax.where,
-        evidence={
-            "logits": size(held),
-            "passes": time(total(passes)),
-            "head_products": time(products),
-        },
+        evidence={"logits": size(held), "passes": time(total(passes)), "head_products": time(products)},
         cost_bytes=copies * held,
     )
 

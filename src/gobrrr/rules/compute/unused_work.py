@@ -88,20 +88,16 @@ def inference_builds_a_graph(ledger: Ledger, machine: Machine) -> Iterator[Findi
     every_fault = (ledger.facts.minor_faults_per_step or 0.0) * machine.fresh_page.high
     spare = sum(max(0.0, op.ns - op.floor_ns - op.dispatch_ns) for op in ops)
     yield finding(
-        "BRR107",
-        ledger,
+        "BRR107", ledger,
         saving=(0.3 * expected, expected, 1.2 * nodes + max(1.3 * every_fault, spare if slow else 0.0)),
         message=f"{module.kind or 'The model'} runs with gradients enabled and no backward follows: "
         f"{sum(op.calls for op in ops):.0f} ops per step build a graph that keeps {kept}",
         advice="Run it under torch.inference_mode() or torch.no_grad(); eval() does not do that.",
         where=first_span(module.span) or costliest_line(ops),
-        evidence={
-            "ops": count(sum(op.calls for op in ops)),
-            "kept_bytes": size(saved or 0),
-            "page_faults": count(ledger.facts.minor_faults_per_step or 0),
-        },
+        evidence={"ops": count(sum(op.calls for op in ops)), "kept_bytes": size(saved or 0),
+                  "page_faults": count(ledger.facts.minor_faults_per_step or 0)},
         cost_bytes=saved,
-    )
+    )  # fmt: skip
 
 
 def idle_graph_pages(ledger: Ledger) -> float:
@@ -191,12 +187,7 @@ def recomputed_with_room(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         f"{share(again / ledger.wall)} of the step), and the peak is {bytes_text(peak)} of {bytes_text(limit)}",
         advice="Keep the activations: no torch.utils.checkpoint around these layers, or around fewer of them.",
         where=shared_lines(ops) or costliest_line(ops),
-        evidence={
-            "recomputed": time(again),
-            "most_kept_bytes": size(kept),
-            "peak": size(peak),
-            "limit": size(limit),
-        },
+        evidence={"recomputed": time(again), "most_kept_bytes": size(kept), "peak": size(peak), "limit": size(limit)},
     )
 
 

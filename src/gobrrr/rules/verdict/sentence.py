@@ -52,10 +52,7 @@ ORDER = ("BRR905", "BRR904", "BRR901", "BRR902", "BRR906", "BRR908", "BRR909", "
 UNTIMED = "no step was timed without the profiler"
 MORE_STEPS, MORE_OF_A_FILE = "let the program make more steps", "record more steps"
 NO_MARKS, MARK_THEM = "the file does not say where a step ends", "call prof.step() after each step and record again"
-ROOFS = {
-    "compute": ("arithmetic", "fewer or cheaper FLOPs"),
-    "bandwidth": ("memory traffic", "fewer bytes"),
-}
+ROOFS = {"compute": ("arithmetic", "fewer or cheaper FLOPs"), "bandwidth": ("memory traffic", "fewer bytes")}
 """Account of a floor -> (what it is, what alone makes it shorter)."""
 OPS = ("inefficiency", "uncounted")
 GROUPS = {
