@@ -29,8 +29,6 @@ from gobrrr.trial.sandbox.workspace import Workspace
 SCHEMA = "gobrrr.finding/1"
 FENCED = re.compile(r"```(?:diff|patch)?\n(.*?)```", re.DOTALL)
 """A diff as language models write one."""
-MOST_TEXT = 16 << 20
-"""Bytes of a command's answer that are read; the most that a diff may have (trial.edit.reading)."""
 
 
 class Proposal(NamedTuple):
@@ -104,6 +102,6 @@ def _answer(command: str, finding: Finding, work: Path, seconds: float) -> str:
         process.wait()
     if process.returncode:
         raise GobrrrError(f"the command ended with {process.returncode}")
-    text = told[:MOST_TEXT].decode(errors="replace")
+    text = told[: reading.MOST_PATCH_BYTES].decode(errors="replace")
     found = FENCED.search(text)
     return found[1] if found else text

@@ -9,9 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
+from gobrrr.errors import UNMEASURED, GobrrrError
 from gobrrr.guard.model.verdict import Guarded
 from gobrrr.pipeline import first_run, redaction, tuning
 from gobrrr.pipeline.file_names import ARMS, CACHES, DIAGNOSIS, PAGE, RECEIPT
+from gobrrr.report.forms import formats
 from gobrrr.rules.verdict.report import Report
 from gobrrr.system import files
 from gobrrr.trial.arm.process_group import adopted
@@ -66,20 +68,19 @@ def prove(
         stack.enter_context(adopted())
         within = asked.limits._replace(caches=tuning.own_folder(folder, CACHES, stack))
         stream.write(f"gobrrr: {limits.told(source, within)}\n")
-        report = first_run.diagnosed(
-            command, source, folder / DIAGNOSIS, stream, within, asked.redact,
-            clock._replace(seconds=FIRST_LOOK * asked.seconds), base=asked.base, rehearsal=False,
-        )  # fmt: skip
-        program = tuning.program_of(report, command, source, within)._replace(
-            base=asked.base, edits=edits, account=True
-        )
+        try:
+            report = first_run.diagnosed(command, source, folder / DIAGNOSIS, stream, within, asked.redact,
+                                         clock._replace(seconds=FIRST_LOOK * asked.seconds), base=asked.base,
+                                         rehearsal=False)  # fmt: skip
+        except GobrrrError as error:  # the program as it is, not the command line
+            raise GobrrrError(error.message, error.hint, UNMEASURED) from None
+        program = tuning.program_of(report, command, source, within)
+        program = program._replace(base=asked.base, edits=edits, account=True)
         trials, complete = _tried(program, tuning.own_folder(folder, ARMS, stack), asked, clock, stream, stops)
     receipt = _receipt(trials, complete, edits, report, clock, asked)
     receipt = tuning.signed(receipt, report, command, source, asked.seed)
     receipt = receipts.marked(redaction.redacted(receipt, asked.redact))
     receipts.write(receipt, folder / RECEIPT)
-    from gobrrr.report.forms import formats
-
     files.write(folder / PAGE, formats.render(receipt, "html", formats.PLAIN))
     return Outcome(receipt, folder)
 

@@ -67,6 +67,8 @@ class Prove:
         check_ranks(command, "prove")
         workspace.check(Path.cwd())
         base, edits = edits_of(args, Path.cwd())
+        if args.args is not None and not any(word == "-m" or word.endswith(".py") for word in command):
+            raise GobrrrError("--args needs a script or a module, and this command names neither", "name train.py")
         asked = proving.Asked(
             edits, base, args.accept, dict(args.rename), args.minutes * 60, args.seed, options.write_limits(args),
             args.redact,

@@ -29,7 +29,9 @@ def verdict(receipt: Receipt) -> Line:
         return (("Interrupted:", "bold magenta"), " what was finished stands.")
     if not receipt.trials:
         return (("Nothing was measured.", "bold magenta"),)
-    trial = next((each for each in receipt.trials if each.remedies == receipt.kept), receipt.trials[-1])
+    kept = [each for each in receipt.trials if each.remedies == receipt.kept]
+    red = [each for each in receipt.trials if each.guard.verdict in RED]
+    trial = [*kept, *red, receipt.trials[-1]][0]
     name = f"{trial.name}: " if len(receipt.trials) > 1 else ""
     return ((f"{name}{_short(trial)}", f"bold {style(trial)}"), f"; {_numbers(trial)}; {_time(receipt)}.")
 
@@ -83,7 +85,5 @@ def _facts(receipt: Receipt) -> list[Fact]:
         more = list(trial.guard.reasons[1:]) if not trial.guard.green else []
         more += [trial.reason] if trial.reason and trial.verdict != "failed" else []
         told += [f"{trial.name}: {each}" for each in more]
-    before = receipt.step_ns
-    return facts([
-        ("step", [f"{units.duration(before)} as the program is"] if before else []), ("notes", [*told, *receipt.notes]),
-    ])  # fmt: skip
+    step = [f"{units.duration(receipt.step_ns)} as the program is"] if receipt.step_ns else []
+    return facts([("step", step), ("notes", [*told, *receipt.notes])])

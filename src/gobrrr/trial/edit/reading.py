@@ -90,7 +90,8 @@ def told(
     name: str, diff: str, env: Mapping[str, str], args: tuple[str, ...] | None, source: Path
 ) -> ProgramEdit:  # fmt: skip
     """The edit that a receipt tells of. Raises GobrrrError where its diff was cut, or does not apply any more."""
-    if any(line.startswith(("... cut at ", "Binary file ")) for line in diff.splitlines()):
+    empty = re.search(r"^\+\+\+ [^\n]*\n(?!@@)", diff, re.MULTILINE)  # a new file without a line
+    if empty or any(line.startswith(("... cut at ", "Binary file ")) for line in diff.splitlines()):
         raise GobrrrError(f"the receipt does not hold all of {name}", "prove it again")
     changed = from_diff(name, diff.encode(), source).files if diff else {}
     return ProgramEdit(name, changed, dict(env), args, diff)
