@@ -36,11 +36,6 @@ def verdict(receipt: Receipt) -> Line:
     return ((f"{name}{_short(trial)}", f"bold {style(trial)}"), f"; {_numbers(trial)}; {_time(receipt)}.")
 
 
-def line(trial: TrialResult) -> str:
-    """'faster.diff: 1.42 times as fast (1.35 to 1.49); numbers match'."""
-    return f"{trial.name}: {_short(trial)}; {_numbers(trial)}"
-
-
 def style(trial: TrialResult) -> str:
     """The colour of a verdict."""
     if trial.guard.verdict in RED or trial.verdict == "failed":
