@@ -19,7 +19,7 @@ from tests.support.agent import answer, served
 
 STEPS = 60
 LOOPS = [
-    pytest.param("collects_garbage", 3.0, id="collects_garbage"),
+    pytest.param("collects_garbage", 3.0, id="collects_garbage", marks=pytest.mark.slow),
     pytest.param("anomaly_mode", 5.0, id="anomaly_mode", marks=pytest.mark.slow),
     pytest.param("frozen_backbone", 5.0, id="frozen_backbone", marks=pytest.mark.slow),
 ]
