@@ -26,7 +26,7 @@ from gobrrr.trial.receipt.receipt import EditTold, Measured, Receipt, TrialResul
 from gobrrr.trial.sandbox import limits
 from gobrrr.trial.sandbox.limits import AT_HOME, Limits
 from gobrrr.trial.sandbox.workspace import mark_output
-from gobrrr.trial.statistics.objective import BETTER, SETTLED, WHOLE
+from gobrrr.trial.statistics.objective import BETTER, WHOLE
 
 FIRST_LOOK = 0.4
 """Share of the minutes for watching the program once; proposed: two starts and some steps; proofs of slow programs."""
@@ -75,7 +75,7 @@ def prove(
         except GobrrrError as error:  # the program as it is, not the command line
             raise GobrrrError(error.message, error.hint, UNMEASURED) from None
         program = tuning.program_of(report, command, source, within)
-        program = program._replace(base=asked.base, edits=edits, account=True)
+        program = program._replace(base=asked.base, edits=edits)
         trials, complete = _tried(program, tuning.own_folder(folder, ARMS, stack), asked, clock, stream, stops)
     receipt = _receipt(trials, complete, edits, report, clock, asked)
     receipt = tuning.signed(receipt, report, command, source, asked.seed)
@@ -105,29 +105,17 @@ def _tried(
                 began = time.monotonic()
                 guarded = referee.guard((name,))
                 measured = Measured(verdict="inconclusive")
-                if guarded.verdict not in ("changed", "wrong"):
+                if not guarded.red:
                     listener.began(Plan((), (name,)), number + 1)
                     measured = referee.measure(Plan((), (name,)), max(0.0, until - time.monotonic()))
                     guarded = referee.with_account(guarded, measured, (name,))
-                found.append(_result(name, measured, guarded, time.monotonic() - began))
+                found.append(receipts.confirmed((name,), measured, guarded, time.monotonic() - began))
                 listener.ended(found[-1])
         return found, True
     except KeyboardInterrupt:
         return found, False
     finally:
         referee.close()
-
-
-def _result(name: str, found: Measured, guarded: Guarded, seconds: float) -> TrialResult:
-    before = found.step_ns[0]
-    known = found.verdict in SETTLED and before is not None and found.speedup is not None
-    return TrialResult(
-        remedies=(name,), purpose="final", verdict=found.verdict, reason=found.reason, speedup=found.speedup,
-        p_value=found.p_value, blocks_needed=found.blocks_needed, starts_needed=found.starts_needed, guard=guarded,
-        baseline_step_ns=before, start_up=found.start_up, compiled=found.compiled, peak_bytes=found.peak_bytes,
-        realised_ns=before * (1 - 1 / found.speedup.median) if known and before and found.speedup else None,
-        samples=found.samples, seconds=seconds,
-    )  # fmt: skip
 
 
 def _receipt(
@@ -137,7 +125,7 @@ def _receipt(
     """The receipt; kept is the fastest of those that are proven."""
     proven = [each for each in trials if each.verdict in BETTER and each.guard.green and each.speedup is not None]
     best = max(proven, key=lambda each: each.speedup.low if each.speedup else math.nan, default=None)
-    told = best or max(trials, key=lambda each: each.guard.verdict in ("changed", "wrong"), default=None)
+    told = best or max(trials, key=lambda each: each.guard.red, default=None)
     steps = [each.baseline_step_ns for each in trials if each.baseline_step_ns]
     return Receipt(
         verb="prove",

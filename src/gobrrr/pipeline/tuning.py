@@ -142,7 +142,6 @@ def tune(
         on_trial = proposals.on_trial(edits)
         program = program_of(report, command, source, within)._replace(
             options=options_of([c.name for c in chosen if c.name not in on_trial], report), edits=on_trial,
-            account=bool(on_trial),
             consented=tuple(name for name in (*wishes.named, *wishes.only) if name not in catalogue.names()),
         )  # fmt: skip
         receipt = _raced(chosen, program, folder, own_folder(folder, ARMS, stack), wishes, clock, stream, stops,

@@ -57,9 +57,11 @@ class Prove:
         """Check, race, write the receipt; 0 where an edit is faster and right, else by proof.exit_code."""
         from gobrrr.cli.interrupts import Interrupts
         from gobrrr.cli.verbs import run as run_verb
+        from gobrrr.cli.verbs.report import put
         from gobrrr.cli.verbs.tune import check_ranks
         from gobrrr.pipeline import proving
         from gobrrr.report.forms import formats
+        from gobrrr.report.forms.json import as_json
         from gobrrr.system import run_folder
         from gobrrr.trial.sandbox import workspace
 
@@ -67,8 +69,8 @@ class Prove:
         check_ranks(command, "prove")
         workspace.check(Path.cwd())
         base, edits = edits_of(args, Path.cwd())
-        if args.args is not None and not any(word == "-m" or word.endswith(".py") for word in command):
-            raise GobrrrError("--args needs a script or a module, and this command names neither", "name train.py")
+        for edit in edits:
+            edit.command(command)  # before anything is started
         asked = proving.Asked(
             edits, base, args.accept, dict(args.rename), args.minutes * 60, args.seed, options.write_limits(args),
             args.redact,
@@ -82,7 +84,7 @@ class Prove:
         formats.show(outcome.receipt, sys.stderr)
         sys.stderr.write(f"files     receipt.json, report.html in {folder}\n")
         if args.json:
-            sys.stdout.buffer.write(formats.render(outcome.receipt, "json", formats.PLAIN))
+            put(as_json(outcome.receipt), None)
         return exit_code(outcome.receipt) if outcome.receipt.complete else interrupts.exit_code
 
 
@@ -133,7 +135,7 @@ def exit_code(receipt: Receipt) -> int:
         return 0
     if not receipt.measured:
         return UNMEASURED
-    if receipt.guard.verdict in ("changed", "wrong"):
+    if receipt.guard.red:
         return REFUSED
     ends = {trial.verdict for trial in receipt.trials}
     settled = ends <= {"slower"} or (ends <= {"slower", "equivalent"} and receipt.guard.green)

@@ -75,7 +75,7 @@ class Verify:
         remedies = [name for name in before.kept if name not in before.edits]
         registry.environment(remedies, before.options)  # both are checked before anything is started
         with tempfile.TemporaryDirectory(prefix="gobrrr-verify-", ignore_cleanup_errors=True) as folder:
-            program = program._replace(limits=limits, consented=tuple(remedies), account=before.verb == "prove")
+            program = program._replace(limits=limits, consented=tuple(remedies))
             return _measured(before, _with_edits(before, program), Path(folder), args)
 
 
@@ -221,7 +221,7 @@ def exit_code(found: Measured, guarded: Guarded) -> int:
     """0: better here, with the same numbers. Else see docs/prove/exit-codes.md."""
     from gobrrr.trial.statistics.objective import BETTER
 
-    if guarded.verdict in ("changed", "wrong"):
+    if guarded.red:
         return REFUSED
     if found.verdict in ("inconclusive", "failed") or not guarded.green:
         return OPEN
@@ -234,7 +234,7 @@ def _verdict(before: Receipt, found: Measured, guarded: Guarded) -> str:
 
     if found.verdict in BETTER and guarded.green:
         return _of_the_factor(before, found) + _of_the_numbers(before.guard, guarded, before.kept)
-    if found.verdict == "inconclusive" and guarded.verdict not in ("changed", "wrong"):
+    if found.verdict == "inconclusive" and not guarded.red:
         return f"open: {found.reason or 'the interval has 1 in it'} (--minutes)"
     return "does not hold here"
 
@@ -282,8 +282,7 @@ def _repeated(before: Receipt, program: Program, folder: Path, args: argparse.Na
     from gobrrr.trial.statistics.objective import OBJECTIVES, WHOLE
 
     mark_output(folder)
-    proof = before.verb == "prove"
-    kept, objective = before.kept, WHOLE if proof else OBJECTIVES[before.objective]
+    kept, objective = before.kept, WHOLE if before.verb == "prove" else OBJECTIVES[before.objective]
     seconds, plan = args.minutes * 60, Plan((), kept)
     listener = tuning_progress.listener(sys.stderr, seconds, objective)
     referee = LiveReferee(program, folder, seed=args.seed, seconds=seconds, progress=listener.progress,
@@ -296,8 +295,7 @@ def _repeated(before: Receipt, program: Program, folder: Path, args: argparse.Na
                 f"the recipe could not be measured: {found.reason}", "run the program without gobrrr and mend it first"
             )
         listener.guarding(kept)
-        guarded = referee.guard(kept)
-        return found, referee.with_account(guarded, found, kept) if proof else guarded
+        return found, referee.with_account(referee.guard(kept), found, kept)
 
 
 command = Verify()

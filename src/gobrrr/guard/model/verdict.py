@@ -14,7 +14,7 @@ equivalent: no further from float64 than twice the baseline is. bounded: further
 its precision explains, and the losses stay among the baseline's own seeds. unverified: something could not be checked.
 changed: another computation, though a sane one. wrong: a part is missing, of another scale or direction, or not finite.
 """
-GREEN = VERDICTS[:3]
+GREEN, RED = VERDICTS[:3], VERDICTS[4:]
 
 
 class Check(msgspec.Struct, frozen=True):
@@ -42,6 +42,11 @@ class Guarded(msgspec.Struct, frozen=True):
     def green(self) -> bool:
         """Whether a speed-up may be shown beside it."""
         return self.verdict in GREEN
+
+    @property
+    def red(self) -> bool:
+        """Whether its numbers are known to be others."""
+        return self.verdict in RED
 
     def __bool__(self) -> bool:
         """So that a test can say `assert guard.compare(...)`."""

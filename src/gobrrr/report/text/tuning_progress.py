@@ -78,7 +78,7 @@ def outcome(result: TrialResult) -> str:
         else brief(result.remedies)
     )
     said = why(result)
-    if result.speedup is None and result.guard.verdict in ("changed", "wrong"):
+    if result.speedup is None and result.guard.red:
         return f"{name}: refused, numbers {result.guard.verdict}"
     if result.purpose == "add" and result.verdict in BETTER:  # its numbers are checked in what is recommended
         return f"{name}: {result.verdict}; numerics not checked yet"

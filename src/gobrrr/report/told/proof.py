@@ -9,9 +9,6 @@ from gobrrr.report.told.blocks import Cell, Fact, Groups, Line, Sentence, Table,
 from gobrrr.trial.receipt.receipt import Receipt, TrialResult
 from gobrrr.trial.statistics.objective import BETTER
 
-RED = ("changed", "wrong")
-"""Verdicts of the guard that refuse an edit."""
-
 
 def blocks(receipt: Receipt, view: View) -> Groups:
     """Verdict, a row for each edit of several, the reasons, and what to type next."""
@@ -30,7 +27,7 @@ def verdict(receipt: Receipt) -> Line:
     if not receipt.trials:
         return (("Nothing was measured.", "bold magenta"),)
     kept = [each for each in receipt.trials if each.remedies == receipt.kept]
-    red = [each for each in receipt.trials if each.guard.verdict in RED]
+    red = [each for each in receipt.trials if each.guard.red]
     trial = [*kept, *red, receipt.trials[-1]][0]
     name = f"{trial.name}: " if len(receipt.trials) > 1 else ""
     return ((f"{name}{_short(trial)}", f"bold {style(trial)}"), f"; {_numbers(trial)}; {_time(receipt)}.")
@@ -38,14 +35,14 @@ def verdict(receipt: Receipt) -> Line:
 
 def style(trial: TrialResult) -> str:
     """The colour of a verdict."""
-    if trial.guard.verdict in RED or trial.verdict == "failed":
+    if trial.guard.red or trial.verdict == "failed":
         return "red"
     return "green" if trial.verdict in BETTER and trial.guard.green else "magenta"
 
 
 def _short(trial: TrialResult) -> str:
     found = trial.speedup
-    if trial.guard.verdict in RED:
+    if trial.guard.red:
         return "Refused"
     if trial.verdict == "failed":
         return "Does not run"

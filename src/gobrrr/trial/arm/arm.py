@@ -60,15 +60,6 @@ class ArmError(Exception):
         self.reason, self.over = reason, over
 
 
-def with_args(command: Sequence[str], args: Sequence[str]) -> list[str]:
-    """The command with other words behind its script or module. Raises ArmError where it names neither."""
-    script = next((n for n, word in enumerate(command) if word.endswith(".py")), None)
-    module = command.index("-m") + 1 if "-m" in command else None
-    if script is None and module is None:
-        raise ArmError("the command names no script whose arguments could be others")
-    return [*command[: min(each for each in (script, module) if each is not None) + 1], *args]
-
-
 def require_hold(names: Iterable[str], applied: Mapping[str, str], declined: Mapping[str, str], where: str) -> None:
     """Raises ArmError for remedies that have not taken hold, with the reason that the first of them gave."""
     missing = [name for name in names if name not in applied]
@@ -89,15 +80,15 @@ class Arm:
     def __init__(
         self, command: Sequence[str], folder: Path, remedies: Sequence[str] = (), *,
         source: Path | None = None, env: Mapping[str, str] | None = None, within: Limits = AT_HOME, loop: str = "",
-        objective: Objective = TIME, timed: str = TIMED, edits: Sequence[ProgramEdit] = (),
+        objective: Objective = TIME, timed: str = TIMED, edit: ProgramEdit | None = None,
         account: bool = False,
     ) -> None:  # fmt: skip
         """`source`: the user's working directory, of which the arm gets its own copy; default the present one. `loop`:
         the one that the diagnosis found to take the time; else the first one that makes a step. `objective`: what is
-        measured of its blocks beside their time. `timed`: who watches where those are made. `edits`: put on its copy
-        of the folder, one after the other. `account`: it keeps one of what it does."""
+        measured of its blocks beside their time. `timed`: who watches where those are made. `edit`: put on its copy
+        of the folder. `account`: it keeps one of what it does."""
         self._loop, self._side, self._objective = loop, RefereeSide(), objective
-        self._timed, self._edits = timed, edits
+        self._timed, self._edit = timed, edit
         self.account = Account() if account else None
         self._limits = within
         self._scratch: Path | None = None
@@ -148,12 +139,9 @@ class Arm:
         which reads it."""
         self._folder.mkdir(parents=True)
         work = Workspace(self._source, self._folder / WORK).make()
-        for edit in self._edits:
-            edit.put_on(work)
-        given_words = next((edit.args for edit in reversed(self._edits) if edit.args is not None), None)
-        words = self._command if given_words is None else with_args(self._command, given_words)
-        command = [inside(word, self._source, work) for word in words]
-        given = {name: value for edit in self._edits for name, value in edit.env.items()}
+        if self._edit is not None:
+            self._edit.put_on(work)
+        command = [inside(word, self._source, work) for word in self._command]
         waiting = BESIDE if watcher == OBSERVED else {}
         config = Config(
             str(self._folder.resolve()), watcher=watcher, first=FIRST, remedies=",".join(self.remedies) or None,
@@ -164,7 +152,7 @@ class Arm:
         self._ask = protocol.Line(self._folder / protocol.ASK)
         self._told = protocol.Line(self._folder / protocol.TOLD)
         start = limits.start(
-            command, waiting | environment(config) | self._env | given, self._folder, self._source, self._limits
+            command, waiting | environment(config) | self._env, self._folder, self._source, self._limits
         )
         self._scratch = start.scratch
         printed = self._folder / protocol.STDOUT if watcher == OBSERVED else Path(os.devnull)

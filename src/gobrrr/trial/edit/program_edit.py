@@ -6,7 +6,7 @@ import contextlib
 import os
 import shutil
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
@@ -43,6 +43,16 @@ class ProgramEdit:
             check_path(self.name, path)
         size = sum(len(data or b"") for data in self.files.values())
         check_size(self.name, len(self.files), size)
+
+    def command(self, plain: Sequence[str]) -> list[str]:
+        """The program's command with the edit's words behind its script or module. Raises GobrrrError where there are
+        such words, and it names neither."""
+        if self.args is None:
+            return list(plain)
+        behind = [n + (word == "-m") for n, word in enumerate(plain) if word == "-m" or word.endswith(".py")]
+        if not behind:
+            raise GobrrrError("--args needs a script or a module, and this command names neither", "name train.py")
+        return [*plain[: min(behind) + 1], *self.args]
 
     def put_on(self, mirror: Path) -> None:
         """Write into an arm's copy of the program's folder, in which links lead to the user's own: a link in the way is

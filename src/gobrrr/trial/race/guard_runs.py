@@ -186,11 +186,9 @@ class Guarding:
                 return self._with_kept(self._in_doubt(stack, plain, baseline, candidate, judged), kept, plain)
             # Where its losses go proves little of the rest: beside bucketing a model that heeds no mask was cut.
             strictly = self._judged(rest, plain, ())
-            return (
-                _worse(strictly, self._in_doubt(stack, plain, baseline, candidate, judged))
-                if strictly.green
-                else strictly
-            )
+            if not strictly.green:
+                return strictly
+            return _worse(strictly, self._in_doubt(stack, plain, baseline, candidate, judged))
         except ArmError as error:
             return Guarded(reasons=(f"the program could not be watched: {error.reason}",))
 

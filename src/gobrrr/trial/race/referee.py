@@ -69,8 +69,6 @@ class Program(NamedTuple):
     """Copies of it that fit on its device at once; 0 without one."""
     base: ProgramEdit | None = None
     """The change that makes the folder the program as it is, where that is another commit; edits are of the folder."""
-    account: bool = False
-    """Whether timed arms keep an account of what they do."""
     edits: Mapping[str, EditOnTrial] = MappingProxyType({})
     """Edits on trial, by their names in a combination."""
 
@@ -240,26 +238,25 @@ class LiveReferee:
             raise ArmError(SPENT)
         program, names = self._program, [name for name in _remedies(stack) if name not in self._program.edits]
         tried = [program.edits[name].edit for name in _remedies(stack) if name in program.edits]
+        env = registry.environment(names, program.options)
         try:
-            tried = [together(tried, program.source)] if len(tried) > 1 else tried
+            edit = together(tried, program.source) if len(tried) > 1 else next(iter(tried), program.base)
+            command = edit.command(program.command) if edit is not None else program.command
         except GobrrrError as error:
             raise ArmError(error.message) from None
-        env = registry.environment(names, program.options)
         within = program.limits._replace(caches=self._caches)
-        arm = Arm(program.command, folder, names, source=program.source, env=env, within=within, loop=program.loop,
-                  objective=self._objective, timed=REPLAYING if stack == REPLAYED else TIMED,
-                  edits=tried or ([program.base] if program.base else []),
-                  account=program.account)  # fmt: skip
+        arm = Arm(command, folder, names, source=program.source, env=env | dict(edit.env if edit is not None else {}),
+                  within=within, loop=program.loop, objective=self._objective,
+                  timed=REPLAYING if stack == REPLAYED else TIMED, edit=edit, account=bool(program.edits))  # fmt: skip
         self._all.append(arm)
         return arm
 
     def with_account(self, guarded: Guarded, found: Measured, stack: Stack) -> Guarded:
         """The guard's verdict on a combination with an edit, with what its timed runs did, by their accounts."""
-        if found.speedup is None or not set(stack) & self._program.edits.keys():
+        tried = [self._program.edits[name] for name in stack if name in self._program.edits]
+        if found.speedup is None or not tried:
             return guarded
-        accepted = {
-            word for name in stack if name in self._program.edits for word in self._program.edits[name].accepted
-        }
+        accepted = {word for each in tried for word in each.accepted}
         others = [registry.remedy(name) for name in stack if name not in self._program.edits]
         accepted |= {"order", "samples", "random"} if any(map(draws_otherwise, others)) else set()
         accepted |= {"precision"} if any(each.precision for each in others) else set()

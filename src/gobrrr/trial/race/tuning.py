@@ -25,7 +25,16 @@ from gobrrr.trial.race.policy import POLICY
 from gobrrr.trial.race.race import Arms, Racing
 from gobrrr.trial.race.race_round import Stack
 from gobrrr.trial.race.search import Race
-from gobrrr.trial.receipt.receipt import MAX_BYTES, Headspace, Measured, Receipt, Speedup, TrialResult, is_of
+from gobrrr.trial.receipt.receipt import (
+    MAX_BYTES,
+    Headspace,
+    Measured,
+    Receipt,
+    Speedup,
+    TrialResult,
+    confirmed,
+    is_of,
+)  # fmt: skip
 from gobrrr.trial.sandbox import signature as mark
 from gobrrr.trial.statistics.objective import SETTLED, THROUGHPUT, TIME, Objective
 
@@ -285,15 +294,7 @@ class Tuning:
         found = self._referee.measure(plan, max(0.0, self.left()))
         if found.accounts[1]:  # an edit is in it, and what was timed must be what was checked
             guarded = self._referee.with_account(guarded, found, stack)
-        before = found.step_ns[0]
-        realised = before * (1 - 1 / found.speedup.median) if before and found.speedup is not None else None
-        self._keep(TrialResult(
-            remedies=stack, purpose="final", verdict=found.verdict, reason=found.reason, speedup=found.speedup,
-            p_value=found.p_value, blocks_needed=found.blocks_needed, starts_needed=found.starts_needed, guard=guarded,
-            baseline_step_ns=before, realised_ns=realised if found.verdict in SETTLED else None,
-            start_up=found.start_up, compiled=found.compiled, peak_bytes=found.peak_bytes, samples=found.samples,
-            memory=found.memory, step_peak_bytes=found.step_peak_bytes, seconds=self._clock() - began,
-        ))  # fmt: skip
+        self._keep(confirmed(stack, found, guarded, self._clock() - began))
         figure = found.memory or found.speedup
         if found.verdict == self._objective.better and guarded.green:
             self.kept = stack

@@ -14,6 +14,7 @@ from gobrrr.guard.model.verdict import Guarded
 from gobrrr.rules.model.finding import Saving
 from gobrrr.system import files
 from gobrrr.trial.sandbox import signature as mark
+from gobrrr.trial.statistics.objective import SETTLED
 
 SCHEMA = "gobrrr.receipt/1"
 MAX_BYTES = 256 << 20
@@ -297,3 +298,16 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     samples: Samples = Samples()
     accounts: tuple[tuple[Account, ...], tuple[Account, ...]] = ((), ())
     """Of each process of the baseline and of the candidate, where those are kept; in no receipt."""
+
+
+def confirmed(remedies: tuple[str, ...], found: Measured, guard: Guarded, seconds: float) -> TrialResult:
+    """The trial of what was compared in fresh processes and checked, in so many seconds."""
+    before, speedup = found.step_ns[0], found.speedup
+    realised = before * (1 - 1 / speedup.median) if before and speedup is not None else None
+    return TrialResult(
+        remedies=remedies, purpose="final", verdict=found.verdict, reason=found.reason, speedup=speedup,
+        p_value=found.p_value, blocks_needed=found.blocks_needed, starts_needed=found.starts_needed, guard=guard,
+        baseline_step_ns=before, realised_ns=realised if found.verdict in SETTLED else None, start_up=found.start_up,
+        compiled=found.compiled, peak_bytes=found.peak_bytes, samples=found.samples, memory=found.memory,
+        step_peak_bytes=found.step_peak_bytes, seconds=seconds,
+    )  # fmt: skip
