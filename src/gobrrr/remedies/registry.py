@@ -28,6 +28,12 @@ def pages() -> Mapping[str, Path]:
     return _pages(tuple(remedies.__path__))
 
 
+def text_of(name: str) -> str:
+    """Return the text of such a page; empty where there is none."""
+    page = pages().get(name)
+    return page.read_text(encoding="utf-8") if page else ""
+
+
 @cache
 def _pages(folders: tuple[str, ...]) -> Mapping[str, Path]:
     return {page.stem: page for folder in folders for page in sorted(Path(folder).glob("*/*.md"))}

@@ -52,8 +52,7 @@ def code_of(word: str) -> str:
 
 
 def _page(name: str) -> str:
-    file = registry.pages().get(name)
-    return file.read_text(encoding="utf-8") if file else pages.text_of(name)
+    return registry.text_of(name) or pages.text_of(name)
 
 
 def _nearest(word: str) -> str:

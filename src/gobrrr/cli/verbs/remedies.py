@@ -43,8 +43,8 @@ def page(name: str) -> str:
     """The page of a remedy or an edit. Raises GobrrrError for an unknown name."""
     from gobrrr.remedies import registry
 
-    if file := registry.pages().get(name):
-        return file.read_text(encoding="utf-8")
+    if text := registry.text_of(name):
+        return text
     remedy = registry.remedy(name)
     raise GobrrrError(f"the remedy {remedy.name} has no page", "read about it where its package is documented")
 
