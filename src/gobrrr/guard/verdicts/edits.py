@@ -44,7 +44,6 @@ def aligned(baseline: Observation, candidate: Observation) -> Observation:
     another name in the order of their first calls, parameters left over in the order and with the shapes of theirs."""
     old, fresh = _labels(baseline), _labels(candidate)
     models = dict(zip((n for n in fresh if n not in old), (n for n in old if n not in fresh), strict=False))
-    models = {new: old for new, old in models.items() if new != old} if len(set(models.values())) == len(models) else {}
     renamed = _renamed(candidate, lambda name: _with_model(name, models))
     lost = [name for name in baseline.trainable if name not in renamed.trainable]
     new = [name for name in renamed.trainable if name not in baseline.trainable]

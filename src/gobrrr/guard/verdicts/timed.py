@@ -22,13 +22,13 @@ BUFFERED, WRITTEN = 1 << 13, 0.8
 """Bytes that a file may hold less while they are buffered; share of the baseline's that numbers in text may vary by.
 Proposed: one of Python's buffers; sizes of logs in honest edits would settle it."""
 MORE = 1.05
-"""Times the samples, by which more are others; proposed: loaders that hand out ahead have less; such loaders' counts"""
+"""Factor above which samples are more; proposed: loaders that hand out ahead have less; such loaders' counts"""
 NEAR, APART, EARLY = 0.02, 0.2, 50
 """Distance of two runs' weights over the way that they went: of another rounding, of another computation; up to which
 step. Proposed: rounding grows from step to step; distances in honest edits of more programs would settle it."""
 SETTLING = 8  # steps before weights are compared; proposed: Adam's first updates are signs; distances in early steps
 FARTHER = 1.5
-"""Times as far as the baseline's that weights may go, or the inverse, where rounding has grown; proposed likewise."""
+"""Factor of the baseline's way, or its inverse, that weights may go where rounding has grown; proposed likewise."""
 TELLING = 0.05
 """Share of the whole way that a stretch of it must have to be compared; proposed: less is a training's noise."""
 OTHER_START = 0.01
@@ -96,12 +96,12 @@ class _Common:
         return self._rows[-1][1].step if self._rows else 0
 
     def differences(self) -> Iterator[Check]:
-        """What there is less of, or more."""
+        """Say what there is less of, or more."""
         if not self._rows:
             yield Check("timed runs", "unverified", "no step was made by both", kind="steps")
             return
-        loaded = all(row.batches for _, row in self._rows[-1:]) and all(row.batches for row in self._rows[-1][0])
-        if loaded:
+        same, row = self._rows[-1]
+        if all(each.batches for each in (row, *same)):  # a loader is read
             yield from self._fewer("samples", "samples", lambda row: row.samples)
             yield from self._fewer_later()
         else:
@@ -225,8 +225,9 @@ class _Ways:
         self._all = ours
         self._ours = [own for account in ours if (own := _of_one_shape(account.weights))]
         self._theirs = _of_one_shape(theirs.weights)
-        self._own_account = theirs
-        self._steady = all(len({each.shapes for each in account.weights}) == 1 for account in ours)
+        others, *steady = (len({each.shapes for each in account.weights}) for account in (theirs, *ours))
+        self._changes = others > 1 and set(steady) == {1}
+        """Its optimizers come to hold other parameters, which those of the baseline do not."""
 
     @property
     def near(self) -> bool:
@@ -241,7 +242,7 @@ class _Ways:
         if not self._theirs:
             yield Check("timed weights", "unverified", "no optimizer holds its weights", kind="weights")
             return
-        if len({each.shapes for account in [self._own_account] for each in account.weights}) > 1 and self._steady:
+        if self._changes:
             reason = "its optimizers hold other parameters after some steps"
             yield Check("timed weights", "unverified", reason, kind="weights")
         if self._begins_otherwise():
