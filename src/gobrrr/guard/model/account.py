@@ -76,7 +76,7 @@ class Account(msgspec.Struct):
     """Steps after which the program came to its end."""
 
     def add(self, later: Account) -> None:
-        """What came since."""
+        """Add what came since."""
         self.rows += later.rows
         self.batches += later.batches
         self.weights += later.weights

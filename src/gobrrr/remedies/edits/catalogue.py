@@ -23,7 +23,7 @@ from gobrrr.rules.verdict.report import Report
 
 @dataclass(frozen=True)
 class SourceEdit:
-    """What a remedy does, as a change of the source or of the process's environment; where it has neither, or its place
+    """A remedy as a change of the source or of the process's environment; where it has neither, or its place
     is not found, its page says how it is done by hand."""
 
     name: str

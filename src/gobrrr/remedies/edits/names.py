@@ -55,7 +55,7 @@ class Names:
         return next(iter(found)) if len(found) == 1 else ""
 
     def values(self, node: ast.expr) -> list[ast.expr]:
-        """What a name is given in the file."""
+        """Return what a name is given in the file."""
         return self._values.get(_text(node), [])
 
     def is_from(self, node: ast.expr, packages: Collection[str], wanted: Collection[str]) -> bool:

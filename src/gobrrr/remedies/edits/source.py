@@ -41,7 +41,7 @@ class Source:
 
     @cached_property
     def names(self) -> Names:
-        """What the file's names mean."""
+        """Return what the file's names mean."""
         return Names(self.tree)
 
     @cached_property
@@ -49,7 +49,7 @@ class Source:
         return {child: each for each in ast.walk(self.tree) for child in ast.iter_child_nodes(each)}
 
     def parents(self, node: ast.AST) -> Iterator[ast.AST]:
-        """What a node stands in, the innermost first."""
+        """Return what a node stands in, the innermost first."""
         while node in self._parents:
             node = self._parents[node]
             yield node

@@ -23,7 +23,7 @@ class Place(NamedTuple):
     bare: bool
     """It trains by a trainer, and may have no torch of its own."""
     made: ast.expr | None = None
-    """What makes the model in the trainer's arguments, where it has no name there: `model` is free for one."""
+    """The call that makes the model in the trainer's arguments, where it has no name there: `model` is free for one."""
 
 
 @lru_cache(MOST_HELD)
@@ -70,7 +70,7 @@ def made_optimizers(source: Source) -> dict[ast.stmt, ast.Call]:
 
 
 def parameters(call: ast.Call) -> ast.expr | None:
-    """What an optimizer is given first."""
+    """Return what an optimizer is given first."""
     named = [each.value for each in call.keywords if each.arg == "params"]
     return next(iter((*call.args[:1], *named)), None)
 
@@ -84,8 +84,8 @@ def _whole(call: ast.Call | None) -> str:
 
 
 def _given(source: Source, statement: ast.stmt, trainers: set[str]) -> ast.expr | None:
-    """What the statement gives a trainer as its model, by keyword or first; a call by keyword alone, and where nothing
-    is computed before it."""
+    """Return what the statement gives a trainer as its model, by keyword or first; a call by keyword alone, and where
+    nothing is computed before it."""
     for call in source.calls(trainers, within=statement) if trainers else []:
         at = next((n for n, each in enumerate(call.keywords) if each.arg == "model"), None)
         if at is None:

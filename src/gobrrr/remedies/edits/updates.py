@@ -56,8 +56,9 @@ def _given(node: ast.AST) -> Iterator[ast.expr]:
 
 
 def _owners(source: Source, call: ast.Call) -> Iterator[str]:
-    """Whose parts an optimizer is made of: 'model' of model.head.parameters() and of what its named_parameters() are
-    chosen by, 'self' of self.head.parameters(), '*' of self.parameters(); empty for a model's own name."""
+    """Owners of the parts that an optimizer is made of: 'model' of model.head.parameters() and of what its
+    named_parameters() are chosen by, 'self' of self.head.parameters(), '*' of self.parameters(); empty for a model's
+    own name."""
     inside = [node for each in (call, *_kept(source, call)) for node in ast.walk(each)]
     chosen = any(node.ifs for node in inside if isinstance(node, ast.comprehension))
     for node in inside:
@@ -73,7 +74,7 @@ def _owners(source: Source, call: ast.Call) -> Iterator[str]:
 
 
 def _kept(source: Source, call: ast.Call) -> list[ast.expr]:
-    """What a name stands for that an optimizer is given."""
+    """Return what a name stands for that an optimizer is given."""
     first = parameters(call)
     return source.names.values(first) if first is not None else []
 

@@ -201,7 +201,7 @@ EDITS = frozenset((
     "no_grad_evaluation", "packing", "pad_vocabulary", "prefetch", "preloaded_allocator", "set_to_none",
     "sparse_gradient", "thread_affinity",
 ))  # fmt: skip
-"""What findings name and a running program is not given; tests/report holds it to remedies.registry."""
+"""Edits, which findings name and a running program is not given; tests/report holds it to remedies.registry."""
 
 
 def tunable(report: Report) -> str:

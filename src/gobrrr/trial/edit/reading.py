@@ -200,8 +200,8 @@ def _merged(one: bytes | None, base: bytes | None, other: bytes | None) -> bytes
 
 
 def _git(folder: Path, *words: str, given: bytes = b"", inside: bool = False) -> subprocess.CompletedProcess[bytes]:
-    """What git answers in a folder, with nobody's configuration but that of the repository which the folder is `inside`
-    of; hooks, fetching and questions are off."""
+    """Return what git answers in a folder, with nobody's configuration but that of the repository which the folder is
+    `inside` of; hooks, fetching and questions are off."""
     git = shutil.which("git")
     if git is None:
         raise GobrrrError("git is not installed, and reads the edit", "install git, or use --with")
@@ -330,7 +330,7 @@ def _found(name: str, folder: Path) -> dict[str, bytes | None]:
 
 
 def _reason(text: str) -> str:
-    """What git says first, in a line."""
+    """Return what git says first, in a line."""
     lines = [line.removeprefix("error: ") for line in text.splitlines() if line.startswith(("error: ", "fatal: "))]
     said = lines[0] if lines else "git says nothing"
     if failed := re.fullmatch(r"patch failed: (.*):(\d+)", said):
@@ -401,7 +401,7 @@ def _split(text: bytes) -> list[str]:
 def _overlay(
     commit: str, trees: Sequence[Mapping[str, tuple[str, str, int]]], tracked: set[str], source: Path
 ) -> Contents:  # fmt: skip
-    """What makes the working folder into the first of both trees, a commit's. What Git does not track stays."""
+    """Return what makes the working folder into the first of both trees, a commit's. What Git does not track stays."""
     tree, other = trees
     after: dict[str, bytes | None] = {
         path: None
