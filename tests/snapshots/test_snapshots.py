@@ -23,7 +23,6 @@ from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 from gobrrr import __version__
 from gobrrr.cli.main import main
 from tests.snapshots.cases import Case, every
-from tests.support.machine_samples import keep_ceilings
 
 LONGEST = 100_000
 """Characters of an output that are kept; the whole of such is what the unit tests of its form look at."""
@@ -52,7 +51,6 @@ def scratch(shelf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Ite
         monkeypatch.setenv(name, value)
     for name in ("GOBRRR_PRICE_PER_HOUR", "GITHUB_ACTIONS", "LD_PRELOAD"):
         monkeypatch.delenv(name, raising=False)
-    keep_ceilings(shelf / "cache", os.environ)  # whatever switches other tests of this process have left
     monkeypatch.setattr(sys, "argv", ["gobrrr"])
     time.tzset()
     yield tmp_path
