@@ -30,8 +30,8 @@ from gobrrr.guard.reference.watched_steps import TWIN_SECONDS, TWIN_STEPS
 HERE = Path(__file__).parent
 DONE = Path(".gobrrr") / "guard-bench.jsonl"
 HONEST = (
-    "fused_optimizer", "malloc_thresholds", "intraop_threads", "compile", "channels_last", "sdpa_attention",
-    "chunked_loss", "bf16_autocast", "loader_workers", "activation_checkpointing",
+    "fused_optimizer", "malloc_thresholds", "intraop_threads", "compile", "sdpa_attention",
+    "bf16_autocast", "loader_workers", "activation_checkpointing",
 )  # fmt: skip
 NETS = (
     "dropout", "batchnorm", "tied", "accumulation", "deep", "noisy", "high_rate", "diverging", "conv_dropout",

@@ -3,16 +3,20 @@
     python -m benchmarks.proving [FOLDER ...] [--only PART ...] [--minutes 5] [--aa N] [--json FILE]
 
 A folder (default: benchmarks/proving/*) has program.py, honest/*.diff, cheats/*.diff and truth.toml. Each edit is
-proven by itself in a copy of the folder. `--aa N`: instead, N times an edit that changes nothing (a comment, another
-name, a moved function) and N times a sleep of 3 % of the step, on each program. Results go to benchmarks/results/.
+proven by itself in a copy of the folder. `--aa N`: instead, N times each of four edits that change nothing (a comment,
+a docstring, another name, a moved function) and N times a sleep of 3 % of the step, on each program. Results go to
+benchmarks/results/.
 """
 
 from __future__ import annotations
 
 import argparse
+import ast
 import datetime
+import itertools
 import json
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -70,19 +74,57 @@ def edits(folder: Path, args: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def aa(folder: Path, args: argparse.Namespace) -> list[dict[str, Any]]:
-    """Rows of edits that change nothing, and of a sleep."""
+    """Rows of edits that change nothing, and of a sleep of 3 % of the step that the first of them told."""
     text = (folder / "program.py").read_text()
-    rows = []
+    line = msgspec.toml.decode((folder / "truth.toml").read_text())["step_line"]
+    same = {
+        "comment": f"{text}\n# more\n",
+        "docstring": f'"""Words."""\n{text}',
+        "name": renamed(text),
+        "place": moved(text),
+    }
+    rows: list[dict[str, Any]] = []
     for number in range(args.aa):
-        for kind, after in (
-            ("comment", f"{text}\n# {number}\n"),
-            ("docstring", text.replace('"""', f'"""{number} ', 1)),
-        ):
+        for kind, after in same.items():
             found = proven(folder, diff(text, after), args.minutes)
             rows.append({"name": f"{folder.name}/{kind}{number}", "cheat": False, "kind": "aa", **found})
-            rows[-1]["ok"] = found["code"] in (1, 3) and found["verdict"] != "slower"
+            rows[-1]["ok"] = found["verdict"] not in ("faster", "slower") and found["code"] != REFUSED
             tell(rows[-1])
+        seconds = 0.03 * max(row["step_ns"] for row in rows) / 1e9
+        found = proven(folder, diff(text, asleep(text, line, seconds)), args.minutes)
+        rows.append({"name": f"{folder.name}/sleep{number}", "cheat": True, "kind": "sleep", **found})
+        rows[-1]["ok"] = found["verdict"] == "slower"
+        tell(rows[-1])
     return rows
+
+
+def asleep(text: str, line: str, seconds: float) -> str:
+    """The program with a sleep behind its line of this text."""
+    found = next(each for each in text.splitlines() if each.strip() == line)
+    indent = found[: len(found) - len(found.lstrip())] + ("    " if line.endswith(":") else "")
+    return text.replace(f"{found}\n", f"{found}\n{indent}__import__('time').sleep({seconds:.6f})\n", 1)
+
+
+def renamed(text: str) -> str:
+    """The program with another name for the longest one that its functions give to something of their own."""
+    functions = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.FunctionDef)]
+    names = {n.id for f in functions for n in ast.walk(f) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    others = [
+        name for name in names if not re.search(rf"[.\"']{name}\b|\b{name}=|def .*\b{name}\b|global .*\b{name}\b", text)
+    ]
+    name = max(sorted(others), key=len)
+    return re.sub(rf"\b{name}\b", f"{name}_of_mine", text)
+
+
+def moved(text: str) -> str:
+    """The program with two functions or classes that stand beside each other the other way round."""
+    body, lines = ast.parse(text).body, text.splitlines(True)
+    kinds = (ast.FunctionDef, ast.ClassDef)
+    one, other = next(
+        pair for pair in itertools.pairwise(body) if all(isinstance(x, kinds) and not x.decorator_list for x in pair)
+    )
+    (a, b), (c, d) = ((each.lineno - 1, each.end_lineno) for each in (one, other))
+    return "".join([*lines[:a], *lines[c:d], *lines[b:c], *lines[a:b], *lines[d:]])
 
 
 def diff(before: str, after: str) -> str:
@@ -114,9 +156,17 @@ def proven(folder: Path, patch: str, minutes: float) -> dict[str, Any]:
             "reasons": trial["guard"]["reasons"][:3],
             "speedup": trial["speedup"],
             "why": trial["reason"],
+            "step_ns": trial["baseline_step_ns"] or 0.0,
         }
     except (ValueError, KeyError, IndexError):
-        return found | {"verdict": "error", "numbers": "", "reasons": [done.stderr[-300:]], "speedup": None, "why": ""}
+        return found | {
+            "verdict": "error",
+            "numbers": "",
+            "reasons": [done.stderr[-300:]],
+            "speedup": None,
+            "why": "",
+            "step_ns": 0.0,
+        }
 
 
 def tell(row: dict[str, Any]) -> None:

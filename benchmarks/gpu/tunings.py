@@ -29,9 +29,8 @@ PUBLISHED = {
 """Speed-up and what it was of: other GPUs, batches and years than here."""
 REMEDIES = (
     ("compile_reduce_overhead", "small_batches"), ("matmul_precision", "fp32_products"),
-    ("float16_autocast", "fp32_products"),
 )  # fmt: skip
-"""CUDA graphs, TF32 and float16, each on the planted program that asks for it."""
+"""CUDA graphs and TF32, each on the planted program that asks for it."""
 
 
 def tuned(name: str, setting: Setting, seconds: float) -> Row:

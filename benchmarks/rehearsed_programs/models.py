@@ -113,11 +113,10 @@ def _language_model(
         return model(input_ids=ids, labels=ids).loss
 
     def chunked() -> Any:
-        from gobrrr.remedies.layers.lazy_logits import LazyLogits
-
         ids = torch.randint(0, vocabulary, (batch, length))
         hidden = model.transformer(input_ids=ids).last_hidden_state[:, :-1].reshape(-1, model.config.hidden_size)
-        return F.cross_entropy(LazyLogits.of(hidden, model.lm_head.weight, None, lambda: None), ids[:, 1:].reshape(-1))
+        options = torch.nn.LinearCrossEntropyOptions()
+        return F.linear_cross_entropy(hidden, model.lm_head.weight, ids[:, 1:].reshape(-1), options=options)
 
     return model, chunked if remedy == "chunked_loss" else plain
 

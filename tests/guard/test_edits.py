@@ -41,6 +41,30 @@ class Renamed(nn.Module):
         return self.decoder(torch.tanh(self.encoder(x)))
 
 
+class Holding(Net):
+    """The same with a constant in a buffer, and one that only it counts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("ones", torch.ones(6))
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return super().forward(x * self.ones)
+
+
+class Normed(Net):
+    """With statistics of a norm that stay what they are, or move."""
+
+    def __init__(self, momentum: float = 0.0) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(6, momentum=momentum)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return super().forward(self.norm(x))
+
+
 def training(
     make: Callable[[], nn.Module] = Net, *, one_by_one: bool = False, shuffle: bool = True, batch: int = BATCH,
     updates_until: int = STEPS, clip: float = 1.0, evaluate: int = 2, scale: bool = True, learning_rate: float = 0.05,
@@ -90,6 +114,7 @@ def judged(candidate: Callable[[], None], accepted: Collection[str] = (), **base
         training(lambda: Net(by_row=True)),
         training(one_by_one=True),
         training(Renamed),
+        training(Holding),
         training(groups=True),
         training(evaluate=4),
     ],
@@ -98,6 +123,7 @@ def judged(candidate: Callable[[], None], accepted: Collection[str] = (), **base
         "a loop over rows",
         "a call for each sample",
         "other names",
+        "a constant in a buffer",
         "parameter groups",
         "evaluation in parts",
     ],
@@ -120,8 +146,10 @@ def test_what_is_only_written_otherwise_matches(candidate: Callable[[], None]) -
         (training(lowered=True), "errs", {}),
         (training(seed=1), "epochs: sample", {}),
         (training(lambda: Net(dropout=0.5)), "gradients", {}),
+        (training(lambda: Normed(0.5)), "updated, which the baseline leaves alone", {"make": Normed}),
+        (training(lambda: Normed(0.0)), "not updated", {"make": lambda: Normed(0.5)}),
     ],
-    ids="shuffle batch updates clipping evaluation inputs rate precision seed dropout".split(),
+    ids="shuffle batch updates clipping evaluation inputs rate precision seed dropout moving still".split(),
 )  # fmt: skip
 def test_what_computes_otherwise_is_refused_and_named(
     candidate: Callable[[], None], said: str, baseline: dict[str, Any]
@@ -155,6 +183,25 @@ def inference(batch: int, scale: float = 1.0, reverse: bool = False) -> Callable
                 model(scale * part)
 
     return infer
+
+
+def of_two_models(batch: int, without: bool = False) -> Callable[[], None]:
+    """Each sample goes through both, one behind the other; by batches through one and then the other."""
+
+    def infer() -> None:
+        torch.manual_seed(0)
+        models, samples = (Net(), Renamed()), torch.randn(64, 6)
+        with torch.no_grad():
+            for part in samples.split(batch):
+                for model in models[: 2 - without]:
+                    model(part)
+
+    return infer
+
+
+def test_samples_of_two_models_may_be_batched_otherwise_and_none_is_left_out() -> None:
+    assert guard.compare(of_two_models(1), of_two_models(8), accepted=()).verdict in guard.GREEN
+    assert guard.compare(of_two_models(1), of_two_models(8, without=True), accepted=()).verdict not in guard.GREEN
 
 
 def test_samples_of_an_inference_may_be_batched_otherwise() -> None:

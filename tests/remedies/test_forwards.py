@@ -39,23 +39,20 @@ class Images(nn.Module):
         return 2 * Images.forward(self, x)
 
 
-@pytest.mark.parametrize("name", ["bf16_autocast", "channels_last", "float32", "chunked_loss"])
-def test_the_best_weights_are_kept_by_a_copy_and_by_a_file(name: str) -> None:
+def test_the_best_weights_are_kept_by_a_copy_and_by_a_file() -> None:
     torch.manual_seed(0)
-    dtype = torch.float64 if name == "float32" else torch.float32
-    model, x = Images(dtype), torch.randn(2, 3, 8, 8, dtype=dtype)
-    with applied(name):
+    model, x = Images(), torch.randn(2, 3, 8, 8)
+    with applied("bf16_autocast"):
         model(x)
         best, file = copy.deepcopy(model), io.BytesIO()
         torch.save(model, file)
-        before = torch.tensor(model(x).tolist())  # a head of many classes may not have computed it yet
+        before = model(x)
         for parameter in model.parameters():
             parameter.data.zero_()
         file.seek(0)
         loaded = torch.load(file, weights_only=False)
         for kept in (best, loaded):
-            found = torch.tensor(kept(x.to(next(kept.parameters()).dtype)).tolist())
-            torch.testing.assert_close(found, before, rtol=2e-2, atol=2e-2)
+            torch.testing.assert_close(kept(x), before)
         assert not model(x).float().any()
     assert "forward" not in vars(model)
 
@@ -63,14 +60,13 @@ def test_the_best_weights_are_kept_by_a_copy_and_by_a_file(name: str) -> None:
 SAFE = [Images, nn.Conv2d, nn.Linear]
 
 
-@pytest.mark.parametrize("name", ["bf16_autocast", "channels_last", "chunked_loss"])
-def test_a_whole_model_in_a_file_is_read_as_the_programs_own_is(name: str) -> None:
+def test_a_whole_model_in_a_file_is_read_as_the_programs_own_is() -> None:
     """word_language_model of pytorch/examples loads its best model with weights_only, as torch does by default: after
     an epoch of 53 s it ended with "Unsupported global: getattr"."""
     model, x = Images(), torch.randn(2, 3, 8, 8)
     plain, state, save = io.BytesIO(), nn.Module.__getstate__, torch.save
     torch.save({"best": [model]}, plain)
-    with applied(name):
+    with applied("bf16_autocast"):
         model(x)
         forward = vars(model).get("forward")
         for saved in (model, copy.deepcopy(model)):
@@ -88,7 +84,7 @@ def test_a_whole_model_in_a_file_is_read_as_the_programs_own_is(name: str) -> No
 def test_what_the_program_set_in_its_place_is_what_is_saved() -> None:
     model, x = Images(), torch.randn(2, 3, 8, 8)
     model.forward = MethodType(Images.doubled, model)  # type: ignore[method-assign]
-    with applied("bf16_autocast"), applied("chunked_loss"):
+    with applied("bf16_autocast"):
         model(x)
         assert vars(model)["forward"].__func__ is not Images.doubled
         assert _plain_state(model, vars(model))["forward"] == MethodType(Images.doubled, model)

@@ -214,20 +214,6 @@ def test_anomaly_mode_is_switched_off_where_that_is_what_the_argument_says() -> 
     assert patched(source.format("detect_anomaly"), [edit]) == source.format("detect_anomaly")
 
 
-def test_what_is_patched_to_channels_last_gives_out_the_plain_layout() -> None:
-    source = """import torch
-net = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.Unflatten(1, (4, 1)), torch.nn.Conv3d(4, 2, (1, 3, 3)))
-net.append(torch.nn.Sequential(torch.nn.Flatten(), torch.nn.ReLU(), torch.nn.Unflatten(1, (2, 1, 4, 4))))
-net[2].other = torch.nn.LazyConv2d(1, 1)
-opt = torch.optim.SGD(net.parameters())
-"""
-    names: dict[str, Any] = {}
-    exec(patched(source, [of("channels_last")]), names)
-    net, torch = names["net"], names["torch"]
-    assert not net[0].weight.is_contiguous() and net[2].weight.is_contiguous(), "which has three dimensions"
-    assert net(torch.ones(2, 3, 8, 8)).is_contiguous()
-
-
 def test_a_statement_goes_behind_the_imports_once() -> None:
     edit = AddStatement("torch.set_flush_denormal(True)")
     once = patched('"""Doc."""\nimport os\nimport torch\n\nx = 1\n', [edit])
@@ -432,7 +418,6 @@ def printed(code: str, folder: Path) -> str:
     "name",
     [
         "bf16_autocast",
-        "channels_last",
         "compile",
         "fused_optimizer",
         "intraop_threads",
@@ -567,7 +552,7 @@ def test_what_gives_no_model_to_a_trainer_or_lacks_an_import_is_left_alone(sourc
     assert edit is not None and patched(source, [edit]) == source
 
 
-@pytest.mark.parametrize("name", ["compile", "bf16_autocast", "channels_last"])
+@pytest.mark.parametrize("name", ["compile", "bf16_autocast"])
 def test_what_statements_need_is_imported_above_them(name: str) -> None:
     """An import that comes later, or stands in a docstring, is none."""
     edit = catalogue.edit(name).change

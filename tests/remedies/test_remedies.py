@@ -250,7 +250,7 @@ def test_distributions_are_checked_where_the_program_itself_asks_for_it() -> Non
 
 def test_conflicts_and_unknown_names_are_loud_and_leave_nothing_behind() -> None:
     before = surroundings()
-    for names in (["float32", "bf16_autocast"], ["matmul_precision", "elixir"]):
+    for names in (["one_worker", "loader_workers"], ["matmul_precision", "elixir"]):
         with pytest.raises(GobrrrError):
             install(Seams(), names)
     assert surroundings() == before

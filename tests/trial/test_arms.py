@@ -418,7 +418,7 @@ def test_an_unknown_remedy_is_refused_before_anything_starts(tmp_path: Path) -> 
     with pytest.raises(GobrrrError, match="no remedy is called elixir"):
         composed(["elixir"])
     with pytest.raises(GobrrrError, match="cannot be applied together"):
-        composed(["float32", "bf16_autocast"])
+        composed(["one_worker", "loader_workers"])
 
 
 @pytest.mark.parametrize("words", [

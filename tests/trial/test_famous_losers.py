@@ -39,7 +39,6 @@ class Int8Weights(Remedy):
 CASES = [
     ("resnet18_bf16_compiled", 30, "compile", ()),
     ("bf16_sdpa", 60, "sdpa_attention", ()),
-    ("float16", 150, "float16_autocast", ()),
     ("more_workers", 1500, "loader_workers", ()),
     ("int8_weights", 300, "stranger.int8_weights", ()),
 ]

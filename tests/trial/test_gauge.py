@@ -17,10 +17,7 @@ from gobrrr.errors import GobrrrError
 from gobrrr.pipeline import tuning
 from gobrrr.trial.arm import meters
 from gobrrr.trial.arm.arm import Arm, ArmError
-from gobrrr.trial.arm.side import Side
-from gobrrr.trial.race.lockstep import measure
 from gobrrr.trial.statistics.objective import MEMORY, THROUGHPUT, TIME, Objective
-from gobrrr.trial.statistics.rounds import Rounds
 from tests.support import DESCENT
 
 MIB = 1 << 20
@@ -118,24 +115,6 @@ def test_a_steps_peak_is_what_can_be_computed_by_hand(tmp_path: Path) -> None:
         assert peak - rests == pytest.approx(3 * 64 * MIB, rel=0.15) and made.run(2, 1e9).peak_bytes < rests + 300 * MIB
     finally:
         made.end()
-
-
-@linux
-@pytest.mark.slow
-def test_a_loss_in_chunks_is_shown_to_hold_less_in_fresh_processes(tmp_path: Path) -> None:
-    """Of 192 MiB above what is there at rest some 80 are left: 64 for the gradient of the logits, in chunks of 16."""
-
-    def side(name: str, *remedies: str) -> Side:
-        return Side(lambda place: arm(tmp_path, LOGITS, MEMORY, f"{name}{place.name}", remedies), tmp_path / name,
-                    remedies)  # fmt: skip
-
-    found = measure(side("a"), side("b", "chunked_loss"), seed=0, seconds=120, objective=MEMORY,
-                    rounds=lambda *args, **fields: Rounds(*args, **{**fields, "most": 3}))  # fmt: skip
-    assert found.verdict == "smaller" and found.memory is not None and found.memory.low > 1.05, found
-    before, after = found.step_peak_bytes
-    assert before is not None and after is not None and 60 * MIB < before - after < 192 * MIB
-    assert found.speedup is not None and found.speedup.median > 0 and sorted(set(found.samples.round)) == [1, 2, 3]
-    assert len(found.samples.peak_bytes) == len(found.samples.ns) and None not in found.samples.peak_bytes
 
 
 def test_a_blocks_samples_are_those_of_its_batches(tmp_path: Path) -> None:

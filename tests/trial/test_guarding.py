@@ -19,7 +19,6 @@ from gobrrr.ledger.model.device import DeviceMemory
 from gobrrr.ledger.model.ledger import MemoryLedger
 from gobrrr.pipeline import tuning
 from gobrrr.pipeline.tuning import between_ns, copies
-from gobrrr.remedies import registry
 from gobrrr.rules.verdict.report import Device, OtherLoop, Report, Verdict
 from gobrrr.rules.verdict.report import Step as Told
 from gobrrr.trial.arm.arm import SPENT, ArmError
@@ -73,10 +72,9 @@ class FakeArm:
     def observe(
         self, steps: int, *, seed: int, float64: bool, without_dropout: bool, keeps: bool, **options: Any
     ) -> Observation:
-        again = not (self.stack or float64 or seed or keeps or options["pictures"])
-        looked = {name: options.pop(name) for name in ("pictures",)}
+        again = not (self.stack or float64 or seed or keeps)
         beside = options["states"] is not None and self.stack in self.means.draw_otherwise
-        wanted = Watched(self.stack, float64, again, seed, without_dropout, beside=beside, **looked)
+        wanted = Watched(self.stack, float64, again, seed, without_dropout, beside=beside)
         self.means.watched.append(wanted)
         self.means.options[wanted] = {**options, "steps": steps}
         reason = self.means.fails(wanted)
@@ -394,47 +392,6 @@ def test_what_lies_between_two_steps_is_known_by_the_other_loops_shares(tmp_path
     assert between_ns(replace(given, loops=(replace(often, share=1 - 1e-16, between=1.0),))) == 0
     assert between_ns(replace(given, loops=(replace(often, beside=TWIN_STEPS * 3),))) > 0
     assert between_ns(replace(given, loops=(replace(often, beside=TWIN_STEPS * 3 + 1),))) == 0
-
-
-DRAFT = "draft_decoding"
-PICTURES = Watched(pictures=True)
-
-
-def with_consent(means: Means, folder: Path, stack: tuple[str, ...], *answers: Guarded) -> Guarded:
-    guard_runs.answers[:] = answers  # type: ignore[attr-defined]
-    return Guarding(means, folder, 1e6, consented=(DRAFT, "fused_optimizer")).judged(stack)
-
-
-def test_without_consent_pixels_are_judged_as_anything_is(means: Means, asked: Verdicts, tmp_path: Path) -> None:
-    assert judged(means, tmp_path, (DRAFT,), RED) is RED
-    assert not any(each.pictures for each in means.watched) and not any("near" in given for given in asked)
-
-
-def test_with_consent_they_are_judged_by_how_much_it_declares(means: Means, asked: Verdicts, tmp_path: Path) -> None:
-    bounded = Guarded("bounded", ("data: so much",))
-    assert with_consent(means, tmp_path, (DRAFT,), bounded) is bounded
-    assert set(means.watched) == {PICTURES, PICTURES._replace(stack=(DRAFT,)), PLAIN, *SEEDS}
-    (given,) = asked
-    assert tuple(given["near"]) == registry.remedy(DRAFT).pixels and len(given["seeds"]) == len(SEEDS)
-    changed = means.options[PICTURES._replace(stack=(DRAFT,))]
-    assert changed["states"] is None  # it walks its own way
-
-
-def test_the_rest_of_its_stack_answers_for_itself(means: Means, asked: Verdicts, tmp_path: Path) -> None:
-    """Against the program with its pixels, as strictly as ever."""
-    stack, base = (DRAFT, "fused_optimizer"), Watched((DRAFT,))
-    bounded = Guarded("bounded", ("data: so much",))
-    found = with_consent(means, tmp_path, stack, bounded, RED, GREEN)
-    assert found.verdict == "bounded" and found.reasons == ("data: so much",)
-    assert {base, base._replace(stack=stack), base._replace(float64=True)} <= set(means.watched)
-    assert [("near" in given) for given in asked] == [True, False, False]
-    assert means.options[base._replace(stack=stack)]["states"].name == f"states-{DRAFT}"
-    assert with_consent(Means(), tmp_path / "second", stack, bounded, RED).verdict == "changed"
-
-
-def test_where_its_pixels_are_too_far_nothing_else_is_watched(means: Means, asked: Verdicts, tmp_path: Path) -> None:
-    assert with_consent(means, tmp_path, (DRAFT, "fused_optimizer"), RED) is RED
-    assert not any(each.stack == (DRAFT, "fused_optimizer") for each in means.watched)
 
 
 @pytest.mark.parametrize(("reserved", "capacity", "fits"), [

@@ -25,7 +25,7 @@ from gobrrr.trial.race.tuning import UNCOUNTED
 from gobrrr.trial.receipt import recipe
 from gobrrr.trial.receipt.receipt import Receipt, Samples, Speedup, TrialResult
 from gobrrr.trial.statistics import paired
-from gobrrr.trial.statistics.objective import MEMORY, THROUGHPUT, TIME
+from gobrrr.trial.statistics.objective import MEMORY, THROUGHPUT, TIME, WHOLE
 from tests.support.race_clock import FakeReferee, tuned
 from tests.support.shown import as_text
 
@@ -123,6 +123,8 @@ def test_what_a_block_costs() -> None:
     block = Block(800, (300, 500), peak_bytes=7, samples=32)
     assert (TIME.cost(block), MEMORY.cost(block), THROUGHPUT.cost(block)) == (400, 7, 25)
     assert THROUGHPUT.cost(block._replace(samples=0)) == THROUGHPUT.cost(block._replace(samples=None)) == 400
+    batched = block._replace(rows=16, whole_ns=1600)  # a program that learns nothing
+    assert (TIME.cost(batched), WHOLE.cost(batched), WHOLE.cost(block)) == (50, 100, 400)
 
 
 def test_times_of_rounds_that_were_made_for_another_figure() -> None:
@@ -200,8 +202,8 @@ def test_candidates_for_memory_are_those_that_may_save_some(tmp_path: Path) -> N
     slow = Finding("BRR208", "x", "overhead", "critical", Saving(1e5, 1e6, 2e6), "m")
     given = Report(verdict=Verdict("overhead", ""), step=step, findings=(slow,))
     found = {c.name: c for c in cli_tuning.candidates(given, cli_tuning.Wishes(objective=MEMORY))}
-    assert {"activation_checkpointing", "chunked_loss", "bf16_autocast", "compile_memory_budget"} <= set(found)
-    assert not {"malloc_thresholds", "loader_workers", "float32"} & set(found)
+    assert {"activation_checkpointing", "bf16_autocast", "compile_memory_budget"} <= set(found)
+    assert not {"malloc_thresholds", "loader_workers"} & set(found)
     assert all(candidate.named for candidate in found.values()), "what the ledger allows of time is no matter"
     inference = msgspec.structs.replace(given, step=msgspec.structs.replace(given.step, kind="inference"))
     left = {c.name for c in cli_tuning.candidates(inference, cli_tuning.Wishes(objective=MEMORY))}

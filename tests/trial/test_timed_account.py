@@ -153,6 +153,26 @@ def test_what_two_processes_of_the_baseline_disagree_on_is_not_asked() -> None:
     assert alone["data"].verdict == "unverified", "one process may draw its samples by chance"
 
 
+def inferring(batch: int, **fields) -> Account:
+    """A program that learns nothing, by so many samples a call; a line for every 24 of them."""
+
+    def made(step: int) -> Row:
+        given = step * batch
+        return Row(step, evaluated=Calls(step, given, 10 * given), lines=given // 24, given=(float(given), 1.0 * given))
+
+    return account(made=made, batches=[], weights=[], **fields)
+
+
+def test_an_inference_may_batch_its_calls_otherwise() -> None:
+    plain = (inferring(1), inferring(1))
+    assert [check.verdict for check in told(inferring(24), plain).values()] == ["exact"]
+    whole = (inferring(1, ended=196), inferring(1, ended=196))
+    assert "end" in told(inferring(8, steps=STEPS[:8], ended=8), whole), "64 of 196 samples"
+    silent = inferring(2)
+    silent.rows = [msgspec.structs.replace(row, lines=0) for row in silent.rows]
+    assert "output" in told(silent, plain)
+
+
 def test_two_processes_of_the_baseline_may_be_looked_at_in_different_steps() -> None:
     baseline = (account(), account(weights=weights()[::2]))
     found = told(account(weights=weights(turn=0.05)), baseline)

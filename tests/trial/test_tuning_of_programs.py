@@ -182,7 +182,7 @@ def test_a_hostile_recipe_is_refused_before_the_program_starts(tmp_path: Path) -
         "[[remedies]]": "no recipe",
         good + '[[remedies]]\nname = "elixir"\n': "no remedy is called elixir",
         good + '[[remedies]]\nname = "fused_optimizer"\n[remedies.options]\ncode = "import os"\n': "takes no option",
-        good + '[[remedies]]\nname = "float32"\n[[remedies]]\nname = "bf16_autocast"\n': "together",
+        good + '[[remedies]]\nname = "one_worker"\n[[remedies]]\nname = "loader_workers"\n': "together",
         good + '[[remedies]]\nname = "freeze_unused"\n': "gobrrr prove --patch",
         good + '[[remedies]]\nname = "../../x"\n': "is no name",
     }.items():

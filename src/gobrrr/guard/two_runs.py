@@ -12,7 +12,6 @@ from gobrrr.guard.model.verdict import Guarded
 from gobrrr.guard.reference.states import States
 from gobrrr.guard.reference.variants import in_float64, shifted
 from gobrrr.guard.verdicts.judging import judge
-from gobrrr.guard.verdicts.pictures import Near
 from gobrrr.guard.watch.witness import Witness
 
 NUM_SEEDS = 2
@@ -21,23 +20,20 @@ NUM_SEEDS = 2
 
 def compare(
     baseline: Callable[[], object], candidate: Callable[[], object], *, precision: str = "",
-    order_may_change: bool = False, near: Near | None = None, float64: bool = True,
-    accepted: Collection[str] | None = None,
+    order_may_change: bool = False, float64: bool = True, accepted: Collection[str] | None = None,
 ) -> Guarded:  # fmt: skip
     """Run a training as it is (twice, in float64, and from two other seeds) and changed, and judge the change.
 
     Both callables make their model and train it for at least 30 steps from seeds that they set, in this thread. All
-    runs but those from other seeds begin each step from the state of the first. `near`: by how much pixels may differ;
-    such a run, as one whose order may change, walks its own way. `accepted`: the candidate is written otherwise, and
-    may call its models otherwise; changes that are wanted, of words.ACCEPTABLE. Raises whatever they raise; only the
-    float64 run may fail, which the verdict says.
+    runs but those from other seeds begin each step from the state of the first; one whose order may change walks its
+    own way. `accepted`: the candidate is written otherwise, and may call its models otherwise; changes that are wanted,
+    of words.ACCEPTABLE. Raises whatever they raise; only the float64 run may fail, which the verdict says.
     """
     with tempfile.TemporaryDirectory(prefix="gobrrr-states-") as folder:
-        pictures = near is not None
-        plain = observe(baseline, states=States(Path(folder), keeps=True), pictures=pictures)
+        plain = observe(baseline, states=States(Path(folder), keeps=True))
         states = States(Path(folder), keeps=False)
         again = observe(baseline, states=states)
-        changed = observe(candidate, states=None if order_may_change or pictures else states, pictures=pictures)
+        changed = observe(candidate, states=None if order_may_change else states)
         reference = None
         if float64:
             try:
@@ -48,17 +44,16 @@ def compare(
     lowered = "bfloat16" if accepted is not None and "precision" in accepted else ""
     return judge(
         plain, changed, again=again, reference=reference, seeds=others, precision=precision or lowered,
-        is_naive=bool(lowered), order_may_change=order_may_change, near=near, accepted=accepted,
+        is_naive=bool(lowered), order_may_change=order_may_change, accepted=accepted,
     )  # fmt: skip
 
 
 def observe(
-    run: Callable[[], object], *, seed: int = 0, in_double: bool = False, states: States | None = None,
-    pictures: bool = False,
-) -> Observation:  # fmt: skip
+    run: Callable[[], object], *, seed: int = 0, in_double: bool = False, states: States | None = None
+) -> Observation:
     """One run of it under a witness; random streams begin anew. `states`: of the baseline, kept or begun from.
-    `pictures`: with the pixels of what it is given. Raises TorchMissing, and whatever it raises."""
+    Raises TorchMissing, and whatever it raises."""
     need_torch()
-    with shifted(seed), Witness(prepare=in_float64 if in_double else None, states=states, pictures=pictures) as witness:
+    with shifted(seed), Witness(prepare=in_float64 if in_double else None, states=states) as witness:
         run()
     return witness.observation()

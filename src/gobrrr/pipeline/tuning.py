@@ -141,9 +141,8 @@ def tune(
         chosen += [each.candidate(edits) for each in edits]
         on_trial = proposals.on_trial(edits)
         program = program_of(report, command, source, within)._replace(
-            options=options_of([c.name for c in chosen if c.name not in on_trial], report), edits=on_trial,
-            consented=tuple(name for name in (*wishes.named, *wishes.only) if name not in catalogue.names()),
-        )  # fmt: skip
+            options=options_of([c.name for c in chosen if c.name not in on_trial], report), edits=on_trial
+        )
         receipt = _raced(chosen, program, folder, own_folder(folder, ARMS, stack), wishes, clock, stream, stops,
                          family, waits)  # fmt: skip
     notes = (protection, *(f"{name} cannot be applied here: {why}" for name, why in missing.items()))

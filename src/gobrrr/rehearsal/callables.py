@@ -188,7 +188,7 @@ def attention(torch: Any, side: dict[str, Any], device: str) -> Run:
 
 
 def loss(torch: Any, side: dict[str, Any], device: str) -> Run:
-    """The cross-entropy of a linear head, its logits as a whole or chunk by chunk (the remedy's own code)."""
+    """The cross-entropy of a linear head, its logits as a whole or chunk by chunk."""
     rows, hidden, classes = side["dims"]
     dtype, functional = getattr(torch, side["torch_dtype"]), torch.nn.functional
     states = torch.empty(rows, hidden, dtype=dtype, device=device).uniform_(-1, 1).requires_grad_(side["backward"])
@@ -200,9 +200,7 @@ def loss(torch: Any, side: dict[str, Any], device: str) -> Run:
         return functional.cross_entropy(functional.linear(states, weight), target)
 
     def chunked() -> Any:
-        from gobrrr.remedies.layers.lazy_logits import LazyLogits
-
-        return functional.cross_entropy(LazyLogits.of(states, weight, None, lambda: None), target)
+        return functional.linear_cross_entropy(states, weight, target, options=torch.nn.LinearCrossEntropyOptions())
 
     return _with_backward(torch, chunked if side["chunked"] else whole, None, side["backward"], [states, weight])
 

@@ -49,10 +49,6 @@ class Remedy:
     sees more often then."""
     unseen: ClassVar[str] = ""
     """Changes that no check of the numbers can see, said where the remedy is kept."""
-    pixels: ClassVar[tuple[float, float, float] | None] = None
-    """It changes pixels, and so much of them at most, in levels of 255: of a picture on average, and the share of all
-    pixels that may change by more than so many. The guard takes that for consented to where the user named the remedy,
-    and for wrong elsewhere."""
     takes: ClassVar[dict[str, tuple[int, int]]] = {}
     """Options that it may be given: whole numbers, with the least and the most of each."""
     by_hand: ClassVar[str] = ""

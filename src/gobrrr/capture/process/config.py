@@ -16,11 +16,10 @@ class Config:
     near. `remedies`: names to apply, between commas. `source`: the
     user's working directory, of which this process has a copy and into which it must not write. `watcher` names who
     watches ("module:class", a bootstrap.Watcher), `first` what is called with this before the program's first line:
-    rooms above this one, which it does not know. The guard watches for `observe` steps, from seeds moved by
-    `seed`, in float64 or not, `without_dropout` or with it, with `pictures` by their pixels;
-    then it looks away until step `late`, and at some more; `parts` (JSON) names
-    the baseline's parameters that an edited program's hold. `loop`: whose steps a
-    trial is of, in a word that capture.steps.loops.read() reads. `objective`: what else a trial measures, memory say;
+    rooms above this one, which it does not know. The guard watches for `observe` steps, from seeds moved by `seed`, in
+    float64 or not, `without_dropout` or with it; then it looks away until step `late`, and at some more; `parts` (JSON)
+    names the baseline's parameters that an edited program's hold. `loop`: whose steps a trial is of, in a word that
+    capture.steps.loops.read() reads. `objective`: what else a trial measures, memory say;
     `account`: the process that is timed counts what it does.
     `states`: folder of the baseline's states, which this process keeps (`keeps`) or begins its steps from. `referee`:
     process id of who started an arm.
@@ -32,8 +31,8 @@ class Config:
         sample_ns: int = 1_500_000_000, leave: int = 0, watcher: str = SESSION, first: str | None = None,
         remedies: str | None = None, source: str | None = None, observe: int = 0, seed: int = 0, float64: int = 0,
         without_dropout: int = 0, states: str | None = None, keeps: int = 0, referee: int = 0,
-        loop: str | None = None, objective: str | None = None, pictures: int = 0,
-        late: int = 0, parts: str | None = None, account: int = 0,
+        loop: str | None = None, objective: str | None = None, late: int = 0, parts: str | None = None,
+        account: int = 0,
     ) -> None:  # fmt: skip
         self.folder, self.steps, self.stop_after = folder, steps, stop_after
         self.budget_ns, self.budget_bytes = budget_ns, budget_bytes
@@ -42,7 +41,7 @@ class Config:
         self.watcher, self.first = watcher, first
         self.observe, self.seed, self.float64, self.without_dropout = observe, seed, float64, without_dropout
         self.states, self.keeps, self.referee, self.loop = states, keeps, referee, loop
-        self.objective, self.pictures, self.late, self.parts = objective, pictures, late, parts
+        self.objective, self.late, self.parts = objective, late, parts
         self.account = account
 
     def to_env(self) -> str:

@@ -75,7 +75,7 @@ class Verify:
         remedies = [name for name in before.kept if name not in before.edits]
         registry.environment(remedies, before.options)  # both are checked before anything is started
         with tempfile.TemporaryDirectory(prefix="gobrrr-verify-", ignore_cleanup_errors=True) as folder:
-            program = program._replace(limits=limits, consented=tuple(remedies))
+            program = program._replace(limits=limits)
             return _measured(before, _with_edits(before, program), Path(folder), args)
 
 
@@ -130,9 +130,7 @@ def _typed(before: Receipt, words: list[str]) -> Program:
     workspace.check(Path.cwd())
     consent.show(redaction.shown(command), str(Path.cwd()), _doing(before))
     _tell_of_the_script(before, command, Path.cwd())
-    return Program(
-        tuple(command), Path.cwd(), _step_ns(before), before.loop, options=before.options, consented=before.kept
-    )
+    return Program(tuple(command), Path.cwd(), _step_ns(before), before.loop, options=before.options)
 
 
 def _as_typed(command: Sequence[str]) -> list[str]:
@@ -172,7 +170,7 @@ def _named(before: Receipt, file: Path, args: argparse.Namespace) -> Program:
     _tell_of_the_script(before, before.command, source)
     if not args.yes and not receipts.is_own(before):
         consent.ask(before.command, str(source), "you did not write this receipt on this machine, or it was changed")
-    return Program(before.command, source, _step_ns(before), before.loop, options=before.options, consented=before.kept)
+    return Program(before.command, source, _step_ns(before), before.loop, options=before.options)
 
 
 def _can_start(words: Sequence[str]) -> bool:

@@ -14,23 +14,6 @@ MAX_BYTES = 4 << 30
 """Bytes of a file that is read; proposed: far more than any observation has; one refused would settle it."""
 
 
-class Pixels(msgspec.Struct, frozen=True):
-    """A picture, or a batch of them."""
-
-    shape: tuple[int, ...]
-    dtype: str
-    kept: tuple[int, int, int]
-    """Rows, places of each, channels: of `values`, float32."""
-    values: bytes
-
-
-class Given(msgspec.Struct, frozen=True):
-    """A sample or a batch: its pictures, and a digest of the rest with their shapes and dtypes."""
-
-    rest: str
-    pixels: tuple[Pixels, ...] = ()
-
-
 class Epoch(msgspec.Struct, frozen=True):
     """Samples that one loader gives in an epoch, whatever their order. Null: could not be had."""
 
@@ -45,9 +28,6 @@ class Epoch(msgspec.Struct, frozen=True):
     """Digest of some items by their index."""
     batch: str | None = None
     """Digest of those items collated."""
-    given: dict[str, Given] = {}
-    batch_given: Given | None = None
-    """The same items and their batch with their pixels, where those were to be kept."""
     draws_alone: bool = False
     """An item fetched twice from the same random state was another: it has a state of its own, and no digest."""
     workers: int = 0
@@ -67,8 +47,6 @@ class Data(msgspec.Struct, frozen=True):
     """It was another after the call than before."""
     moments: tuple[float, ...] = ()
     """Mean, standard deviation and number of elements of the first tensor, padding left out where a mask shows it."""
-    given: Given | None = None
-    """With its pixels, where those were to be kept."""
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -123,8 +101,6 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     """Steps that were to be watched."""
     passed: int = 0
     """Steps that nobody looked at, between the planned ones and the last few."""
-    drawn: tuple[Given, ...] = ()
-    """Batches in the order in which loaders gave them, where pixels were to be kept."""
     printed: dict[str, tuple[tuple[str, ...], ...]] | None = None
     """Numbers in the lines on stdout, line by line, by what stays of a line without them."""
     transformed: bool = False

@@ -86,20 +86,25 @@ def _adding_up(shape: tuple[int, ...], names: list[str], shapes: Mapping[str, tu
 
 
 def regrouped(baseline: Observation, *others: Observation | None) -> list[Observation | None]:
-    """Runs of a program that only infers, in which samples are batched otherwise: sample by sample, one step each, as
-    many as all have; the runs as they are where outputs are no rows of samples, or too large to be kept whole."""
+    """Runs of a program that only infers, in which samples are batched otherwise: sample by sample, one step each, of
+    each model as many as all have; the runs as they are where one lacks a model, where outputs are no rows of samples,
+    or too large to be kept whole."""
     runs = [baseline, *others]
     sizes = {tuple(len(call.data.rows) for call in _calls(run)) for run in runs if run is not None}
     split = [_by_sample(run) if run is not None else None for run in runs]
+    known = [each for each in split if each is not None]
     if len(sizes) == 1 or any(each is None and run is not None for each, run in zip(split, runs, strict=True)):
         return runs
-    num = min(len(each) for each in split if each is not None)
-    return [run and msgspec.structs.replace(run, steps=tuple((each or [])[:num]), complete=False)
-            for run, each in zip(runs, split, strict=True)]  # fmt: skip
+    if any(each.keys() != known[0].keys() for each in known):
+        return runs
+    nums = {model: min(len(each[model]) for each in known) for model in known[0]}
+    return [run and msgspec.structs.replace(
+                run, steps=tuple(step for model, num in nums.items() for step in (each or {})[model][:num]),
+                complete=False) for run, each in zip(runs, split, strict=True)]  # fmt: skip
 
 
-def _by_sample(run: Observation) -> list[Step] | None:
-    steps = []
+def _by_sample(run: Observation) -> dict[str, list[Step]] | None:
+    found: dict[str, list[Step]] = {}
     for call in _calls(run):
         rows = call.data.rows
         whole = all(len(seen.values()) == seen.numel and seen.shape[:1] == (len(rows),) for seen in call.outputs or ())
@@ -107,8 +112,9 @@ def _by_sample(run: Observation) -> list[Step] | None:
             return None
         for number, row in enumerate(rows):
             outputs = tuple(_row(seen, number) for seen in call.outputs)
-            steps.append(Step(calls=(Call(call.model, call.training, Data(row, (row,)), outputs),)))
-    return steps
+            one = Call(call.model, call.training, Data(row, (row,)), outputs)
+            found.setdefault(call.model, []).append(Step(calls=(one,)))
+    return found
 
 
 def _row(seen: Seen, number: int) -> Seen:
@@ -121,13 +127,20 @@ def _row(seen: Seen, number: int) -> Seen:
 
 
 def of_training(run: Observation) -> Observation:
-    """The run without calls in training mode, which losses, gradients and updates answer for; what it makes of buffers
-    only where a later step changes them: constants are not compared."""
-    moved = {name for step in run.steps[1:] for name in step.buffers or ()}
+    """The run without calls in training mode, which losses, gradients and updates answer for."""
     return msgspec.structs.replace(run, steps=tuple(
-        msgspec.structs.replace(step, calls=tuple(call for call in step.calls if not call.training),
-                                buffers=_only(step.buffers, moved)) for step in run.steps
+        msgspec.structs.replace(step, calls=tuple(call for call in step.calls if not call.training))
+        for step in run.steps
     ))  # fmt: skip
+
+
+def of_common_buffers(baseline: Observation, run: Observation) -> Observation:
+    """The run with those buffers alone that the baseline has too, where a step changes them after the first, which
+    shows all: constants, and what only an edited program keeps, show in the numbers that come of them."""
+    known = {name for step in baseline.steps for name in step.buffers or ()}
+    moved = known & {name for step in run.steps[1:] for name in step.buffers or ()}
+    steps = (msgspec.structs.replace(step, buffers=_only(step.buffers, moved)) for step in run.steps)
+    return msgspec.structs.replace(run, steps=tuple(steps))
 
 
 def settled(

@@ -8,8 +8,7 @@ import msgspec
 
 from gobrrr.guard.model.observation import Observation
 from gobrrr.guard.model.verdict import GREEN, Check, Guarded, worst
-from gobrrr.guard.verdicts import closeness, edits, pictures, side_effects, structure, trajectory
-from gobrrr.guard.verdicts.pictures import Near
+from gobrrr.guard.verdicts import closeness, edits, side_effects, structure, trajectory
 
 BIT_BY_BIT = "observed: without an optimizer, what transforms of torch.func give can be compared bit by bit alone"
 LOOKED = 2
@@ -19,8 +18,7 @@ LOOKED = 2
 def judge(
     baseline: Observation, candidate: Observation, *, again: Observation | None, reference: Observation | None = None,
     naive: Observation | None = None, is_naive: bool = False, seeds: Sequence[Observation] = (), precision: str = "",
-    order_may_change: bool = False, near: Near | None = None, regroups: bool = False,
-    accepted: Collection[str] | None = None,
+    order_may_change: bool = False, regroups: bool = False, accepted: Collection[str] | None = None,
 ) -> Guarded:  # fmt: skip
     """Judge what a candidate did to the numbers.
 
@@ -28,15 +26,16 @@ def judge(
     nothing but the candidate's lower `precision` (bfloat16, float16 or tf32); is_naive: the candidate is that. seeds:
     the baseline from other seeds.
     order_may_change: other draws or another order of samples are what was asked for; regroups: samples of like length
-    in one batch. near: by how much pixels may differ, where the user has consented to that; baseline and candidate were
-    then watched with their pixels. accepted: what the user accepts of an edit of the source (edits.py); None for a
-    remedy, which leaves the source alone.
+    in one batch. accepted: what the user accepts of an edit of the source (edits.py); None for a remedy, which leaves
+    the source alone.
 
     Where the baseline's training diverges nothing is called wrong: another rounding, or another order, ends elsewhere.
     """
     evidence: dict[str, float | None] = {}
     if accepted is not None:
-        candidate = edits.aligned(baseline, candidate)
+        candidate = edits.of_common_buffers(baseline, edits.aligned(baseline, candidate))
+        again, reference = (run and edits.of_common_buffers(baseline, run) for run in (again, reference))
+        baseline = edits.of_common_buffers(baseline, baseline)
         if not baseline.training and not candidate.training:
             runs_of = edits.regrouped(baseline, candidate, again, reference)
             baseline, candidate, again, reference = runs_of[0] or baseline, runs_of[1] or candidate, *runs_of[2:]
@@ -45,7 +44,7 @@ def judge(
     found = list(_diverges(sane, baseline, candidate))
     baseline, candidate = _up_to(sane, baseline), _up_to(sane, candidate)
     runs = closeness.Runs(baseline, candidate, again, reference, naive, precision, is_naive)
-    checks = _checks(runs, seeds, order_may_change, near, evidence, regroups, accepted is not None)
+    checks = _checks(runs, seeds, order_may_change, evidence, regroups, accepted is not None)
     found += checks if accepted is None else edits.settled(checks, baseline, candidate, accepted)
     verdict = worst(found, evidence)
     if (baseline.transformed or candidate.transformed) and verdict.verdict != "exact":
@@ -71,21 +70,17 @@ def _up_to(num: int, run: Observation) -> Observation:
 
 
 def _checks(
-    runs: closeness.Runs, seeds: Sequence[Observation], order_may_change: bool, near: Near | None,
-    evidence: dict[str, float | None], regroups: bool, edited: bool,
+    runs: closeness.Runs, seeds: Sequence[Observation], order_may_change: bool, evidence: dict[str, float | None],
+    regroups: bool, edited: bool,
 ) -> Iterator[Check]:  # fmt: skip
     baseline, candidate = runs.baseline, runs.candidate
     yield from _seen_enough(runs)
-    yield from structure.checks(baseline, candidate, order_may_change, near is not None, regroups)
-    yield from side_effects.checks(baseline, candidate, runs.again, order_may_change, runs.precision, near)
-    if near is not None:
-        yield from pictures.checks(baseline, candidate, near, evidence)
+    yield from structure.checks(baseline, candidate, order_may_change, regroups)
+    yield from side_effects.checks(baseline, candidate, runs.again, order_may_change, runs.precision)
     if not structure.same_data(baseline, candidate) and (order_may_change or not edited):
         # Tensors of other data cannot be compared; what is left is where the losses go.
         if order_may_change:
             yield trajectory.check(baseline, candidate, seeds, None, evidence, same_data=False)
-        elif near is not None:  # nearly the same in the same order: nearer than any other seed
-            yield trajectory.check(baseline, candidate, seeds, None, evidence)
         return
     yield from closeness.checks(runs.of(edits.of_training) if edited and baseline.training else runs, evidence)
     yield trajectory.check(baseline, candidate, seeds, runs.reference, evidence, runs.apart, naive=runs.naive)

@@ -17,7 +17,6 @@ import numpy.typing as npt
 from gobrrr.guard.model.observation import Epoch, Observation
 from gobrrr.guard.model.tensor_digest import Seen
 from gobrrr.guard.model.verdict import Check
-from gobrrr.guard.verdicts.pictures import Near, other_batch, other_item
 
 DEVIATIONS = 5.0
 """Standard errors by which the means of what models are given may differ where their order may."""
@@ -36,17 +35,15 @@ EQUAL, LOWERED = 1e-3, 0.05
 
 
 def checks(
-    baseline: Observation, candidate: Observation, again: Observation | None, order_may_change: bool, precision: str,
-    near: Near | None = None,
-) -> Iterator[Check]:  # fmt: skip
+    baseline: Observation, candidate: Observation, again: Observation | None, order_may_change: bool, precision: str
+) -> Iterator[Check]:
     """One check per side door."""
     known = baseline if again is None or again is candidate else again
-    other_data = order_may_change or near is not None
     yield _random(baseline, candidate, known, order_may_change)
-    yield _copies(baseline, candidate, known, other_data, precision)
+    yield _copies(baseline, candidate, known, order_may_change, precision)
     yield _files(baseline, candidate, known)
-    yield _printed(baseline, candidate, known, other_data, precision)
-    yield _epochs(baseline, candidate, known, order_may_change, near)
+    yield _printed(baseline, candidate, known, order_may_change, precision)
+    yield _epochs(baseline, candidate, known, order_may_change)
     if order_may_change:
         yield _moments(baseline, candidate)
 
@@ -161,9 +158,7 @@ def _stale(ours: Sequence[str], theirs: Sequence[str], precision: str) -> bool:
     return not (away <= least or away <= moves / 2) and math.isfinite(moves)
 
 
-def _epochs(
-    baseline: Observation, candidate: Observation, again: Observation, order_may_change: bool, near: Near | None = None
-) -> Check:
+def _epochs(baseline: Observation, candidate: Observation, again: Observation, order_may_change: bool) -> Check:
     """Whole epochs as sets: their indices, and items fetched from fixed random states."""
     name = "epochs"
     if not len(baseline.epochs) == len(candidate.epochs) == len(again.epochs):
@@ -173,7 +168,7 @@ def _epochs(
         if order_may_change and b.indices is not None and c.indices is None:
             return Check(name, "unverified", f"the samples of {c.dataset} can't be listed as the baseline's can")
     for b, c, a in zip(baseline.epochs, candidate.epochs, again.epochs, strict=True):
-        if reason := _other_epoch(b, c, a, near):
+        if reason := _other_epoch(b, c, a):
             return Check(name, "wrong", reason)
         if reason := _same_draws(b, c):
             return Check(name, "changed", reason)
@@ -201,8 +196,8 @@ def _same_draws(b: Epoch, c: Epoch) -> str:
     return ""
 
 
-def _other_epoch(b: Epoch, c: Epoch, a: Epoch, near: Near | None) -> str:
-    """How an epoch differs in what two runs of the baseline agree on, beyond pixels that may be `near`; or nothing."""
+def _other_epoch(b: Epoch, c: Epoch, a: Epoch) -> str:
+    """How an epoch differs in what two runs of the baseline agree on; or nothing."""
     if b.num is not None and c.num is not None and b.num == a.num != c.num:
         return f"an epoch of {b.dataset} has {c.num} samples, the baseline's {b.num}"
     if b.unique is not None and c.unique is not None and b.unique == a.unique != c.unique:
@@ -214,14 +209,10 @@ def _other_epoch(b: Epoch, c: Epoch, a: Epoch, near: Near | None) -> str:
         return f"samples of {b.dataset} {said} from the same random state"
     for index in b.items.keys() & c.items.keys():
         if b.items[index] == a.items.get(index) != c.items[index]:
-            if near is not None and index in b.given and index in c.given:
-                if reason := other_item(b, c, index, near):
-                    return reason
-                continue
             return f"sample {index} of {b.dataset} is another from the same random state"
     collated = b.batch is not None and c.batch is not None and b.items.keys() == c.items.keys()
     if collated and b.batch == a.batch != c.batch:
-        return other_batch(b, c, near) if near is not None else f"the same samples of {b.dataset} make another batch"
+        return f"the same samples of {b.dataset} make another batch"
     return ""
 
 

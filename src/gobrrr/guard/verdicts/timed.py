@@ -84,11 +84,18 @@ class _Common:
 
     def __init__(self, ours: Sequence[Account], theirs: Account) -> None:
         self._ours = ours
-        by_step = [{row.step: row for row in account.rows} for account in ours]
         self._rows: list[tuple[list[Row], Row]] = []
-        for row in theirs.rows:
-            if same := [rows[row.step] for rows in by_step if row.step in rows]:
-                self._rows.append((same, row))
+        if not _learns(*ours, theirs):
+            self._rows = self._alike(ours, theirs, _given_rows)
+        self._rows = self._rows or self._alike(ours, theirs, lambda row: row.step)
+
+    @staticmethod
+    def _alike(ours: Sequence[Account], theirs: Account, key: Callable[[Row], int]) -> list[tuple[list[Row], Row]]:
+        """Rows of the candidate with those of the baseline that are as far: by step, or where nothing is learned by
+        what models were given."""
+        known = [{key(row): row for row in account.rows} for account in ours]
+        both = [([rows[key(row)] for rows in known if key(row) in rows], row) for row in theirs.rows]
+        return [(same, row) for same, row in both if same]
 
     @property
     def last(self) -> int:
@@ -164,7 +171,7 @@ class _Common:
         """Models are given other numbers, in as many calls, where no loader gives them."""
         for at, (same, row) in enumerate(self._rows):
             first = same[0]
-            if row.step > EARLY or row.batches or first.batches or row.trained.calls != first.trained.calls:
+            if row.step > EARLY or row.batches or first.batches or _calls_of(row) != _calls_of(first):
                 continue
             # Code that is made (torch.fx) is called a level deeper: its call counts a step later.
             beside = [each[0].given for each, _ in self._rows[max(0, at - 1) : at + 2]]
@@ -178,8 +185,7 @@ class _Common:
         for same, row in self._rows:
             first = same[0]
             learns = bool(first.updates)
-            calls = [(each.evaluated.calls, each.evaluated.rows, each.trained.calls) for each in (row, first)]
-            if calls[0] != calls[1] or (learns and not near):
+            if _calls_of(row) != _calls_of(first) or (learns and not near):
                 continue
             apart = abs(row.made[0] - first.made[0]) + abs(row.made[1] - first.made[1])
             if (
@@ -190,19 +196,41 @@ class _Common:
         return False
 
 
+def _learns(*accounts: Account) -> bool:
+    return any(account.rows[-1].updates for account in accounts)
+
+
+def _given_rows(row: Row) -> int:
+    return row.trained.rows + row.evaluated.rows
+
+
+def _calls_of(row: Row) -> tuple[int, int, int]:
+    return row.evaluated.calls, row.evaluated.rows, row.trained.calls
+
+
 def _end(ours: Sequence[Account], theirs: Account) -> Iterator[Check]:
-    made = {account.ended for account in ours if account.ended is not None}
-    reached = max(account.rows[-1].step for account in ours)
-    least = min(made, default=reached)
-    if theirs.ended is not None and theirs.ended < least:
+    learns = _learns(*ours, theirs)
+    what = "steps" if learns else "samples given to models"
+
+    def reached(account: Account) -> int:
+        return account.rows[-1].step if learns else _given_rows(account.rows[-1])
+
+    made = {reached(account) for account in ours if account.ended is not None}
+    least = min(made, default=max(map(reached, ours)))
+    if theirs.ended is not None and reached(theirs) < least:
         often = "" if made else " or more"
-        yield _changed("end", f"ended after {theirs.ended} steps, the program as it is makes {least}{often}", ours)
-    elif len(made) == 1 and theirs.rows[-1].step > least:
-        yield _changed("end", f"makes {theirs.rows[-1].step} steps, the program as it is ends after {least}", ours)
+        said = f"ended after {reached(theirs):,} {what}, the program as it is makes {least:,}{often}"
+        yield _changed("end", said, ours)
+    elif len(made) == 1 and reached(theirs) > least:
+        yield _changed("end", f"makes {reached(theirs):,} {what}, the program as it is ends after {least:,}", ours)
 
 
 def _data(ours: Sequence[Account], theirs: Account, near: bool) -> Iterator[Check]:
-    """Batches are compared by number: a loader may hand them out ahead."""
+    """Batches are compared by number: a loader may hand them out ahead. Not where nothing is learned, and they are of
+    other sizes."""
+    sizes = {account.rows[-1].samples / max(1, account.rows[-1].batches) for account in (*ours, theirs)}
+    if not _learns(*ours, theirs) and max(sizes) > MORE * min(sizes):
+        return
     known = [{batch.number: batch for batch in account.batches} for account in ours]
     for batch in theirs.batches:
         same = {each[batch.number] for each in known if batch.number in each}

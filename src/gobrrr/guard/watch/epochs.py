@@ -18,7 +18,7 @@ import msgspec
 
 from gobrrr.capture.hooks.lookup import Patches
 from gobrrr.guard.model.observation import Epoch
-from gobrrr.guard.watch.inputs import cut_of, fingerprint, given_of
+from gobrrr.guard.watch.inputs import cut_of, fingerprint
 from gobrrr.guard.watch.randomness import begin, restore, streams
 
 MOST_LOADERS, MOST_INDICES = 8, 20_000_000
@@ -31,9 +31,7 @@ SECONDS = 5.0
 class Epochs:
     """Notes the loaders that are iterated over while it watches; `read` asks them for their epochs."""
 
-    def __init__(self, pictures: bool = False) -> None:
-        """`pictures`: the pixels of fetched items are kept too."""
-        self._pictures = pictures
+    def __init__(self) -> None:
         self._loaders: list[Any] = []
 
     def watch(self, patches: Patches) -> None:
@@ -54,12 +52,12 @@ class Epochs:
         before, loaders = streams(), list(self._loaders)
         self._loaders.clear()
         try:
-            return tuple(_epoch(loader, self._pictures) for loader in loaders)
+            return tuple(_epoch(loader) for loader in loaders)
         finally:
             restore(before)
 
 
-def _epoch(loader: Any, pictures: bool) -> Epoch:
+def _epoch(loader: Any) -> Epoch:
     found = Epoch(
         type(loader.dataset).__name__, getattr(loader, "batch_size", None), workers=getattr(loader, "num_workers", 0),
         workers_stay=bool(getattr(loader, "persistent_workers", False)), workers_seeded=_seeds_workers(loader),
@@ -79,8 +77,6 @@ def _epoch(loader: Any, pictures: bool) -> Epoch:
             indices=hashlib.blake2b(repr(sorted(indices)).encode(), digest_size=12).hexdigest(),
             items=digests or {}, batch=None if batch is None else fingerprint(batch, cut_of((batch,), {})),
             draws_alone=digests is None,
-            given={i: given_of(item, False) for i, item in zip(digests or {}, items, strict=False)} if pictures else {},
-            batch_given=given_of(batch, True) if pictures and batch is not None else None,
         )  # fmt: skip
     except Exception:  # the program's own code, asked for what it does not do by itself
         return found

@@ -23,12 +23,12 @@ import msgspec
 
 from gobrrr.capture.hooks.lookup import ModuleCall, Patches, plain, watch_replays
 from gobrrr.capture.hooks.transform_guard import hide_own_code, is_functional
-from gobrrr.guard.model.observation import Call, Epoch, Given, Observation, Step
+from gobrrr.guard.model.observation import Call, Epoch, Observation, Step
 from gobrrr.guard.reference.states import States
 from gobrrr.guard.reference.watched_steps import TWIN_STEPS
 from gobrrr.guard.watch import dropout, functional
 from gobrrr.guard.watch.epochs import Epochs
-from gobrrr.guard.watch.inputs import Computed, cut_of, data_of, given_of, own_of, tensors_of, tokens_of
+from gobrrr.guard.watch.inputs import Computed, cut_of, data_of, tensors_of, tokens_of
 from gobrrr.guard.watch.modules import Parts
 from gobrrr.guard.watch.step_log import Book
 from gobrrr.guard.watch.step_log import Parts as PartsOf
@@ -49,21 +49,20 @@ class Witness:
 
     def __init__(
         self, prepare: Prepare | None = None, after_step: AfterStep | None = None, states: States | None = None,
-        expected: int = TWIN_STEPS, without_dropout: bool = False, pictures: bool = False,
-        late: int = 0, parts: PartsOf | None = None,
+        expected: int = TWIN_STEPS, without_dropout: bool = False, late: int = 0,
+        parts: PartsOf | None = None,
     ) -> None:  # fmt: skip
         """`prepare` may change a model and its arguments before each call: a float64 reference does. `after_step` is
         told of updates made and of calls since the last one, and may end the program. `states`: of the baseline, kept
         by its own run, and begun from by others. `expected`: steps that are planned for. `without_dropout`: there is
-        none while it watches. `pictures`: their pixels are kept, of what models are given and loaders hand out.
-        `late`: the step from which it looks once more after those that are planned. `parts`: as Book has it."""
+        none while it watches. `late`: the step from which it looks once more after those that are planned. `parts`: as
+        Book has it."""
         self._prepare, self._after_step = prepare, after_step
         self._patches = Patches()
         self._expected = expected
         self._dropout = dropout.none if without_dropout else dropout.same_masks_in_any_layout
         self.book = Book(expected, states, late, parts)
-        self._pictures, self._drawn = pictures, list[Given]()
-        self._epochs = Epochs(pictures)
+        self._epochs = Epochs()
         self._seen_epochs: tuple[Epoch, ...] | None = None
         self._computed = Computed()
         self._scaled: dict[int, tuple[weakref.ref[Any], float]] = {}
@@ -92,8 +91,6 @@ class Witness:
             self._dropout(self._patches)
             self._epochs.watch(self._patches)
             self.book.tensors.watch(self._patches)
-            if self._pictures:
-                self._watch_loaders()
             self.book.writes.start()
         except BaseException:
             self.remove()
@@ -132,7 +129,7 @@ class Witness:
         return Observation(
             steps=steps, trainable=self.book.trainable(), training=training, complete=self.complete,
             remarks=tuple(dict.fromkeys(self.remarks)), epochs=self._seen_epochs, printed=self.printed,
-            planned=self._expected, passed=self.book.passed, drawn=tuple(self._drawn),
+            planned=self._expected, passed=self.book.passed,
             transformed=not training and any(call.model.startswith(functional.LABEL) for call in calls),
         )  # fmt: skip
 
@@ -197,8 +194,6 @@ class Witness:
         label = self.book.label(model)
         cut, tokens = cut_of(args, kwargs), tokens_of(args, kwargs)
         before = data_of((args, kwargs), self._computed, cut=cut, tokens=tokens)
-        if self._pictures:
-            before = msgspec.structs.replace(before, given=given_of(own_of((args, kwargs), self._computed), batch=True))
         parts = Parts(model, label) if self._first else None
         self._depth, self._parts = self._depth + 1, parts
         try:
@@ -242,20 +237,6 @@ class Witness:
         if self._after_step is not None:
             self._after_step(len(self.book.steps), len(self.book.calls))
         return result
-
-    # loaders
-
-    def _watch_loaders(self) -> None:
-        from torch.utils.data.dataloader import _BaseDataLoaderIter
-
-        plain, witness = _BaseDataLoaderIter.__next__, self
-
-        def __next__(self: Any) -> Any:
-            batch = plain(self)
-            witness._drawn.append(given_of(batch, batch=True))
-            return batch
-
-        self._patches.replace(_BaseDataLoaderIter, "__next__", __next__)
 
     # backward
 

@@ -6,7 +6,6 @@ import contextlib
 import threading
 import weakref
 from collections import Counter
-from types import FunctionType
 from typing import Any
 
 from gobrrr.errors import GobrrrError
@@ -64,7 +63,7 @@ class ComputedOnce(Keeper):
             if threading.current_thread() is not threading.main_thread():
                 books.decline("its batches are made beside the program, in another thread")
                 return plain_fetch(fetcher, wanted)
-            samples = books.samples(fetcher.dataset, wanted, _only_reads(fetcher.collate_fn))
+            samples = books.samples(fetcher.dataset, wanted)
             return plain_fetch(fetcher, wanted) if samples is None else fetcher.collate_fn(samples)
 
         def change(kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -117,14 +116,14 @@ class _Books:
             except GobrrrError:  # nobody is told, and nothing can be raised here: the next batch will
                 self._kept[id(there)] = kept
 
-    def samples(self, dataset: Any, indices: Any, lent: bool = False) -> Any:
-        """Return a batch's samples; None where they are not kept. `lent`: nobody writes into them or holds them."""
+    def samples(self, dataset: Any, indices: Any) -> Any:
+        """Return a batch's samples; None where they are not kept."""
         kept = self._of(dataset)
         if kept is None:
             return None
         whole = getattr(dataset, "__getitems__", None)  # as torch's fetcher asks for a batch
         compute = whole or (lambda wanted: [dataset[index] for index in wanted])
-        given = kept.give(dataset, indices, compute, lent)
+        given = kept.give(dataset, indices, compute)
         if kept.why_not:
             self._end(dataset, kept)
         elif kept.keeps and not self._applied:
@@ -175,21 +174,6 @@ class _Books:
             self._seams.give_up(error)
         else:
             self.decline(kept.why_not)
-
-
-def _only_reads(collate: Any) -> bool:
-    """Whether batches have memory of their own: torch's collate function copies tensors, arrays and numbers, and makes
-    containers anew. Not where the program has put one of its own into torch's table, or in torch's place."""
-    import numpy as np
-    from torch import Tensor
-    from torch.utils.data._utils import collate as own
-
-    known = (Tensor, np.ndarray, (np.bool_, np.number, np.object_), float, int, str, bytes)
-    table = getattr(own, "default_collate_fn_map", {})
-    parts = (own.default_collate, getattr(own, "collate", None), *table.values())
-    theirs = (isinstance(part, FunctionType) and part.__code__.co_filename == own.__file__ for part in parts)
-    named = (part.__code__.co_name == part.__name__ for part in parts)
-    return collate is own.default_collate and {*table} == {*known} and all(theirs) and all(named)
 
 
 def _makes_batches(dataset: Any) -> bool:

@@ -1,9 +1,5 @@
-"""JPEG pictures that are decoded, and made small, the first time and kept: by the bytes of their file, so that another
-file is another picture.
-
-What was made of a file is kept as long as the same is asked of it; where another is asked (a box that is drawn anew)
-the whole picture is kept instead, and what is asked is made of that. It imports Pillow, as pictures.py does.
-"""
+"""JPEG pictures of Pillow that are decoded the first time and kept, by the bytes of their file: another file is another
+picture. It imports Pillow."""
 
 from __future__ import annotations
 
@@ -11,94 +7,78 @@ import os
 import time
 from collections.abc import Callable
 from hashlib import blake2b
-from typing import Any, NamedTuple
+from typing import Any
 
 from PIL import Image
+from PIL.ImageFile import ImageFile
+from PIL.JpegImagePlugin import JpegImageFile as Plain
 from torch.utils.data import get_worker_info
 
-from gobrrr.remedies.cache.pictures import Later, Reduced, Resized, decoded, later
-
-Key = tuple[bytes, str]
-"""Digest of the file's bytes, mode."""
-WHOLE = ""
+JpegImageFile: Any = Plain
 BANDS = {"RGB": 3, "L": 1}
-
-
-class Kept(NamedTuple):
-    """`asked`: what was made of the whole picture, or WHOLE."""
-
-    asked: str
-    size: tuple[int, int]
-    raw: bytes
-
-    def picture(self, mode: str) -> Any:
-        """Return a picture of its own each time: what the program writes into one is in no other."""
-        return Image.frombytes(mode, self.size, self.raw)
+END = b"\xff\xd9"
+PADDING, PADDED = b"\0\n\r ", 64
+"""Bytes that may follow the end marker, and in how many last bytes the marker is looked for."""
 
 
 class KeptPictures:
-    """The way of pictures that are decoded once. `room`: bytes that they may take; `aside` is told how many ns it took
-    to decode what is kept from then on, `told` that one was. `most()`: pictures that there are at most, as far as the
-    program's data sets say; of more, files are not what comes again."""
+    """Decodes in this process from `put_in` to `take_away`, and keeps what comes of it. `room`: bytes that the pictures
+    may take; `aside` is told how many ns it took to decode what is kept from then on, `told` of the first. `most()`:
+    pictures that there are at most, as far as the program's data sets say; of more, files are not what comes again."""
 
     def __init__(self, room: float, aside: Callable[[int], object], told: Callable[[], None],
                  most: Callable[[], float]) -> None:  # fmt: skip
-        self.over, self._pid = False, os.getpid()
-        self._room, self._aside, self._told, self._most = room, aside, told, most
-        self._kept: dict[Key, Kept] = {}
+        self._pid, self._room, self._aside, self._told, self._most = os.getpid(), room, aside, told, most
+        self._kept: dict[bytes, bytes] = {}
         self._decoded = 0
 
-    def converted(self, data: bytes, like: Any, mode: str) -> Later:
-        """Return a picture whose pixels wait for what is asked of them. A file not seen before is decoded now, so that
-        a fault in it shows where the program looks for it."""
-        picture = later(data, like, mode)
-        if self._is_ours() and _key(data, mode) not in self._kept:
-            began = time.perf_counter_ns()
-            picture._whole = decoded(data, mode), time.perf_counter_ns() - began
-        return picture
+    def put_in(self) -> None:
+        """Let JPEG files be loaded this way."""
+        JpegImageFile.load = lambda file: self._loaded(file)
 
-    def whole(self, data: bytes, mode: str, at_hand: tuple[Any, int] | None = None) -> Any:
-        return self._made(None, data, mode, at_hand)
+    def take_away(self) -> None:
+        """Let them be loaded as Pillow does."""
+        del JpegImageFile.load
 
-    def small(self, asked: Resized | Reduced, data: bytes, like: Any) -> Any:
-        return self._made(asked, data, like.mode, getattr(like, "_whole", None))
-
-    def _made(self, asked: Resized | Reduced | None, data: bytes, mode: str, at_hand: tuple[Any, int] | None) -> Any:
-        """Return the picture asked for, the whole one for None. `at_hand`: it is decoded already, in so many ns."""
-        name = WHOLE if asked is None else repr(asked)
-        key = _key(data, mode) if self._is_ours() else None
-        kept = self._kept.get(key) if key is not None else None
-        if kept is not None and kept.asked == name:
-            return kept.picture(mode)
-        if kept is not None and kept.asked == WHOLE and asked is not None:
-            return asked.of(kept.picture(mode))
+    def _loaded(self, file: Any) -> Any:
+        """Return what Pillow's load() returns; a file that was decoded before is given those pixels."""
+        data = _whole(file) if get_worker_info() is None and os.getpid() == self._pid else None
+        if data is None:
+            return ImageFile.load(file)
+        key = blake2b(data, digest_size=16).digest()
+        if (pixels := self._kept.get(key)) is not None:
+            file.im, file.tile = Image.frombytes(file.mode, file.size, pixels).im, []
+            if file._exclusive_fp and file._close_exclusive_fp_after_loading:
+                file.fp.close()
+            file.fp = None
+            return Image.Image.load(file)
         began = time.perf_counter_ns()
-        whole, spent = at_hand or (decoded(data, mode), 0)
-        decoding = spent + time.perf_counter_ns() - began
-        made = asked.of(whole) if asked is not None else whole.copy() if at_hand else whole
-        both = spent + time.perf_counter_ns() - began
-        if key is not None and self._keep(key, kept, name, made, whole):
-            self._aside(both if kept is None else decoding)  # what is made of a whole one is made again each time
-            self._told()
-        return made
+        found = ImageFile.load(file)
+        self._keep(key, file, time.perf_counter_ns() - began)
+        return found
 
-    def _keep(self, key: Key, before: Kept | None, asked: str, made: Any, whole: Any) -> bool:
-        """Keep the picture made, or the whole one if another was asked for before; say whether it is kept. The first
-        pictures stay."""
+    def _keep(self, key: bytes, file: Any, spent: int) -> None:
+        """Keep its pixels while there is room: the first pictures stay."""
         self._decoded += 1
-        picture, name = (made, asked) if before is None else (whole, WHOLE)
-        width, height = picture.size
-        needs = width * height * BANDS[key[1]] - (0 if before is None else len(before.raw))
-        if needs > self._room or self._decoded > 2 * self._most():
-            return False
-        self._room -= needs
-        self._kept[key] = Kept(name, picture.size, picture.tobytes())
-        return True
-
-    def _is_ours(self) -> bool:
-        """Say whether this process may keep pictures: one that the program forks would keep as much again."""
-        return not self.over and get_worker_info() is None and os.getpid() == self._pid
+        needs = file.size[0] * file.size[1] * BANDS[file.mode]
+        if needs <= self._room and self._decoded <= 2 * self._most():
+            self._room -= needs
+            if not self._kept:
+                self._told()
+            self._kept[key] = file.tobytes()
+            self._aside(spent)
 
 
-def _key(data: bytes, mode: str) -> Key:
-    return blake2b(data, digest_size=16).digest(), mode
+def _whole(file: Any) -> bytes | None:
+    """Return all of a file of which nobody has read the pixels or asked a draft, where it comes to its proper end: else
+    decoding it says so."""
+    if type(file) is not JpegImageFile or len(file.tile) != 1 or file.decoderconfig != () or file.mode not in BANDS:
+        return None
+    try:
+        at = file.fp.tell()
+        file.fp.seek(0)
+        data = file.fp.read()
+        file.fp.seek(at)
+    except (OSError, ValueError, AttributeError):
+        return None
+    return data if isinstance(data, bytes) and data[-PADDED:].rstrip(PADDING).endswith(END) else None

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_map
 
 from gobrrr.capture.steps.random_numbers import NAMES, put_back, states
 from gobrrr.data.sample_cache.fingerprints import digest
@@ -30,9 +30,6 @@ AGAIN = 2
 """Kept samples of a batch that are computed anew where an epoch begins, or the time has come."""
 MOST_CHANGES = 2
 """Most changes of a data set whose samples are kept: one that counts its rows at the first sample changes once."""
-OBJECTS, FEW = 2 << 10, 4
-"""Bytes that the objects of a lent sample are taken to have, of so many leaves at most: a tensor and a number took 538,
-two tensors 1,166."""
 NAMED_BY = (int, str)
 """Types of indices: a tensor of one element is another key each time."""
 
@@ -66,10 +63,6 @@ class KeptSamples:
         """Whether a sample may have been given that the data set would not have."""
         (_, self._length), self._room, self._aside = kind, room, aside
         self._payloads: dict[Any, bytearray] = {}
-        self._lent: dict[Any, Any] = {}
-        """Small samples over the payloads' own memory, for who only reads them."""
-        self._lends, self._needs = True, 0.0
-        """Whether more are; and bytes that the payloads of all samples will take."""
         self._bytes = self._changes = self._turn = 0
         self._state: Any = None
         self._proven = self._given = self._giving = False
@@ -105,17 +98,16 @@ class KeptSamples:
         """Whether it has most of them, and none ever came again."""
         return len(self._payloads) > self._length / 2 and not self._given
 
-    def give(self, dataset: Any, indices: Any, compute: Compute, lent: bool = False) -> Any:
+    def give(self, dataset: Any, indices: Any, compute: Compute) -> Any:
         """The samples, in this order; those that are computed now are the data set's own objects, so that what the
-        program writes into them reaches it. `lent`: nobody writes into them or holds them. None where somebody else
-        must give them: `why_not` says why."""
+        program writes into them reaches it. None where somebody else must give them: `why_not` says why."""
         self._giving = True
         try:
-            return self._give(dataset, indices, compute, lent)
+            return self._give(dataset, indices, compute)
         finally:
             self._giving = False
 
-    def _give(self, dataset: Any, indices: Any, compute: Compute, lent: bool) -> Any:
+    def _give(self, dataset: Any, indices: Any, compute: Compute) -> Any:
         self._check(indices)
         if not self.why_not:
             self._look(dataset)
@@ -126,40 +118,21 @@ class KeptSamples:
         missing = [place for place, index in enumerate(indices) if index not in self._payloads]
         if not self._payloads:
             missing = [*range(len(indices))]
-        given = self._computed(dataset, [indices[place] for place in missing], compute, lent) if missing else []
+        given = self._computed(dataset, [indices[place] for place in missing], compute) if missing else []
         if len(missing) < len(indices):
             self._given = self._unlooked = True
         self._asked += len(indices)
         if not self._stayed(dataset, len(indices)):
             return None
         fresh = dict(zip(missing, given, strict=True))
-        kept = self._lend if lent else lambda index: tree_map(_owned, decode(bytearray(self._payloads[index])))
-        return [fresh[n] if n in fresh else kept(index) for n, index in enumerate(indices)]
+        kept = self._payloads
+        return [fresh[n] if n in fresh else tree_map(_owned, decode(kept[i])) for n, i in enumerate(indices)]
 
     def forget(self) -> None:
         """Give back what they take."""
-        self._take_back()
         self._room.left += self._bytes
         self._bytes, self._spent = 0, 0.0
         self._payloads.clear()
-
-    def _lend(self, index: Any) -> Any:
-        """Over the payload's own memory: 32 us are 10 for a small picture without the copies, and none where its
-        objects stay: as long as they take no more than half of what no payload will."""
-        if index in self._lent:
-            return self._lent[index]
-        sample, objects = decode(self._payloads[index]), OBJECTS * len(self._lent)
-        free = self._room.left + objects - max(0.0, self._needs - self._bytes)
-        leaves = tree_leaves(sample)
-        is_small = len(leaves) <= FEW and all(isinstance(leaf, (torch.Tensor, int, float)) for leaf in leaves)
-        if self._lends and objects + OBJECTS <= free / 2 and is_small:
-            self._lent[index] = sample
-            self._room.left -= OBJECTS
-        return sample
-
-    def _take_back(self) -> None:
-        self._room.left += OBJECTS * len(self._lent)
-        self._lent.clear()
 
     def _check(self, indices: Any) -> None:
         if type(indices) not in (list, tuple):
@@ -244,7 +217,7 @@ class KeptSamples:
                 return None
             return (sample,) if same else None
 
-    def _computed(self, dataset: Any, wanted: Sequence[Any], compute: Compute, lent: bool) -> list[Any]:
+    def _computed(self, dataset: Any, wanted: Sequence[Any], compute: Compute) -> list[Any]:
         """Return the wanted samples, computed; keep them, or say in `why_not` why not."""
         began, before = time.perf_counter_ns(), states()
         given: list[Any] = compute(wanted)
@@ -253,22 +226,14 @@ class KeptSamples:
         spent = time.perf_counter_ns() - began
         self._spent += spent / 1e9
         self._aside(spent)
-        began = time.perf_counter_ns()
         payloads: dict[Any, bytes] = {}
         try:
             if not self.why_not:
                 payloads = {index: _payload(sample) for index, sample in zip(wanted, given, strict=True)}
         except GobrrrError as error:
             self.why_not = error.message
-        encoded = time.perf_counter_ns() - began
         if not self.why_not:
             self._keep(dataset, wanted, given, payloads)
-        if lent and not self.why_not:
-            began = time.perf_counter_ns()
-            for index in filter(self._payloads.__contains__, payloads):
-                self._lend(index)
-            if {*payloads} <= {*self._lent}:  # else they are decoded in each later epoch: as long as encoding
-                self._aside(encoded + time.perf_counter_ns() - began)
         return given
 
     def _keep(self, dataset: Any, wanted: Sequence[Any], given: list[Any], payloads: dict[Any, bytes]) -> None:
@@ -277,10 +242,6 @@ class KeptSamples:
         new = {index: payload for index, payload in payloads.items() if index not in self._payloads}
         num, taken = len(self._payloads) + len(new), sum(map(len, new.values()))
         needs = (self._bytes + taken) * max(1.0, self._length / num)
-        if needs > self._room.left + self._bytes and self._lent:
-            self._take_back()
-            self._lends = False
-        self._needs = needs
         if needs > self._room.left + self._bytes:
             there = size(self._room.left + self._bytes)
             self.why_not = f"its {self._length:,} samples take some {size(needs)}, where {there} may be taken"

@@ -155,7 +155,7 @@ class CompileMemoryBudget(Compile):
     title = "compiles the model with half the activations kept, the cheapest rest computed again"
     serves = "training"
     conflicts = ("compile", "compile_reduce_overhead", "compile_max_autotune",
-                 "activation_checkpointing", "chunked_loss")  # fmt: skip
+                 "activation_checkpointing")  # fmt: skip
     by_hand = "torch._functorch.config.activation_memory_budget = 0.5\nmodel.compile()"
     edit = BeforeTraining(
         f"{SETTINGS}\ntorch._functorch.config.activation_memory_budget = {BUDGET}\n{{model}}.compile()",

@@ -13,8 +13,8 @@ from pathlib import Path
 from gobrrr import rules
 from gobrrr.errors import GobrrrError
 from gobrrr.remedies import registry
-from gobrrr.remedies.edits import inference, updates
-from gobrrr.remedies.edits.forms import Edit, SetKeyword
+from gobrrr.remedies.edits import inference, layers, updates
+from gobrrr.remedies.edits.forms import BeforeTraining, Edit, SetKeyword
 from gobrrr.remedies.edits.program import at, diff, files_of, read, texts
 from gobrrr.remedies.edits.source import Source
 from gobrrr.rules.model.finding import Finding
@@ -83,9 +83,18 @@ def _allocator() -> dict[str, str]:
 
 _rules = cache(rules.load)
 _EDITS = (
+    SourceEdit("channels_last", "lays images and convolution weights out with channels last", "tolerance",
+               BeforeTraining("{model}.to(memory_format=torch.channels_last)", "import torch")),
+    SourceEdit("chunked_loss", "never builds the logits of a large vocabulary as a whole", "tolerance",
+               layers.chunked_loss),
     SourceEdit("compile_frozen", "compiles a model that only infers, with its weights folded in as constants",
                "tolerance", inference.WhereReady("torch.compile({model})", "import torch._inductor.config",
                                                  "torch._inductor.config.freezing = True")),
+    SourceEdit("draft_decoding", "decodes JPEG pictures at a fraction of their size where they are made small next",
+               "semantic"),
+    SourceEdit("float16_autocast", "computes matrix products in float16 with scaled gradients (GPUs without bfloat16)",
+               "tolerance"),
+    SourceEdit("float32", "computes in float32 what came as float64", "semantic"),
     SourceEdit("fold_batch_norm", "folds batch norm into the convolution before it, in a model that only infers",
                "tolerance", inference.WhereReady("torch.fx.experimental.optimization.fuse({model})",
                                                  "import torch.fx.experimental.optimization",
@@ -95,6 +104,8 @@ _EDITS = (
                           unless=("fused", "differentiable"), positional=6)),
     SourceEdit("freeze_unused", "computes no gradients for parameters that no optimizer holds", "tolerance",
                updates.frozen),
+    SourceEdit("fused_attention", "computes attention that is written by hand in one fused kernel", "tolerance",
+               layers.fused_attention),
     SourceEdit("gc_freeze", "keeps Python's garbage collector away from objects that stay", "exact",
                updates.collector_frozen),
     SourceEdit("identity", "changes nothing: measures what trials scatter by on this machine", "exact",

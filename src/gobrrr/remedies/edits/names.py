@@ -71,9 +71,7 @@ class Names:
     def _leads_to_a_stream(self, node: ast.AST, seen: set[str]) -> bool:
         for each in ast.walk(node):
             name = _text(each)
-            methods, _ = self._of_class(
-                name, set()
-            )  # one that can only be gone through: a sampler, where it is no data
+            methods, _ = self._of_class(name, set())  # what can only be gone through is a stream, or a sampler
             if self._names_a_stream(each, _STREAMS) or ("__iter__" in methods and "__getitem__" not in methods):
                 return True
             if name and name not in seen:

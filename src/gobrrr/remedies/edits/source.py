@@ -114,7 +114,7 @@ class Source:
         """Offsets of a node's begin and end."""
         return self.at(node.lineno, node.col_offset), self.at(node.end_lineno, node.end_col_offset)
 
-    def code(self, node: ast.expr) -> str:
+    def code(self, node: ast.expr | ast.keyword) -> str:
         """The node's text."""
         begin, end = self.span(node)
         return self.data[begin:end].decode()
@@ -150,6 +150,10 @@ class Source:
     def replacing(self, node: ast.expr | ast.stmt, code: str) -> Change:
         """Put other text in a node's place."""
         return *self.span(node), code
+
+    def without(self, node: ast.stmt) -> Change:
+        """Take out a statement that stands alone, with its lines."""
+        return self.at(node.lineno, 0), min(self.line_end(self.span(node)[1]) + len(self._newline), len(self.data)), ""
 
     def wrapped(self, node: ast.stmt, header: str) -> list[Change]:
         """Put a statement into the body of another; the lines within its longer strings stay as they are."""

@@ -76,7 +76,7 @@ ROWS = (
     Switch(  # on chips with bf16 units it is bf16, on NVIDIA's GPUs TF32, as "high" is: the guard decides
         "matmul_precision", "lets fp32 matrix products take the library's fast path (the guard says at what accuracy)",
         'torch.set_float32_matmul_precision("medium")', AddStatement('torch.set_float32_matmul_precision("medium")'),
-        "medium", safety="tolerance", precision="bfloat16", overlaps=("bf16_autocast", "float16_autocast"),
+        "medium", safety="tolerance", precision="bfloat16", overlaps=("bf16_autocast",),
         read=matmul_precision, backs=setting_back, write=lambda torch, to: torch.set_float32_matmul_precision(to),
     ),
 )  # fmt: skip

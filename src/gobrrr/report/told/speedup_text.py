@@ -110,7 +110,6 @@ NUMBERS = {"exact": "match", "equivalent": "match"}
 ROUNDING = {
     "bf16_autocast": "bf16 rounding",
     "matmul_precision": "bf16 rounding",
-    "float16_autocast": "float16 rounding",
 }
 """Remedies that lower the precision, and what the guard then allows; tests/report holds it to the remedies."""
 ORDER = ("data:", "random draws:", "epochs:")

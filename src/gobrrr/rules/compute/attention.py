@@ -61,7 +61,7 @@ class Scores(msgspec.Struct, frozen=True):
     "BRR105",
     "compute",
     needs={"ops", "shapes"},
-    remedies=("sdpa_attention", "compile", "compile_max_autotune"),
+    remedies=("sdpa_attention", "fused_attention", "compile", "compile_max_autotune"),
     on_device=True,
 )
 def hand_made_attention(ledger: Ledger, machine: Machine) -> Iterator[Finding]:

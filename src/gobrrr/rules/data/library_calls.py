@@ -32,7 +32,7 @@ TELLING = 0.05
 """Share of the loading from which a transform is named."""
 DECODED, DRAFT, ONCE, KEEPER = "decoding", "draft_decoding", "decoded_once", "computed_once"
 SAVED_BY_DECODING_ONCE = "saved_by_decoding_once"
-KEEP = "Keep what decoding and resizing give, before anything is drawn (remedy decoded_once). "
+KEEP = "Keep what decoding gives, before anything is drawn (remedy decoded_once). "
 
 
 class Pictures(NamedTuple):
@@ -111,7 +111,7 @@ def with_pictures(found: Finding, ledger: Ledger, loader: LoaderFacts, wait_ns: 
         message=f"; {share(seen.decoding)} of it is Pillow decoding {what}",
         advice=f"{KEEP if again else ''}{advice}.",
         evidence={DECODED: time(seen.decoding * wait_ns), "resizing_share": ratio(seen.resizing)}
-        | ({SAVED_BY_DECODING_ONCE: time(max(seen.decoding, seen.resizing) * wait_ns)} if again else {}),
+        | ({SAVED_BY_DECODING_ONCE: time(seen.decoding * wait_ns)} if again else {}),
     )
 
 

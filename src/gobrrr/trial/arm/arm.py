@@ -119,7 +119,7 @@ class Arm:
         """Instead of start and run: let the guard watch the first steps, and give what it saw. Raises ArmError.
 
         `states`: the baseline's, from which it begins its steps; one that `keeps` them does so in its own folder.
-        `parts`, and `how` (float64, without_dropout, pictures, late): as in capture.process.config."""
+        `parts`, and `how` (float64, without_dropout, late): as in capture.process.config."""
         folder = self._folder / protocol.STATES if keeps else states
         self._launch(
             OBSERVED, observe=steps, seed=seed, keeps=int(keeps),
@@ -181,6 +181,7 @@ class Arm:
         block = Block(
             int(message["ns"]), tuple(int(wall) for wall in message["walls"]), tuple(graphs) if graphs else None,
             message.get("peak_bytes"), message.get("samples"), message.get("whole_ns"), referee_ns,
+            int(message.get("rows") or 0),
         )  # fmt: skip
         if self.account is not None and expected_ns is not None:
             whole, own = (int(message.get(name, 0)) for name in ("whole_ns", "own_ns"))

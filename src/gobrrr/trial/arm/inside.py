@@ -162,7 +162,7 @@ class Inside:
         told = {"steps": len(self._side.walls), "walls": self._side.walls, "ns": whole - self._side.aside_ns,
                 "whole_ns": whole - self._own_ns, "own_ns": self._own_ns, "graphs": graphs()}  # fmt: skip
         if self._tally is not None:
-            told["account"] = self._tally.taken()
+            told |= {"account": self._tally.taken(), "rows": self._tally.block_rows()}
         return told | self._gauge.end()
 
     def _put_aside(self, ns: int) -> None:
@@ -197,6 +197,8 @@ class Inside:
 
     def _begin(self, warm: bool) -> None:
         """A block is to be measured."""
+        if self._tally is not None:
+            self._tally.block_begins()
         try:
             self._gauge.begin(warm)
         except GobrrrError as error:
@@ -239,8 +241,7 @@ class Observing:
         states = States(Path(self.config.states), bool(self.config.keeps)) if self.config.states else None
         self._witness = self._outer.enter_context(
             Witness(prepare=prepare, after_step=self._step, states=states, expected=self.config.observe,
-                    without_dropout=bool(self.config.without_dropout), pictures=bool(self.config.pictures),
-                    late=self.config.late, parts=parts)
+                    without_dropout=bool(self.config.without_dropout), late=self.config.late, parts=parts)
         )  # fmt: skip
 
     def end(self, reason: str = "exit") -> None:

@@ -50,6 +50,8 @@ class Block(NamedTuple):
     """All from the grant on by the arm's clock, what lies between steps in it."""
     referee_ns: int = 0
     """The same by the referee's clock, with the messages' way."""
+    rows: int = 0
+    """Rows that models were given from the grant on, in a program that learns nothing; 0 elsewhere."""
 
 
 def make(folder: Path) -> None:

@@ -43,7 +43,7 @@ class Tally(Samples):
         self._given, self._made = [0.0, 0.0], [0.0, 0.0]
         self._inside = False
         self._writes = FileWrites()
-        self._number = 0
+        self._number = self._before = 0
         self._later = Account()
 
     def install(self) -> None:
@@ -159,6 +159,14 @@ class Tally(Samples):
             if weighs and (found := self._weights()) is not None:
                 self._later.weights.append(found)
         self._aside(perf_counter_ns() - began)
+
+    def block_begins(self) -> None:
+        """Count rows from here on."""
+        self._before = sum(calls[1] for calls in self._calls.values())
+
+    def block_rows(self) -> int:
+        """Return the rows that models were given in the block; 0 where the program learns."""
+        return 0 if self._updates else sum(calls[1] for calls in self._calls.values()) - self._before
 
     def taken(self, over: bool = False) -> dict[str, Any]:
         """Return what was noted since it was last taken, for a message. `over`: the program comes to its end."""

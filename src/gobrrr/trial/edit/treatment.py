@@ -22,7 +22,6 @@ class EditOnTrial:
     """Parameter of the edited program -> the program's own that it holds, joined along their first dimension."""
     late: ClassVar[bool] = False
     judged_without_dropout: ClassVar[bool] = False
-    pixels: ClassVar[tuple[float, float, float] | None] = None
 
     @property
     def name(self) -> str:

@@ -72,8 +72,8 @@ class Plan:
 
 
 PAIRS: tuple[Stack, ...] = (
-    ("compile", "bf16_autocast"), ("compile", "float16_autocast"),
-    ("loader_workers", "short_wait"), ("one_worker", "short_wait"), ("trim_padding", "bucketing"),
+    ("compile", "bf16_autocast"), ("loader_workers", "short_wait"), ("one_worker", "short_wait"),
+    ("trim_padding", "bucketing"),
 )  # fmt: skip
 """Looked at together from the beginning: alone a lower precision pays for its casts, compiled they are fused away;
 workers take cores from ops whose threads spin; and batches of like length are narrower only where they are cut."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,6 @@ from gobrrr.guard.reference.watched_steps import late_step, twin_steps
 from gobrrr.guard.verdicts import edits
 from gobrrr.guard.verdicts.closeness import same_numbers
 from gobrrr.guard.verdicts.judging import judge
-from gobrrr.guard.verdicts.pictures import Near
 from gobrrr.guard.verdicts.structure import same_data
 from gobrrr.trial.arm import protocol
 from gobrrr.trial.arm.arm import SPENT, START_S, Arm, ArmError
@@ -44,7 +43,6 @@ class Watched(NamedTuple):
     again: bool = False
     seed: int = 0
     without_dropout: bool = False
-    pictures: bool = False
     beside: bool = False
     parts: edits.Parts = ()
 
@@ -76,13 +74,10 @@ class Guarding:
     are taken once."""
 
     def __init__(
-        self, means: Means, folder: Path, step_ns: float, consented: Collection[str] = (),
-        on_trial: Mapping[str, EditOnTrial] = MappingProxyType({}),
-    ) -> None:  # fmt: skip
-        """`consented`: remedies that the user named; those of them that change pixels are judged by how much.
-        `on_trial`: edits by their names."""
+        self, means: Means, folder: Path, step_ns: float, on_trial: Mapping[str, EditOnTrial] = MappingProxyType({})
+    ) -> None:
+        """`on_trial`: edits by their names."""
         self._means, self._folder, self._step_ns, self._edits = means, folder, step_ns, on_trial
-        self._consented = frozenset(name for name in consented if self._of(name).pixels is not None)
         self._late = late_step(twin_steps(step_ns), step_ns) if on_trial else 0
         self._num = itertools.count()
         self._running: list[Arm] = []
@@ -111,46 +106,20 @@ class Guarding:
     def judged(self, stack: Stack, milder: Stack = ()) -> Guarded:
         """Judge the numbers of a combination; unverified where the program could not be watched. `milder`, which may be
         asked for next, is watched at once where a core has nothing else to do: a check of its own takes a minute."""
-        pixels = tuple(name for name in stack if name in self._consented)
-        if not pixels:
-            return self._of_equal_data(stack, PLAIN, milder)
-        first = self._of_other_pixels(pixels)
-        if not first.green or pixels == stack:
-            return first
-        # All else of the stack answers for itself, against the program with these pixels, as strictly as ever.
-        rest = self._of_equal_data(stack, PLAIN._replace(stack=pixels), milder if {*pixels} <= {*milder} else ())
-        return _worse(first, rest)
-
-    def _of_other_pixels(self, stack: Stack) -> Guarded:
-        """Judge remedies that change nothing but pixels, and to whose changes the user has consented."""
-        plain = PLAIN._replace(pictures=True)
-        changed, others = plain._replace(stack=stack), [PLAIN._replace(seed=seed) for seed in SEEDS]
-        try:
-            self.together([plain, changed, PLAIN, *others])
-            seeds = [run for other in others if (run := self._tried(other)) is not None]
-            baseline, candidate = self._observe(plain), self._observe(changed)
-            declared = [Near(*each) for name in stack if (each := self._of(name).pixels) is not None]
-            near = Near(*(max(limits) for limits in zip(*declared, strict=True)))
-            return judge(baseline, candidate, again=self._observe(PLAIN), seeds=seeds, near=near)
-        except ArmError as error:
-            return Guarded(reasons=(f"the program could not be watched: {error.reason}",))
-
-    def _of_equal_data(self, stack: Stack, plain: Watched, milder: Stack) -> Guarded:
         if self._draws_other_masks(milder) != self._draws_other_masks(stack):
             milder = ()
         if not self._draws_other_masks(stack):
-            return self._judged(stack, plain, milder)
-        found = self._judged(stack, self._untouched(stack, plain), milder)
+            return self._judged(stack, PLAIN, milder)
+        found = self._judged(stack, self._untouched(stack), milder)
         verdict = "equivalent" if found.verdict == "exact" else found.verdict
         return msgspec.structs.replace(found, verdict=verdict, reasons=(*found.reasons, WITHOUT_DROPOUT))
 
     def _judged(self, stack: Stack, plain: Watched, milder: Stack) -> Guarded:
         changed, true = plain._replace(stack=stack), plain._replace(float64=True)
         # Where its remedies promise equal bits nothing is needed beside the combination itself.
-        is_exact = all(self._of(name).safety == "exact" for name in stack if name not in plain.stack)
+        is_exact = all(self._of(name).safety == "exact" for name in stack)
         walks_alone = self._draws_otherwise(stack)
         kept = self._keeps_precision(stack) if not walks_alone else ()
-        kept = kept if {*kept} > {*plain.stack} else ()
         try:
             if walks_alone:  # it needs no state of the baseline's; of other data no tensor is held against float64
                 beside = [changed, plain._replace(again=True)] if plain in self.seen else [plain, changed]
@@ -286,21 +255,19 @@ class Guarding:
 
     def _watched(self, wanted: Watched) -> Observation | ArmError:
         folder = self._folder / f"guard{next(self._num)}"
-        base = tuple(name for name in wanted.stack if name in self._consented)
-        keeps = wanted._replace(without_dropout=False) == PLAIN._replace(stack=base)
-        # The baseline's own states, kept by its first watched run; those from other seeds have other ones, and so has
-        # the program with other pixels.
+        keeps = wanted._replace(without_dropout=False) == PLAIN
+        # The baseline's own states, kept by its first watched run; those from other seeds have other ones.
         without = ("without-dropout",) if wanted.without_dropout else ()
-        states = self._folder / "-".join((protocol.STATES, *without, *base))
+        states = self._folder / "-".join((protocol.STATES, *without))
         steps = twin_steps(self._step_ns)
-        walks_alone = wanted.seed or wanted.pictures or (self._draws_otherwise(wanted.stack) and not wanted.beside)
+        walks_alone = wanted.seed or (self._draws_otherwise(wanted.stack) and not wanted.beside)
         arm = None
         try:
             arm = self._means.arm(folder, wanted.stack)
             self._running.append(arm)
             found = arm.observe(
                 steps, seed=wanted.seed, float64=wanted.float64, without_dropout=wanted.without_dropout,
-                pictures=wanted.pictures, late=0 if wanted.seed or wanted.float64 else self._late,
+                late=0 if wanted.seed or wanted.float64 else self._late,
                 parts=json.dumps(dict(wanted.parts)) if wanted.parts else None,
                 states=None if walks_alone else states, keeps=keeps,
                 seconds=START_S + (DETAIL_FACTOR * steps + 2 * self._late) * self._step_ns / 1e9,
@@ -319,7 +286,7 @@ class Guarding:
     def _naive(self, changed: Watched) -> list[Watched]:
         """The naive version at a lower precision: those of the remedies that lower it, alone."""
         lowering = [name for name in changed.stack if self._of(name).precision]
-        naive = tuple(name for name in changed.stack if name in lowering or name in self._consented)
+        naive = tuple(lowering)
         return [changed._replace(stack=naive, beside=False)] if lowering and naive != changed.stack else []
 
     def _keeps_precision(self, stack: Stack) -> Stack:
@@ -330,9 +297,9 @@ class Guarding:
         kept = (name for name in stack if name not in lowering)
         return tuple(n for n in kept if not self._draws_otherwise((n,)) and not compiles((n,))) if lowering else ()
 
-    def _untouched(self, stack: Stack, plain: Watched = PLAIN) -> Watched:
+    def _untouched(self, stack: Stack) -> Watched:
         """Return what a combination is held against: where it draws other masks, the program without any."""
-        return plain._replace(without_dropout=True) if self._draws_other_masks(stack) else plain
+        return PLAIN._replace(without_dropout=True) if self._draws_other_masks(stack) else PLAIN
 
     def _draws_other_masks(self, stack: Stack) -> bool:
         """Whether dropout has other masks with it, for the same data: then only runs without any can be compared."""

@@ -61,8 +61,6 @@ class Program(NamedTuple):
 
     options: registry.Options = registry.NO_OPTIONS
     """Options with which remedies are applied to it."""
-    consented: tuple[str, ...] = ()
-    """Remedies that the user named."""
     between_ns: float = 0.0
     """Time in ns that other loops take between two of its steps."""
     copies: int = 0
@@ -97,8 +95,7 @@ class LiveReferee:
         self._turn = threading.Semaphore(program.abreast(self._cores))
         self.field = Field(lambda place, stack: self._side(place, stack), folder / "field", self._cores, program.bytes,
                            copies=program.copies)  # fmt: skip
-        self.guarding = Guarding(self, folder, program.step_ns + program.between_ns, program.consented,
-                                 program.edits)  # fmt: skip
+        self.guarding = Guarding(self, folder, program.step_ns + program.between_ns, program.edits)
         self._watch: threading.Timer | None = None
         if math.isfinite(until):
             self._watch = threading.Timer(max(0.0, until - time.monotonic()), self.stop)
