@@ -58,8 +58,13 @@ def several(what: str, count: int) -> str:
 
 
 def share(part: float) -> str:
-    """0.1234 -> '12.3 %'."""
-    return f"{100 * part:.1f} %"
+    """0.1234 -> '12.3 %', -0.0001 -> '0.0 %'."""
+    return f"{round(100 * part, 1) + 0.0:.1f} %"
+
+
+def calls(count: float) -> str:
+    """1412.0 -> '1,412', 3.5 -> '3.5': three digits, without an exponent."""
+    return f"{count:,.0f}" if count >= 100 else f"{count:.3g}"
 
 
 def ratio_to(part: float, name: str) -> str:

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import numpy.typing as npt
 
-from gobrrr.ledger.device.idle import awaited, idle_causes, named, stalls, starting_up
+from gobrrr.ledger.device.idle import awaited, host_ops, idle_causes, named, stalls, starting_up
 from gobrrr.ledger.device.kernel_names import TENSOR_CORE, VECTOR_UNITS, kernel_class
 from gobrrr.ledger.host.host_ops import HostOps
 from gobrrr.ledger.host.places import Places
@@ -55,7 +55,8 @@ def device_ledger(
         span_busy_share=_span_busy(kernels.take(linked) if np.any(linked) else kernels), idle_by_cause=causes,
         exposed_copy_ns=exposed(kernels, is_copy & ~named(trace, kernels.name, _INSIDE)) / num_steps,
         copies=_copies(trace, kernels.take(is_copy), num_steps),
-        kernels=_kernels(trace, kernels, num_steps), syncs=syncs, short_kernel_share=_short(kernels, by_graph),
+        kernels=_kernels(trace, kernels, num_steps), longest=_longest(trace, kernels, num_steps), syncs=syncs,
+        short_kernel_share=_short(kernels, by_graph),
         underfilled_share=_underfilled(kernels),
         tensor_core_ns=cores / num_steps, tensor_core_eligible_ns=matrix / num_steps, capability=capability,
         exposed_communication_ns=exposed(kernels, communicates) / num_steps,
@@ -65,6 +66,7 @@ def device_ledger(
         ahead_ns=_ahead(kernels.start[linked] - trace.runtime.start[rows[linked]]),
         awaited_ns=awaited(trace, idle, host) / num_steps,
         start_up_ns=starting_up(trace, idle, host) / num_steps, held_ns=held,
+        host_ops=host_ops(trace, idle, host, places),
     )  # fmt: skip
     return ledger, kept
 
@@ -175,6 +177,20 @@ def _kernels(trace: Trace, kernels: Kernels, num_steps: int) -> tuple[tuple[str,
         )
         for name, (calls, ns) in rows
     )  # fmt: skip
+
+
+def _longest(trace: Trace, kernels: Kernels, num_steps: int) -> tuple[str, float]:
+    """Name of the kernel with most time in which nothing else runs, and that time."""
+    times = np.concatenate((kernels.start, kernels.start + kernels.dur))
+    signs = np.repeat(np.array([1, -1]), len(kernels))
+    order = np.argsort(times, kind="stable")
+    rows = np.tile(np.arange(len(kernels)), 2)
+    running, which = np.cumsum(signs[order])[:-1], np.cumsum((signs * rows)[order])[:-1]
+    alone = running == 1  # then the sum of the rows that run is the row
+    sums = np.bincount(kernels.name[which[alone]], np.diff(times[order])[alone], len(trace.names))
+    sums[np.unique(kernels.name[(kernels.kind == MEMCPY) | (kernels.kind == MEMSET)])] = 0
+    most = int(sums.argmax())
+    return trace.names[most], float(sums[most]) / num_steps
 
 
 def _short(kernels: Kernels, by_graph: Flags) -> float:

@@ -20,6 +20,9 @@ _SYNC = re.compile(r"(Synchronize|cudaMemcpy$|hipMemcpy$|hipMemcpyWithStream|Str
 _PAGEABLE = re.compile(r"Pageable")
 START_UP_NS = 100_000_000
 """A call into the runtime that is no wait takes microseconds; making a context or loading a module 0.1 s and more."""
+LOADS_NS = 1_000_000
+"""So long a first launch of a kernel loads its module (CUDA's lazy loading): launches take 5 to 20 us (proposed: 12 to
+56 ms in a first call on a 4090)."""
 LAUNCH_NS = 20_000
 """From the return of a launch to the begin of its kernel, at most: 5 to 20 us are usual (HTA's launch statistics)."""
 ALLOCATOR = re.compile(r"(cuda|hip)(Malloc|Free)")
@@ -99,10 +102,28 @@ def _causes(
     syncs, stretches = _syncs(trace, parts(idle, stalled, outside=True), elsewhere, host, places)
     calls = trace.runtime.take(named(trace, trace.runtime.name, ALLOCATOR))
     allocating = as_spans(calls.start, calls.dur)
-    launching = stretches_of(host, host.is_op)
+    launching = parts(
+        merged(stretches_of(host, host.is_op)), merged(stretches_of(host, _on_host(trace, host))), outside=True
+    )
     causes = {"stalled": stalled, "data_wait": waiting, "communication": ranks, "sync": stretches,
               "allocator": allocating, "launch": launching}  # fmt: skip
     return causes, syncs
+
+
+def _on_host(trace: Trace, host: HostOps) -> npt.NDArray[np.bool_]:
+    """Mark long ops in which nothing is launched: they compute on the host, random numbers say."""
+    ops, starts = host.ops, np.sort(trace.runtime.start)
+    launches = np.searchsorted(starts, ops.start + ops.dur) - np.searchsorted(starts, ops.start)
+    found: npt.NDArray[np.bool_] = host.is_op & (ops.dur > HOLE) & (launches == 0) & (len(starts) > 0)
+    return found
+
+
+def host_ops(trace: Trace, idle: Ints, host: HostOps, places: Places) -> tuple[Sync, ...]:
+    """Ops that compute on the host for long, with the idle that they cause, each by its outermost one."""
+    ops = host.ops.take(_on_host(trace, host))
+    ends = ops.start + ops.dur
+    ops = ops.take(ends > np.append(-1, np.maximum.accumulate(ends)[:-1])[: len(ends)])
+    return told_syncs(trace, host, places, ops.name, ops.start, overlap(as_spans(ops.start, ops.dur), idle))
 
 
 def awaited(trace: Trace, idle: Ints, host: HostOps) -> int:
@@ -115,8 +136,14 @@ def awaited(trace: Trace, idle: Ints, host: HostOps) -> int:
 
 def starting_up(trace: Trace, idle: Ints, host: HostOps) -> int:
     """Idle nanoseconds inside calls that only the device's start-up makes so long: contexts, modules, streams."""
-    runtime = trace.runtime
+    runtime, kernels = trace.runtime, trace.kernels
     long = (runtime.dur >= START_UP_NS) & ~named(trace, runtime.name, _SYNC)
+    if len(kernels) and len(runtime):
+        row = launch_rows(kernels, runtime)
+        known = np.flatnonzero((row >= 0) & (kernels.kind != MEMCPY))
+        _, first = np.unique(kernels.name[known], return_index=True)  # rows are sorted by start
+        loads = row[known[first]]
+        long[loads[runtime.dur[loads] >= LOADS_NS]] = True
     calls = runtime.take(long & (runtime.start >= host.begin) & (runtime.start < host.end))
     return int(overlap(merged(as_spans(calls.start, calls.dur)), idle).sum())
 

@@ -160,10 +160,14 @@ class DeviceLedger(msgspec.Struct, frozen=True):
     """(name, calls, ns, class: matmul, convolution, attention, elementwise, reduction, communication, other)."""
     syncs: tuple[tuple[str, float, float, tuple[Span, ...]], ...] = ()
     """(call, calls per step, idle ns it causes, user lines)."""
+    host_ops: tuple[tuple[str, float, float, tuple[Span, ...]], ...] = ()
+    """(op, calls per step, idle ns per step, user lines) of ops that compute on the host for milliseconds."""
     plain_syncs: tuple[tuple[str, float, float, tuple[Span, ...]], ...] | None = None
     """The same of a plain step, by the window played again at its speed; null where it could not be."""
     lighter: tuple[tuple[float, float], ...] = ()
     """(ns of kernels that go, ns by which the plain step gets shorter) where the window was played again so."""
+    longest: tuple[str, float] = ("", 0.0)
+    """Name of the kernel that runs longest with nothing beside it, and those ns."""
     short_kernel_share: float = 0.0
     """Share of the kernels that run under 10 us and were launched each by itself, not by a graph."""
     underfilled_share: float | None = None

@@ -209,6 +209,8 @@ class StepStats(msgspec.Struct, frozen=True):
     """(optimizer, its updates in a usual plain step)."""
     between_share: float = 0.0
     """Share between steps of the time from first to last step: of a file whose steps do not follow on each other."""
+    outside_ns: float = 0.0
+    """Part of a step outside of the range that marks it, in a file."""
 
     @property
     def average_ns(self) -> float:

@@ -107,6 +107,7 @@ def step_stats(recording: Recording, device_ns: float = 0.0, plain: list[Step] |
         process_cpu_ns=_process_cpu(recording), batches=_usual(recording, plain, event_kinds.DATA_END),
         backwards=_usual(recording, plain, event_kinds.BACKWARD), updates=_updates(recording, plain),
         between_share=1 - main.total / main.span if recording.offline and main.span > main.total else 0.0,
+        outside_ns=recording.outside_ns,
     )  # fmt: skip
 
 

@@ -151,6 +151,8 @@ class Recording:
     """Nothing in that trace says where a step ends: all of it is one."""
     serving: tuple[Iteration, ...] = ()
     """Work of each step of the main loop, where a serving engine has marked them."""
+    outside_ns: float = 0.0
+    """Part of a step outside of the range that marks it: from its end to the begin of the next."""
 
     @property
     def main(self) -> LoopSteps | None:

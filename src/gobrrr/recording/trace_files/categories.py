@@ -59,8 +59,10 @@ STEP = re.compile(rf"{words.STEP}(\d{{1,18}})")
 MARKER = ("gobrrr.",)
 COLLECTIVE_KERNEL = re.compile(
     r"(?i)[nrh]ccl|msccl|oneccl|nvshmem|rocshmem|cross_device_reduce|all_?reduce|all_?gather_?kernel"
+    r"|deep_?ep\b|\bep::(inter|intra)node|(inter|intra)node::(dispatch|combine)|multimem_|symm_?mem"
 )
-"""Only asked where the kernel's own metadata does not say that it is a collective's."""
+"""Only asked where the kernel's own metadata does not say that it is a collective's. The second line: DeepEP, and
+torch's symmetric memory."""
 OF_THREADS = ("gloo:", "mpi:")
 """How host events are named that carry a collective in threads of the host; NCCL's are kernels."""
 COLLECTIVE_OPS = ("c10d::", "nccl:", "record_param_comms", *OF_THREADS)

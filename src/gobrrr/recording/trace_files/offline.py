@@ -14,13 +14,16 @@ from gobrrr.recording.model.steps import LoopSteps, Step
 from gobrrr.recording.model.trace import CPU_OP, USER_ANNOTATION, Trace, lanes, launch_rows
 from gobrrr.recording.run_folder.run import Recording, Start, Window
 from gobrrr.recording.trace_files.stack_lines import line_log
-from gobrrr.spans import NONE, Ints, overlap
+from gobrrr.spans import NONE, Ints, overlap, total
 from gobrrr.units import share
 from gobrrr.words import LOADER, UPDATE
 
 SINGLE = "_SingleProcessDataLoaderIter"
 PLACE = (0, 0)
 """A trace's clock is its own: nothing is to be added."""
+RARELY = 5.0
+"""Times the mean gap between marked steps from which a gap is none of the loop's own (proposed; a loader of two workers
+leaves none and 2.2 times the mean by turns)."""
 DAMAGED = 0.01
 """Share of events without a name, a start or a length from which it is told (proposed): in 18 real traces none."""
 HARMLESS = ("category not known", "phase not known")
@@ -31,7 +34,7 @@ def of_trace(trace: Trace) -> Recording:
     """The recording of one file. Every step of it ran under the profiler; it has no facts but those that names tell."""
     thread = _thread(trace)
     iterations, engine = _serving(trace, thread) if not len(trace.steps) else ((), NONE)
-    marked = engine if iterations else _marked(trace, thread)
+    marked, outside = (engine, 0) if iterations else _marked(trace, thread)
     spans = marked if len(marked) else _whole(trace, thread)
     began = int(spans[0, 0]) if len(spans) else 0
     if len(spans):
@@ -48,7 +51,7 @@ def of_trace(trace: Trace) -> Recording:
         Path(trace.source), _start(trace, thread), np.zeros((0, 4), np.int64), (loop,) if steps else (),
         (window,) if steps else (), trace, (), _facts(trace, waits), {}, "file", 0,
         tuple(note for note in (trace.note, _damaged(trace, len(spans))) if note), offline=True,
-        unmarked=len(spans) > 0 and not len(marked), serving=iterations,
+        unmarked=len(spans) > 0 and not len(marked), serving=iterations, outside_ns=outside / max(1, len(spans)),
     )  # fmt: skip
 
 
@@ -88,15 +91,30 @@ def _annotations(trace: Trace, thread: int, prefix: str) -> Ints:
     return np.array(found, np.int64).reshape(-1, 2)
 
 
-def _marked(trace: Trace, thread: int) -> Ints:
-    """(n, 2): the profiler's own steps, each once; else from the end of one update to the end of the next."""
+def _marked(trace: Trace, thread: int) -> tuple[Ints, int]:
+    """(n, 2): the profiler's own steps, each once; else from the end of one update to the end of the next. And how many
+    ns of all lie outside of the ranges that mark them."""
     marks = trace.steps.take(trace.steps.thread == thread) if len(trace.steps) else trace.steps
     if len(marks):
         ends = marks.start + marks.dur
         first = np.concatenate(([True], ends[1:] > np.maximum.accumulate(ends)[:-1]))  # else within one before
-        return np.stack((marks.start, ends), axis=1)[first]
+        spans = np.stack((marks.start, ends), axis=1)[first]
+        found = _begin_to_begin(spans, marks.number[first])
+        return found, total(found) - total(spans)
     ends = _annotations(trace, thread, UPDATE)[:, 1]
-    return np.stack((ends[:-1], ends[1:]), axis=1) if len(ends) > 2 else NONE
+    return (np.stack((ends[:-1], ends[1:]), axis=1) if len(ends) > 2 else NONE), 0
+
+
+def _begin_to_begin(spans: Ints, number: Ints) -> Ints:
+    """Steps that each last until the next one begins, where they are numbered one by one: a range around the loop's
+    body leaves out what the loop itself does, the next batch say. Not where it is much longer than usual: there an
+    epoch ended, or nobody asked for anything."""
+    between = spans[1:, 0] - spans[:-1, 1]
+    own = np.diff(number) == 1
+    own &= between <= RARELY * between[own].mean() if own.any() else own
+    found = spans.copy()
+    found[:-1, 1][own] = spans[1:, 0][own]
+    return found
 
 
 def _serving(trace: Trace, thread: int) -> tuple[tuple[Iteration, ...], Ints]:
@@ -116,9 +134,12 @@ def _serving(trace: Trace, thread: int) -> tuple[tuple[Iteration, ...], Ints]:
 
 
 def _whole(trace: Trace, thread: int) -> Ints:
-    """(1, 2): all of the file, where nothing in it says where a step ends."""
-    tables = [t for t in (trace.ops.take(trace.ops.thread == thread), trace.runtime, trace.kernels) if len(t)]
-    if not tables:
+    """(1, 2): all of the file, where nothing in it says where a step ends; calls of the runtime alone before the first
+    launch and after the last kernel make and take down what no step does again."""
+    ops, calls = trace.ops.take(trace.ops.thread == thread), trace.runtime
+    launched = calls.take(np.isin(calls.correlation, trace.kernels.correlation)) if len(trace.kernels) else calls
+    tables = [table for table in (ops, launched, trace.kernels) if len(table)] or [calls]
+    if not len(tables[0]):
         return NONE
     begin = min(int(table.start.min()) for table in tables)
     return np.array([[begin, max(int((table.start + table.dur).max()) for table in tables)]], np.int64)

@@ -74,7 +74,7 @@ def named(op: OpRatio) -> str:
 
 def calls(op: OpRatio) -> str:
     """'2', or of each side: '2 → 0'."""
-    a, b = (f"{side.calls:.3g}" if side else "0" for side in (op.a, op.b))
+    a, b = (units.calls(side.calls) if side else "0" for side in (op.a, op.b))
     return a if a == b else f"{a} → {b}"
 
 

@@ -64,7 +64,7 @@ def _name(op: str) -> Cell:
 
 
 def _figures(calls: float, ns: float, share: float) -> tuple[Cell, ...]:
-    return Cell(f"{calls:.3g}", calls), Cell(units.duration(ns), ns), _share(share)
+    return Cell(units.calls(calls), calls), Cell(units.duration(ns), ns), _share(share)
 
 
 def _share(share: float) -> Cell:
@@ -140,4 +140,4 @@ def _time(ns: float | None) -> Cell:
 
 
 def _number(count: float | None) -> Cell:
-    return Cell((f"{count:,.0f}" if count >= 100 else f"{count:.3g}") if count else "", count or 0.0)
+    return Cell(units.calls(count) if count else "", count or 0.0)

@@ -146,7 +146,7 @@ def _kernels(device: Device) -> Iterator[Line]:
         yield f"launched in {' · '.join(f'{name} {units.duration(ns)}' for name, ns in device.phases)}"
     (name, calls, share), *_ = device.longest
     name = clipped(readable(name), KERNEL)
-    yield ((f"longest: {name}, {calls:.3g} a step, {units.share(share)}", "dim"),)
+    yield ((f"longest: {name}, {units.calls(calls)} a step, {units.share(share)}", "dim"),)
     if device.underfilled_share is not None and device.underfilled_share >= UNDERFILLED:
         part = units.share(device.underfilled_share)
         yield ((f"{part} of their time with less than one block per multiprocessor", "dim"),)

@@ -1,4 +1,4 @@
-"""BRR501 to BRR504: an accelerator that waits for the host, priced by its idle time, not by how long calls take."""
+"""BRR501 to BRR505: an accelerator that waits for the host, priced by its idle time, not by how long calls take."""
 
 from __future__ import annotations
 
@@ -142,6 +142,24 @@ def launch_bound(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         }
         | ({"at_line": time(here)} if where else {}),
     )
+
+
+@rule("BRR505", "host", needs={"plain", "device", "ops"})
+def computed_on_host(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """An op on a CPU tensor, random numbers say, that the device waits for."""
+    for op, calls, idle, where in ledger.device.host_ops if ledger.device else ():
+        if not worth_telling(ledger, 0.8 * idle):
+            continue
+        yield finding(
+            "BRR505",
+            ledger,
+            saving=(0.3 * idle, 0.8 * idle, idle),
+            message=f"{op.removeprefix('aten::')} computes on the host, and the device idles {duration(idle)} "
+            f"({share(idle / ledger.wall)}) of the step for it",
+            advice="Compute it where it is needed, torch.randn(..., device=device) say, or in a loader's worker.",
+            where=where,
+            evidence={"idle_caused": time(idle), "calls_per_step": count(calls)},
+        )
 
 
 def _fewer_launches(ledger: Ledger) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from statistics import median
 
 from gobrrr.ledger.model.ledger import Ledger
 from gobrrr.machine.model.machine import Machine
@@ -33,6 +34,8 @@ WATCHED, WATCHED_SHORT = 0.01, 0.03
 (the bars of benchmarks/overhead.py)."""
 UNEXPLAINED, HARDLY_EXPLAINED = 0.10, 0.25
 """Share of the step that no account owns (gpuprof tells 10 %), or of the mean that rare slow steps own."""
+OFTEN, OFTEN_SLOW = 0.2, 2.0
+"""Share of steps of more than so many times the median from which slow ones are not rare (proposed)."""
 RARE = "rare slow steps (ends of epochs, checkpoints)"
 WANTED = ("plain", "ops", "shapes", "samples", "facts")
 WANTED_OF_A_FILE = ("ops", "shapes", "stacks")
@@ -264,7 +267,9 @@ def unexplained_time(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             {"between_share": ratio(step.between_share)},
         )  # fmt: skip
     rare = step.outlier_ns / step.mean_ns if step.mean_ns > 0 else 0.0
-    if rare > UNEXPLAINED:
+    slow = [wall > OFTEN_SLOW * median(step.walls) for wall in step.walls] if step.averaged else []
+    often = sum(slow) > OFTEN * len(step.walls)  # a loader's burst in every other step is in the mean step
+    if rare > UNEXPLAINED and not often:
         shows = "which the figures here do not show" if step.averaged else "which the median step does not show"
         told = "and are in every figure here" if step.averaged and ledger.device is not None else shows
         crowd = (starved(ledger) or 0.0) > VERY_STARVED

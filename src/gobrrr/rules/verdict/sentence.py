@@ -240,6 +240,9 @@ def _from_ledger(ledger: Ledger, findings: Sequence[Finding]) -> Verdict:
     bound, name, ns = largest(ledger)
     if sum(roofs.values()) > MAJORITY * ledger.wall:
         return _verdict("balanced", f"{reached}; largest loss: {_lost(ledger, name, ns)}")
+    if bound in ("host", "overhead") and ledger.step.outside_ns > MAJORITY * ns:
+        where = f"{units.rough(ledger.step.outside_ns, ledger.wall)} of it between the ranges that mark steps"
+        return _verdict("data", f"{_lost(ledger, name, ns)}, {where}, where the loop gets its next batch")
     told = [f for f in findings if not is_doubt(f) and 0 < f.saving.expected_ns < WARNING * ledger.wall]
     most = max(told, key=lambda f: f.saving.expected_ns, default=None)
     none = (
@@ -258,7 +261,7 @@ def _of_the_device(ledger: Ledger, device: DeviceLedger) -> Verdict:
     mostly = arithmetic >= MAJORITY
     unknown = ledger.account("uncounted") > MAJORITY * min(device.busy_ns, ledger.wall)
     part, of = (arithmetic, "in") if mostly else (1 - arithmetic, "outside")
-    name, _, ns, _ = max(device.kernels, key=lambda kernel: kernel[2], default=("", 0.0, 0.0, ""))
+    name, ns = device.longest
     kernel = readable(name)[:LONGEST_KERNEL].partition(" ")[0].rstrip(",")
     return _verdict(
         "compute" if mostly else "device" if unknown else "bandwidth",

@@ -1,0 +1,100 @@
+"""Traces of public repositories that were read wrongly: what is said of each, against its events' own arithmetic."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from gobrrr.machine.model.machine import UNKNOWN
+from gobrrr.pipeline.traces import diagnosed
+from gobrrr.recording.trace_files.limits import DEFAULT
+from gobrrr.recording.trace_files.sources import Source
+from gobrrr.rules.verdict.report import Report
+from tests.ledger.test_device_ledger import call, kernel, op
+
+FOLDER = Path(os.environ.get("GOBRRR_TRACES") or Path(__file__).parents[2] / ".." / "shared" / "traces") / "reported"
+real = pytest.mark.skipif(not FOLDER.is_dir(), reason="no real traces: set GOBRRR_TRACES to their folder")
+MS = 1e6
+
+
+def told(name: str, folder: Path) -> Report:
+    path = FOLDER / f"{name}.gz"
+    if name.endswith(".sqlite"):
+        path = folder / name
+        path.write_bytes(gzip.decompress((FOLDER / f"{name}.gz").read_bytes()))
+    return diagnosed(Source(str(path)), UNKNOWN, DEFAULT)
+
+
+def account(report: Report, name: str) -> float:
+    return {each.account: float(each.ns) for each in report.ledger}[name] / MS
+
+
+@real
+def test_a_range_round_the_loops_body_leaves_out_the_wait_for_its_batch(tmp_path: Path) -> None:
+    report = told("sc22_baseline.sqlite", tmp_path)
+    assert report.verdict.bound == "data" and report.step.plain_wall_ns / MS == pytest.approx(765, rel=0.03)
+    assert report.device is not None and report.device.busy_share * report.step.plain_wall_ns / MS == pytest.approx(
+        131, 0.02
+    )
+
+
+@real
+def test_what_takes_a_program_down_is_no_step(tmp_path: Path) -> None:
+    report = told("memfusion.sqlite", tmp_path)
+    assert report.verdict.bound == "compute" and report.step.plain_wall_ns < 7 * MS
+
+
+@real
+def test_the_first_launches_that_load_modules_are_start_up(tmp_path: Path) -> None:
+    report = told("tokenomics_llama.json", tmp_path)
+    assert report.verdict.bound == "unreliable" and "start-up" in report.verdict.sentence
+    assert account(report, "communication") == pytest.approx(313, abs=1)
+
+
+@real
+def test_an_op_that_computes_on_the_host_is_named_with_its_line(tmp_path: Path) -> None:
+    report = told("kf_log.json", tmp_path)
+    assert "BRR505" in report.verdict.sentence and "cell:18" in report.verdict.sentence
+    (found,) = (each for each in report.findings if each.code == "BRR505")
+    assert found.saving.ceiling_ns / MS == pytest.approx(17.8 / 3, rel=0.02) and "randn" in found.message
+
+
+@real
+def test_kernels_of_deepep_communicate_and_what_is_hidden_is_no_headline(tmp_path: Path) -> None:
+    report = told("dsv3_train.json", tmp_path)
+    assert account(report, "communication") == pytest.approx(4.2, abs=0.1)
+    assert "ep::" not in report.verdict.sentence
+
+
+def launched(name: str, ts: float, dur: float, number: int) -> list[dict[str, object]]:
+    return [call("cudaLaunchKernel", ts, 5, number), kernel(name, ts + 10, dur, correlation=number)]
+
+
+def written(folder: Path, *events: dict[str, object]) -> Report:
+    path = folder / "trace.json"
+    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": list(events)}))
+    return diagnosed(Source(str(path)), UNKNOWN, DEFAULT)
+
+
+def test_a_long_op_that_launches_something_is_on_its_way_to_that(tmp_path: Path) -> None:
+    """One of 8 ms with a launch at its end is torch's own time; the same without one is work on the host."""
+    steps = [op(f"ProfilerStep#{n}", n * 10_000, 10_000, "user_annotation") for n in range(5)]
+    busy = [event for n in range(5) for event in launched("gemm", n * 10_000 + 8_100, 1_500, n + 1)]
+    long = [op("aten::sort", n * 10_000, 8_000) for n in range(5)]
+    inside = [op("aten::sort", n * 10_000, 8_200) for n in range(5)]
+    apart, within = written(tmp_path, *steps, *busy, *long), written(tmp_path, *steps, *busy, *inside)
+    assert [f.code for f in apart.findings if f.code == "BRR505"] and account(apart, "host") >= 8
+    assert not [f.code for f in within.findings if f.code == "BRR505"] and account(within, "dispatch") >= 8
+
+
+def test_the_longest_kernel_is_the_one_that_nothing_hides(tmp_path: Path) -> None:
+    steps = [op(f"ProfilerStep#{n}", n * 10_000, 10_000, "user_annotation") for n in range(5)]
+    work = [event for n in range(5) for event in launched("relu", n * 10_000 + 10, 9_000, n + 1)]
+    beside = [kernel("copy_like", n * 10_000 + 100, 8_800, stream=8, correlation=n + 1) for n in range(5)]
+    first = [event for n in range(5) for event in launched("tanh", n * 10_000 + 9_100, 700, n + 101)]
+    report = written(tmp_path, *steps, *work, *beside, *first)
+    assert "longest kernel: tanh" in report.verdict.sentence
