@@ -52,6 +52,7 @@ def _row(device: str, names: str, rates: tuple[float | None, ...], gigabytes: fl
 _V100 = "NVIDIA V100 Tensor Core GPU data sheet"
 _A100 = "NVIDIA A100 Tensor Core GPU data sheet"
 _H100 = "NVIDIA H100 Tensor Core GPU data sheet, sparse figures halved"
+_ADA = "NVIDIA Ada GPU architecture white paper, fp32 accumulation"
 _H200 = "NVIDIA H200 Tensor Core GPU data sheet, sparse figures halved"
 _BLACKWELL = "NVIDIA Blackwell Architecture technical brief, dense figures per GPU"
 _CDNA2 = "AMD Instinct MI200 series data sheet, per die: half of the card"
@@ -86,15 +87,33 @@ PEAKS: tuple[Peak, ...] = (
         r"(GeForce )?RTX 4090",
         (1.29, 82.6, 82.6, 165.2, 165.2, 330.3, 660.6),
         1008,
-        "NVIDIA Ada GPU architecture white paper, fp32 accumulation",
+        _ADA,
+    ),
+    _row("RTX 4080", r"(GeForce )?RTX 4080", (0.761, 48.7, 48.7, 97.5, 97.5, 194.9, 389.9), 716.8, _ADA),
+    _row("RTX 4060", r"(GeForce )?RTX 4060", (0.236, 15.1, 15.1, 30.2, 30.2, 60.5, 121), 272, _ADA),
+    _row(
+        "RTX 2080 Ti",
+        r"(GeForce )?RTX 2080 Ti",
+        (0.42, 13.4, None, None, 53.8, None, 215.2),
+        616,
+        "NVIDIA Turing GPU architecture white paper, fp32 accumulation",
     ),
     _row("H100 SXM", r"H100 80GB HBM3", (67, 67, 494.7, 989.4, 989.4, 1978.9, 1978.9), 3350, _H100),
     _row("H100 PCIe", r"H100 PCIe", (51, 51, 378, 756, 756, 1513, 1513), 2000, _H100),
     _row("H100 NVL", r"H100 NVL", (60, 60, 417.5, 835.5, 835.5, 1670.5, 1670.5), 3900, _H100),
     _row("H200 SXM", r"H200", (67, 67, 494.7, 989.4, 989.4, 1978.9, 1978.9), 4800, _H200),
     _row("H200 NVL", r"H200 NVL", (60, 60, 417.5, 835.5, 835.5, 1670.5, 1670.5), 4800, _H200),
+    _row("H800 SXM", r"H800", (1, 67, 494.7, 989.4, 989.4, 1978.9, 1978.9), 3350, f"{_H100}; fp64 of the H800"),
+    _row(
+        "GH200",
+        r"GH200 480GB",
+        (67, 67, 494.7, 989.4, 989.4, 1978.9, 1978.9),
+        4000,
+        "NVIDIA GH200 Grace Hopper Superchip data sheet, sparse figures halved",
+    ),
     _row("B200", r"B200", (40, 80, 1100, 2250, 2250, 4500, 4500), 8000, _BLACKWELL),
     _row("GB200", r"GB200", (45, 90, 1250, 2500, 2500, 5000, 5000), 8000, _BLACKWELL),
+    _row("MI210", r"MI210", (45.3, 45.3, None, 181, 181, None, 181), 1638, "AMD Instinct MI210 data sheet"),
     # MI250X and MI250 cards can both report "MI250X/MI250" or "MI250X / MI250": then the lesser of the two counts.
     _row("MI250X die", r"MI250X", (47.85, 47.85, None, 191.5, 191.5, None, 191.5), 1638, _CDNA2),
     _row("MI250 die", r"MI250|MI250X ?/ ?MI250", (45.25, 45.25, None, 181.05, 181.05, None, 181.05), 1638, _CDNA2),
