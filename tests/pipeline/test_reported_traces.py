@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from gobrrr.cli.main import main
 from gobrrr.machine.model.machine import UNKNOWN
 from gobrrr.pipeline.traces import diagnosed
 from gobrrr.recording.trace_files.limits import DEFAULT
@@ -98,3 +99,26 @@ def test_the_longest_kernel_is_the_one_that_nothing_hides(tmp_path: Path) -> Non
     first = [event for n in range(5) for event in launched("tanh", n * 10_000 + 9_100, 700, n + 101)]
     report = written(tmp_path, *steps, *work, *beside, *first)
     assert "longest kernel: tanh" in report.verdict.sentence
+
+
+def test_a_part_of_a_file_is_diagnosed_by_its_steps_or_its_seconds(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Six steps of 10 ms, of which the device works 9 ms in the first three and 3 ms in the others."""
+    events = [op(f"ProfilerStep#{n}", n * 10_000, 10_000, "user_annotation") for n in range(4, 10)]
+    for n in range(4, 10):
+        events += launched("gemm", n * 10_000 + 100, 9_000 if n < 7 else 3_000, n)
+    path = tmp_path / "trace.json"
+    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
+
+    def busy(*words: str) -> float:
+        assert main(["diagnose", str(path), "--json", *words]) == 0
+        return float(json.loads(capsys.readouterr().out)["device"]["busy_share"])
+
+    assert [busy(*words) for words in ((), ("--steps", "4-6"), ("--steps", "8"), ("--from", "0.03"))] == pytest.approx(
+        [0.6, 0.9, 0.3, 0.3], abs=0.01
+    )
+    assert busy("--from", "0.01", "--until", "0.041") == pytest.approx(0.7, abs=0.01)
+    for words in (("--steps", "1-3"), ("--from", "5"), ("--steps", "8-x")):
+        assert main(["diagnose", str(path), *words]) == 2
+        assert "gobrrr: error:" in capsys.readouterr().err

@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # each is imported where it is used: `import gobrrr` must sta
     from gobrrr.machine.model.machine import Machine
     from gobrrr.recording.model.trace import Trace
     from gobrrr.recording.trace_files.limits import Limits
+    from gobrrr.recording.trace_files.offline import Part
     from gobrrr.recording.trace_files.sources import Source
     from gobrrr.rules.verdict.report import Report
 
@@ -54,14 +55,16 @@ def diagnosed(source: Source, machine: Machine, limits: Limits, portability: boo
     return judged_trace(source, machine, limits, portability)[0]
 
 
-def reduced(source: Source, machine: Machine, limits: Limits, most: int = 0) -> RankSummary:
+def reduced(
+    source: Source, machine: Machine, limits: Limits, most: int = 0, part: Part | None = None
+) -> RankSummary:  # fmt: skip
     """One rank's figures, and `most` of its collectives; a file that cannot be read is a rank with an error."""
     from msgspec.structs import replace
 
     from gobrrr.ledger.job.ranks import RankSummary
 
     try:
-        report, summary, _ = judged_trace(source, machine, limits, portability=False, most=most)
+        report, summary, _ = judged_trace(source, machine, limits, portability=False, most=most, part=part)
     except GobrrrError as error:
         return RankSummary(source=str(source), error=error.message)
     codes = tuple(finding.code for finding in report.findings)
@@ -69,19 +72,19 @@ def reduced(source: Source, machine: Machine, limits: Limits, most: int = 0) -> 
 
 
 def judged_trace(
-    source: Source, machine: Machine, limits: Limits, portability: bool, most: int = 0
+    source: Source, machine: Machine, limits: Limits, portability: bool, most: int = 0, part: Part | None = None
 ) -> tuple[Report, RankSummary, Profiled]:
-    """`most`: collectives that are told call by call, for the other ranks."""
+    """`most`: collectives that are told call by call, for the other ranks. `part`: of the file, else all of it."""
     from gobrrr.ledger.job.calls import calls
     from gobrrr.ledger.job.ranks import summary
     from gobrrr.ledger.steps.profiled_window import Profiled
     from gobrrr.pipeline.judging import judged
-    from gobrrr.recording.trace_files.offline import of_trace
+    from gobrrr.recording.trace_files.offline import WHOLE, of_trace
     from gobrrr.recording.trace_files.sources import rank_of, read
 
     trace = read(source, limits)
     rank, world = rank_of(source, trace), trace.properties.world_size
-    recording = of_trace(trace)
+    recording = of_trace(trace, part or WHOLE)
     profiled = Profiled(recording)
     ledger, report = judged(profiled, machine, portability=portability, rank=rank, world_size=world)
     told = calls(recording, trace, most) if most else None
@@ -114,7 +117,7 @@ def machine_in(file: str | None) -> Machine:
         raise GobrrrError(f"{file} holds no ceilings: {error}", "make one with: gobrrr machine --json") from None
 
 
-def job(sources: list[Source], machine: Machine, limits: Limits, jobs: int) -> Job:
+def job(sources: list[Source], machine: Machine, limits: Limits, jobs: int, part: Part | None = None) -> Job:
     """Ranks are reduced one at a time, beside each other: memory does not grow with their number."""
     from concurrent.futures import ProcessPoolExecutor
 
@@ -122,7 +125,7 @@ def job(sources: list[Source], machine: Machine, limits: Limits, jobs: int) -> J
     from gobrrr.ledger.job.calls import calls_each
     from gobrrr.report.text.progress import counted
 
-    reduce = partial(reduced, machine=machine, limits=limits, most=calls_each(len(sources)))
+    reduce = partial(reduced, machine=machine, limits=limits, most=calls_each(len(sources)), part=part)
     count = min(jobs or os.cpu_count() or 1, len(sources))
     told = partial(counted, num=len(sources), doing=f"reading the traces of {len(sources)} ranks")
     if count <= 1:

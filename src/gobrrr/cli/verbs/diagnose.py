@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 from dataclasses import fields
 from pathlib import Path
@@ -46,6 +47,10 @@ class DiagnoseCommand:
         )  # fmt: skip
         parser.add_argument("--machine", metavar="FILE", help="ceilings of the traced machine (gobrrr machine --json)")
         parser.add_argument("--jobs", type=int, default=0, metavar="N", help="processes for many traces (all cores)")
+        parser.add_argument("--steps", type=_numbers, metavar="A-B", help="only steps of these numbers")
+        parser.add_argument("--from", dest="since", type=float, default=0.0, metavar="SECONDS",
+                            help="only what begins so long after the file's first event")  # fmt: skip
+        parser.add_argument("--until", type=float, default=math.inf, metavar="SECONDS", help="and ends by then")
         parser.add_argument("--portability", action="store_true", help="also what would matter on another device")
         add_options(parser, tables=True)
         options.add_price(parser)
@@ -57,6 +62,7 @@ class DiagnoseCommand:
         """Read, account, judge, tell; raises GobrrrError for whatever people can mend."""
         from gobrrr.pipeline import traces
         from gobrrr.recording.trace_files.limits import Limits
+        from gobrrr.recording.trace_files.offline import Part
         from gobrrr.recording.trace_files.sources import find
         from gobrrr.report.text.progress import Patience
         from gobrrr.report.told.money import priced
@@ -69,9 +75,10 @@ class DiagnoseCommand:
         limits = Limits(**{field.name: getattr(args, f"max_{field.name}") for field in fields(Limits)})
         machine = traces.machine_in(args.machine)
         sources = find(args.traces, limits)
+        part = Part(args.steps, (args.since, args.until)) if args.steps else Part(seconds=(args.since, args.until))
         if len(sources) == 1:
             with Patience(f"reading {sources[0]}"):
-                report, _, profiled = traces.judged_trace(sources[0], machine, limits, args.portability)
+                report, _, profiled = traces.judged_trace(sources[0], machine, limits, args.portability, part=part)
             _tell(redaction.redacted(priced(report, per_hour), args.redact), profiled, args)
             return 0
         _check_form(args, len(sources))
@@ -79,11 +86,19 @@ class DiagnoseCommand:
             drawn = View(mask=redaction.masker(args.redact), ranks=_ranks(sources, machine, limits, args))
             put(formats.pieces(None, form, drawn, args.output or ""), args.output)
             return 0
-        job = traces.job(sources, machine, limits, args.jobs)
+        job = traces.job(sources, machine, limits, args.jobs, part)
         if all(each.error for each in job.ranks):
             raise GobrrrError(job.ranks[0].error, "none of these files could be read")
         _tell_job(redaction.redacted(job, args.redact), args)
         return 0
+
+
+def _numbers(text: str) -> tuple[int, int]:
+    """'5-12', or '5' for one. Raises ArgumentTypeError."""
+    first, _, last = text.partition("-")
+    if not (first.isdecimal() and (last or first).isdecimal()):
+        raise argparse.ArgumentTypeError(f"{text!r} is no pair of numbers such as 5-12")
+    return int(first), int(last or first)
 
 
 def _tell(report: Report, profiled: Profiled, args: argparse.Namespace) -> None:

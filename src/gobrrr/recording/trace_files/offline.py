@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from gobrrr.errors import TraceError
 from gobrrr.recording.model.event_kinds import EXPLICIT, FORWARDS, UPDATES
 from gobrrr.recording.model.serving import Iteration, iterations
 from gobrrr.recording.model.steps import LoopSteps, Step
@@ -30,12 +32,46 @@ HARMLESS = ("category not known", "phase not known")
 """Events of another profiler's, which say nothing that is read."""
 
 
-def of_trace(trace: Trace) -> Recording:
-    """The recording of one file. Every step of it ran under the profiler; it has no facts but those that names tell."""
+class Part(NamedTuple):
+    """A part of a file: steps from one number to another, both in it, and seconds since its first event."""
+
+    steps: tuple[int, int] = (0, 1 << 62)
+    seconds: tuple[float, float] = (0.0, math.inf)
+
+    def within(self, span: Ints, began: int) -> Ints:
+        """The stretch of a file without marks that is in it."""
+        begin, until = (min(began + seconds * 1e9, 2.0**62) for seconds in self.seconds)
+        return np.array([[max(int(begin), int(span[0, 0])), min(int(until), int(span[0, 1]))]], np.int64)
+
+    def of(self, spans: Ints, numbers: Ints, began: int, marked: bool) -> npt.NDArray[np.bool_]:
+        """Mark the steps that are in it. Raises TraceError where none is."""
+        first, last = self.steps
+        begin, until = (began + seconds * 1e9 for seconds in self.seconds)
+        found: npt.NDArray[np.bool_] = (numbers >= first) & (numbers <= last) if marked else np.ones(len(spans), bool)
+        found &= (spans[:, 0] >= begin) & (spans[:, 1] <= until)
+        if not found.any() and self != WHOLE:
+            there = f"steps {numbers[0]} to {numbers[-1]}" if marked else "no marked step"
+            length = (spans[-1, 1] - began) / 1e9 if len(spans) else 0.0
+            raise TraceError(f"no whole step lies in that part: the file has {there} in {length:.3g} s", "name another")
+        return found
+
+
+WHOLE = Part()
+
+
+def of_trace(trace: Trace, part: Part = WHOLE) -> Recording:
+    """The recording of one file, or of a part. Every step of it ran under the profiler; it has no facts but those that
+    names tell. Raises TraceError where no step lies in the part."""
     thread = _thread(trace)
     iterations, engine = _serving(trace, thread) if not len(trace.steps) else ((), NONE)
-    marked, outside = (engine, 0) if iterations else _marked(trace, thread)
+    marked, outside, numbers = (engine, 0, None) if iterations else _marked(trace, thread)
     spans = marked if len(marked) else _whole(trace, thread)
+    if len(spans):
+        numbers = np.arange(1, len(spans) + 1) if numbers is None else numbers
+        spans = spans if len(marked) else part.within(spans, _begin(trace))
+        chosen = part.of(spans, numbers, _begin(trace), len(marked) > 0)
+        spans, outside = spans[chosen], outside * int(chosen.sum()) // len(chosen)
+        iterations = tuple(each for each, is_in in zip(iterations, chosen.tolist(), strict=False) if is_in)
     began = int(spans[0, 0]) if len(spans) else 0
     if len(spans):
         spans = _with_device_work(trace, spans)
@@ -91,18 +127,22 @@ def _annotations(trace: Trace, thread: int, prefix: str) -> Ints:
     return np.array(found, np.int64).reshape(-1, 2)
 
 
-def _marked(trace: Trace, thread: int) -> tuple[Ints, int]:
-    """(n, 2): the profiler's own steps, each once; else from the end of one update to the end of the next. And how many
-    ns of all lie outside of the ranges that mark them."""
+def _marked(trace: Trace, thread: int) -> tuple[Ints, int, Ints | None]:
+    """(n, 2): the profiler's own steps, each once; else from the end of one update to the end of the next. Then how
+    many ns of all lie outside of the ranges that mark them, and their numbers, where they have some."""
     marks = trace.steps.take(trace.steps.thread == thread) if len(trace.steps) else trace.steps
     if len(marks):
         ends = marks.start + marks.dur
         first = np.concatenate(([True], ends[1:] > np.maximum.accumulate(ends)[:-1]))  # else within one before
         spans = np.stack((marks.start, ends), axis=1)[first]
         found = _begin_to_begin(spans, marks.number[first])
-        return found, total(found) - total(spans)
+        return found, total(found) - total(spans), marks.number[first]
     ends = _annotations(trace, thread, UPDATE)[:, 1]
-    return (np.stack((ends[:-1], ends[1:]), axis=1) if len(ends) > 2 else NONE), 0
+    return (np.stack((ends[:-1], ends[1:]), axis=1) if len(ends) > 2 else NONE), 0, None
+
+
+def _begin(trace: Trace) -> int:
+    return min(int(table.start.min()) for table in (trace.ops, trace.runtime, trace.kernels) if len(table))
 
 
 def _begin_to_begin(spans: Ints, number: Ints) -> Ints:

@@ -63,7 +63,7 @@ def step(report: Report, brief: bool = False) -> Fact:
     whole = f" of {step.count}" if report.offline and step.count > step.plain_count else ""  # the others are longer
     steps = f" {'mean' if step.averaged else 'median'} of {step.plain_count}{whole} {step.kind} steps"
     steps = f", one {step.kind} step" if step.plain_count == 1 else steps
-    steps = ", the whole file: it does not say where a step ends" if step.unmarked else steps
+    steps = ", all of it: the file does not say where a step ends" if step.unmarked else steps
     warm = f", {units.several('warm-up step', step.warmup_count)} dropped" if step.warmup_count and not brief else ""
     lines: list[Line] = [((units.duration(step.plain_wall_ns), "bold"), f"{steps}{interval}{warm}")]
     if not step.plain_wall_ns:

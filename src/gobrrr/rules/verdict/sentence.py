@@ -241,8 +241,8 @@ def _from_ledger(ledger: Ledger, findings: Sequence[Finding]) -> Verdict:
     if sum(roofs.values()) > MAJORITY * ledger.wall:
         return _verdict("balanced", f"{reached}; largest loss: {_lost(ledger, name, ns)}")
     if bound in ("host", "overhead") and ledger.step.outside_ns > MAJORITY * ns:
-        where = f"{units.rough(ledger.step.outside_ns, ledger.wall)} of it between the ranges that mark steps"
-        return _verdict("data", f"{_lost(ledger, name, ns)}, {where}, where the loop gets its next batch")
+        where = "most of it between the ranges that mark steps, where the loop gets its next batch"
+        return _verdict("data", f"{_lost(ledger, name, ns)}, {where}")
     told = [f for f in findings if not is_doubt(f) and 0 < f.saving.expected_ns < WARNING * ledger.wall]
     most = max(told, key=lambda f: f.saving.expected_ns, default=None)
     none = (
