@@ -122,3 +122,11 @@ def test_a_part_of_a_file_is_diagnosed_by_its_steps_or_its_seconds(
     for words in (("--steps", "1-3"), ("--from", "5"), ("--steps", "8-x")):
         assert main(["diagnose", str(path), *words]) == 2
         assert "gobrrr: error:" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("busy_us, bound", [(9_900, "compute"), (5_000, "unreliable")])
+def test_a_device_that_hardly_idles_needs_no_launch_to_be_judged(busy_us: int, bound: str, tmp_path: Path) -> None:
+    steps = [op(f"ProfilerStep#{n}", n * 10_000, 10_000, "user_annotation") for n in range(5)]
+    replays = [call("cudaGraphLaunch", n * 10_000, 20, n + 1) for n in range(5)]
+    work = [kernel("ampere_sgemm_128x64_nn", n * 10_000 + 50, busy_us, correlation=n + 1) for n in range(5)]
+    assert written(tmp_path, *steps, *replays, *work).verdict.bound == bound

@@ -15,6 +15,8 @@ from gobrrr.units import duration, share
 
 OVERLAP = 0.01
 """Share of the device's work from which it is told (proposed): at most 0.0024 in 18 real traces."""
+HARDLY_IDLE = 0.05
+"""Share of the step that a device idles below which no host could make it faster (proposed)."""
 
 
 @rule("BRR909", "host")
@@ -65,8 +67,10 @@ def _unknown(ledger: Ledger, device: DeviceLedger) -> Iterator[Finding]:
     )
     if most < REPLAYED:
         return
+    stays = most == device.replayed_share and "offline" not in ledger.signals
+    works = most in (device.replayed_share, device.unlinked_share) and device.idle_ns < HARDLY_IDLE * ledger.wall
     yield doubt(
-        "BRR909", ledger, _level(most, by_graph=most == device.replayed_share and "offline" not in ledger.signals),
+        "BRR909", ledger, _level(most, stays or works),
         what,
         advice,
         {
@@ -78,12 +82,12 @@ def _unknown(ledger: Ledger, device: DeviceLedger) -> Iterator[Finding]:
     )  # fmt: skip
 
 
-def _level(most: float, by_graph: bool) -> str:
-    """Return the severity. Graphs launched in a run that was watched leave its steps, busy and idle time as they are:
-    these are judged."""
+def _level(most: float, is_judged: bool) -> str:
+    """Return the severity. Graphs launched in a run that was watched leave its steps, busy and idle time as they are,
+    and a device that hardly idles is bound by its own work, whoever launched it: these are judged."""
     if most < MOSTLY:
         return "note"
-    return "warning" if by_graph else "critical"
+    return "warning" if is_judged else "critical"
 
 
 def _impossible(ledger: Ledger) -> Iterator[Finding]:
