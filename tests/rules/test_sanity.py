@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from gobrrr.ledger.model.ledger import Account, Ledger, Roofline, StepStats
+from gobrrr.ledger.ops.raised_ceilings import beaten, faster
 from gobrrr.rules import judge
 from gobrrr.rules.model.finding import Finding, Saving
 from gobrrr.rules.validity.sanity import against
@@ -43,6 +44,16 @@ def test_no_rate_is_above_its_ceiling(rate, raised):
     (doubt,) = doubts(ledger(roofline=Roofline(**{rate: raised})))
     assert doubt.severity == "critical" and "ceiling" in doubt.message
     assert not doubts(ledger(roofline=Roofline(**{rate: 1.04})))
+
+
+def test_ceilings_of_a_busy_moment_are_raised_by_the_step_that_beats_them():
+    assert beaten(Roofline(mfu=1.07, speed_of_light=1.02)) == 1.07
+    assert beaten(Roofline(mfu=0.9)) == beaten(Roofline(mfu=4.95)) == 1.0, "what is far off is another mistake"
+    plain, higher = machine(), faster(machine(), 1.07)
+    assert higher.flop_rate("fp32", 1) == pytest.approx(1.07 * plain.flop_rate("fp32", 1))
+    assert higher.byte_rate(1 << 20, 1) == pytest.approx(1.07 * plain.byte_rate(1 << 20, 1))
+    (doubt,) = doubts(ledger(roofline=Roofline(mfu=1.0, raised=1.07)))
+    assert doubt.severity == "warning" and "busy moment" in doubt.message
 
 
 @pytest.mark.parametrize("ms", [-10.0, 120.0])

@@ -43,11 +43,16 @@ def judged(
     without one they stay estimated.
     """
     from gobrrr.ledger.build import build_ledger
+    from gobrrr.ledger.ops.raised_ceilings import beaten, faster
     from gobrrr.rehearsal.findings import Rehearsal
     from gobrrr.rules import judge
     from gobrrr.rules.verdict.build import build
 
     ledger = simulated(build_ledger(profiled, machine))
+    if ledger.device is None and (factor := beaten(ledger.roofline)) > 1:
+        machine = faster(machine, factor)
+        ledger = simulated(build_ledger(profiled, machine))
+        ledger = replace(ledger, roofline=replace(ledger.roofline, raised=factor))
     play = Rehearsal(ledger, machine, profiled.recording.start, stage, rehearsal_s, also) if stage else None
     findings, skipped = judge(ledger, machine, portability=portability, rehearsed=play)
     known = machine if machine.fingerprint else None

@@ -282,6 +282,8 @@ class Roofline(msgspec.Struct, frozen=True):
     not_counted_share: float = 0.0
     not_counted: tuple[tuple[str, float], ...] = ()
     """Ops that are not modelled with their share of the step."""
+    raised: float = 1.0
+    """Factor by which the ceilings were raised, since the whole step beat them."""
 
 
 class Ways(msgspec.Struct, frozen=True):

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 import msgspec
 import numpy as np
 
+from gobrrr.ledger.model.ledger import Roofline
 from gobrrr.ledger.ops.pricing import assigned, dtype_of
 from gobrrr.ledger.steps.profiled_window import Profiled, ProfiledWindow
 from gobrrr.machine.model.bounds import at_least, bounded
@@ -24,6 +25,8 @@ MIN_CALLS = 3  # calls that raise a ceiling; proposed: one may be mistimed; ceil
 MOST = 10.0
 """Multiple of its ceiling beyond which work was not done on this machine (on the meta device, say): no moment is so
 busy. Proposed."""
+BUSY = 1.5
+"""The same of the whole step: plain steps are faster than the profiled one that has raised the ceilings. Proposed."""
 _PRODUCTS = frozenset({"matmul", "convolution"})
 _STREAMS = frozenset({"elementwise", "copy"})
 
@@ -43,6 +46,26 @@ def raised(machine: Machine, profiled: Profiled, matmul_precision: str | None) -
         )
     busy = rates(recording, profiled.plain).get("process_load") or 0.0
     return bounded(found, busy) if found.fingerprint else found
+
+
+def beaten(roof: Roofline) -> float:
+    """Factor by which the whole step beats its ceilings, where a busy moment when they were measured explains it; 1
+    elsewhere: what is farther off is another mistake."""
+    reached = max(filter(None, (roof.mfu, roof.hfu, roof.speed_of_light)), default=0.0)
+    return reached if 1 < reached <= BUSY else 1.0
+
+
+def faster(machine: Machine, factor: float) -> Machine:
+    """The machine with all ceilings of FLOPs and bytes so many times as high."""
+
+    def times(one: Measured) -> Measured:
+        return msgspec.structs.replace(one, median=one.median * factor, low=one.low * factor, high=one.high * factor)
+
+    return msgspec.structs.replace(
+        machine,
+        matmul={name: {kind: times(one) for kind, one in kinds.items()} for name, kinds in machine.matmul.items()},
+        copy=tuple(msgspec.structs.replace(ceiling, rate=times(ceiling.rate)) for ceiling in machine.copy),
+    )
 
 
 def _reached(window: ProfiledWindow) -> tuple[dict[str, list[float]], list[tuple[float, float]]]:

@@ -78,6 +78,14 @@ def _account(ledger: Ledger, found: Finding) -> float:
 
 def _rates(ledger: Ledger) -> Iterator[Finding]:
     roof, device = ledger.roofline, ledger.device
+    if roof.raised > 1 + TOLERANCE:
+        yield doubt(
+            "BRR910", ledger, "warning",
+            f"the step beats the ceilings of this machine by {share(roof.raised - 1)}: they were measured at a busy "
+            "moment, and are raised",
+            "Measure the machine again: gobrrr machine --refresh.",
+            {"raised": ratio(roof.raised)},
+        )  # fmt: skip
     light = None if device is not None else roof.speed_of_light  # kernels of several streams may overlap
     rates = (("MFU", roof.mfu), ("HFU", roof.hfu), ("the speed of light", light))
     for name, reached in rates:
