@@ -142,7 +142,8 @@ def _marked(trace: Trace, thread: int) -> tuple[Ints, int, Ints | None]:
 
 
 def _begin(trace: Trace) -> int:
-    return min(int(table.start.min()) for table in (trace.ops, trace.runtime, trace.kernels) if len(table))
+    starts = [int(table.start.min()) for table in (trace.ops, trace.runtime, trace.kernels) if len(table)]
+    return min(starts, default=0)
 
 
 def _begin_to_begin(spans: Ints, number: Ints) -> Ints:
@@ -150,7 +151,7 @@ def _begin_to_begin(spans: Ints, number: Ints) -> Ints:
     body leaves out what the loop itself does, the next batch say. Not where it is much longer than usual: there an
     epoch ended, or nobody asked for anything."""
     between = spans[1:, 0] - spans[:-1, 1]
-    own = np.diff(number) == 1
+    own = (np.diff(number) == 1) & (between > 0)
     own &= between <= RARELY * between[own].mean() if own.any() else own
     found = spans.copy()
     found[:-1, 1][own] = spans[1:, 0][own]
