@@ -113,6 +113,15 @@ def test_batches_without_padding_count_where_the_mask_has_no_name(first: Any) ->
     assert seen((ids(), mask()), (ids(),), (ids(), ids())).batches == 1, "what is at its place is no mask"
 
 
+def test_labels_of_a_masked_language_model_are_no_padding() -> None:
+    """One token in seven is to be guessed, and the batch has no padding at all."""
+    torch.manual_seed(0)
+    full = torch.randint(5, 1000, (32, 64))
+    labels = full.masked_fill(torch.rand(full.shape) > 0.15, -100)
+    assert seen((full, labels)).ids is None and seen((labels,)).ids is None
+    assert seen((ids(), labels[:4, :WIDTH])).ids == (0, 0.0), "real padding is still seen beside them"
+
+
 @pytest.mark.parametrize("kind", [torch.int64, torch.int32, torch.bool, torch.uint8])
 def test_a_mask_in_a_batch_without_names_is_known_by_its_ids(kind: torch.dtype) -> None:
     """(ids, mask, labels): labels of a masked language model, and padding on the left, end in no run of the ids."""

@@ -13,7 +13,7 @@ from time import perf_counter_ns
 from types import FrameType
 from typing import Any
 
-from gobrrr.capture.facts.tensors import MIN_PADDED_LENGTH, is_plain, tensors_in, trailing_runs
+from gobrrr.capture.facts.tensors import MIN_PADDED_LENGTH, is_padding, is_plain, tensors_in, trailing_runs
 from gobrrr.capture.hooks.transform_guard import is_tracing, unseen
 
 PAUSE = 200  # durations of a look until the next; proposed: costs 0.5 % at most; overhead runs would settle it
@@ -239,20 +239,15 @@ def run_lengths(ids: Any, value: float) -> list[int] | None:
 def _padded_lengths(ids: Any, value: float) -> list[int] | None:
     """The same of ids that are padded by it: ones of a mask that nobody called so are no padding."""
     runs = trailing_runs(ids, value)
-    return (ids.shape[1] - runs[0]).tolist() if runs is not None and _is_padding(runs[0]) else None
-
-
-def _is_padding(runs: Any) -> bool:
-    """Whether half of the rows end in a run."""
-    return int((runs > 0).sum()) * 2 >= len(runs)
+    return (ids.shape[1] - runs[0]).tolist() if runs is not None and is_padding(ids, *runs) else None
 
 
 def _padded(ids: list[Any]) -> tuple[int, float] | None:
     """The place and the value of the ids of which half of the rows end in a run of that value: where several do, those
-    with the least padding. Labels of a masked language model are mostly -100."""
+    with the least padding."""
     found: Mapping[tuple[int, float], int] = {
         (place, runs[1]): int(runs[0].sum())
         for place, each in enumerate(ids)
-        if (runs := trailing_runs(each)) is not None and _is_padding(runs[0])
+        if (runs := trailing_runs(each)) is not None and is_padding(each, *runs)
     }
     return min(found, key=lambda which: found[which], default=None)

@@ -62,16 +62,23 @@ def _padding(tensor: Any) -> dict[str, Any]:
     that value, and the length of the longest row without it: what the batch must be padded to.
 
     A run counts from two equal values on; null where it is not such a tensor, or fewer than half of the rows end in a
-    run of one and the same value, or every value is 0 or 1 (a mask).
+    run of one and the same value, or most is that value elsewhere too, or every value is 0 or 1 (a mask).
     """
     found = trailing_runs(tensor)
     if found is None:
         return {"pad_share": None, "pad_value": None, "longest": None}
     runs, value = found
     longest = int(tensor.shape[1] - runs.min())
-    if int((runs > 0).sum()) * 2 < len(runs):
+    if not is_padding(tensor, runs, value):
         return {"pad_share": 0.0, "pad_value": None, "longest": longest}
     return {"pad_share": float(runs.sum()) / tensor.numel(), "pad_value": value, "longest": longest}
+
+
+def is_padding(tensor: Any, runs: Any, value: float) -> bool:
+    """Whether half of the rows end in a run of the value, and it is not most of what comes before: labels of a masked
+    language model are -100 wherever nothing is to be guessed, without any padding."""
+    run = int(runs.sum())
+    return int((runs > 0).sum()) * 2 >= len(runs) and 2 * (int((tensor == value).sum()) - run) <= tensor.numel() - run
 
 
 def trailing_runs(tensor: Any, value: float | None = None) -> tuple[Any, float] | None:
