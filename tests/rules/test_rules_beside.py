@@ -96,7 +96,7 @@ def test_neighbouring_lines_are_one():
     near = Span("train.py", 29, "main")
     case = training(*(HostGroup((line, MAIN), 7 * MS, "other") for line in (METRIC, near)))
     (found,) = case.raised("BRR311")
-    assert found.saving.ceiling_ns == pytest.approx(14 * MS)
+    assert found.saving.ceiling_ns == pytest.approx(14 * MS) and "lines 27 to 29 and what they call" in found.message
     assert found.bound == "host"
 
 

@@ -57,6 +57,15 @@ class Node:
     """Backward of the work here, updates, and the loader."""
     groups: list[OpGroup | HostGroup] = field(default_factory=list)
     children: dict[tuple[str, int], Node] = field(default_factory=dict)
+    lines: tuple[int, int] | None = None
+    """First and last, where neighbouring lines were made one."""
+
+    @property
+    def place(self) -> str:
+        """Return words for where its time goes."""
+        if self.lines is None:
+            return "this line and what it calls"
+        return f"lines {self.lines[0]} to {self.lines[1]} and what they call"
 
 
 @rule("BRR311", "host", needs={"plain"})
@@ -77,7 +86,7 @@ def work_beside_training(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             found,
             (0.0, 0.5),
             f"{duration(found.ns)} ({share(found.ns / step)} of {'the mean step' if found.rare else 'the step'}) go "
-            "into this line and what it calls: "
+            f"into {node.place}: "
             + ("forwards that get no gradient" if is_model else "no gradient, module, update or loading"),
             (MODEL_ADVICE if is_model else INPUT_ADVICE)
             + "Do it less often, on less, once before the loop, or beside it in another process.",
@@ -99,7 +108,7 @@ def forwards_without_update(ledger: Ledger, machine: Machine) -> Iterator[Findin
             found,
             (0.3, 0.75),
             f"{duration(found.ns)} ({share(found.ns / step)}) of {of} are forwards of the model that no backward "
-            "follows, at this line and below",
+            f"follows, in {found.node.place}",
             "Evaluate every few hundred steps or once an epoch, on a part of the data, and in larger batches.",
         )
     if not inside and (between := _most_between(ledger, 0)):
@@ -277,8 +286,10 @@ def _joined(siblings: Iterable[list[Node]]) -> Iterator[Node]:
 def _one(nodes: list[Node]) -> Node:
     top = max(nodes, key=lambda node: node.ns)
     groups = [group for node in nodes for group in node.groups]
+    lines = [node.where[0].line for node in nodes]
     return Node(top.where, sum(n.ns for n in nodes), sum(n.forward for n in nodes), sum(n.training for n in nodes),
-                groups, {(n.where[0].file, n.where[0].line): n for n in nodes})  # fmt: skip
+                groups, {(n.where[0].file, n.where[0].line): n for n in nodes},
+                (min(lines), max(lines)) if len(lines) > 1 else None)  # fmt: skip
 
 
 def _updates(ledger: Ledger, node: Node) -> bool:
