@@ -124,7 +124,8 @@ def test_what_a_block_costs() -> None:
     assert (TIME.cost(block), MEMORY.cost(block), THROUGHPUT.cost(block)) == (400, 7, 25)
     assert THROUGHPUT.cost(block._replace(samples=0)) == THROUGHPUT.cost(block._replace(samples=None)) == 400
     batched = block._replace(rows=16, whole_ns=1600)  # a program that learns nothing
-    assert (TIME.cost(batched), WHOLE.cost(batched), WHOLE.cost(block)) == (50, 100, 400)
+    assert (TIME.cost(batched), WHOLE.of(True).cost(batched), WHOLE.cost(block)) == (50, 100, 400)
+    assert WHOLE.of(False).cost(batched) == 800 and MEMORY.of(False) is MEMORY, "unless its calls are batched otherwise"
 
 
 def test_times_of_rounds_that_were_made_for_another_figure() -> None:

@@ -153,24 +153,36 @@ def test_what_two_processes_of_the_baseline_disagree_on_is_not_asked() -> None:
     assert alone["data"].verdict == "unverified", "one process may draw its samples by chance"
 
 
-def inferring(batch: int, **fields) -> Account:
+def inferring(batch: int, given: float = 1.0, made: float = 1.0, inflated: int = 1, **fields) -> Account:
     """A program that learns nothing, by so many samples a call; a line for every 24 of them."""
 
-    def made(step: int) -> Row:
-        given = step * batch
-        return Row(step, evaluated=Calls(step, given, 10 * given), lines=given // 24, given=(float(given), 1.0 * given))
+    def row_of(step: int) -> Row:
+        rows = step * batch * (inflated if step > 40 else 1)
+        return Row(step, evaluated=Calls(step, rows, 10 * rows), lines=rows // 24, given=(given * rows, 1.0 * rows),
+                   made=(made * rows, 1.0 * rows), by_model=(rows,))  # fmt: skip
 
-    return account(made=made, batches=[], weights=[], **fields)
+    return account(made=row_of, batches=[], weights=[], **fields)
 
 
-def test_an_inference_may_batch_its_calls_otherwise() -> None:
-    plain = (inferring(1), inferring(1))
-    assert [check.verdict for check in told(inferring(24), plain).values()] == ["exact"]
-    whole = (inferring(1, ended=196), inferring(1, ended=196))
-    assert "end" in told(inferring(8, steps=STEPS[:8], ended=8), whole), "64 of 196 samples"
+def batched(candidate: Account, *baseline: Account) -> dict[str, str]:
+    rows = (1.0, candidate.rows[0].evaluated.rows)
+    return {check.kind: check.verdict for check in checks(list(baseline), [candidate], rows)}
+
+
+def test_an_inference_may_batch_its_calls_otherwise_and_is_held_to_equal_samples() -> None:
+    plain, whole = (inferring(1),) * 2, (inferring(1, ended=196),) * 2
+    assert list(batched(inferring(24), *plain).values()) == ["exact"]
+    assert batched(inferring(8, steps=STEPS[:8], ended=8), *whole)["end"] == "changed", "64 of 196 samples"
     silent = inferring(2)
     silent.rows = [msgspec.structs.replace(row, lines=0) for row in silent.rows]
-    assert "output" in told(silent, plain)
+    assert batched(silent, *plain)["output"] == "changed"
+    assert batched(inferring(24, given=0.5), *plain)["data"] == "changed"
+    assert batched(inferring(24, made=5.0), *plain)["outputs"] == "changed"
+
+
+def test_samples_that_nobody_compared_are_no_unit_of_time() -> None:
+    """Calls that are given a thousand rows more, once nobody looks, would be a thousand times as fast."""
+    assert batched(inferring(24, inflated=1000), inferring(1), inferring(1))["samples"] == "unverified"
 
 
 def test_two_processes_of_the_baseline_may_be_looked_at_in_different_steps() -> None:

@@ -29,11 +29,14 @@ class Row(msgspec.Struct, frozen=True, array_like=True):
     lines: int = 0
     """Lines written to stdout."""
     given: tuple[float, float] = (0.0, 0.0)
-    """Weighted sum of elements that models are given where no loader is, and the sum of their absolute values."""
+    """Weighted sum of elements that models are given, and the sum of their absolute values, while no loader is read or
+    nothing is learned. Of each row as many elements, so that it is the same however rows are batched."""
     written: int = 0
     """Bytes that these files hold."""
     made: tuple[float, float] = (0.0, 0.0)
     """The same sums of what models give in eval mode, or in a program without updates."""
+    by_model: tuple[int, ...] = ()
+    """Rows that each model was given, in the order of first calls, while nothing is learned."""
 
 
 class Batch(msgspec.Struct, frozen=True, array_like=True):

@@ -87,20 +87,33 @@ def _adding_up(shape: tuple[int, ...], names: list[str], shapes: Mapping[str, tu
 
 def regrouped(baseline: Observation, *others: Observation | None) -> list[Observation | None]:
     """Runs of a program that only infers, in which samples are batched otherwise: sample by sample, one step each, of
-    each model as many as all have; the runs as they are where one lacks a model, where outputs are no rows of samples,
-    or too large to be kept whole."""
+    each model as many as the shortest run has; the runs as they are where another has fewer, where outputs are no rows
+    of samples, or too large to be kept whole."""
     runs = [baseline, *others]
     sizes = {tuple(len(call.data.rows) for call in _calls(run)) for run in runs if run is not None}
     split = [_by_sample(run) if run is not None else None for run in runs]
     known = [each for each in split if each is not None]
     if len(sizes) == 1 or any(each is None and run is not None for each, run in zip(split, runs, strict=True)):
         return runs
-    if any(each.keys() != known[0].keys() for each in known):
-        return runs
-    nums = {model: min(len(each[model]) for each in known) for model in known[0]}
+    least = min(known, key=lambda each: sum(map(len, each.values())))
+    nums = {model: len(steps) for model, steps in least.items()}
+    if any(each.keys() != nums.keys() or any(len(each[model]) < num for model, num in nums.items()) for each in known):
+        return runs  # a model is missing, or called less often beside the others
     return [run and msgspec.structs.replace(
                 run, steps=tuple(step for model, num in nums.items() for step in (each or {})[model][:num]),
                 complete=False) for run, each in zip(runs, split, strict=True)]  # fmt: skip
+
+
+def rows_per_call(baseline: Observation, candidate: Observation) -> tuple[float, float] | None:
+    """Return the samples in a call of each, in a program that only infers and is written to batch otherwise; None where
+    calls have as many samples as before."""
+    if baseline.training or candidate.training:
+        return None
+    each = [[len(call.data.rows) for call in _calls(run)] for run in (baseline, candidate)]
+    if set(each[0]) == set(each[1]) or not all(each) or not all(map(sum, each)):
+        return None
+    first, second = (sum(sizes) / len(sizes) for sizes in each)
+    return first, second
 
 
 def _by_sample(run: Observation) -> dict[str, list[Step]] | None:

@@ -46,27 +46,35 @@ MOVED, LEAST_MOVED = 0.25, 0.02
 """Shares of the saving, and of a step, that more time between steps may have; proposed: noise of what lies there."""
 
 
-def checks(baseline: Sequence[Account], candidate: Sequence[Account]) -> Iterator[Check]:
-    """One check for each kind of work that differs; one alone where nothing does."""
+def checks(
+    baseline: Sequence[Account], candidate: Sequence[Account], rows: tuple[float, float] | None = None
+) -> Iterator[Check]:
+    """One check for each kind of work that differs; one alone where nothing does. `rows`: samples in a call of each, as
+    the guard saw them, where an inference is batched otherwise: then they are compared after equal samples."""
     ours, theirs = ([each for each in side if each.rows] for side in (baseline, candidate))
     if not ours or not theirs:
         yield Check("timed runs", "unverified", "they left no account")
         return
     found: dict[str, Check] = {}
     for account in theirs:
-        for check in _differences(ours, account):
+        for check in _differences(ours, account, rows):
             found.setdefault(check.kind, check)
     for check in (*_clock(ours, theirs), *_time(ours, theirs)):
         found.setdefault(check.kind, check)
     yield from found.values() or [Check("timed runs", "exact")]
 
 
-def _differences(ours: Sequence[Account], theirs: Account) -> Iterator[Check]:
-    rows = _Common(ours, theirs)
+def _differences(
+    ours: Sequence[Account], theirs: Account, regrouped: tuple[float, float] | None
+) -> Iterator[Check]:  # fmt: skip
+    rows = _Common(ours, theirs, regrouped is not None)
     yield from rows.differences()
-    yield from _end(ours, theirs)
+    yield from _end(ours, theirs, regrouped is not None)
     weights = _Ways(ours, theirs)
-    yield from _data(ours, theirs, weights.near)
+    if regrouped is None:
+        yield from _data(ours, theirs, weights.near)
+    else:
+        yield from _batched(theirs, regrouped[1])
     if rows.given() and not weights.near:
         yield _changed("data", f"models are given other numbers by step {rows.last}", ours)
     if rows.made(weights.near):
@@ -82,20 +90,15 @@ def _changed(kind: str, reason: str, ours: Sequence[Account], name: str = "") ->
 class _Common:
     """Rows of a candidate at steps that processes of the baseline made too."""
 
-    def __init__(self, ours: Sequence[Account], theirs: Account) -> None:
-        self._ours = ours
-        self._rows: list[tuple[list[Row], Row]] = []
-        if not _learns(*ours, theirs):
-            self._rows = self._alike(ours, theirs, _given_rows)
-        self._rows = self._rows or self._alike(ours, theirs, lambda row: row.step)
+    def __init__(self, ours: Sequence[Account], theirs: Account, regrouped: bool = False) -> None:
+        """`regrouped`: as far as each model was given as many samples, not as many steps."""
+        self._ours, self._regrouped = ours, regrouped
+        known = [{self._key(row): row for row in account.rows} for account in ours]
+        both = [([rows[self._key(row)] for rows in known if self._key(row) in rows], row) for row in theirs.rows]
+        self._rows: list[tuple[list[Row], Row]] = [(same, row) for same, row in both if same]
 
-    @staticmethod
-    def _alike(ours: Sequence[Account], theirs: Account, key: Callable[[Row], int]) -> list[tuple[list[Row], Row]]:
-        """Rows of the candidate with those of the baseline that are as far: by step, or where nothing is learned by
-        what models were given."""
-        known = [{key(row): row for row in account.rows} for account in ours]
-        both = [([rows[key(row)] for rows in known if key(row) in rows], row) for row in theirs.rows]
-        return [(same, row) for same, row in both if same]
+    def _key(self, row: Row) -> object:
+        return row.by_model if self._regrouped else row.step
 
     @property
     def last(self) -> int:
@@ -171,7 +174,8 @@ class _Common:
         """Models are given other numbers, in as many calls, where no loader gives them."""
         for at, (same, row) in enumerate(self._rows):
             first = same[0]
-            if row.step > EARLY or row.batches or first.batches or _calls_of(row) != _calls_of(first):
+            of_a_loader = row.updates and (row.batches or first.batches)
+            if row.step > EARLY or of_a_loader or not (self._regrouped or _calls_of(row) == _calls_of(first)):
                 continue
             # Code that is made (torch.fx) is called a level deeper: its call counts a step later.
             beside = [each[0].given for each, _ in self._rows[max(0, at - 1) : at + 2]]
@@ -185,7 +189,7 @@ class _Common:
         for same, row in self._rows:
             first = same[0]
             learns = bool(first.updates)
-            if _calls_of(row) != _calls_of(first) or (learns and not near):
+            if not (self._regrouped or _calls_of(row) == _calls_of(first)) or (learns and not near):
                 continue
             apart = abs(row.made[0] - first.made[0]) + abs(row.made[1] - first.made[1])
             if (
@@ -196,10 +200,6 @@ class _Common:
         return False
 
 
-def _learns(*accounts: Account) -> bool:
-    return any(account.rows[-1].updates for account in accounts)
-
-
 def _given_rows(row: Row) -> int:
     return row.trained.rows + row.evaluated.rows
 
@@ -208,12 +208,11 @@ def _calls_of(row: Row) -> tuple[int, int, int]:
     return row.evaluated.calls, row.evaluated.rows, row.trained.calls
 
 
-def _end(ours: Sequence[Account], theirs: Account) -> Iterator[Check]:
-    learns = _learns(*ours, theirs)
-    what = "steps" if learns else "samples given to models"
+def _end(ours: Sequence[Account], theirs: Account, regrouped: bool) -> Iterator[Check]:
+    what = "samples given to models" if regrouped else "steps"
 
     def reached(account: Account) -> int:
-        return account.rows[-1].step if learns else _given_rows(account.rows[-1])
+        return _given_rows(account.rows[-1]) if regrouped else account.rows[-1].step
 
     made = {reached(account) for account in ours if account.ended is not None}
     least = min(made, default=max(map(reached, ours)))
@@ -225,12 +224,17 @@ def _end(ours: Sequence[Account], theirs: Account) -> Iterator[Check]:
         yield _changed("end", f"makes {reached(theirs):,} {what}, the program as it is ends after {least:,}", ours)
 
 
+def _batched(theirs: Account, watched: float) -> Iterator[Check]:
+    """A call has as many samples as where it was watched: they are what its time is divided by."""
+    last = theirs.rows[-1]
+    rows = _given_rows(last) / max(1, last.step)
+    if not watched / MORE <= rows <= watched * MORE:
+        said = f"{rows:.3g} samples a call, where they were compared {watched:.3g}"
+        yield Check("timed samples", "unverified", said, kind="samples")
+
+
 def _data(ours: Sequence[Account], theirs: Account, near: bool) -> Iterator[Check]:
-    """Batches are compared by number: a loader may hand them out ahead. Not where nothing is learned, and they are of
-    other sizes."""
-    sizes = {account.rows[-1].samples / max(1, account.rows[-1].batches) for account in (*ours, theirs)}
-    if not _learns(*ours, theirs) and max(sizes) > MORE * min(sizes):
-        return
+    """Batches are compared by number: a loader may hand them out ahead."""
     known = [{batch.number: batch for batch in account.batches} for account in ours]
     for batch in theirs.batches:
         same = {each[batch.number] for each in known if batch.number in each}

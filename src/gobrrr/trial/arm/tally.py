@@ -12,7 +12,6 @@ from typing import Any
 
 import msgspec
 import numpy as np
-import numpy.typing as npt
 
 from gobrrr.capture.hooks.lookup import Lookup, ModuleCall, plain
 from gobrrr.capture.hooks.module_parts import is_training
@@ -20,13 +19,16 @@ from gobrrr.capture.hooks.transform_guard import in_backward, is_transformed, un
 from gobrrr.capture.session.recorder import Recorder
 from gobrrr.capture.steps.device_memory import cuda_in_use
 from gobrrr.guard.model.account import LEADING_WEIGHTS, Account, Batch, Calls, Row, Weights, is_looked_at
-from gobrrr.guard.watch.digest import SAMPLED, look, raw, sampled
+from gobrrr.guard.watch.digest import look, raw, sampled
 from gobrrr.guard.watch.effects import FileWrites
 from gobrrr.trial.arm.meters import Samples
 
 MOST_ELEMENTS = 1 << 18
 """Elements of all parameters that are looked at; proposed: some ms on one core; time of looks would settle it."""
-_WEIGHTS = np.sin(np.arange(1, SAMPLED + 1))
+COLUMNS, MOST_MODELS = 64, 16
+"""Elements of each row that are summed, and models whose rows are told apart. Proposed: some 10 us a call; sums that
+miss a change would settle it."""
+_WEIGHTS = np.sin(np.arange(1, COLUMNS + 1))
 DEPTH = 4  # of nests in a batch or a call; proposed: dicts of lists of tensors; batches that are nested deeper
 
 
@@ -41,6 +43,8 @@ class Tally(Samples):
         self._calls = {True: [0, 0, 0], False: [0, 0, 0]}
         self._indices, self._content = (hashlib.blake2b(digest_size=8) for _ in range(2))
         self._given, self._made = [0.0, 0.0], [0.0, 0.0]
+        self._by_model: dict[int, int] = {}
+        self._rows_now = 0
         self._inside = False
         self._writes = FileWrites()
         self._number = self._before = 0
@@ -101,7 +105,7 @@ class Tally(Samples):
         with contextlib.suppress(Exception), unseen():
             for leaf in _leaves(made):
                 if hasattr(leaf, "layout") and leaf.device.type == "cpu" and not leaf.is_complex():
-                    self._sum(sampled(leaf).double().numpy(), self._made)
+                    self._sum(leaf, self._made)
         self._aside(perf_counter_ns() - began)
 
     def _note(self, module: Any, given: Any) -> None:
@@ -113,17 +117,26 @@ class Tally(Samples):
         with contextlib.suppress(Exception):
             tensors = [leaf for leaf in _leaves(given) if hasattr(leaf, "layout")]
             if tensors:
-                calls[1] += tensors[0].shape[0] if tensors[0].shape else 1
+                self._rows_now = (tensors[0].shape[0] if tensors[0].shape else 1) if tensors[0].numel() else 0
+                calls[1] += self._rows_now
                 calls[2] += sum([tensor.numel() for tensor in tensors])
-            if not self._batches:
+                if not self._updates and (len(self._by_model) < MOST_MODELS or id(module) in self._by_model):
+                    self._by_model[id(module)] = self._by_model.get(id(module), 0) + self._rows_now
+            if not (self._batches and self._updates):
                 with unseen():
                     for tensor in tensors:
                         if tensor.device.type == "cpu" and not tensor.requires_grad and not tensor.is_complex():
-                            self._sum(sampled(tensor).double().numpy(), self._given)
+                            self._sum(tensor, self._given)
         self._aside(perf_counter_ns() - began)
 
-    def _sum(self, values: npt.NDArray[np.float64], into: list[float]) -> None:
-        into[0] += float(values @ _WEIGHTS[: len(values)])
+    def _sum(self, tensor: Any, into: list[float]) -> None:
+        """Add some elements of each row; what has no rows is one."""
+        rows = self._rows_now if tensor.dim() and tensor.shape[0] == self._rows_now else 1
+        if not tensor.numel():
+            return
+        flat = tensor.detach().reshape(rows, -1)
+        values = flat[:, :: -(-flat.shape[1] // COLUMNS)].double().numpy()
+        into[0] += float((values @ _WEIGHTS[: values.shape[1]]).sum())
         into[1] += float(np.abs(values).sum())
 
     # loaders
@@ -182,7 +195,8 @@ class Tally(Samples):
         first, second = self._given
         return Row(self._number, self._updates, self._batches, self._samples, trained, evaluated,
                    len(self._writes.names) + len(self._writes.saved), self._lines, (first, second),
-                   self._writes.written(), (self._made[0], self._made[1]))  # fmt: skip
+                   self._writes.written(), (self._made[0], self._made[1]),
+                   () if self._updates else tuple(self._by_model.values()))  # fmt: skip
 
     def _weights(self) -> Weights | None:
         """Look at parameters by shape: an edit may put them into other groups."""

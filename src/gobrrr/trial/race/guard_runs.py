@@ -86,6 +86,13 @@ class Guarding:
     def _of(self, name: str) -> Treatment:
         return treatment(name, self._edits)
 
+    def rows_per_call(self, stack: Stack) -> tuple[float, float] | None:
+        """Return the samples in a call of the program and of it with an edit that batches its inference otherwise."""
+        runs = {key.stack: run for key, run in self.seen.items() if isinstance(run, Observation) and not key.float64}
+        if not any(name in self._edits for name in stack) or not {(), stack} <= runs.keys():
+            return None
+        return edits.rows_per_call(runs[()], runs[stack])
+
     def ahead(self, seconds: float, stacks: Sequence[Stack] = ((),)) -> None:
         """Watch the untouched program now, as each of these stacks will be held against it, for so long at most: where
         that fails it is watched when it is asked for, by itself."""

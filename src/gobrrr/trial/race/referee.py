@@ -112,7 +112,7 @@ class LiveReferee:
         found = lockstep.measure(
             *sides, seed=self._seed + self._num, progress=self._progress,
             seconds=self._seconds if seconds is None else seconds, rounds=partial(Rounds, overrun=self._overrun),
-            objective=self._objective, pairs=self.pairs(),
+            objective=self._objective.of(bool(self.guarding.rows_per_call(plan.candidate))), pairs=self.pairs(),
         )  # fmt: skip
         clear(folder)
         if found.verdict == "failed" and self.is_over():
@@ -257,7 +257,7 @@ class LiveReferee:
         others = [registry.remedy(name) for name in stack if name not in self._program.edits]
         accepted |= {"order", "samples", "random"} if any(map(draws_otherwise, others)) else set()
         accepted |= {"precision"} if any(each.precision for each in others) else set()
-        return edits.with_timed(guarded, timed.checks(*found.accounts), accepted)
+        return edits.with_timed(guarded, timed.checks(*found.accounts, self.guarding.rows_per_call(stack)), accepted)
 
     def guard(self, stack: Stack, milder: Stack = ()) -> Guarded:
         """The numbers of a stack against those of the untouched program; unverified where the time ended meanwhile, for

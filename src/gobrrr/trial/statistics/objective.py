@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gobrrr.trial.arm.protocol import Block
 from gobrrr.trial.statistics.paired import PROCESS_BAND, PROCESS_SD
@@ -19,7 +19,7 @@ MiB, whose heap lies otherwise each time."""
 
 def _per_step(block: Block) -> float:
     """A program that learns nothing is timed by the rows that its models are given, where they are counted: an edit may
-    batch their calls otherwise."""
+    batch their calls otherwise (`Objective.of`)."""
     return block.ns / (block.rows or len(block.walls))
 
 
@@ -49,6 +49,10 @@ class Objective:
     is_peak: bool = False
     """Whether it is a peak: only what is highest shows, the rest once that is gone. So a remedy that changes nothing by
     itself is tried on top of others. And nobody predicts it: all that exclude each other are looked at."""
+
+    def of(self, rows: bool) -> Objective:
+        """The same with blocks timed by the rows that models are given, or never."""
+        return self if rows or self.is_peak else replace(self, cost=lambda block: self.cost(block._replace(rows=0)))
 
     def verdict(self, low: float, high: float) -> str:
         """Say what an interval of log ratios, reference over contender, means."""
