@@ -98,7 +98,9 @@ def regrouped(baseline: Observation, *others: Observation | None) -> list[Observ
     least = min(known, key=lambda each: sum(map(len, each.values())))
     nums = {model: len(steps) for model, steps in least.items()}
     if any(each.keys() != nums.keys() or any(len(each[model]) < num for model, num in nums.items()) for each in known):
-        return runs  # a model is missing, or called less often beside the others
+        return runs
+    if any(_share(each, model) < _share(known[0], model) / 2 for each in known for model in nums):
+        return runs  # a model is called less often beside the others
     return [run and msgspec.structs.replace(
                 run, steps=tuple(step for model, num in nums.items() for step in (each or {})[model][:num]),
                 complete=False) for run, each in zip(runs, split, strict=True)]  # fmt: skip
@@ -114,6 +116,10 @@ def rows_per_call(baseline: Observation, candidate: Observation) -> tuple[float,
         return None
     first, second = (sum(sizes) / len(sizes) for sizes in each)
     return first, second
+
+
+def _share(run: Mapping[str, list[Step]], model: str) -> float:
+    return len(run[model]) / sum(map(len, run.values()))
 
 
 def _by_sample(run: Observation) -> dict[str, list[Step]] | None:
