@@ -35,6 +35,8 @@ WRITTEN = (
     "s = (q @ k.mT).masked_fill(~mask, float('-inf'))\nw = torch.softmax(s, -1)\n"
     "w = F.dropout(w, 0.0, self.training)\nout = w.to(q.dtype) @ v\nreturn out",
     "s = q.matmul(k.transpose(-1, -2))\ns = torch.where(mask, s / 3, -math.inf)\nreturn s.softmax(-1).matmul(v)",
+    "s = q @ (k + k).transpose(-2, -1) / 8\nmask = mask & mask\ns = s.masked_fill(mask == False, -torch.inf)\n"
+    "return self.soft(s) @ v",
     "kt = k.transpose(-2, -1)\nbias = torch.zeros(5, 5)\nreturn F.softmax((q @ kt) * 0.5 + bias, dim=-1) @ v",
 )
 OTHERWISE = (
@@ -44,6 +46,13 @@ OTHERWISE = (
     "w = F.softmax(q @ k.mT, dim=-1) * mask\nreturn w @ v",
     "w = F.softmax(q.exp(), dim=-1)\nreturn w @ v",
     "return torch.tanh(q @ k.mT) @ v",
+    "w = F.softmax(q @ k.mT, dim=1)\nreturn w @ v",
+    "w = torch.softmax(q @ k.mT, -2)\nreturn w @ v",
+    "w = (q @ k.mT).softmax(-1)\nif self.training:\n    w = w / 2\nreturn w @ v",
+    "s = q @ k.mT\nq = q * 2\nw = s.softmax(-1)\nreturn w @ v",
+    "s = q @ k.mT\ns += mask\nreturn s.softmax(-1) @ v",
+    "s = (q @ k.mT + mask) / 8\nreturn s.softmax(-1) @ v",
+    "s = (q @ k.mT).masked_fill(~mask, 0.0)\nreturn s.softmax(-1) @ v",
 )
 
 
@@ -135,7 +144,8 @@ def test_a_shifted_loss_is_computed_of_shifted_states() -> None:
 
 @pytest.mark.parametrize("before, then", [
     ("return F", "self.seen = logits\n        return F"), ("self.head(hidden)", "self.head(hidden, 2)"),
-    ("torch.nn.Linear(4, 9)", "Head(4, 9)"),
+    ("torch.nn.Linear(4, 9)", "Head(4, 9)"), ("[:, :-1]", "[..., :7]"), ("targets[:, 1:]", "targets[:, : len(logits)]"),
+    ("        shifted", "        if targets is None:\n            logits = hidden\n        shifted"),
 ])  # fmt: skip
 def test_logits_that_are_used_otherwise_stay(before: str, then: str) -> None:
     text = LOSS.replace(before, then)

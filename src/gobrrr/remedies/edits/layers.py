@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Sequence
 
 from gobrrr.remedies.edits.source import Change, Source, last_name
@@ -27,20 +28,23 @@ def _attention(source: Source, last: ast.expr) -> list[Change]:
     found, dropout = chain.value(weights), ""
     if isinstance(found, ast.Call) and "drop" in last_name(found.func).lower() and found.args:
         dropout, found = _chance(source, found), chain.value(found.args[0])
-    if not isinstance(found, ast.Call) or last_name(found.func) != "softmax":
+    if not isinstance(found, ast.Call) or (inside := _of_softmax(source, found)) is None:
         return []
-    given_first = bool(found.args) and not isinstance(found.args[0], (ast.Constant, ast.UnaryOp))
-    scores = chain.value(found.args[0] if given_first else getattr(found.func, "value", found))
-    mask = scale = ""
+    inner, dim = inside
+    scores, mask, scale = chain.value(inner), "", ""
     while (product := _product(scores)) is None:
-        inner, more, factor = _masked(source, scores) or _scaled(source, scores) or (None, "", "")
-        if inner is None or (more and mask) or (factor and scale):
-            return []
-        mask, scale, scores = mask or more, scale or factor, chain.value(inner)
+        below, more, factor = _masked(source, scores) or _scaled(source, scores) or (None, "", "")
+        adds = isinstance(scores, ast.BinOp) and bool(more)
+        if below is None or (more and mask) or (factor and scale) or (adds and scale):
+            return []  # a scale outside of what is added counts for that too
+        mask, scale, scores = mask or more, scale or factor, chain.value(below)
     query, turned = product
     keys = chain.value(turned)
-    whole = _before_turn(keys)
-    key = source.code(whole) if whole is not None else f"{source.code(turned)}.transpose(-2, -1)"
+    dims = [ast.unparse(each) for each in keys.args] if _is_turned(keys) and isinstance(keys, ast.Call) else []
+    if dim != "-1" and dim not in dims:
+        return []
+    whole = keys.func.value if dims and isinstance(keys, ast.Call) and isinstance(keys.func, ast.Attribute) else None
+    key = source.code(whole) if whole is not None else f"{_factor(source, turned)}.transpose(-2, -1)"
     given = [source.code(query), key, source.code(values), *([f"attn_mask={mask}"] if mask else [])]
     given += [f"dropout_p={dropout}"] if dropout else []
     code = f"torch.nn.functional.scaled_dot_product_attention({', '.join(given)}, scale={scale or '1.0'})"
@@ -52,10 +56,10 @@ class Chain:
 
     def __init__(self, source: Source, last: ast.expr) -> None:
         self._source, self.passed = source, list[ast.Assign]()
-        statement = source.statement(last)
-        blocks = [getattr(next(source.parents(statement)), name, []) for name in ("body", "orelse")]
-        block = next((each for each in blocks if statement in each), [statement])
-        self._above: list[ast.stmt] = block[: block.index(statement)]
+        self._statement = source.statement(last)
+        blocks = [getattr(next(source.parents(self._statement)), name, []) for name in ("body", "orelse")]
+        self._block = next((each for each in blocks if self._statement in each), [self._statement])
+        self._above: list[ast.stmt] = self._block[: self._block.index(self._statement)]
 
     def value(self, node: ast.expr) -> ast.expr:
         """Return a node without casts: for a name, the expression that it was given last in the block."""
@@ -71,18 +75,51 @@ class Chain:
             self._above, node = self._above[:at], given.value
 
     def serves_only(self, node: ast.expr) -> bool:
-        """Whether what was passed is used nowhere else, and stands in lines of its own."""
+        """Whether what was passed is used nowhere but there, stands in lines of its own, and may as well be computed
+        where it is used: nothing in between is more than a statement, or gives a name to something that it reads."""
         names = {_target(each) for each in self.passed}
         inside = {id(n) for each in (*self.passed, node) for n in ast.walk(each)}
-        there = [n for n in self._source.nodes(ast.Name, within=self._source.scope(node)) if n.id in names]
-        used = any(isinstance(n.ctx, ast.Load) and id(n) not in inside for n in there)
-        return not used and all(map(self._source.stands_alone, self.passed))
+        there = self._source.nodes(ast.Name, within=self._source.scope(self._statement))
+        others = any(n.id in names and id(n) not in inside for n in there)
+        alone = all(map(self._source.stands_alone, self.passed))
+        return not others and alone and self._may_move()
+
+    def _may_move(self) -> bool:
+        """Whether between what was passed and its use there are plain statements alone, which change nothing that it
+        reads."""
+        read: set[str] = set()
+        for each in self._block[: self._block.index(self._statement)]:
+            if each in self.passed:
+                read |= {n.id for n in ast.walk(each) if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Load)}
+                continue
+            stored = {n.id for n in ast.walk(each) if isinstance(n, ast.Name) and not isinstance(n.ctx, ast.Load)}
+            if read and (stored & read or not isinstance(each, (ast.Assign, ast.AnnAssign, ast.Expr))):
+                return False
+        return True
 
 
 def _target(node: ast.stmt) -> str:
     """The one name that a statement gives something to; empty for others."""
     (target, *more) = node.targets if isinstance(node, ast.Assign) else [node]
     return target.id if isinstance(target, ast.Name) and not more else ""
+
+
+def _of_softmax(source: Source, call: ast.Call) -> tuple[ast.expr, str] | None:
+    """Return what torch's softmax is computed of, and over which dimension: as a function, a method, or a module."""
+    if last_name(call.func) == "softmax" and not isinstance(call.func, ast.Attribute | ast.Name):
+        return None
+    made = [each for each in source.names.values(call.func) if isinstance(each, ast.Call)]
+    module = next((each for each in made if last_name(each.func) == "Softmax"), None)
+    said = {each.arg: ast.unparse(each.value) for each in (module or call).keywords}
+    if module is not None and len(made) == 1 and call.args:
+        return call.args[0], said.get("dim", ast.unparse(module.args[0]) if module.args else "")
+    if last_name(call.func) != "softmax":
+        return None
+    given = list(map(ast.unparse, call.args))
+    if source.names.origin(call.func).startswith("torch."):
+        return (call.args[0], said.get("dim", given[1] if len(given) > 1 else "")) if call.args else None
+    is_method = isinstance(call.func, ast.Attribute) and len(given) + len(said) == 1
+    return (call.func.value, said.get("dim", *given)) if is_method and isinstance(call.func, ast.Attribute) else None
 
 
 def _product(node: ast.expr) -> tuple[ast.expr, ast.expr] | None:
@@ -95,12 +132,15 @@ def _product(node: ast.expr) -> tuple[ast.expr, ast.expr] | None:
     return (given[0], given[1]) if len(given) == 2 else None
 
 
-def _before_turn(node: ast.expr) -> ast.expr | None:
-    """Keys before their last two dimensions were exchanged."""
+def _is_turned(node: ast.expr) -> bool:
+    """Whether the last two dimensions of something are exchanged."""
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr != "transpose":
-        return None
-    exchanged = {ast.unparse(each) for each in node.args} in ({"-2", "-1"}, {"1", "2"}, {"2", "3"})
-    return node.func.value if exchanged else None
+        return False
+    return {ast.unparse(each) for each in node.args} in ({"-2", "-1"}, {"1", "2"}, {"2", "3"})
+
+
+HIDES = re.compile(r"float\(['\"]-inf['\"]\)|-\s*\w+\.inf|.*finfo\(.*\)\.min|-\s*(1e\d+|1e\+\d+|1\d{4,}(\.0)?)")
+"""Values that leave nothing of a score behind a softmax."""
 
 
 def _masked(source: Source, node: ast.expr) -> tuple[ast.expr, str, str] | None:
@@ -110,13 +150,15 @@ def _masked(source: Source, node: ast.expr) -> tuple[ast.expr, str, str] | None:
     name = last_name(node.func) if isinstance(node, ast.Call) else ""
     if isinstance(node, ast.Call) and name == "masked_fill" and len(node.args) == 2:
         mask, owner = node.args[0], getattr(node.func, "value", node)
+        if not HIDES.fullmatch(ast.unparse(node.args[1])):
+            return None
         if isinstance(mask, ast.Compare) and len(mask.ops) == 1 and isinstance(mask.ops[0], ast.Eq):
-            return owner, f"{source.code(mask.left)} != {source.code(mask.comparators[0])}", ""
+            return owner, f"{_factor(source, mask.left)} != {_factor(source, mask.comparators[0])}", ""
         if isinstance(mask, ast.UnaryOp) and isinstance(mask.op, ast.Invert):
             return owner, source.code(mask.operand), ""
         return owner, f"~{_factor(source, mask)}", ""
     if isinstance(node, ast.Call) and name == "where" and len(node.args) == 3:
-        return node.args[1], source.code(node.args[0]), ""
+        return (node.args[1], source.code(node.args[0]), "") if HIDES.fullmatch(ast.unparse(node.args[2])) else None
     return None
 
 
@@ -139,8 +181,8 @@ def _chance(source: Source, call: ast.Call) -> str:
     if not source.names.origin(call.func).startswith("torch."):
         module = source.code(call.func)
         return f"{module}.p if {module}.training else 0.0"
-    given = {each.arg: source.code(each.value) for each in call.keywords}
-    given |= dict(zip(("input", "p", "training"), map(source.code, call.args), strict=False))
+    given = {each.arg: _factor(source, each.value) for each in call.keywords}
+    given |= {name: _factor(source, each) for name, each in zip(("input", "p", "training"), call.args, strict=False)}
     return f"{given.get('p', '0.5')} if {given.get('training', 'True')} else 0.0"
 
 
@@ -152,13 +194,14 @@ def chunked_loss(source: Source, lines: Sequence[int]) -> list[Change]:
     for loss in source.calls_from(("torch",), ("cross_entropy",)):
         chain = Chain(source, loss)
         logits, cut = _logits(source, chain, loss.args[0] if loss.args else loss)
-        if not isinstance(logits, ast.Call) or len(logits.args) != 1:
+        if not isinstance(logits, ast.Call) or len(logits.args) != 1 or len(loss.args) > 2:
             continue
-        made = [last_name(each.func) for each in source.names.values(logits.func) if isinstance(each, ast.Call)]
+        made = [each for each in source.names.values(logits.func) if isinstance(each, ast.Call)]
+        is_linear = len(made) == 1 and source.names.is_from(made[0].func, ("torch",), ("Linear",))
         there = [(each.lineno, each.end_lineno or 0) for each in (*chain.passed, source.statement(loss))]
         pointed = not lines or any(begin <= line <= end for begin, end in there for line in lines)
-        if made == ["Linear"] and pointed and chain.serves_only(loss):
-            hidden, head = source.code(logits.args[0]), source.code(logits.func)
+        if is_linear and pointed and chain.serves_only(loss.args[0]):
+            hidden, head = _factor(source, logits.args[0]), source.code(logits.func)
             rest = [*map(source.code, loss.args[1:]), *map(source.code, loss.keywords)]
             given = [f"{hidden}{cut}.flatten(0, -2)", f"{head}.weight", *rest, f"linear_bias={head}.bias"]
             options = "options=torch.nn.LinearCrossEntropyOptions()"
@@ -168,10 +211,17 @@ def chunked_loss(source: Source, lines: Sequence[int]) -> list[Change]:
 
 
 def _logits(source: Source, chain: Chain, given: ast.expr) -> tuple[ast.expr, str]:
-    """Return the call that logits are, without what gives them other dimensions, and how they are cut."""
+    """Return the call that logits are, without what gives them other dimensions, and how they are cut before that: the
+    classes are whole, as far as can be read."""
     node, cut = chain.value(given), ""
     while isinstance(node, ast.Subscript) or (isinstance(node, ast.Call) and last_name(node.func) in SHAPES):
-        cut = f"[{source.code(node.slice)}]{cut}" if isinstance(node, ast.Subscript) else cut
-        inner = node.value if isinstance(node, ast.Subscript) else getattr(node.func, "value", ast.Name(""))
-        node = chain.value(inner)
+        if isinstance(node, ast.Call):
+            reshapes = last_name(node.func) in ("view", "reshape", "flatten")
+            node = chain.value(getattr(node.func, "value", ast.Name(""))) if not (cut and reshapes) else ast.Name("")
+            continue
+        parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        *_, last = map(ast.unparse, parts)
+        if cut or (last != ":" and (len(parts) > 2 or "..." in map(ast.unparse, parts))):
+            return ast.Name(""), ""
+        cut, node = f"[{source.code(node.slice)}]", chain.value(node.value)
     return node, cut

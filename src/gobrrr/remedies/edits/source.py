@@ -153,7 +153,9 @@ class Source:
 
     def without(self, node: ast.stmt) -> Change:
         """Take out a statement that stands alone, with its lines."""
-        return self.at(node.lineno, 0), min(self.line_end(self.span(node)[1]) + len(self._newline), len(self.data)), ""
+        end = self.line_end(self.span(node)[1])
+        ends = 2 if self.data[end : end + 2] == b"\r\n" else 1
+        return self.at(node.lineno, 0), min(end + ends, len(self.data)), ""
 
     def wrapped(self, node: ast.stmt, header: str) -> list[Change]:
         """Put a statement into the body of another; the lines within its longer strings stay as they are."""
