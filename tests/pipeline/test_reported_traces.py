@@ -130,3 +130,21 @@ def test_a_device_that_hardly_idles_needs_no_launch_to_be_judged(busy_us: int, b
     replays = [call("cudaGraphLaunch", n * 10_000, 20, n + 1) for n in range(5)]
     work = [kernel("ampere_sgemm_128x64_nn", n * 10_000 + 50, busy_us, correlation=n + 1) for n in range(5)]
     assert written(tmp_path, *steps, *replays, *work).verdict.bound == bound
+
+
+def test_one_long_gap_among_few_steps_is_none_of_the_loops(tmp_path: Path) -> None:
+    """Four steps of 10 ms, an evaluation of a second before the last."""
+    starts = (0, 10_100, 20_200, 1_030_200)
+    steps = [op(f"ProfilerStep#{n}", start, 10_000, "user_annotation") for n, start in enumerate(starts)]
+    work = [event for n, start in enumerate(starts) for event in launched("gemm", start + 10, 9_000, n + 1)]
+    assert written(tmp_path, *steps, *work).step.plain_wall_ns == pytest.approx(10.1 * MS, rel=0.02)
+
+
+def test_a_part_that_cannot_be_chosen_is_an_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "trace.json"
+    events = [event for n in range(5) for event in launched("gemm", n * 1_000, 900, n + 1)]
+    path.write_text(json.dumps({"schemaVersion": 1, "traceEvents": events}))
+    for words in (("--from", "100"), ("--until", "-1"), ("--steps", "1-2")):
+        assert main(["diagnose", str(path), *words]) == 2
+        assert "gobrrr: error:" in capsys.readouterr().err
+    assert main(["diagnose", str(path), "--from", "0.001"]) == 0

@@ -25,6 +25,7 @@ if TYPE_CHECKING:  # the engine is imported where it is used: `gobrrr --help` mu
     from gobrrr.machine.model.machine import Machine
     from gobrrr.recording.run_folder.run import Recording
     from gobrrr.recording.trace_files.limits import Limits
+    from gobrrr.recording.trace_files.offline import Part
     from gobrrr.recording.trace_files.sources import Source
     from gobrrr.rules.verdict.report import Report
 
@@ -83,7 +84,7 @@ class DiagnoseCommand:
             return 0
         _check_form(args, len(sources))
         if formats.draws(form := format_of(args)):
-            drawn = View(mask=redaction.masker(args.redact), ranks=_ranks(sources, machine, limits, args))
+            drawn = View(mask=redaction.masker(args.redact), ranks=_ranks(sources, machine, limits, args, part))
             put(formats.pieces(None, form, drawn, args.output or ""), args.output)
             return 0
         job = traces.job(sources, machine, limits, args.jobs, part)
@@ -115,7 +116,7 @@ def _tell(report: Report, profiled: Profiled, args: argparse.Namespace) -> None:
 
 
 def _ranks(
-    sources: list[Source], machine: Machine, limits: Limits, args: argparse.Namespace
+    sources: list[Source], machine: Machine, limits: Limits, args: argparse.Namespace, part: Part
 ) -> Iterator[tuple[Report, Recording]]:
     """Each trace with what is found in it, one after another; those that cannot be read are named, and left out.
     Raises GobrrrError where none can be."""
@@ -124,7 +125,7 @@ def _ranks(
     failed = []
     for source in sources:
         try:
-            report, _, profiled = judged_trace(source, machine, limits, args.portability)
+            report, _, profiled = judged_trace(source, machine, limits, args.portability, part=part)
         except GobrrrError as error:
             failed.append(error)
             streams.say(f"gobrrr: left out: {plain(error.message)}")

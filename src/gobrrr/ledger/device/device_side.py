@@ -66,7 +66,7 @@ def device_ledger(
         ahead_ns=_ahead(kernels.start[linked] - trace.runtime.start[rows[linked]]),
         awaited_ns=awaited(trace, idle, host) / num_steps,
         start_up_ns=starting_up(trace, idle, host) / num_steps, held_ns=held,
-        host_ops=host_ops(trace, idle, host, places),
+        host_ops=host_ops(trace, idle, stalled, host, places),
     )  # fmt: skip
     return ledger, kept
 
@@ -190,7 +190,7 @@ def _longest(trace: Trace, kernels: Kernels, num_steps: int) -> tuple[str, float
     sums = np.bincount(kernels.name[which[alone]], np.diff(times[order])[alone], len(trace.names))
     sums[np.unique(kernels.name[(kernels.kind == MEMCPY) | (kernels.kind == MEMSET)])] = 0
     most = int(sums.argmax())
-    return trace.names[most], float(sums[most]) / num_steps
+    return (trace.names[most], float(sums[most]) / num_steps) if sums[most] > 0 else ("", 0.0)
 
 
 def _short(kernels: Kernels, by_graph: Flags) -> float:

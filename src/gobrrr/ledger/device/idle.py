@@ -114,12 +114,17 @@ def _on_host(trace: Trace, host: HostOps) -> npt.NDArray[np.bool_]:
     """Mark long ops in which nothing is launched: they compute on the host, random numbers say."""
     ops, starts = host.ops, np.sort(trace.runtime.start)
     launches = np.searchsorted(starts, ops.start + ops.dur) - np.searchsorted(starts, ops.start)
-    found: npt.NDArray[np.bool_] = host.is_op & (ops.dur > HOLE) & (launches == 0) & (len(starts) > 0)
+    others = host.waits_for_data | host.waits_for_ranks
+    found: npt.NDArray[np.bool_] = host.is_op & ~others & (ops.dur > HOLE) & (launches == 0) & (len(starts) > 0)
     return found
 
 
-def host_ops(trace: Trace, idle: Ints, host: HostOps, places: Places) -> tuple[Sync, ...]:
-    """Ops that compute on the host for long, with the idle that they cause, each by its outermost one."""
+def host_ops(trace: Trace, idle: Ints, stalled: Ints, host: HostOps, places: Places) -> tuple[Sync, ...]:
+    """Ops that compute on the host for long, with the idle that nothing before them explains, each by its outermost
+    one."""
+    causes, _ = _causes(trace, idle, stalled, host, places)
+    before = merged(np.concatenate([spans for name, spans in causes.items() if name != "launch"]))
+    idle = parts(idle, before, outside=True)
     ops = host.ops.take(_on_host(trace, host))
     ends = ops.start + ops.dur
     ops = ops.take(ends > np.append(-1, np.maximum.accumulate(ends)[:-1])[: len(ends)])

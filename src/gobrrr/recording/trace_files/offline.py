@@ -24,8 +24,8 @@ SINGLE = "_SingleProcessDataLoaderIter"
 PLACE = (0, 0)
 """A trace's clock is its own: nothing is to be added."""
 RARELY = 5.0
-"""Times the mean gap between marked steps from which a gap is none of the loop's own (proposed; a loader of two workers
-leaves none and 2.2 times the mean by turns)."""
+"""Times the mean of the other gaps between marked steps, and the median step, from which a gap is none of the loop's
+(proposed; a loader of two workers leaves none and 2.2 times the mean by turns)."""
 DAMAGED = 0.01
 """Share of events without a name, a start or a length from which it is told (proposed): in 18 real traces none."""
 HARMLESS = ("category not known", "phase not known")
@@ -41,7 +41,11 @@ class Part(NamedTuple):
     def within(self, span: Ints, began: int) -> Ints:
         """The stretch of a file without marks that is in it."""
         begin, until = (min(began + seconds * 1e9, 2.0**62) for seconds in self.seconds)
-        return np.array([[max(int(begin), int(span[0, 0])), min(int(until), int(span[0, 1]))]], np.int64)
+        first, last = max(int(begin), int(span[0, 0])), min(int(until), int(span[0, 1]))
+        if self.steps != WHOLE.steps or first >= last:
+            what = "the file does not say where a step ends" if first < last else "nothing lies in that part"
+            raise TraceError(what, f"it has {(span[0, 1] - began) / 1e9:.3g} s: --from and --until choose of them")
+        return np.array([[first, last]], np.int64)
 
     def of(self, spans: Ints, numbers: Ints, began: int, marked: bool) -> npt.NDArray[np.bool_]:
         """Mark the steps that are in it. Raises TraceError where none is."""
@@ -152,7 +156,8 @@ def _begin_to_begin(spans: Ints, number: Ints) -> Ints:
     epoch ended, or nobody asked for anything."""
     between = spans[1:, 0] - spans[:-1, 1]
     own = (np.diff(number) == 1) & (between > 0)
-    own &= between <= RARELY * between[own].mean() if own.any() else own
+    rest = np.maximum((between[own].sum() - between) / max(1, own.sum() - 1), np.median(spans[:, 1] - spans[:, 0]))
+    own &= between <= RARELY * rest
     found = spans.copy()
     found[:-1, 1][own] = spans[1:, 0][own]
     return found

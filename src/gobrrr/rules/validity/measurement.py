@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from statistics import median
@@ -267,7 +268,8 @@ def unexplained_time(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             {"between_share": ratio(step.between_share)},
         )  # fmt: skip
     rare = step.outlier_ns / step.mean_ns if step.mean_ns > 0 else 0.0
-    slow = [wall > OFTEN_SLOW * median(step.walls) for wall in step.walls] if step.averaged else []
+    middle = median(step.walls) if step.walls and step.averaged else math.inf
+    slow = [wall > OFTEN_SLOW * middle for wall in step.walls]
     often = sum(slow) > OFTEN * len(step.walls)  # a loader's burst in every other step is in the mean step
     if rare > UNEXPLAINED and not often:
         shows = "which the figures here do not show" if step.averaged else "which the median step does not show"

@@ -263,10 +263,11 @@ def _of_the_device(ledger: Ledger, device: DeviceLedger) -> Verdict:
     part, of = (arithmetic, "in") if mostly else (1 - arithmetic, "outside")
     name, ns = device.longest
     kernel = readable(name)[:LONGEST_KERNEL].partition(" ")[0].rstrip(",")
+    longest = f"; longest kernel: {kernel}, {units.rough(ns)}" if ns else ""
     return _verdict(
         "compute" if mostly else "device" if unknown else "bandwidth",
         f"the device works {_part(ledger, min(device.busy_ns, ledger.wall))}, {100 * part:.0f} % {of} products, "
-        f"convolutions and attention; longest kernel: {kernel}, {units.rough(ns)}",
+        f"convolutions and attention{longest}",
     )
 
 
