@@ -16,9 +16,9 @@ import torch
 from torch import nn
 
 from gobrrr.remedies import registry
-from gobrrr.remedies.edits.program import patched
 from gobrrr.remedies.mechanism.forwards import _plain_state, replaced
 from tests.remedies.test_effects import applied
+from tests.support.patching import patched
 
 
 class Images(nn.Module):

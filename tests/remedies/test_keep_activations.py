@@ -14,9 +14,9 @@ from torch import nn  # noqa: E402
 from torch.utils import checkpoint as checkpointing  # noqa: E402
 
 from gobrrr.remedies import registry  # noqa: E402
-from gobrrr.remedies.edits.program import patched  # noqa: E402
 from gobrrr.remedies.mechanism.applying import install  # noqa: E402
 from gobrrr.remedies.mechanism.seams import Seams  # noqa: E402
+from tests.support.patching import patched  # noqa: E402
 
 
 @contextlib.contextmanager

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from gobrrr.remedies.edits import catalogue
-from gobrrr.remedies.edits.program import patched
 from tests.remedies.test_source_edits import planted
+from tests.support.patching import patched
 
 torch = pytest.importorskip("torch")
 

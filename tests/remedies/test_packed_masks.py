@@ -17,12 +17,12 @@ from torch import nn  # noqa: E402
 from torch.nn import functional  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
-from gobrrr.remedies.edits.program import patched  # noqa: E402
 from gobrrr.remedies.layers.mask_bits import fill  # noqa: E402
 from gobrrr.remedies.mechanism.applying import install  # noqa: E402
 from gobrrr.remedies.mechanism.seams import Seams  # noqa: E402
 from gobrrr.remedies.registry import remedy  # noqa: E402
 from gobrrr.rules.compute.random_numbers import LEAST, RARE  # noqa: E402
+from tests.support.patching import patched  # noqa: E402
 
 REMEDY = remedy("packed_masks")
 pytestmark = pytest.mark.skipif(bool(REMEDY.probe()), reason=REMEDY.probe())

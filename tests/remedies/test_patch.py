@@ -14,7 +14,8 @@ import pytest
 from gobrrr.remedies import registry
 from gobrrr.remedies.edits import catalogue
 from gobrrr.remedies.edits.forms import AddStatement, BeforeTraining, Edit, SetKeyword, SwitchOff
-from gobrrr.remedies.edits.program import diff, patched, read, texts
+from gobrrr.remedies.edits.program import diff, read, texts
+from tests.support.patching import patched
 
 FUSED = SetKeyword(("AdamW",), "fused", "True")
 

@@ -21,11 +21,12 @@ from gobrrr.errors import GobrrrError
 from gobrrr.recording.model.facts import Span
 from gobrrr.remedies import edits
 from gobrrr.remedies.edits import catalogue
-from gobrrr.remedies.edits.program import files_of, patched, read, texts
+from gobrrr.remedies.edits.program import files_of, read, texts
 from gobrrr.remedies.model import SAFETY
 from gobrrr.rules.model.finding import Finding, Saving
 from gobrrr.trial.edit.reading import from_env
 from tests.planted.catalogue import BY_NAME
+from tests.support.patching import files_after, patched
 from tests.support.report_samples import starved
 
 torch = pytest.importorskip("torch")
@@ -40,7 +41,9 @@ def planted(program: str, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """The planted program as it is and with the edit for its finding, both run as modules."""
     illness = BY_NAME[program]
     sick = illness.script("sick")
-    (text,) = catalogue.edit(name).patched([sick], sick.parent, finding(sick, *illness.guilty_lines()[:1])).values()
+    (text,) = files_after(
+        catalogue.edit(name), [sick], sick.parent, finding(sick, *illness.guilty_lines()[:1])
+    ).values()
     return module(sick.read_text()), module(text)
 
 
@@ -411,8 +414,8 @@ def test_what_the_program_trains_elsewhere_counts(tmp_path: Path) -> None:
     files = files_of(["python", "train.py"], tmp_path)
     assert [file.name for file in files] == ["train.py", "steps.py", "big.py", "small.py"]
     assert files_of(["python", "-m", "nets.big"], tmp_path)[0].name == "big.py"
-    assert catalogue.edit("compile_frozen").patched(files, tmp_path) == {}
-    assert [*catalogue.edit("compile_frozen").patched(files[:1], tmp_path)] == ["train.py"]
+    assert files_after(catalogue.edit("compile_frozen"), files, tmp_path) == {}
+    assert [*files_after(catalogue.edit("compile_frozen"), files[:1], tmp_path)] == ["train.py"]
 
 
 def test_a_file_elsewhere_is_no_part_of_the_program(tmp_path: Path) -> None:
@@ -421,7 +424,7 @@ def test_a_file_elsewhere_is_no_part_of_the_program(tmp_path: Path) -> None:
     outside.write_text("opt.zero_grad(False)\n")
     (inside / "train.py").symlink_to(outside)
     assert files_of(["python", "train.py"], inside) == []
-    assert catalogue.edit("set_to_none").patched([outside], inside) == {}
+    assert files_after(catalogue.edit("set_to_none"), [outside], inside) == {}
 
 
 def test_all_edits_have_a_title_and_a_safety_and_rules_name_most() -> None:
@@ -516,7 +519,7 @@ def test_what_was_kept_for_programs_of_others_has_its_place_in_nine_of_ten() -> 
         with contextlib.suppress(GobrrrError):  # without a form for the source
             each, script = catalogue.edit(name), zoo / "zoo" / "programs" / f"{program}.py"
             files = files_of(["python", script.name], script.parent)
-            found.append(bool(each.environment()) or each.patched(files, script.parent) != {})
+            found.append(bool(each.environment()) or files_after(each, files, script.parent) != {})
     assert len(found) > 30 and sum(found) >= 0.9 * len(found)
 
 

@@ -40,10 +40,6 @@ class SourceEdit:
         """Findings that it serves: the rules name what helps."""
         return tuple(code for code, rule in _rules().items() if self.name in rule.remedies)
 
-    def patched(self, files: Sequence[Path], source: Path, *findings: Finding) -> dict[str, str]:
-        """Return the files that it changes, by their path relative to `source`; none where its place is not found."""
-        return {name: after for name, (_, after) in self._texts(read(files), source, findings).items()}
-
     def offer(self, files: Sequence[Source], source: Path, findings: Sequence[Finding]) -> Offer | None:
         """Return it for the findings that name it; None where it would change nothing."""
         changed, env = self._texts(files, source, findings), dict(self.environment())

@@ -40,10 +40,9 @@ def _attention(source: Source, last: ast.expr) -> list[Change]:
         mask, scale, scores = mask or more, scale or factor, chain.value(below)
     query, turned = product
     keys = chain.value(turned)
-    dims = [ast.unparse(each) for each in keys.args] if _is_turned(keys) and isinstance(keys, ast.Call) else []
+    whole, dims = _before_turn(keys) or (None, ())
     if dim != "-1" and dim not in dims:
         return []
-    whole = keys.func.value if dims and isinstance(keys, ast.Call) and isinstance(keys.func, ast.Attribute) else None
     key = source.code(whole) if whole is not None else f"{_factor(source, turned)}.transpose(-2, -1)"
     given = [source.code(query), key, source.code(values), *([f"attn_mask={mask}"] if mask else [])]
     given += [f"dropout_p={dropout}"] if dropout else []
@@ -106,8 +105,6 @@ def _target(node: ast.stmt) -> str:
 
 def _of_softmax(source: Source, call: ast.Call) -> tuple[ast.expr, str] | None:
     """Return what torch's softmax is computed of, and over which dimension: as a function, a method, or a module."""
-    if last_name(call.func) == "softmax" and not isinstance(call.func, ast.Attribute | ast.Name):
-        return None
     made = [each for each in source.names.values(call.func) if isinstance(each, ast.Call)]
     module = next((each for each in made if last_name(each.func) == "Softmax"), None)
     said = {each.arg: ast.unparse(each.value) for each in (module or call).keywords}
@@ -132,11 +129,12 @@ def _product(node: ast.expr) -> tuple[ast.expr, ast.expr] | None:
     return (given[0], given[1]) if len(given) == 2 else None
 
 
-def _is_turned(node: ast.expr) -> bool:
-    """Whether the last two dimensions of something are exchanged."""
+def _before_turn(node: ast.expr) -> tuple[ast.expr, set[str]] | None:
+    """Keys before their last two dimensions were exchanged, and these."""
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute) or node.func.attr != "transpose":
-        return False
-    return {ast.unparse(each) for each in node.args} in ({"-2", "-1"}, {"1", "2"}, {"2", "3"})
+        return None
+    dims = {ast.unparse(each) for each in node.args}
+    return (node.func.value, dims) if dims in ({"-2", "-1"}, {"1", "2"}, {"2", "3"}) else None
 
 
 HIDES = re.compile(r"float\(['\"]-inf['\"]\)|-\s*\w+\.inf|.*finfo\(.*\)\.min|-\s*(1e\d+|1e\+\d+|1\d{4,}(\.0)?)")

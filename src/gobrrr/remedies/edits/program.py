@@ -71,11 +71,6 @@ def edited(source: Source, edits: Iterable[Edit], lines: Sequence[int] = ()) -> 
     return after if compiles(after) else source.text
 
 
-def patched(text: str, edits: Iterable[Edit], lines: Sequence[int] = ()) -> str:
-    """A text with edits made. Raises SyntaxError for what is not Python."""
-    return edited(Source(text), edits, lines)
-
-
 def at(edit: Edit, where: Collection[tuple[Path, int]]) -> Edit:
     """The edit, at the lines of files that findings point to."""
     return lambda source, _: edit(source, [line for file, line in where if file == source.file])
