@@ -23,7 +23,6 @@ def report(code: str, saving: Saving, device: Device | None = None) -> Report:
     [
         ("fused_optimizer", "BRR208", Saving(5 * MS, 10 * MS, 20 * MS)),
         ("bf16_autocast", "BRR102", Saving(5 * MS, 10 * MS, 20 * MS)),
-        ("float16_autocast", "BRR110", Saving()),
     ],
 )
 def test_a_remedy_promises_what_its_finding_does_unless_a_cpu_is_known_to_differ(

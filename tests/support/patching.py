@@ -19,4 +19,4 @@ def patched(text: str, edits: Iterable[Edit], lines: Sequence[int] = ()) -> str:
 def files_after(edit: SourceEdit, files: Sequence[Path], source: Path, *findings: Finding) -> dict[str, str]:
     """The files that it changes, by their path relative to `source`; none where its place is not found."""
     offer = edit.offer(read(files), source, findings)
-    return {name: data.decode() for name, data in offer.contents.items()} if offer is not None else {}
+    return {name: data.decode() for name, data in offer.files.items()} if offer is not None else {}
