@@ -18,6 +18,7 @@ from gobrrr.ledger.steps.profiled_window import Profiled
 from gobrrr.ledger.steps.step_windows import step_spans
 from gobrrr.machine.model.machine import UNKNOWN, Machine
 from gobrrr.pipeline.ceilings import proven
+from gobrrr.pipeline.statements import with_statements
 from gobrrr.recording.run_folder.run import load_run
 from gobrrr.recording.trace_files.offline import of_trace
 from gobrrr.recording.trace_files.sources import find, read
@@ -53,6 +54,7 @@ def judged(
         machine = faster(machine, factor)
         ledger = simulated(build_ledger(profiled, machine))
         ledger = replace(ledger, roofline=replace(ledger.roofline, raised=factor))
+    ledger = with_statements(ledger, profiled.recording.start.clock[0])
     play = Rehearsal(ledger, machine, profiled.recording.start, stage, rehearsal_s, also) if stage else None
     findings, skipped = judge(ledger, machine, portability=portability, rehearsed=play)
     known = machine if machine.fingerprint else None

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from gobrrr.capture.source.statements import _name, _tree
+from gobrrr.capture.source.statements import _name, tree_of
 from gobrrr.capture.source.user_code import UserFiles
 
 _USER = UserFiles()
@@ -54,7 +54,7 @@ def _span(file: str, line: int) -> dict[str, Any]:
 @functools.lru_cache(MOST)
 def _lines(file: str) -> tuple[list[int], list[Links]]:
     """Lines that make floats, and chains. A process with many sessions, as a notebook has, asks again in each."""
-    tree = _tree(file)
+    tree = tree_of(file)
     return float_lines(tree), chains(tree)
 
 

@@ -17,7 +17,8 @@ _ADDERS = frozenset(
 
 
 @functools.lru_cache(maxsize=64)
-def _tree(file: str) -> ast.Module | None:
+def tree_of(file: str) -> ast.Module | None:
+    """The syntax tree of a file; None of what is no Python, too long, or not there."""
     try:
         path = Path(file)
         return _parse(path.read_bytes()) if path.stat().st_size <= MAX_SOURCE else None
@@ -44,7 +45,7 @@ def _name(node: ast.expr) -> str:
 
 
 def _calls(file: str) -> Iterator[ast.Call]:
-    tree = _tree(file)
+    tree = tree_of(file)
     return (node for node in ast.walk(tree) if isinstance(node, ast.Call)) if tree is not None else iter(())
 
 
@@ -102,7 +103,7 @@ def collecting_around(frame: FrameType | None, is_user: Callable[[str], bool]) -
 
 def _names_of_collect(file: str) -> set[str]:
     names: set[str] = set()
-    tree = _tree(file)
+    tree = tree_of(file)
     for node in ast.walk(tree) if tree is not None else ():
         if isinstance(node, ast.Import):
             names |= {f"{each.asname or each.name}.collect" for each in node.names if each.name == "gc"}
@@ -121,7 +122,7 @@ def _dotted(node: ast.expr) -> str:
 def growth_line(file: str, name: str) -> dict[str, Any] | None:
     """The line that adds to the container `name`: x.append(...), x += ..., x[...] = ..., x = x + ... Of several the
     first one in a loop, or in a function, which a loop may call."""
-    tree = _tree(file)
+    tree = tree_of(file)
     found = sorted(_growths(tree, name, False)) if tree is not None else []
     return {"file": file, "line": found[0][1], "function": ""} if found else None
 

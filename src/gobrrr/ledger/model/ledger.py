@@ -155,6 +155,15 @@ class SampleTime(msgspec.Struct, frozen=True):
     cpu_ns: float | None = None
 
 
+class Statement(msgspec.Struct, frozen=True):
+    """A statement of the program's source, as ast.unparse writes it: of a compound one its first line."""
+
+    span: Span
+    text: str
+    around: tuple[str, ...] = ()
+    """First lines of the loops and other compound statements around it in its function, the innermost first."""
+
+
 class StepStats(msgspec.Struct, frozen=True):
     """Steps of the loop that takes the time. ns; `plain_wall_ns` is the median without profiler, `wall_ns` with it."""
 
@@ -351,6 +360,8 @@ class Ledger(msgspec.Struct, frozen=True):
     steps_per_epoch: float | None = None
     sequences: Sequences | None = None
     """Null where the model works on none, or their lengths were not seen."""
+    statements: tuple[Statement, ...] = ()
+    """Source of the lines that take time, where its files are as they were when the program ran."""
     threads: int = 1
     missing: tuple[str, ...] = ()
     """Gaps of the recording, in words: band 9 reads it."""

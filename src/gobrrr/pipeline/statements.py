@@ -1,0 +1,61 @@
+"""The statements of a program's source at the lines that take time: what rules know a slow idiom by."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from gobrrr.capture.source.statements import tree_of
+from gobrrr.ledger.model.ledger import Ledger, Statement
+from gobrrr.recording.model.facts import Span
+
+LEAST = 0.005
+"""Share of the step from which a line's source is read (proposed: a sixth of what is told, for idioms of six lines)."""
+LONGEST = 400  # characters of a statement that are kept; proposed: longer ones are literals
+
+
+def with_statements(ledger: Ledger, began_ns: int) -> Ledger:
+    """The ledger with the source of its lines; of a file that was changed after `began_ns` (Unix time) none."""
+    found = [_statement(span, began_ns) for span in _spans(ledger)]
+    return replace(ledger, statements=tuple(each for each in found if each is not None))
+
+
+def _spans(ledger: Ledger) -> Iterator[Span]:
+    """The innermost lines that take time, each once; of workers all, whose time is per batch."""
+    took: dict[tuple[str, int], float] = defaultdict(float)
+    spans: dict[tuple[str, int], Span] = {}
+    for group in (*ledger.groups, *ledger.device_ops, *ledger.lines, *ledger.workers):
+        if group.where:
+            took[group.where[0].place] += group.ns
+            spans.setdefault(group.where[0].place, group.where[0])
+    of_workers = {group.where[0].place for group in ledger.workers if group.where}
+    return (span for place, span in spans.items() if took[place] >= LEAST * ledger.wall or place in of_workers)
+
+
+def _statement(span: Span, began_ns: int) -> Statement | None:
+    """The innermost statement at a line; None where there is none, or its file is another by now."""
+    path = Path(span.file)
+    try:
+        if not path.is_absolute() or path.stat().st_mtime_ns > began_ns:
+            return None
+    except OSError:
+        return None
+    tree = tree_of(span.file)
+    nodes = (node for node in ast.walk(tree) if isinstance(node, ast.stmt)) if tree is not None else ()
+    around = [node for node in nodes if node.lineno <= span.line <= (node.end_lineno or node.lineno)]
+    if not around:
+        return None
+    *outer, own = sorted(around, key=lambda node: (node.lineno, -(node.end_lineno or 0)))
+    function = max((i for i, node in enumerate(outer) if isinstance(node, _SCOPES)), default=-1)
+    return Statement(span, _first_line(own), tuple(_first_line(node) for node in reversed(outer[function + 1 :])))
+
+
+_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
+
+def _first_line(node: ast.stmt) -> str:
+    return ast.unparse(node).lstrip("\n").partition(":\n")[0][:LONGEST]

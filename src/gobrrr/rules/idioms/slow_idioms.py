@@ -1,0 +1,150 @@
+"""BRR320: a line that is written in a way known to be slow."""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from gobrrr.ledger.model.ledger import HostGroup, Ledger, LineGroup, OpGroup, Statement, WorkerGroup
+from gobrrr.machine.model.machine import Machine
+from gobrrr.recording.model.facts import Span
+from gobrrr.rules.idioms.table import Idiom, Seen, idioms
+from gobrrr.rules.model.cores import making
+from gobrrr.rules.model.evidence import ratio, time, worth_telling
+from gobrrr.rules.model.finding import Finding, Quantity, finding, rule
+from gobrrr.rules.model.lines import below, body, is_rare
+from gobrrr.rules.model.shapes import Key, key
+from gobrrr.rules.model.views import everything, idle_at
+from gobrrr.units import duration, share
+
+SURE = 0.5
+"""Share of the expected saving that is promised at least, for pairs are other programs (proposed: savings of programs in
+the wild beside those of the pairs would settle it)."""
+
+
+class Found(NamedTuple):
+    """An idiom at the line where it takes most, with its time at all lines, ns per step."""
+
+    idiom: Idiom
+    where: tuple[Span, ...]
+    ns: float
+    lines: int
+    rare: bool
+
+
+@rule("BRR320", "overhead", needs={"plain"}, remedies=("idiom",))
+def slow_idiom(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """A line that costs what another way to write the same does not."""
+    for found in _found(ledger):
+        idiom, freed = found.idiom, found.ns * (1 - found.idiom.pair.left)
+        told = finding(
+            "BRR320",
+            ledger,
+            saving=(SURE * freed, freed, found.ns),
+            message=f"{duration(found.ns)} ({share(found.ns / ledger.wall)}) per step: {idiom.says}",
+            advice=idiom.advice,
+            where=found.where,
+            evidence={
+                "time": time(found.ns),
+                "lines": Quantity(found.lines, "1"),
+                "pair": ratio(idiom.pair.times),
+                "source": Quantity(idiom.sources[0]),
+            },
+            holds=found.ns,
+            rare=found.rare,
+            bound=idiom.bound,
+            both=True,
+        )
+        yield replace(told, name=idiom.name.replace("_", "-"), remedies=told.remedies if idiom.rewrite else ())
+
+
+def _found(ledger: Ledger) -> list[Found]:
+    """Idioms that are worth telling; of several at one line the one that says most of its time."""
+    statements = {statement.span.place: statement for statement in ledger.statements}
+    every = [one for idiom in idioms() if (one := _at_lines(ledger, idiom, statements))]
+    best: dict[Key, Found] = {}
+    for one in every:
+        place = one.where[0].place
+        known = best.get(place)
+        if worth_telling(ledger, one.ns * (1 - one.idiom.pair.left)) and (known is None or _says_more(one, known)):
+            best[place] = one
+    return sorted(best.values(), key=lambda one: -one.ns)
+
+
+def _says_more(one: Found, other: Found) -> bool:
+    """What the source shows is surer than what ops and functions do."""
+    return (bool(one.idiom.seen.source), one.ns) > (bool(other.idiom.seen.source), other.ns)
+
+
+def _at_lines(ledger: Ledger, idiom: Idiom, statements: dict[Key, Statement]) -> Found | None:
+    seen = idiom.seen
+    lines: dict[Key, float] = defaultdict(float)
+    spans: dict[Key, tuple[Span, ...]] = {}
+    for where, ns in (*_of_ops(ledger, seen), *_of_lines(ledger, idiom)):
+        if (place := key(where)) is not None and _is_written(seen, statements.get(place)):
+            lines[place] += ns
+            spans.setdefault(place, where)
+    if not lines:
+        return None
+    top, total = max(lines, key=lambda place: lines[place]), sum(lines.values())
+    sampled = [line for line in body(ledger) if key(line.where) in lines]
+    return Found(idiom, spans[top], min(total, ledger.wall), len(lines), not seen.ops and is_rare(ledger, sampled))
+
+
+def _is_written(seen: Seen, statement: Statement | None) -> bool:
+    """Whether the statement is as the idiom's is; of one that nobody has read, whether the idiom asks nothing of it."""
+    if not seen.source and not seen.around:
+        return True
+    if statement is None or not re.search(seen.source, statement.text):
+        return False
+    return not seen.around or any(re.search(seen.around, header) for header in statement.around)
+
+
+def _of_ops(ledger: Ledger, seen: Seen) -> Iterator[tuple[tuple[Span, ...], float]]:
+    """Lines with the time of the ops that show it, where they are called often and are slow enough."""
+    names = frozenset(seen.ops)
+    by_line: dict[Key | None, list[OpGroup]] = defaultdict(list)
+    for op in everything(ledger) if names else ():
+        if not isinstance(op, OpGroup) or (op.name not in names and names.isdisjoint(op.parents)):
+            continue
+        if (not seen.phases or op.phase in seen.phases) and (not seen.dtypes or op.dtypes[:1] in [*zip(seen.dtypes)]):
+            by_line[key(op.where)].append(op)
+    for ops in by_line.values():
+        ns, floor = sum(op.ns for op in ops), sum(op.floor_ns for op in ops)
+        if sum(op.calls for op in ops) >= seen.calls and ns >= seen.factor * floor and ns > 0:
+            yield ops[0].where, ns
+
+
+def _of_lines(ledger: Ledger, idiom: Idiom) -> Iterator[tuple[tuple[Span, ...], float]]:
+    """Lines with the time of the functions that show it; with all of their time where no op and no function does."""
+    seen = idiom.seen
+    if seen.ops and not seen.functions:
+        return
+    for line, part in _sampled(ledger):
+        if seen.functions:
+            yield line.where, part * below(line, idiom.functions)[0]
+        elif not seen.phases or getattr(line, "phase", "data") in seen.phases:
+            yield line.where, part * line.ns
+    if seen.functions:
+        return
+    for op in everything(ledger):  # samples know nothing of the lines that backward runs for
+        if isinstance(op, OpGroup) and (op.phase == "backward" or not ledger.lines):
+            if not seen.phases or op.phase in seen.phases:
+                yield op.where, op.ns
+
+
+def _sampled(ledger: Ledger) -> Iterator[tuple[LineGroup | HostGroup | WorkerGroup, float]]:
+    """Lines with the part of their time that the step has of it: of workers what the loop waits for them, and where an
+    accelerator works how much of it that idles."""
+    for line in ledger.lines or ledger.host:
+        idle = idle_at(ledger, line.where[0].place) if ledger.device is not None and line.where else line.ns
+        yield line, min(1.0, (idle or 0.0) / line.ns) if line.ns > 0 else 0.0
+    wait = ledger.account("data_wait")
+    for loader in ledger.facts.loaders:
+        groups = making(ledger, loader) if loader.num_workers else []
+        total = sum(group.ns for group in groups)
+        yield from ((group, wait / total) for group in groups if total > 0)

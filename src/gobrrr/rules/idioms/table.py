@@ -1,0 +1,142 @@
+"""The table of slow idioms: one TOML file for each, with what is seen of it, what to write instead, and a pair."""
+
+from __future__ import annotations
+
+import re
+import sys
+from functools import cache
+from pathlib import Path
+
+import msgspec
+
+from gobrrr.errors import GobrrrError
+from gobrrr.rules.model.finding import BOUNDS
+from gobrrr.rules.model.lines import Functions
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+FOLDER = Path(__file__).parent
+MARK = re.compile(r"\s*# (ill|well|seen)$")
+"""End of a pair's line: in the slow program alone, in the mended one alone, or where a report names it."""
+
+
+class Seen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Signs of it at a line of the user's: all that are given must be there. Its time is that of `functions` and `ops`;
+    of the whole line, where neither is given."""
+
+    ops: tuple[str, ...] = ()
+    """Names of torch's ops, or of ops around those that count."""
+    functions: tuple[str, ...] = ()
+    """Beginnings of the dotted names of library functions below the line."""
+    source: str = ""
+    """Regular expression that the statement has, as ast.unparse writes it."""
+    around: str = ""
+    """The same of a statement around it in its function: a loop's or a `with`'s first line."""
+    phases: tuple[str, ...] = ()
+    """data, forward, loss, backward, optimizer, other: phases of `ops` that count; all where none is named."""
+    dtypes: tuple[str, ...] = ()
+    """First dtype of `ops`, as the profiler writes it; any where none is named."""
+    calls: float = 0.0
+    """Calls of `ops` per step, at least."""
+    factor: float = 0.0
+    """Time of `ops` over their least time, at least."""
+
+
+class Pair(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A program that is slow by it, and its mended twin. Lines that end with `# ill` are the slow one's alone, with
+    `# well` the twin's; a report names the first `# seen`, else the first `# ill`."""
+
+    program: str
+    times: float
+    """Time of the slow program over the twin's, as benchmarks/idioms.py measured it."""
+    left: float
+    """Share of the slow form's own time that the mended one takes there."""
+    needs: tuple[str, ...] = ()
+    """Modules that gobrrr itself does not need."""
+
+    def text(self, twin: str) -> str:
+        """The program `ill` or `well`."""
+        lines = [(line, MARK.search(line)) for line in self.program.splitlines()]
+        return "".join(f"{MARK.sub('', line)}\n" for line, mark in lines if not mark or mark[1] in (twin, "seen"))
+
+    @property
+    def guilty(self) -> tuple[int, ...]:
+        """Lines of the slow program that a report may name."""
+        lines = [line for line in self.program.splitlines() if not line.endswith("# well")]
+        seen = [number for number, line in enumerate(lines, 1) if line.endswith("# seen")]
+        return tuple(seen or (number for number, line in enumerate(lines, 1) if line.endswith("# ill")))
+
+    @property
+    def change(self) -> str:
+        """The edit as a diff's lines: - what is slow, + what is written instead."""
+        signs = {"ill": "-", "well": "+"}
+        marked = [(line, MARK.search(line)) for line in self.program.splitlines()]
+        return "\n".join(f"{signs[mark[1]]} {MARK.sub('', line)}" for line, mark in marked if mark and mark[1] in signs)
+
+
+class Rewrite(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The edit of a statement, where a regular expression can make it."""
+
+    find: str
+    put: str
+    """With groups of `find` as \\1 or \\g<name>."""
+    imports: str = ""
+    """Statement that it needs behind the imports."""
+
+
+class Idiom(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A slow way to write something, and the fast one."""
+
+    bound: str
+    says: str
+    """What is slow about it: goes behind '12.0 ms (31.0 %) per step: '."""
+    advice: str
+    """What to write instead, in a sentence."""
+    sources: tuple[str, ...]
+    """Addresses of the issue or documentation that says so."""
+    seen: Seen
+    pair: Pair
+    rewrite: Rewrite | None = None
+    name: str = ""
+    """The file's."""
+
+    @property
+    def functions(self) -> tuple[Functions, ...]:
+        """Library functions that hold its time."""
+        return (Functions(self.seen.functions),) if self.seen.functions else ()
+
+
+@cache
+def idioms() -> tuple[Idiom, ...]:
+    """Return all idioms by name. Raises GobrrrError for a file that is none."""
+    return tuple(_read(file) for file in sorted(FOLDER.glob("*/*.toml"), key=lambda file: file.stem))
+
+
+def _read(file: Path) -> Idiom:
+    try:
+        found = msgspec.convert(tomllib.loads(file.read_text(encoding="utf-8")), Idiom)
+        for pattern in (found.seen.source, found.seen.around, found.rewrite.find if found.rewrite else ""):
+            re.compile(pattern)
+    except (ValueError, re.error) as error:
+        raise GobrrrError(f"{file.name} is no idiom: {error}") from error
+    if found.bound not in BOUNDS:
+        raise GobrrrError(f"{file.name}: there is no bound '{found.bound}'", f"one of {', '.join(BOUNDS)}")
+    return msgspec.structs.replace(found, name=file.stem)
+
+
+def idiom(name: str) -> Idiom | None:
+    """Return the idiom of this name; None where there is none."""
+    return next((each for each in idioms() if each.name == name), None)
+
+
+def page(found: Idiom) -> str:
+    """Return the idiom as Markdown."""
+    links = "\n".join(f"- {link}" for link in found.sources)
+    return (
+        f"# {found.name}\n\n{found.says[:1].upper()}{found.says[1:]}. {found.advice}\n\n"
+        f"```diff\n{found.pair.change}\n```\n\n"
+        f"The pair of programs with and without it: {found.pair.times:.2f} times as long.\n\n{links}\n"
+    )
