@@ -8,6 +8,7 @@ from pathlib import Path
 
 from gobrrr.ledger.model.ledger import Ledger
 from gobrrr.machine.model.machine import Machine
+from gobrrr.rules.idioms.table import CODE
 from gobrrr.rules.model.evidence import worth_telling
 from gobrrr.rules.model.finding import REGISTRY, Finding, Rule
 from gobrrr.rules.model.views import device_view
@@ -22,8 +23,8 @@ BLAMED = ("BRR311", "BRR312")
 """Codes that are told of a line because nothing else is known of it."""
 SAYS = ("BRR108", "BRR113")
 """Codes, beside those of the host and of synchronisation, that say why a line should not be there."""
-IDIOM, GENERAL = "BRR320", ("BRR301", "BRR202")
-"""Code of what is known to be slow; codes whose general advice says less of the same line."""
+GENERAL = ("BRR301", "BRR202")
+"""Codes whose general advice says less of a line than an idiom's."""
 HOW = ("BRR504",)
 """Codes that say how the time of any line passes: where one has no part in training, that says more."""
 
@@ -83,7 +84,7 @@ def _defect(error: Exception) -> str:
 def unknown_only(findings: list[Finding]) -> list[Finding]:
     """Without lines that are blamed for being there where another rule says what is wrong at or below them, and without
     how the time of such a line passes; nor with general advice where an idiom is known to be slow."""
-    idioms = [f for f in findings if f.code == IDIOM]
+    idioms = [f for f in findings if f.code == CODE]
     findings = [f for f in findings if f.code not in GENERAL or not _outdone(f, idioms)]
     known = [f for f in findings if f.code in SAYS or (f.code[:4] in ("BRR3", "BRR5") and f.code not in BLAMED + HOW)]
     kept = [f for f in findings if f.code not in BLAMED or not _outdone(f, known)]

@@ -11,6 +11,7 @@ from typing import Any
 from gobrrr.errors import GobrrrError
 from gobrrr.remedies import registry
 from gobrrr.rules import pages
+from gobrrr.rules.idioms import table as idioms
 
 _CODE = re.compile(r"(?:BRR)?(\d{3})", re.IGNORECASE)
 
@@ -23,7 +24,9 @@ class ExplainCommand:
 
     def prepare(self, parser: argparse.ArgumentParser) -> None:
         """Arguments of the verb."""
-        parser.add_argument("code", nargs="?", metavar="CODE", help="BRR401, a finding's or remedy's name; none: list")
+        parser.add_argument(
+            "code", nargs="?", metavar="CODE", help="BRR401, a finding's, remedy's or idiom's name; none: list"
+        )
         parser.add_argument("--json", action="store_true", help="the same as JSON (gobrrr.explanation/1)")
 
     def run(self, args: argparse.Namespace) -> int:
@@ -42,22 +45,25 @@ class ExplainCommand:
 
 
 def code_of(word: str) -> str:
-    """The code that is meant by `BRR401`, `brr401`, `401` or a finding's name; a remedy's or edit's name as it is.
+    """The code that is meant by `BRR401`, `brr401`, `401` or a finding's name; a remedy's, edit's or idiom's name.
     Raises GobrrrError for another word."""
     number = _CODE.fullmatch(word)
     code = f"BRR{number[1]}" if number else _names().get(word.lower(), "")
-    if found := next(filter(_page, (code, word.lower())), ""):
+    if found := next(filter(_page, (code, word.lower(), word.lower().replace("-", "_"))), ""):
         return found
     raise GobrrrError(f"there is no code '{word}'", _nearest(f"BRR{number[1]}" if number else word))
 
 
 def _page(name: str) -> str:
-    return registry.text_of(name) or pages.text_of(name)
+    if text := registry.text_of(name) or pages.text_of(name):
+        return f"{text}\n{idioms.listed()}" if name == idioms.CODE else text
+    known = idioms.idiom(name)
+    return idioms.page(known) if known is not None else ""
 
 
 def _nearest(word: str) -> str:
     """A hint that names the codes whose number or name is most like `word`."""
-    known = {code: code for code in pages.codes()} | _names()
+    known = {code: code for code in pages.codes()} | _names() | {each.name: each.name for each in idioms.idioms()}
     near = difflib.get_close_matches(word, sorted(known), n=3, cutoff=0.75)
     codes = dict.fromkeys(known[name] for name in near)
     return f"did you mean {' or '.join(codes)}?" if codes else "gobrrr explain lists them all"

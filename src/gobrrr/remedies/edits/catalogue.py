@@ -14,9 +14,10 @@ from gobrrr import rules
 from gobrrr.errors import GobrrrError
 from gobrrr.remedies import registry
 from gobrrr.remedies.edits import inference, layers, updates
-from gobrrr.remedies.edits.forms import BeforeTraining, Edit, SetKeyword
+from gobrrr.remedies.edits.forms import BeforeTraining, Edit, Rewritten, SetKeyword
 from gobrrr.remedies.edits.program import at, diff, files_of, read, texts
 from gobrrr.remedies.edits.source import Source
+from gobrrr.rules.idioms.table import idiom
 from gobrrr.rules.model.finding import Finding
 from gobrrr.rules.verdict.report import Report
 
@@ -133,10 +134,12 @@ def names() -> tuple[str, ...]:
 
 
 def edit(name: str, options: Mapping[str, int] | None = None) -> SourceEdit:
-    """The edit of a name; of a remedy that acts on a running program its form for the source with these options. Raises
-    GobrrrError where there is none."""
+    """The edit of a name or of an idiom's; of a remedy that acts on a running program its form for the source with
+    these options. Raises GobrrrError where there is none."""
     if found := next((each for each in _EDITS if each.name == name), None):
         return found
+    if (known := idiom(name)) is not None and (rewrite := known.rewrite) is not None:
+        return SourceEdit(name, known.says, "tolerance", Rewritten(rewrite.find, rewrite.put, rewrite.imports))
     remedy = registry.remedy(name)
     change = remedy.change_of_source(options or {})
     if change is None and not remedy.environment():
@@ -154,7 +157,7 @@ def offers(
     for name in dict.fromkeys((*(name for finding in report.findings for name in finding.remedies), *sorted(named))):
         options = registry.remedy(name).options(report) if live and name in registry.names() else {}
         with contextlib.suppress(GobrrrError):  # one that the source has no form for, or of others
-            known = edit(name, options) if live or name in names() else None
+            known = edit(name, options) if live or name in names() or idiom(name) else None
             if known and (offer := known.offer(files, source, calling_for(name, report))):
                 found[name] = offer
     return list(found.values())

@@ -160,3 +160,24 @@ class BeforeTraining:
         made = f"{place.model} = {source.code(place.made)}\n" if place.made is not None else ""
         named = [source.replacing(place.made, place.model)] if place.made is not None else []
         return [*helper, source.before(place.statement, made + code), *named]
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """Write statements anew by a regular expression over what ast.unparse makes of them: those at the lines that a
+    finding points to, or where it fits none of these, all of the file."""
+
+    find: str
+    put: str
+    helper: str = ""
+
+    def __call__(self, source: Source, lines: Sequence[int]) -> list[Change]:
+        """Rewrite each that it fits, of those without a body."""
+        plain = [node for node in source.nodes(ast.stmt) if not hasattr(node, "body")]
+        fits = [node for node in plain if re.search(self.find, ast.unparse(node))]
+        there = [node for node in fits if any(node.lineno <= line <= (node.end_lineno or 0) for line in lines)]
+        helper = source.helper(self.helper) if self.helper else []
+        if not lines or helper is None:
+            return []
+        changes = [source.replacing(each, re.sub(self.find, self.put, ast.unparse(each))) for each in there or fits]
+        return [*helper, *changes] if changes else []

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from gobrrr.ledger.model.ledger import HostGroup, Ledger, LineGroup, OpGroup, Statement, WorkerGroup
 from gobrrr.machine.model.machine import Machine
 from gobrrr.recording.model.facts import Span
-from gobrrr.rules.idioms.table import Idiom, Seen, idioms
+from gobrrr.rules.idioms.table import CODE, Idiom, Seen, idioms
 from gobrrr.rules.model.cores import making
 from gobrrr.rules.model.evidence import ratio, time, worth_telling
 from gobrrr.rules.model.finding import Finding, Quantity, finding, rule
@@ -22,7 +22,7 @@ from gobrrr.rules.model.views import everything, idle_at
 from gobrrr.units import duration, share
 
 SURE = 0.5
-"""Share of the expected saving that is promised at least, for pairs are other programs (proposed: savings of programs in
+"""Share of the expected saving that is promised at least: a pair is another program (proposed: savings of programs in
 the wild beside those of the pairs would settle it)."""
 
 
@@ -36,13 +36,13 @@ class Found(NamedTuple):
     rare: bool
 
 
-@rule("BRR320", "overhead", needs={"plain"}, remedies=("idiom",))
+@rule(CODE, "overhead", needs={"plain"})
 def slow_idiom(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """A line that costs what another way to write the same does not."""
     for found in _found(ledger):
         idiom, freed = found.idiom, found.ns * (1 - found.idiom.pair.left)
         told = finding(
-            "BRR320",
+            CODE,
             ledger,
             saving=(SURE * freed, freed, found.ns),
             message=f"{duration(found.ns)} ({share(found.ns / ledger.wall)}) per step: {idiom.says}",
@@ -59,7 +59,7 @@ def slow_idiom(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             bound=idiom.bound,
             both=True,
         )
-        yield replace(told, name=idiom.name.replace("_", "-"), remedies=told.remedies if idiom.rewrite else ())
+        yield replace(told, name=idiom.name.replace("_", "-"), remedies=(idiom.name,) if idiom.rewrite else ())
 
 
 def _found(ledger: Ledger) -> list[Found]:

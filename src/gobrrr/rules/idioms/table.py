@@ -18,6 +18,7 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
+CODE = "BRR320"
 FOLDER = Path(__file__).parent
 MARK = re.compile(r"\s*# (ill|well|seen)$")
 """End of a pair's line: in the slow program alone, in the mended one alone, or where a report names it."""
@@ -136,7 +137,13 @@ def page(found: Idiom) -> str:
     """Return the idiom as Markdown."""
     links = "\n".join(f"- {link}" for link in found.sources)
     return (
-        f"# {found.name}\n\n{found.says[:1].upper()}{found.says[1:]}. {found.advice}\n\n"
+        f"# {found.name}\n\nWhat is slow: {found.says}. {found.advice}\n\n"
         f"```diff\n{found.pair.change}\n```\n\n"
         f"The pair of programs with and without it: {found.pair.times:.2f} times as long.\n\n{links}\n"
     )
+
+
+def listed() -> str:
+    """Return all idioms as a Markdown table."""
+    rows = (f"| {each.name} | {each.says} | {each.pair.times:.1f} |" for each in idioms())
+    return "\n".join(("| idiom | what is slow | times |", "|---|---|--:|", *rows, ""))
