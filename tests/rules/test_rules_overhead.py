@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from gobrrr.ledger.model.ledger import Account, OpGroup, StepStats
+from gobrrr.ledger.model.ledger import Account, OpGroup, Statement, StepStats
 from gobrrr.recording.model.facts import DenormalFacts, Facts, InputFacts, ModuleFacts, OptimizerFacts, Settings, Span
 from gobrrr.rules.model.evidence import slowed
 from gobrrr.rules.overhead.switches import _speed_up
@@ -486,3 +487,28 @@ def test_distributions_without_checks_or_cheap_ones_are_silent():
     assert not checked(checks=0).raised("BRR316"), "what __init__ does beside its checks is no illness"
     assert not checked(made=0.2, asked=0.1).raised("BRR316")
     assert checked(made=0.0, asked=4.0).raised("BRR316")[0].where == (BELOW,)
+
+
+LOOP_OF_STEPS = "for step in range(100)"
+
+
+@pytest.mark.parametrize(("text", "around", "advice"), [
+    ("y = self.net(row)", ("for row in x",), "ops on the whole batch"),
+    ("ys = torch.stack([self.net(row) for row in x])", (), "ops on the whole batch"),
+    ("total = total + self.net(row)", ("for row in x",), "ops on the whole batch"),
+    ("h = self.cell(x[t], h)", ("for t in range(9)",), "needs the one before"),
+    ("h, c = self.cell(x[t], (h, c))", ("while t < 9",), "needs the one before"),
+    ("y = self.table(x)", (), "No loop of the program's"),
+    ("y = self.table(x)", ("with torch.no_grad()", LOOP_OF_STEPS), "No loop of the program's"),
+])  # fmt: skip
+def test_the_advice_knows_whose_loop_it_is_and_whether_its_turns_wait_for_each_other(text, around, advice):
+    made = recurrence()
+    (plain,) = made.raised("BRR301")
+    update = Span("train.py", 500, "<module>")
+    facts = replace(made.facts, optimizers=(OptimizerFacts(0, span=update),))
+    statements = tuple(Statement(span, text, around) for span in plain.where)
+    steps = Statement(update, "optimizer.step()", (LOOP_OF_STEPS,))
+    case = dataclasses.replace(made, facts=facts, extra=made.extra | {"statements": (*statements, steps)})
+    (found,) = case.raised("BRR301")
+    assert advice in found.advice and "ops on the whole batch" in plain.advice
+    assert found.saving.expected_ns <= plain.saving.expected_ns

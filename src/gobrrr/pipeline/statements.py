@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from gobrrr.capture.source.statements import tree_of
 from gobrrr.ledger.model.ledger import Ledger, Statement
 from gobrrr.recording.model.facts import Span
+from gobrrr.rules.model.lines import loop_line
 
 LEAST = 0.005
 """Share of the step from which a line's source is read (proposed: a sixth of what is told, for idioms of six lines)."""
@@ -25,15 +26,18 @@ def with_statements(ledger: Ledger, began_ns: int) -> Ledger:
 
 
 def _spans(ledger: Ledger) -> Iterator[Span]:
-    """The innermost lines that take time, each once; of workers all, whose time is per batch."""
+    """The lines that take time, with those that call them and the loop's own, each once; of workers all, whose time is
+    per batch."""
     took: dict[tuple[str, int], float] = defaultdict(float)
     spans: dict[tuple[str, int], Span] = {}
     for group in (*ledger.groups, *ledger.device_ops, *ledger.lines, *ledger.workers):
-        if group.where:
-            took[group.where[0].place] += group.ns
-            spans.setdefault(group.where[0].place, group.where[0])
-    of_workers = {group.where[0].place for group in ledger.workers if group.where}
-    return (span for place, span in spans.items() if took[place] >= LEAST * ledger.wall or place in of_workers)
+        for span in group.where:
+            took[span.place] += group.ns
+            spans.setdefault(span.place, span)
+    always = {span.place: span for group in ledger.workers for span in group.where}
+    always |= {span.place: span for span in loop_line(ledger)}
+    spans |= always
+    return (span for place, span in spans.items() if took[place] >= LEAST * ledger.wall or place in always)
 
 
 def _statement(span: Span, began_ns: int) -> Statement | None:

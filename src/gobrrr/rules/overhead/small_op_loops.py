@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
@@ -13,7 +14,7 @@ from gobrrr.rules.bandwidth.updates import by_hand
 from gobrrr.rules.model.cores import micro_steps
 from gobrrr.rules.model.evidence import count, time, worth_telling
 from gobrrr.rules.model.finding import TINY, Finding, Quantity, finding, rule
-from gobrrr.rules.model.lines import claimed
+from gobrrr.rules.model.lines import claimed, loop_line
 from gobrrr.rules.model.shapes import CONVOLUTIONS, Key, costliest_line, factors, inside, key, total
 from gobrrr.rules.model.views import stepping
 from gobrrr.units import duration, share
@@ -260,18 +261,68 @@ def _gain(loop: Loop) -> float:
 
 
 def _vectorize(ledger: Ledger, machine: Machine, loop: Loop) -> Finding:
-    gain = _gain(loop)
+    gain, turns = _gain(loop), _turns(ledger, loop)
+    said, advice = _SAID[turns]
     return finding(
         "BRR301",
         ledger,
-        saving=(0.3 * gain, 0.7 * gain, gain),
-        message=f"{loop.num_ops:.0f} tiny ops of a loop take {duration(loop.ns)} "
+        saving=(0.0, 0.3 * gain, gain) if turns == NO_LOOP else (0.3 * gain, 0.7 * gain, gain),
+        message=f"{loop.num_ops:.0f} tiny ops {said} take {duration(loop.ns)} "
         f"({share(loop.ns / ledger.wall)} of the step): this line alone calls {loop.op} "
         f"{loop.calls:.0f} times per step",
-        advice="Replace the loop over samples or time steps by ops on the whole batch.",
+        advice=advice,
         where=loop.where,
         evidence=_evidence(machine, loop),
     )
+
+
+UNKNOWN, APART, IN_TURN, NO_LOOP = range(4)
+"""What the source says of a loop: nothing; its turns need not wait for each other; each needs the one before; there is
+none of the program's."""
+_SAID = {
+    UNKNOWN: ("of a loop", "Replace the loop over samples or time steps by ops on the whole batch."),
+    APART: ("of a loop", "Replace the loop over samples or time steps by ops on the whole batch."),
+    IN_TURN: (
+        "of a loop",
+        "Each turn needs the one before. Compute before the loop, for all turns at once, what does not. Use nn.LSTM or "
+        "nn.GRU where it is one, else try torch.compile.",
+    ),
+    NO_LOOP: (
+        "below one line",
+        "No loop of the program's makes them, but what this line calls. Look for its batched form or a cheaper "
+        "setting, or try torch.compile.",
+    ),
+}
+
+
+def _turns(ledger: Ledger, loop: Loop) -> int:
+    """Return what the source says of the loop; the loop that makes the steps is none of it."""
+    statements = {each.span.place: each for each in ledger.statements}
+    chain = [statements[span.place] for span in loop.where if span.place in statements]
+    steps = {header for span in loop_line(ledger) if (at := statements.get(span.place)) for header in at.around}
+    inside = [each for each in chain if {*filter(_is_loop_header, each.around)} - steps or " for " in each.text]
+    if not inside:
+        return NO_LOOP if len(chain) == len(loop.where) and steps else UNKNOWN
+    body = [each for place, each in statements.items() if place in loop.lines]
+    return IN_TURN if any(_feeds_itself(each.text) for each in (*inside, *body)) else APART
+
+
+def _is_loop_header(header: str) -> bool:
+    return header.startswith(("for ", "while ", "async for "))
+
+
+def _feeds_itself(text: str) -> bool:
+    """Whether a statement gives a call what the last turn has given the same name: h = cell(x, h). A sum is none."""
+    try:
+        (statement,) = ast.parse(text).body
+    except (SyntaxError, ValueError):
+        return False  # the first line of a compound one
+    if not isinstance(statement, ast.Assign):
+        return False
+    given = {ast.unparse(node) for target in statement.targets for node in getattr(target, "elts", [target])}
+    calls = [node for node in ast.walk(statement.value) if isinstance(node, ast.Call)]
+    taken = [node for call in calls for each in (*call.args, *call.keywords) for node in ast.walk(each)]
+    return any(isinstance(node, (ast.Name, ast.Attribute)) and ast.unparse(node) in given for node in taken)
 
 
 def _join(ledger: Ledger, machine: Machine, loop: Loop) -> Finding:
