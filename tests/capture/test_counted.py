@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 from gobrrr.capture.facts.tensors import MIN_PADDED_LENGTH, describe, tensors_in  # noqa: E402
 from gobrrr.capture.session.recorder import Recorder  # noqa: E402
 from gobrrr.capture.source.user_code import UserFiles  # noqa: E402
-from gobrrr.capture.windows.counted import Counted, grown, held_graphs  # noqa: E402
+from gobrrr.capture.windows.counted import Counted, grown, held_tensors  # noqa: E402
 from gobrrr.capture.windows.line_log import LineLog, module_names  # noqa: E402
 
 
@@ -338,7 +338,7 @@ def held(**names: Any) -> dict[str, int]:
     """What a user function with these local containers holds. No assert in it: pytest would give it a locals(), and
     functions that may hold that dict are not looked into."""
     losses, kept, other = (names.get(name) for name in ("losses", "kept", "other"))
-    found = held_graphs(sys._getframe(), Users())
+    found = held_tensors(sys._getframe(), Users())
     del losses, kept, other
     return {name: now.length for (_, function, name), now in found.items() if function == "held" and name != "names"}
 
@@ -377,13 +377,25 @@ def test_numbers_detached_tensors_and_leaves_hold_no_graph(container: Any) -> No
     assert held(losses=container) == {}
 
 
+def test_a_view_holds_all_of_its_tensor() -> None:
+    large = torch.zeros(256, 1024)
+
+    def look(kept: Any) -> tuple[Any, ...]:
+        (found,) = (held for (_, _, name), held in held_tensors(sys._getframe(), Users()).items() if name == "kept")
+        return found.graph, found.storage_bytes, found.own_bytes
+
+    assert look([large[0]]) == (False, 1 << 20, 4096)
+    assert look([(large[0], large[1]), {"a": large[0], "b": large[1]}]) == (False, 1 << 20, 8192)
+    assert look({0: large.clone()}) == (False, 1 << 20, 1 << 20)
+
+
 def test_containers_of_the_trainer_itself_are_held() -> None:
     class Trainer:
         def __init__(self) -> None:
             self.losses = [with_graph()]
 
         def step(self) -> dict[tuple[str, str, str], int]:
-            return held_graphs(sys._getframe(), Users())
+            return held_tensors(sys._getframe(), Users())
 
     assert ("step", "losses") in {(function, name) for _, function, name in Trainer().step()}
 
@@ -395,7 +407,7 @@ def test_only_what_is_kept_itself_has_grown() -> None:
         losses: ClassVar[list[Any]] = []
 
         def looked_at(self) -> dict[Any, Any]:
-            return held_graphs(sys._getframe(), Users())
+            return held_tensors(sys._getframe(), Users())
 
         def grown_since(self, before: dict[Any, Any]) -> list[str]:
             return [each["name"] for each in grown(sys._getframe(), Users(), before, 2)]

@@ -211,7 +211,7 @@ def test_a_window_tells_what_failed_in_each_of_its_instruments(
     host: Any = SimpleNamespace(
         config=SimpleNamespace(budget_ns=1 << 40, budget_bytes=1 << 40, sample_ns=1 << 20), user=UserFiles(),
         recorder=recorder, workers=SimpleNamespace(switch=lambda *_: None), trace_file=lambda: tmp_path / "t.json",
-        overdue=lambda: None, look_for_graphs=lambda: None, growth=lambda frame: [],
+        overdue=lambda: None, look_for_tensors=lambda: None, growth=lambda frame: [],
     )  # fmt: skip
     begins = instrument.__init__
 

@@ -38,7 +38,7 @@ def test_a_step_that_doubles_again_and_again_promises_less_than_itself():
 
 @pytest.mark.parametrize(
     ("growth", "count", "raised"),
-    [(32e6, 60, True), (32e6, 10, False), (0.5e6, 5000, False), (0.0, 60, False), (None, 60, False)],
+    [(32e6, 60, True), (4e6, 60, True), (32e6, 4, False), (0.5e6, 5000, False), (0.0, 60, False), (None, 60, False)],
 )
 def test_creep_without_a_container_must_be_much_and_steady(growth, count, raised):
     case = Case(facts=Facts(rss_growth_per_step=growth), step=StepStats(count=count), ops=(op("relu", (8,)),))
@@ -58,6 +58,18 @@ def test_growth_is_judged_by_the_steps_that_are_left(growth, level):
 def test_a_container_that_does_not_grow_is_silent():
     still = HeldGraph(name="outputs", length=3, growth_per_step=0.0)
     assert not Case(facts=Facts(held_graphs=(still,))).raised("BRR601")
+
+
+@pytest.mark.parametrize(("storage", "own", "said"), [
+    (4 << 20, 2048, "views of 4.00 MiB each: 3.91 GiB per 1,000 steps, 141 GiB per hour; full after 2,048 more steps"),
+    (4 << 20, 4 << 20, "keeps 120 tensors: 3.91 GiB per 1,000 steps"),
+    (65_536, 65_536, ""),
+])  # fmt: skip
+def test_what_is_kept_without_a_graph_is_told_by_its_bytes(storage, own, said):
+    kept = HeldGraph("history", "", 120, 1.0, OTHER_LINE, graph=False, storage_bytes=storage, own_bytes=own)
+    found = Case(facts=Facts(held_graphs=(kept,), memory_limit=8 * GIB)).raised("BRR601")
+    assert said in (found[0].message if found else "")
+    assert not found or (found[0].where == (OTHER_LINE,) and ("clone" in found[0].advice) == (own < storage))
 
 
 @pytest.mark.parametrize(("share", "level"), [(0.5, None), (0.92, "warning"), (0.98, "critical")])

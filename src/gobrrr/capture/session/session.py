@@ -33,7 +33,7 @@ from gobrrr.capture.source import pixel_lines
 from gobrrr.capture.source.user_code import UserFiles, calling_line
 from gobrrr.capture.steps import device_memory
 from gobrrr.capture.steps.loops import Loop
-from gobrrr.capture.windows.counted import Held, Name, grown, held_graphs
+from gobrrr.capture.windows.counted import Held, Name, grown, held_tensors
 from gobrrr.capture.windows.counting import CountWindow
 from gobrrr.capture.windows.profiling import ProfileWindow, is_capturing, leave_without_kineto, let_through
 from gobrrr.capture.windows.sampling import SampleWindow
@@ -281,7 +281,7 @@ class Session:
         began = time.perf_counter_ns()
         if not loop.done and not self._held:
             with unseen():
-                self.look_for_graphs()
+                self.look_for_tensors()
             self._write_facts("steady")
         self._window = window = ORDER[loop.done](self, key, step_ns)
         if not window.open():
@@ -391,16 +391,16 @@ class Session:
         recorder.journal.json(found)
 
     def growth(self, frame: FrameType) -> list[dict[str, Any]]:
-        """Containers that hold graphs and grew since the windows began, or since the window that counts did: what is
+        """Containers that hold tensors and grew since the windows began, or since the window that counts did: what is
         freed at an epoch's end may have been freed between."""
         for since, before in self._held:
             if found := grown(frame, self.user, before, max(1, self._steps - since)):
                 return found
         return []
 
-    def look_for_graphs(self) -> None:
-        """Note which containers hold graphs now, for growth()."""
-        self._held = (*self._held[:1], (self._steps, held_graphs(sys._getframe(), self.user)))
+    def look_for_tensors(self) -> None:
+        """Note which containers hold tensors now, for growth()."""
+        self._held = (*self._held[:1], (self._steps, held_tensors(sys._getframe(), self.user)))
 
 
 class StopProgram(SystemExit):

@@ -1,4 +1,4 @@
-"""The counting step: what goes into the models, what is denormal, what holds graphs."""
+"""The counting step: what goes into the models, what is denormal, what keeps tensors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 from gobrrr.capture.facts.program_facts import autocast
-from gobrrr.capture.facts.tensors import describe, tensors_in, version
+from gobrrr.capture.facts.tensors import describe, is_plain, tensors_in, version
 from gobrrr.capture.hooks import module_parts
 from gobrrr.capture.hooks.transform_guard import in_backward, is_transformed, unseen, variables
 from gobrrr.capture.source.statements import growth_line
@@ -165,17 +165,24 @@ class _Given:
 
 
 class Held(NamedTuple):
-    """A container whose last item has a graph: how long it is, and that item's tensor."""
+    """A container whose last item has a tensor with a graph, else a large one: how long it is, and that tensor."""
 
     length: int
     last: weakref.ref[Any]
+    graph: bool = True
+    storage_bytes: int = 0
+    """Bytes that the item's tensors hold; of views all of what they are views of."""
+    own_bytes: int = 0
+    """Bytes of their own elements."""
 
 
 Name = tuple[str, str, str]
+LARGE = 1 << 16
+"""Bytes from which an item without a graph is noted (proposed: a gigabyte in 16,000 steps)."""
 
 
-def held_graphs(frame: FrameType | None, user: UserFiles) -> dict[Name, Held]:
-    """(file, function, name) -> every container in the user's running frames whose last item has a graph."""
+def held_tensors(frame: FrameType | None, user: UserFiles) -> dict[Name, Held]:
+    """(file, function, name) -> each container in the user's running frames whose last item has a graph or is large."""
     found: dict[Name, Held] = {}
     while frame is not None:
         code = frame.f_code
@@ -189,18 +196,21 @@ def held_graphs(frame: FrameType | None, user: UserFiles) -> dict[Name, Held]:
 
 
 def grown(frame: FrameType, user: UserFiles, before: dict[Name, Held], steps: int) -> list[dict[str, Any]]:
-    """Containers that hold graphs and are longer than `before`, so many steps ago, in the shape of facts.HeldGraph.
+    """Containers that hold tensors and are longer than `before`, so many steps ago, in the shape of facts.HeldGraph.
 
     What they held then must live still: a list that every episode or step makes anew, or clears, keeps nothing.
     """
     found: list[dict[str, Any]] = []
-    for (file, function, name), now in held_graphs(frame, user).items():
+    for (file, function, name), now in held_tensors(frame, user).items():
         then = before.get((file, function, name))
         if then is None or then.last() is None or now.length <= then.length:
             continue
         span = growth_line(file, name) or {"file": file, "line": frame.f_lineno, "function": function}
         rate = (now.length - then.length) / steps
-        found.append({"name": name, "length": now.length, "growth_per_step": rate, "span": span})
+        found.append({
+            "name": name, "length": now.length, "growth_per_step": rate, "span": span, "graph": now.graph,
+            "storage_bytes": now.storage_bytes, "own_bytes": now.own_bytes,
+        })  # fmt: skip
     return found
 
 
@@ -209,6 +219,11 @@ def _holds(found: dict[Name, Held], key: Name, value: Any) -> None:
         return
     items = value.values() if type(value) is dict else value
     last = next(reversed(items)) if type(value) is not set else next(iter(items))
-    graph = next((t for t in tensors_in(last) if t.grad_fn is not None), None)
-    if graph is not None:
-        found[key] = Held(len(value), weakref.ref(graph))
+    tensors = list(tensors_in(last))
+    graph = next((t for t in tensors if t.grad_fn is not None), None)
+    plain = [t for t in tensors if is_plain(t)]
+    storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in plain}
+    num_bytes, own = sum(storages.values()), sum(t.numel() * t.element_size() for t in plain)
+    if graph is not None or (plain and num_bytes >= LARGE):
+        kept = graph if graph is not None else plain[0]
+        found[key] = Held(len(value), weakref.ref(kept), graph is not None, num_bytes, own)

@@ -38,7 +38,7 @@ class CountWindow(Window):
         recorder, clock = self.host.recorder, torch.autograd._get_sequence_nr  # type: ignore[attr-defined]
         self._counted = counted = Counted(flushes_denormals(), recorder.modules.number, recorder.updates_of)
         self.look_at_states(counted)
-        self.host.look_for_graphs()
+        self.host.look_for_tensors()
         self._lines = lines = LineLog(self.host.user, self.names(), counted.module, clock=clock)
         self._saved = saved = Saved(self._owned(), lines, partial(counted.denormal, "activation"))
         self.instruments = lines, counted

@@ -101,7 +101,7 @@ class Host(Protocol):
     def overdue(self) -> None:
         """Close the window whose loop has made no step for long."""
 
-    def look_for_graphs(self) -> None:
+    def look_for_tensors(self) -> None:
         """Note which containers hold graphs now, for growth()."""
 
     def growth(self, frame: FrameType) -> list[dict[str, Any]]:

@@ -251,7 +251,7 @@ class DenormalFacts(msgspec.Struct, frozen=True):
 
 
 class HeldGraph(msgspec.Struct, frozen=True):
-    """A container of the program that keeps tensors with their graphs, and by how many it grew per step."""
+    """A container of the program that keeps tensors, and by how many items it grew per step."""
 
     name: str = ""
     kind: str = ""
@@ -259,6 +259,12 @@ class HeldGraph(msgspec.Struct, frozen=True):
     growth_per_step: float = 0.0
     span: Span | None = None
     """The line that adds to it, where it was found in the source; else the loop."""
+    graph: bool = True
+    """Its tensors have their graphs."""
+    storage_bytes: Number = 0
+    """Bytes that its last item holds: of a view all of what it is a view of."""
+    own_bytes: Number = 0
+    """Bytes of that item's own elements."""
 
 
 class CompileFacts(msgspec.Struct, frozen=True):

@@ -15,9 +15,9 @@ from gobrrr.rules.model.shapes import costliest_line
 from gobrrr.units import PAGE, share
 from gobrrr.units import size as bytes_text
 
-# Without a container that was seen to grow, only much and steady growth counts: caches grow too, for a while.
-# TraceML calls 1 GiB a creep.
-CREEP_BYTES = 1 << 30
+CREEP_BYTES = 1 << 27
+"""Bytes by which a run must have grown where no container was seen to: caches grow too, for a while (proposed: leaks of
+4 MiB a step in runs of a minute went unsaid at 1 GiB; growth of healthy programs would settle it)."""
 CREEP_PER_STEP = 1 << 20
 """Bytes per step from which growth counts (proposed: 1 GiB within a thousand steps; the growth of healthy programs
 would settle it)."""
@@ -39,8 +39,10 @@ def memory_grows(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """A container that keeps tensors with their graphs, or memory that rises with every step."""
     there = ledger.device_memory
     growth = max(0.0, ledger.facts.rss_growth_per_step or 0.0, (there.growth_per_step or 0.0) if there else 0.0)
-    grows = (graph for graph in ledger.facts.held_graphs if graph.growth_per_step >= 0.5)
-    held = max(grows, key=lambda graph: graph.growth_per_step, default=None)
+    grows = [each for each in ledger.facts.held_graphs if each.growth_per_step >= 0.5]
+    worth = (each for each in grows if each.graph or _kept(each) >= CREEP_PER_STEP)
+    held = max(worth, key=lambda each: (each.graph, _kept(each), each.growth_per_step), default=None)
+    growth = max(growth, _kept(held) if held and not held.graph else 0.0)
     creeps = growth >= CREEP_PER_STEP and growth * max(ledger.step.count, FULL_SOON if there else 0) >= CREEP_BYTES
     if held is None and not creeps:
         return
@@ -49,7 +51,7 @@ def memory_grows(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         on_host = max(0.0, ledger.facts.rss_growth_per_step or 0.0)
         pages = min(on_host / PAGE * machine.fresh_page.median, ledger.device.starved_ns)
     # What is kept cannot be used again: every page of it is a fresh one. A graph that grows makes backward longer too.
-    drift = max(0.0, ledger.step.drift) if held else 0.0
+    drift = max(0.0, ledger.step.drift) if held and held.graph else 0.0
     longer = drift / (1 + drift) * ledger.wall  # of the last third's step, the part that the first third's had not
     freed = (ledger.facts.minor_faults_per_step or 0.0) * machine.fresh_page.high * 1.3
     beside = _written(ledger, held) + (ledger.facts.gc_ns_per_step or 0.0)
@@ -60,10 +62,12 @@ def memory_grows(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         "BRR601",
         ledger,
         saving=(0.3 * pages, 0.8 * pages + 0.4 * longer, max(pages, freed) + longer + beside),
-        message=_what_grows(held, growth) + (f": full after {steps:,.0f} more steps" if steps < FULL_LATER else ""),
-        advice="Keep numbers, not tensors with a graph: loss.item() or loss.detach()."
-        if held
-        else "Look for what the loop keeps from step to step: lists, caches, hooks, state carried without detach().",
+        message=fitting(
+            _what_grows(held),
+            *([f": {_rate(growth, ledger)}"] if growth else []),
+            f"; full after {steps:,.0f} more steps" if steps < FULL_LATER else "",
+        ),
+        advice=_instead(held),
         where=first_span(held.span if held else None) or costliest_line(ledger.ops),
         evidence={
             "growth_per_step": size(growth),
@@ -88,14 +92,38 @@ def _written(ledger: Ledger, held: HeldGraph | None) -> float:
     return sum(max(0.0, op.ns - op.floor_ns) for op in below)
 
 
-def _what_grows(held: HeldGraph | None, growth: float) -> str:
-    rate = f"{bytes_text(growth)} per step"
+def _kept(held: HeldGraph) -> float:
+    """Return the bytes per step that a container keeps."""
+    return held.growth_per_step * held.storage_bytes
+
+
+def _is_view(held: HeldGraph) -> bool:
+    """Whether most of what an item holds is no part of it."""
+    return held.storage_bytes > 2 * held.own_bytes
+
+
+def _what_grows(held: HeldGraph | None) -> str:
     if held is None:
-        return f"Memory grows by {rate}"
-    return (
-        f"{held.name} keeps {held.length} tensors with their graphs and grows by {held.growth_per_step:.0f} per step"
-        + (f" ({rate})" if growth else "")
-    )
+        return "Memory grows"
+    if held.graph:
+        return f"{held.name} keeps {held.length} tensors with their graphs, {held.growth_per_step:.0f} more per step"
+    views = f", views of {bytes_text(held.storage_bytes)} each" if _is_view(held) else ""
+    return f"{held.name} keeps {held.length} tensors{views}"
+
+
+def _rate(growth: float, ledger: Ledger) -> str:
+    per_hour = growth * 3.6e12 / ledger.wall
+    return f"{bytes_text(1000 * growth)} per 1,000 steps, {bytes_text(per_hour)} per hour"
+
+
+def _instead(held: HeldGraph | None) -> str:
+    if held is None:
+        return "Look for what the loop keeps from step to step: lists, caches, hooks, state carried without detach()."
+    if held.graph:
+        return "Keep numbers, not tensors with a graph: loss.item() or loss.detach()."
+    if _is_view(held):
+        return "Keep a copy of what is needed, tensor.clone(): a view keeps the whole tensor that it is cut from."
+    return "Keep what is needed of them (numbers, a running mean), or write them to a file now and then."
 
 
 def _left(ledger: Ledger, machine: Machine) -> float:
