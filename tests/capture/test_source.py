@@ -22,7 +22,7 @@ from gobrrr.capture.windows.counting import CountWindow
 def written(folder: Path, text: str | bytes, name: str = "train.py") -> str:
     path = folder / name
     path.write_bytes(text.encode() if isinstance(text, str) else text)
-    statements._tree.cache_clear()
+    statements.tree_of.cache_clear()
     return str(path)
 
 
