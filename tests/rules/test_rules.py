@@ -11,7 +11,7 @@ from gobrrr.rules import judge, load
 from gobrrr.rules.model import finding as rules_model
 from gobrrr.rules.model.finding import finding
 from tests.rules.test_rules_compute import fp32_products, in_double
-from tests.support.handmade import ALL_SIGNALS, MS, Case, machine
+from tests.support.handmade import ALL_SIGNALS, MS, Case, machine, op
 
 
 def test_codes_are_unique_and_their_band_fits_their_bound():
@@ -114,3 +114,14 @@ def test_what_a_finding_says_it_holds_is_the_most_that_comes_back():
     held = finding("BRR311", case.ledger, saving=(0.0, 0.0, 20 * MS), message="m", holds=20 * MS)
     free = finding("BRR311", case.ledger, saving=(0.0, 0.0, 20 * MS), message="m")
     assert (held.saving.ceiling_ns, free.saving.ceiling_ns) == (20 * MS, 22 * MS)
+
+
+def test_where_threads_wait_for_cores_nothing_is_rehearsed_and_nothing_promised():
+    def played(findings):
+        raise AssertionError("rehearsed")
+
+    crowded = Facts(process_load=1.0, waiting_load=1.0, other_load=1.0)
+    case = Case(ops=(op("embedding_renorm_", (8,), ms=60),), facts=crowded)
+    findings, _ = judge(case.ledger, case.machine, rehearsed=played, strict=True)
+    said = {each.code: each for each in findings}
+    assert said["BRR905"].severity != "note" and said["BRR320"].saving.low_ns == 0 < said["BRR320"].saving.expected_ns

@@ -6,6 +6,8 @@ from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from gobrrr.ledger.model.ledger import Ledger
 from gobrrr.machine.model.machine import Machine
 from gobrrr.rules.idioms.table import CODE
@@ -13,6 +15,7 @@ from gobrrr.rules.model.evidence import worth_telling
 from gobrrr.rules.model.finding import REGISTRY, Finding, Rule
 from gobrrr.rules.model.views import device_view
 from gobrrr.rules.validity.sanity import against
+from gobrrr.rules.verdict.sentence import CONTENTION
 from gobrrr.rules.verdict.trainer_arguments import with_argument
 
 NO_BANDS = ("model", "verdict")
@@ -47,7 +50,7 @@ def judge(
     Rules of another device's costs are asked under `portability` only. A rule that raises is a defect: with `strict`
     its exception passes, else it is a skipped rule, so that one defect never costs a person the whole report.
     `rehearsed` gives the findings with the savings that were measured here; the same holds for it, and whatever looks
-    at all findings sees those. Findings may explain the same nanoseconds; each saving is true alone, and they are never
+    at all findings sees those. Where threads wait for cores nothing is rehearsed, and nothing promised at least. Findings may explain the same nanoseconds; each saving is true alone, and they are never
     added.
     """
     findings: list[Finding] = []
@@ -65,7 +68,10 @@ def judge(
             if strict:
                 raise
             skipped.append((code, _defect(error)))
-    if rehearsed is not None:
+    contended = any(f.code == CONTENTION and f.severity != "note" for f in findings)
+    if contended:  # a step that waits for cores is not what comes back: what is played beside it had wrong signs
+        findings = [replace(f, saving=replace(f.saving, low_ns=0.0)) for f in findings]
+    if rehearsed is not None and not contended:
         try:
             findings, lost = rehearsed(findings)
             skipped += lost

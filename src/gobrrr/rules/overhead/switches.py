@@ -175,6 +175,7 @@ def _too_few(ledger: Ledger, machine: Machine, threads: int, cores: float) -> It
         where=_place(ledger, ledger.facts.settings.threads_span),
         evidence=_evidence(ledger, threads, cores, heavy),
         of=heavy,
+        bound="compute",
         level=None if sure else "note",  # more threads wait for each other where the ones that there are get no core
     )
 
@@ -196,6 +197,7 @@ def _too_many(ledger: Ledger, machine: Machine, threads: int, cores: float) -> I
         evidence=_evidence(ledger, threads, cores, ops),
         of=ops,
         confidence="inferred",
+        bound="compute",
     )
 
 

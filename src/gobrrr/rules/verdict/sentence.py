@@ -46,6 +46,7 @@ INEFFICIENT = "Inefficient ops"
 UNJUDGED = "Mostly ops"
 """Label where most of their time was held against no roof: nobody knows more than that they are slow."""
 CONTENTION = "BRR905"
+"""Code of threads that wait for cores: nothing is promised beside it."""
 ORDER = ("BRR905", "BRR904", "BRR901", "BRR902", "BRR906", "BRR908", "BRR909", "BRR910", "BRR911", "BRR903", "BRR907")
 """The first of several doubts that are as bad is told: what changes all figures, what hides some, what blurs some
 (proposed)."""
@@ -90,8 +91,7 @@ def judge(ledger: Ledger, findings: Sequence[Finding]) -> Verdict:
     head = f"{clause(contention.message).partition(':')[0]} ({CONTENTION})"
     beside = said.sentence.partition(":")[0].lower()
     if top is not None:
-        cause = _cause(top) if said.bound == top.bound else f"{beside}; costliest cause: {_named(top)} ({top.code})"
-        beside = f"{cause}, saves ~{units.rough(top.saving.expected_ns)}"
+        beside = _cause(top) if said.bound == top.bound else f"{beside}; costliest cause: {_named(top)} ({top.code})"
     return _verdict(said.bound, f"{head}; then {beside}", "CPU contention")
 
 
