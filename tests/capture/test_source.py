@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import subprocess
 import sys
 import warnings
@@ -14,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gobrrr.capture.source import statements
+from gobrrr.capture.source import statements, user_code
 from gobrrr.capture.source.statements import call_line, collect_lines, collecting_around, growth_line
 from gobrrr.capture.windows.counting import CountWindow
 
@@ -231,3 +232,20 @@ def test_whatever_the_file_holds_nothing_is_raised(tmp_path: Path, text: bytes) 
     found = growth_line(file, "losses")
     assert found is None or 1 <= found["line"] <= text.count(b"\n") + text.count(b"\r") + 1
     call_line([file], ("append",))
+
+
+class Pads:
+    """A collate function with a setting."""
+
+    def __call__(self, batch: list[object]) -> list[object]:
+        return batch
+
+
+@pytest.mark.parametrize(
+    "wrap", [lambda f: f, functools.partial, lambda f: functools.partial(functools.partial(f), x=1)]
+)
+def test_an_object_is_defined_where_its_call_is(wrap: Any) -> None:
+    code = Pads.__call__.__code__
+    assert user_code.defined(wrap(Pads())) == user_code.defined(Pads.__call__)
+    assert user_code.defined(wrap(Pads()))["line"] == code.co_firstlineno
+    assert user_code.defined(wrap(len)) is None and user_code.defined(None) is None and user_code.defined(Pads) is None

@@ -50,8 +50,8 @@ def judge(
     Rules of another device's costs are asked under `portability` only. A rule that raises is a defect: with `strict`
     its exception passes, else it is a skipped rule, so that one defect never costs a person the whole report.
     `rehearsed` gives the findings with the savings that were measured here; the same holds for it, and whatever looks
-    at all findings sees those. Where threads wait for cores nothing is rehearsed, and nothing promised at least. Findings may explain the same nanoseconds; each saving is true alone, and they are never
-    added.
+    at all findings sees those. Where threads wait for cores nothing is rehearsed, and nothing promised at least.
+    Findings may explain the same nanoseconds; each saving is true alone, and they are never added.
     """
     findings: list[Finding] = []
     skipped: list[Skipped] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import os
 import sys
@@ -104,7 +105,12 @@ def _line(frame: Any) -> dict[str, Any]:
 
 
 def defined(function: Any) -> dict[str, Any] | None:
-    """Where a function of the user's begins; None of a library's, and of what is no function."""
+    """Where a function of the user's begins, of an object its __call__; None of a library's, and of what is neither."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    if not isinstance(function, FunctionType | MethodType | type):
+        kinds = type(function).__mro__  # the object itself is not asked: a proxy would make what it is for
+        function = next((vars(kind)["__call__"] for kind in kinds if "__call__" in vars(kind)), None)
     plain = isinstance(function, FunctionType | MethodType)
     code = getattr(inspect.unwrap(function), "__code__", None) if plain else None
     if code is None or not _USER.is_user(code.co_filename):

@@ -11,7 +11,6 @@ from gobrrr.recording.model.facts import HeldGraph, LoaderFacts, Span
 from gobrrr.rules.model.cores import batches_per_step, first_span, worker_groups
 from gobrrr.rules.model.evidence import count, ratio, size, time, worth_telling
 from gobrrr.rules.model.finding import Finding, Quantity, finding, fitting, rule
-from gobrrr.rules.model.shapes import costliest_line
 from gobrrr.units import PAGE, share
 from gobrrr.units import size as bytes_text
 
@@ -68,7 +67,7 @@ def memory_grows(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             f"; full after {steps:,.0f} more steps" if steps < FULL_LATER else "",
         ),
         advice=_instead(held),
-        where=first_span(held.span if held else None) or costliest_line(ledger.ops),
+        where=first_span(held.span if held else None),
         evidence={
             "growth_per_step": size(growth),
             "steps_until_full": count(steps if growth else 0),
@@ -104,7 +103,7 @@ def _is_view(held: HeldGraph) -> bool:
 
 def _what_grows(held: HeldGraph | None) -> str:
     if held is None:
-        return "Memory grows"
+        return "Memory grows, and no line was seen to keep it"
     if held.graph:
         return f"{held.name} keeps {held.length} tensors with their graphs, {held.growth_per_step:.0f} more per step"
     views = f", views of {bytes_text(held.storage_bytes)} each" if _is_view(held) else ""
