@@ -27,7 +27,7 @@ LINK = re.compile(r"(?P<open>!?\[(?P<text>(?:[^\[\]]|\[[^\]]*\])*)\]\()(?P<targe
 NAMED = re.compile(r"^(?P<name>\[[^\]]+\]: )(?P<target>[^\s#:]+)$", re.M)
 FENCED = re.compile(r"(^ *```.*?^ *```)", re.M | re.S)
 LIST_AFTER_TEXT = re.compile(r"^(?!\d+\. )([^\s\-*|#>`].*)\n(?=- )", re.M)
-LIST = re.compile(r"<!-- list: (?P<kind>rules|remedies) -->")
+LIST = re.compile(r"<!-- list: (?P<kind>rules|idioms|remedies) -->")
 
 
 def outside() -> dict[str, Path]:
@@ -74,6 +74,11 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Any) -> str:
 
 
 def _rows(kind: str, where: str) -> Iterator[str]:
+    if kind == "idioms":
+        from gobrrr.rules.idioms.table import listed
+
+        yield from ("## All idioms", "", listed())
+        return
     folder = next(each for each in FOLDERS if each.endswith(kind))
     yield from (f"## All {kind}", "", "| name | |", "|---|---|")
     for name, path in outside().items():
