@@ -16,6 +16,7 @@ import pytest
 import torch
 
 from gobrrr.capture.hooks.lookup import top_level
+from gobrrr.capture.process.config import Config
 from gobrrr.capture.session import session as module
 from gobrrr.capture.session.session import ORDER, TRAINING_NS, Session
 from gobrrr.capture.source.user_code import UserFiles
@@ -66,7 +67,9 @@ def test_no_window_opens_or_closes_inside_a_backward_pass(monkeypatch: pytest.Mo
     """Torch's profiler, started there, ends the program by SIGSEGV."""
     told: list[bool] = []
     session: Any = object.__new__(Session)
-    session._window = SimpleNamespace(loop=TRAINS, steps=2, goal=1, exhausted=lambda now: True, step_over=lambda: None)
+    session._window = SimpleNamespace(
+        loop=TRAINS, steps=2, is_enough=lambda now: True, exhausted=lambda now: True, step_over=lambda: None
+    )
     session._close = told.append
 
     def inside(_: torch.Tensor) -> None:
@@ -130,11 +133,11 @@ def test_a_training_step_ends_the_window_of_an_evaluation(
     session: Any = object.__new__(Session)
     ends: list[bool] = []
     session.loops = {INFERS: loop(1), key: loop(1, done)}
-    session._window = SimpleNamespace(loop=INFERS, steps=2, goal=8, exhausted=lambda now: False)
+    session._window = SimpleNamespace(loop=INFERS, steps=2, is_enough=lambda now: False, exhausted=lambda now: False)
     session._close = ends.append
     session._in_window(key, session.loops[key], NOW)
     assert bool(ends) == closed
-    session._window = SimpleNamespace(loop=TRAINS, steps=2, goal=8, exhausted=lambda now: False)
+    session._window = SimpleNamespace(loop=TRAINS, steps=2, is_enough=lambda now: False, exhausted=lambda now: False)
     ends.clear()
     session.loops[TRAINS] = loop(1)
     session._in_window(INFERS, session.loops[INFERS], NOW)
@@ -226,6 +229,14 @@ def test_a_window_tells_what_failed_in_each_of_its_instruments(
     assert failed.open()
     failed.close(True)
     assert [note.get("error") for note in written if note["type"] == "window"] == [None, "broken"]
+
+
+@pytest.mark.parametrize(("steps", "seconds", "enough"), [(1, 1, False), (8, 1, True), (1, 8, True)])
+def test_a_window_ends_by_its_steps_or_by_time(steps: int, seconds: int, enough: bool) -> None:
+    host: Any = SimpleNamespace(config=Config("", budget_ns=60_000_000_000), overdue=lambda: None)
+    window = ProfileWindow(host, TRAINS, 1e6)
+    window.steps = steps
+    assert window.is_enough(seconds * 1_000_000_000) is enough
 
 
 def test_every_profile_of_a_process_has_a_file_of_its_own(tmp_path: Path) -> None:

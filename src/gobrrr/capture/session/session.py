@@ -301,7 +301,7 @@ class Session:
             return
         if key == window.loop:
             window.step_over()
-            if window.steps < window.goal and not window.exhausted(now):
+            if not window.is_enough(now) and not window.exhausted(now):
                 return
         elif not window.exhausted(now) and (window.loop[0] in ev.TRAINS or not self._waits(key)):
             return  # another loop's step
