@@ -12,6 +12,7 @@ import pytest
 from gobrrr.cli.main import main
 from gobrrr.machine.model.machine import UNKNOWN
 from gobrrr.pipeline.traces import diagnosed
+from gobrrr.recording.trace_files.categories import NODE
 from gobrrr.recording.trace_files.limits import DEFAULT
 from gobrrr.recording.trace_files.sources import Source
 from gobrrr.rules.verdict.report import Report
@@ -148,3 +149,27 @@ def test_a_part_that_cannot_be_chosen_is_an_error(tmp_path: Path, capsys: pytest
         assert main(["diagnose", str(path), *words]) == 2
         assert "gobrrr: error:" in capsys.readouterr().err
     assert main(["diagnose", str(path), "--from", "0.001"]) == 0
+
+
+@pytest.mark.skipif(not (FOLDER.parent / "kineto").is_dir(), reason="no real traces: set GOBRRR_TRACES to their folder")
+def test_backward_of_a_file_without_sequence_numbers_is_in_the_tables(tmp_path: Path) -> None:
+    whole = FOLDER.parent / "kineto" / "v100_resnet50_workers0.json.gz"
+    document = json.loads(gzip.decompress(whole.read_bytes()))
+    for event in document["traceEvents"]:
+        for key in ("Sequence number", "Fwd thread id"):
+            event.get("args", {}).pop(key, None)
+    bare = tmp_path / "bare.json"
+    bare.write_text(json.dumps(document))
+    seen, wanted = (diagnosed(Source(str(path)), UNKNOWN, DEFAULT).device for path in (bare, whole))
+    assert seen is not None and wanted is not None and dict(seen.phases) == pytest.approx(dict(wanted.phases))
+    assert [each.name for each in seen.work] == [each.name for each in wanted.work]
+
+
+@pytest.mark.parametrize(("name", "is_node"), [
+    ("ReluBackward1", True), ("torch::autograd::AccumulateGrad", True), ("CompiledBackward", True),
+    ("autograd::engine::evaluate_function: MmBackward0", True), ("aten::threshold_backward", False),
+    ("Backward pass", False),
+    ("LossBackwardHook", False), ("my_Backward", False),
+])  # fmt: skip
+def test_a_node_is_known_by_its_name(name: str, is_node: bool) -> None:
+    assert (NODE.match(name) is not None) is is_node

@@ -118,7 +118,8 @@ def _ops(table: Table, names: tuple[str, ...], base: int) -> Ops:
     columns = _sorted(table, base, tie="external_id")
     name, kind = columns["name"], columns["kind"]
     kind[(kind == CPU_OP) & rows(name, starting_with(names, cat.ANNOTATIONS))] = USER_ANNOTATION
-    marked = (columns["forward_thread"] > 0) | rows(name, starting_with(names, cat.BACKWARD))
+    nodes = np.array([cat.NODE.match(each) is not None for each in names], bool)
+    marked = (columns["forward_thread"] > 0) | ((kind == CPU_OP) & rows(name, nodes))
     inside = within_marked(columns["start"], columns["dur"], columns["thread"], marked)
     return Ops(**columns, is_backward=inside)
 

@@ -55,6 +55,8 @@ IGNORED_CATEGORIES = frozenset({"Trace"})
 ANNOTATIONS = (words.STEP, words.OPTIMIZER, words.LOADER, "gobrrr.")
 """The format of 2021 calls annotations operators; these are torch's own (and ours)."""
 BACKWARD = ("autograd::engine::evaluate_function",)
+NODE = re.compile(r"(autograd::|torch::autograd::|([A-Z]\w*::)?[A-Z]\w*Backward\d*$)")
+"""Names of nodes of the backward pass: files without sequence numbers tell them by nothing else."""
 STEP = re.compile(rf"{words.STEP}(\d{{1,18}})")
 MARKER = ("gobrrr.",)
 COLLECTIVE_KERNEL = re.compile(
