@@ -54,7 +54,7 @@ def test_busy_from_first_to_last_event_is_what_tracelens_published(name: str, bu
 
 
 def test_the_step_not_the_span_decides() -> None:
-    """Video: 99 % busy from first to last event, and 58.6 % idle in the step, which 217 ms of preprocessing begin."""
+    """Video: 99 % busy from first to last kernel, and 58.6 % idle in the step, which 217 ms of preprocessing begin."""
     found = report("tracelens/h100_timesformer.json.gz")
     assert found.step.wall_ns == pytest.approx(382.54 * MS, rel=1e-3) and found.device is not None
     assert 100 * (1 - found.device.busy_share) == pytest.approx(58.6, abs=0.1)

@@ -140,7 +140,7 @@ def test_device_rank_exit_and_loops_are_shown_where_they_say_something() -> None
     loops = tuple(OtherLoop(f"loop {i}", 0.1, 3) for i in range(6))
     device = Device("NVIDIA H100", 0.621, Busy(0.81))
     text = render(msgspec.structs.replace(samples.unreliable(), device=device, loops=loops))
-    assert "device    NVIDIA H100: busy 62.1 % of the step (81.0 % from first to last event)" in text
+    assert "device    NVIDIA H100: busy 62.1 % of the step (81.0 % from first to last kernel)" in text
     assert "rank      1 of 2" in text
     assert "exit      1 from python train.py" in text
     assert "and 2 more" in text

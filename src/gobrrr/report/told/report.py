@@ -133,7 +133,7 @@ def program(report: Report, brief: bool = False) -> list[Fact]:
         busy, span = units.share(report.device.busy_share), units.share(report.device.span.busy_share)
         awaited = report.device.awaited_share
         held = f"; the host waits for it {units.share(awaited)}" if awaited >= AWAITED else ""
-        device = [f"{report.device.name}: busy {busy} of the step ({span} from first to last event){held}"]
+        device = [f"{report.device.name}: busy {busy} of the step ({span} from first to last kernel){held}"]
     kernels = [*_kernels(report.device)] if report.device and report.device.longest and not brief else []
     money = sentences(report.money) if report.money else []
     return facts([("money", money), ("rank", [rank]), ("exit", failed), ("device", device), ("kernels", kernels)])

@@ -11,6 +11,7 @@ from gobrrr.ledger.model.accounts import parts
 from gobrrr.ledger.model.device import DeviceLedger
 from gobrrr.ledger.model.ledger import Ledger
 from gobrrr.recording.model.facts import Span
+from gobrrr.rules.idioms.table import CODE as IDIOM
 from gobrrr.rules.model.finding import REGISTRY, TINY, WARNING, Finding, whole
 from gobrrr.rules.verdict.place import spot
 from gobrrr.rules.verdict.report import Confidence, Verdict
@@ -131,13 +132,13 @@ def _more(ledger: Ledger) -> str:
 def costliest(ledger: Ledger, findings: Sequence[Finding]) -> Finding | None:
     """The finding that is told first: more than a note, and more is expected back than of others.
 
-    Two so near say nothing of which is more: then what was measured here is surer than an estimate, and of two
-    estimates more is what could come back at most."""
+    Two so near say nothing of which is more: then what was measured here is surer than an estimate, an idiom says more
+    than a general rule, and of two estimates more is what could come back at most."""
     costly = (f for f in findings if f.saving.expected_ns >= WARNING * ledger.wall)
     rivals = [f for f in costly if not is_doubt(f) and f.severity != "note"]
     most = max((f.saving.expected_ns for f in rivals), default=0.0)
     near = [f for f in rivals if f.saving.expected_ns >= NEAR * most]
-    return max(near, key=lambda f: (f.basis == "rehearsed", f.saving.ceiling_ns), default=None)
+    return max(near, key=lambda f: (f.basis == "rehearsed", f.code == IDIOM, f.saving.ceiling_ns), default=None)
 
 
 def worst_doubts(findings: Sequence[Finding]) -> list[Finding]:
