@@ -181,7 +181,8 @@ def test_general_advice_gives_way_to_the_idiom_below_its_line():
 
 def test_a_rewrite_is_offered_and_made_at_the_findings_line(monkeypatch):
     idiom = replace(made(ops=("aten::renorm",)), rewrite=Rewrite(r"slow\((\w+)\)", r"fast(\1)", "import quick"))
-    monkeypatch.setattr(catalogue, "idiom", lambda name: idiom if name == "odd" else None)
+    monkeypatch.setattr(catalogue, "idioms", lambda: (idiom,))
+    assert catalogue.all_names()[-1] == "odd"
     change, text = (
         catalogue.edit("odd").change,
         'import os\nz = slow(a)\nprint("x", slow(b))\nfor q in slow(c):\n    pass\n',

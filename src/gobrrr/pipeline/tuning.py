@@ -116,7 +116,7 @@ def tune(
     """The whole of it. `stops` is given what ends the arms at once, from any thread. Raises GobrrrError where the
     program cannot be diagnosed or a name is unknown."""
     registry.composed(())  # names are checked before anything is run
-    for name in {*wishes.named, *wishes.without, *wishes.only} - {*catalogue.names()}:
+    for name in {*wishes.named, *wishes.without, *wishes.only} - {*catalogue.all_names()}:
         registry.remedy(name)
     _check_gauge(wishes.objective, sys.platform == "linux")  # elsewhere torch knows no device that tells its peak
     mark_output(folder)
@@ -162,7 +162,7 @@ def _edits(
     stream: TextIO,
 ) -> Iterator[proposals.Proposal]:  # fmt: skip
     """Edits that the user lets be tried."""
-    wanted = {*wishes.named, *wishes.only} & {*catalogue.names()}
+    wanted = {*wishes.named, *wishes.only} & {*catalogue.all_names()}
     known = [each for each in proposals.of_catalogue(report, command, source, wanted) if wishes.allow(each.edit.name)]
     for name in sorted(wanted - {each.edit.name for each in known}):
         stream.write(f"gobrrr: {name} finds no place in the source; by hand: gobrrr explain {name}\n")
@@ -345,7 +345,7 @@ def by_hand(receipt: Receipt, command: Sequence[str], source: Path, report: Repo
     """Return the kept remedies as a diff against the user's files: the script, and the files that findings point to."""
     from gobrrr.remedies.edits.program import diff, read, texts
 
-    edits = [catalogue.placed(name, report, source) for name in receipt.edits if name in catalogue.names()]
+    edits = [catalogue.placed(name, report, source) for name in receipt.edits if name in catalogue.all_names()]
     remedies = [registry.remedy(name) for name in receipt.kept if name not in receipt.edits]
     edits += [_measured_edit(each, receipt, source) for each in remedies]
     known = [edit for edit in edits if edit is not None]
@@ -410,6 +410,8 @@ def tell(outcome: Outcome, program: Sequence[str], stream: TextIO, price_per_hou
     _write_page(outcome, command)
     files = [name for name in (RECEIPT, PAGE, RECIPE, PATCH) if (folder / name).is_file()]
     stream.write(f"files     {', '.join(files)} in {folder}\n")
+    if RECIPE in files and PATCH not in files:
+        stream.write(f"          no {PATCH}: the place of what was kept was not found in the source\n")
     stream.flush()
 
 

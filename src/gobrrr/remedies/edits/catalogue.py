@@ -17,7 +17,7 @@ from gobrrr.remedies.edits import inference, layers, updates
 from gobrrr.remedies.edits.forms import BeforeTraining, Edit, Rewritten, SetKeyword
 from gobrrr.remedies.edits.program import at, diff, files_of, read, texts
 from gobrrr.remedies.edits.source import Source
-from gobrrr.rules.idioms.table import idiom
+from gobrrr.rules.idioms.table import idioms
 from gobrrr.rules.model.finding import Finding
 from gobrrr.rules.verdict.report import Report
 
@@ -129,8 +129,13 @@ _EDITS = (
 
 
 def names() -> tuple[str, ...]:
-    """Return the names of all edits, in order."""
+    """Return the names of the edits that have a page of their own, in order."""
     return tuple(each.name for each in _EDITS)
+
+
+def all_names() -> tuple[str, ...]:
+    """Return these, and the names of the idioms that a regular expression can rewrite."""
+    return (*names(), *(idiom.name for idiom in idioms() if idiom.rewrite is not None))
 
 
 def edit(name: str, options: Mapping[str, int] | None = None) -> SourceEdit:
@@ -138,7 +143,8 @@ def edit(name: str, options: Mapping[str, int] | None = None) -> SourceEdit:
     these options. Raises GobrrrError where there is none."""
     if found := next((each for each in _EDITS if each.name == name), None):
         return found
-    if (known := idiom(name)) is not None and (rewrite := known.rewrite) is not None:
+    known = next((each for each in idioms() if each.name == name), None)
+    if known is not None and (rewrite := known.rewrite) is not None:
         return SourceEdit(name, known.says, "tolerance", Rewritten(rewrite.find, rewrite.put, rewrite.imports))
     remedy = registry.remedy(name)
     change = remedy.change_of_source(options or {})
@@ -157,7 +163,7 @@ def offers(
     for name in dict.fromkeys((*(name for finding in report.findings for name in finding.remedies), *sorted(named))):
         options = registry.remedy(name).options(report) if live and name in registry.names() else {}
         with contextlib.suppress(GobrrrError):  # one that the source has no form for, or of others
-            known = edit(name, options) if live or name in names() or idiom(name) else None
+            known = edit(name, options) if live or name in all_names() else None
             if known and (offer := known.offer(files, source, calling_for(name, report))):
                 found[name] = offer
     return list(found.values())
