@@ -2,8 +2,8 @@
 
     python -m benchmarks.idioms [NAME ...] [--rounds 3] [--write] [--times-only] [--json FILE]
 
-Slow program and twin run in turn, without gobrrr; then each once under it. `--write` puts the ratio and what is left of
-the slow form's time into the idioms' files.
+Slow program and twin run in turn, without gobrrr; then each once under it. `--rounds 0` asks gobrrr alone. `--write`
+puts the ratio and what is left of the slow form's time into the idioms' files.
 """
 
 from __future__ import annotations
@@ -60,6 +60,7 @@ def main() -> int:
     """Measure the pairs; 0 where each is slow enough, named, and silent once mended."""
     args = parse(sys.argv[1:])
     rows = []
+    print("| idiom | times | range | left | named | twin silent | what else was said |\n|---|--:|---|--:|---|---|---|")
     for idiom in idioms():
         if args.names and idiom.name not in args.names:
             continue
@@ -98,7 +99,7 @@ def examine(idiom: Idiom, rounds: int, times_only: bool) -> Row:
         folder = Path(name)
         for twin in ("ill", "well"):
             (folder / f"{twin}.py").write_text(idiom.pair.text(twin))
-        ratios = sorted(seconds(folder, "ill") / seconds(folder, "well") for _ in range(rounds))
+        ratios = sorted(seconds(folder, "ill") / seconds(folder, "well") for _ in range(rounds)) or [idiom.pair.times]
         row = Row(idiom.name, statistics.median(ratios), f"{ratios[0]:.2f} to {ratios[-1]:.2f}")
         if not times_only:
             judge(idiom, folder, row)

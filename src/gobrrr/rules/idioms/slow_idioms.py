@@ -34,6 +34,13 @@ class Found(NamedTuple):
     ns: float
     lines: int
     rare: bool
+    loads: bool
+    """Most of it is the loader's."""
+
+    @property
+    def bound(self) -> str:
+        """The stage that it binds: an idiom of loaders may stand in the loop."""
+        return "data" if self.loads else "host" if self.idiom.bound == "data" else self.idiom.bound
 
 
 @rule(CODE, "overhead", needs={"plain"})
@@ -56,7 +63,7 @@ def slow_idiom(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             },
             holds=found.ns,
             rare=found.rare,
-            bound=idiom.bound,
+            bound=found.bound,
             both=True,
         )
         yield replace(told, name=idiom.name.replace("_", "-"), remedies=(idiom.name,) if idiom.rewrite else ())
@@ -84,15 +91,18 @@ def _at_lines(ledger: Ledger, idiom: Idiom, statements: dict[Key, Statement]) ->
     seen = idiom.seen
     lines: dict[Key, float] = defaultdict(float)
     spans: dict[Key, tuple[Span, ...]] = {}
-    for where, ns in (*_of_ops(ledger, seen), *_of_lines(ledger, idiom)):
+    loading = 0.0
+    for where, ns, phase in (*_of_ops(ledger, seen), *_of_lines(ledger, idiom)):
         if (place := key(where)) is not None and _is_written(seen, statements.get(place)):
             lines[place] += ns
+            loading += ns * (phase == "data")
             spans.setdefault(place, where)
     if not lines:
         return None
     top, total = max(lines, key=lambda place: lines[place]), sum(lines.values())
     sampled = [line for line in body(ledger) if key(line.where) in lines]
-    return Found(idiom, spans[top], min(total, ledger.wall), len(lines), not seen.ops and is_rare(ledger, sampled))
+    rare = not seen.ops and is_rare(ledger, sampled)
+    return Found(idiom, spans[top], min(total, ledger.wall), len(lines), rare, loading > 0.5 * total)
 
 
 def _is_written(seen: Seen, statement: Statement | None) -> bool:
@@ -104,7 +114,11 @@ def _is_written(seen: Seen, statement: Statement | None) -> bool:
     return not seen.around or any(re.search(seen.around, header) for header in statement.around)
 
 
-def _of_ops(ledger: Ledger, seen: Seen) -> Iterator[tuple[tuple[Span, ...], float]]:
+Time = tuple[tuple[Span, ...], float, str]
+"""User lines, innermost first, ns per step, phase."""
+
+
+def _of_ops(ledger: Ledger, seen: Seen) -> Iterator[Time]:
     """Lines with the time of the ops that show it, where they are called often and are slow enough."""
     names = frozenset(seen.ops)
     by_line: dict[Key | None, list[OpGroup]] = defaultdict(list)
@@ -115,36 +129,34 @@ def _of_ops(ledger: Ledger, seen: Seen) -> Iterator[tuple[tuple[Span, ...], floa
             by_line[key(op.where)].append(op)
     for ops in by_line.values():
         ns, floor = sum(op.ns for op in ops), sum(op.floor_ns for op in ops)
-        if sum(op.calls for op in ops) >= seen.calls and ns >= seen.factor * floor and ns > 0:
-            yield ops[0].where, ns
+        if sum(op.calls for op in ops if op.name in names) >= seen.calls and ns >= seen.factor * floor and ns > 0:
+            yield from ((op.where, op.ns, op.phase) for op in ops)
 
 
-def _of_lines(ledger: Ledger, idiom: Idiom) -> Iterator[tuple[tuple[Span, ...], float]]:
+def _of_lines(ledger: Ledger, idiom: Idiom) -> Iterator[Time]:
     """Lines with the time of the functions that show it; with all of their time where no op and no function does."""
     seen = idiom.seen
     if seen.ops and not seen.functions:
         return
-    for line, part in _sampled(ledger):
-        if seen.functions:
-            yield line.where, part * below(line, idiom.functions)[0]
-        elif not seen.phases or getattr(line, "phase", "data") in seen.phases:
-            yield line.where, part * line.ns
+    for line, part, phase in _sampled(ledger):
+        if not seen.phases or phase in seen.phases:
+            yield line.where, part * (below(line, idiom.functions)[0] if seen.functions else line.ns), phase
     if seen.functions:
         return
     for op in everything(ledger):  # samples know nothing of the lines that backward runs for
         if isinstance(op, OpGroup) and (op.phase == "backward" or not ledger.lines):
             if not seen.phases or op.phase in seen.phases:
-                yield op.where, op.ns
+                yield op.where, op.ns, op.phase
 
 
-def _sampled(ledger: Ledger) -> Iterator[tuple[LineGroup | HostGroup | WorkerGroup, float]]:
-    """Lines with the part of their time that the step has of it: of workers what the loop waits for them, and where an
-    accelerator works how much of it that idles."""
+def _sampled(ledger: Ledger) -> Iterator[tuple[LineGroup | HostGroup | WorkerGroup, float, str]]:
+    """Lines with the part of their time that the step has of it, and their phase: of workers what the loop waits for
+    them, and where an accelerator works how much of it that idles."""
     for line in ledger.lines or ledger.host:
         idle = idle_at(ledger, line.where[0].place) if ledger.device is not None and line.where else line.ns
-        yield line, min(1.0, (idle or 0.0) / line.ns) if line.ns > 0 else 0.0
+        yield line, min(1.0, (idle or 0.0) / line.ns) if line.ns > 0 else 0.0, line.phase
     wait = ledger.account("data_wait")
     for loader in ledger.facts.loaders:
         groups = making(ledger, loader) if loader.num_workers else []
         total = sum(group.ns for group in groups)
-        yield from ((group, wait / total) for group in groups if total > 0)
+        yield from ((group, wait / total, "data") for group in groups if total > 0)

@@ -25,8 +25,8 @@ MARK = re.compile(r"\s*# (ill|well|seen)$")
 
 
 class Seen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Signs of it at a line of the user's: all that are given must be there. Its time is that of `functions` and `ops`;
-    of the whole line, where neither is given."""
+    """Signs of it at a line of the user's. Its time is that of `ops` and `functions` together; of the whole line, where
+    neither is given. What is said of the source must hold as well."""
 
     ops: tuple[str, ...] = ()
     """Names of torch's ops, or of ops around those that count."""
@@ -37,11 +37,11 @@ class Seen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     around: str = ""
     """The same of a statement around it in its function: a loop's or a `with`'s first line."""
     phases: tuple[str, ...] = ()
-    """data, forward, loss, backward, optimizer, other: phases of `ops` that count; all where none is named."""
+    """data, forward, loss, backward, optimizer, other: phases that count; all where none is named."""
     dtypes: tuple[str, ...] = ()
     """First dtype of `ops`, as the profiler writes it; any where none is named."""
     calls: float = 0.0
-    """Calls of `ops` per step, at least."""
+    """Calls of `ops` themselves per step, at least; what they call is not counted."""
     factor: float = 0.0
     """Time of `ops` over their least time, at least."""
 

@@ -189,8 +189,9 @@ def finding(
     ceiling = max(0.0, min(ceiling + min(slack(ledger), SLACK * ceiling), most))
     expected = max(0.0, min(expected, ceiling))
     low = max(0.0, min(low * (1 - (starved(ledger) or 0.0)), expected))
-    time = tuple(of) if of is not None else () if declared.bound == "data" else tuple(_below(ledger, where))
-    lies = held(time) if of is not None else _wait(ledger) if declared.bound == "data" else ()
+    loads = (bound or declared.bound) == "data"
+    time = tuple(of) if of is not None else () if loads else tuple(_below(ledger, where))
+    lies = held(time) if of is not None else _wait(ledger) if loads else ()
     if holds is not None and (total := sum(ns for _, ns in lies)):
         part *= holds / total
     lies = tuple((account, ns * part) for account, ns in lies)

@@ -13,6 +13,7 @@ from statistics import mean
 
 from gobrrr.ledger.model.ledger import Ledger
 from gobrrr.machine.model.machine import Machine
+from gobrrr.rules.idioms.table import CODE as IDIOM
 from gobrrr.rules.model.evidence import ratio, time
 from gobrrr.rules.model.finding import Finding, rule, slack, whole
 from gobrrr.rules.validity.measurement import doubt
@@ -70,7 +71,8 @@ def _account(ledger: Ledger, found: Finding) -> float:
         return whole(ledger)  # a device's findings are capped as they are made
     waits = max(ledger.account("data_wait"), mean(step.waits) if step.waits else 0.0)
     rare = max(0.0, step.mean_ns - ledger.wall)
-    if found.code.startswith("BRR4") and found.bound == "data" and found.lies[:1] and found.lies[0][0] == "data_wait":
+    loads = found.code.startswith("BRR4") or found.code == IDIOM
+    if loads and found.bound == "data" and found.lies[:1] and found.lies[0][0] == "data_wait":
         return waits + rare + ledger.account("inefficiency")  # workers take cores from the step
     collected = ledger.facts.gc_ns_per_step or 0.0 if found.code == "BRR306" else 0.0  # in the loader as well
     return ledger.wall - max(0.0, ledger.account("unattributed")) - ledger.account("data_wait") + rare + collected
