@@ -13,6 +13,7 @@ from gobrrr.ledger.model.device import DeviceLedger
 from gobrrr.ledger.model.ledger import Ledger, OpGroup, Roofline, StepStats
 from gobrrr.recording.model.facts import Span
 from gobrrr.rules import load
+from gobrrr.rules.idioms.table import slow_ops
 from gobrrr.rules.model.finding import BOUNDS, Saving
 from gobrrr.rules.verdict.build import rank_findings
 from gobrrr.rules.verdict.sentence import GROUPS, LABELS, ROOFS, judge
@@ -239,7 +240,7 @@ def test_without_a_cause_the_account_its_largest_op_and_its_line_are_named() -> 
     assert verdict.bound == "bandwidth", "what most of the lost time is the traffic of"
     assert verdict.sentence == (
         "Inefficient ops: 49 of each 100 ms step above the floor, most in sort at rank.py:7; "
-        "no rule names a cause; see the costliest ops."
+        "sort orders everything, where topk may do."
     )
 
 
@@ -417,3 +418,10 @@ def test_of_two_that_are_near_the_idiom_is_told(expected: float, first: str) -> 
     general = replace(samples.finding(expected=41.0), saving=Saving(0.0, 41.0 * MS, 90 * MS))
     idiom = replace(samples.finding("BRR320", expected), saving=Saving(0.0, expected * MS, expected * MS))
     assert f"({first})" in judge(ledger(data_wait=60.0), [general, idiom]).sentence
+
+
+@pytest.mark.parametrize("op", [*slow_ops(), "aten::made_up"])
+def test_an_op_that_is_known_to_be_slow_is_told_why(op: str) -> None:
+    slow = replace(SORT, name=op)
+    said = judge(replace(ledger(0.6, inefficiency=60.0), ops=(slow,)), []).sentence
+    assert slow_ops().get(op, "no rule names a cause") in said and words(said) <= 25, said

@@ -133,6 +133,13 @@ def idiom(name: str) -> Idiom | None:
     return next((each for each in idioms() if each.name == name), None)
 
 
+@cache
+def slow_ops() -> dict[str, str]:
+    """Return what ops are known to be slow at, by their names."""
+    text = (FOLDER / "slow_ops.toml").read_text(encoding="utf-8")
+    return msgspec.convert(tomllib.loads(text), dict[str, str])
+
+
 def page(found: Idiom) -> str:
     """Return the idiom as Markdown."""
     links = "\n".join(f"- {link}" for link in found.sources)

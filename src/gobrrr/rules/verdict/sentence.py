@@ -12,6 +12,7 @@ from gobrrr.ledger.model.device import DeviceLedger
 from gobrrr.ledger.model.ledger import Ledger
 from gobrrr.recording.model.facts import Span
 from gobrrr.rules.idioms.table import CODE as IDIOM
+from gobrrr.rules.idioms.table import slow_ops
 from gobrrr.rules.model.finding import REGISTRY, TINY, WARNING, Finding, whole
 from gobrrr.rules.verdict.place import spot
 from gobrrr.rules.verdict.report import Confidence, Verdict
@@ -246,7 +247,8 @@ def _from_ledger(ledger: Ledger, findings: Sequence[Finding]) -> Verdict:
         return _verdict("data", f"{_lost(ledger, name, ns)}, {where}")
     told = [f for f in findings if not is_doubt(f) and 0 < f.saving.expected_ns < WARNING * ledger.wall]
     most = max(told, key=lambda f: f.saving.expected_ns, default=None)
-    none = (
+    op, _ = _worst_op(ledger, GROUPS[name][0], MUCH * ns)
+    none = slow_ops().get(op) or (
         f"largest named: {most.code}, {units.rough(most.saving.expected_ns)}"
         if most
         else "no rule names a cause; see the costliest ops"
@@ -304,6 +306,19 @@ def _lost(ledger: Ledger, name: str, ns: float) -> str:
     accounts, said = GROUPS[name]
     said = IDLE if ledger.device is not None and name in IDLING else said
     said = UNKNOWN_FLOOR if name == "ops" and is_unjudged(ledger) else said
+    op, lines = _worst_op(ledger, accounts, MUCH * ns)
+    for gap in ledger.host if "host" in accounts else ():
+        if gap.where:
+            lines[gap.where[0]] += gap.ns
+    line, line_ns = max(lines.items(), key=lambda item: item[1], default=(Span("", 0), 0.0))
+    most = f" in {op.removeprefix('aten::')}" if op else ""
+    most += f" at {spot(line)}" if line_ns > 0 else ""
+    return said.format(_part(ledger, ns)) + (f", most{most}" if most else "")
+
+
+def _worst_op(ledger: Ledger, accounts: Sequence[str], least: float) -> tuple[str, dict[Span, float]]:
+    """Return the op that has most of these accounts, more than `least` ns of it, else none; and the lines of all ops
+    with their ns."""
     ops: dict[str, float] = defaultdict(float)
     lines: dict[Span, float] = defaultdict(float)
     for group in ledger.ops:
@@ -311,11 +326,5 @@ def _lost(ledger: Ledger, name: str, ns: float) -> str:
         ops[group.name] += own
         if group.where:
             lines[group.where[0]] += own
-    for gap in ledger.host if "host" in accounts else ():
-        if gap.where:
-            lines[gap.where[0]] += gap.ns
-    op, op_ns = max(ops.items(), key=lambda item: item[1], default=("", 0.0))
-    line, line_ns = max(lines.items(), key=lambda item: item[1], default=(Span("", 0), 0.0))
-    most = f" in {op.removeprefix('aten::')}" if op_ns > MUCH * ns else ""
-    most += f" at {spot(line)}" if line_ns > 0 else ""
-    return said.format(_part(ledger, ns)) + (f", most{most}" if most else "")
+    op, ns = max(ops.items(), key=lambda item: item[1], default=("", 0.0))
+    return (op if ns > least else ""), lines
