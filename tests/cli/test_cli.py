@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import json
 import os
 import subprocess
 import sys
@@ -342,3 +343,18 @@ def test_a_verb_whose_package_is_not_installed_says_what_to_install(
     monkeypatch.setattr("gobrrr.cli.main.VERBS", (Verb("lab", "gobrrr_not_there.verb", "help"),))
     assert main(["lab"]) == 2
     assert "pip install gobrrr-not-there" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("word", ["embedding_max_norm", "Embedding-Max-Norm"])
+def test_explain_shows_an_idiom_with_its_edit_and_says_its_code(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", word]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith("# embedding_max_norm") and "max_norm=1.0)" in text and "https://" in text
+    assert main(["explain", "--json", word]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [each["code"] for each in told["codes"]] == ["BRR320"] and told["page"].strip() == text.strip()
+
+
+def test_explain_of_idioms_code_lists_them(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "320"]) == 0
+    assert "| embedding_max_norm |" in capsys.readouterr().out

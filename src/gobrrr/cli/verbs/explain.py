@@ -89,7 +89,8 @@ def _document(code: str | None) -> dict[str, Any]:
     """All codes, or one with its page; of a remedy or an edit those that call for it."""
     from gobrrr.rules import load
 
-    wanted = [rule for rule in load().values() if code in (None, rule.code, *rule.remedies)]
+    shown = idioms.CODE if code and idioms.idiom(code) else code
+    wanted = [rule for rule in load().values() if shown in (None, rule.code, *rule.remedies)]
     told = [{"code": each.code, "name": each.name, "bound": each.bound, "remedies": each.remedies} for each in wanted]
     return {"schema": "gobrrr.explanation/1", "codes": told, "page": _page(code) if code else None}
 
