@@ -153,25 +153,30 @@ def test_what_two_processes_of_the_baseline_disagree_on_is_not_asked() -> None:
     assert alone["data"].verdict == "unverified", "one process may draw its samples by chance"
 
 
-def inferring(batch: int, given: float = 1.0, made: float = 1.0, inflated: int = 1, **fields) -> Account:
-    """A program that learns nothing, by so many samples a call; a line for every 24 of them."""
+def inferring(
+    batch: int, given: float = 1.0, made: float = 1.0, inflated: int = 1, models: int = 1, **fields
+) -> Account:
+    """A program that learns nothing, by so many samples a call of each model; a line for every 24 of them."""
 
     def row_of(step: int) -> Row:
         rows = step * batch * (inflated if step > 40 else 1)
-        return Row(step, evaluated=Calls(step, rows, 10 * rows), lines=rows // 24, given=(given * rows, 1.0 * rows),
-                   made=(made * rows, 1.0 * rows), by_model=(rows,))  # fmt: skip
+        calls = Calls(models * step, models * rows, 10 * models * rows)
+        return Row(step, evaluated=calls, lines=rows // 24, given=(given * rows, 1.0 * rows),
+                   made=(made * rows, 1.0 * rows), by_model=(rows,) * models)  # fmt: skip
 
     return account(made=row_of, batches=[], weights=[], **fields)
 
 
 def batched(candidate: Account, *baseline: Account) -> dict[str, str]:
-    rows = (1.0, candidate.rows[0].evaluated.rows)
+    rows = (1.0, candidate.rows[0].evaluated.rows / candidate.rows[0].evaluated.calls)
     return {check.kind: check.verdict for check in checks(list(baseline), [candidate], rows)}
 
 
 def test_an_inference_may_batch_its_calls_otherwise_and_is_held_to_equal_samples() -> None:
     plain, whole = (inferring(1),) * 2, (inferring(1, ended=196),) * 2
     assert list(batched(inferring(24), *plain).values()) == ["exact"]
+    ensemble = (inferring(1, models=3),) * 2
+    assert list(batched(inferring(24, models=3), *ensemble).values()) == ["exact"], "three calls a step"
     assert batched(inferring(8, steps=STEPS[:8], ended=8), *whole)["end"] == "changed", "64 of 196 samples"
     silent = inferring(2)
     silent.rows = [msgspec.structs.replace(row, lines=0) for row in silent.rows]

@@ -227,7 +227,7 @@ def _end(ours: Sequence[Account], theirs: Account, regrouped: bool) -> Iterator[
 def _batched(theirs: Account, watched: float) -> Iterator[Check]:
     """A call has as many samples as where it was watched: they are what its time is divided by."""
     last = theirs.rows[-1]
-    rows = _given_rows(last) / max(1, last.step)
+    rows = _given_rows(last) / max(1, last.trained.calls + last.evaluated.calls)
     if not watched / MORE <= rows <= watched * MORE:
         said = f"{rows:.3g} samples a call, where they were compared {watched:.3g}"
         yield Check("timed samples", "unverified", said, kind="samples")
