@@ -97,7 +97,7 @@ def _at_lines(ledger: Ledger, idiom: Idiom, statements: dict[Key, Statement]) ->
             lines[place] += ns
             loading += ns * (phase == "data")
             spans.setdefault(place, where)
-    if not lines:
+    if len(lines) < seen.lines:
         return None
     top, total = max(lines, key=lambda place: lines[place]), sum(lines.values())
     sampled = [line for line in body(ledger) if key(line.where) in lines]

@@ -44,6 +44,8 @@ class Seen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Calls of `ops` themselves per step, at least; what they call is not counted."""
     factor: float = 0.0
     """Time of `ops` over their least time, at least."""
+    lines: int = 1
+    """Lines that show it, at least."""
 
 
 class Pair(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
