@@ -76,34 +76,38 @@ def assign(
     """
     works = _works(names, parents, recorded, updated or {})
     passes = _passing(names, parents, works)
-    result: list[Work | None] = []
+    priced = {name: table_name(name) in FORMULAS for name in set(names)}
+    owns = [priced[name] and not passed for name, passed in zip(names, passes, strict=True)]
     owners: list[int] = []
     for i, parent in enumerate(parents):
         above = owners[parent] if parent >= 0 else i
-        belongs = parent >= 0 and not passes[above] and table_name(names[above]) in FORMULAS
+        belongs = parent >= 0 and owns[above]
         owners.append(above if belongs else i)
-        result.append(NOTHING if belongs or passes[i] else works[i])
-    return Assigned(result, owners)
+        if belongs or passes[i]:
+            works[i] = NOTHING
+    return Assigned(works, owners)
 
 
 def _works(
     names: Sequence[str], parents: Sequence[int], recorded: Sequence[Signature | None], updated: Mapping[str, float]
 ) -> list[Work | None]:
     """Each op's own price, as if it stood alone; equal calls are priced once."""
-    inner = _inner_sizes(names, parents, recorded)
+    calls = dict(zip(zip(names, map(id, recorded), strict=True), recorded, strict=True))
+    plain = {key: _alone(key[0], call) for key, call in calls.items()}
+    works = [plain[key] for key in zip(names, map(id, recorded), strict=True)]
     known: dict[Any, Work | None] = {}
-    works: list[Work | None] = []
-    for i, name in enumerate(names):
-        call, sizes = recorded[i], tuple(inner.get(i, ()))
-        key = (name, id(call), sizes)
+    for i, sizes in _inner_sizes(names, parents, recorded).items():
+        key = (names[i], id(recorded[i]), *sizes)
         if key not in known:
-            known[key] = (
-                work_of(name, call.shapes, call.dtypes, call.concrete, call.strides, inner=sizes) if call else None
-            )
-        works.append(known[key])
+            known[key] = _alone(names[i], recorded[i], tuple(sizes))
+        works[i] = known[key]
     for i, work in _fused_steps(names, parents, works, updated):
         works[i] = work
     return works
+
+
+def _alone(name: str, call: Signature | None, inner: Sequence[tuple[int, ...]] = ()) -> Work | None:
+    return work_of(name, call.shapes, call.dtypes, call.concrete, call.strides, inner=inner) if call else None
 
 
 def _inner_sizes(
@@ -112,11 +116,11 @@ def _inner_sizes(
     """Return shapes that ops allocate (packed weights) or view (indexing) directly inside those that need them."""
     wanted = dict.fromkeys(("aten::index", "aten::_index_put_impl_"), ("aten::as_strided", 1))
     found: dict[int, list[tuple[int, ...]]] = {}
-    for i, parent in enumerate(parents):
-        above = names[parent] if parent >= 0 else ""
-        if above not in wanted and not above.startswith("quantized::"):
+    asking = {name for name in set(names) if name in wanted or name.startswith("quantized::")}
+    for i, parent in enumerate(parents if asking else ()):
+        if parent < 0 or names[parent] not in asking:
             continue
-        child, at = wanted.get(above, ("aten::empty", 0))
+        child, at = wanted.get(names[parent], ("aten::empty", 0))
         call = recorded[i]
         if names[i] == child and call is not None and len(call.concrete) > at:
             found.setdefault(parent, []).append(tuple(int(n) for n in _INTEGER.findall(call.concrete[at])))
@@ -128,8 +132,9 @@ def _fused_steps(
 ) -> list[tuple[int, Work | None]]:
     """Fused optimizer calls whose lists were not recorded, priced by what their optimizer is known to update."""
     steps: dict[int, tuple[int, float]] = {}
-    for i, name in enumerate(names):
-        if works[i] is None and table_name(name) in FUSED:
+    fused = {name for name in set(names) if table_name(name) in FUSED}
+    for i, name in enumerate(names if fused else ()):
+        if works[i] is None and name in fused:
             above = parents[i]
             while above >= 0 and not (step := _OPTIMIZER.match(names[above])):
                 above = parents[above]
@@ -144,16 +149,19 @@ def _passing(names: Sequence[str], parents: Sequence[int], works: Sequence[Work 
     convolution is left only to another of that weight: what it copies on the way is not its work."""
     num = len(names)
     below, has_child, repeats, passes = [_IDLE] * num, [False] * num, [False] * num, [False] * num
+    told = {name: (table_name(name), is_wrapper(name), is_partly_wrapper(name)) for name in set(names)}
     for i in range(num - 1, -1, -1):
         name, parent, work = names[i], parents[i], works[i]
-        if table_name(name) not in FORMULAS:
-            passes[i] = has_child[i] or is_wrapper(name)
-        elif repeats[i] or is_wrapper(name) or is_partly_wrapper(name):
+        table, wrapper, partly = told[name]
+        if table not in FORMULAS:
+            passes[i] = has_child[i] or wrapper
+        elif repeats[i] or wrapper or partly:
             passes[i] = below[i] >= (_HEAVY if work is not None and work.kind in HEAVY_KINDS else _LIGHT)
         if parent >= 0:
-            below[parent] = max(below[parent], below[i], _IDLE if passes[i] else _weight(work))
+            if below[parent] != _HEAVY:
+                below[parent] = max(below[parent], below[i], _IDLE if passes[i] else _weight(work))
             has_child[parent] = True
-            repeats[parent] |= table_name(names[parent]) == table_name(name)
+            repeats[parent] |= told[names[parent]][0] == table
     return passes
 
 
