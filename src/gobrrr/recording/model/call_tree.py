@@ -88,7 +88,7 @@ def nest_threads(start: Ints, dur: Ints, thread: Ids) -> Nesting:
 def with_children(values: Ints, parent: Ids) -> Ints:
     """Each event's value with those of all below it; a parent stands before its children."""
     whole: list[int] = values.tolist()
-    for row in range(len(whole) - 1, -1, -1):
-        if (above := int(parent[row])) >= 0:
+    for row, above in zip(range(len(whole) - 1, -1, -1), parent[::-1].tolist(), strict=True):
+        if above >= 0:
             whole[above] += whole[row]
     return np.array(whole, np.int64)
