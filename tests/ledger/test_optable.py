@@ -11,7 +11,7 @@ import pytest
 from gobrrr.ledger.host.host_ops import host_ops
 from gobrrr.ledger.host.places import replay
 from gobrrr.ledger.model.ledger import OpGroup
-from gobrrr.ledger.ops.op_groups import Calls, _distinct, op_groups
+from gobrrr.ledger.ops.op_groups import Calls, numbered, op_groups
 from gobrrr.ledger.ops.pricing import ELSEWHERE, Prices, dtype_of
 from gobrrr.recording.trace_files.categories import is_communication
 from tests.support import timelines
@@ -322,12 +322,10 @@ def test_an_empty_window_has_no_groups(tmp_path: Path) -> None:
 
 def test_rows_of_columns_are_told_apart_whatever_their_range() -> None:
     """-1 stands for what is not known; and more than 64 bits hold, where ranges are multiplied."""
-    number, first = _distinct([np.array([0, 1, 0, 0]), np.array([0, 0, -1, 0])])
+    number, first = numbered([np.array([0, 1, 0, 0]), np.array([0, 0, -1, 0])])
     assert (number.tolist(), first.tolist()) == ([0, 1, 2, 0], [0, 1, 2])
     far = 1 << 40
-    number, _ = _distinct(
-        [np.array(column) for column in ([0, far, far, 0, 0], [far, far, 0, 0, far], [1, 0, 1, 1, 1])]
-    )
+    number, _ = numbered([np.array(column) for column in ([0, far, far, 0, 0], [far, far, 0, 0, far], [1, 0, 1, 1, 1])])
     assert number.tolist() == [0, 1, 2, 3, 0]
 
 

@@ -137,8 +137,8 @@ def by_shape(
     np.add.at(kernel_ns, priced.owner, ns)
     np.add.at(floor, priced.owner, priced.floor)
     groups: dict[tuple[int, int], list[int]] = defaultdict(list)
-    for row, work in enumerate(priced.work):
-        if work is not None and work.kind in BY_FLOPS and kernel_ns[row]:
+    for row in np.flatnonzero(priced.modelled & (kernel_ns != 0)).tolist():
+        if (work := priced.work[row]) is not None and work.kind in BY_FLOPS:
             groups[int(host.ops.name[row]), int(host.ops.signature[row])].append(row)
     found = []
     for (_, signature), rows in groups.items():

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
 
 from gobrrr.ledger.host.collective_waits import with_waits
 from gobrrr.ledger.host.places import Place, Places
+from gobrrr.ledger.model.ledger import PHASES
 from gobrrr.ledger.steps.other_loops import entries
 from gobrrr.ledger.steps.step_windows import after_watching, step_spans, usual
 from gobrrr.recording.model import event_kinds
@@ -73,6 +75,12 @@ class HostOps:
         row = launch_rows(kernels, runtime)
         began = np.where(row >= 0, runtime.start[row], kernels.start) if len(runtime) else kernels.start
         return kernels.take((began >= self.spans[0, 0]) & (began < self.end))
+
+    @cached_property
+    def phases(self) -> Ints:
+        """The phase of each row as its place in PHASES."""
+        known = {phase: number for number, phase in enumerate(PHASES)}
+        return np.fromiter(map(known.__getitem__, self.phase), np.int64, len(self))
 
     @property
     def waits_for_data(self) -> Flags:

@@ -8,7 +8,9 @@ import numpy.typing as npt
 
 from gobrrr.ledger.host.host_ops import HostOps
 from gobrrr.ledger.host.places import Places
+from gobrrr.ledger.model.ledger import PHASES
 from gobrrr.recording.trace_files.categories import STEP
+from gobrrr.spans import Ints
 
 DEEP = 64
 """Names of a chain, of which real ones have a dozen: what nests deeper costs memory with the square of its depth."""
@@ -51,20 +53,30 @@ def modules(host: HostOps, places: Places) -> list[str]:
     return found
 
 
-def chains(host: HostOps) -> list[tuple[str, ...]]:
-    """Names of the outermost ops and annotations that enclose each row, DEEP at most; which step it was is not told."""
-    known: dict[tuple[tuple[str, ...], str], tuple[str, ...]] = {}
-    found: list[tuple[str, ...]] = []
+def _holding(host: HostOps) -> zip[tuple[int, int, int]]:
+    """Row, parent and name of the rows that others lie in."""
+    rows = np.flatnonzero(np.bincount(host.parent[host.parent >= 0], minlength=len(host)))
+    return zip(rows.tolist(), host.parent[rows].tolist(), host.ops.name[rows].tolist(), strict=True)
+
+
+def chains(host: HostOps) -> tuple[Ints, list[tuple[str, ...]]]:
+    """Names of the outermost ops and annotations that enclose each row, DEEP at most; which step it was is not told:
+    the number of each row's chain, and the chains."""
+    found: list[tuple[str, ...]] = [()]
+    known: dict[tuple[int, str], int] = {}
     plain = ["" if STEP.fullmatch(name) else name for name in host.names]
-    names = [plain[n] for n in host.ops.name.tolist()]
-    for above in host.parent.tolist():
-        chain: tuple[str, ...] = ()
-        if above >= 0:
-            told = names[above] and len(found[above]) < DEEP
-            key = (found[above], names[above])
-            chain = known.setdefault(key, (*found[above], names[above]) if told else found[above])
-        found.append(chain)
-    return found
+    inside = [0] * (len(host) + 1)  # the chain of what lies in each row, and in none
+    for row, above, name in _holding(host):
+        key = (inside[above], plain[name])
+        number = known.get(key)
+        if number is None:
+            number, chain = key[0], found[key[0]]
+            if plain[name] and len(chain) < DEEP:
+                number = len(found)
+                found.append((*chain, plain[name]))
+            known[key] = number
+        inside[row] = number
+    return np.array(inside, np.int64)[host.parent], found
 
 
 MAKING = tuple(f"aten::{name}" for name in ("empty", "zeros", "ones", "full", "rand", "arange", "scalar_tensor"))
@@ -81,7 +93,7 @@ def recomputed(host: HostOps) -> npt.NDArray[np.bool_]:
     lies deeper carries none in either case. A step may have passes of both kinds, so each node is asked for itself.
     """
     ops = host.ops
-    within = host.is_op & (np.array(host.phase) == "backward") & ~host.begin_with(("autograd::",))
+    within = host.is_op & (host.phases == PHASES.index("backward")) & ~host.begin_with(("autograd::",))
     node = _outermost_nodes(host)
     of_node = (host.parent >= 0) & (ops.forward_thread[host.parent] > 0)
     plain = within & (ops.sequence < 0) & of_node & ~host.begin_with(MAKING)
@@ -93,9 +105,10 @@ def recomputed(host: HostOps) -> npt.NDArray[np.bool_]:
 def _outermost_nodes(host: HostOps) -> npt.NDArray[np.int64]:
     """Row of the outermost node that each row is or lies in, -1 for none: a checkpoint of the reentrant kind runs the
     nodes of its block inside its own."""
-    found: list[int] = []
-    nodes = host.ops.forward_thread > 0
-    for row, (parent, is_node) in enumerate(zip(host.parent.tolist(), nodes.tolist(), strict=True)):
-        above = found[parent] if parent >= 0 else -1
-        found.append(row if above < 0 and is_node else above)
-    return np.array(found, np.int64)
+    found = np.where(host.ops.forward_thread > 0, np.arange(len(host)), -1)
+    inside = [*found.tolist(), -1]
+    for row, above, _ in _holding(host):
+        if inside[above] >= 0:
+            inside[row] = inside[above]
+    around = np.array(inside, np.int64)[host.parent]
+    return np.where(around >= 0, around, found)

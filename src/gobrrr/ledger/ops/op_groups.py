@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 from typing import Any, NamedTuple
@@ -13,9 +13,10 @@ import numpy.typing as npt
 from gobrrr.ledger.host.host_ops import HostOps
 from gobrrr.ledger.host.origins import chains, origins, recomputed
 from gobrrr.ledger.host.places import Places
-from gobrrr.ledger.model.ledger import PHASES, OpGroup
+from gobrrr.ledger.model.ledger import OpGroup
 from gobrrr.ledger.ops.pricing import Prices, RowPrices, row_prices
 from gobrrr.ledger.work import work_of
+from gobrrr.recording.model.columns import numbered
 from gobrrr.recording.model.facts import Span
 from gobrrr.recording.model.trace import Signature, Trace
 from gobrrr.recording.trace_files.categories import is_communication
@@ -50,6 +51,7 @@ class Grouping:
     """The first row of each group."""
     origin: npt.NDArray[np.int32]
     chain: list[tuple[str, ...]]
+    """Names around the ops of each group."""
     again: npt.NDArray[np.bool_]
     in_a_row: npt.NDArray[np.float64]
     """Value of each group, as OpGroup has it."""
@@ -58,35 +60,18 @@ class Grouping:
     def of(cls, host: HostOps, places: Places, trace: Trace, origin: npt.NDArray[np.int32] | None = None) -> Grouping:
         """Group all ops; annotations have no group of their own. `origin`: as of origins(), where it is known."""
         origin = origins(host) if origin is None else origin
-        chain, again = chains(host), recomputed(host)
-        numbers: dict[tuple[str, ...], int] = {}
-        enclosing = np.array([numbers.setdefault(each, len(numbers)) for each in chain], np.int64)
-        phase = np.array([PHASES.index(each) for each in host.phase], np.int64)
+        (enclosing, names), again = chains(host), recomputed(host)
         rows = np.flatnonzero(host.is_op)
-        columns = (host.ops.name, host.ops.signature, phase, origin, enclosing, host.leaf, again)
-        group, first = _distinct([column[rows].astype(np.int64) for column in columns])
+        columns = (host.ops.name, host.ops.signature, host.phases, origin, enclosing, host.leaf, again)
+        group, first = numbered([column[rows] for column in columns])
         first = rows[first]
+        chain = [names[number] for number in enclosing[first].tolist()]
         in_a_row = _in_a_row(host, rows, group, first, origin, places, trace)
         return cls(rows, group, first, origin, chain, again, in_a_row)
 
     def sums(self, values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
         """Sum a value per row of HostOps, by group."""
         return np.bincount(self.group, values[self.rows].astype(float), len(self.first)).astype(np.float64)
-
-
-def _distinct(columns: Sequence[Ints]) -> tuple[Ints, Ints]:
-    """Numbers of the distinct rows of columns, counted in order of appearance, and where each appears first."""
-    code = np.zeros(len(columns[0]), np.int64)
-    for column in columns:
-        low = column.min(initial=0)
-        if int(code.max(initial=0) + 1) * int(column.max(initial=0) - low + 1) >= 1 << 62:
-            code = np.unique(code, return_inverse=True)[1]
-        code = code * int(column.max(initial=0) - low + 1) + (column - low)
-    _, first, number = np.unique(code, return_index=True, return_inverse=True)
-    order = np.argsort(first, kind="stable")
-    place = np.empty_like(order)
-    place[order] = np.arange(len(order))
-    return place[number], first[order]
 
 
 def op_groups(
@@ -120,17 +105,14 @@ class _Work(NamedTuple):
 
 def _work_sums(by: Grouping, priced: RowPrices, counts: npt.NDArray[np.bool_] | None) -> list[_Work]:
     done = np.ones(len(priced.work), bool) if counts is None else counts
-    flops, moved = np.zeros(len(priced.work)), np.zeros(len(priced.work))
-    bound: dict[int, str | None] = {}
-    for row, group in zip(by.rows.tolist(), by.group.tolist(), strict=True):
-        if (work := priced.work[row]) is not None and done[row]:
-            flops[row], moved[row] = work.flops, work.bytes
-            bound[group] = bound.get(group) or priced.bound[row]
-    sums = zip(
-        by.sums(np.array(priced.floor) * done).tolist(), by.sums(flops).tolist(), by.sums(moved).tolist(), strict=True
-    )
-    groups = zip(by.rows.tolist(), by.group.tolist(), strict=True)
-    elsewhere = {group for row, group in groups if row in priced.elsewhere}
+    floor, flops, moved = (by.sums(np.asarray(c) * done).tolist() for c in (priced.floor, priced.flops, priced.bytes))
+    sums = zip(floor, flops, moved, strict=True)
+    told = np.flatnonzero((priced.modelled & priced.bounded & done)[by.rows])
+    groups, first = np.unique(by.group[told], return_index=True)
+    bound = {
+        group: priced.bound[row] for group, row in zip(groups.tolist(), by.rows[told[first]].tolist(), strict=True)
+    }
+    elsewhere = set(by.group[np.isin(by.rows, list(priced.elsewhere))].tolist())
     return [_Work(*each, bound.get(i), i in elsewhere) for i, each in enumerate(sums)]
 
 
@@ -184,7 +166,7 @@ def _group(
         host.name(row), shapes, signature.dtypes if signature else (), _shapes(signature, "strides"),
         signature.concrete if signature else (), host.phase[row], _where(host, by, places, row),
         calls / steps, ns / steps, work.floor / steps, max(0.0, float(min(ns - work.floor, dispatch_ns))) / steps,
-        work.flops / steps if counted else None, work.bytes / steps if counted else None, work.bound, by.chain[row],
+        work.flops / steps if counted else None, work.bytes / steps if counted else None, work.bound, by.chain[group],
         row, bool(host.leaf[row]), bool(by.again[row]), work.elsewhere, float(by.in_a_row[group]),
     )  # fmt: skip
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -18,6 +18,7 @@ from gobrrr.ledger.ops.op_times import shapes_of
 from gobrrr.ledger.ops.pricing import RowPrices
 from gobrrr.ledger.steps.profiled_window import ProfiledWindow
 from gobrrr.recording.model.call_tree import with_children
+from gobrrr.recording.model.columns import numbered
 from gobrrr.recording.model.facts import Span
 from gobrrr.spans import Ints, within
 
@@ -31,6 +32,10 @@ DEPTH = 64  # levels of nesting followed; proposed: bounds the loop; a model nes
 NO_TIMES: Ints = np.zeros(0, np.int64)
 NO_LINES = "lines were not recorded"
 NO_MODULES = "modules were not recorded"
+
+
+_Keys = tuple[tuple[npt.NDArray[Any], ...], Callable[[int], tuple[object, ...]]]
+"""Columns that tell one key from another, and the key of a row."""
 
 
 class _Sums(NamedTuple):
@@ -58,6 +63,8 @@ class _Columns:
 
     own: Ints
     device: Ints
+    below: Ints
+    """`device` of it and of all that it called."""
     flops: Floats
     floor: Floats
     priced: Floats
@@ -71,19 +78,21 @@ def op_tables(window: ProfiledWindow, priced: RowPrices, on_device: bool, most: 
     if not np.any(host.is_op):
         return ()
     columns = _columns(window, priced, on_device)
-    names = [host.names[n] for n in host.ops.name.tolist()]
     shapes = [*(shapes_of(window.trace, n) for n in range(len(window.trace.signatures))), ""]
     where = [place.where[0] if place.where else None for place in places.places]  # of a backward op its forward op's
-    keys: dict[str, Sequence[tuple[object, ...]]] = {
-        "op": [(name, "") for name in names],
-        "shape": [(name, shapes[n]) for name, n in zip(names, host.ops.signature.tolist(), strict=True)],
-        "line": [(span.file, span.line, span.function) if (span := where[place]) else (f"({phase})",)
-                 for place, phase in zip(window.origin.tolist(), host.phase, strict=True)],
-        "module": [(name or f"({phase})", "") for name, phase in zip(window.module, host.phase, strict=True)],
+    known = any(place.module for place in places.places)
+    modules: dict[str, int] = {}
+    module = [modules.setdefault(name, len(modules)) for name in (window.module if known else ())]
+    keys: dict[str, _Keys] = {
+        "op": ((host.ops.name,), lambda row: (host.name(row), "")),
+        "shape": ((host.ops.name, host.ops.signature), lambda row: (host.name(row), shapes[host.ops.signature[row]])),
+        "line": ((window.origin, host.phases), lambda row: (span.file, span.line, span.function)
+                 if (span := where[window.origin[row]]) else (f"({host.phase[row]})",)),
+        "module": ((np.array(module), host.phases), lambda row: (window.module[row] or f"({host.phase[row]})", "")),
     }  # fmt: skip
     why = {
         "line": "" if any(where) else NO_LINES,
-        "module": "" if any(place.module for place in places.places) else NO_MODULES,
+        "module": "" if known else NO_MODULES,
     }
     return tuple(
         OpTable(by, why=why[by], on_device=on_device) if why.get(by)
@@ -99,21 +108,20 @@ def _columns(window: ProfiledWindow, priced: RowPrices, on_device: bool) -> _Col
         row = window.launcher
         np.add.at(device, row[row >= 0], window.kernels.dur[row >= 0])
     owner = np.array(priced.owner or range(len(host)), np.int64)
-    known = np.array([bound is not None for bound in priced.bound], bool)[owner]
-    flops = np.array([work.flops if work is not None else 0.0 for work in priced.work], float)
-    time = device if on_device else host.own
-    return _Columns(
-        host.own, device, flops, np.array(priced.floor, float), np.where(known, time, 0).astype(float), owner
-    )
+    time = np.where(priced.bounded[owner], device if on_device else host.own, 0).astype(float)
+    below = with_children(device, host.parent) if on_device else device
+    return _Columns(host.own, device, below, priced.flops, np.array(priced.floor, float), time, owner)
 
 
 def _table(
-    by: str, keys: Sequence[tuple[object, ...]], host: HostOps, places: Places, columns: _Columns, on_device: bool,
+    by: str, keys: _Keys, host: HostOps, places: Places, columns: _Columns, on_device: bool,
     most: int,
 ) -> OpTable:  # fmt: skip
     numbers: dict[tuple[object, ...], int] = {}
-    group = np.array([numbers.setdefault(key, len(numbers)) if is_op else -1
-                      for key, is_op in zip(keys, host.is_op.tolist(), strict=True)], np.int64)  # fmt: skip
+    told, key_of = keys
+    rows, group = np.flatnonzero(host.is_op), np.full(len(host), -1, np.int64)
+    number, first = numbered([column[rows] for column in told])
+    group[rows] = np.array([numbers.setdefault(key_of(row), len(numbers)) for row in rows[first].tolist()])[number]
     sums = _sums(group, len(numbers), host, columns)
     if by == "module":
         numbers, sums = _with_outer(numbers, sums)
@@ -122,13 +130,13 @@ def _table(
     order = np.lexsort((-sums.own, -sums.device if on_device else -sums.own))
     ranked = [int(each) for each in order if any(column[each] for column in sums[:5])]
     named = list(numbers)
-    rows = [_row(by, named[i], sums.of(i, steps), places, on_device) for i in ranked[:most]]
+    most_of = [_row(by, named[i], sums.of(i, steps), places, on_device) for i in ranked[:most]]
     rest = _Sums(*(column.sum() for column in sums.of(ranked[most:], steps)))
     others = _row("op", (f"{len(ranked) - most} others", ""), rest, places, on_device) if len(ranked) > most else None
     if others is not None:  # what one of them calls may be another one
         calls = others.calls if by in ("op", "shape") else None
         others = msgspec.structs.replace(others, total_ns=others.self_ns, device_total_ns=others.device_ns, calls=calls)
-    return OpTable(by, tuple(rows), others, max(0, len(ranked) - most), on_device=on_device)
+    return OpTable(by, tuple(most_of), others, max(0, len(ranked) - most), on_device=on_device)
 
 
 def _calls(by: str, numbers: Iterable[tuple[object, ...]], sums: _Sums, host: HostOps, places: Places) -> Floats:
@@ -142,7 +150,6 @@ def _sums(group: Ints, count: int, host: HostOps, columns: _Columns) -> _Sums:
     """(count,) of each but the calls."""
     mine, owned = group >= 0, group[columns.owner]
     outermost = mine & ~_inside_of_its_own(group, host.parent)
-    below = with_children(columns.device, host.parent)
     # What a wrapper answers for lies in its group; of an annotation in none.
     owned = np.where(owned >= 0, owned, group)
 
@@ -151,7 +158,7 @@ def _sums(group: Ints, count: int, host: HostOps, columns: _Columns) -> _Sums:
 
     return _Sums(
         by(group, np.ones(len(group)), mine), by(group, columns.own, mine), by(group, host.ops.dur, outermost),
-        by(group, columns.device, mine), by(group, below, outermost), by(group, columns.flops, mine),
+        by(group, columns.device, mine), by(group, columns.below, outermost), by(group, columns.flops, mine),
         by(owned, columns.floor, mine), by(owned, columns.priced, mine),
         np.zeros(count),
     )  # fmt: skip

@@ -7,13 +7,18 @@ import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
 
 from gobrrr.ledger.host.host_ops import HostOps
 from gobrrr.ledger.model.device import DeviceWork
 from gobrrr.ledger.model.ledger import OpGroup, Roofline
 from gobrrr.ledger.work import Assigned, Work, assign
 from gobrrr.machine.model.machine import Machine
-from gobrrr.recording.model.trace import Signature, Trace
+from gobrrr.recording.model.columns import numbered
+from gobrrr.recording.model.trace import Flags, Signature, Trace
 
 # torch's dtype names in a trace, as the machine's ceilings name them.
 CEILING_OF = {
@@ -33,6 +38,7 @@ ELSEWHERE = {"compute": 4.0, "bandwidth": 10.0}
 """Multiple of its ceiling from which work was not done here: tensors on the meta device, work of another device that
 only was queued. A ceiling from a busy moment is some 2 too low, and caches are some 5 times as fast as what a copy of
 that size reaches. Proposed."""
+_BOUNDS = {None: 0} | {bound: number for number, bound in enumerate(ELSEWHERE, 1)}
 
 
 def dtype_of(dtypes: Iterable[str]) -> str:
@@ -100,6 +106,26 @@ class RowPrices:
     owner: list[int] = field(default_factory=list)
     """The row that answers for the time of each; empty where nothing is priced."""
 
+    @cached_property
+    def modelled(self) -> Flags:
+        """Mark rows whose work is known."""
+        return np.array([work is not None for work in self.work], bool)
+
+    @cached_property
+    def bounded(self) -> Flags:
+        """Mark rows with a bound."""
+        return np.array([bound is not None for bound in self.bound], bool)
+
+    @cached_property
+    def flops(self) -> npt.NDArray[np.float64]:
+        """FLOPs of each row, 0 of work that is not known."""
+        return np.array([work.flops if work is not None else 0.0 for work in self.work], float)
+
+    @cached_property
+    def bytes(self) -> npt.NDArray[np.float64]:
+        """Bytes of each row, 0 of work that is not known."""
+        return np.array([work.bytes if work is not None else 0.0 for work in self.work], float)
+
 
 def assigned(
     host: HostOps, trace: Trace, updated: Mapping[str, float]
@@ -125,30 +151,24 @@ def row_prices(host: HostOps, trace: Trace, prices: Prices, updated: Mapping[str
     for row in elsewhere:
         works[row], bound[row], spare[row] = None, None, 0.0
     floor = [0.0] * count
-    for row, own in enumerate(host.own.tolist()):
+    for row in np.flatnonzero(host.own).tolist():  # the others take no time, and leave what is spare
         above = owner[row]
-        floor[row] = min(spare[above], float(own))
-        spare[above] -= floor[row]
-        bound[row] = bound[above] if floor[row] or (own and bound[above]) else bound[row]
+        if spare[above]:
+            floor[row] = min(spare[above], float(host.own[row]))
+            spare[above] -= floor[row]
+        bound[row] = bound[above] or bound[row]
     return RowPrices(
         floor, [w if b is not None else None for w, b in zip(works, bound, strict=True)], bound, elsewhere, owner
     )
 
 
-_Call = tuple[int, int, str | None]
-"""Name, inputs and bound."""
-
-
 def _elsewhere(host: HostOps, owner: list[int], floors: list[float], bound: list[str | None]) -> frozenset[int]:
     """Rows of ops whose calls with the same inputs took, with all that they own, far less than any work here takes."""
-    calls = list(zip(host.ops.name.tolist(), host.ops.signature.tolist(), bound, strict=True))
-    least: dict[_Call, float] = defaultdict(float)
-    spent: dict[_Call, float] = defaultdict(float)
-    for row, own in enumerate(host.own.tolist()):
-        least[calls[row]] += floors[row]
-        spent[calls[owner[row]]] += own
-    gone = {call for call, floor in least.items() if call[2] and floor > ELSEWHERE[call[2]] * spent[call]}
-    return frozenset(row for row, call in enumerate(calls) if call in gone)
+    kind = np.array([_BOUNDS[each] for each in bound])
+    calls, first = numbered([host.ops.name, host.ops.signature, kind])
+    times = np.array((0.0, *ELSEWHERE.values()))[kind[first]]
+    least, spent = np.bincount(calls, floors), np.bincount(calls[owner], host.own.astype(float), len(first))
+    return frozenset(np.flatnonzero(((times > 0) & (least > times * spent))[calls]).tolist())
 
 
 def _priced(

@@ -256,6 +256,21 @@ def _texts(value: Any) -> tuple[str, ...]:
     )
 
 
+def numbered(columns: Sequence[npt.NDArray[Any]]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Numbers of the distinct rows of columns, counted in order of appearance, and where each appears first."""
+    code = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        low, high = int(column.min(initial=0)), int(column.max(initial=0))
+        if int(code.max(initial=0) + 1) * (high - low + 1) >= 1 << 62:
+            code = np.unique(code, return_inverse=True)[1]
+        code = code * (high - low + 1) + column - low
+    _, first, number = np.unique(code, return_index=True, return_inverse=True)
+    order = np.argsort(first, kind="stable")
+    place = np.empty_like(order)
+    place[order] = np.arange(len(order))
+    return place[number], first[order]
+
+
 def starting_with(names: tuple[str, ...], prefixes: tuple[str, ...]) -> npt.NDArray[np.bool_]:
     """For every name, whether it starts with one of the prefixes."""
     return np.array([name.startswith(prefixes) for name in names], bool)
