@@ -23,6 +23,7 @@ from gobrrr.recording.trace_files.wire import Batch, decode
 _EVENTS = re.compile(rb'"traceEvents"\s*:\s*\[')
 _ARRAY = re.compile(rb"\[\s*(?=[{\]])")
 _LEAD = b" \t\r\n,"
+_GAP = re.compile(rb"[ \t\r\n,]*")
 _BOM = b"\xef\xbb\xbf"
 _NEAR = 1 << 16  # bytes at the end that are searched first; proposed: holds an event; longer ones settle it
 _NO_BRACKETS = bytes(b for b in range(256) if b not in b"[]{}")
@@ -44,7 +45,7 @@ class Document:
         self.truncated = False
         self.num_events = 0
         self._blocks, self._source, self._limits = iter(blocks), source, limits
-        self._is_array = False
+        self._is_array = self._exact = False
 
     def batches(self) -> Iterator[Batch]:
         """Yield every readable event, in the file's order. Raises TraceError if there is no trace in it."""
@@ -54,7 +55,7 @@ class Document:
             text += pending
             cut = _last_cut(text)
             if cut:
-                batch, tail = self._decode(text[:cut])
+                batch, tail = self._decode(text, cut)
                 yield self._count(batch)
                 text = text[cut:]
                 if tail is not None:
@@ -91,11 +92,16 @@ class Document:
         self._is_array = True
         return head[found.end() :]
 
-    def _decode(self, text: bytes) -> tuple[Batch, bytes | None]:
-        """Decode whole events; the second value is what follows the list, if it ended here."""
-        self._check_depth(text)
-        batch = decode(text.strip(_LEAD))
-        return (batch, None) if batch is not None else self._salvage(text, last=False)
+    def _decode(self, text: bytes, cut: int) -> tuple[Batch, bytes | None]:
+        """Decode whole events up to `cut`; the second value is what follows the list, if it ended here."""
+        begin = _GAP.match(text).end()  # type: ignore[union-attr]
+        listed = b"".join((b"[", memoryview(text)[begin:cut], b"]"))
+        self._check_depth(listed, outside=1)
+        batch = decode(listed, self._exact)
+        if batch is None:
+            return self._salvage(text[:cut], last=False)
+        self._exact = batch.exact
+        return batch, None
 
     def _finish(self, text: bytes) -> Batch:
         """Read the last event, and what follows the list."""
@@ -145,11 +151,12 @@ class Document:
             found.pop("traceEvents", None)
             self.properties.update(found)
 
-    def _check_depth(self, text: bytes) -> None:
-        """Refuse deep nesting before a decoder meets it. Brackets in strings are told apart only when in doubt."""
+    def _check_depth(self, text: bytes, outside: int = 0) -> None:
+        """Refuse deep nesting before a decoder meets it. Brackets in strings are told apart only when in doubt; those
+        `outside`, around all of it, are ours."""
         bound = self._limits.depth
-        if _depth(text) > bound:
-            depth = _depth(_STRING.sub(b"", text))
+        if _depth(text) - outside > bound:
+            depth = _depth(_STRING.sub(b"", text)) - outside
             if depth > bound:
                 raise exceeded(self._source, "depth", bound, depth, self._place())
 

@@ -47,17 +47,19 @@ class Unpacker:
 
     def _next(self, done: int) -> bytes:
         """A block, shorter where the data end or break off."""
-        block = bytearray()
+        parts: list[bytes] = []
+        missing = BLOCK
         try:
-            while len(block) < BLOCK and (part := self._stream.read1(BLOCK - len(block))):
-                block += part
+            while missing and (part := self._stream.read1(missing)):
+                parts.append(part)
+                missing -= len(part)
         except Exception as error:
-            done += len(block)
+            done += BLOCK - missing
             if isinstance(error, OSError) and done == 0:
                 raise TraceError(f"{self._source} cannot be read: {error.strerror or error}") from error
             self.note = _said(error, done)
             self.broke = not self.note.startswith("other bytes")
-        return bytes(block)
+        return b"".join(parts)
 
 
 def _said(error: Exception, done: int) -> str:

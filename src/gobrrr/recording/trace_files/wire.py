@@ -85,33 +85,32 @@ class Batch:
 
     events: list[Event]
     start: Ints
+    exact: bool = False
+    """Starts were read from their text, as those of the next batch will have to be."""
 
 
-class _Time(msgspec.Struct, gc=False):
-    ts: Raw = NONE
+class _Exact(Event, gc=False):
+    ts: Raw = NONE  # type: ignore[assignment]
 
 
 _EVENTS = msgspec.json.Decoder(list[Event])
-_TIMES = msgspec.json.Decoder(list[_Time])
+_EXACT = msgspec.json.Decoder(list[_Exact])
 _FRACTION = re.compile(rb'"ts"\s*:\s*-?\d{13,}\.')
 
 
-def decode(text: bytes) -> Batch | None:
-    """Decode events separated by commas, all at once; None where anything in them is not as it should be."""
-    document = b"[" + text + b"]"
+def decode(document: bytes, exact: bool = False) -> Batch | None:
+    """Decode a list of events, all at once; None where anything in them is not as it should be. Where a double cannot
+    hold the nanoseconds, as in the batch before if `exact`, starts are read from their text."""
     try:
-        events = _EVENTS.decode(document)
-        return Batch(events, start_times(events, document))
+        if not exact:
+            events = _EVENTS.decode(document)
+            micros = np.array([event.ts for event in events], np.float64)
+            if not ((np.abs(micros) >= MAX_EXACT).any() and _has_fractions(micros, document)):
+                return Batch(events, nanoseconds(micros))
+        timed = _EXACT.decode(document)
+        return Batch(list[Event](timed), exact_times([bytes(event.ts) for event in timed]), True)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
-
-
-def start_times(events: list[Event], document: bytes) -> Ints:
-    """Starts of `events` in ns; where a double cannot hold the nanoseconds they are read from `document`'s text."""
-    micros = np.array([event.ts for event in events], np.float64)
-    if (np.abs(micros) >= MAX_EXACT).any() and _has_fractions(micros, document):
-        return exact_times([bytes(time.ts) for time in _TIMES.decode(document)])
-    return nanoseconds(micros)
 
 
 def _has_fractions(micros: npt.NDArray[np.float64], document: bytes) -> bool:
@@ -135,9 +134,9 @@ def exact_times(texts: list[bytes]) -> Ints:
     """ns of each text: all at once those with the three decimals of Kineto, each width by itself."""
     width = np.fromiter(map(len, texts), np.int64, len(texts))
     found = np.empty(len(texts), np.int64)
-    for size in np.unique(width).tolist():
+    for size in sorted(set(width.tolist())):
         rows = np.flatnonzero(width == size)
-        own = [texts[row] for row in rows.tolist()]
+        own = [texts[row] for row in rows.tolist()] if len(rows) < len(texts) else texts
         alike = _thousandths(own, size) if DECIMALS + 1 < size <= LONGEST else None
         found[rows] = alike if alike is not None else [exact_time(text) for text in own]
     return found
@@ -145,12 +144,12 @@ def exact_times(texts: list[bytes]) -> Ints:
 
 def _thousandths(texts: list[bytes], width: int) -> Ints | None:
     """Return as ns numbers in us of one width with a point and three digits behind it; None where one is another."""
-    digits = np.frombuffer(b"".join(texts), np.uint8).reshape(-1, width).astype(np.int64) - ord("0")
-    numbers = np.delete(digits, -DECIMALS - 1, axis=1)
-    if (digits[:, -DECIMALS - 1] != ord(".") - ord("0")).any() or (numbers < 0).any() or (numbers > 9).any():
+    digits = np.frombuffer(b"".join(texts), np.uint8).reshape(-1, width) - np.uint8(ord("0"))
+    whole, point, decimals = digits[:, : -DECIMALS - 1], digits[:, -DECIMALS - 1], digits[:, -DECIMALS:]
+    if (point + np.uint8(ord("0")) != ord(".")).any() or (whole > 9).any() or (decimals > 9).any():
         return None
-    micros = numbers[:, :-DECIMALS] @ 10 ** np.arange(width - DECIMALS - 2, -1, -1, dtype=np.int64)
-    ns = numbers[:, -DECIMALS:] @ np.array((100, 10, 1))
+    micros = whole @ 10 ** np.arange(width - DECIMALS - 2, -1, -1, dtype=np.int64)
+    ns = decimals @ np.array((100, 10, 1))
     return np.asarray(
         np.where(micros < MAX_TIME / 1000, micros, 0) * 1000 + np.where(micros < MAX_TIME / 1000, ns, NO_TIME)
     )
