@@ -7,6 +7,7 @@ import re
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from operator import attrgetter
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -19,6 +20,7 @@ from gobrrr.recording.trace_files.wire import NONE, Args, Event, Int
 K = TypeVar("K")
 V = TypeVar("V")
 TOO_LARGE = "integers beyond 64 bits (the event is kept without them)"
+_PLACE = attrgetter("pid", "tid")
 _LAST_INT = re.compile(r"(?:^|\s)(0[xX][0-9a-fA-F]{1,16}|-?\d{1,19})$")
 _DTYPES = {"q": np.int64, "i": np.int32, "B": np.uint8, "d": np.float64}
 
@@ -121,7 +123,7 @@ class Threads:
 
     def ids(self, events: Sequence[Event]) -> array[int]:
         """The thread of every event."""
-        return self._known.ids([(event.pid, event.tid) for event in events])
+        return self._known.ids(map(_PLACE, events))
 
     def name(self, event: Event) -> None:
         """Take in a metadata event, if it names a thread."""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
+from itertools import compress
+from operator import attrgetter
 
 import numpy as np
 import numpy.typing as npt
@@ -11,9 +13,10 @@ import numpy.typing as npt
 from gobrrr.recording.model import columns as col
 from gobrrr.recording.model.trace import NO_TIME, Ints
 from gobrrr.recording.trace_files import categories as cat
-from gobrrr.recording.trace_files.wire import MAX_DURATION, Args, Batch, Event, nanoseconds
+from gobrrr.recording.trace_files.wire import MAX_DURATION, NONE, Args, Batch, Event, nanoseconds
 
 _NO_ARGS = Args()
+_KIND = attrgetter("ph", "cat")
 
 
 class Tables:
@@ -55,9 +58,9 @@ class Tables:
         micros = np.array([event.dur for event in events], np.float64)
         dur = nanoseconds(micros)
         for code, add in ((cat.HOST, self._add_host), (cat.DEVICE, self._add_device), (cat.RUNTIME, self._add_runtime)):
-            rows = self._complete(events, start, dur, np.flatnonzero(route == code))
-            if len(rows):
-                add([events[i] for i in rows.tolist()], start[rows], dur[rows])
+            chosen = route == code
+            if chosen.any():
+                add(*self._complete(list(compress(events, chosen.tobytes())), start[chosen], dur[chosen]))
         for code, table in ((cat.FLOW_START, self.flow_starts), (cat.FLOW_END, self.flow_ends)):
             self._add_flows(table, events, start, np.flatnonzero((route == code) & (start != NO_TIME)))
         self._add_instants(events, start, np.flatnonzero((route == cat.INSTANT) & (start != NO_TIME)))
@@ -65,9 +68,8 @@ class Tables:
             self.threads.name(events[i])
 
     def _route(self, events: list[Event]) -> npt.NDArray[np.uint8]:
-        known = self._routes
         try:
-            return np.array([known[event.ph, event.cat] for event in events], np.uint8)
+            return np.fromiter(map(self._routes.__getitem__, map(_KIND, events)), np.uint8, len(events))
         except KeyError:
             return self._route_new(events)
 
@@ -78,24 +80,21 @@ class Tables:
         self._routes.update({key: cat.route(*key) for key in {(event.ph, event.cat) for event in events}})
         return np.array([self._routes[event.ph, event.cat] for event in events], np.uint8)
 
-    def _complete(
-        self, events: list[Event], start: Ints, dur: Ints, rows: npt.NDArray[np.intp]
-    ) -> npt.NDArray[np.intp]:
-        """Return the `rows` with a name, a start and a duration; the others are counted by what they lack."""
-        nameless = np.array([events[i].name is None for i in rows.tolist()], bool)
+    def _complete(self, events: list[Event], start: Ints, dur: Ints) -> tuple[list[Event], Ints, Ints]:
+        """Return the events with a name, a start and a duration; the others are counted by what they lack."""
         lacks = [
-            ("no start, or one that is not a time", start[rows] == NO_TIME),
-            ("no duration, or one that is not a time", (dur[rows] == NO_TIME) | (dur[rows] > MAX_DURATION)),
-            ("no name", nameless),
-            ("negative duration", dur[rows] < 0),
+            ("no start, or one that is not a time", start == NO_TIME),
+            ("no duration, or one that is not a time", (dur == NO_TIME) | (dur > MAX_DURATION)),
+            ("no name", np.array([event.name is None for event in events], bool)),
+            ("negative duration", dur < 0),
         ]
-        good = np.ones(len(rows), bool)
+        good = np.ones(len(events), bool)
         for reason, lack in lacks:
             if count := int((good & lack).sum()):
                 self.skipped[reason] += count
                 good &= ~lack
         self.num_rows += int(good.sum())
-        return rows[good]
+        return (events, start, dur) if good.all() else (list(compress(events, good.tobytes())), start[good], dur[good])
 
     def _add_host(self, events: list[Event], start: Ints, dur: Ints) -> None:
         args = [event.args or _NO_ARGS for event in events]
@@ -109,7 +108,7 @@ class Tables:
             sequence=col.ints([a.sequence for a in args], self.skipped),
             forward_thread=col.ints([a.forward_thread for a in args], self.skipped),
             external_id=col.ints([a.external_id for a in args], self.skipped),
-            stack=self.stacks.ids([bytes(a.stack) for a in args]),
+            stack=self.stacks.ids([b"" if a.stack is NONE else bytes(a.stack) for a in args]),
             collective=self.collectives.ids(col.collective_keys(args)),
         )
 
