@@ -45,7 +45,6 @@ def judged(
     """
     from gobrrr.ledger.build import build_ledger
     from gobrrr.ledger.ops.raised_ceilings import beaten, faster
-    from gobrrr.rehearsal.findings import Rehearsal
     from gobrrr.rules import judge
     from gobrrr.rules.verdict.build import build
 
@@ -55,7 +54,11 @@ def judged(
         ledger = simulated(build_ledger(profiled, machine))
         ledger = replace(ledger, roofline=replace(ledger.roofline, raised=factor))
     ledger = with_statements(ledger, profiled.recording.start.clock[0])
-    play = Rehearsal(ledger, machine, profiled.recording.start, stage, rehearsal_s, also) if stage else None
+    play = None
+    if stage:
+        from gobrrr.rehearsal.findings import Rehearsal
+
+        play = Rehearsal(ledger, machine, profiled.recording.start, stage, rehearsal_s, also)
     findings, skipped = judge(ledger, machine, portability=portability, rehearsed=play)
     known = machine if machine.fingerprint else None
     return ledger, build(ledger, known, findings, skipped=skipped, portability=portability,
