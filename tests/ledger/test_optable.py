@@ -11,7 +11,7 @@ import pytest
 from gobrrr.ledger.host.host_ops import host_ops
 from gobrrr.ledger.host.places import replay
 from gobrrr.ledger.model.ledger import OpGroup
-from gobrrr.ledger.ops.op_groups import Calls, numbered, op_groups
+from gobrrr.ledger.ops.op_groups import Calls, op_groups
 from gobrrr.ledger.ops.pricing import ELSEWHERE, Prices, dtype_of
 from gobrrr.recording.trace_files.categories import is_communication
 from tests.support import timelines
