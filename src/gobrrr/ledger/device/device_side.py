@@ -7,7 +7,7 @@ import re
 import numpy as np
 import numpy.typing as npt
 
-from gobrrr.ledger.device.idle import awaited, host_ops, idle_causes, named, stalls, starting_up
+from gobrrr.ledger.device.idle import awaited, idle_causes, named, stalls, starting_up
 from gobrrr.ledger.device.kernel_names import TENSOR_CORE, VECTOR_UNITS, kernel_class
 from gobrrr.ledger.host.host_ops import HostOps
 from gobrrr.ledger.host.places import Places
@@ -43,7 +43,7 @@ def device_ledger(
     working = union(as_spans(kernels.start, kernels.dur))
     busy, idle = total(working), gaps(working, begin, end)
     stalled = stalls(kernels, trace.runtime, idle)
-    causes, syncs, kept, held = idle_causes(trace, idle, stalled, host, places, end - begin - busy)
+    causes, syncs, kept, held, computing = idle_causes(trace, idle, stalled, host, places, end - begin - busy)
     is_copy, communicates = kernels.kind == MEMCPY, kernels.kind == COMMUNICATION
     rows = launch_rows(kernels, trace.runtime)
     linked = rows >= 0
@@ -66,7 +66,7 @@ def device_ledger(
         ahead_ns=_ahead(kernels.start[linked] - trace.runtime.start[rows[linked]]),
         awaited_ns=awaited(trace, idle, host) / num_steps,
         start_up_ns=starting_up(trace, idle, host) / num_steps, held_ns=held,
-        host_ops=host_ops(trace, idle, stalled, host, places),
+        host_ops=computing,
     )  # fmt: skip
     return ledger, kept
 

@@ -64,11 +64,12 @@ def named(trace: Trace, column: npt.NDArray[np.int32], pattern: re.Pattern[str])
 
 def idle_causes(
     trace: Trace, idle: Ints, stalled: Ints, host: HostOps, places: Places, whole: int
-) -> tuple[tuple[tuple[str, float], ...], tuple[Sync, ...], Ints, float]:
+) -> tuple[tuple[tuple[str, float], ...], tuple[Sync, ...], Ints, float, tuple[Sync, ...]]:
     """Idle ns per step by cause, each nanosecond once, the first of these that holds: stalled, data, communication
     (the host waits for a thread that carries a collective), sync, allocator, launch (the host is inside a torch
     op), host (the rest); the synchronising calls; and the idle in which ops and Python kept the device waiting, those
-    in a wait for data or for ranks among them; and of the host's what lies in stretches longer than HOLE, per step."""
+    in a wait for data or for ranks among them; of the host's what lies in stretches longer than HOLE, per step; and
+    ops that compute on the host, as of _host_ops()."""
     steps, unstalled = host.num_steps, parts(idle, stalled, outside=True)
     causes, syncs = _causes(trace, idle, stalled, host, places)
     owned, covered, found = 0, NONE, []
@@ -81,7 +82,8 @@ def idle_causes(
     kept = merged(np.concatenate((others, parts(unstalled, merged(causes["data_wait"])))))
     rest = lengths(parts(idle, covered, outside=True))
     held = float(rest[rest > HOLE].sum()) / steps
-    return (*found, ("host", (whole - owned) / steps)), syncs, kept, held
+    computing = _host_ops(trace, idle, causes, host, places)
+    return (*found, ("host", (whole - owned) / steps)), syncs, kept, held, computing
 
 
 def blamed(trace: Trace, idle: Ints, stalled: Ints, host: HostOps, places: Places) -> dict[str, Ints]:
@@ -112,17 +114,16 @@ def _causes(
 
 def _on_host(trace: Trace, host: HostOps) -> npt.NDArray[np.bool_]:
     """Mark long ops in which nothing is launched: they compute on the host, random numbers say."""
-    ops, starts = host.ops, np.sort(trace.runtime.start)
-    launches = np.searchsorted(starts, ops.start + ops.dur) - np.searchsorted(starts, ops.start)
-    others = host.waits_for_data | host.waits_for_ranks
-    found: npt.NDArray[np.bool_] = host.is_op & ~others & (ops.dur > HOLE) & (launches == 0) & (len(starts) > 0)
-    return found
+    starts = np.sort(trace.runtime.start)
+    found: npt.NDArray[np.bool_] = host.is_op & (host.ops.dur > HOLE) & (len(starts) > 0)
+    long = host.ops.take(found)
+    found[found] = np.searchsorted(starts, long.start + long.dur) == np.searchsorted(starts, long.start)
+    return found & ~host.waits_for_data & ~host.waits_for_ranks
 
 
-def host_ops(trace: Trace, idle: Ints, stalled: Ints, host: HostOps, places: Places) -> tuple[Sync, ...]:
+def _host_ops(trace: Trace, idle: Ints, causes: dict[str, Ints], host: HostOps, places: Places) -> tuple[Sync, ...]:
     """Ops that compute on the host for long, with the idle that nothing before them explains, each by its outermost
     one."""
-    causes, _ = _causes(trace, idle, stalled, host, places)
     before = merged(np.concatenate([spans for name, spans in causes.items() if name != "launch"]))
     idle = parts(idle, before, outside=True)
     ops = host.ops.take(_on_host(trace, host))
