@@ -164,7 +164,7 @@ def row_prices(host: HostOps, trace: Trace, prices: Prices, updated: Mapping[str
 
 def _elsewhere(host: HostOps, owner: list[int], floors: list[float], bound: list[str | None]) -> frozenset[int]:
     """Rows of ops whose calls with the same inputs took, with all that they own, far less than any work here takes."""
-    kind = np.array([_BOUNDS[each] for each in bound])
+    kind = np.array([_BOUNDS[each] for each in bound], np.int64)
     calls, first = numbered([host.ops.name, host.ops.signature, kind])
     times = np.array((0.0, *ELSEWHERE.values()))[kind[first]]
     least, spent = np.bincount(calls, floors), np.bincount(calls[owner], host.own.astype(float), len(first))

@@ -15,6 +15,8 @@ import numpy as np
 
 from gobrrr.recording.model.trace import Ids, Ints
 
+NEVER = 1 << 63  # ns, after all that 64 bits hold
+
 
 @dataclass(frozen=True, eq=False)
 class Nesting:
@@ -49,25 +51,22 @@ def nest(start: Ints, dur: Ints) -> Nesting:
 def _sweep(begin: list[int], end: list[int], parent: list[int], own: list[int]) -> int:
     """Go along the line of time with the stack of open events; fill `parent` and `own`, return the overlaps."""
     stack: list[int] = []
+    top, until = -1, NEVER
     now = num_overlaps = 0
-    for row, at in enumerate(begin):
-        while stack and end[stack[-1]] <= at:
-            closed = stack.pop()
-            if end[closed] > now:
-                own[closed] += end[closed] - now
-                now = end[closed]
-        if stack:
-            top = stack[-1]
+    for row, (at, stop) in enumerate(zip([*begin, NEVER - 1], [*end, NEVER], strict=True)):  # the last one closes all
+        while until <= at:
+            if until > now:
+                own[top] += until - now
+                now = until
+            top = stack.pop()
+            until = end[top] if top >= 0 else NEVER
+        if top >= 0:
             parent[row] = top
             own[top] += at - now
-            num_overlaps += end[row] > end[top]
+            num_overlaps += stop > until
         now = at
-        stack.append(row)
-    while stack:
-        closed = stack.pop()
-        if end[closed] > now:
-            own[closed] += end[closed] - now
-            now = end[closed]
+        stack.append(top)
+        top, until = row, stop
     return num_overlaps
 
 

@@ -19,6 +19,8 @@ from gobrrr.recording.trace_files.wire import NONE, Args, Event, Int
 
 K = TypeVar("K")
 V = TypeVar("V")
+DENSE = 4
+"""Numbers per row up to which a table of all of them costs less than sorting the rows."""
 TOO_LARGE = "integers beyond 64 bits (the event is kept without them)"
 _PLACE = attrgetter("pid", "tid")
 _LAST_INT = re.compile(r"(?:^|\s)(0[xX][0-9a-fA-F]{1,16}|-?\d{1,19})$")
@@ -260,17 +262,22 @@ def _texts(value: Any) -> tuple[str, ...]:
 
 def numbered(columns: Sequence[npt.NDArray[Any]]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Numbers of the distinct rows of columns, counted in order of appearance, and where each appears first."""
-    code = np.zeros(len(columns[0]), np.int64)
+    number = np.zeros(len(columns[0]), np.int64)
+    first = number[:1]
     for column in columns:
         low, high = int(column.min(initial=0)), int(column.max(initial=0))
-        if int(code.max(initial=0) + 1) * (high - low + 1) >= 1 << 62:
-            code = np.unique(code, return_inverse=True)[1]
-        code = code * (high - low + 1) + column - low
-    _, first, number = np.unique(code, return_index=True, return_inverse=True)
-    order = np.argsort(first, kind="stable")
-    place = np.empty_like(order)
-    place[order] = np.arange(len(order))
-    return place[number], first[order]
+        code = number * (high - low + 1) + column - low
+        if (size := len(first) * (high - low + 1)) > DENSE * len(code):
+            known, code = np.unique(code, return_inverse=True)
+            size = len(known)
+        met = np.full(size, len(code))
+        met[code[::-1]] = np.arange(len(code) - 1, -1, -1)  # of equal ones the first is written last
+        there = np.flatnonzero(met < len(code))
+        order = there[np.argsort(met[there])]
+        first = met[order]
+        met[order] = np.arange(len(order))
+        number = met[code]
+    return number, first
 
 
 def starting_with(names: tuple[str, ...], prefixes: tuple[str, ...]) -> npt.NDArray[np.bool_]:

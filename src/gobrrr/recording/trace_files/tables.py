@@ -5,7 +5,6 @@ from __future__ import annotations
 from array import array
 from collections import Counter
 from itertools import compress
-from operator import attrgetter
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +15,6 @@ from gobrrr.recording.trace_files import categories as cat
 from gobrrr.recording.trace_files.wire import MAX_DURATION, NONE, Args, Batch, Event, nanoseconds
 
 _NO_ARGS = Args()
-_KIND = attrgetter("ph", "cat")
 
 
 class Tables:
@@ -69,7 +67,8 @@ class Tables:
 
     def _route(self, events: list[Event]) -> npt.NDArray[np.uint8]:
         try:
-            return np.fromiter(map(self._routes.__getitem__, map(_KIND, events)), np.uint8, len(events))
+            known = self._routes
+            return np.array([known[event.ph, event.cat] for event in events], np.uint8)
         except KeyError:
             return self._route_new(events)
 
