@@ -13,6 +13,7 @@ from gobrrr.ledger.host.places import replay
 from gobrrr.ledger.model.ledger import OpGroup
 from gobrrr.ledger.ops.op_groups import Calls, op_groups
 from gobrrr.ledger.ops.pricing import ELSEWHERE, Prices, dtype_of
+from gobrrr.recording.model.columns import numbered
 from gobrrr.recording.trace_files.categories import is_communication
 from tests.support import timelines
 from tests.support.handmade import machine

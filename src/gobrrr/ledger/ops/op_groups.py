@@ -104,6 +104,8 @@ class _Work(NamedTuple):
 
 
 def _work_sums(by: Grouping, priced: RowPrices, counts: npt.NDArray[np.bool_] | None) -> list[_Work]:
+    if not priced.owner:
+        return [_Work()] * len(by.first)
     done = np.ones(len(priced.work), bool) if counts is None else counts
     floor, flops, moved = (by.sums(np.asarray(c) * done).tolist() for c in (priced.floor, priced.flops, priced.bytes))
     sums = zip(floor, flops, moved, strict=True)

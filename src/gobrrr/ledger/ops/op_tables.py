@@ -167,13 +167,14 @@ def _sums(group: Ints, count: int, host: HostOps, columns: _Columns) -> _Sums:
 def _inside_of_its_own(group: Ints, parent: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
     """Mark rows that lie within another of their group: its total has them already."""
     found = np.zeros(len(group), bool)
-    above = parent.copy()
+    rows, above = np.arange(len(group)), parent
     for _ in range(DEPTH):
         inside = above >= 0
-        if not inside.any():
+        rows, above = rows[inside], above[inside]
+        if not len(rows):
             break
-        found[inside] |= group[above[inside]] == group[inside]
-        above[inside] = parent[above[inside]]
+        found[rows[group[above] == group[rows]]] = True
+        above = parent[above]
     return found
 
 
