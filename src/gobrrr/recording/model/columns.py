@@ -177,24 +177,20 @@ def floats(values: list[float | str | None]) -> array[float]:
         return array("d", [value if isinstance(value, float) else float("nan") for value in values])
 
 
-def signature_keys(args: list[Args]) -> list[tuple[bytes, ...]]:
-    """The raw text of every op's inputs: shapes, dtypes, strides, values."""
-    none = (b"", b"", b"", b"")
+def signature_keys(args: list[Args]) -> list[bytes]:
+    """The raw text of every op's inputs: shapes, dtypes, strides, values; no JSON has the character between them."""
+    join = b"\0".join
     return [
-        none
-        if a.dtypes is NONE and a.shapes is NONE
-        else (bytes(a.shapes), bytes(a.dtypes), b"", b"")
-        if a.strides is NONE and a.concrete is NONE
-        else (bytes(a.shapes), bytes(a.dtypes), bytes(a.strides), bytes(a.concrete))
+        b"" if a.dtypes is NONE and a.shapes is NONE else join((a.shapes, a.dtypes, a.strides, a.concrete))
         for a in args
     ]
 
 
-def signature(key: tuple[bytes, ...]) -> Signature | None:
+def signature(key: bytes) -> Signature | None:
     """Decode an op's inputs; None where nothing was recorded."""
-    if not any(key):
+    if not key:
         return None
-    shapes, dtypes, strides, concrete = map(_json, key)
+    shapes, dtypes, strides, concrete = map(_json, key.split(b"\0"))
     found = Signature(_shapes(shapes), _texts(dtypes), _shapes(strides), _texts(concrete))
     return found if found != Signature() else None
 

@@ -108,7 +108,8 @@ def decode(document: bytes, exact: bool = False) -> Batch | None:
             if not ((np.abs(micros) >= MAX_EXACT).any() and _has_fractions(micros, document)):
                 return Batch(events, nanoseconds(micros))
         timed = _EXACT.decode(document)
-        return Batch(list[Event](timed), exact_times([bytes(event.ts) for event in timed]), True)
+        texts = b"\0".join([event.ts for event in timed]).split(b"\0") if timed else []
+        return Batch(list[Event](timed), exact_times(texts), True)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
 
