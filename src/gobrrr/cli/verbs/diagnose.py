@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import math
 import sys
 from dataclasses import fields
@@ -68,6 +69,7 @@ class DiagnoseCommand:
         from gobrrr.report.text.progress import Patience
         from gobrrr.report.told.money import priced
 
+        gc.set_threshold(100_000, 50, 100)  # a million events make many objects and hardly a cycle
         args.format = "json" if args.json == "" else args.format
         _check_form(args, len(args.traces))
         per_hour = options.price(args)
