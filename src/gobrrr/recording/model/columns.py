@@ -77,21 +77,18 @@ class Known(dict[K, int]):
         return array("i", map(self.__getitem__, keys))
 
 
-class Texts:
+class Texts(Known[str]):
     """Distinct names, in the order in which they were first seen; too long ones are cut."""
 
     def __init__(self) -> None:
-        self._known = Known[str](lambda text: len(self._known))
+        super().__init__(lambda text: len(self))
 
-    def ids(self, texts: Sequence[str]) -> array[int]:
-        """The id of every text."""
-        if texts and len(max(texts, key=len)) > NAME_CHARS:
-            texts = [text[:NAME_CHARS] for text in texts]
-        return self._known.ids(texts)
+    def __missing__(self, key: str) -> int:
+        return super().__missing__(key) if len(key) <= NAME_CHARS else self[key[:NAME_CHARS]]
 
     def all(self) -> tuple[str, ...]:
         """The texts by id."""
-        return tuple(self._known)
+        return tuple(self)
 
 
 class Interned(Generic[V]):

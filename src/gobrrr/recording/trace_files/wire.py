@@ -11,6 +11,7 @@ import math
 import re
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
+from functools import reduce
 
 import msgspec
 import numpy as np
@@ -149,8 +150,7 @@ def _thousandths(texts: list[bytes], width: int) -> Ints | None:
     whole, point, decimals = digits[:, : -DECIMALS - 1], digits[:, -DECIMALS - 1], digits[:, -DECIMALS:]
     if (point + np.uint8(ord("0")) != ord(".")).any() or (whole > 9).any() or (decimals > 9).any():
         return None
-    micros = whole @ 10 ** np.arange(width - DECIMALS - 2, -1, -1, dtype=np.int64)
-    ns = decimals @ np.array((100, 10, 1))
+    micros, ns = (reduce(lambda sums, column: sums * 10 + column, part.T, np.int64(0)) for part in (whole, decimals))
     return np.asarray(
         np.where(micros < MAX_TIME / 1000, micros, 0) * 1000 + np.where(micros < MAX_TIME / 1000, ns, NO_TIME)
     )
