@@ -133,9 +133,7 @@ def by_shape(
     is priced: the device is not known."""
     if not priced.owner:
         return ()
-    kernel_ns, floor = np.zeros(len(ns)), np.zeros(len(ns))
-    np.add.at(kernel_ns, priced.owner, ns)
-    np.add.at(floor, priced.owner, priced.floor)
+    kernel_ns, floor = (np.bincount(priced.owners, each, len(ns)) for each in (ns.astype(float), priced.floor))
     groups: dict[tuple[int, int], list[int]] = defaultdict(list)
     for row in np.flatnonzero(priced.modelled & (kernel_ns != 0)).tolist():
         if (work := priced.work[row]) is not None and work.kind in BY_FLOPS:

@@ -107,7 +107,7 @@ def _columns(window: ProfiledWindow, priced: RowPrices, on_device: bool) -> _Col
     if on_device:
         row = window.launcher
         np.add.at(device, row[row >= 0], window.kernels.dur[row >= 0])
-    owner = np.array(priced.owner or range(len(host)), np.int64)
+    owner = priced.owners
     time = np.where(priced.bounded[owner], device if on_device else host.own, 0).astype(float)
     below = with_children(device, host.parent) if on_device else device
     return _Columns(host.own, device, below, priced.flops, np.array(priced.floor, float), time, owner)
@@ -153,14 +153,13 @@ def _sums(group: Ints, count: int, host: HostOps, columns: _Columns) -> _Sums:
     # What a wrapper answers for lies in its group; of an annotation in none.
     owned = np.where(owned >= 0, owned, group)
 
-    def by(groups: Ints, values: npt.NDArray[np.generic], which: npt.NDArray[np.bool_]) -> Floats:
-        return np.bincount(groups[which], values[which].astype(float), count).astype(float)
+    def by(groups: Ints, values: npt.NDArray[Any]) -> Floats:
+        return np.bincount(groups + 1, values.astype(float), count + 1)[1:].astype(float)
 
     return _Sums(
-        by(group, np.ones(len(group)), mine), by(group, columns.own, mine), by(group, host.ops.dur, outermost),
-        by(group, columns.device, mine), by(group, columns.below, outermost), by(group, columns.flops, mine),
-        by(owned, columns.floor, mine), by(owned, columns.priced, mine),
-        np.zeros(count),
+        by(group, mine), by(group, columns.own), by(group, host.ops.dur * outermost), by(group, columns.device),
+        by(group, columns.below * outermost), by(group, columns.flops), by(owned, columns.floor * mine),
+        by(owned, columns.priced * mine), np.zeros(count),
     )  # fmt: skip
 
 

@@ -107,6 +107,11 @@ class RowPrices:
     """The row that answers for the time of each; empty where nothing is priced."""
 
     @cached_property
+    def owners(self) -> npt.NDArray[np.int64]:
+        """`owner` as a column; where nothing is priced each row answers for itself."""
+        return np.array(self.owner or range(len(self.work)), np.int64)
+
+    @cached_property
     def modelled(self) -> Flags:
         """Mark rows whose work is known."""
         return np.array([work is not None for work in self.work], bool)
@@ -175,16 +180,16 @@ def _priced(
     host: HostOps, names: list[str], works: list[Work | None], recorded: list[Signature | None], prices: Prices
 ) -> tuple[list[float], list[str | None]]:
     """Floor and bound of every row by its own work; a wrapper has none, a view has one of no time."""
-    known: dict[tuple[Work, tuple[str, ...], str], tuple[float, str]] = {}
+    known: dict[tuple[int, int, str], tuple[float, str]] = {}
     floors, bounds = [0.0] * len(works), [None] * len(works)  # type: list[float], list[str | None]
     for row, (name, work, call, leaf, is_op) in enumerate(
         zip(names, works, recorded, host.leaf.tolist(), host.is_op.tolist(), strict=True)
     ):
         if work is None or not is_op or (work.flops == work.bytes == 0 and not leaf):
             continue
-        key = (work, call.dtypes if call is not None else (), name)
+        key = (id(work), id(call), name)  # both are held as long as this runs; hashing them takes longer
         if key not in known:
-            known[key] = prices.floor(*key)
+            known[key] = prices.floor(work, call.dtypes if call is not None else (), name)
         floors[row], bounds[row] = known[key]
     return floors, bounds
 
