@@ -35,6 +35,15 @@ def distinct(times: Ints) -> Ints:
     return ordered[np.concatenate(([True], ordered[1:] != ordered[:-1]))] if len(ordered) else ordered
 
 
+def among(values: npt.NDArray[Any], others: npt.NDArray[Any]) -> Flags:
+    """Mark values that are one of the others. numpy's isin hashes large integers, in thirty times the time."""
+    ordered = np.sort(others)
+    if not len(ordered):
+        return np.zeros(len(values), bool)
+    found: Flags = ordered[np.searchsorted(ordered, values) % len(ordered)] == values
+    return found
+
+
 def union(spans: Ints) -> Ints:
     """The spans as disjoint ones, in order; those that touch are one, and one without length stays if it is alone."""
     if not len(spans):

@@ -14,7 +14,7 @@ from gobrrr.ledger.host.places import Places
 from gobrrr.ledger.job.collectives import transfers, within_a_host
 from gobrrr.ledger.model.device import DeviceLedger
 from gobrrr.recording.model.trace import COMMUNICATION, MEMCPY, MEMSET, Kernels, Trace, lanes, launch_rows
-from gobrrr.spans import Flags, Ints, as_spans, gaps, total, union
+from gobrrr.spans import Flags, Ints, among, as_spans, gaps, total, union
 
 AHEAD = 0.05
 """Share of the kernels that no chance lets begin before their launch (proposed): of 54,000 in 13 real traces none."""
@@ -91,7 +91,7 @@ def _span_busy(kernels: Kernels) -> float:
 def _by_graph(trace: Trace, kernels: Kernels) -> Flags:
     """Mark kernels that a graph launched: they cannot be charged to ops or lines."""
     graphs = trace.runtime.correlation[named(trace, trace.runtime.name, _GRAPH)]
-    return np.isin(kernels.correlation, graphs)
+    return among(kernels.correlation, graphs)
 
 
 def _part(kernels: Kernels, chosen: Flags) -> float:
@@ -107,7 +107,7 @@ def _lost(trace: Trace, begin: int, end: int) -> tuple[float, float]:
     if not rows.any():
         return 0.0, 0.0
     captured = _captured(trace)
-    there = np.isin(runtime.correlation, trace.kernels.correlation)
+    there = among(runtime.correlation, trace.kernels.correlation)
     return float(np.mean(~there[rows] & ~captured[rows])), float(np.mean(captured[rows]))
 
 

@@ -12,7 +12,7 @@ from gobrrr.ledger.host.host_ops import HostOps
 from gobrrr.ledger.host.places import Places
 from gobrrr.recording.model.facts import Span
 from gobrrr.recording.model.trace import MEMCPY, Kernels, Runtime, Trace, launch_rows
-from gobrrr.spans import NONE, Ints, as_spans, ends_of, lengths, merged, overlap, parts, total
+from gobrrr.spans import NONE, Ints, among, as_spans, ends_of, lengths, merged, overlap, parts, total
 
 Sync = tuple[str, float, float, tuple[Span, ...]]
 """(call, calls per step, idle ns per step that it causes, user lines)."""
@@ -37,7 +37,7 @@ def stalls(kernels: Kernels, runtime: Runtime, idle: Ints) -> Ints:
     and all that starting it may take was over. Not the host's fault, whatever it did meanwhile: power, another process,
     a fabric, what nodes of a graph wait for."""
     row = launch_rows(kernels, runtime)
-    launched = (row >= 0) & _among(kernels.start, idle[:, 1])
+    launched = (row >= 0) & among(kernels.start, idle[:, 1])
     returned = (runtime.start + runtime.dur)[row[launched]]
     order = np.lexsort((returned, kernels.start[launched]))
     starts = kernels.start[launched][order]
@@ -46,14 +46,6 @@ def stalls(kernels: Kernels, runtime: Runtime, idle: Ints) -> Ints:
     begins = idle[np.searchsorted(idle[:, 1], ends), 0]
     found = np.stack((np.maximum(begins, returned[order][first]) + LAUNCH_NS, ends), axis=1)
     return found[found[:, 1] > found[:, 0]]
-
-
-def _among(times: Ints, ordered: Ints) -> npt.NDArray[np.bool_]:
-    """Mark times that are one of those."""
-    if not len(ordered):
-        return np.zeros(len(times), bool)
-    found: npt.NDArray[np.bool_] = ordered[np.searchsorted(ordered, times) % len(ordered)] == times
-    return found
 
 
 def named(trace: Trace, column: npt.NDArray[np.int32], pattern: re.Pattern[str]) -> npt.NDArray[np.bool_]:

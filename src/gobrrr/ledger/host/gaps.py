@@ -15,7 +15,7 @@ from gobrrr.ledger.host.hot_paths import Frames, Hot
 from gobrrr.ledger.host.places import Places
 from gobrrr.ledger.model.ledger import HostGroup, LineGroup
 from gobrrr.recording.model.facts import Span
-from gobrrr.spans import Ints, distinct, merged, parts, total, within
+from gobrrr.spans import Ints, among, distinct, merged, parts, total, within
 from gobrrr.words import LOADER
 
 MAX_HOT = 8
@@ -84,7 +84,7 @@ def find_gaps(host: HostOps, places: Places) -> Gaps:
     logged = np.array(["backward" if p.backward else "forward" if p.module else None for p in places.places], object)
     phase = np.where(updating, "optimizer", around[number])  # by the line log, then by the annotation, then the ops
     phase = np.where((logged != None)[place], logged[place], phase)  # noqa: E711
-    return Gaps(cuts, ends, place, tuple(phase.tolist()), number, np.isin(cuts, inside))
+    return Gaps(cuts, ends, place, tuple(phase.tolist()), number, among(cuts, inside))
 
 
 def _covering(host: HostOps) -> Ints:

@@ -18,7 +18,7 @@ from gobrrr.recording.model.call_tree import nest
 from gobrrr.recording.model.trace import CPU_OP, USER_ANNOTATION, Kernels, Ops, Runtime, Trace, launch_rows
 from gobrrr.recording.run_folder.run import Recording, Window
 from gobrrr.recording.trace_files.categories import OF_THREADS
-from gobrrr.spans import NONE, Flags, Ints, within
+from gobrrr.spans import NONE, Flags, Ints, among, within
 from gobrrr.words import LOADER, OPTIMIZER, UPDATE
 
 _BACKWARD = "autograd::engine::evaluate_function"
@@ -228,7 +228,7 @@ def _told(name: str) -> str:
 def _leads_back(ops: Ops) -> Flags:
     """Mark ops whose node of the graph a backward op works at: autograd gives both its number."""
     known = ops.sequence >= 0
-    return known & ~ops.is_backward & np.isin(ops.sequence, ops.sequence[known & ops.is_backward])
+    return known & ~ops.is_backward & among(ops.sequence, ops.sequence[known & ops.is_backward])
 
 
 def _guessed(phases: tuple[str, ...], leads_back: Flags) -> tuple[str, ...]:

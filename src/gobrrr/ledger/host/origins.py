@@ -10,7 +10,7 @@ from gobrrr.ledger.host.host_ops import HostOps
 from gobrrr.ledger.host.places import Places
 from gobrrr.ledger.model.ledger import PHASES
 from gobrrr.recording.trace_files.categories import STEP
-from gobrrr.spans import Ints
+from gobrrr.spans import Ints, among
 
 DEEP = 64
 """Names of a chain, of which real ones have a dozen: what nests deeper costs memory with the square of its depth."""
@@ -98,7 +98,7 @@ def recomputed(host: HostOps) -> npt.NDArray[np.bool_]:
     of_node = (host.parent >= 0) & (ops.forward_thread[host.parent] > 0)
     plain = within & (ops.sequence < 0) & of_node & ~host.begin_with(MAKING)
     counting = within & (ops.sequence >= 0) & (ops.forward_thread <= 0) & (node >= 0)
-    again: npt.NDArray[np.bool_] = counting & np.isin(node, node[plain])
+    again: npt.NDArray[np.bool_] = counting & among(node, node[plain])
     return again
 
 

@@ -16,6 +16,8 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from gobrrr.spans import among
+
 Ints = npt.NDArray[np.int64]
 Ids = npt.NDArray[np.int32]
 Codes = npt.NDArray[np.uint8]
@@ -169,7 +171,7 @@ def launch_rows(kernels: Kernels, runtime: Runtime) -> npt.NDArray[np.intp]:
     again = (known[1:] == known[:-1]) & (start[1:] >= (start + runtime.dur[order])[:-1])
     at = np.minimum(np.searchsorted(known, kernels.correlation), len(order) - 1)
     told = (known[at] == kernels.correlation) & (kernels.correlation >= 0)
-    return np.where(told & ~np.isin(kernels.correlation, known[1:][again]), order[at], -1)
+    return np.where(told & ~among(kernels.correlation, known[1:][again]), order[at], -1)
 
 
 def lanes(kernels: Kernels) -> npt.NDArray[np.intp]:

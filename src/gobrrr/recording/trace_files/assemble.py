@@ -33,6 +33,7 @@ from gobrrr.recording.model.trace import (
 )
 from gobrrr.recording.trace_files import categories as cat
 from gobrrr.recording.trace_files.tables import Tables
+from gobrrr.spans import among
 
 _FLAGS = ("record_shapes", "with_stack", "profile_memory", "with_flops")
 _MAX_BASE = 2**61  # ns: half of wire.MAX_TIME, so that sums still fit 64 bits
@@ -55,7 +56,7 @@ def assemble(tables: Tables, fields: dict[str, Any], source: str, truncated: boo
         "stacks": bool((ops.stack >= 0).any() or (ops.kind == PYTHON_FUNCTION).any()),
         "python": bool((ops.kind == PYTHON_FUNCTION).any()),
         "device": len(kernels) > 0,
-        "links": bool(np.isin(kernels.correlation[kernels.correlation >= 0], runtime.correlation).any()),
+        "links": bool(among(kernels.correlation[kernels.correlation >= 0], runtime.correlation).any()),
         "memory": len(memory) > 0,
         "steps": len(steps) > 0,
         "flows": len(flows) > 0,

@@ -16,7 +16,7 @@ from gobrrr.recording.model.steps import LoopSteps, Step
 from gobrrr.recording.model.trace import CPU_OP, USER_ANNOTATION, Trace, lanes, launch_rows
 from gobrrr.recording.run_folder.run import Recording, Start, Window
 from gobrrr.recording.trace_files.stack_lines import line_log
-from gobrrr.spans import NONE, Ints, overlap, total
+from gobrrr.spans import NONE, Ints, among, overlap, total
 from gobrrr.units import share
 from gobrrr.words import LOADER, UPDATE
 
@@ -183,7 +183,7 @@ def _whole(trace: Trace, thread: int) -> Ints:
     """(1, 2): all of the file, where nothing in it says where a step ends; calls of the runtime alone before the first
     launch and after the last kernel make and take down what no step does again."""
     ops, calls = trace.ops.take(trace.ops.thread == thread), trace.runtime
-    launched = calls.take(np.isin(calls.correlation, trace.kernels.correlation)) if len(trace.kernels) else calls
+    launched = calls.take(among(calls.correlation, trace.kernels.correlation)) if len(trace.kernels) else calls
     tables = [table for table in (ops, launched, trace.kernels) if len(table)] or [calls]
     if not len(tables[0]):
         return NONE
