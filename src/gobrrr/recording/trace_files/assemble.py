@@ -110,7 +110,13 @@ def _sorted(table: Table, base: int, tie: str = "") -> dict[str, npt.NDArray[Any
         keys.insert(0, -table.column("dur"))
     if tie:
         keys.insert(0, table.column(tie))
-    columns = table.sorted(np.lexsort(keys))
+    order = np.argsort(keys[-1], kind="stable")  # nearly sorted, which durations are not: few rows need them
+    start, tied = keys[-1][order], np.zeros(len(order), bool)
+    tied[:-1] = start[1:] == start[:-1]
+    tied[1:] |= tied[:-1]
+    alike = order[tied]
+    order[tied] = alike[np.lexsort([key[alike] for key in keys])]
+    columns = table.sorted(order)
     columns["start"] += base
     return columns
 
