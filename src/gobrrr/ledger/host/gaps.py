@@ -48,7 +48,8 @@ def grouped(
     """The groups, most time first, each with the sums of its pieces' `lengths` and `weights` per step. `hot`: the
     library's path below a line in pieces, which are a mask."""
     phases = sorted(set(gaps.phase))
-    number = gaps.place.astype(np.int64) * len(phases) + np.array([phases.index(p) for p in gaps.phase], np.int64)
+    at = {phase: number for number, phase in enumerate(phases)}
+    number = gaps.place.astype(np.int64) * len(phases) + np.array([at[phase] for phase in gaps.phase], np.int64)
     keys, group = np.unique(number, return_inverse=True)
     ns = np.bincount(group, lengths.astype(float), len(keys)) / host.num_steps
     weighed = np.bincount(group, weights.astype(float), len(keys)) / host.num_steps

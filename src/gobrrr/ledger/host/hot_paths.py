@@ -78,8 +78,10 @@ class Frames:
     def _again(self) -> npt.NDArray[np.bool_]:
         """Calls inside of a call of the same function."""
         again = np.zeros(len(self.name), bool)
-        above = self.parent.astype(np.int64)
-        while (open_ := above >= 0).any():
-            again |= open_ & (self.name[np.maximum(above, 0)] == self.name)
-            above = np.where(open_ & ~again, self.parent[np.maximum(above, 0)], -1)
+        rows, above = np.flatnonzero(self.parent >= 0), self.parent[self.parent >= 0]
+        while len(rows):
+            again[rows[self.name[above] == self.name[rows]]] = True
+            above = self.parent[above]
+            open_ = (above >= 0) & ~again[rows]
+            rows, above = rows[open_], above[open_]
         return again
