@@ -53,7 +53,18 @@ class UserFiles:
         path = os.path.realpath(filename)
         if f"{os.sep}site-packages{os.sep}" in path or f"{os.sep}dist-packages{os.sep}" in path:
             return False
-        return not path.startswith(self._roots)
+        packages = (os.path.realpath(each) + os.sep for each in sys.path[1:] if _holds_packages(each))
+        installed = (folder for folder in packages if not os.path.realpath(main or "").startswith(folder))
+        return not path.startswith((*self._roots, *installed))
+
+
+@functools.cache
+def _holds_packages(folder: str) -> bool:
+    """Whether pip installed into it, with --target say."""
+    try:
+        return any(name.endswith(".dist-info") for name in os.listdir(folder))  # noqa: PTH208
+    except OSError:
+        return False
 
 
 _USER = UserFiles()
