@@ -56,6 +56,24 @@ def test_python_between_two_drops_of_the_lock_is_seen() -> None:
     assert innermost.count("in_python") > 0.5 * len(innermost)
 
 
+def in_short_passes(until: float) -> None:
+    """Some 30 us of Python, then a drop of the lock."""
+    while time.perf_counter() < until:
+        total = 0
+        for number in range(700):
+            total += number
+        drops_the_lock()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="timers are rounded there, and threads not moved")
+def test_python_of_microseconds_between_two_drops_of_the_lock_is_seen() -> None:
+    """A sampler that is woken 50 us late gets the lock where it is dropped, and nowhere else."""
+    found = sampled(in_short_passes).as_json()
+    innermost = [found["frames"][found["stacks"][number][0]][1] for number in found["stack"]]
+    assert len(innermost) > 20
+    assert innermost.count("in_short_passes") > 0.3 * len(innermost)
+
+
 def test_the_interpreters_interval_is_as_before() -> None:
     before = sys.getswitchinterval()
     sampler = sampled(in_python, 0.05)
