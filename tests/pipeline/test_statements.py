@@ -32,6 +32,7 @@ def test_a_statement_is_whole_and_knows_what_is_around_it_in_its_function(tmp_pa
     assert middle.text == "y = torch.cat(['a', row])" and middle.around == ("with torch.no_grad()", "for row in x")
     assert header.text == "for row in x" and header.around == ()
     assert last.text == "return [y for y in x]"
+    assert last.module.startswith("def forward(x):\n    for row in x:") and last.module == middle.module
 
 
 def test_a_file_that_was_changed_since_says_nothing(tmp_path):

@@ -126,6 +126,40 @@ def test_source_is_that_of_the_line_and_around_it(monkeypatch, text, around, nam
     assert [each.where[0] for each in found] == ([CALL] if named else [])
 
 
+@pytest.mark.parametrize(("file", "around", "named"), [
+    ("rows = deque()\nrows[i]", "for i in rows", True), ("rows = []\nother = deque()", "for i in rows", False),
+    ("rows = deque()", "for i in others", False),
+])  # fmt: skip
+def test_signs_may_ask_how_what_the_statement_names_was_made(monkeypatch, file, around, named):
+    written = Statement(CALL, "y = rows[i]", (around,), file)
+    case = Case(extra={"lines": (LineGroup((CALL, LOOP), 40 * MS, "other"),), "statements": (written,)})
+    asked = made(source=r"(?P<kept>\w+)\[", made="^{kept} = deque", around="in {kept}$")
+    assert bool(told(monkeypatch, case, asked)) is named
+
+
+def test_signs_may_ask_for_several_lines_and_for_a_kind_of_step(monkeypatch):
+    other = Span("train.py", 21, "forward")
+    ops = (op("renorm", (8,), ms=40, where=(CALL, LOOP)), op("renorm", (8,), ms=20, where=(other, LOOP)))
+    for known, named in (
+        ({"lines": 2}, 1),
+        ({"lines": 3}, 0),
+        ({"kinds": ("training",)}, 1),
+        ({"kinds": ("loop",)}, 0),
+    ):
+        assert len(told(monkeypatch, Case(ops=ops), made(ops=("aten::renorm",), **known))) == named
+
+
+@pytest.mark.parametrize(("grows", "drift", "ms"), [(True, 1.0, 50), (True, 0.05, 10), (False, 1.0, 10)])
+def test_what_steps_get_longer_by_is_that_of_an_idiom_that_grows(monkeypatch, grows, drift, ms):
+    """Steps of 50 to 150 ms: the first third's are of 66.7, the last third's of 133.3, the median of 100."""
+    case = Case(ops=(op("renorm", ms=10, where=(CALL,)),))
+    ledger = case.ledger
+    step = replace(ledger.step, drift=drift, count=90)
+    monkeypatch.setattr(slow_idioms, "idioms", lambda: (made(ops=("aten::renorm",), grows=grows),))
+    (found,) = slow_idioms.slow_idiom(replace(ledger, step=step), case.machine)
+    assert step.plain_wall_ns == 100 * MS and found.saving.ceiling_ns == pytest.approx(ms * MS, rel=0.01)
+
+
 def test_a_functions_time_is_its_own_part_of_the_line(monkeypatch):
     line = LineGroup((CALL, LOOP), 60 * MS, "other", libraries=(("json.decoder.decode", 40 * MS), ("re.match", 5 * MS)))
     (found,) = told(monkeypatch, Case(extra={"lines": (line,)}), made(functions=("json.",)))

@@ -51,6 +51,14 @@ def test_dense_gradient_costs_its_writing_and_its_update():
     assert found.saving.expected_ns == pytest.approx(0.8 * 55 * MS, rel=0.01)
 
 
+def test_the_gradient_of_a_bags_table_is_one_too():
+    shapes = ((64, DIM), (320,), (320,), (64,), (64,), ())
+    bag = op("_embedding_bag_dense_backward", *shapes, concrete=("",) * 5 + (str(ROWS),), phase="backward", ms=25)
+    update = op("add_", (ROWS, DIM), (ROWS, DIM), ms=30, phase="optimizer", parents=("Optimizer.step#SGD.step",))
+    (found,) = Case(ops=(bag, update)).raised("BRR206")
+    assert found.evidence["gradient"].value == 25 * MS and found.evidence["update"].value == 30 * MS
+
+
 def test_dense_gradient_takes_the_optimizers_share_where_shapes_hide_in_lists():
     case = embedding()
     case.ops = case.ops[:2]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -21,7 +22,8 @@ LONGEST = 400  # characters of a statement that are kept; proposed: longer ones 
 
 def with_statements(ledger: Ledger, began_ns: int) -> Ledger:
     """The ledger with the source of its lines; of a file that was changed after `began_ns` (Unix time) none."""
-    found = [_statement(span, began_ns) for span in _spans(ledger)]
+    module = cache(lambda file: ast.unparse(tree_of(file) or ast.Module([], [])))
+    found = [_statement(span, began_ns, module) for span in _spans(ledger)]
     return replace(ledger, statements=tuple(each for each in found if each is not None))
 
 
@@ -40,7 +42,7 @@ def _spans(ledger: Ledger) -> Iterator[Span]:
     return (span for place, span in spans.items() if took[place] >= LEAST * ledger.wall or place in always)
 
 
-def _statement(span: Span, began_ns: int) -> Statement | None:
+def _statement(span: Span, began_ns: int, module: Callable[[str], str]) -> Statement | None:
     """The innermost statement at a line; None where there is none, or its file is another by now."""
     path = Path(span.file)
     try:
@@ -55,7 +57,8 @@ def _statement(span: Span, began_ns: int) -> Statement | None:
         return None
     *outer, own = sorted(around, key=lambda node: (node.lineno, -(node.end_lineno or 0)))
     function = max((i for i, node in enumerate(outer) if isinstance(node, _SCOPES)), default=-1)
-    return Statement(span, _first_line(own), tuple(_first_line(node) for node in reversed(outer[function + 1 :])))
+    around_own = tuple(_first_line(node) for node in reversed(outer[function + 1 :]))
+    return Statement(span, _first_line(own), around_own, module(span.file))
 
 
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)

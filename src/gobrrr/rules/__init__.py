@@ -26,7 +26,7 @@ BLAMED = ("BRR311", "BRR312")
 """Codes that are told of a line because nothing else is known of it."""
 SAYS = ("BRR108", "BRR113")
 """Codes, beside those of the host and of synchronisation, that say why a line should not be there."""
-GENERAL = ("BRR301", "BRR202")
+GENERAL = ("BRR105", "BRR202", "BRR301", "BRR302", "BRR304")
 """Codes whose general advice says less of a line than an idiom's."""
 HOW = ("BRR504",)
 """Codes that say how the time of any line passes: where one has no part in training, that says more."""

@@ -31,7 +31,8 @@ SPARSE_ENOUGH = 1 / 8
 # One tensor in a fused optimizer took 4.3 us where a small op took 1.2 us.
 FUSED_PER_TENSOR = 3.5
 STEP = UPDATE.removesuffix("#")
-DENSE = "aten::embedding_dense_backward"
+DENSE = {"aten::embedding_dense_backward": 2, "aten::_embedding_bag_dense_backward": 5}
+"""Ops that make the gradient of a whole table, and which of their inputs is its number of rows."""
 ACCUMULATE = "torch::autograd::AccumulateGrad"
 
 
@@ -40,13 +41,13 @@ def dense_embedding_gradient(ledger: Ledger, machine: Machine) -> Iterator[Findi
     """A gradient as large as the whole embedding table for the few rows that a batch looks up."""
     ill = [
         (op, table)
-        for op in ledger.named(DENSE)
+        for op in ledger.named(*DENSE)
         if (table := _table(op)) and not _has_head_of(ledger, table) and _touched(op, table) <= SPARSE_ENOUGH
     ]
     tables = {table for _, table in ill}
     places, update = {op.where for op, _ in ill}, _update_cost(ledger, tables)
     # The ops and what runs inside them: making zeros as large as the table.
-    inner = (op for op in ledger.ops if op.where in places and inside(op, DENSE))
+    inner = (op for op in ledger.ops if op.where in places and inside(op, *DENSE))
     gradient = total(op for op, _ in ill) + total(inner)
     touched = max((_touched(op, table) for op, table in ill), default=0.0)
     cost = (gradient + update) * (1 - touched)
@@ -78,10 +79,11 @@ def _touched(op: OpGroup, table: tuple[int, int]) -> float:
 
 
 def _table(op: OpGroup) -> tuple[int, int] | None:
-    """(rows, dim) of embedding_dense_backward(grad, indices, num_weights, padding_idx, scale_grad_by_freq)."""
-    if len(op.shapes) < 2 or not op.shapes[0] or len(op.concrete) < 3 or not op.concrete[2].isdigit():
+    """(rows, dim) of an op of DENSE: its gradient's last dimension is the table's."""
+    at = DENSE[op.name]
+    if len(op.shapes) < 2 or not op.shapes[0] or len(op.concrete) <= at or not op.concrete[at].isdigit():
         return None
-    return int(op.concrete[2]), op.shapes[0][-1]
+    return int(op.concrete[at]), op.shapes[0][-1]
 
 
 def _has_head_of(ledger: Ledger, table: tuple[int, int]) -> bool:
@@ -93,7 +95,7 @@ def _has_head_of(ledger: Ledger, table: tuple[int, int]) -> bool:
 def _update_cost(ledger: Ledger, tables: set[tuple[int, int]]) -> float:
     """Return the ns per step that optimizer, zero_grad and clipping spend on the tables; where shapes hide, by the
     tables' share of the elements."""
-    late = (op for op in ledger.ops if op.phase in ("backward", "optimizer", "other") and not inside(op, DENSE))
+    late = (op for op in ledger.ops if op.phase in ("backward", "optimizer", "other") and not inside(op, *DENSE))
     after = [op for op in late if tables & set(op.shapes)]
     if any(inside(op, STEP) for op in after):
         return total(after)

@@ -72,7 +72,9 @@ def slow_idiom(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
 def _found(ledger: Ledger) -> list[Found]:
     """Idioms that are worth telling; of several at one line the one that says most of its time."""
     statements = {statement.span.place: statement for statement in ledger.statements}
-    every = [one for idiom in idioms() if (one := _at_lines(ledger, idiom, statements))]
+    kind = ledger.step.kind
+    asked = (idiom for idiom in idioms() if not idiom.seen.kinds or kind in idiom.seen.kinds)
+    every = [one for idiom in asked if (one := _at_lines(ledger, idiom, statements))]
     best: dict[Key, Found] = {}
     for one in every:
         place = one.where[0].place
@@ -100,6 +102,8 @@ def _at_lines(ledger: Ledger, idiom: Idiom, statements: dict[Key, Statement]) ->
     if len(lines) < seen.lines:
         return None
     top, total = max(lines, key=lambda place: lines[place]), sum(lines.values())
+    if seen.grows:
+        total = max(total, ledger.step.grown_ns)
     sampled = [line for line in body(ledger) if key(line.where) in lines]
     rare = not seen.ops and is_rare(ledger, sampled)
     return Found(idiom, spans[top], min(total, ledger.wall), len(lines), rare, loading > 0.5 * total)
@@ -107,11 +111,19 @@ def _at_lines(ledger: Ledger, idiom: Idiom, statements: dict[Key, Statement]) ->
 
 def _is_written(seen: Seen, statement: Statement | None) -> bool:
     """Whether the statement is as the idiom's is; of one that nobody has read, whether the idiom asks nothing of it."""
-    if not seen.source and not seen.around:
+    if not (seen.source or seen.around or seen.made):
         return True
-    if statement is None or not re.search(seen.source, statement.text):
-        return False
-    return not seen.around or any(re.search(seen.around, header) for header in statement.around)
+    return statement is not None and any(
+        (not seen.around or any(re.search(_filled(seen.around, match), header) for header in statement.around))
+        and (not seen.made or re.search(_filled(seen.made, match), statement.module, re.MULTILINE) is not None)
+        for match in re.finditer(seen.source, statement.text)
+    )
+
+
+def _filled(pattern: str, match: re.Match[str]) -> str:
+    for name, text in match.groupdict(default="").items():
+        pattern = pattern.replace(f"{{{name}}}", re.escape(text))
+    return pattern
 
 
 Time = tuple[tuple[Span, ...], float, str]

@@ -35,7 +35,14 @@ class Seen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     source: str = ""
     """Regular expression that the statement has, as ast.unparse writes it."""
     around: str = ""
-    """The same of a statement around it in its function: a loop's or a `with`'s first line."""
+    """The same of a statement around it in its function: a loop's or a `with`'s first line. `{name}` stands for what
+    the group of that name matched in `source`."""
+    made: str = ""
+    """The same of the whole file, where `^` begins a line: how an object was made, say."""
+    kinds: tuple[str, ...] = ()
+    """Kinds of steps that count: training, inference; all where none is named."""
+    grows: bool = False
+    """Its time grows with every step: what the step's drift adds is its too."""
     phases: tuple[str, ...] = ()
     """data, forward, loss, backward, optimizer, other: phases that count; all where none is named."""
     dtypes: tuple[str, ...] = ()
@@ -121,7 +128,8 @@ def idioms() -> tuple[Idiom, ...]:
 def _read(file: Path) -> Idiom:
     try:
         found = msgspec.convert(tomllib.loads(file.read_text(encoding="utf-8")), Idiom)
-        for pattern in (found.seen.source, found.seen.around, found.rewrite.find if found.rewrite else ""):
+        seen, rewrite = found.seen, found.rewrite
+        for pattern in (seen.source, seen.around, seen.made, rewrite.find if rewrite else ""):
             re.compile(pattern)
     except (ValueError, re.error) as error:
         raise GobrrrError(f"{file.name} is no idiom: {error}") from error

@@ -91,11 +91,6 @@ def _is_small(op: OpGroup, machine: Machine) -> bool:
 EMBEDDING = "aten::embedding"
 FEWEST_TOKENS = 3
 """Steps in a row whose inputs grow by one: two may be chance."""
-GROWS = 0.1
-"""Growth of the step from the first third to the last, as a share of the median step, from which steps grow
-(proposed)."""
-TREND = 30
-"""Steps from which their growth is told: eleven on a busy machine looked like a trend (proposed)."""
 SHORTEST = 8
 """Tokens from which on reading them again is told."""
 
@@ -153,7 +148,7 @@ def longer(step: StepStats) -> float:
     """ns by which the mean step is longer than the median one because steps take longer and longer: of 15 ms at the 50
     tokens that were recorded and 18 on average over 204, keys and values saved 12. No more than the drift allows for:
     single slow steps do not count."""
-    allowed = step.drift / 2 * step.plain_wall_ns if step.drift > GROWS and step.count >= TREND else 0.0
+    allowed = step.drift / 2 * step.plain_wall_ns if step.lengthens else 0.0
     return max(0.0, min(step.mean_ns - step.plain_wall_ns, allowed))
 
 
