@@ -18,7 +18,7 @@ def test_what_pip_put_into_a_folder_on_the_path_is_a_librarys(
     folder = tmp_path / "packages"
     (folder / "frames-1.0.dist-info").mkdir(parents=True)
     monkeypatch.setattr(sys, "path", ["", str(tmp_path / "own"), str(folder)])
-    monkeypatch.setattr(sys.modules["__main__"], "__file__", str(tmp_path / main))
+    monkeypatch.setattr(sys.modules["__main__"], "__file__", str(tmp_path / main), raising=False)
     files = UserFiles()
     assert files.is_user(str(folder / "frames" / "rows.py")) is is_user
     assert files.is_user(str(tmp_path / "own" / "rows.py"))
