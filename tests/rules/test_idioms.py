@@ -137,6 +137,13 @@ def test_signs_may_ask_how_what_the_statement_names_was_made(monkeypatch, file, 
     assert bool(told(monkeypatch, case, asked)) is named
 
 
+@pytest.mark.parametrize("inside", [True, False])
+def test_what_a_line_calls_counts_where_the_idiom_says_so(monkeypatch, inside):
+    case = Case(ops=(op("mm", (8, 8), ms=40, where=(CALL, LOOP)),), extra={"statements": (Statement(LOOP, "made()"),)})
+    found = told(monkeypatch, case, made(ops=("aten::mm",), source="^made", inside=inside))
+    assert [each.where for each in found] == [(LOOP,)] * inside
+
+
 def test_signs_may_ask_for_several_lines_and_for_a_kind_of_step(monkeypatch):
     other = Span("train.py", 21, "forward")
     ops = (op("renorm", (8,), ms=40, where=(CALL, LOOP)), op("renorm", (8,), ms=20, where=(other, LOOP)))

@@ -95,10 +95,12 @@ def _at_lines(ledger: Ledger, idiom: Idiom, statements: dict[Key, Statement]) ->
     spans: dict[Key, tuple[Span, ...]] = {}
     loading = 0.0
     for where, ns, phase in (*_of_ops(ledger, seen), *_of_lines(ledger, idiom)):
-        if (place := key(where)) is not None and _is_written(seen, statements.get(place)):
-            lines[place] += ns
-            loading += ns * (phase == "data")
-            spans.setdefault(place, where)
+        for depth, span in enumerate(where if seen.inside else where[:1]):
+            if _is_written(seen, statements.get(span.place)):
+                lines[span.place] += ns
+                loading += ns * (phase == "data")
+                spans.setdefault(span.place, where[depth:])
+                break
     if len(lines) < seen.lines:
         return None
     top, total = max(lines, key=lambda place: lines[place]), sum(lines.values())

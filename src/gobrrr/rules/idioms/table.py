@@ -53,6 +53,8 @@ class Seen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Time of `ops` over their least time, at least."""
     lines: int = 1
     """Lines that show it, at least."""
+    inside: bool = False
+    """What the line calls of the user's own code counts too."""
 
 
 class Pair(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
