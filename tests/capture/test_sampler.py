@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -18,11 +19,11 @@ from gobrrr.capture.windows.workers import WorkerSampling
 KILOBYTES = bytes(1 << 14)
 
 
-def in_python(until: float) -> None:
+def in_python(until: float, numbers: int = 1_000_000) -> None:
     """Python alone, for as long as one pass takes; the interpreter's lock is dropped after each for a moment."""
     while time.perf_counter() < until:
         total = 0
-        for number in range(1_000_000):
+        for number in range(numbers):
             total += number
         drops_the_lock()
 
@@ -56,22 +57,13 @@ def test_python_between_two_drops_of_the_lock_is_seen() -> None:
     assert innermost.count("in_python") > 0.5 * len(innermost)
 
 
-def in_short_passes(until: float) -> None:
-    """Some 30 us of Python, then a drop of the lock."""
-    while time.perf_counter() < until:
-        total = 0
-        for number in range(700):
-            total += number
-        drops_the_lock()
-
-
 @pytest.mark.skipif(sys.platform != "linux", reason="timers are rounded there, and threads not moved")
 def test_python_of_microseconds_between_two_drops_of_the_lock_is_seen() -> None:
     """A sampler that is woken 50 us late gets the lock where it is dropped, and nowhere else."""
-    found = sampled(in_short_passes).as_json()
+    found = sampled(partial(in_python, numbers=700)).as_json()  # some 30 us
     innermost = [found["frames"][found["stacks"][number][0]][1] for number in found["stack"]]
     assert len(innermost) > 20
-    assert innermost.count("in_short_passes") > 0.3 * len(innermost)
+    assert innermost.count("in_python") > 0.3 * len(innermost)
 
 
 def test_the_interpreters_interval_is_as_before() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import cache
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -94,9 +95,10 @@ def _at_lines(ledger: Ledger, idiom: Idiom, statements: dict[Key, Statement]) ->
     lines: dict[Key, float] = defaultdict(float)
     spans: dict[Key, tuple[Span, ...]] = {}
     loading = 0.0
+    written = cache(lambda place: _is_written(seen, statements.get(place)))  # many ops lie at one line
     for where, ns, phase in (*_of_ops(ledger, seen), *_of_lines(ledger, idiom)):
         for depth, span in enumerate(where if seen.inside else where[:1]):
-            if _is_written(seen, statements.get(span.place)):
+            if written(span.place):
                 lines[span.place] += ns
                 loading += ns * (phase == "data")
                 spans.setdefault(span.place, where[depth:])
@@ -123,6 +125,7 @@ def _is_written(seen: Seen, statement: Statement | None) -> bool:
 
 
 def _filled(pattern: str, match: re.Match[str]) -> str:
+    """Return the pattern with what the groups of `match` found in place of their names."""
     for name, text in match.groupdict(default="").items():
         pattern = pattern.replace(f"{{{name}}}", re.escape(text))
     return pattern

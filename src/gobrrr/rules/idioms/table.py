@@ -42,7 +42,7 @@ class Seen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     kinds: tuple[str, ...] = ()
     """Kinds of steps that count: training, inference; all where none is named."""
     grows: bool = False
-    """Its time grows with every step: what the step's drift adds is its too."""
+    """Whether its time grows with every step, so that what the step's drift adds counts too."""
     phases: tuple[str, ...] = ()
     """data, forward, loss, backward, optimizer, other: phases that count; all where none is named."""
     dtypes: tuple[str, ...] = ()
@@ -54,7 +54,7 @@ class Seen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     lines: int = 1
     """Lines that show it, at least."""
     inside: bool = False
-    """What the line calls of the user's own code counts too."""
+    """Whether what the line calls of the user's own code counts too."""
 
 
 class Pair(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
