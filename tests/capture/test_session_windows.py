@@ -124,7 +124,9 @@ def test_what_the_program_is_sent_while_an_overdue_window_is_closed_reaches_it(
     assert told == [error] and not session._busy
 
 
-@pytest.mark.parametrize(("key", "done", "closed"), [(TRAINS, 0, True), (TRAINS, 3, False), ((BACKWARDS, 1), 0, True)])
+@pytest.mark.parametrize(
+    ("key", "done", "closed"), [(TRAINS, 0, True), (TRAINS, len(ORDER), False), ((BACKWARDS, 1), 0, True)]
+)
 def test_a_training_step_ends_the_window_of_an_evaluation(
     key: tuple[int, int], done: int, closed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

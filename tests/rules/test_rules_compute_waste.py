@@ -1,4 +1,4 @@
-"""BRR105 to BRR108, BRR111: attention by hand, and gradients, graphs and forwards that nobody uses."""
+"""BRR105 to BRR108, BRR111, BRR114: attention by hand, and gradients, graphs and forwards that nobody uses."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from msgspec.structs import replace
 
 from gobrrr.ledger.model.ledger import LineGroup, OpGroup, StepStats
 from gobrrr.recording.model.facts import Facts, ModuleFacts, OptimizerFacts, OrphanFacts, Span
+from gobrrr.rules import unknown_only
 from tests.support.handmade import LINE, MS, OTHER_LINE, Case, op
 
 
@@ -287,3 +288,19 @@ def test_recomputation_that_memory_asks_for_is_no_waste():
     assert not Case(ops=(again(15, 12),), facts=Facts()).raised("BRR111"), "nobody saw the peak"
     once = op("mm", (64, 64), (64, 64), ms=15, phase="backward")
     assert not Case(ops=(once,), facts=Facts(peak_rss_bytes=1 << 30)).raised("BRR111")
+
+
+@pytest.mark.parametrize(("ms", "told"), [(3.6, True), (3.4, False), (0.0, False)])
+def test_work_that_is_the_same_in_every_step_counts_by_its_own_time(ms: float, told: bool):
+    constant = replace(op("mul", (9, 9), (9, 9), ms=ms, where=(OTHER_LINE,)), constant=True)
+    case = Case(ops=(op("mm", (8, 8), (8, 8), ms=90), constant))
+    found = case.raised("BRR114")
+    assert [each.where for each in found] == ([(OTHER_LINE,)] if told else [])
+    assert all(each.saving.expected_ns == pytest.approx(0.85 * ms * MS) for each in found)
+
+
+def test_a_faster_way_of_work_that_need_not_be_there_is_not_told():
+    constant = replace(op("mul", (9, 9), (9, 9), ms=20, where=(OTHER_LINE,)), constant=True)
+    (same,) = Case(ops=(constant,)).raised("BRR114")
+    chain, elsewhere = replace(same, code="BRR201"), replace(same, code="BRR201", where=(LINE,))
+    assert unknown_only([same, chain, elsewhere]) == [same, elsewhere]

@@ -26,6 +26,8 @@ BLAMED = ("BRR311", "BRR312")
 """Codes that are told of a line because nothing else is known of it."""
 SAYS = ("BRR108", "BRR113")
 """Codes, beside those of the host and of synchronisation, that say why a line should not be there."""
+SAME = "BRR114"
+"""Code of work that need not be there at all: no way of doing it faster matters then."""
 GENERAL = ("BRR105", "BRR202", "BRR301", "BRR302", "BRR304")
 """Codes whose general advice says less of a line than an idiom's."""
 HOW = ("BRR504",)
@@ -92,6 +94,9 @@ def unknown_only(findings: list[Finding]) -> list[Finding]:
     how the time of such a line passes; nor with general advice where an idiom is known to be slow."""
     idioms = [f for f in findings if f.code == CODE]
     findings = [f for f in findings if f.code not in GENERAL or not _outdone(f, idioms)]
+    same = [f for f in findings if f.code == SAME]
+    ways = ("BRR1", "BRR2", "BRR3")
+    findings = [f for f in findings if f.code in (SAME, CODE) or f.code[:4] not in ways or not _outdone(f, same)]
     known = [f for f in findings if f.code in SAYS or (f.code[:4] in ("BRR3", "BRR5") and f.code not in BLAMED + HOW)]
     kept = [f for f in findings if f.code not in BLAMED or not _outdone(f, known)]
     blamed = [f for f in kept if f.code in BLAMED]

@@ -35,6 +35,7 @@ from gobrrr.capture.steps import device_memory
 from gobrrr.capture.steps.loops import Loop
 from gobrrr.capture.windows.counted import Held, Name, grown, held_tensors
 from gobrrr.capture.windows.counting import CountWindow
+from gobrrr.capture.windows.dataflow import FlowWindow
 from gobrrr.capture.windows.profiling import ProfileWindow, is_capturing, leave_without_kineto, let_through
 from gobrrr.capture.windows.sampling import SampleWindow
 from gobrrr.capture.windows.window import Window
@@ -43,7 +44,7 @@ from gobrrr.recording.model import event_kinds as ev
 from gobrrr.recording.model.event_kinds import FORWARDS
 from gobrrr.recording.model.warmup import median, settling, warmup
 
-ORDER = (ProfileWindow, CountWindow, SampleWindow)  # the short ones first: a program may end
+ORDER = (ProfileWindow, CountWindow, SampleWindow, FlowWindow)  # the short ones first: a program may end
 MAX_LOOPS = 3  # loops looked at closely; proposed: each costs windows; recordings with more loops would settle it
 # How long the plain hooks stay once the windows are done: epochs' ends, evaluation and growth are seen, then nothing.
 TAIL_NS, TAIL_STEPS = 600 * window_plan.SECOND, 20_000

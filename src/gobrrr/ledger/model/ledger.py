@@ -71,6 +71,8 @@ class OpGroup(msgspec.Struct, frozen=True):
     """It calls no other op: the work is here, not in its children."""
     recomputed: bool = False
     """A forward op that ran again in backward."""
+    constant: bool = False
+    """It computes the same in every step: nothing that it reads changes."""
     elsewhere: bool = False
     """It took far less than its work takes here (on the meta device, say): that work is not counted."""
     in_a_row: float = 1.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
@@ -19,6 +20,7 @@ from gobrrr.ledger.work import work_of
 from gobrrr.recording.model.columns import numbered
 from gobrrr.recording.model.facts import Span
 from gobrrr.recording.model.trace import Signature, Trace
+from gobrrr.recording.run_folder.constant_ops import Key, shapes_of
 from gobrrr.recording.trace_files.categories import is_communication
 from gobrrr.spans import Ints
 
@@ -53,21 +55,27 @@ class Grouping:
     chain: list[tuple[str, ...]]
     """Names around the ops of each group."""
     again: npt.NDArray[np.bool_]
+    constant: npt.NDArray[np.bool_]
     in_a_row: npt.NDArray[np.float64]
     """Value of each group, as OpGroup has it."""
 
     @classmethod
-    def of(cls, host: HostOps, places: Places, trace: Trace, origin: npt.NDArray[np.int32] | None = None) -> Grouping:
-        """Group all ops; annotations have no group of their own. `origin`: as of origins(), where it is known."""
+    def of(
+        cls, host: HostOps, places: Places, trace: Trace, origin: npt.NDArray[np.int32] | None = None,
+        constant: Mapping[Key, tuple[bool, ...]] | None = None,
+    ) -> Grouping:  # fmt: skip
+        """Group all ops; annotations have no group of their own. `origin`: as of origins(), where it is known;
+        `constant`: the recording's."""
         origin = origins(host) if origin is None else origin
         (enclosing, names), again = chains(host), recomputed(host)
         rows = np.flatnonzero(host.is_op)
-        columns = (host.ops.name, host.ops.signature, host.phases, origin, enclosing, host.leaf, again)
+        same = _constant(host, trace, constant or {})
+        columns = (host.ops.name, host.ops.signature, host.phases, origin, enclosing, host.leaf, again, same)
         group, first = numbered([column[rows] for column in columns])
         first = rows[first]
         chain = [names[number] for number in enclosing[first].tolist()]
         in_a_row = _in_a_row(host, rows, group, first, origin, places, trace)
-        return cls(rows, group, first, origin, chain, again, in_a_row)
+        return cls(rows, group, first, origin, chain, again, same, in_a_row)
 
     def sums(self, values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
         """Sum a value per row of HostOps, by group."""
@@ -116,6 +124,23 @@ def _work_sums(by: Grouping, priced: RowPrices, counts: npt.NDArray[np.bool_] | 
     }
     elsewhere = set(by.group[np.isin(by.rows, list(priced.elsewhere))].tolist())
     return [_Work(*each, bound.get(i), i in elsewhere) for i, each in enumerate(sums)]
+
+
+def _constant(host: HostOps, trace: Trace, known: Mapping[Key, tuple[bool, ...]]) -> npt.NDArray[np.bool_]:
+    """Rows whose op is constant: where a step has as many calls of its name and shapes as the steps that were looked
+    at, the one at the same place in their order."""
+    found = np.zeros(len(host), bool)
+    names = np.isin(host.ops.name, trace.ids(*{name for name, _ in known}))
+    step = np.searchsorted(host.spans[:, 0], host.ops.start, "right")
+    calls: dict[tuple[int, Key], list[int]] = defaultdict(list)
+    shapes = [shapes_of(signature.shapes) for signature in trace.signatures]
+    for row in np.flatnonzero(names & host.is_op & (host.ops.signature >= 0)).tolist():
+        calls[int(step[row]), (host.name(row), shapes[int(host.ops.signature[row])])].append(row)
+    for (_, key), rows in calls.items():
+        flags = known.get(key, ())
+        if len(flags) == len(rows):
+            found[rows] = flags
+    return found
 
 
 def _in_a_row(
@@ -169,7 +194,8 @@ def _group(
         signature.concrete if signature else (), host.phase[row], _where(host, by, places, row),
         calls / steps, ns / steps, work.floor / steps, max(0.0, float(min(ns - work.floor, dispatch_ns))) / steps,
         work.flops / steps if counted else None, work.bytes / steps if counted else None, work.bound, by.chain[group],
-        row, bool(host.leaf[row]), bool(by.again[row]), work.elsewhere, float(by.in_a_row[group]),
+        row, bool(host.leaf[row]), bool(by.again[row]), bool(by.constant[row]), work.elsewhere,
+        float(by.in_a_row[group]),
     )  # fmt: skip
 
 

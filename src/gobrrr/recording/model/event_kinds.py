@@ -14,7 +14,7 @@ UPDATE_END = 4  # value: number of the set of shapes that it updates
 FORWARD = 5  # id: module the program calls itself; value: training | grad_enabled << 1
 ITER = 6  # id: loader, not known yet (-1): a loader's iterator is being made; value: 1 where hooks rest on
 STEP = 7  # an explicit boundary of gobrrr.steps()
-WINDOW_BEGIN = 8  # value: PROFILE, SAMPLE or COUNT; id: loop
+WINDOW_BEGIN = 8  # value: PROFILE, SAMPLE, COUNT or FLOW; id: loop
 WINDOW_END = 9  # value and id as at its begin
 RSS = 10  # value: bytes
 FAULTS = 11  # value: minor page faults of this process so far
@@ -64,8 +64,10 @@ UNKNOWN, RUNS, WRITES, WAITS = -1, 0, 1, 2
 """States of a sampled thread: it runs or wants a core; a call of the system that writes holds it; any other call does
 (a timer, a lock, a pipe, a socket, another process). One that wants its turn at Python is never seen held: the sampler
 has let go of it by then."""
-PROFILE, SAMPLE, COUNT = 1, 2, 3
-WINDOW_NAMES = {PROFILE: "profile", SAMPLE: "sample", COUNT: "count"}
+PROFILE, SAMPLE, COUNT, FLOW = 1, 2, 3, 4
+WINDOW_NAMES = {PROFILE: "profile", SAMPLE: "sample", COUNT: "count", FLOW: "flow"}
+STEP_MARK = "gobrrr.step"
+"""Name of the event between two steps of the dataflow window."""
 NO_WINDOW = "no profiled window"
 """How the reason begins why there is none."""
 WAKING, HOOKED, LEAVING, RESTING, RESTED = 1, 2, 3, 4, 5

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,6 +19,7 @@ from gobrrr.recording.model.serving import Iteration
 from gobrrr.recording.model.steps import CUT_SHORT, LoopSteps, find_loops
 from gobrrr.recording.model.trace import Trace
 from gobrrr.recording.model.warmup import doubted
+from gobrrr.recording.run_folder.constant_ops import Key, constant_ops
 from gobrrr.recording.run_folder.journal import read_journal
 from gobrrr.recording.trace_files.kineto import read_trace
 from gobrrr.recording.trace_files.limits import DEFAULT, Limits
@@ -105,6 +106,8 @@ class Window(msgspec.Struct, frozen=True):
     lines: LineLog | None = None
     samples: Samples | None = None
     denormals: list[dict[str, Any]] = []
+    unchanged: tuple[str, ...] = ()
+    """Shapes and strides of the tensors that nobody wrote while a dataflow window was open."""
     saved: tuple[Saved, ...] | None = None
     peak_grew: int = 0
     """Bytes by which the process's resident peak grew while it was open: the profiler's events, mostly."""
@@ -153,6 +156,8 @@ class Recording:
     """Work of each step of the main loop, where a serving engine has marked them."""
     outside_ns: float = 0.0
     """Part of a step outside of the range that marks it: from its end to the begin of the next."""
+    constant: dict[Key, tuple[bool, ...]] = field(default_factory=dict)
+    """By op and shapes: which of its calls in a step, in order, compute the same in every step."""
 
     @property
     def main(self) -> LoopSteps | None:
@@ -192,8 +197,8 @@ def _load(path: Path, limits: Limits) -> Recording:
         _workers(path.parent, missing, limits), facts, _counted(records, loops), ended,
         int(next((r.get("lookups") or 0 for r in records if r.get("type") == "end"), 0)), (),
     )  # fmt: skip
-    trace = _trace(recording, limits, missing)
-    return _with(recording, trace=trace, missing=tuple(missing))
+    trace, constant = _trace(recording, limits, missing), _constant(recording, limits, missing)
+    return _with(recording, trace=trace, constant=constant, missing=tuple(missing))
 
 
 def _with(recording: Recording, **changes: Any) -> Recording:
@@ -300,3 +305,15 @@ def _trace(recording: Recording, limits: Limits, missing: list[str]) -> Trace | 
     if trace.note:
         missing.append(f"{path.name}: {trace.note}")
     return trace
+
+
+def _constant(recording: Recording, limits: Limits, missing: list[str]) -> dict[Key, tuple[bool, ...]]:
+    window = recording.window("flow")
+    if window is None or window.trace is None:
+        return {}
+    name = Path(window.trace).name
+    try:
+        return constant_ops(recording.folder / name, window.unchanged, limits)
+    except (msgspec.DecodeError, OSError, UnicodeDecodeError, RecursionError) as error:
+        missing.append(f"{name} could not be read: {error}")
+        return {}

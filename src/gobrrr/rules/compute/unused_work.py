@@ -1,4 +1,5 @@
-"""BRR106 to BRR108, BRR111, BRR113: gradients, graphs and forwards that nobody uses, or that were computed before."""
+"""BRR106 to BRR108, BRR111, BRR113, BRR114: gradients, graphs and forwards that nobody uses, or that were computed
+before."""
 
 from __future__ import annotations
 
@@ -309,3 +310,23 @@ def _comes_again(ledger: Ledger) -> bool:
     without a loader."""
     loader = ledger.facts.main_loader
     return loader is None or (loader.num_epochs > 1 if loader.stream else loader.comes_again)
+
+
+@rule("BRR114", "compute", needs={"ops"}, on_device=True)
+def same_in_every_step(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """Ops that compute the same in every step, because nothing that they read ever changes."""
+    ops = [op for op in ledger.ops if op.constant]
+    again = total(ops)
+    if not worth_telling(ledger, 0.85 * again):
+        return
+    yield finding(
+        "BRR114",
+        ledger,
+        saving=(0.5 * again, 0.85 * again, 1.3 * again),
+        message=f"{sum(op.calls for op in ops):.0f} ops compute the same in every step, since nothing that they read "
+        f"changes: {duration(again)}, {share(again / ledger.wall)} of the step",
+        advice="Compute it once, before the loop or in __init__ (register_buffer), and use the result.",
+        where=costliest_line(ops),
+        evidence={"ops": count(sum(op.calls for op in ops)), "time": time(again)},
+        of=ops,
+    )

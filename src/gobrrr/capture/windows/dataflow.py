@@ -1,0 +1,150 @@
+"""The dataflow window: which op reads which tensor, and which tensors nobody writes, for work that never changes.
+
+torch's execution trace observer writes ops with the identities of their tensors, without a profiler and without code in
+Python. It takes some 10 us per op, so that it has steps of its own. Its identities are addresses, and an array of NumPy
+can be written without torch's knowledge: what counts as unchanged is asked of the tensors themselves, before and after.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import weakref
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from gobrrr.capture.facts.tensors import is_plain, version
+from gobrrr.capture.hooks import module_parts
+from gobrrr.capture.session import window_plan
+from gobrrr.capture.windows.profiling import without_chatter
+from gobrrr.capture.windows.window import Window
+from gobrrr.recording.model import event_kinds as ev
+from gobrrr.system.descriptors import files_are_limited
+
+MAX_BYTES = (
+    64 << 20
+)  # of the file, 1 kB an op; proposed: read in half a second; programs that exceed it would settle it
+MAX_TENSORS = 4096  # tensors that are looked at before and after; proposed: 20 us each
+MAX_SAMPLED = 1024  # elements read of each; proposed: a change of fewer elements goes unseen
+
+
+class _Look(NamedTuple):
+    """A tensor as it was when the window opened."""
+
+    tensor: weakref.ref[Any]
+    address: int
+    version: int
+    sample: bytes
+
+    def holds(self) -> bool:
+        """Whether it lives and is what it was."""
+        tensor = self.tensor()
+        now = _look(tensor) if tensor is not None else None
+        return now is not None and now[1:] == self[1:]
+
+
+class FlowWindow(Window):
+    """torch's execution trace observer during three steps, and the tensors that stay what they are meanwhile."""
+
+    kind = ev.FLOW
+    _path: Path | None = None
+    _is_off = False
+    _looks: tuple[_Look, ...] = ()
+
+    @property
+    def goal(self) -> int:
+        """Steps that it wants."""
+        return window_plan.count_steps(self.step_ns)
+
+    def start(self) -> bool:
+        """Look at the tensors, and begin; False where the program observes its ops itself."""
+        from torch._C._autograd import _profiler_enabled
+        from torch._C._profiler import _add_execution_trace_observer, _enable_execution_trace_observer
+
+        if files_are_limited() or _profiler_enabled():
+            return False
+        path = self.host.trace_file().with_suffix(".flow.json")
+        with without_chatter():
+            if not _add_execution_trace_observer(str(path)):
+                return False
+        self._path = path
+        self._looks = tuple(look for tensor in self._tensors() if (look := _look(tensor)))
+        with without_chatter():
+            _enable_execution_trace_observer()
+        return True
+
+    def step_over(self) -> None:
+        """A step of its loop has ended: mark it among the ops."""
+        import torch
+
+        super().step_over()
+        with torch.autograd.profiler.record_function(ev.STEP_MARK):
+            pass
+
+    def exhausted(self, now: int) -> bool:
+        """Whether time, or room in the file, is spent."""
+        with contextlib.suppress(OSError):
+            if self._path is not None and self._path.stat().st_size > MAX_BYTES:
+                return True
+        return super().exhausted(now)
+
+    def found(self) -> dict[str, Any]:
+        """The file, and shapes and strides of the tensors that nobody wrote."""
+        self.off()
+        assert self._path is not None
+        same = {_kind(tensor) for look in self._looks if look.holds() and (tensor := look.tensor()) is not None}
+        return {"trace": self._path.name, "unchanged": sorted(same)}
+
+    def off(self) -> None:
+        """Take the observer off."""
+        if self._path is not None and not self._is_off:
+            if os.getpid() != self.host.recorder.pid:
+                self._let_go(self._path)
+            from torch._C._profiler import _disable_execution_trace_observer, _remove_execution_trace_observer
+
+            self._is_off = True
+            with without_chatter():
+                _disable_execution_trace_observer()
+                _remove_execution_trace_observer()
+            self._path.chmod(0o600)
+
+    def _let_go(self, path: Path) -> None:
+        """In a forked child: what its copy of the observer has not yet written goes nowhere, not into the file."""
+        for each in Path("/proc/self/fd").iterdir():
+            with contextlib.suppress(OSError):
+                if each.samefile(path):
+                    with Path(os.devnull).open("wb") as nowhere:
+                        os.dup2(nowhere.fileno(), int(each.name))
+
+    def _tensors(self) -> list[Any]:
+        """Tensors that the program holds. Of a model that is only asked, its own alone: what it is given may well be
+        the same each time in a test of its speed."""
+        import torch
+
+        if self.loop[0] in ev.TRAINS:
+            every = [each for each in gc.get_objects() if type(each) in (torch.Tensor, torch.nn.Parameter)]
+        else:
+            modules = [module for _, module in self.host.recorder.modules.alive()]
+            parts = (module_parts.parameters, module_parts.buffers)
+            every = [tensor for module in modules for part in parts for _, tensor in part(module)]
+        return [tensor for tensor in every if is_plain(tensor)][:MAX_TENSORS]
+
+
+def _kind(tensor: Any) -> str:
+    """Return shape and strides as the observer writes them."""
+    return f"{list(tensor.shape)} {list(tensor.stride())}"
+
+
+def _look(tensor: Any) -> _Look | None:
+    """Note a tensor's address, version and some of its elements; None of one that cannot be read."""
+    import torch
+
+    try:
+        with torch.no_grad():
+            flat = torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(tensor.untyped_storage())
+            some = flat[:: max(1, flat.numel() // MAX_SAMPLED)].cpu()
+            sample = some.contiguous().view(torch.uint8).numpy().tobytes()
+        return _Look(weakref.ref(tensor), tensor.data_ptr(), version(tensor), sample)
+    except (RuntimeError, TypeError):
+        return None

@@ -1,0 +1,114 @@
+"""Ops that compute the same in every step: by what torch's own observer writes of steps whose truth is known."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+
+from gobrrr.capture.windows.dataflow import _kind, _look
+from gobrrr.recording.model.event_kinds import STEP_MARK
+from gobrrr.recording.run_folder.constant_ops import constant_ops
+from gobrrr.recording.trace_files.limits import DEFAULT
+
+FIXED, WEIGHT = torch.rand(32, 32), torch.rand(32, 32)
+SHARED = np.random.default_rng(0).random((32, 32)).astype("f4")
+SEEN_AS_TENSOR = torch.from_numpy(SHARED)
+
+
+def same(
+    step: Callable[[int], Any], path: Path, steps: int = 3, kinds: tuple[torch.Tensor, ...] = (FIXED,)
+) -> set[str]:
+    """Names of the ops that are constant in all of their calls."""
+    from torch._C import _profiler as observer
+
+    file = path / "steps.json"
+    step(-1)
+    assert observer._add_execution_trace_observer(str(file))
+    observer._enable_execution_trace_observer()
+    for number in range(steps):
+        step(number)
+        with torch.autograd.profiler.record_function(STEP_MARK):
+            pass
+    observer._disable_execution_trace_observer()
+    observer._remove_execution_trace_observer()
+    found = constant_ops(file, [_kind(tensor) for tensor in kinds], DEFAULT)
+    return {name.removeprefix("aten::") for (name, _), calls in found.items() if all(calls)}
+
+
+def test_what_is_made_of_constants_is_constant_and_what_follows_from_a_batch_is_not(tmp_path: Path) -> None:
+    found = same(lambda _: (FIXED / FIXED.sum(1)).exp() @ torch.rand(32, 32).tanh(), tmp_path)
+    assert {"sum", "div", "exp"} <= found and not found & {"tanh", "mm", "matmul", "rand", "uniform_"}
+
+
+def test_a_matrix_of_ones_is_constant_and_a_buffer_that_is_filled_is_not(tmp_path: Path) -> None:
+    def masks(_: int) -> torch.Tensor:
+        return torch.randn(32, 32).masked_fill(torch.ones(32, 32).triu(1) > 0, 0.0)
+
+    def fills(_: int) -> torch.Tensor:
+        return torch.zeros(32, 32).index_add_(0, torch.randint(0, 32, (32,)), FIXED)
+
+    assert {"ones", "triu", "gt"} <= same(masks, tmp_path)
+    assert not same(fills, tmp_path) & {"zeros", "zero_", "index_add_"}
+
+
+def test_a_number_that_differs_from_step_to_step_makes_another_result(tmp_path: Path) -> None:
+    found = same(lambda number: (FIXED * float(number)).cos() + FIXED.sin(), tmp_path)
+    assert found & {"cos", "sin", "mul", "add"} == {"sin"}
+
+
+def test_weights_that_an_update_writes_are_not_constant(tmp_path: Path) -> None:
+    weight = torch.rand(32, 32)
+
+    def step(_: int) -> None:
+        weight.t().exp()
+        torch._foreach_add_([weight], [torch.rand(32, 32)])
+        FIXED.log()
+
+    found = same(step, tmp_path, kinds=(FIXED, weight))
+    assert "log" in found and not found & {"exp", "_foreach_add_"}
+
+
+def test_a_new_array_in_each_step_is_not_constant(tmp_path: Path) -> None:
+    """Its memory may be that of the one before it."""
+    numbers = np.random.default_rng(0)
+    found = same(lambda _: torch.from_numpy(numbers.random((32, 32)).astype("f4")).exp(), tmp_path)
+    assert "exp" not in found
+
+
+def test_of_one_step_nothing_can_be_told(tmp_path: Path) -> None:
+    assert not same(lambda _: FIXED.exp(), tmp_path, steps=1)
+
+
+def test_a_tensor_that_nobody_saw_unchanged_is_not_constant(tmp_path: Path) -> None:
+    assert "exp" not in same(lambda _: FIXED.exp(), tmp_path, kinds=(torch.rand(3),))
+
+
+def test_a_broken_file_is_said_to_be_one(tmp_path: Path) -> None:
+    (tmp_path / "cut.json").write_text('{"nodes": [{"id"')
+    with pytest.raises(msgspec.DecodeError):
+        constant_ops(tmp_path / "cut.json", (), DEFAULT)
+
+
+@pytest.mark.parametrize(("change", "holds"), [
+    (lambda: None, True),
+    (lambda: SHARED.__imul__(1.5), False),  # behind torch's back: no version tells of it
+    (lambda: SEEN_AS_TENSOR.add_(1), False),
+])  # fmt: skip
+def test_what_is_written_while_the_window_is_open_does_not_hold(change: Callable[[], Any], holds: bool) -> None:
+    look = _look(SEEN_AS_TENSOR)
+    assert look is not None
+    change()
+    assert look.holds() == holds
+
+
+def test_a_tensor_that_has_gone_does_not_hold() -> None:
+    tensor = torch.rand(4)
+    look = _look(tensor)
+    del tensor
+    assert look is not None and not look.holds()
