@@ -90,7 +90,7 @@ class FlowWindow(Window):
         return super().exhausted(now)
 
     def found(self) -> dict[str, Any]:
-        """The file, and shapes and strides of the tensors that nobody wrote."""
+        """The file, and shapes, strides and sizes of the tensors that nobody wrote."""
         self.off()
         assert self._path is not None
         same = {_kind(tensor) for look in self._looks if look.holds() and (tensor := look.tensor()) is not None}
@@ -132,8 +132,8 @@ class FlowWindow(Window):
 
 
 def _kind(tensor: Any) -> str:
-    """Return shape and strides as the observer writes them."""
-    return f"{list(tensor.shape)} {list(tensor.stride())}"
+    """Return shape, strides and bytes of an element, as the observer writes them."""
+    return f"{list(tensor.shape)} {list(tensor.stride())} {tensor.element_size()}"
 
 
 def _look(tensor: Any) -> _Look | None:

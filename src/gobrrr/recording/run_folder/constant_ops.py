@@ -182,7 +182,7 @@ def _tensors(values: Sequence[Any], shapes: Sequence[Any], strides: Sequence[Any
         shape = shapes[at] if at < len(shapes) and isinstance(shapes[at], list) else []
         stride = strides[at] if at < len(strides) and isinstance(strides[at], list) else []
         if len(value) == 6 and isinstance(value[5], str) and isinstance(value[0], int):
-            yield _Tensor(value[0], value[1], f"{shape} {stride}")
+            yield _Tensor(value[0], value[1], f"{shape} {stride} {value[4]}")
         elif isinstance(value[0], list):
             yield from _tensors(value, shape, stride)
 

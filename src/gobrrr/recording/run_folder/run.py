@@ -107,7 +107,7 @@ class Window(msgspec.Struct, frozen=True):
     samples: Samples | None = None
     denormals: list[dict[str, Any]] = []
     unchanged: tuple[str, ...] = ()
-    """Shapes and strides of the tensors that nobody wrote while a dataflow window was open."""
+    """Shapes, strides and bytes of an element of the tensors that nobody wrote while a dataflow window was open."""
     saved: tuple[Saved, ...] | None = None
     peak_grew: int = 0
     """Bytes by which the process's resident peak grew while it was open: the profiler's events, mostly."""
