@@ -1,4 +1,4 @@
-"""BRR105 to BRR108, BRR111, BRR114: attention by hand, and gradients, graphs and forwards that nobody uses."""
+"""BRR105 to BRR108, BRR111, BRR114, BRR115: attention by hand, and gradients, graphs and forwards that nobody uses."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from gobrrr.ledger.model.ledger import LineGroup, OpGroup, StepStats
-from gobrrr.recording.model.facts import Facts, ModuleFacts, OptimizerFacts, OrphanFacts, Span
+from gobrrr.recording.model.facts import CompileFacts, Facts, ModuleFacts, OptimizerFacts, OrphanFacts, Span
 from gobrrr.rules import unknown_only
 from tests.support.handmade import LINE, MS, OTHER_LINE, Case, op
 
@@ -304,3 +304,29 @@ def test_a_faster_way_of_work_that_need_not_be_there_is_not_told():
     (same,) = Case(ops=(constant,)).raised("BRR114")
     chain, elsewhere = replace(same, code="BRR201"), replace(same, code="BRR201", where=(LINE,))
     assert unknown_only([same, chain, elsewhere]) == [same, elsewhere]
+
+
+def computed_twice(**changes: object) -> Case:
+    inner, first, second = Span("model.py", 7, "distances"), Span("model.py", 9, "pull"), Span("model.py", 12, "push")
+    work = op("sub", (9, 9), (9, 9), ms=20)
+    return Case(ops=(
+        replace(work, where=(inner, first, LINE)),
+        replace(work, where=(inner, second, LINE), **{"repeated": True, **changes}),
+        replace(work, where=(inner, second, LINE), phase="backward", ns=10 * MS),
+        op("mm", (8, 8), (8, 8), ms=50),
+    ))  # fmt: skip
+
+
+def test_what_is_computed_twice_is_told_at_its_second_call():
+    (found,) = computed_twice().raised("BRR115")
+    assert [span.function for span in found.where] == ["push", LINE.function]
+    assert found.saving.expected_ns == pytest.approx(0.85 * 30 * MS)
+    assert not computed_twice(repeated=False).raised("BRR115")
+
+
+def test_checkpoints_backwards_and_compiled_code_compute_nothing_twice():
+    assert not computed_twice(recomputed=True).raised("BRR115")
+    assert not computed_twice(phase="backward").raised("BRR115")
+    case = computed_twice()
+    case.facts = replace(case.facts, compile=CompileFacts(used=True))
+    assert not case.raised("BRR115")

@@ -73,6 +73,8 @@ class OpGroup(msgspec.Struct, frozen=True):
     """A forward op that ran again in backward."""
     constant: bool = False
     """It computes the same in every step: nothing that it reads changes."""
+    repeated: bool = False
+    """It computes what another op of the step has computed: of the same values, as far as torch's ops show."""
     elsewhere: bool = False
     """It took far less than its work takes here (on the meta device, say): that work is not counted."""
     in_a_row: float = 1.0

@@ -20,7 +20,7 @@ from gobrrr.ledger.work import work_of
 from gobrrr.recording.model.columns import numbered
 from gobrrr.recording.model.facts import Span
 from gobrrr.recording.model.trace import Signature, Trace
-from gobrrr.recording.run_folder.constant_ops import Key, shapes_of
+from gobrrr.recording.run_folder.repeated_ops import CONSTANT, TWICE, Key, shapes_of
 from gobrrr.recording.trace_files.categories import is_communication
 from gobrrr.spans import Ints
 
@@ -55,21 +55,21 @@ class Grouping:
     chain: list[tuple[str, ...]]
     """Names around the ops of each group."""
     again: npt.NDArray[np.bool_]
-    constant: npt.NDArray[np.bool_]
+    repeated: npt.NDArray[np.int64]
     in_a_row: npt.NDArray[np.float64]
     """Value of each group, as OpGroup has it."""
 
     @classmethod
     def of(
         cls, host: HostOps, places: Places, trace: Trace, origin: npt.NDArray[np.int32] | None = None,
-        constant: Mapping[Key, tuple[bool, ...]] | None = None,
+        repeated: Mapping[Key, tuple[int, ...]] | None = None,
     ) -> Grouping:  # fmt: skip
         """Group all ops; annotations have no group of their own. `origin`: as of origins(), where it is known;
-        `constant`: the recording's."""
+        `repeated`: the recording's."""
         origin = origins(host) if origin is None else origin
         (enclosing, names), again = chains(host), recomputed(host)
         rows = np.flatnonzero(host.is_op)
-        same = _constant(host, trace, constant or {})
+        same = _repeated(host, trace, repeated or {})
         columns = (host.ops.name, host.ops.signature, host.phases, origin, enclosing, host.leaf, again, same)
         group, first = numbered([column[rows] for column in columns])
         first = rows[first]
@@ -126,10 +126,10 @@ def _work_sums(by: Grouping, priced: RowPrices, counts: npt.NDArray[np.bool_] | 
     return [_Work(*each, bound.get(i), i in elsewhere) for i, each in enumerate(sums)]
 
 
-def _constant(host: HostOps, trace: Trace, known: Mapping[Key, tuple[bool, ...]]) -> npt.NDArray[np.bool_]:
-    """Rows whose op is constant: where a step has as many calls of its name and shapes as the steps that were looked
-    at, the one at the same place in their order."""
-    found = np.zeros(len(host), bool)
+def _repeated(host: HostOps, trace: Trace, known: Mapping[Key, tuple[int, ...]]) -> npt.NDArray[np.int64]:
+    """CONSTANT or TWICE for the rows of ops that are: where a step has as many calls of its name and shapes as the
+    steps that were looked at, the one at the same place in their order."""
+    found = np.zeros(len(host), np.int64)
     names = np.isin(host.ops.name, trace.ids(*{name for name, _ in known}))
     step = np.searchsorted(host.spans[:, 0], host.ops.start, "right")
     calls: dict[tuple[int, Key], list[int]] = defaultdict(list)
@@ -194,8 +194,8 @@ def _group(
         signature.concrete if signature else (), host.phase[row], _where(host, by, places, row),
         calls / steps, ns / steps, work.floor / steps, max(0.0, float(min(ns - work.floor, dispatch_ns))) / steps,
         work.flops / steps if counted else None, work.bytes / steps if counted else None, work.bound, by.chain[group],
-        row, bool(host.leaf[row]), bool(by.again[row]), bool(by.constant[row]), work.elsewhere,
-        float(by.in_a_row[group]),
+        row, bool(host.leaf[row]), bool(by.again[row]), bool(by.repeated[row] == CONSTANT),
+        bool(by.repeated[row] == TWICE), work.elsewhere, float(by.in_a_row[group]),
     )  # fmt: skip
 
 

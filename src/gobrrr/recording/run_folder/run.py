@@ -19,8 +19,8 @@ from gobrrr.recording.model.serving import Iteration
 from gobrrr.recording.model.steps import CUT_SHORT, LoopSteps, find_loops
 from gobrrr.recording.model.trace import Trace
 from gobrrr.recording.model.warmup import doubted
-from gobrrr.recording.run_folder.constant_ops import Key, constant_ops
 from gobrrr.recording.run_folder.journal import read_journal
+from gobrrr.recording.run_folder.repeated_ops import Key, repeated_ops
 from gobrrr.recording.trace_files.kineto import read_trace
 from gobrrr.recording.trace_files.limits import DEFAULT, Limits
 from gobrrr.system import files
@@ -156,8 +156,8 @@ class Recording:
     """Work of each step of the main loop, where a serving engine has marked them."""
     outside_ns: float = 0.0
     """Part of a step outside of the range that marks it: from its end to the begin of the next."""
-    constant: dict[Key, tuple[bool, ...]] = field(default_factory=dict)
-    """By op and shapes: which of its calls in a step, in order, compute the same in every step."""
+    repeated: dict[Key, tuple[int, ...]] = field(default_factory=dict)
+    """By op and shapes: which of its calls in a step, in order, compute what was computed before (CONSTANT, TWICE)."""
 
     @property
     def main(self) -> LoopSteps | None:
@@ -197,8 +197,8 @@ def _load(path: Path, limits: Limits) -> Recording:
         _workers(path.parent, missing, limits), facts, _counted(records, loops), ended,
         int(next((r.get("lookups") or 0 for r in records if r.get("type") == "end"), 0)), (),
     )  # fmt: skip
-    trace, constant = _trace(recording, limits, missing), _constant(recording, limits, missing)
-    return _with(recording, trace=trace, constant=constant, missing=tuple(missing))
+    trace, repeated = _trace(recording, limits, missing), _repeated(recording, limits, missing)
+    return _with(recording, trace=trace, repeated=repeated, missing=tuple(missing))
 
 
 def _with(recording: Recording, **changes: Any) -> Recording:
@@ -307,13 +307,13 @@ def _trace(recording: Recording, limits: Limits, missing: list[str]) -> Trace | 
     return trace
 
 
-def _constant(recording: Recording, limits: Limits, missing: list[str]) -> dict[Key, tuple[bool, ...]]:
+def _repeated(recording: Recording, limits: Limits, missing: list[str]) -> dict[Key, tuple[int, ...]]:
     window = recording.window("flow")
     if window is None or window.trace is None:
         return {}
     name = Path(window.trace).name
     try:
-        return constant_ops(recording.folder / name, window.unchanged, limits)
+        return repeated_ops(recording.folder / name, window.unchanged, limits)
     except (msgspec.DecodeError, OSError, UnicodeDecodeError, RecursionError) as error:
         missing.append(f"{name} could not be read: {error}")
         return {}

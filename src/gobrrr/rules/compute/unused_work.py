@@ -1,4 +1,4 @@
-"""BRR106 to BRR108, BRR111, BRR113, BRR114: gradients, graphs and forwards that nobody uses, or that were computed
+"""BRR106 to BRR108, BRR111, BRR113 to BRR115: gradients, graphs and forwards that nobody uses, or that were there
 before."""
 
 from __future__ import annotations
@@ -330,3 +330,38 @@ def same_in_every_step(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         evidence={"ops": count(sum(op.calls for op in ops)), "time": time(again)},
         of=ops,
     )
+
+
+ALL = 0.75
+"""Share of the time below a line that is spent on what was computed before, from which the line is a second call.
+Proposed."""
+
+
+@rule("BRR115", "compute", needs={"ops"}, on_device=True)
+def same_twice_in_a_step(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+    """Ops that compute what another op of the step has computed, of the same values."""
+    ops = [op for op in ledger.ops if op.repeated and not op.recomputed and op.phase != "backward"]
+    places = {op.where for op in ops if op.where}
+    again = total(ops) + total(op for op in ledger.ops if op.phase == "backward" and op.where in places)
+    if ledger.facts.compile.used or not worth_telling(ledger, 0.85 * again):
+        return  # what compiled code reads and writes is not seen
+    yield finding(
+        "BRR115",
+        ledger,
+        saving=(0.5 * again, 0.85 * again, 1.3 * again),
+        message=f"{sum(op.calls for op in ops):.0f} ops compute what the same step has computed before: "
+        f"{duration(again)} with backward, {share(again / ledger.wall)} of the step",
+        advice="Keep the first result and use it again; detach() it where no gradient is wanted.",
+        where=_second_call(ledger, ops),
+        evidence={"ops": count(sum(op.calls for op in ops)), "time": time(again)},
+        of=ops,
+    )
+
+
+def _second_call(ledger: Ledger, ops: list[OpGroup]) -> tuple[Span, ...]:
+    """The line, with those around it, below which most of these ops lie and little else; the innermost of such."""
+    where = costliest_line(ops)
+    below = [(total(op for op in ops if _below(op.where, span)), at) for at, span in enumerate(where)]
+    forward = [op for op in ledger.ops if op.phase != "backward"]
+    lines = [(ns, -at) for ns, at in below if ns >= ALL * total(op for op in forward if _below(op.where, where[at]))]
+    return where[-max(lines)[1] :] if lines else where

@@ -13,7 +13,7 @@ import torch
 
 from gobrrr.capture.windows.dataflow import _kind, _look
 from gobrrr.recording.model.event_kinds import STEP_MARK
-from gobrrr.recording.run_folder.constant_ops import constant_ops
+from gobrrr.recording.run_folder.repeated_ops import CONSTANT, TWICE, repeated_ops
 from gobrrr.recording.trace_files.limits import DEFAULT
 
 FIXED, WEIGHT = torch.rand(32, 32), torch.rand(32, 32)
@@ -22,9 +22,10 @@ SEEN_AS_TENSOR = torch.from_numpy(SHARED)
 
 
 def same(
-    step: Callable[[int], Any], path: Path, steps: int = 3, kinds: tuple[torch.Tensor, ...] = (FIXED,)
-) -> set[str]:
-    """Names of the ops that are constant in all of their calls."""
+    step: Callable[[int], Any], path: Path, steps: int = 3, kinds: tuple[torch.Tensor, ...] = (FIXED,),
+    known: int = CONSTANT,
+) -> set[str]:  # fmt: skip
+    """Names of the ops of which a call computes what was computed before: in an earlier step, or TWICE in one."""
     from torch._C import _profiler as observer
 
     file = path / "steps.json"
@@ -37,8 +38,8 @@ def same(
             pass
     observer._disable_execution_trace_observer()
     observer._remove_execution_trace_observer()
-    found = constant_ops(file, [_kind(tensor) for tensor in kinds], DEFAULT)
-    return {name.removeprefix("aten::") for (name, _), calls in found.items() if all(calls)}
+    found = repeated_ops(file, [_kind(tensor) for tensor in kinds], DEFAULT)
+    return {name.removeprefix("aten::") for (name, _), calls in found.items() if known in calls}
 
 
 def test_what_is_made_of_constants_is_constant_and_what_follows_from_a_batch_is_not(tmp_path: Path) -> None:
@@ -81,6 +82,52 @@ def test_a_new_array_in_each_step_is_not_constant(tmp_path: Path) -> None:
     assert "exp" not in found
 
 
+def test_what_a_step_computes_twice_of_the_same_values_is_found(tmp_path: Path) -> None:
+    weight = torch.rand(32, 32)
+
+    def step(_: int) -> None:
+        batch = torch.rand(32, 32)
+        (batch @ weight).relu().sum()
+        (batch @ weight).relu().mean()
+        batch.add_(1)
+        (batch @ weight).sigmoid()
+        weight.add_(batch, alpha=0.1)
+
+    found = same(step, tmp_path, known=TWICE)
+    assert {"matmul", "mm", "relu"} <= found and not found & {"sum", "mean", "sigmoid", "add_", "rand"}
+
+
+def test_other_rows_another_dtype_and_another_draw_are_not_the_same(tmp_path: Path) -> None:
+    def step(_: int) -> None:
+        batch = torch.rand(64, 32)
+        batch[:32].exp(), batch[32:].exp()
+        torch.dropout(batch, 0.5, True).cos(), torch.dropout(batch, 0.5, True).cos()
+        batch[:32].sin(), batch.double()[:32].sin()
+
+    assert not same(step, tmp_path, known=TWICE) & {"exp", "cos", "sin", "dropout"}
+
+
+def test_an_update_between_makes_another_model(tmp_path: Path) -> None:
+    weight = torch.rand(32, 32)
+
+    def step(_: int) -> None:
+        batch = torch.rand(32, 32)
+        (batch @ weight).sum()
+        with torch.autograd.profiler.record_function("update"):
+            torch._foreach_add_([weight], [batch])
+        (batch @ weight).sum()
+
+    assert not same(step, tmp_path, known=TWICE) & {"mm", "matmul", "sum"}
+
+
+def test_results_of_one_op_are_told_apart(tmp_path: Path) -> None:
+    def step(_: int) -> None:
+        least, most = torch.aminmax(torch.rand(32, 32), dim=1)
+        least.exp(), most.exp()
+
+    assert "exp" not in same(step, tmp_path, known=TWICE)
+
+
 def test_of_one_step_nothing_can_be_told(tmp_path: Path) -> None:
     assert not same(lambda _: FIXED.exp(), tmp_path, steps=1)
 
@@ -92,7 +139,7 @@ def test_a_tensor_that_nobody_saw_unchanged_is_not_constant(tmp_path: Path) -> N
 def test_a_broken_file_is_said_to_be_one(tmp_path: Path) -> None:
     (tmp_path / "cut.json").write_text('{"nodes": [{"id"')
     with pytest.raises(msgspec.DecodeError):
-        constant_ops(tmp_path / "cut.json", (), DEFAULT)
+        repeated_ops(tmp_path / "cut.json", (), DEFAULT)
 
 
 @pytest.mark.parametrize(("change", "holds"), [
