@@ -120,6 +120,26 @@ def test_an_update_between_makes_another_model(tmp_path: Path) -> None:
     assert not same(step, tmp_path, known=TWICE) & {"mm", "matmul", "sum"}
 
 
+def test_python_numbers_are_not_known(tmp_path: Path) -> None:
+    """What they become lies where another number was."""
+
+    def step(_: int) -> None:
+        batch = torch.rand(32, 32)
+        for number in range(4):
+            (batch + 0.01 * number).exp()
+
+    assert "exp" not in same(step, tmp_path, known=TWICE)
+
+
+def test_memory_of_a_worker_is_new_each_time(tmp_path: Path) -> None:
+    sent = [torch.rand(32, 32) for _ in range(5)]
+
+    def step(number: int) -> None:
+        torch.empty(0).set_(sent[number].untyped_storage(), 0, (32, 32), (32, 1)).exp()
+
+    assert "exp" not in same(step, tmp_path)
+
+
 def test_results_of_one_op_are_told_apart(tmp_path: Path) -> None:
     def step(_: int) -> None:
         least, most = torch.aminmax(torch.rand(32, 32), dim=1)

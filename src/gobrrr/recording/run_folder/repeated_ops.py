@@ -26,8 +26,12 @@ RANDOM = ("rand", "normal", "uniform", "bernoulli", "multinomial", "poisson", "e
           "dropout", "gamma", "dirichlet", "binomial")  # fmt: skip
 CONSTANT, TWICE = 1, 2
 """An op computed the same in an earlier step; one did in the same step."""
-FRESH = "aten::lift_fresh"
-"""Op that torch calls on a tensor of what lay outside of it: an array, a list of numbers."""
+FRESH = ("aten::lift_fresh", "aten::set_")
+"""Ops that torch calls on a tensor of what lay outside of it: an array, a list of numbers, memory of a worker."""
+SAID = ("Tensor", "GenericList", "Int", "Double", "Bool", "None", "Device", "String")
+"""Types of arguments that the file tells of; of a storage or a generator it does not say which."""
+NUMBER = "[] [] 8"
+"""Kind of tensor that a Python number becomes: the file does not tell its value."""
 
 
 class _Attribute(msgspec.Struct):
@@ -39,6 +43,7 @@ class _Arguments(msgspec.Struct):
     values: list[Any] = []
     shapes: list[Any] = []
     strides: list[Any] = []
+    types: list[str] = []
 
 
 class _Node(msgspec.Struct):
@@ -76,11 +81,12 @@ class _Op:
             for each in _tensors(node.inputs.values[at : at + 1], node.inputs.shapes[at : at + 1], [])
         }
         read = {each.storage for each in self.reads}
-        self.makes = [each.storage for each in self.gives if each.storage not in read or node.name == FRESH]
+        self.makes = [each.storage for each in self.gives if each.storage not in read or node.name in FRESH]
         self.key: Key = (node.name, shapes_of(node.inputs.shapes))
         self.scalars = repr([value for value in node.inputs.values if not any(_tensors([value], [[]], []))])
         self.is_op = bool(schema)
-        self.may = self.is_op and node.name != FRESH and not any(word in node.name for word in RANDOM)
+        said = all(kind.startswith(SAID) for kind in node.inputs.types)
+        self.may = self.is_op and said and node.name not in FRESH and not any(word in node.name for word in RANDOM)
 
 
 def repeated_ops(path: Path, unchanged: Sequence[str], limits: Limits) -> dict[Key, tuple[int, ...]]:
@@ -173,6 +179,8 @@ class _Values:
         return "new", next(self._numbers)
 
     def _content(self, tensor: _Tensor) -> Any:
+        if tensor.kind == NUMBER:
+            return self._new()
         if tensor.storage in self._held:
             return self._held[tensor.storage], tensor.offset, tensor.kind
         is_root = tensor.storage not in self._touched and tensor.kind in self._unchanged
