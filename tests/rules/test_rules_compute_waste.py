@@ -324,6 +324,12 @@ def test_what_is_computed_twice_is_told_at_its_second_call():
     assert not computed_twice(repeated=False).raised("BRR115")
 
 
+def test_a_backward_is_not_needed_twice_where_little_of_its_line_is():
+    case = computed_twice()
+    case.ops += (replace(case.ops[0], where=case.ops[1].where),)
+    assert case.raised("BRR115")[0].saving.expected_ns == pytest.approx(0.85 * 20 * MS)
+
+
 def test_checkpoints_backwards_and_compiled_code_compute_nothing_twice():
     assert not computed_twice(recomputed=True).raised("BRR115")
     assert not computed_twice(phase="backward").raised("BRR115")
