@@ -343,7 +343,7 @@ def same_twice_in_a_step(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     ops = [op for op in ledger.ops if op.repeated and not op.recomputed and op.phase != "backward"]
     there: dict[tuple[Span, ...], list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
     for op in ledger.ops:
-        there[op.where][2 if op.phase == "backward" else int(op.repeated)] += op.ns
+        there[op.where][2 if op.phase == "backward" else int(op.repeated and not op.recomputed)] += op.ns
     again = total(ops) + sum(after for new, old, after in there.values() if old >= ALL * (new + old) > 0)
     if ledger.facts.compile.used or not worth_telling(ledger, 0.85 * again):
         return  # what compiled code reads and writes is not seen
