@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -166,88 +164,6 @@ def test_anomaly_mode_stays_off_each_time_and_ends_as_the_program_ended_it() -> 
     assert "NaN" in registry.remedy("anomaly_off").unseen
 
 
-SWITCH = "Distribution.set_default_validate_args"
-LIBRARY = f"""
-from contextlib import contextmanager
-from torch.distributions import Distribution
-
-def enable_validation(value):
-    {SWITCH}(value)
-
-@contextmanager
-def validation_enabled(value):
-    before = Distribution._validate_args
-    enable_validation(value)
-    yield
-    enable_validation(before)
-
-enable_validation(True)
-"""
-
-
-@pytest.fixture
-def library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """The name of one that switches the checks on when it is imported, as pyro does."""
-    (tmp_path / "site-packages").mkdir()
-    (tmp_path / "site-packages" / "checks_all.py").write_text(LIBRARY)
-    monkeypatch.syspath_prepend(tmp_path / "site-packages")
-    monkeypatch.delitem(sys.modules, "checks_all", raising=False)
-    return "checks_all"
-
-
-def test_distributions_are_unchecked_also_where_a_library_checks_them_again_and_checked_after(library: str) -> None:
-    from torch.distributions import Distribution, Normal
-
-    Distribution.set_default_validate_args(True)  # dynamo switches it off for good
-    seams = Seams()
-    install(seams, ["unchecked_distributions"])
-    checks = importlib.import_module(library)
-    train(1)
-    with checks.validation_enabled(True), pytest.raises(ValueError):
-        Normal(torch.zeros(1), -torch.ones(1))
-    train(1)
-    assert Normal(torch.zeros(1), -torch.ones(1)).scale.item() == -1
-    seams.remove()
-    with pytest.raises(ValueError):
-        Normal(torch.zeros(1), -torch.ones(1))
-
-
-@pytest.mark.parametrize("by_a_library", [False, True])
-def test_the_programs_own_last_word_on_checks_stays(by_a_library: bool, library: str) -> None:
-    from torch.distributions import Distribution
-
-    Distribution.set_default_validate_args(True)
-    seams = Seams()
-    install(seams, ["unchecked_distributions"])
-    ask = importlib.import_module(library).enable_validation if by_a_library else Distribution.set_default_validate_args
-    try:
-        ask(True)
-        train(1)
-        assert Distribution._validate_args
-        ask(False)
-        seams.remove()
-        assert not Distribution._validate_args
-    finally:
-        seams.remove()
-        Distribution.set_default_validate_args(True)
-
-
-def test_distributions_are_checked_where_the_program_itself_asks_for_it() -> None:
-    from torch.distributions import Distribution, Normal
-
-    why: list[str] = []
-    seams, plain = Seams(declined=lambda name, reason: why.append(reason)), Distribution.set_default_validate_args
-    install(seams, ["unchecked_distributions"])
-    try:
-        exec(compile(f"{SWITCH}(True)", "/home/me/train.py", "exec"), {"Distribution": Distribution})
-        train(1)
-        with pytest.raises(ValueError):
-            Normal(torch.zeros(1), -torch.ones(1))
-    finally:
-        seams.remove()
-    assert "itself" in why[0] and Distribution.set_default_validate_args is plain
-
-
 def test_conflicts_and_unknown_names_are_loud_and_leave_nothing_behind() -> None:
     before = surroundings()
     for names in (["one_worker", "loader_workers"], ["matmul_precision", "elixir"]):
@@ -309,19 +225,3 @@ def test_a_recipe_for_models_and_the_watching_stand_behind_each_other(tmp_path: 
     In a process of its own, since a recipe is for all of it."""
     done = subprocess.run([sys.executable, "-c", WATCHED, str(tmp_path)], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-
-
-def test_the_checks_of_pyro_go_with_those_of_torch_and_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A stand-in with pyro.settings' two calls: pyro itself is not installed here."""
-    values = {"validate_infer": True, "validate_poutine": False, "cholesky_relative_jitter": 4.0}
-    settings = SimpleNamespace(get=lambda: dict(values), set=lambda **given: values.update(given))
-    monkeypatch.setitem(sys.modules, "pyro", SimpleNamespace(settings=settings))  # type: ignore[arg-type]
-    seams = Seams()
-    install(seams, ["unchecked_distributions"])
-    assert values == {"validate_infer": False, "validate_poutine": False, "cholesky_relative_jitter": 4.0}
-    seams.remove()
-    assert values["validate_infer"] is True and values["validate_poutine"] is False
-    install(seams, ["unchecked_distributions"])
-    values["validate_infer"] = False  # the program's own last word
-    seams.remove()
-    assert values["validate_infer"] is False

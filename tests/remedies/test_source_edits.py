@@ -530,7 +530,7 @@ def test_what_was_kept_for_programs_of_others_has_its_place_in_nine_of_ten() -> 
         ("freeze_unused", "frozen_backbone"), ("gc_freeze", "collects_garbage"),
         ("no_grad_evaluation", "evaluation_with_graph"), ("set_to_none", "zero_grad_writes_zeros"),
         ("sparse_gradient", "dense_embedding_gradients"), ("fused_attention", "hand_made_attention"),
-        ("chunked_loss", "logits_for_every_frame"),
+        ("chunked_loss", "logits_for_every_frame"), ("unchecked_distributions", "checked_distributions"),
     ],
 )  # fmt: skip
 def test_prove_accepts_the_edit_of_a_planted_program(name: str, program: str, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from gobrrr import rules
 from gobrrr.errors import GobrrrError
 from gobrrr.remedies import registry
 from gobrrr.remedies.edits import inference, layers, updates
-from gobrrr.remedies.edits.forms import BeforeTraining, Edit, Rewritten, SetKeyword
+from gobrrr.remedies.edits.forms import AddStatement, BeforeTraining, Edit, Rewritten, SetKeyword
 from gobrrr.remedies.edits.program import at, diff, files_of, read, texts
 from gobrrr.remedies.edits.source import Source
 from gobrrr.rules.idioms.table import idioms
@@ -125,6 +125,8 @@ _EDITS = (
                updates.sparse_embeddings),
     SourceEdit("thread_affinity", "pins the threads of ops to cores of their own (CPU)", "exact",
                environment=lambda: {"OMP_PROC_BIND": "close", "OMP_PLACES": "cores"}),
+    SourceEdit("unchecked_distributions", "lets torch.distributions take its arguments unchecked", "exact",
+               AddStatement("torch.distributions.Distribution.set_default_validate_args(False)")),
 )  # fmt: skip
 
 

@@ -36,11 +36,11 @@ class Names:
         module = "." * node.level + (node.module or "") if isinstance(node, ast.ImportFrom) else ""
         for alias in node.names:
             if alias.name == "*":
-                self._stars.add(_root(module))
+                self._stars.add(module.partition(".")[0])
             elif module:
                 self._imports.setdefault(alias.asname or alias.name, set()).add(f"{module}.{alias.name}")
             else:
-                name = alias.name if alias.asname else _root(alias.name)  # `import a.b` binds a
+                name = alias.name if alias.asname else alias.name.partition(".")[0]  # `import a.b` binds a
                 self._imports.setdefault(alias.asname or name, set()).add(name)
 
     def origin(self, node: ast.expr) -> str:
@@ -110,10 +110,6 @@ class Names:
             more, above = self._of_class(said, seen)
             methods, bases = methods | more, bases | above | {origin}
         return methods, bases
-
-
-def _root(module: str) -> str:
-    return module.partition(".")[0]
 
 
 def _text(node: ast.AST) -> str:

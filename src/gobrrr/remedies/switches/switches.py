@@ -8,10 +8,8 @@ import os
 import sys
 from collections.abc import Callable
 from functools import partial
-from types import FrameType
 from typing import Any
 
-from gobrrr.capture.source.user_code import UserFiles
 from gobrrr.capture.steps import vitals
 from gobrrr.machine.measure.command import SHORT_WAIT
 from gobrrr.machine.probe.matmul_precision import matmul_precision, setting_back
@@ -100,10 +98,7 @@ class AnomalyOff(Remedy):
         import torch
 
         plain = torch.set_anomaly_enabled
-        said: dict[str, Any] = {
-            "enabled": torch.is_anomaly_enabled(),
-            "check_nan": torch.is_anomaly_check_nan_enabled(),
-        }
+        said = {"enabled": torch.is_anomaly_enabled(), "check_nan": torch.is_anomaly_check_nan_enabled()}
 
         @functools.wraps(plain)
         def set_anomaly_enabled(enabled: bool, check_nan: bool = True) -> None:
@@ -188,69 +183,3 @@ class ShortWait(Remedy):
         """Promise nothing, and at most the step: all of it may be waiting, and a doubt has no saving of its own."""
         busy = any(f.code in self.codes or "loader_workers" in f.remedies for f in report.findings)
         return Saving(0.0, 0.0, float(report.step.plain_wall_ns)) if busy and report.threads > 1 else Saving()
-
-
-PYROS = ("validate_distributions_pyro", "validate_infer", "validate_poutine")
-OFF: Any = 0
-"""False where it is asked, and told from the program's own False, its last word, which stays when remedies go."""
-IMPORTS = "<frozen importlib"
-
-
-class UncheckedDistributions(Remedy):
-    """Distribution.set_default_validate_args(False), at the start and again before the first forward of each model; as
-    the program wants it where it asks for checks itself, by a library's function or not, and as it said last when
-    remedies are taken away."""
-
-    name = "unchecked_distributions"
-    title = "lets torch.distributions take its arguments unchecked"
-    unseen = "an argument out of range (a NaN, a negative scale) is no longer refused with an error"
-    by_hand = "torch.distributions.Distribution.set_default_validate_args(False)"
-    edit = AddStatement(by_hand)
-
-    def apply(self, seams: Seams) -> None:
-        from torch.distributions import Distribution
-
-        plain = Distribution.set_default_validate_args
-        wanted = False
-
-        def asked(value: bool) -> None:
-            """Heed the program itself; libraries (pyro) switch it on when they are imported."""
-            nonlocal wanted
-            frame: FrameType | None = sys._getframe(1)
-            while frame is not None and not files.is_user(frame.f_code.co_filename):
-                frame = None if frame.f_code.co_filename.startswith(IMPORTS) else frame.f_back
-            if frame is not None:  # the program's own word, and no import of a library that says it
-                if value and not wanted:
-                    seams.declined(self.name, "the program asks for these checks itself")
-                wanted = bool(value)
-            plain(value)
-
-        def again(module: Any) -> None:
-            if wanted:
-                return
-            _unchecked_in_pyro(seams)
-            if Distribution._validate_args:
-                plain(OFF)
-
-        def undo() -> None:
-            if Distribution._validate_args is OFF:
-                plain(True)
-
-        files = UserFiles()
-        seams.undo(undo)
-        again(None)
-        seams.replace(Distribution, "set_default_validate_args", staticmethod(asked))
-        seams.at_model(again)
-        seams.applied(self.name)
-
-
-def _unchecked_in_pyro(seams: Seams) -> None:
-    """Switch off pyro's own checks of distributions, models and guides: pyro.enable_validation(False) is all of
-    them."""
-    settings = getattr(sys.modules.get("pyro"), "settings", None)
-    if settings is None:
-        return
-    known = settings.get()
-    if on := [name for name in PYROS if known.get(name)]:
-        settings.set(**dict.fromkeys(on, OFF))
-        seams.undo(lambda: settings.set(**{name: True for name in PYROS if settings.get().get(name) is OFF}))
