@@ -22,9 +22,7 @@ from gobrrr.capture.windows.window import Window
 from gobrrr.recording.model import event_kinds as ev
 from gobrrr.system.descriptors import files_are_limited
 
-MAX_BYTES = (
-    64 << 20
-)  # of the file, 1 kB an op; proposed: read in half a second; programs that exceed it would settle it
+MAX_BYTES = 32 << 20  # of the file, 1 kB an op; proposed: read in two seconds; larger programs would settle it
 MAX_TENSORS = 4096  # tensors that are looked at before and after; proposed: 20 us each
 MAX_SAMPLED = 1024  # elements read of each; proposed: a change of fewer elements goes unseen
 
@@ -62,7 +60,7 @@ class FlowWindow(Window):
         from torch._C._autograd import _profiler_enabled
         from torch._C._profiler import _add_execution_trace_observer, _enable_execution_trace_observer
 
-        if files_are_limited() or _profiler_enabled():
+        if self.goal < 2 or files_are_limited() or _profiler_enabled():  # one step has nothing to be held against
             return False
         path = self.host.trace_file().with_suffix(".flow.json")
         with without_chatter():
@@ -84,15 +82,18 @@ class FlowWindow(Window):
 
     def exhausted(self, now: int) -> bool:
         """Whether time, or room in the file, is spent."""
-        with contextlib.suppress(OSError):
-            if self._path is not None and self._path.stat().st_size > MAX_BYTES:
-                return True
-        return super().exhausted(now)
+        return self._is_too_large() or super().exhausted(now)
+
+    def _is_too_large(self) -> bool:
+        return self._path is not None and self._path.exists() and self._path.stat().st_size > MAX_BYTES
 
     def found(self) -> dict[str, Any]:
         """The file, and shapes, strides and sizes of the tensors that nobody wrote."""
         self.off()
         assert self._path is not None
+        if self._is_too_large():
+            self._path.unlink()
+            return {}
         same = {_kind(tensor) for look in self._looks if look.holds() and (tensor := look.tensor()) is not None}
         return {"trace": self._path.name, "unchanged": sorted(same)}
 
