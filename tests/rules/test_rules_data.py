@@ -739,6 +739,8 @@ def test_what_few_steps_wait_for_is_given_back_to_the_mean_step() -> None:
         ([1, 40, 1, 1, 40, 1, 40, 1, 1, 1, 1, 1], None),
         ([40, 1, 1, 40, 1, 1, 40, 1, 1, 1, 1, 1, 1, 1], None),  # it came to an end
         ([40] * 12, None),
+        ([0, 0, 0, *[20, 1, 22, 19, 0, 21] * 2], 3),  # three workers, two of them a little apart
+        ([20, 1, 22, 3, 9, 40, 2, 17, 30, 1, 8, 25], None),
         ([], None),
     ],
 )

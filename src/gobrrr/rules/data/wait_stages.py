@@ -24,6 +24,8 @@ SLOW = 3.0
 FEW_WAITS = 10
 """Waits from which a rare one is told from the usual (proposed: fewer hardly have a median and outliers beside it; how
 often steady loaders are called rare at each number would settle it)."""
+UNEVEN, ALIKE = 0.5, 0.2
+"""Shares of the mean: single waits differ by more, sums of a round's by less (proposed)."""
 RECURS = 3
 """Long waits, each as many steps after the last, that are no chance (proposed): of ten steps with three long ones 1 in
 20 orders has them so."""
@@ -52,15 +54,27 @@ def fetches(ledger: Ledger) -> list[float]:
 
 
 def period(waits: Sequence[float]) -> int | None:
-    """Every how many steps a long wait recurs, always after as many: workers in step, too slow for the loop. Null where
-    none does, or long waits were seen fewer than three times."""
+    """Every how many steps a long wait recurs, always after as many, or waits add up to the same: workers in step, too
+    slow for the loop. Null where none does, or long waits were seen fewer than three times."""
     least = SLOW * median(waits) if waits else 0.0
     most = max(waits, default=0.0)
     at = [i for i, wait in enumerate(waits) if wait > max(least, 0.5 * most)]
     apart = {b - a for a, b in pairwise(at)}
     found = apart.pop() if len(at) >= RECURS and len(apart) == 1 else 0
     throughout = found > 1 and at[0] < found and len(waits) - at[-1] <= found
-    return found if throughout else None
+    return found if throughout else _round_of(waits)
+
+
+def _round_of(waits: Sequence[float]) -> int | None:
+    """Steps whose waits always add up to the same though they differ: each worker hands over one batch meanwhile. The
+    first so many were fetched before the loop."""
+    for steps in range(2, len(waits) // (RECURS + 1) + 1):
+        later = waits[steps:]
+        sums = [sum(later[i : i + steps]) for i in range(len(later) - steps + 1)]
+        uneven = max(later) - min(later) > UNEVEN * mean(later)
+        if uneven and max(sums) - min(sums) <= ALIKE * mean(sums):
+            return steps
+    return None
 
 
 def _every_round(ledger: Ledger) -> bool:
