@@ -47,6 +47,11 @@ def test_what_is_made_of_constants_is_constant_and_what_follows_from_a_batch_is_
     assert {"sum", "div", "exp"} <= found and not found & {"tanh", "mm", "matmul", "rand", "uniform_"}
 
 
+def test_an_index_of_one_dimension_gives_none_for_the_other(tmp_path: Path) -> None:
+    rows = torch.arange(16)
+    assert "index" in same(lambda _: FIXED[:, rows], tmp_path, kinds=(FIXED, rows))
+
+
 def test_a_matrix_of_ones_is_constant_and_a_buffer_that_is_filled_is_not(tmp_path: Path) -> None:
     def masks(_: int) -> torch.Tensor:
         return torch.randn(32, 32).masked_fill(torch.ones(32, 32).triu(1) > 0, 0.0)

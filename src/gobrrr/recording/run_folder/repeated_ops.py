@@ -30,8 +30,8 @@ FRESH = ("aten::lift_fresh", "aten::set_")
 """Ops that torch calls on a tensor of what lay outside of it: an array, a list of numbers, memory of a worker."""
 SAID = ("Tensor", "GenericList", "Int", "Double", "Bool", "None", "Device", "String")
 """Types of arguments that the file tells of; of a storage or a generator it does not say which."""
-NUMBER = "[] [] 8"
-"""Kind of tensor that a Python number becomes: the file does not tell its value."""
+NO_TENSOR, NUMBER = "[] [] 0", "[] [] 8"
+"""Kinds of what stands for no tensor, and of what a Python number becomes: the file does not tell its value."""
 
 
 class _Attribute(msgspec.Struct):
@@ -179,6 +179,8 @@ class _Values:
         return "new", next(self._numbers)
 
     def _content(self, tensor: _Tensor) -> Any:
+        if tensor.kind == NO_TENSOR:
+            return None
         if tensor.kind == NUMBER:
             return self._new()
         if tensor.storage in self._held:
