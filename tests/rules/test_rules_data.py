@@ -436,7 +436,7 @@ def test_on_a_crowded_machine_only_a_late_step_is_a_slow_sample():
 
 
 def test_a_long_wait_recurs_from_the_first_round_on():
-    """Every fourth step of sixteen: in the first four one of them, unless these were fetched before; and in the last."""
+    """Every fourth step of sixteen: one in the first four, unless these were fetched before; and one in the last."""
 
     def waits(*at: int) -> list[float]:
         return [90.0 if n in at else 1.0 for n in range(16)]
