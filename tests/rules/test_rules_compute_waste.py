@@ -297,6 +297,8 @@ def test_work_that_is_the_same_in_every_step_counts_by_its_own_time(ms: float, t
     found = case.raised("BRR114")
     assert [each.where for each in found] == ([(OTHER_LINE,)] if told else [])
     assert all(each.saving.expected_ns == pytest.approx(0.85 * ms * MS) for each in found)
+    case.facts = replace(case.facts, compile=CompileFacts(used=True))
+    assert not case.raised("BRR114")
 
 
 def test_a_faster_way_of_work_that_need_not_be_there_is_not_told():

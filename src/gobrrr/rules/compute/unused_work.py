@@ -317,8 +317,8 @@ def same_in_every_step(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     """Ops that compute the same in every step, because nothing that they read ever changes."""
     ops = [op for op in ledger.ops if op.constant]
     again = total(ops)
-    if not worth_telling(ledger, 0.85 * again):
-        return
+    if ledger.facts.compile.used or not worth_telling(ledger, 0.85 * again):
+        return  # what compiled code reads and writes is not seen
     yield finding(
         "BRR114",
         ledger,
@@ -346,7 +346,7 @@ def same_twice_in_a_step(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         there[op.where][2 if op.phase == "backward" else int(op.repeated and not op.recomputed)] += op.ns
     again = total(ops) + sum(after for new, old, after in there.values() if old >= ALL * (new + old) > 0)
     if ledger.facts.compile.used or not worth_telling(ledger, 0.85 * again):
-        return  # what compiled code reads and writes is not seen
+        return
     yield finding(
         "BRR115",
         ledger,
