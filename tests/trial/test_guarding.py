@@ -6,12 +6,14 @@ import io
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from gobrrr.errors import GobrrrError
+from gobrrr.guard.model.account import Account, Calls, Row
 from gobrrr.guard.model.observation import Call, Data, Observation, Step
 from gobrrr.guard.model.verdict import Guarded
 from gobrrr.guard.reference.watched_steps import FEWEST_TWINS, TWIN_STEPS, twin_steps
@@ -23,9 +25,12 @@ from gobrrr.rules.verdict.report import Device, OtherLoop, Report, Verdict
 from gobrrr.rules.verdict.report import Step as Told
 from gobrrr.trial.arm.arm import SPENT, ArmError
 from gobrrr.trial.arm.live_arms import MOST
+from gobrrr.trial.edit.program_edit import ProgramEdit
+from gobrrr.trial.edit.treatment import EditOnTrial
 from gobrrr.trial.race import guard_runs
 from gobrrr.trial.race.guard_runs import PLAIN, Guarding, Watched
 from gobrrr.trial.race.referee import LiveReferee, Program
+from gobrrr.trial.receipt.receipt import Measured, Speedup
 
 EXACT, GREEN, RED = Guarded("exact"), Guarded("equivalent"), Guarded("changed")
 AGAIN, TRUE = Watched(again=True), Watched(float64=True)
@@ -486,4 +491,19 @@ def test_without_a_device_there_are_as_many_as_cores_and_memory_hold(tmp_path: P
     referee = LiveReferee(Program(("python", "train.py"), tmp_path, 1e8, bytes=1 << 20), tmp_path)
     referee._cores = 64
     assert referee.at_once() == 64
+    referee.close()
+
+
+@pytest.mark.parametrize(("loop", "told"), [("2:0", "unverified"), ("5:0", "exact")])
+def test_a_program_with_an_update_of_its_own_is_compared_step_by_step(
+    loop: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its calls are of acting, of learning and of tests in turn: so many samples in one on average say nothing."""
+    rows = [Row(step, trained=Calls(step, 12 * step, 99 * step), by_model=(12 * step,)) for step in range(1, 40)]
+    accounts = ((Account(rows=rows), Account(rows=rows)), (Account(rows=rows),))
+    edits = MappingProxyType({"faster": EditOnTrial(ProgramEdit("faster"))})
+    referee = LiveReferee(Program(("python", "train.py"), tmp_path, 1e8, loop=loop, edits=edits), tmp_path)
+    monkeypatch.setattr(referee.guarding, "rows_per_call", lambda _: (1.0, 6.6))
+    found = Measured(verdict="faster", speedup=Speedup(2.8, 2.7, 2.9), accounts=accounts)
+    assert referee.with_account(Guarded("exact"), found, ("faster",)).verdict == told
     referee.close()

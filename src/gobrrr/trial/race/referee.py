@@ -17,6 +17,7 @@ from gobrrr.capture.steps import vitals
 from gobrrr.errors import GobrrrError
 from gobrrr.guard.model.verdict import Guarded
 from gobrrr.guard.verdicts import edits, timed
+from gobrrr.recording.model import event_kinds
 from gobrrr.remedies import registry
 from gobrrr.trial.arm.arm import REPLAYING, SPENT, TIMED, Arm, ArmError
 from gobrrr.trial.arm.live_arms import Field
@@ -112,7 +113,7 @@ class LiveReferee:
         found = lockstep.measure(
             *sides, seed=self._seed + self._num, progress=self._progress,
             seconds=self._seconds if seconds is None else seconds, rounds=partial(Rounds, overrun=self._overrun),
-            objective=self._objective.of(bool(self.guarding.rows_per_call(plan.candidate))), pairs=self.pairs(),
+            objective=self._objective.of(bool(self._rows_per_call(plan.candidate))), pairs=self.pairs(),
         )  # fmt: skip
         clear(folder)
         if found.verdict == "failed" and self.is_over():
@@ -248,6 +249,11 @@ class LiveReferee:
         self._all.append(arm)
         return arm
 
+    def _rows_per_call(self, stack: Stack) -> tuple[float, float] | None:
+        """Samples in a call where an inference is batched otherwise; what learns by its own update is none."""
+        learns = self._program.loop.startswith(f"{event_kinds.BACKWARDS}:")
+        return None if learns else self.guarding.rows_per_call(stack)
+
     def with_account(self, guarded: Guarded, found: Measured, stack: Stack) -> Guarded:
         """The guard's verdict on a combination with an edit, with what its timed runs did, by their accounts."""
         tried = [self._program.edits[name] for name in stack if name in self._program.edits]
@@ -257,7 +263,7 @@ class LiveReferee:
         others = [registry.remedy(name) for name in stack if name not in self._program.edits]
         accepted |= {"order", "samples", "random"} if any(map(draws_otherwise, others)) else set()
         accepted |= {"precision"} if any(each.precision for each in others) else set()
-        return edits.with_timed(guarded, timed.checks(*found.accounts, self.guarding.rows_per_call(stack)), accepted)
+        return edits.with_timed(guarded, timed.checks(*found.accounts, self._rows_per_call(stack)), accepted)
 
     def guard(self, stack: Stack, milder: Stack = ()) -> Guarded:
         """The numbers of a stack against those of the untouched program; unverified where the time ended meanwhile, for
