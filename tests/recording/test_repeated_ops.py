@@ -184,3 +184,147 @@ def test_a_tensor_that_has_gone_does_not_hold() -> None:
     look = _look(tensor)
     del tensor
     assert look is not None and not look.holds()
+
+
+# Files written by hand: what a live step shows only by chance, since memory is used again.
+
+A, B, C, D = 11, 12, 13, 14
+"""Storages."""
+
+
+def tensor(storage: int, size: int = 4) -> list[Any]:
+    return [90 + storage, storage, 0, 8, size, "cpu"]
+
+
+class Written:
+    """Ops of three steps that are alike, in the observer's form."""
+
+    def __init__(self) -> None:
+        self.nodes: list[dict[str, Any]] = []
+        self.step = 0
+
+    def op(self, name: str, reads: tuple[Any, ...] = (), gives: tuple[Any, ...] = (), within: int = 2,
+           schema: str = "aten::op(Tensor self) -> Tensor", kinds: tuple[str, ...] = ()) -> int:  # fmt: skip
+        def side(values: tuple[Any, ...]) -> dict[str, Any]:
+            is_tensor = [isinstance(each, list) for each in values]
+            shapes = [
+                ([] if each[4] == 8 else [8]) if known else [] for each, known in zip(values, is_tensor, strict=True)
+            ]
+            strides = [[1] if shape else [] for shape in shapes]
+            types = list(kinds) or ["Tensor(float)" if known else "Int" for known in is_tensor]
+            return {"values": list(values), "shapes": shapes, "strides": strides, "types": types}
+
+        attrs = [{"name": "tid", "value": 1}, {"name": "op_schema", "value": schema}]
+        number = len(self.nodes) + 10
+        self.nodes.append({"id": number, "name": name, "ctrl_deps": within, "inputs": side(reads),
+                           "outputs": side(gives), "attrs": attrs})  # fmt: skip
+        return number
+
+    def found(self, path: Path, step: Callable[[Written], Any], steps: int = 3) -> dict[str, tuple[int, ...]]:
+        for self.step in range(steps):
+            step(self)
+            self.op(STEP_MARK, schema="")
+        file = path / "steps.json"
+        file.write_bytes(msgspec.json.encode({"nodes": self.nodes}))
+        return {name: calls for (name, _), calls in repeated_ops(file, ["[8] [1] 4"], DEFAULT).items()}
+
+
+def old_memory(file: Written) -> None:
+    """A constant lies in A, then something else does."""
+    file.op("ones", (1,), (tensor(A),))
+
+
+@pytest.mark.parametrize(
+    ("name", "reads", "kinds"),
+    [
+        ("aten::lift_fresh", (tensor(A),), ()),  # of an array that has the memory now
+        ("aten::of_storage", (tensor(A), "<Storage>"), ("Tensor(float)", "Storage")),
+        ("aten::rand_like", (tensor(A),), ()),
+    ],
+)
+def test_what_comes_from_elsewhere_is_not_constant_in_memory_that_was(
+    name: str, reads: tuple[Any, ...], kinds: tuple[str, ...], tmp_path: Path
+) -> None:
+    def step(file: Written) -> None:
+        old_memory(file)
+        file.op(name, reads, (tensor(B),), kinds=kinds)
+        file.op("exp", (tensor(B),), (tensor(C),))
+
+    found = Written().found(tmp_path, step)
+    assert found["ones"] == (CONSTANT,) and name not in found and "exp" not in found
+
+
+def test_a_number_in_memory_of_a_constant_is_none(tmp_path: Path) -> None:
+    def step(file: Written) -> None:
+        file.op("ones", (1,), (tensor(A, 8),))
+        file.op("mul", (tensor(D), tensor(A, 8)), (tensor(B),))
+
+    assert "mul" not in Written().found(tmp_path, step)
+
+
+def test_an_argument_that_differs_makes_another_value(tmp_path: Path) -> None:
+    def step(file: Written) -> None:
+        file.op("slice", (tensor(D), file.step), (tensor(B),))
+        file.op("flip", (tensor(D), 0), (tensor(C),))
+
+    assert Written().found(tmp_path, step) == {"flip": (CONSTANT,)}
+
+
+def test_memory_inside_an_op_is_not_what_lay_there_before(tmp_path: Path) -> None:
+    """The sum fills memory of its own, where the constant was that is used again afterwards by nobody."""
+
+    def step(file: Written) -> None:
+        old_memory(file)
+        outer = file.op("sum", (tensor(D), file.step), (tensor(B),))
+        file.op(
+            "fill_", (tensor(A), file.step), (tensor(A),), outer, "aten::fill_(Tensor(a!) self, Scalar v) -> Tensor(a!)"
+        )
+
+    assert Written().found(tmp_path, step)["ones"] == (CONSTANT,)
+
+
+def test_an_annotation_hides_no_write(tmp_path: Path) -> None:
+    def step(file: Written) -> None:
+        file.op("exp", (tensor(D),), (tensor(B),))
+        mark = file.op("Optimizer.step#SGD.step", schema="")
+        file.op(
+            "add_", (tensor(B), file.step), (tensor(B),), mark, "aten::add_(Tensor(a!) self, Scalar v) -> Tensor(a!)"
+        )
+        file.op("log", (tensor(B),), (tensor(C),))
+
+    assert "log" not in Written().found(tmp_path, step)
+
+
+def test_what_is_written_in_a_later_step_was_never_constant(tmp_path: Path) -> None:
+    def step(file: Written) -> None:
+        file.op("exp", (tensor(D),), (tensor(B),))
+        if file.step == 2:
+            file.op("add_", (tensor(D), 1), (tensor(D),), schema="aten::add_(Tensor(a!) self, Scalar v) -> Tensor(a!)")
+
+    assert not Written().found(tmp_path, step)
+
+
+def test_an_op_inside_a_constant_one_is_constant(tmp_path: Path) -> None:
+    def step(file: Written) -> None:
+        outer = file.op("div", (tensor(D), 2), (tensor(B),))
+        file.op("to", (tensor(C, 8),), (tensor(A),), outer)  # of a number, which is not known by itself
+
+    found = Written().found(tmp_path, step)
+    assert found["div"] == found["to"] == (CONSTANT,)
+
+
+def test_an_array_that_is_taken_over_is_new(tmp_path: Path) -> None:
+    def step(file: Written) -> None:
+        file.op("aten::lift_fresh", (tensor(D),), (tensor(D),))
+        file.op("exp", (tensor(D),), (tensor(B),))
+
+    assert not Written().found(tmp_path, step)
+
+
+def test_one_whole_step_is_too_few_whatever_it_repeats(tmp_path: Path) -> None:
+    def step(file: Written) -> None:
+        file.op("exp", (tensor(D),), (tensor(B),))
+        file.op("exp", (tensor(D),), (tensor(C),))
+
+    assert Written().found(tmp_path, step, steps=3) == {"exp": (CONSTANT, CONSTANT)}
+    assert not Written().found(tmp_path, step, steps=1)
