@@ -2,9 +2,10 @@
 
     python -m benchmarks.aa [--trials 40] [--seconds 30] [--slowed 0.1]
 
-Every trial compares two arms as `gobrrr tune` does, each started three times at least. With --slowed, the baseline's
-steps are made that share longer by a sleep in the program, and the trials say how often the effect is found. Results
-are added to benchmarks/results/aa-DATE.json after every trial: a run that is cut off keeps what it has.
+Every trial compares two arms as `gobrrr prove` does, each started three times at least, with accounts and whole time.
+With --slowed, the baseline's steps are made that share longer by a sleep in the program, and the trials say how often
+the effect is found. Results are added to benchmarks/results/aa-DATE.json after every trial: a run that is cut off keeps
+what it has.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from benchmarks.stamp import stamp
 from gobrrr.trial.arm.arm import Arm
 from gobrrr.trial.arm.side import Side
 from gobrrr.trial.race.lockstep import measure
+from gobrrr.trial.statistics.objective import WHOLE
 
 PROGRAM = Path(__file__).parent / "programs" / "regression.py"
 RESULTS = Path(__file__).parent / "results"
@@ -76,7 +78,7 @@ def trial(number: int, seconds: float, slowed: float) -> dict[str, Any]:
             Side(partial(arm, source / f"{name}.py", source, remedies), folder / name, remedies)
             for name, remedies in (("baseline", ()), ("candidate", ()))
         ]
-        found = measure(*sides, seed=number, seconds=seconds)
+        found = measure(*sides, seed=number, seconds=seconds, objective=WHOLE)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     speed = found.speedup
@@ -88,7 +90,7 @@ def trial(number: int, seconds: float, slowed: float) -> dict[str, Any]:
 
 def arm(script: Path, source: Path, remedies: tuple[str, ...], folder: Path) -> Arm:
     """An arm of one of the two scripts."""
-    return Arm([sys.executable, str(script)], folder, remedies, source=source)
+    return Arm([sys.executable, str(script)], folder, remedies, source=source, objective=WHOLE, account=True)
 
 
 def summary(trials: list[dict[str, Any]], args: argparse.Namespace) -> dict[str, Any]:
