@@ -220,13 +220,15 @@ class Written:
                            "outputs": side(gives), "attrs": attrs})  # fmt: skip
         return number
 
-    def found(self, path: Path, step: Callable[[Written], Any], steps: int = 3) -> dict[str, tuple[int, ...]]:
+    def found(
+        self, path: Path, step: Callable[[Written], Any], steps: int = 3, own: tuple[str, ...] = ()
+    ) -> dict[str, tuple[int, ...]]:
         for self.step in range(steps):
             step(self)
             self.op(STEP_MARK, schema="")
         file = path / "steps.json"
         file.write_bytes(msgspec.json.encode({"nodes": self.nodes}))
-        return {name: calls for (name, _), calls in repeated_ops(file, ["[8] [1] 4"], DEFAULT).items()}
+        return {name: calls for (name, _), calls in repeated_ops(file, ["[8] [1] 4"], DEFAULT, own).items()}
 
 
 def old_memory(file: Written) -> None:
@@ -319,6 +321,20 @@ def test_an_array_that_is_taken_over_is_new(tmp_path: Path) -> None:
         file.op("exp", (tensor(D),), (tensor(B),))
 
     assert not Written().found(tmp_path, step)
+
+
+@pytest.mark.parametrize(("varying", "known"), [(0, ()), (1, ("exp",) * 3)])
+def test_a_test_of_speed_gives_one_input_again_and_again(varying: int, known: tuple[str, ...], tmp_path: Path) -> None:
+    """An inference, all of whose ops are constant; with prompts beside pictures some are."""
+
+    def step(file: Written) -> None:
+        for storage in (A, B, C):
+            file.op("exp", (tensor(D),), (tensor(storage),))
+        for number in range(2 * varying):
+            file.op(f"rand{number}", (1,), (tensor(A),))
+
+    found = Written().found(tmp_path, step, own=("[3] [1] 4",))
+    assert found == ({"exp": (CONSTANT,) * 3} if known else {})
 
 
 def test_one_whole_step_is_too_few_whatever_it_repeats(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import contextlib
 import gc
 import os
 import weakref
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -67,18 +68,18 @@ class FlowWindow(Window):
             if not _add_execution_trace_observer(str(path)):
                 return False
         self._path = path
-        self._looks = tuple(look for tensor in self._tensors() if (look := _look(tensor)))
+        self._looks = tuple(look for tensor in _tensors() if (look := _look(tensor)))
         with without_chatter():
             _enable_execution_trace_observer()
         return True
 
     def step_over(self) -> None:
         """A step of its loop has ended: mark it among the ops."""
-        import torch
+        from torch._C import _autograd
 
         super().step_over()
-        with torch.autograd.profiler.record_function(ev.STEP_MARK):
-            pass
+        # Not record_function: it calls an op, which a mode of the program's would see.
+        _autograd._record_function_with_args_exit(_autograd._record_function_with_args_enter(ev.STEP_MARK))
 
     def exhausted(self, now: int) -> bool:
         """Whether time, or room in the file, is spent."""
@@ -94,8 +95,11 @@ class FlowWindow(Window):
         if self._is_too_large():
             self._path.unlink()
             return {}
-        same = {_kind(tensor) for look in self._looks if look.holds() and (tensor := look.tensor()) is not None}
-        return {"trace": self._path.name, "unchanged": sorted(same)}
+        same = {
+            id(tensor): _kind(tensor) for look in self._looks if look.holds() and (tensor := look.tensor()) is not None
+        }
+        own = [kind for number, kind in same.items() if number in self._own()]
+        return {"trace": self._path.name, "unchanged": sorted({*same.values()}), "own": sorted({*own})}
 
     def off(self) -> None:
         """Take the observer off."""
@@ -118,18 +122,19 @@ class FlowWindow(Window):
                     with Path(os.devnull).open("wb") as nowhere:
                         os.dup2(nowhere.fileno(), int(each.name))
 
-    def _tensors(self) -> list[Any]:
-        """Tensors that the program holds. Of a model that is only asked, its own alone: what it is given may well be
-        the same each time in a test of its speed."""
-        import torch
+    def _own(self) -> set[int]:
+        """Ids of the parameters and buffers of the program's models."""
+        modules = [module for _, module in self.host.recorder.modules.alive()]
+        parts = (module_parts.parameters, module_parts.buffers)
+        return {id(tensor) for module in modules for part in parts for _, tensor in part(module)}
 
-        if self.loop[0] in ev.TRAINS:
-            every = [each for each in gc.get_objects() if type(each) in (torch.Tensor, torch.nn.Parameter)]
-        else:
-            modules = [module for _, module in self.host.recorder.modules.alive()]
-            parts = (module_parts.parameters, module_parts.buffers)
-            every = [tensor for module in modules for part in parts for _, tensor in part(module)]
-        return [tensor for tensor in every if is_plain(tensor)][:MAX_TENSORS]
+
+def _tensors() -> list[Any]:
+    """Tensors that the program holds."""
+    import torch
+
+    every = (each for each in gc.get_objects() if type(each) in (torch.Tensor, torch.nn.Parameter) and is_plain(each))
+    return list(islice(every, MAX_TENSORS))
 
 
 def _kind(tensor: Any) -> str:

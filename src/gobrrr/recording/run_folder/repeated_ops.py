@@ -26,6 +26,8 @@ RANDOM = ("rand", "normal", "uniform", "bernoulli", "multinomial", "poisson", "e
           "dropout", "gamma", "dirichlet", "binomial")  # fmt: skip
 CONSTANT, TWICE = 1, 2
 """An op computed the same in an earlier step; one did in the same step."""
+ONE_INPUT = 0.7
+"""Share of a step's ops that are constant from which its input is (proposed)."""
 FRESH = ("aten::lift_fresh", "aten::set_")
 """Ops that torch calls on a tensor of what lay outside of it: an array, a list of numbers, memory of a worker."""
 SAID = ("Tensor", "GenericList", "Int", "Double", "Bool", "None", "Device", "String")
@@ -89,8 +91,12 @@ class _Op:
         self.may = self.is_op and said and node.name not in FRESH and not any(word in node.name for word in RANDOM)
 
 
-def repeated_ops(path: Path, unchanged: Sequence[str], limits: Limits) -> dict[Key, tuple[int, ...]]:
-    """For each key that has some: of its calls in a step, in order, which are CONSTANT or TWICE, the others 0.
+def repeated_ops(
+    path: Path, unchanged: Sequence[str], limits: Limits, own: Sequence[str] = ()
+) -> dict[Key, tuple[int, ...]]:  # fmt: skip
+    """For each key that has some: of its calls in a step, in order, which are CONSTANT or TWICE, the others 0. Where
+    nearly all ops of a model that only infers are constant, a test of its speed gives it one input again and again:
+    then only its `own` tensors count as unchanged.
 
     Raises OSError, UnicodeDecodeError and msgspec's errors where the file cannot be read; empty where it holds fewer
     than two whole steps.
@@ -107,13 +113,21 @@ def repeated_ops(path: Path, unchanged: Sequence[str], limits: Limits) -> dict[K
     if len(steps) < 2:
         return {}
     touched = {storage for op in ops for storage in (*op.makes, *op.writes)}
+    known = _known(steps, unchanged, touched)
+    if own and sum(each == CONSTANT for each in known.values()) > ONE_INPUT * len(steps[-1]):
+        known = _known(steps, own, touched)
+    found: dict[Key, list[int]] = defaultdict(list)
+    for op in steps[-1]:
+        found[op.key].append(known.get(op.id, 0))
+    return {key: tuple(each) for key, each in found.items() if any(each)}
+
+
+def _known(steps: list[list[_Op]], unchanged: Sequence[str], touched: set[int]) -> dict[int, int]:
+    """CONSTANT or TWICE by op of the last step."""
     values = _Values(frozenset(unchanged), touched)
     for step in steps:
         values.step(step)
-    found: dict[Key, list[int]] = defaultdict(list)
-    for op in steps[-1]:
-        found[op.key].append(values.known.get(op.id, 0))
-    return {key: tuple(each) for key, each in found.items() if any(each)}
+    return values.known
 
 
 class _Values:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gobrrr.errors import GobrrrError, TraceError
-from gobrrr.recording.model.event_kinds import NO_WINDOW
+from gobrrr.recording.model.event_kinds import NO_WINDOW, TRAINS
 from gobrrr.recording.model.facts import Number, Span
 from gobrrr.recording.model.serving import Iteration
 from gobrrr.recording.model.steps import CUT_SHORT, LoopSteps, find_loops
@@ -108,6 +108,8 @@ class Window(msgspec.Struct, frozen=True):
     denormals: list[dict[str, Any]] = []
     unchanged: tuple[str, ...] = ()
     """Shapes, strides and bytes of an element of the tensors that nobody wrote while a dataflow window was open."""
+    own: tuple[str, ...] = ()
+    """Those of them that are parameters or buffers."""
     saved: tuple[Saved, ...] | None = None
     peak_grew: int = 0
     """Bytes by which the process's resident peak grew while it was open: the profiler's events, mostly."""
@@ -313,7 +315,8 @@ def _repeated(recording: Recording, limits: Limits, missing: list[str]) -> dict[
         return {}
     name = Path(window.trace).name
     try:
-        return repeated_ops(recording.folder / name, window.unchanged, limits)
+        infers = window.loop[0] not in TRAINS
+        return repeated_ops(recording.folder / name, window.unchanged, limits, window.own if infers else ())
     except (msgspec.DecodeError, OSError, UnicodeDecodeError, RecursionError) as error:
         missing.append(f"{name} could not be read: {error}")
         return {}
