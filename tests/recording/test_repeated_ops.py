@@ -112,6 +112,14 @@ def test_other_rows_another_dtype_and_another_draw_are_not_the_same(tmp_path: Pa
     assert not same(step, tmp_path, known=TWICE) & {"exp", "cos", "sin", "dropout"}
 
 
+def test_a_dropout_that_drops_nothing_draws_nothing(tmp_path: Path) -> None:
+    def step(_: int) -> None:
+        batch = torch.rand(64, 32)
+        torch.dropout(batch, 0.5, False).cos(), torch.dropout(batch, 0.5, False).cos()
+
+    assert "cos" in same(step, tmp_path, known=TWICE)
+
+
 def test_an_update_between_makes_another_model(tmp_path: Path) -> None:
     weight = torch.rand(32, 32)
 

@@ -88,7 +88,9 @@ class _Op:
         self.scalars = repr([value for value in node.inputs.values if not any(_tensors([value], [[]], []))])
         self.is_op = bool(schema)
         said = all(kind.startswith(SAID) for kind in node.inputs.types)
-        self.may = self.is_op and said and node.name not in FRESH and not any(word in node.name for word in RANDOM)
+        is_off = "dropout" in node.name and self.scalars.endswith("False]")  # train=False
+        draws = any(word in node.name for word in RANDOM) and not is_off
+        self.may = self.is_op and said and node.name not in FRESH and not draws
 
 
 def repeated_ops(
