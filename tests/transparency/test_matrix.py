@@ -17,7 +17,7 @@ SLOW = (
     "evaluated", "transforms", "attribution", "frameless", "profilers", "counts", "processes", "by_hand", "transformed",
     "accumulation", "gan", "inference", "compiled", "instrumented", "functional",
 )  # fmt: skip
-WINDOWS = {"profile", "sample", "count"}
+WINDOWS = {"profile", "sample", "count", "flow"}
 # They profile themselves again and again: each time the sampled window, the longest, makes way.
 MAKE_WAY = {"instrumented", "profilers"}
 
