@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from gobrrr.capture.facts.tensors import is_plain, version
 from gobrrr.capture.hooks import module_parts
 from gobrrr.capture.session import window_plan
-from gobrrr.capture.windows.profiling import without_chatter
+from gobrrr.capture.windows.profiling import is_capturing, without_chatter
 from gobrrr.capture.windows.window import Window
 from gobrrr.recording.model import event_kinds as ev
 from gobrrr.system.descriptors import files_are_limited
@@ -92,7 +92,7 @@ class FlowWindow(Window):
         """The file, and shapes, strides and sizes of the tensors that nobody wrote."""
         self.off()
         assert self._path is not None
-        if self._is_too_large():
+        if self._is_too_large() or is_capturing():  # a look at a tensor would end the capture of a CUDA graph
             self._path.unlink()
             return {}
         same = {
