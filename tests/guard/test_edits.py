@@ -252,6 +252,34 @@ def test_parameters_that_are_joined_are_held_against_their_parts(renames: dict[s
     assert unmatched.verdict == "unverified" and "--rename" in " ".join(unmatched.reasons)
 
 
+def asked(model: Callable[[], nn.Module], scale: float = 1.0) -> Callable[[], None]:
+    def infer() -> None:
+        torch.manual_seed(0)
+        net, samples = model(), torch.randn(64, 6)
+        with torch.no_grad():
+            for part in samples.split(8):
+                net(part)
+                net.last.weight.mul_(scale)
+
+    return infer
+
+
+class JoinedLater(Apart):
+    """The same with a layer more that holds both, made with the first batch."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if not hasattr(self, "qk"):
+            self.qk = nn.utils.skip_init(nn.Linear, 6, 16)
+            self.qk.weight.copy_(torch.cat([self.q.weight, self.k.weight]))
+            self.qk.bias.copy_(torch.cat([self.q.bias, self.k.bias]))
+        return self.last(torch.tanh(self.qk(x)))
+
+
+def test_of_an_inference_the_outputs_count_whatever_holds_its_weights() -> None:
+    assert guard.compare(asked(Apart), asked(JoinedLater), accepted=()).verdict in guard.GREEN
+    assert guard.compare(asked(Apart), asked(JoinedLater, scale=1.01), accepted=()).verdict not in guard.GREEN
+
+
 def test_what_is_accepted_hides_nothing_else() -> None:
     wrong = training(evaluate=0, clip=0.0)
     found = judged(wrong, {"evaluation"}, clip=0.1)

@@ -175,9 +175,13 @@ def settled(
     alike = _computes_alike(checks, baseline)
     causes = [] if alike else [each for each in checks if each.name in CAUSES and each.verdict not in GREEN
                                and not _is_accepted(each, accepted)]  # fmt: skip
+    answers = [each.verdict for each in checks if each.name == "outputs"]
+    answered = not baseline.training and bool(answers) and all(verdict in GREEN for verdict in answers)
     for each in checks:
         if each.verdict in GREEN:
             yield each
+        elif answered and each.name == "parameters":  # of an inference nothing else counts
+            yield Check(each.name, "equivalent", f"{each.reason}; outputs match")
         elif causes and each.name in (*NUMBERS, "outputs", "trajectory", "copies"):
             continue
         elif alike and each.name in WRITING:
