@@ -12,10 +12,10 @@ from gobrrr.recording.run_folder.noted_facts import facts_of
 from gobrrr.recording.run_folder.run import Recording, load_run
 from tests.transparency.pairs import Ran, differences, run
 
-QUICK = ("mlp", "hooked", "workers", "stale", "sequences", "scripted", "fused")
+QUICK = ("mlp", "workers", "sequences", "fused")
 SLOW = (
     "evaluated", "transforms", "attribution", "frameless", "profilers", "counts", "processes", "by_hand", "transformed",
-    "accumulation", "gan", "inference", "compiled", "instrumented", "functional",
+    "accumulation", "gan", "inference", "compiled", "instrumented", "functional", "hooked", "stale", "scripted",
 )  # fmt: skip
 WINDOWS = {"profile", "sample", "count", "flow"}
 # They profile themselves again and again: each time the sampled window, the longest, makes way.
