@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import mmap
 import os
+import re
 import weakref
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,6 +29,10 @@ from gobrrr.system.descriptors import files_are_limited
 MAX_BYTES = 32 << 20  # of the file, 1 kB an op; proposed: read in two seconds; larger programs would settle it
 MAX_TENSORS = 4096  # tensors that are looked at before and after; proposed: 20 us each
 MAX_SAMPLED = 1024  # elements read of each; proposed: a change of fewer elements goes unseen
+
+
+COMPRESSED = re.compile(rb"[_:.](?:sparse_)?(?:cs[rc]|bs[rc])|sparse_compressed|c(?:row|col)_indices")
+"""Names of compressed sparse layouts, and of what makes or reads them, in sources and among ops."""
 
 
 class _Look(NamedTuple):
@@ -64,11 +71,15 @@ class FlowWindow(Window):
         if self.goal < 2 or files_are_limited() or _profiler_enabled():  # one step has nothing to be held against
             return False
         path = self.host.trace_file().with_suffix(".flow.json")
+        if self._may_be_compressed(path):
+            return False
         with without_chatter():
             if not _add_execution_trace_observer(str(path)):
                 return False
         self._path = path
-        self._looks = tuple(look for tensor in _tensors() if (look := _look(tensor)))
+        self._looks = tuple(
+            look for tensor in islice(filter(is_plain, _held()), MAX_TENSORS) if (look := _look(tensor))
+        )
         with without_chatter():
             _enable_execution_trace_observer()
         return True
@@ -122,6 +133,15 @@ class FlowWindow(Window):
                     with Path(os.devnull).open("wb") as nowhere:
                         os.dup2(nowhere.fileno(), int(each.name))
 
+    def _may_be_compressed(self, path: Path) -> bool:
+        """Whether the program may make tensors of a compressed sparse layout: torch's observer asks for their storage,
+        which they have not, and the process dies (torch 2.13). By what is alive, the profiled ops, and the sources."""
+        if any(COMPRESSED.search(f"_{tensor.layout}".encode()) for tensor in _held()):
+            return True
+        profiles = sorted(path.parent.glob(f"{path.name.partition('.')[0]}.window*.trace.json"), key=_age)
+        files = [*profiles[-1:], *map(Path, self.host.user.sources())]
+        return not profiles or any(_mentions(file) for file in files)
+
     def _own(self) -> set[int]:
         """Ids of the parameters and buffers of the program's models."""
         modules = [module for _, module in self.host.recorder.modules.alive()]
@@ -129,12 +149,24 @@ class FlowWindow(Window):
         return {id(tensor) for module in modules for part in parts for _, tensor in part(module)}
 
 
-def _tensors() -> list[Any]:
+def _mentions(file: Path) -> bool:
+    """Whether a file names a compressed layout; one that cannot be read might."""
+    try:
+        with file.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as text:
+            return COMPRESSED.search(text) is not None
+    except (OSError, ValueError):
+        return file.suffix != ".py"
+
+
+def _age(path: Path) -> int:
+    return path.stat().st_mtime_ns
+
+
+def _held() -> Iterator[Any]:
     """Tensors that the program holds."""
     import torch
 
-    every = (each for each in gc.get_objects() if type(each) in (torch.Tensor, torch.nn.Parameter) and is_plain(each))
-    return list(islice(every, MAX_TENSORS))
+    return (each for each in gc.get_objects() if type(each) in (torch.Tensor, torch.nn.Parameter))
 
 
 def _kind(tensor: Any) -> str:
