@@ -202,6 +202,17 @@ def test_of_two_at_a_line_the_one_with_a_sign_in_the_source_is_told(monkeypatch)
     assert [each.name for each in told(monkeypatch, case, made(ops=("aten::renorm",)), written)] == ["written"]
 
 
+@pytest.mark.parametrize(("dtype", "known"), [("long int", True), ("float", False)])
+def test_the_dtype_is_that_of_the_op_and_not_of_those_that_it_calls(
+    dtype: str, known: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A product of a sparse matrix converts its indices, which are integers."""
+    product = replace(op("mm", (8, 8), (8, 8), ms=1, where=(CALL,)), dtypes=(dtype, dtype))
+    within = replace(op("copy_", (8, 8), ms=40, where=(CALL,)), dtypes=("long int",), parents=("aten::mm",))
+    case = Case(ops=(product, within))
+    assert bool(told(monkeypatch, case, made(ops=("aten::mm",), dtypes=("long int",)))) == known
+
+
 def test_general_advice_gives_way_to_the_idiom_below_its_line():
     def finding(code: str, expected: float, *where: Span) -> Finding:
         return Finding(code, "", "overhead", "warning", Saving(0, expected, 90), "", where=where)

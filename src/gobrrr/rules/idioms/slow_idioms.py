@@ -142,9 +142,12 @@ def _of_ops(ledger: Ledger, seen: Seen) -> Iterator[Time]:
     for op in everything(ledger) if names else ():
         if not isinstance(op, OpGroup) or (op.name not in names and names.isdisjoint(op.parents)):
             continue
-        if (not seen.phases or op.phase in seen.phases) and (not seen.dtypes or op.dtypes[:1] in [*zip(seen.dtypes)]):
+        of_dtype = not seen.dtypes or op.name not in names or op.dtypes[:1] in [*zip(seen.dtypes)]
+        if (not seen.phases or op.phase in seen.phases) and of_dtype:
             by_line[key(op.where)].append(op)
     for ops in by_line.values():
+        if seen.dtypes and not any(op.name in names for op in ops):
+            continue  # the op has another, whatever the ops that it calls have
         ns, floor = sum(op.ns for op in ops), sum(op.floor_ns for op in ops)
         if sum(op.calls for op in ops if op.name in names) >= seen.calls and ns >= seen.factor * floor and ns > 0:
             yield from ((op.where, op.ns, op.phase) for op in ops)
