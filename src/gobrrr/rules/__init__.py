@@ -91,7 +91,8 @@ def _defect(error: Exception) -> str:
 
 def unknown_only(findings: list[Finding]) -> list[Finding]:
     """Without lines that are blamed for being there where another rule says what is wrong at or below them, and without
-    how the time of such a line passes; nor with general advice where an idiom is known to be slow."""
+    how the time of such a line passes; without general advice where an idiom is known to be slow, and without faster
+    ways of work that need not be done at all."""
     idioms = [f for f in findings if f.code == CODE]
     findings = [f for f in findings if f.code not in GENERAL or not _outdone(f, idioms)]
     same = [f for f in findings if f.code == SAME]

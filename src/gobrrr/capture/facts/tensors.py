@@ -25,6 +25,16 @@ def version(tensor: Any) -> int:
     return 0 if tensor.is_inference() else int(tensor._version)
 
 
+def some_of(tensor: Any, most: int) -> Any:
+    """Return some `most` elements of a tensor's storage, spread over it, flat and on its device. Raises RuntimeError or
+    TypeError where it cannot be read."""
+    import torch
+
+    with torch.no_grad():
+        flat = torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(tensor.untyped_storage())
+        return flat[:: max(1, flat.numel() // most)]
+
+
 def tensors_in(value: Any, depth: int = 0) -> Iterator[Any]:
     """The tensors in containers, the first sixteen of each, four deep."""
     import torch

@@ -9,7 +9,7 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 from gobrrr.capture.facts.program_facts import autocast
-from gobrrr.capture.facts.tensors import describe, is_plain, tensors_in, version
+from gobrrr.capture.facts.tensors import describe, is_plain, some_of, tensors_in, version
 from gobrrr.capture.hooks import module_parts
 from gobrrr.capture.hooks.transform_guard import in_backward, is_transformed, unseen, variables
 from gobrrr.capture.source.statements import growth_line
@@ -138,8 +138,7 @@ class Counted:
             return
         self._looked += 1
         with torch.no_grad():
-            flat = torch.empty(0, dtype=tensor.dtype).set_(tensor.untyped_storage())
-            values = flat[:: max(1, flat.numel() // MAX_SAMPLED)].abs()
+            values = some_of(tensor, MAX_SAMPLED).abs()
             share = float(((values > 0) & (values < torch.finfo(tensor.dtype).tiny)).sum()) / max(1, values.numel())
         if share > 0:
             self.denormals.append({"name": name, "share": share, "span": span or None})

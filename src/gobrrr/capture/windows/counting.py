@@ -8,7 +8,6 @@ from typing import Any
 
 from gobrrr.capture.facts.program_facts import flushes_denormals, orphans
 from gobrrr.capture.facts.tensors import is_plain
-from gobrrr.capture.hooks import module_parts
 from gobrrr.capture.session import window_plan
 from gobrrr.capture.source import statements
 from gobrrr.capture.windows.counted import Counted
@@ -49,10 +48,7 @@ class CountWindow(Window):
     def _owned(self) -> set[int]:
         """Storages of parameters and buffers."""
         return {
-            tensor.untyped_storage()._cdata
-            for _, module in self.host.recorder.modules.alive()
-            for _, tensor in (*module_parts.parameters(module), *module_parts.buffers(module))
-            if is_plain(tensor)
+            tensor.untyped_storage()._cdata for _, named in self.states() for _, tensor in named if is_plain(tensor)
         }
 
     def found(self) -> dict[str, Any]:

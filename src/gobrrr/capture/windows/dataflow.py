@@ -13,13 +13,11 @@ import mmap
 import os
 import re
 import weakref
-from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gobrrr.capture.facts.tensors import is_plain, version
-from gobrrr.capture.hooks import module_parts
+from gobrrr.capture.facts.tensors import is_plain, some_of, version
 from gobrrr.capture.session import window_plan
 from gobrrr.capture.windows.profiling import is_capturing, without_chatter
 from gobrrr.capture.windows.window import Window
@@ -29,7 +27,6 @@ from gobrrr.system.descriptors import files_are_limited
 MAX_BYTES = 32 << 20  # of the file, 1 kB an op; proposed: read in two seconds; larger programs would settle it
 MAX_TENSORS = 4096  # tensors that are looked at before and after; proposed: 20 us each
 MAX_SAMPLED = 1024  # elements read of each; proposed: a change of fewer elements goes unseen
-
 
 COMPRESSED = re.compile(rb"[_:.](?:sparse_)?(?:cs[rc]|bs[rc])|sparse_compressed|c(?:row|col)_indices")
 """Names of compressed sparse layouts, and of what makes or reads them, in sources and among ops."""
@@ -43,11 +40,11 @@ class _Look(NamedTuple):
     version: int
     sample: bytes
 
-    def holds(self) -> bool:
-        """Whether it lives and is what it was."""
+    def unchanged(self) -> Any:
+        """Return the tensor; None where it is gone or another than it was."""
         tensor = self.tensor()
         now = _look(tensor) if tensor is not None else None
-        return now is not None and now[1:] == self[1:]
+        return tensor if now is not None and now[1:] == self[1:] else None
 
 
 class FlowWindow(Window):
@@ -65,21 +62,21 @@ class FlowWindow(Window):
 
     def start(self) -> bool:
         """Look at the tensors, and begin; False where the program observes its ops itself."""
+        import torch
         from torch._C._autograd import _profiler_enabled
         from torch._C._profiler import _add_execution_trace_observer, _enable_execution_trace_observer
 
         if self.goal < 2 or files_are_limited() or _profiler_enabled():  # one step has nothing to be held against
             return False
         path = self.host.trace_file().with_suffix(".flow.json")
-        if self._may_be_compressed(path):
+        held = [each for each in gc.get_objects() if type(each) in (torch.Tensor, torch.nn.Parameter)]
+        if self._may_be_compressed(path, held):
             return False
         with without_chatter():
             if not _add_execution_trace_observer(str(path)):
                 return False
         self._path = path
-        self._looks = tuple(
-            look for tensor in islice(filter(is_plain, _held()), MAX_TENSORS) if (look := _look(tensor))
-        )
+        self._looks = tuple(filter(None, map(_look, islice(filter(is_plain, held), MAX_TENSORS))))
         with without_chatter():
             _enable_execution_trace_observer()
         return True
@@ -106,11 +103,10 @@ class FlowWindow(Window):
         if self._is_too_large() or is_capturing():  # a look at a tensor would end the capture of a CUDA graph
             self._path.unlink()
             return {}
-        same = {
-            id(tensor): _kind(tensor) for look in self._looks if look.holds() and (tensor := look.tensor()) is not None
-        }
-        own = [kind for number, kind in same.items() if number in self._own()]
-        return {"trace": self._path.name, "unchanged": sorted({*same.values()}), "own": sorted({*own})}
+        same = [tensor for look in self._looks if (tensor := look.unchanged()) is not None]
+        own = {id(tensor) for _, named in self.states() for _, tensor in named}
+        kinds, of_models = {*map(_kind, same)}, {_kind(tensor) for tensor in same if id(tensor) in own}
+        return {"trace": self._path.name, "unchanged": sorted(kinds), "own": sorted(of_models)}
 
     def off(self) -> None:
         """Take the observer off."""
@@ -133,20 +129,15 @@ class FlowWindow(Window):
                     with Path(os.devnull).open("wb") as nowhere:
                         os.dup2(nowhere.fileno(), int(each.name))
 
-    def _may_be_compressed(self, path: Path) -> bool:
+    def _may_be_compressed(self, path: Path, held: list[Any]) -> bool:
         """Whether the program may make tensors of a compressed sparse layout: torch's observer asks for their storage,
         which they have not, and the process dies (torch 2.13). By what is alive, the profiled ops, and the sources."""
-        if any(COMPRESSED.search(f"_{tensor.layout}".encode()) for tensor in _held()):
+        if any(COMPRESSED.search(f"_{tensor.layout}".encode()) for tensor in held):
             return True
-        profiles = sorted(path.parent.glob(f"{path.name.partition('.')[0]}.window*.trace.json"), key=_age)
+        profiles = list(path.parent.glob(f"{path.name.partition('.')[0]}.window*.trace.json"))
+        profiles.sort(key=lambda file: file.stat().st_mtime_ns)
         files = [*profiles[-1:], *map(Path, self.host.user.sources())]
         return not profiles or any(_mentions(file) for file in files)
-
-    def _own(self) -> set[int]:
-        """Ids of the parameters and buffers of the program's models."""
-        modules = [module for _, module in self.host.recorder.modules.alive()]
-        parts = (module_parts.parameters, module_parts.buffers)
-        return {id(tensor) for module in modules for part in parts for _, tensor in part(module)}
 
 
 def _mentions(file: Path) -> bool:
@@ -156,17 +147,6 @@ def _mentions(file: Path) -> bool:
             return COMPRESSED.search(text) is not None
     except (OSError, ValueError):
         return file.suffix != ".py"
-
-
-def _age(path: Path) -> int:
-    return path.stat().st_mtime_ns
-
-
-def _held() -> Iterator[Any]:
-    """Tensors that the program holds."""
-    import torch
-
-    return (each for each in gc.get_objects() if type(each) in (torch.Tensor, torch.nn.Parameter))
 
 
 def _kind(tensor: Any) -> str:
@@ -180,9 +160,7 @@ def _look(tensor: Any) -> _Look | None:
 
     try:
         with torch.no_grad():
-            flat = torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(tensor.untyped_storage())
-            some = flat[:: max(1, flat.numel() // MAX_SAMPLED)].cpu()
-            sample = some.contiguous().view(torch.uint8).numpy().tobytes()
+            sample = some_of(tensor, MAX_SAMPLED).cpu().contiguous().view(torch.uint8).numpy().tobytes()
         return _Look(weakref.ref(tensor), tensor.data_ptr(), version(tensor), sample)
     except (RuntimeError, TypeError):
         return None

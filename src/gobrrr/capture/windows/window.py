@@ -6,7 +6,7 @@ import contextlib
 import ctypes
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
@@ -230,14 +230,16 @@ class Window:
 
     def look_at_states(self, counted: Counted) -> None:
         """Parameters and buffers of the modules that the program calls, for denormal values."""
+        for kind, named in self.states():
+            for name, tensor in named[:64]:
+                if is_plain(tensor):
+                    counted.denormal(f"{kind} {name}", tensor, {})
+
+    def states(self) -> Iterator[tuple[str, list[tuple[str, Any]]]]:
+        """Yield ("parameter", its parameters by name), then ("buffer", its buffers), of each model that is called."""
         for _, module in self.host.recorder.modules.alive():
-            for kind, named in (
-                ("parameter", module_parts.parameters(module)),
-                ("buffer", module_parts.buffers(module)),
-            ):
-                for name, tensor in list(named)[:64]:
-                    if is_plain(tensor):
-                        counted.denormal(f"{kind} {name}", tensor, {})
+            yield "parameter", list(module_parts.parameters(module))
+            yield "buffer", list(module_parts.buffers(module))
 
 
 def worst(counted: Counted) -> list[dict[str, Any]]:

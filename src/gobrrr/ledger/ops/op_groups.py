@@ -20,7 +20,7 @@ from gobrrr.ledger.work import work_of
 from gobrrr.recording.model.columns import numbered
 from gobrrr.recording.model.facts import Span
 from gobrrr.recording.model.trace import Signature, Trace
-from gobrrr.recording.run_folder.repeated_ops import CONSTANT, TWICE, Key, shapes_of
+from gobrrr.recording.run_folder.repeated_ops import CONSTANT, TWICE, Key, tensor_shapes
 from gobrrr.recording.trace_files.categories import is_communication
 from gobrrr.spans import Ints
 
@@ -133,7 +133,7 @@ def _repeated(host: HostOps, trace: Trace, known: Mapping[Key, tuple[int, ...]])
     names = np.isin(host.ops.name, trace.ids(*{name for name, _ in known}))
     step = np.searchsorted(host.spans[:, 0], host.ops.start, "right")
     calls: dict[tuple[int, Key], list[int]] = defaultdict(list)
-    shapes = [shapes_of(signature.shapes) for signature in trace.signatures]
+    shapes = [tensor_shapes(signature.shapes) for signature in trace.signatures]
     for row in np.flatnonzero(names & host.is_op & (host.ops.signature >= 0)).tolist():
         calls[int(step[row]), (host.name(row), shapes[int(host.ops.signature[row])])].append(row)
     for (_, key), rows in calls.items():

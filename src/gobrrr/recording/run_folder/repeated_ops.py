@@ -27,7 +27,7 @@ RANDOM = ("rand", "normal", "uniform", "bernoulli", "multinomial", "poisson", "e
 CONSTANT, TWICE = 1, 2
 """An op computed the same in an earlier step; one did in the same step."""
 ONE_INPUT = 0.7
-"""Share of a step's ops that are constant from which its input is (proposed)."""
+"""Share of a step's ops that are constant, above which its input must be (proposed)."""
 FRESH = ("aten::lift_fresh", "aten::set_")
 """Ops that torch calls on a tensor of what lay outside of it: an array, a list of numbers, memory of a worker."""
 SAID = ("Tensor", "GenericList", "Int", "Double", "Bool", "None", "Device", "String")
@@ -73,8 +73,7 @@ class _Op:
     def __init__(self, node: _Node) -> None:
         told = {each.name: each.value for each in node.attrs}
         self.id, self.name, self.parent = node.id, node.name, node.ctrl_deps
-        self.thread = told.get("tid")
-        schema = told.get("op_schema") or ""
+        self.thread, schema = str(told.get("tid")), str(told.get("op_schema") or "")
         self.reads = list(_tensors(node.inputs.values, node.inputs.shapes, node.inputs.strides))
         self.gives = list(_tensors(node.outputs.values, node.outputs.shapes, node.outputs.strides))
         self.writes = {
@@ -84,7 +83,7 @@ class _Op:
         }
         read = {each.storage for each in self.reads}
         self.makes = [each.storage for each in self.gives if each.storage not in read or node.name in FRESH]
-        self.key: Key = (node.name, shapes_of(node.inputs.shapes))
+        self.key: Key = (node.name, tensor_shapes(node.inputs.shapes))
         self.scalars = repr([value for value in node.inputs.values if not any(_tensors([value], [[]], []))])
         self.is_op = bool(schema)
         said = all(kind.startswith(SAID) for kind in node.inputs.types)
@@ -168,7 +167,8 @@ class _Values:
                 self._end(stack.pop())
 
     def _begin(self, op: _Op, caller: int) -> None:
-        """What it reads is what it finds before any op that it calls has written; what its caller is, it is too."""
+        """Number what an op computes, by what it finds before any op that it calls has written. What its `caller` is,
+        CONSTANT or TWICE, it is too."""
         read = tuple(self._content(each) for each in op.reads)
         self._value[op.id] = value = hash((op.key, op.scalars, read)) if op.may else self._new()
         if value in self._before:
@@ -205,11 +205,11 @@ class _Values:
         return tensor if is_root else self._new()
 
 
-def shapes_of(shapes: Any) -> tuple[Any, ...]:
+def tensor_shapes(shapes: Any) -> tuple[Any, ...]:
     """Return the shapes of tensors in nested lists of shapes; scalars have none."""
     if shapes and all(type(each) is int for each in shapes):
         return (tuple(shapes),)
-    return tuple(shape for each in shapes if isinstance(each, (list, tuple)) for shape in shapes_of(each))
+    return tuple(shape for each in shapes if isinstance(each, (list, tuple)) for shape in tensor_shapes(each))
 
 
 def _tensors(values: Sequence[Any], shapes: Sequence[Any], strides: Sequence[Any]) -> Iterator[_Tensor]:
@@ -219,7 +219,7 @@ def _tensors(values: Sequence[Any], shapes: Sequence[Any], strides: Sequence[Any
             continue
         shape = shapes[at] if at < len(shapes) and isinstance(shapes[at], list) else []
         stride = strides[at] if at < len(strides) and isinstance(strides[at], list) else []
-        if len(value) == 6 and isinstance(value[5], str) and isinstance(value[0], int):
+        if len(value) == 6 and isinstance(value[5], str) and all(type(each) is int for each in value[:5]):
             yield _Tensor(value[1], value[2], f"{shape} {stride} {value[4]}")
         elif isinstance(value[0], list):
             yield from _tensors(value, shape, stride)

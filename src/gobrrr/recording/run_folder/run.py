@@ -109,7 +109,7 @@ class Window(msgspec.Struct, frozen=True):
     unchanged: tuple[str, ...] = ()
     """Shapes, strides and bytes of an element of the tensors that nobody wrote while a dataflow window was open."""
     own: tuple[str, ...] = ()
-    """Those of them that are parameters or buffers."""
+    """The same of parameters and buffers alone."""
     saved: tuple[Saved, ...] | None = None
     peak_grew: int = 0
     """Bytes by which the process's resident peak grew while it was open: the profiler's events, mostly."""
