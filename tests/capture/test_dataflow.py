@@ -43,3 +43,24 @@ def test_a_program_with_compressed_sparse_tensors_lives_and_its_dataflow_is_not_
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=180)
     assert done.returncode == 0 and "to the end" in done.stdout, done.stderr
     assert bool(list((tmp_path / "out").glob("*.flow.json"))) == opens
+
+
+@pytest.mark.parametrize(("word", "opens"), [("", True), ("to_sparse_csr", False)])
+def test_what_python_c_was_given_is_a_source(word: str, opens: bool, tmp_path: Path) -> None:
+    program = f"names = '{word}'\n" + PROGRAM.format(made="", used="graph")
+    command = [
+        sys.executable,
+        "-m",
+        "gobrrr",
+        "run",
+        "--no-rehearsal",
+        "-o",
+        "out",
+        "--",
+        sys.executable,
+        "-c",
+        program,
+    ]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=180)
+    assert done.returncode == 0 and "to the end" in done.stdout, done.stderr
+    assert bool(list((tmp_path / "out").glob("*.flow.json"))) == opens

@@ -223,9 +223,7 @@ class Written:
            schema: str = "aten::op(Tensor self) -> Tensor", kinds: tuple[str, ...] = ()) -> int:  # fmt: skip
         def side(values: tuple[Any, ...]) -> dict[str, Any]:
             is_tensor = [isinstance(each, list) for each in values]
-            shapes = [
-                ([] if each[4:5] == [8] else [8]) if known else [] for each, known in zip(values, is_tensor, strict=True)
-            ]
+            shapes = [[8] if known and each[4:5] != [8] else [] for each, known in zip(values, is_tensor, strict=True)]
             strides = [[1] if shape else [] for shape in shapes]
             types = list(kinds) or ["Tensor(float)" if known else "Int" for known in is_tensor]
             return {"values": list(values), "shapes": shapes, "strides": strides, "types": types}

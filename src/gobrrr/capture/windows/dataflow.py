@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import linecache
 import mmap
 import os
 import re
@@ -141,12 +142,18 @@ class FlowWindow(Window):
 
 
 def _mentions(file: Path) -> bool:
-    """Whether a file names a compressed layout; one that cannot be read might."""
+    """Whether a file, a cell of a notebook or what python -c was given names a compressed layout."""
+    typed = linecache.cache.get(str(file), ())[2:3]
     try:
+        if typed or file.name == "<string>":
+            found = "".join(typed[0]).encode() if typed else Path("/proc/self/cmdline").read_bytes()
+            return COMPRESSED.search(found) is not None
         with file.open("rb") as stream, mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as text:
             return COMPRESSED.search(text) is not None
-    except (OSError, ValueError):
-        return file.suffix != ".py"
+    except ValueError:  # empty
+        return False
+    except OSError:
+        return True
 
 
 def _kind(tensor: Any) -> str:
