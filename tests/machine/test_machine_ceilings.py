@@ -69,7 +69,7 @@ class TestOneMachine:
     @pytest.mark.parametrize("rate", [1e6, 1e7, 1e8, 1e9, 1e12, 1e14])
     def test_no_call_is_ever_long_however_slow_the_dtype(self, clock: FakeClock, rate: float) -> None:
         torch = FakeTorch(clock, {**AMD, "float16": rate})
-        gauges.matmul_gauge(torch, "x", "fp16", gauges.Setting(1), clock)
+        gauges.matmul_gauge(torch, "x", "fp16", gauges.Setting(1), clock, gauges.SIZES)
         assert torch.longest_call < 0.5e9
 
     def test_a_dtype_that_torch_refuses_is_absent_not_zero(self, amd: FakeTorch) -> None:
@@ -208,16 +208,16 @@ class TestDevice:
 class TestDoubts:
     def test_a_wide_spread_is_named_with_its_numbers(self) -> None:
         figure = summarise([100e9] * 6 + [30e9] * 3, "rate", "FLOP/s")
-        (doubt,) = doubts_of({"matmul/all/bf16": figure}, HOST)
+        (doubt,) = doubts_of({"matmul/all/bf16": figure}, HOST.memory_bytes)
         assert doubt == "The bf16 matrix product at all threads varied by 70.0 % (30.0 GFLOP/s to 100 GFLOP/s)."
 
     def test_one_just_inside_is_not(self) -> None:
         figure = {"median": 1.0, "low": 1.0 - MAX_SPREAD, "high": 1.0, "count": 9, "unit": "B/s"}
-        assert doubts_of({"copy/1/65536": figure}, HOST) == ()
-        assert doubts_of({"copy/1/65536": {**figure, "low": 0.7}}, HOST)
+        assert doubts_of({"copy/1/65536": figure}, HOST.memory_bytes) == ()
+        assert doubts_of({"copy/1/65536": {**figure, "low": 0.7}}, HOST.memory_bytes)
 
     def test_few_samples_are_named(self) -> None:
-        (doubt,) = doubts_of({"dispatch": summarise([1.0] * 4, "cost", "ns")}, HOST)
+        (doubt,) = doubts_of({"dispatch": summarise([1.0] * 4, "cost", "ns")}, HOST.memory_bytes)
         assert doubt == "Fewer than 5 samples fitted into the time for the dispatch of a small op."
 
     def test_threads_that_hinder_each_other_are(self) -> None:
@@ -225,7 +225,7 @@ class TestDoubts:
             "matmul/1/fp32": summarise([100e9] * 9, "rate", "FLOP/s"),
             "matmul/all/fp32": summarise([60e9] * 9, "rate", "FLOP/s"),
         }
-        (doubt,) = doubts_of(figures, HOST)
+        (doubt,) = doubts_of(figures, HOST.memory_bytes)
         assert "in fp32 were slower at all threads than at one" in doubt
 
 

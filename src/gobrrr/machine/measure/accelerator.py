@@ -5,9 +5,10 @@ torch names both kinds of device "cuda". Only the current device is measured: th
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
-from gobrrr.machine.measure.gauges import PRECISIONS, SIZES, Enter, matmul_gauge, waiting
+from gobrrr.machine.measure.gauges import PRECISIONS, SIZES, Enter, matmul_gauge, repeating, waiting
 from gobrrr.machine.measure.sampling import Budget, Gauge, Repeated, Setting, calls_for, summarise
 
 DTYPES = ("fp64", "fp32", "tf32", "bf16", "fp16", "int8")
@@ -77,25 +78,16 @@ def _transfers(torch: Any, budget: Budget) -> list[Repeated]:
     free, _ = torch.cuda.mem_get_info()
     source = torch.ones(min(COPY_BYTES, free // 8), dtype=torch.uint8, device="cuda")
     inside, target = torch.empty_like(source), source[:TRANSFER_BYTES]
-    num_bytes = target.numel()
-    pageable = torch.ones(num_bytes, dtype=torch.uint8)
-    pinned = pageable.pin_memory()
-    setting = Setting(torch.get_num_threads())
-    return [
-        _transfer(torch, "device/pinned", target, pinned, num_bytes, setting, budget),
-        _transfer(torch, "device/pageable", target, pageable, num_bytes, setting, budget),
-        _transfer(torch, "device/copy", inside, source, 2 * source.numel(), setting, budget),
-    ]
-
-
-def _transfer(
-    torch: Any, key: str, target: Any, source: Any, num_bytes: int, setting: Setting, budget: Budget
-) -> Repeated:
-    def copy(calls: int) -> None:
-        for _ in range(calls):
-            target.copy_(source, non_blocking=True)
-
-    run = waiting(copy, torch.cuda.synchronize)
-    run(1)
-    calls = calls_for(run, budget.clock, most=MAX_LAUNCHES)
-    return Repeated(key, "B/s", run, calls, setting, float(num_bytes))
+    pageable = torch.ones(target.numel(), dtype=torch.uint8)
+    copies = (
+        ("pinned", target, pageable.pin_memory(), 1),
+        ("pageable", target, pageable, 1),
+        ("copy", inside, source, 2),
+    )
+    found = []
+    for key, into, of, passes in copies:
+        run = waiting(repeating(partial(into.copy_, of, non_blocking=True)), torch.cuda.synchronize)
+        run(1)
+        calls, setting = calls_for(run, budget.clock, most=MAX_LAUNCHES), Setting(torch.get_num_threads())
+        found.append(Repeated(f"device/{key}", "B/s", run, calls, setting, float(passes * of.numel())))
+    return found

@@ -33,6 +33,8 @@ SECONDS = 17.0
 Python twice, and for the last sample, which may overdraw. A quiet machine is steady after half of it."""
 
 Notify = Callable[[str], object]
+_HARDWARE = ("cpu", "isa", "logical_cores", "usable_cores", "memory_bytes", "caches", "max_mhz", "governor", "quota")
+"""What a Machine says as its Hardware does."""
 
 
 def measure(
@@ -61,15 +63,7 @@ def measure(
         samples = collect([gauge for gauge in gauges if not only or gauge.key in only], enter, budget)
     figures = {gauge.key: summarise(samples.get(gauge.key, []), gauge.kind, gauge.unit) for gauge in gauges}
     return {
-        "cpu": hardware.cpu,
-        "isa": hardware.isa,
-        "logical_cores": hardware.logical_cores,
-        "usable_cores": hardware.usable_cores,
-        "memory_bytes": hardware.memory_bytes,
-        "caches": hardware.caches,
-        "max_mhz": hardware.max_mhz,
-        "governor": hardware.governor,
-        "quota": hardware.quota,
+        **{name: getattr(hardware, name) for name in _HARDWARE},
         "threads": threads,
         "torch_version": str(torch.__version__),
         "effective_cores": figures["cores"],
@@ -80,7 +74,7 @@ def measure(
         "fp32_error": errors[0],
         "fp32_medium_error": errors[1],
         "device": accelerator.ceilings(torch, figures),
-        "doubts": doubts_of(figures, hardware),
+        "doubts": doubts_of(figures, hardware.memory_bytes),
         "seconds": budget.spent,
         "other_load": load,
     }

@@ -10,7 +10,7 @@ import resource
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from types import TracebackType
+from functools import partial
 from typing import Any
 
 from gobrrr.machine.measure.sampling import BATCH_NS, Budget, Clock, Kind, Repeated, Setting, calls_for, shortest
@@ -67,24 +67,23 @@ def product(torch: Any, dtype: str, num_rows: int, device: str = "cpu") -> Run:
         left, right = (torch.randn(shape, **source).to(kind) for _ in range(2))
     multiply = torch._int_mm if dtype == "int8" else torch.mm
     out = torch.empty(shape, dtype=torch.int32 if dtype == "int8" else kind, device=device)
+    return repeating(partial(multiply, left, right, out=out))
+
+
+def repeating(call: Callable[[], object]) -> Run:
+    """The function that calls it so many times."""
 
     def run(calls: int) -> None:
         for _ in range(calls):
-            multiply(left, right, out=out)
+            call()
 
     return run
 
 
 def matmul_gauge(
-    torch: Any,
-    key: str,
-    dtype: str,
-    setting: Setting,
-    clock: Clock,
-    sizes: Sequence[int] = SIZES,
-    device: str = "cpu",
+    torch: Any, key: str, dtype: str, setting: Setting, clock: Clock, sizes: Sequence[int], device: str = "cpu",
     wait: Callable[[], object] | None = None,
-) -> Repeated | None:
+) -> Repeated | None:  # fmt: skip
     """The gauge of the size with the highest rate; None where torch refuses the dtype.
 
     Sizes grow from the first until a call takes long enough to be timed, so that a dtype without hardware, hundreds
@@ -140,28 +139,16 @@ def copy_gauges(torch: Any, sizes: tuple[int, ...], threads: int, enter: Enter, 
     gauges: list[Repeated] = []
     for count in sorted({1, threads}):
         enter(Setting(count))
-        overhead = _copy_overhead(target[:1], source[:1], budget.clock)
+        one = repeating(partial(target[:1].copy_, source[:1]))
+        overhead = Repeated("", "ns", one, calls_for(one, budget.clock)).sample(budget.clock)
         for size in (sizes[-1], *sizes[:-1]):
             if budget.over(0.5) and size != sizes[-1]:
                 break
-            run = _copier(target[: size // 8], source[: size // 8])
+            run = repeating(partial(target[: size // 8].copy_, source[: size // 8]))
             calls = calls_for(run, budget.clock)
             key = f"copy/{count}/{size}"
             gauges.append(Repeated(key, "B/s", run, calls, Setting(count), float(size), overhead, warm=calls > 1))
     return gauges
-
-
-def _copier(target: Any, source: Any) -> Run:
-    def run(calls: int) -> None:
-        for _ in range(calls):
-            target.copy_(source)
-
-    return run
-
-
-def _copy_overhead(target: Any, source: Any, clock: Clock) -> float:
-    run = _copier(target, source)
-    return Repeated("", "ns", run, calls_for(run, clock)).sample(clock)
 
 
 def dispatch_gauge(torch: Any, clock: Clock) -> Repeated:
@@ -268,9 +255,7 @@ class CoresGauge:
     def __enter__(self) -> CoresGauge:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._pool.shutdown()
 
     def sample(self, clock: Clock) -> float:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 import subprocess
@@ -83,9 +82,9 @@ def _settled(machine: Machine, interpreter: str, path: Path, notify: Notify) -> 
     return settled
 
 
-def kept(version: str, notify: Notify = lambda text: None, folder: Path | None = None) -> Machine | None:
+def kept(version: str, folder: Path | None = None) -> Machine | None:
     """This machine's ceilings for a version of torch, where they were measured before; starts nothing."""
-    found = _read(_file(version, folder), notify)
+    found = _read(_file(version, folder), lambda text: None)
     return bounded(found) if found is not None else None
 
 
@@ -209,10 +208,3 @@ def _write(path: Path, machine: Machine, notify: Notify) -> None:
         write_own(path, msgspec.json.encode(machine))
     except OSError as error:
         notify(f"note: the measurement cannot be kept in {path.parent} ({error.strerror}); set GOBRRR_CACHE")
-
-
-def _short(path: Path) -> str:
-    """With ~ for the home folder: what people paste into an issue need not hold their name."""
-    with contextlib.suppress(ValueError, RuntimeError):
-        return f"~/{path.relative_to(Path.home()).as_posix()}"
-    return str(path)

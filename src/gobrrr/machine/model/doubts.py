@@ -6,7 +6,6 @@ from typing import Any
 
 from gobrrr import units
 from gobrrr.machine.measure.sampling import MAX_SPREAD, spread
-from gobrrr.machine.probe.system_probe import Hardware
 
 REMEDY = "Other work ran here, or the clock moved: `gobrrr machine --refresh` on an idle machine settles it."
 FEW_ROUNDS = 5
@@ -14,7 +13,7 @@ FEW_ROUNDS = 5
 _NAMES = {"cores": "the effective cores", "page": "the cost of a fresh page", "dispatch": "the dispatch of a small op"}
 
 
-def doubts_of(figures: dict[str, dict[str, Any]], hardware: Hardware) -> tuple[str, ...]:
+def doubts_of(figures: dict[str, dict[str, Any]], memory_bytes: int) -> tuple[str, ...]:
     """Sentences for figures with too wide a spread, too few samples or none, in the order of the figures."""
     found = []
     lost = [describe(key) for key, figure in figures.items() if not figure["count"]]
@@ -30,7 +29,7 @@ def doubts_of(figures: dict[str, dict[str, Any]], hardware: Hardware) -> tuple[s
             f"The matrix products in {_listed(held_up)} were slower at all threads than at one: other work holds the "
             "cores, and no ceiling at all threads can be trusted."
         )
-    if hardware.memory_bytes == 0:
+    if memory_bytes == 0:
         found.append("The system does not tell how much memory there is; large copies were kept small.")
     return tuple(found)
 

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields
-from typing import Any
 
 import msgspec
 
 from gobrrr.machine.measure.sampling import MAX_SPREAD
 from gobrrr.machine.model.doubts import FEW_ROUNDS, doubts_of
 from gobrrr.machine.model.machine import Machine, Measured
-from gobrrr.machine.probe.system_probe import Hardware
 
 
 def figures(machine: Machine) -> dict[str, Measured]:
@@ -50,17 +47,9 @@ def merged(machine: Machine, fresh: Machine) -> Machine:
     old, new = figures(machine), figures(fresh)
     better = {k: new[k] for k in doubtful(machine) if k in new and new[k].count and _steadier(new[k], old[k])}
     found = replaced(machine, better)
-    return msgspec.structs.replace(
-        found, doubts=_doubts(found), other_load=fresh.other_load, repeats=machine.repeats + 1
-    )
+    doubts = doubts_of({key: msgspec.to_builtins(each) for key, each in figures(found).items()}, found.memory_bytes)
+    return msgspec.structs.replace(found, doubts=doubts, other_load=fresh.other_load, repeats=machine.repeats + 1)
 
 
 def _steadier(new: Measured, old: Measured) -> bool:
     return new.count >= FEW_ROUNDS > old.count or new.spread <= old.spread
-
-
-def _doubts(machine: Machine) -> tuple[str, ...]:
-    known: dict[str, Any] = {f.name: None for f in fields(Hardware)}
-    known |= {"cpu": machine.cpu, "isa": machine.isa, "logical_cores": machine.logical_cores}
-    hardware = Hardware(**{**known, "memory_bytes": machine.memory_bytes, "caches": {}, "accelerators": ()})
-    return doubts_of({key: msgspec.to_builtins(each) for key, each in figures(machine).items()}, hardware)

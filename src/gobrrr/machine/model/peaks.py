@@ -18,7 +18,6 @@ from gobrrr.machine.model.machine import UNKNOWN, CopyCeiling, Machine, Measured
 class Peak(msgspec.Struct, frozen=True):
     """A data sheet's line: `tflops[dtype]` in 1e12 dense operations per second, `gigabytes` in 1e9 bytes per second."""
 
-    device: str
     names: str
     """Pattern of the whole name as CUDA or ROCm report it."""
     tflops: dict[str, float]
@@ -44,107 +43,60 @@ class Peak(msgspec.Struct, frozen=True):
 _COLUMNS = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8")
 
 
-def _row(device: str, names: str, rates: tuple[float | None, ...], gigabytes: float, source: str) -> Peak:
+def _row(names: str, rates: tuple[float | None, ...], gigabytes: float, source: str) -> Peak:
     tflops = {dtype: rate for dtype, rate in zip(_COLUMNS, rates, strict=True) if rate is not None}
-    return Peak(device, names, tflops, gigabytes, source)
+    return Peak(names, tflops, gigabytes, source)
 
 
-_V100 = "NVIDIA V100 Tensor Core GPU data sheet"
-_A100 = "NVIDIA A100 Tensor Core GPU data sheet"
-_H100 = "NVIDIA H100 Tensor Core GPU data sheet, sparse figures halved"
+_SHEET = "NVIDIA {} Tensor Core GPU data sheet".format
+_V100, _A100 = _SHEET("V100"), _SHEET("A100")
+_L4, _H100, _H200 = (f"{_SHEET(name)}, sparse figures halved" for name in ("L4", "H100", "H200"))
+_GH200 = "NVIDIA GH200 Grace Hopper Superchip data sheet, sparse figures halved"
+_TURING = "NVIDIA Turing GPU architecture white paper, fp32 accumulation"
+_AMPERE = "NVIDIA Ampere GA102 GPU architecture white paper"
 _ADA = "NVIDIA Ada GPU architecture white paper, fp32 accumulation"
-_H200 = "NVIDIA H200 Tensor Core GPU data sheet, sparse figures halved"
 _BLACKWELL = "NVIDIA Blackwell Architecture technical brief, dense figures per GPU"
 _CDNA2 = "AMD Instinct MI200 series data sheet, per die: half of the card"
+_AMD = "AMD Instinct {} data sheet".format
 
 # columns:  fp64   fp32   tf32   bf16    fp16    fp8     int8; None: no such unit
+_GA100 = (19.5, 19.5, 156, 312, 312, None, 624)
+_GH100 = (67, 67, 494.7, 989.4, 989.4, 1978.9, 1978.9)
+_NVL = (60, 60, 417.5, 835.5, 835.5, 1670.5, 1670.5)
+_CDNA3 = (163.4, 163.4, 653.7, 1307.4, 1307.4, 2614.9, 2614.9)
 PEAKS: tuple[Peak, ...] = (
-    _row("V100 SXM2", r"(Tesla )?V100-(SXM[23]|DGXS).*", (7.8, 15.7, None, None, 125, None, None), 900, _V100),
-    _row("V100 PCIe", r"(Tesla )?V100-PCIE.*", (7.0, 14.0, None, None, 112, None, None), 900, _V100),
-    _row("V100S PCIe", r"(Tesla )?V100S-PCIE.*", (8.2, 16.4, None, None, 130, None, None), 1134, _V100),
-    _row("T4", r"(Tesla )?T4", (0.254, 8.1, None, None, 65, None, 130), 320, "NVIDIA T4 Tensor Core GPU data sheet"),
-    _row("A100 40GB", r"A100-(SXM4|SXM|PCIE)-40GB|A100-PG509-200", (19.5, 19.5, 156, 312, 312, None, 624), 1555, _A100),
-    _row("A100 80GB SXM", r"A100-(SXM4|SXM)-80GB", (19.5, 19.5, 156, 312, 312, None, 624), 2039, _A100),
-    _row("A100 80GB PCIe", r"A100 80GB PCIe|A100-PCIE-80GB", (19.5, 19.5, 156, 312, 312, None, 624), 1935, _A100),
-    _row("A10", r"A10", (0.976, 31.2, 62.5, 125, 125, None, 250), 600, "NVIDIA A10 Tensor Core GPU data sheet"),
-    _row(
-        "L4",
-        r"L4",
-        (0.473, 30.3, 60, 121, 121, 242.5, 242.5),
-        300,
-        "NVIDIA L4 Tensor Core GPU data sheet, sparse figures halved",
-    ),
-    _row("L40S", r"L40S", (1.43, 91.6, 183, 362.05, 362.05, 733, 733), 864, "NVIDIA L40S GPU data sheet"),
-    _row(
-        "RTX 3090",
-        r"(GeForce )?RTX 3090",
-        (0.556, 35.6, 35.6, 71, 71, None, 284),
-        936,
-        "NVIDIA Ampere GA102 GPU architecture white paper",
-    ),
-    _row(
-        "RTX 4090",
-        r"(GeForce )?RTX 4090",
-        (1.29, 82.6, 82.6, 165.2, 165.2, 330.3, 660.6),
-        1008,
-        _ADA,
-    ),
-    _row("RTX 4080", r"(GeForce )?RTX 4080", (0.761, 48.7, 48.7, 97.5, 97.5, 194.9, 389.9), 716.8, _ADA),
-    _row("RTX 4060", r"(GeForce )?RTX 4060", (0.236, 15.1, 15.1, 30.2, 30.2, 60.5, 121), 272, _ADA),
-    _row(
-        "RTX 2080 Ti",
-        r"(GeForce )?RTX 2080 Ti",
-        (0.42, 13.4, None, None, 53.8, None, 215.2),
-        616,
-        "NVIDIA Turing GPU architecture white paper, fp32 accumulation",
-    ),
-    _row("H100 SXM", r"H100 80GB HBM3", (67, 67, 494.7, 989.4, 989.4, 1978.9, 1978.9), 3350, _H100),
-    _row("H100 PCIe", r"H100 PCIe", (51, 51, 378, 756, 756, 1513, 1513), 2000, _H100),
-    _row("H100 NVL", r"H100 NVL", (60, 60, 417.5, 835.5, 835.5, 1670.5, 1670.5), 3900, _H100),
-    _row("H200 SXM", r"H200", (67, 67, 494.7, 989.4, 989.4, 1978.9, 1978.9), 4800, _H200),
-    _row("H200 NVL", r"H200 NVL", (60, 60, 417.5, 835.5, 835.5, 1670.5, 1670.5), 4800, _H200),
-    _row("H800 SXM", r"H800", (1, 67, 494.7, 989.4, 989.4, 1978.9, 1978.9), 3350, f"{_H100}; fp64 of the H800"),
-    _row(
-        "GH200",
-        r"GH200 480GB",
-        (67, 67, 494.7, 989.4, 989.4, 1978.9, 1978.9),
-        4000,
-        "NVIDIA GH200 Grace Hopper Superchip data sheet, sparse figures halved",
-    ),
-    _row("B200", r"B200", (40, 80, 1100, 2250, 2250, 4500, 4500), 8000, _BLACKWELL),
-    _row("GB200", r"GB200", (45, 90, 1250, 2500, 2500, 5000, 5000), 8000, _BLACKWELL),
-    _row("MI210", r"MI210", (45.3, 45.3, None, 181, 181, None, 181), 1638, "AMD Instinct MI210 data sheet"),
+    _row(r"(Tesla )?V100-(SXM[23]|DGXS).*", (7.8, 15.7, None, None, 125, None, None), 900, _V100),
+    _row(r"(Tesla )?V100-PCIE.*", (7.0, 14.0, None, None, 112, None, None), 900, _V100),
+    _row(r"(Tesla )?V100S-PCIE.*", (8.2, 16.4, None, None, 130, None, None), 1134, _V100),
+    _row(r"(Tesla )?T4", (0.254, 8.1, None, None, 65, None, 130), 320, _SHEET("T4")),
+    _row(r"A100-(SXM4|SXM|PCIE)-40GB|A100-PG509-200", _GA100, 1555, _A100),
+    _row(r"A100-(SXM4|SXM)-80GB", _GA100, 2039, _A100),
+    _row(r"A100 80GB PCIe|A100-PCIE-80GB", _GA100, 1935, _A100),
+    _row(r"A10", (0.976, 31.2, 62.5, 125, 125, None, 250), 600, _SHEET("A10")),
+    _row(r"L4", (0.473, 30.3, 60, 121, 121, 242.5, 242.5), 300, _L4),
+    _row(r"L40S", (1.43, 91.6, 183, 362.05, 362.05, 733, 733), 864, "NVIDIA L40S GPU data sheet"),
+    _row(r"(GeForce )?RTX 3090", (0.556, 35.6, 35.6, 71, 71, None, 284), 936, _AMPERE),
+    _row(r"(GeForce )?RTX 4090", (1.29, 82.6, 82.6, 165.2, 165.2, 330.3, 660.6), 1008, _ADA),
+    _row(r"(GeForce )?RTX 4080", (0.761, 48.7, 48.7, 97.5, 97.5, 194.9, 389.9), 716.8, _ADA),
+    _row(r"(GeForce )?RTX 4060", (0.236, 15.1, 15.1, 30.2, 30.2, 60.5, 121), 272, _ADA),
+    _row(r"(GeForce )?RTX 2080 Ti", (0.42, 13.4, None, None, 53.8, None, 215.2), 616, _TURING),
+    _row(r"H100 80GB HBM3", _GH100, 3350, _H100),
+    _row(r"H100 PCIe", (51, 51, 378, 756, 756, 1513, 1513), 2000, _H100),
+    _row(r"H100 NVL", _NVL, 3900, _H100),
+    _row(r"H200", _GH100, 4800, _H200),
+    _row(r"H200 NVL", _NVL, 4800, _H200),
+    _row(r"H800", (1, *_GH100[1:]), 3350, f"{_H100}; fp64 of the H800"),
+    _row(r"GH200 480GB", _GH100, 4000, _GH200),
+    _row(r"B200", (40, 80, 1100, 2250, 2250, 4500, 4500), 8000, _BLACKWELL),
+    _row(r"GB200", (45, 90, 1250, 2500, 2500, 5000, 5000), 8000, _BLACKWELL),
+    _row(r"MI210", (45.3, 45.3, None, 181, 181, None, 181), 1638, _AMD("MI210")),
     # MI250X and MI250 cards can both report "MI250X/MI250" or "MI250X / MI250": then the lesser of the two counts.
-    _row("MI250X die", r"MI250X", (47.85, 47.85, None, 191.5, 191.5, None, 191.5), 1638, _CDNA2),
-    _row("MI250 die", r"MI250|MI250X ?/ ?MI250", (45.25, 45.25, None, 181.05, 181.05, None, 181.05), 1638, _CDNA2),
-    _row(
-        "MI300X",
-        r"MI300X( OAM| VF)?",
-        (163.4, 163.4, 653.7, 1307.4, 1307.4, 2614.9, 2614.9),
-        5300,
-        "AMD Instinct MI300X data sheet",
-    ),
-    _row(
-        "MI325X",
-        r"MI325X( OAM| VF)?",
-        (163.4, 163.4, 653.7, 1307.4, 1307.4, 2614.9, 2614.9),
-        6000,
-        "AMD Instinct MI325X data sheet",
-    ),
-    _row(
-        "MI350X",
-        r"MI350X( OAM| VF)?",
-        (72.1, 144.2, None, 2306.9, 2306.9, 4613.7, 4613.7),
-        8000,
-        "AMD Instinct MI350X data sheet",
-    ),
-    _row(
-        "MI355X",
-        r"MI355X( OAM| VF)?",
-        (78.6, 157.3, None, 2516.6, 2516.6, 5033.2, 5033.2),
-        8000,
-        "AMD Instinct MI355X data sheet",
-    ),
+    _row(r"MI250X", (47.85, 47.85, None, 191.5, 191.5, None, 191.5), 1638, _CDNA2),
+    _row(r"MI250|MI250X ?/ ?MI250", (45.25, 45.25, None, 181.05, 181.05, None, 181.05), 1638, _CDNA2),
+    _row(r"MI300X( OAM| VF)?", _CDNA3, 5300, _AMD("MI300X")),
+    _row(r"MI325X( OAM| VF)?", _CDNA3, 6000, _AMD("MI325X")),
+    _row(r"MI350X( OAM| VF)?", (72.1, 144.2, None, 2306.9, 2306.9, 4613.7, 4613.7), 8000, _AMD("MI350X")),
+    _row(r"MI355X( OAM| VF)?", (78.6, 157.3, None, 2516.6, 2516.6, 5033.2, 5033.2), 8000, _AMD("MI355X")),
 )
 
 

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import asdict
 
 from gobrrr.machine.probe.system_probe import Hardware
 
@@ -17,24 +18,12 @@ THREAD_COUNTS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "
 
 
 def fingerprint(hardware: Hardware, torch_version: str, environ: Mapping[str, str] = os.environ) -> str:
-    """16 hex digits over the CPU, cores, affinity, quota, memory, top clock, governor, accelerators and torch build.
+    """16 hex digits over all that is known of the hardware, and the torch build.
 
     torch's own parallel settings follow from its build, the cores and the switches hashed here.
     """
-    facts = {
-        "cpu": hardware.cpu,
-        "isa": hardware.isa,
-        "logical_cores": hardware.logical_cores,
-        "affinity": hardware.affinity,
-        "quota": hardware.quota,
-        "memory_bytes": hardware.memory_bytes,
-        "caches": hardware.caches,
-        "max_mhz": hardware.max_mhz,
-        "governor": hardware.governor,
-        "accelerators": hardware.accelerators,
-        "torch": torch_version,
-        "switches": {name: value for name, value in environ.items() if is_switch(name)},
-    }
+    switches = {name: value for name, value in environ.items() if is_switch(name)}
+    facts = {**asdict(hardware), "torch": torch_version, "switches": switches}
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
 

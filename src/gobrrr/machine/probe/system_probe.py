@@ -32,7 +32,6 @@ class Hardware:
     """The cgroup's limit, or all of the host's memory."""
     caches: dict[str, int] = field(default_factory=dict)
     """Bytes of L1d, L2, L3, each as one core sees it."""
-    mhz: float | None = None
     max_mhz: float | None = None
     governor: str | None = None
     accelerators: tuple[str, ...] = ()
@@ -61,6 +60,7 @@ def probe(root: Path = Path("/")) -> Hardware:
     info = _cpuinfo(root)
     flags = set((info.get("flags") or info.get("Features") or "").split())
     freq = root / "sys/devices/system/cpu/cpu0/cpufreq"
+    khz = _number(freq / "cpuinfo_max_freq")
     return Hardware(
         cpu=_cpu_name(info),
         isa=tuple(name for name in ISA if name in flags) or _mac_isa(),
@@ -69,8 +69,7 @@ def probe(root: Path = Path("/")) -> Hardware:
         quota=_quota(root),
         memory_bytes=memory_limit(root) or 0,
         caches=_caches(root),
-        mhz=_mhz(_number(freq / "scaling_cur_freq"), info.get("cpu MHz")),
-        max_mhz=_mhz(_number(freq / "cpuinfo_max_freq"), None),
+        max_mhz=khz / 1000 if khz else None,
         governor=_text(freq / "scaling_governor"),
         accelerators=_accelerators(root),
     )
@@ -90,15 +89,6 @@ def _number(path: Path) -> int | None:
 def _integer(text: str | None) -> int | None:
     try:
         return int(text or "")
-    except ValueError:
-        return None
-
-
-def _mhz(khz: int | None, said: str | None) -> float | None:
-    if khz:
-        return khz / 1000
-    try:
-        return float(said) if said else None
     except ValueError:
         return None
 
@@ -133,14 +123,8 @@ def _sysctl(name: str) -> str | None:
 
 
 def _mac_isa() -> tuple[str, ...]:
-    names = {
-        "FEAT_BF16": "bf16",
-        "FEAT_FP16": "fphp",
-        "FEAT_I8MM": "i8mm",
-        "FEAT_DotProd": "asimddp",
-        "FEAT_SME": "sme",
-    }
-    return tuple(flag for name, flag in names.items() if _sysctl(f"hw.optional.arm.{name}") == "1")
+    names = {"BF16": "bf16", "FP16": "fphp", "I8MM": "i8mm", "DotProd": "asimddp", "SME": "sme"}
+    return tuple(flag for name, flag in names.items() if _sysctl(f"hw.optional.arm.FEAT_{name}") == "1")
 
 
 def _cgroups(root: Path) -> list[Path]:
