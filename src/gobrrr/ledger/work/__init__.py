@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 # each module fills the table of formulas
-from gobrrr.ledger.work import attention, copying, gather, linalg, matmul, norms, reduction, windows  # noqa: F401
+from gobrrr.ledger.work import attention, copying, gather, linalg, matmul, norms, passes, reduction, windows  # noqa: F401
 from gobrrr.ledger.work.assign import Assigned, assign, is_wrapper, work_of
 from gobrrr.ledger.work.call import Work
-from gobrrr.ledger.work.elementwise import list_work
 
-__all__ = ["Assigned", "Work", "assign", "is_wrapper", "list_work", "work_of"]
+__all__ = ["Assigned", "Work", "assign", "is_wrapper", "work_of"]

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from gobrrr.ledger.work.call import FORMULAS, NOTHING, Work, parse, table_name
-from gobrrr.ledger.work.elementwise import FUSED, list_work
+from gobrrr.ledger.work.elementwise import FUSED, fused_work
 from gobrrr.ledger.work.tensor import NotCounted
 from gobrrr.recording.model.trace import Signature
 from gobrrr.words import UPDATE
@@ -141,7 +141,7 @@ def _fused_steps(
             if above >= 0 and step and step.group(1) in updated:
                 steps[i] = (above, updated[step.group(1)])
     calls = Counter(step for step, _ in steps.values())
-    return [(i, list_work(names[i], int(elements / calls[step]))) for i, (step, elements) in steps.items()]
+    return [(i, fused_work(names[i], int(elements / calls[step]))) for i, (step, elements) in steps.items()]
 
 
 def _passing(names: Sequence[str], parents: Sequence[int], works: Sequence[Work | None]) -> list[bool]:

@@ -10,8 +10,6 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-import msgspec
-
 from gobrrr.ledger.work.call import FORMULAS, Call, Work
 from gobrrr.ledger.work.tensor import NotCounted, Tensor, broadcast, read, written
 
@@ -76,33 +74,16 @@ def unmasked_share(num_queries: int, num_keys: int) -> float:
     return (stairs * (stairs + 1) / 2 + full_rows * num_keys) / (num_queries * num_keys)
 
 
-class Problem(msgspec.Struct, frozen=True):
-    """The sizes of one attention: batch times query heads, queries, keys, head dimensions of keys and of values."""
-
-    heads: int
-    num_queries: int
-    num_keys: int
-    key_dim: int
-    value_dim: int
-
-    def flops(self, over_keys: int, over_values: int) -> float:
-        """So many products that contract with the key dimension, and so many with the value dimension."""
-        scores = self.heads * self.num_queries * self.num_keys
-        return 2.0 * scores * (over_keys * self.key_dim + over_values * self.value_dim)
-
-
-def problem(q: Tensor, k: Tensor, v: Tensor, heads_last: bool = False) -> Problem:
-    """From (..., heads, length, dim), or (batch, length, heads, dim) where heads come last. Fewer key heads than query
-    heads (grouped queries) cost like as many."""
+def _sizes(q: Tensor, k: Tensor, v: Tensor, heads_last: bool) -> tuple[int, int, int]:
+    """(batch times query heads, queries, keys), from (..., heads, length, dim), or (batch, length, heads, dim) where
+    heads come last. Fewer key heads than query heads (grouped queries) cost like as many."""
     if min(len(t.shape) for t in (q, k, v)) < (4 if heads_last else 3):
         raise NotCounted("lengths of packed sequences are not recorded")
     axis = -3 if heads_last else -2
-    lengths = [t.shape[axis] for t in (q, k, v)]
-    if q.shape[-1] != k.shape[-1] or lengths[1] != lengths[2]:
+    if q.shape[-1] != k.shape[-1] or k.shape[axis] != v.shape[axis]:
         raise NotCounted("queries, keys and values do not fit")
     batch = broadcast([q.shape[:-3], k.shape[:-3]]) if len(q.shape) > 3 else ()
-    heads = q.shape[-2] if heads_last else q.shape[-3]
-    return Problem(math.prod(batch) * heads, lengths[0], lengths[1], q.shape[-1], v.shape[-1])
+    return math.prod(batch) * q.shape[-2 if heads_last else -3], q.shape[axis], k.shape[axis]
 
 
 def _attention(call: Call) -> Work:
@@ -113,13 +94,15 @@ def _attention(call: Call) -> Work:
         raise NotCounted("lengths of packed sequences are not recorded")
     first = [call.tensor(i) for i in range(4 if backward else 3)]
     q, k, v = first[-3:]
-    size = problem(q, k, v, at.heads_last)
-    flops, causal = size.flops(*((3, 2) if backward else (1, 1))), at.causal
+    heads, queries, keys = _sizes(q, k, v, at.heads_last)
+    # products that contract with the dimension of keys, and with that of values
+    over_keys, over_values = (3, 2) if backward else (1, 1)
+    rows, causal = heads * queries, at.causal
+    flops = 2.0 * rows * keys * (over_keys * q.shape[-1] + over_values * v.shape[-1])
     if call.name == "_scaled_dot_product_flash_attention" and len(call.args) >= _QUANTIZED:
         causal += 3
-    rows = size.heads * size.num_queries
-    out = written(q, k, v) if backward else rows * size.value_dim * q.itemsize + 4 * rows
-    least = flops * unmasked_share(size.num_queries, size.num_keys) if call.text(causal) in _IS_CAUSAL else None
+    out = written(q, k, v) if backward else rows * v.shape[-1] * q.itemsize + 4 * rows
+    least = flops * unmasked_share(queries, keys) if call.text(causal) in _IS_CAUSAL else None
     return Work(flops, float(read(*first, *map(call.maybe, at.reads)) + out), "attention", least)
 
 

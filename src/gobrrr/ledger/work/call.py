@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from gobrrr.ledger.work.tensor import NotCounted, Tensor, distinct_elements, element, scalar_type_size
+from gobrrr.ledger.work.tensor import SCALAR_TYPES, NotCounted, Tensor, distinct_elements, element
 
 _NOT_TENSORS = frozenset(("", "Scalar", "ScalarList", "Int", "Double", "Bool", "Device", "String", "GenericList"))
 _INTEGER = re.compile(r"-?\d+")
@@ -105,7 +105,7 @@ class Call(msgspec.Struct, frozen=True):
     def dtype_size(self, i: int, default: int) -> int:
         """Bytes per element of the dtype argument at position i, or the default where it was left out."""
         found = self.ints(i)
-        size = scalar_type_size(found[0]) if len(found) == 1 else None
+        size = SCALAR_TYPES.get(found[0]) if len(found) == 1 else None
         return default if size is None else size
 
 

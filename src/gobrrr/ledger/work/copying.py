@@ -9,22 +9,6 @@ from gobrrr.ledger.work.call import NOTHING, Call, Work, formula, work
 from gobrrr.ledger.work.tensor import NotCounted, read, written
 
 
-@formula("""clone _conj_copy alias_copy view_copy permute_copy transpose_copy t_copy squeeze_copy unsqueeze_copy
-    detach_copy unbind_copy split_copy split_with_sizes_copy unsafe_split view_as_real_copy view_as_complex_copy
-    pixel_shuffle pixel_unshuffle channel_shuffle roll flip rot90 tril triu lift _pin_memory""")
-def copy_all(call: Call) -> Work:
-    """Every element read once and written once."""
-    x = call.tensor(0)
-    return work("copy", 0, read(x), written(x))
-
-
-@formula("copy _copy_from _copy_from_and_resize")
-def copy(call: Call) -> Work:
-    """copy_(self, src): src is read and self written, whatever self held before."""
-    target, source = call.tensor(0), call.tensor(1)
-    return work("copy", 0, read(source), written(target))
-
-
 @formula("_to_copy")
 def to_copy(call: Call) -> Work:
     """_to_copy(self, dtype, ...): read in the old dtype, written in the new."""
@@ -74,24 +58,15 @@ def cat(call: Call) -> Work:
     return work("copy", 0, read(*members), written(*members))
 
 
-@formula("fill zero")
-def fill(call: Call) -> Work:
-    """Written once; not read, unless a copy is filled (fill without an underscore reads nothing either)."""
-    return work("copy", 0, written(call.tensor(0)))
+DTYPE_AT = {"zeros_like": 1, "ones_like": 1, "full_like": 2, "new_zeros": 2, "new_ones": 2, "new_full": 3}
 
 
-@formula("zeros_like ones_like full_like")
+@formula(DTYPE_AT)
 def fill_like(call: Call) -> Work:
-    """zeros_like(self, dtype, ...), full_like(self, value, dtype, ...)."""
+    """zeros_like(self, dtype, ...), full_like(self, value, dtype, ...), new_full(self, size, value, dtype, ...)."""
     x = call.tensor(0)
-    return work("copy", 0, x.numel * call.dtype_size(2 if call.name == "full_like" else 1, x.itemsize))
-
-
-@formula("new_zeros new_ones new_full")
-def new(call: Call) -> Work:
-    """new_zeros(self, size, dtype, ...), new_full(self, size, value, dtype, ...)."""
-    x = call.tensor(0)
-    return work("copy", 0, math.prod(call.sizes(1)) * call.dtype_size(3 if call.name == "new_full" else 2, x.itemsize))
+    numel = math.prod(call.sizes(1)) if call.name.startswith("new") else x.numel
+    return work("copy", 0, numel * call.dtype_size(DTYPE_AT[call.name], x.itemsize))
 
 
 @formula("zeros ones full eye tril_indices triu_indices arange range linspace logspace scalar_tensor")
@@ -146,14 +121,6 @@ def pad(call: Call) -> Work:
         sizes[-1 - i] += pads[2 * i] + pads[2 * i + 1]
     out = math.prod(sizes)
     return work("copy", 0, min(out, x.distinct) * x.itemsize, out * x.itemsize)
-
-
-@formula("""reflection_pad1d_backward reflection_pad2d_backward reflection_pad3d_backward
-    replication_pad1d_backward replication_pad2d_backward replication_pad3d_backward""")
-def pad_backward(call: Call) -> Work:
-    """(grad, self, padding): gradients of copied elements are added."""
-    grad, x = call.tensor(0), call.tensor(1)
-    return work("copy", grad.numel, read(grad), written(x))
 
 
 @formula("select_backward slice_backward diagonal_backward unfold_backward")
@@ -231,19 +198,14 @@ def draw_like(call: Call) -> Work:
     return work("random", x.numel, x.numel * call.dtype_size(len(call.args) - 5, x.itemsize))
 
 
-@formula("rand randn")
+@formula("rand randn randint")
 def draw_new(call: Call) -> Work:
-    """rand(size, ..., dtype, layout, device, pin_memory): float32 unless said otherwise."""
-    numel = math.prod(call.sizes(0))
-    return work("random", numel, numel * call.dtype_size(len(call.args) - 4, 4))
-
-
-@formula("randint")
-def draw_integers(call: Call) -> Work:
-    """randint(high, size, dtype, ...) or (low, high, size, dtype, ...): int64 unless said otherwise."""
-    at = next((i for i in range(1, 3) if call.text(i).startswith("[")), 1)
+    """rand(size, ..., dtype, layout, device, pin_memory): float32 unless said otherwise; randint(high, size, ...) or
+    (low, high, size, ...): int64."""
+    whole = call.name == "randint"
+    at = next((i for i in range(1, 3) if call.text(i).startswith("[")), 1) if whole else 0
     numel = math.prod(call.sizes(at))
-    return work("random", numel, numel * call.dtype_size(len(call.args) - 4, 8))
+    return work("random", numel, numel * call.dtype_size(len(call.args) - 4, 8 if whole else 4))
 
 
 @formula("randperm")

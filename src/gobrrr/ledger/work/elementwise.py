@@ -93,32 +93,11 @@ def elu_backward(call: Call) -> Work:
     return pointwise(call, 6, flops=FLOPS["elu_backward"])
 
 
-# (FLOPs per element, results of the input's size, bytes per element written beside them, kind) of ops that pass over
-# one tensor once.
-PASSES = {
-    "frexp": (1, 1, 4, "elementwise"),  # mantissas, and exponents as int32
-    "glu": (2.5, 0.5, 0, "elementwise"),  # half of the channels gate the others: a sigmoid and a product per result
-    "log_sigmoid_forward": (FLOPS["log_sigmoid"], 2, 0, "elementwise"),  # on a CPU with a buffer for backward
-    **dict.fromkeys(  # float to int8: scale, round, clamp
-        ("quantize_per_tensor", "quantize_per_tensor_dynamic", "quantize_per_channel"), (3, 0, 1, "elementwise")
-    ),
-    "dequantize": (2, 0, 4, "elementwise"),  # int8 to float32: subtract, scale
-    **dict.fromkeys(  # scale, round, clamp, scale back; with a mask of booleans
-        ("fake_quantize_per_tensor_affine_cachemask", "fake_quantize_per_channel_affine_cachemask"),
-        (5, 1, 1, "elementwise"),
-    ),
-    **dict.fromkeys(("native_dropout", "_fused_dropout"), (3, 1, 1, "random")),  # draw, compare, scale; with a mask
-    "renorm": (3, 1, 0, "reduction"),  # a norm per slice, then a scale: the input is read once in the ideal
-}
-
-
-def _once(call: Call) -> Work:
-    flops, results, beside, kind = PASSES[call.name]
+@formula("glu")
+def glu(call: Call) -> Work:
+    """Half of the channels gate the others: a sigmoid and a product per result."""
     x = call.tensor(0)
-    return work(kind, flops * x.numel, read(x), results * written(x), beside * x.numel)
-
-
-FORMULAS.update(dict.fromkeys(PASSES, _once))
+    return work("elementwise", 2.5 * x.numel, read(x), 0.5 * written(x))
 
 
 @formula("complex polar")
@@ -127,20 +106,6 @@ def complex_of(call: Call) -> Work:
     a, b = call.tensor(0), call.tensor(1)
     numel = math.prod(broadcast((a.shape, b.shape)))
     return work("elementwise", numel, read(a, b), 2 * numel * promoted([a, b])[1])
-
-
-@formula("glu_backward")
-def glu_backward(call: Call) -> Work:
-    """glu_backward(grad, self, dim): the gradient of both halves."""
-    grad, x = call.tensor(0), call.tensor(1)
-    return work("elementwise", 8 * grad.numel, read(grad, x), written(x))
-
-
-@formula("_prelu_kernel_backward")
-def prelu_backward(call: Call) -> Work:
-    """Gradients of the input and, elementwise, of the weight."""
-    grad, x, weight = call.tensors(0, 3)
-    return work("elementwise", 3 * x.numel, read(grad, x, weight), 2 * written(x))
 
 
 @formula("rrelu_with_noise")
@@ -177,41 +142,34 @@ def isin(call: Call) -> Work:
     return work("elementwise", elements.numel * steps, read(elements, among), elements.numel)
 
 
-@formula("equal allclose")
-def same(call: Call) -> Work:
-    """Compares two tensors and answers with one boolean; it may stop early, which is not known here."""
-    a, b = call.tensor(0), call.tensor(1)
-    return work("reduction", a.numel, read(a, b))
-
-
 # Optimizer steps over lists of tensors. torch records a list's shapes only up to 30 tensors; over that the call alone
-# does not say enough, and `list_work` prices it from the number of elements, which the optimizer knows.
+# does not say enough, and `fused_work` prices it from the number of elements, which the optimizer knows.
 
 
 class ListRule(msgspec.Struct, frozen=True):
-    """An op over `lists` lists of tensors at most (`usual` where that is not recorded): FLOPs per element, and lists
-    written. Every list that is given is read."""
+    """An op over `lists` lists of tensors at most (of a fused step `usual` where that is not recorded): FLOPs per
+    element, and lists written. Every list that is given is read."""
 
     lists: int
-    usual: int
     flops: float
     written: int
+    usual: int = 0
 
 
 # Adam: parameter, gradient, two moments (a third with amsgrad); all but the gradient are written. FLOPs: two moments
 # (3 + 4), their corrections (2), root, epsilon, division, update (2), and one for the weight decay of AdamW.
 FUSED = {
-    "_fused_adam": ListRule(5, 4, 14, 3),
-    "_fused_adamw": ListRule(5, 4, 15, 3),
-    "_fused_sgd": ListRule(3, 3, 5, 2),
-    "_fused_adagrad": ListRule(3, 3, 7, 2),
+    "_fused_adam": ListRule(5, 14, 3, usual=4),
+    "_fused_adamw": ListRule(5, 15, 3, usual=4),
+    "_fused_sgd": ListRule(3, 5, 2, usual=3),
+    "_fused_adagrad": ListRule(3, 7, 2, usual=3),
 }
-_BINARY, _UNARY, _NORM = ListRule(2, 1, 1, 1), ListRule(1, 1, 1, 1), ListRule(1, 1, 2, 0)
+_BINARY, _UNARY, _NORM = ListRule(2, 1, 1), ListRule(1, 1, 1), ListRule(1, 2, 0)
 FOREACH = {
     **dict.fromkeys("add sub mul div maximum minimum clamp_min clamp_max pow".split(), _BINARY),
-    **dict.fromkeys("addcmul addcdiv".split(), ListRule(3, 3, 3, 1)),
-    **{"lerp": ListRule(2, 2, 3, 1), "norm": _NORM, "powsum": _NORM, "max": ListRule(1, 1, 1, 0)},
-    **{"zero": ListRule(0, 0, 0, 1), "copy": ListRule(1, 1, 0, 1)},
+    **dict.fromkeys("addcmul addcdiv".split(), ListRule(3, 3, 1)),
+    **{"lerp": ListRule(2, 3, 1), "norm": _NORM, "powsum": _NORM, "max": ListRule(1, 1, 0)},
+    **{"zero": ListRule(0, 0, 1), "copy": ListRule(1, 0, 1)},
     **dict.fromkeys(
         """abs acos asin atan ceil cos cosh erf erfc exp expm1 floor frac lgamma log log10 log1p log2 neg reciprocal
         round rsqrt sigmoid sign sin sinh sqrt tan tanh trunc clone""".split(),
@@ -220,36 +178,20 @@ FOREACH = {
 }
 
 
-def _given(call: Call, rule: ListRule) -> int:
-    """How many lists of tensors are not empty; an empty one is recorded like one that is too long."""
-    return sum(isinstance(a, tuple) and i not in call.opaque for i, a in enumerate(call.args[: rule.lists]))
+RULES = FUSED | {f"_foreach_{op}": rule for op, rule in FOREACH.items()}
 
 
-def _priced(call: Call) -> Work:
-    rule = _rule(call.name)
-    members = call.members(0)
-    given = rule.lists and _given(call, rule)
+@formula(RULES)
+def of_lists(call: Call) -> Work:
+    """By the rule; an empty list is recorded like one that is too long."""
+    rule, members = RULES[call.name], call.members(0)
+    given = sum(isinstance(a, tuple) and i not in call.opaque for i, a in enumerate(call.args[: rule.lists]))
     writes = given - 1 if call.name in FUSED else rule.written
     elements = sum(t.numel * t.itemsize for t in members)
     return work("optimizer", rule.flops * sum(t.numel for t in members), (given + writes) * elements)
 
 
-def _rule(name: str) -> ListRule:
-    return FUSED.get(name) or FOREACH[name.removeprefix("_foreach_")]
-
-
-FORMULAS.update(dict.fromkeys([*FUSED, *(f"_foreach_{op}" for op in FOREACH)], _priced))
-
-
-def list_work(name: str, num_elements: int, itemsize: int = 4, num_lists: int | None = None) -> Work | None:
-    """Work of an op over lists whose shapes were not recorded, from the number of elements of one list.
-
-    `name` is _fused_adamw_, _foreach_mul_ and the like (aten:: before it is fine), `itemsize` bytes per element,
-    `num_lists` how many lists of tensors the call was given where that is known. None for other ops.
-    """
-    base = table_name(name)
-    if FORMULAS.get(base) is not _priced:
-        return None
-    rule = _rule(base)
-    reads = rule.usual if num_lists is None else min(num_lists, rule.lists)
-    return work("optimizer", rule.flops * num_elements, (reads + rule.written) * num_elements * itemsize)
+def fused_work(name: str, num_elements: int) -> Work:
+    """Work of a fused optimizer step over lists that were not recorded, from the elements of one of them, float32."""
+    rule = FUSED[table_name(name)]
+    return work("optimizer", rule.flops * num_elements, (rule.usual + rule.written) * num_elements * 4)

@@ -152,13 +152,6 @@ def select_true(call: Call) -> Work:
     return work("gather", x.numel, read(x))
 
 
-@formula("masked_scatter")
-def masked_scatter(call: Call) -> Work:
-    """(self, mask, source): a copy of self in which some elements come from the source."""
-    x, mask = call.tensor(0), call.tensor(1)
-    return work("gather", 0, read(x, mask), written(x))
-
-
 @formula("masked_scatter_backward")
 def masked_scatter_backward(call: Call) -> Work:
     """(grad, mask, sizes)."""

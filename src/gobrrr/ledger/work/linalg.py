@@ -63,38 +63,26 @@ def _factorise(call: Call) -> Work:
 FORMULAS.update(dict.fromkeys(FACTORISATIONS, _factorise))
 
 
-def _solve(a: Tensor, b: Tensor, factor: bool, per_column: float) -> Work:
-    batch, n, _ = _matrices(a)
-    columns = b.numel / max(batch * n, 1)
-    flops = batch * ((2 * n**3 / 3 if factor else 0) + per_column * n * n * columns)
-    return work("solve", a.madd / 2 * flops, read(a, b), written(b))
-
-
-@formula("_linalg_solve_ex")
-def solve(call: Call) -> Work:
-    """(A, B): factorise, then two triangular systems per column; the factors are kept too."""
-    solved = _solve(call.tensor(0), call.tensor(1), factor=True, per_column=2)
-    return work("solve", solved.flops, solved.bytes, written(call.tensor(0)))
-
-
-# name: (position of the factors, of the right-hand sides, triangular systems per column)
-SOLVES = {"linalg_lu_solve": (0, 2, 2), "linalg_ldl_solve": (0, 2, 2), "linalg_solve_triangular": (0, 1, 1)}
+# name: (position of the matrix or its factors, of the right-hand sides, triangular systems per column, whether the
+# matrix is factorised first, whether it is written out again)
+SOLVES = {
+    "_linalg_solve_ex": (0, 1, 2, True, True),
+    **dict.fromkeys(("linalg_lu_solve", "linalg_ldl_solve"), (0, 2, 2, False, False)),
+    "linalg_solve_triangular": (0, 1, 1, False, False),
+    "triangular_solve": (1, 0, 1, False, True),
+    **dict.fromkeys(("cholesky_solve", "_cholesky_solve_helper"), (1, 0, 2, False, False)),
+}
 
 
 @formula(SOLVES)
-def factored_solve(call: Call) -> Work:
-    """(LU, pivots, B), (LD, pivots, B), (A, B): what is factorised already."""
-    a, b, systems = SOLVES[call.name]
-    return _solve(call.tensor(a), call.tensor(b), factor=False, per_column=systems)
-
-
-@formula("triangular_solve cholesky_solve _cholesky_solve_helper")
-def old_solve(call: Call) -> Work:
-    """triangular_solve(B, A) and cholesky_solve(B, L), which needs two triangular systems."""
-    b, a = call.tensor(0), call.tensor(1)
-    solved = _solve(a, b, factor=False, per_column=1 if call.name == "triangular_solve" else 2)
-    copied = written(a) if call.name == "triangular_solve" else 0
-    return work("solve", solved.flops, solved.bytes, copied)
+def solve(call: Call) -> Work:
+    """(A, B), (LU, pivots, B), (LD, pivots, B); triangular_solve(B, A), cholesky_solve(B, L)."""
+    a_at, b_at, systems, factorises, copies = SOLVES[call.name]
+    a, b = call.tensor(a_at), call.tensor(b_at)
+    batch, n, _ = _matrices(a)
+    columns = b.numel / max(batch * n, 1)
+    flops = batch * (factorises * 2 * n**3 / 3 + systems * n * n * columns)
+    return work("solve", a.madd / 2 * flops, read(a, b), written(b), copies * written(a))
 
 
 @formula("linalg_lstsq")

@@ -103,7 +103,7 @@ def linear(call: Call) -> Work:
     if not weights:
         raise NotCounted("no weight of shape (out, in)")
     weight = weights[-1]
-    rows, others = x.numel // max(x.shape[-1], 1), [t for t in rest if t is not weight and t not in weights]
+    rows, others = x.numel // max(x.shape[-1], 1), [t for t in rest if t not in weights]
     n = weight.shape[0]
     return work("matmul", x.madd * rows * weight.numel, read(x, weight, *others), rows * n * x.itemsize)
 
@@ -119,28 +119,16 @@ def onednn_linear(call: Call) -> Work:
     return work("matmul", 2 * rows * k * n, read(x, weight), rows * n * x.itemsize)
 
 
-@formula("_cdist_forward cdist")
+@formula("_cdist_forward cdist _euclidean_dist")
 def cdist(call: Call) -> Work:
-    """Distances of p by r pairs in m dimensions: subtract, raise, add, so 3 p r m FLOPs. (Where torch goes through a
-    matrix product instead, that product is an op of its own inside.)"""
+    """Distances of p by r pairs in m dimensions: subtract, raise, add, so 3 p r m FLOPs. _euclidean_dist is that for
+    p = 2 through one product of m + 2 columns: |a|^2 + |b|^2 - 2 a b."""
     a, b = call.tensor(0), call.tensor(1)
     if a.shape[-1] != b.shape[-1]:
         raise NotCounted("points of different dimensions")
-    pairs = _pairs(a, b)
-    return work("matmul", 3 * pairs * a.shape[-1], read(a, b), pairs * a.itemsize)
-
-
-def _pairs(a: Tensor, b: Tensor) -> int:
-    """Pairs of points of two sets, batches broadcast."""
-    return math.prod(broadcast((a.shape[:-2], b.shape[:-2]))) * a.shape[-2] * b.shape[-2]
-
-
-@formula("_euclidean_dist")
-def euclidean_dist(call: Call) -> Work:
-    """cdist for p = 2 through one product of m + 2 columns: |a|^2 + |b|^2 - 2 a b."""
-    a, b = call.tensor(0), call.tensor(1)
-    pairs = _pairs(a, b)
-    return work("matmul", 2 * pairs * (a.shape[-1] + 2), read(a, b), pairs * a.itemsize)
+    pairs = math.prod(broadcast((a.shape[:-2], b.shape[:-2]))) * a.shape[-2] * b.shape[-2]
+    each = 2 * (a.shape[-1] + 2) if call.name == "_euclidean_dist" else 3 * a.shape[-1]
+    return work("matmul", pairs * each, read(a, b), pairs * a.itemsize)
 
 
 @formula("_cdist_backward")
@@ -212,8 +200,8 @@ def mkldnn_layer_backward(call: Call) -> Work:
     return work("rnn", flops, read(*call.tensors(0, 13)), written(*call.tensors(0, 7)))
 
 
-def _stack(call: Call, mode_at: int, projection: bool) -> tuple[float, float]:
-    """(forward FLOPs, parameter bytes) of a whole stack from its numbers, starting at the mode argument."""
+def _stack(call: Call, mode_at: int, projection: bool) -> tuple[float, float, int]:
+    """(forward FLOPs, parameter bytes, outputs per token) of a whole stack from its numbers, starting at the mode."""
     x, mode, hidden = call.tensor(0), int(call.number(mode_at)), int(call.number(mode_at + 1))
     projected = int(call.number(mode_at + 2, 0)) if projection else 0
     at = mode_at + 2 + projection
@@ -225,7 +213,7 @@ def _stack(call: Call, mode_at: int, projection: bool) -> tuple[float, float]:
     for layer in range(layers):
         inputs = x.shape[-1] if layer == 0 else output * directions
         parameters += directions * (GATES[mode] * hidden * (inputs + output) + projected * hidden)
-    return 2.0 * _tokens(x) * parameters, float(parameters * x.itemsize)
+    return 2.0 * _tokens(x) * parameters, float(parameters * x.itemsize), output * directions
 
 
 # name: (position of the mode, whether a projection follows). cuDNN's: (x, weights, stride, buffer, hx, cx, mode,
@@ -238,48 +226,25 @@ RNN_BACKWARDS = {"_cudnn_rnn_backward": (10, True), "miopen_rnn_backward": (10, 
 @formula(RNNS)
 def rnn(call: Call) -> Work:
     """A whole stack of layers."""
-    x, (mode_at, projection) = call.tensor(0), RNNS[call.name]
-    flops, parameters = _stack(call, mode_at, projection)
-    width = int(call.number(mode_at + 2, 0)) * projection or int(call.number(mode_at + 1, 0))
-    directions = 2 if call.flag(mode_at + 6 + projection) else 1
-    return work("rnn", flops, read(x), parameters, _tokens(x) * width * directions * x.itemsize)
+    x = call.tensor(0)
+    flops, parameters, outputs = _stack(call, *RNNS[call.name])
+    return work("rnn", flops, read(x), parameters, _tokens(x) * outputs * x.itemsize)
 
 
 @formula(RNN_BACKWARDS)
 def rnn_backward(call: Call) -> Work:
     """Twice the forward."""
     x, output = call.tensor(0), call.tensor(6)
-    flops, parameters = _stack(call, *RNN_BACKWARDS[call.name])
+    flops, parameters, _ = _stack(call, *RNN_BACKWARDS[call.name])
     return work("rnn", 2 * flops, read(x, output, output), written(x), 2 * parameters)
 
 
-@formula("_thnn_fused_lstm_cell")
-def lstm_cell(call: Call) -> Work:
-    """(input gates (b, 4h), hidden gates, cx, biases): adds, 4 activations, 2 products and a sum, tanh, product;
-    writes h, c and the activated gates for backward."""
-    gates, _, cell = call.tensors(0, 3)
-    flops = gates.numel * (1 + len(call.tensors(3, 5)) + 4) + cell.numel * 5
-    return work("rnn", flops, read(*call.tensors(0, 5)), 2 * written(cell), written(gates))
-
-
-@formula("_thnn_fused_lstm_cell_backward_impl _thnn_fused_lstm_cell_backward")
-def lstm_cell_backward(call: Call) -> Work:
-    """(grad_h, grad_c, cx, cy, workspace, ...): about 6 FLOPs per gate element; writes the gradients of gates, c."""
-    cell, workspace = call.tensor(2), call.tensor(4)
-    return work("rnn", 6 * workspace.numel, read(*call.tensors(0, 5)), written(workspace), written(cell))
-
-
-@formula("_thnn_fused_gru_cell")
-def gru_cell(call: Call) -> Work:
-    """(input gates (b, 3h), hidden gates, hx, biases): the workspace holds five vectors of h."""
-    gates, _, hidden = call.tensors(0, 3)
-    flops = gates.numel * (1 + len(call.tensors(3, 5)) + 4) + hidden.numel * 4
-    return work("rnn", flops, read(*call.tensors(0, 5)), written(hidden), 5 * written(hidden))
-
-
-@formula("_thnn_fused_gru_cell_backward")
-def gru_cell_backward(call: Call) -> Work:
-    """(grad_h, workspace (b, 5h), has_bias): gradients of both gate inputs and of the state."""
-    grad, workspace = call.tensor(0), call.tensor(1)
-    batch_hidden = math.prod(grad.shape)
-    return work("rnn", 18 * batch_hidden, read(grad, workspace), 7 * written(grad))
+@formula("_thnn_fused_lstm_cell _thnn_fused_gru_cell")
+def cell(call: Call) -> Work:
+    """(input gates (b, 4h or 3h), hidden gates, cx or hx, biases): adds, 4 activations, 2 products and a sum, tanh,
+    product; writes h, c and the activated gates for backward, a GRU's a workspace of five vectors of h."""
+    gates, _, state = call.tensors(0, 3)
+    lstm = call.name == "_thnn_fused_lstm_cell"
+    flops = gates.numel * (1 + len(call.tensors(3, 5)) + 4) + state.numel * (5 if lstm else 4)
+    writes = 2 * written(state) + written(gates) if lstm else 6 * written(state)
+    return work("rnn", flops, read(*call.tensors(0, 5)), writes)

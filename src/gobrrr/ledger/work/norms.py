@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 
-from gobrrr.ledger.work.call import FORMULAS, Call, Work, formula, work
+from gobrrr.ledger.work.call import Call, Work, formula, work
 from gobrrr.ledger.work.elementwise import pointwise
 from gobrrr.ledger.work.tensor import Tensor, read, written
 
@@ -42,26 +42,20 @@ def _wanted(mask: list[bool], *gradients: Tensor | None) -> int:
     return sum(written(t) for t, wants in zip(gradients, asked, strict=False) if wants)
 
 
-@formula("native_batch_norm cudnn_batch_norm miopen_batch_norm _native_batch_norm_legit batch_norm")
-def batch_norm(call: Call) -> Work:
-    """(x, weight, bias, running_mean, running_var, training, ...): in training the running statistics are rewritten
-    and the batch's are saved; in evaluation two FLOPs per element would do, counted as the fixed figure."""
-    training = call.flags(5) or call.flags(3)  # without running statistics it is the fourth
-    return _batch_norm(call.tensor(0), call.tensors(1, 5), training == [True])
-
-
 ALWAYS = {"_batch_norm_with_update": True, "_native_batch_norm_legit_functional": True,
           "_batch_norm_no_update": False, "_native_batch_norm_legit_no_training": False}  # fmt: skip
 """Whether these are in training, whatever they are called with."""
 
 
-@formula(ALWAYS)
-def batch_norm_of_one_kind(call: Call) -> Work:
-    """The same, always in training or never."""
-    return _batch_norm(call.tensor(0), call.tensors(1, 5), ALWAYS[call.name])
-
-
-def _batch_norm(x: Tensor, vectors: list[Tensor], training: bool) -> Work:
+@formula(
+    ["native_batch_norm", "cudnn_batch_norm", "miopen_batch_norm", "_native_batch_norm_legit", "batch_norm", *ALWAYS]
+)
+def batch_norm(call: Call) -> Work:
+    """(x, weight, bias, running_mean, running_var, training, ...): in training the running statistics are rewritten
+    and the batch's are saved; in evaluation two FLOPs per element would do, counted as the fixed figure."""
+    x, vectors = call.tensor(0), call.tensors(1, 5)
+    said = call.flags(5) or call.flags(3)  # without running statistics it is the fourth
+    training = ALWAYS.get(call.name, said == [True])
     channels = x.shape[1] if len(x.shape) > 1 else 1
     statistics = training * 4 * channels * (4 if len(vectors) >= 4 else 2)
     flops = FORWARD if training else FIXED_STATISTICS
@@ -74,13 +68,6 @@ def batch_norm_backward(call: Call) -> Work:
     grad, x, weight = call.tensor(0), call.tensor(1), call.maybe(2)
     wanted = _wanted(call.flags(9), x, weight, weight)
     return work("norm", BACKWARD * x.numel, read(grad, x, weight, *call.tensors(5, 7)), wanted)
-
-
-@formula("cudnn_batch_norm_backward miopen_batch_norm_backward")
-def library_batch_norm_backward(call: Call) -> Work:
-    """(x, grad, weight, running_mean, running_var, save_mean, save_var, eps, reserve)."""
-    x, grad, weight = call.tensors(0, 3)
-    return work("norm", BACKWARD * x.numel, read(grad, x, weight, *call.tensors(5, 7)), written(x, weight, weight))
 
 
 @formula("native_group_norm")
@@ -104,13 +91,6 @@ def statistics(call: Call) -> Work:
     """The first half of a synchronised batch norm: mean and inverse deviation per channel."""
     x = call.tensor(0)
     return work("norm", 4 * x.numel, read(x), 8 * (x.shape[1] if len(x.shape) > 1 else 1))
-
-
-@formula("batch_norm_elemt")
-def apply_statistics(call: Call) -> Work:
-    """The second half: (x, weight, bias, mean, invstd, eps)."""
-    x = call.tensor(0)
-    return work("norm", FIXED_STATISTICS * x.numel, read(x, *call.tensors(1, 5)), written(x))
 
 
 MEAN_OR_SUM = ("1", "2")
@@ -139,51 +119,24 @@ def nll_loss(call: Call) -> Work:
     return work("loss", target.numel, target.numel * x.itemsize, read(target, call.maybe(2)), (out + 1) * x.itemsize)
 
 
-@formula("nll_loss_backward nll_loss2d_backward")
-def nll_loss_backward(call: Call) -> Work:
-    """(grad, self, target, weight, ...): the whole (n, c, ...) is written, nearly all of it zeros."""
-    grad, x, target = call.tensors(0, 3)
-    return work("loss", target.numel, read(grad, target, call.maybe(3)), written(x))
-
-
 # name: (inputs, position of the reduction, FLOPs per element)
 LOSSES = {
     "mse_loss": (2, 2, 3),
-    "smooth_l1_loss": (2, 2, 4),
-    "huber_loss": (2, 2, 4),
+    **dict.fromkeys(("smooth_l1_loss", "huber_loss"), (2, 2, 4)),
     "soft_margin_loss": (2, 2, 5),
-    "binary_cross_entropy": (3, 3, 6),
-    "binary_cross_entropy_with_logits": (4, 4, 7),
-}
-# name: (inputs, FLOPs per element); the result has the shape of the second argument
-LOSS_GRADIENTS = {
-    "mse_loss_backward": (3, 3),
-    "smooth_l1_loss_backward": (3, 4),
-    "huber_loss_backward": (3, 4),
-    "soft_margin_loss_backward": (3, 5),
-    "binary_cross_entropy_backward": (4, 6),
-    "multi_margin_loss_backward": (6, 3),
-    "multilabel_margin_loss_backward": (5, 3),
+    **{"binary_cross_entropy": (3, 3, 6), "binary_cross_entropy_with_logits": (4, 4, 7)},
 }
 
 
-def _loss(call: Call) -> Work:
+@formula(LOSSES)
+def loss(call: Call) -> Work:
+    """A pass over the inputs, and one number where it is reduced."""
     inputs, at, flops = LOSSES[call.name]
     each = pointwise(call, inputs, flops=flops, kind="loss")
     if call.text(at) not in MEAN_OR_SUM:
         return each
     operands = read(*call.tensors(0, inputs))
     return work("loss", each.flops, operands, call.tensor(0).itemsize)
-
-
-def _loss_backward(call: Call) -> Work:
-    inputs, flops = LOSS_GRADIENTS[call.name]
-    x = call.tensor(1)
-    return work("loss", flops * x.numel, read(*call.tensors(0, inputs)), written(x))
-
-
-FORMULAS.update(dict.fromkeys(LOSSES, _loss))
-FORMULAS.update(dict.fromkeys(LOSS_GRADIENTS, _loss_backward))
 
 
 @formula("multi_margin_loss multilabel_margin_loss_forward")

@@ -21,31 +21,21 @@ class Rule(msgspec.Struct, frozen=True):
     """With fewer arguments the call is the overload that reduces everything."""
 
 
+_BOTH, _INDEX = ("same", "same"), ("long",)
 RULES = {
-    "sum": Rule(results=("sum",), full_below=3),
-    "nansum": Rule(results=("sum",), flops=2),
-    "mean": Rule(full_below=3),
-    "nanmean": Rule(flops=2),
-    "prod": Rule(results=("sum",), full_below=3),
-    "amax": Rule(),
-    "amin": Rule(),
-    "aminmax": Rule(results=("same", "same"), flops=2, full_below=1),
-    "_aminmax": Rule(results=("same", "same"), flops=2),
-    "max": Rule(results=("same", "long")),
-    "min": Rule(results=("same", "long")),
-    "argmax": Rule(results=("long",), full_below=1),
-    "argmin": Rule(results=("long",), full_below=1),
-    "all": Rule(results=("bool",)),
-    "any": Rule(results=("bool",)),
+    **{"sum": Rule(results=("sum",), full_below=3), "nansum": Rule(results=("sum",), flops=2)},
+    **{"mean": Rule(full_below=3), "nanmean": Rule(flops=2), "prod": Rule(results=("sum",), full_below=3)},
+    **dict.fromkeys(("amax", "amin"), Rule()),
+    **{"aminmax": Rule(results=_BOTH, flops=2, full_below=1), "_aminmax": Rule(results=_BOTH, flops=2)},
+    **dict.fromkeys(("max", "min"), Rule(results=("same", "long"))),
+    **dict.fromkeys(("argmax", "argmin", "hash_tensor"), Rule(results=_INDEX, full_below=1)),
+    **dict.fromkeys(("all", "any"), Rule(results=("bool",))),
     "logsumexp": Rule(results=("float",), flops=3),
-    "var": Rule(flops=4),
-    "std": Rule(flops=4),
-    "var_mean": Rule(results=("same", "same"), flops=4),
-    "std_mean": Rule(results=("same", "same"), flops=4),
+    **dict.fromkeys(("var", "std"), Rule(flops=4)),
+    **dict.fromkeys(("var_mean", "std_mean"), Rule(results=_BOTH, flops=4)),
     "linalg_vector_norm": Rule(dim=2, results=("real",), flops=2),
     "norm": Rule(dim=2, results=("real",), flops=2, full_below=3),
-    "count_nonzero": Rule(results=("long",)),
-    "hash_tensor": Rule(results=("long",), full_below=1),
+    "count_nonzero": Rule(results=_INDEX),
 }
 
 
@@ -119,26 +109,6 @@ def segment_reduce(call: Call) -> Work:
     segments = math.prod(lengths.shape[:-1]) * last
     out = segments * math.prod(x.shape[len(lengths.shape) :])
     return work("reduction", x.numel, read(x, *pointers), out * x.itemsize)
-
-
-@formula("_segment_reduce_backward")
-def segment_reduce_backward(call: Call) -> Work:
-    """_segment_reduce_backward(grad, output, data, reduce, lengths, ...): a gradient for every element of data."""
-    grad, output, x = call.tensors(0, 3)
-    return work("reduction", x.numel, read(grad, output, x), written(x))
-
-
-@formula("bincount histc _histogramdd_from_bin_cts")
-def histogram(call: Call) -> Work:
-    """Every value counted once; the bins are small beside the values and data-dependent, so not in the traffic."""
-    return work("reduction", call.tensor(0).numel, read(*call.tensors(0, 2)))
-
-
-@formula("histogram _histogramdd_bin_edges _histogramdd_from_bin_tensors")
-def histogram_edges(call: Call) -> Work:
-    """Like histc, with edges of any width."""
-    x = call.tensor(0)
-    return work("reduction", x.numel, read(x))
 
 
 # Sorts and selections by order: n log2 n comparisons for a sort, n for a selection; indices are int64.

@@ -29,8 +29,9 @@ _SIZES: dict[str, tuple[int, int]] = {
     for name in names
 }
 """Spellings of a tensor type among them, without its device: "CUDAHalfType" is half, "CPULongIntType" longint."""
-# c10::ScalarType, as a dtype argument is recorded ("6" is float32); gaps are types without a fixed element size.
-_SCALAR_TYPES = {
+# Bytes per element by c10::ScalarType, as a dtype argument is recorded ("6" is float32); gaps are types without a fixed
+# element size.
+SCALAR_TYPES = {
     **{0: 1, 1: 1, 2: 2, 3: 4, 4: 8, 5: 2, 6: 4, 7: 8, 8: 4, 9: 8, 10: 16, 11: 1, 12: 1, 13: 1, 14: 4, 15: 2},
     **{23: 1, 24: 1, 25: 1, 26: 1, 27: 2, 28: 4, 29: 8, 44: 1},
 }
@@ -127,8 +128,3 @@ def element(name: str) -> tuple[int, int] | None:
     if plain.startswith("float8"):
         return FLOATING, 1
     return _SIZES.get(plain) or _SIZES.get(_WRAPPING.sub("", _WRAPPING.sub("", plain)))
-
-
-def scalar_type_size(number: int) -> int | None:
-    """Bytes per element of a ScalarType number; None where it is unknown."""
-    return _SCALAR_TYPES.get(number)

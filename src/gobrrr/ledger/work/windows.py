@@ -132,21 +132,18 @@ def _backward(grad: Tensor, x: Tensor, w: Tensor, transposed: bool, mask: Sequen
     return work("convolution", once * (want_x + want_w), reads, writes)
 
 
-@formula("_slow_conv2d_backward slow_conv3d_backward thnn_conv2d_backward")
-def slow_backward(call: Call) -> Work:
-    """_slow_conv2d_backward(grad, x, w, ..., mask): the mask is the last list of booleans, else outputs are given."""
-    grad, x, w = call.tensors(0, 3)
-    masks = [call.flags(i) for i in range(3, len(call.args)) if len(call.flags(i)) >= 2]
-    return _backward(grad, x, w, False, masks[-1] if masks else [True, True, True])
-
-
-@formula("cudnn_convolution_backward mkldnn_convolution_backward miopen_convolution_backward")
-def library_backward(call: Call) -> Work:
-    """cudnn_convolution_backward(x, grad, w, ..., mask), as traces before torch 1.12 have it; the oldest do not record
+@formula("""_slow_conv2d_backward slow_conv3d_backward thnn_conv2d_backward cudnn_convolution_backward
+    mkldnn_convolution_backward miopen_convolution_backward""")
+def old_backward(call: Call) -> Work:
+    """_slow_conv2d_backward(grad, x, w, ..., mask): the mask is the last list of booleans, else outputs are given.
+    cudnn_convolution_backward(x, grad, w, ..., mask), as traces before torch 1.12 have it; the oldest do not record
     the mask, and then both gradients are counted (too much for the first layer, whose input needs none)."""
-    x, grad, w = call.tensors(0, 3)
+    grad, x, w = call.tensors(0, 3)
+    library = "_convolution_" in call.name
+    if library:
+        grad, x = x, grad
     masks = [call.flags(i) for i in range(3, len(call.args)) if len(call.flags(i)) >= 2]
-    return _backward(grad, x, w, False, masks[-1] if masks else [True, True, False])
+    return _backward(grad, x, w, False, masks[-1] if masks else [True, True, not library])
 
 
 @formula("cudnn_convolution_backward_input cudnn_convolution_backward_weight")
@@ -179,23 +176,14 @@ def pooled_shape(call: Call, dims: int, dilated: bool) -> tuple[tuple[int, ...],
 
 
 @formula("""max_pool1d max_pool2d max_pool3d max_pool1d_with_indices max_pool2d_with_indices max_pool3d_with_indices
-    mkldnn_max_pool2d mkldnn_max_pool3d quantized_max_pool2d""")
-def max_pool(call: Call) -> Work:
-    """A comparison per window element; the indices, where asked for, are int64."""
-    x, dims = call.tensor(0), int(call.name.split("pool")[1][0])
-    shape, kernel = pooled_shape(call, dims, dilated=True)
+    mkldnn_max_pool2d mkldnn_max_pool3d quantized_max_pool2d avg_pool1d avg_pool2d avg_pool3d mkldnn_avg_pool2d""")
+def pool(call: Call) -> Work:
+    """A comparison per window element, or a sum and a division; the indices, where asked for, are int64."""
+    x, dims, averages = call.tensor(0), int(call.name.split("pool")[1][0]), "avg" in call.name
+    shape, kernel = pooled_shape(call, dims, dilated=not averages)
     out = math.prod(shape)
     indices = 8 * out if call.name.endswith("indices") else 0
-    return work("pool", out * math.prod(kernel), read(x), out * x.itemsize, indices)
-
-
-@formula("avg_pool1d avg_pool2d avg_pool3d mkldnn_avg_pool2d")
-def avg_pool(call: Call) -> Work:
-    """A sum over each window and a division."""
-    x, dims = call.tensor(0), int(call.name.split("pool")[1][0])
-    shape, kernel = pooled_shape(call, dims, dilated=False)
-    out = math.prod(shape)
-    return work("pool", out * (math.prod(kernel) + 1), read(x), out * x.itemsize)
+    return work("pool", out * (math.prod(kernel) + averages), read(x), out * x.itemsize, indices)
 
 
 @formula("""_adaptive_avg_pool2d _adaptive_avg_pool3d mkldnn_adaptive_avg_pool2d adaptive_max_pool2d
