@@ -21,7 +21,6 @@ from gobrrr.ledger.host.origins import chains
 from gobrrr.ledger.host.places import replay
 from gobrrr.ledger.job.calls import Calls
 from gobrrr.ledger.job.ranks import RankSummary, _told, together
-from gobrrr.ledger.job.ranks import reduced as reduce_all
 from gobrrr.ledger.steps.profiled_window import Profiled
 from gobrrr.machine.model.machine import UNKNOWN
 from gobrrr.pipeline.traces import diagnosed, reduced
@@ -296,9 +295,7 @@ def test_the_late_rank_is_named_by_its_own_time_and_what_took_it(tmp_path: Path)
         late = 300 if rank == 2 else 0
         events = training(wait=10, own=50 + late, comm=400 - late)
         write(tmp_path / f"r{rank}.json", events, distributedInfo={"rank": rank, "world_size": 5})
-    job = reduce_all(
-        lambda name: reduced(Source(name), UNKNOWN, DEFAULT), [str(p) for p in sorted(tmp_path.glob("*.json"))]
-    )
+    job = together([reduced(Source(str(p)), UNKNOWN, DEFAULT) for p in sorted(tmp_path.glob("*.json"))])
     assert (job.bound, job.slowest, job.because, job.missing) == ("straggler", 2, "host", (4,))
     assert job.late_ns == pytest.approx(300_000, rel=0.01)
     waits = {r.rank: r.exposed_communication_ns for r in job.ranks}

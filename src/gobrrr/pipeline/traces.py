@@ -47,7 +47,7 @@ def diagnose(
     if len(sources) == 1:
         return diagnosed(sources[0], there, limits)
     reduce = partial(reduced, machine=there, limits=limits, most=calls_each(len(sources)))
-    return ranks.reduced(reduce, sources, executor.map if executor else map)
+    return ranks.together(tuple((executor.map if executor else map)(reduce, sources)))
 
 
 def diagnosed(source: Source, machine: Machine, limits: Limits, portability: bool = False) -> Report:
@@ -129,7 +129,7 @@ def job(sources: list[Source], machine: Machine, limits: Limits, jobs: int, part
     count = min(jobs or os.cpu_count() or 1, len(sources))
     told = partial(counted, num=len(sources), doing=f"reading the traces of {len(sources)} ranks")
     if count <= 1:
-        return ranks.reduced(reduce, sources, lambda work, every: told(map(work, every)))
+        return ranks.together(tuple(told(map(reduce, sources))))
     with ProcessPoolExecutor(count) as pool:
         chunk = max(1, min(CHUNK, len(sources) // count))
-        return ranks.reduced(reduce, sources, lambda work, every: told(pool.map(work, every, chunksize=chunk)))
+        return ranks.together(tuple(told(pool.map(reduce, sources, chunksize=chunk))))

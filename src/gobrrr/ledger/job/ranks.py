@@ -7,9 +7,8 @@ communication is its own: the rank with most of it is late, and waits least.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 from statistics import median
-from typing import TypeVar
 
 import msgspec
 
@@ -110,16 +109,6 @@ def _accounts(ledger: Ledger) -> tuple[tuple[str, float], ...]:
         return tuple((a.account, a.ns) for a in ledger.accounts)
     works = sum(a.ns for a in ledger.accounts if a.account in OF_THE_DEVICE)
     return (("device work", works), *((a.account, a.ns) for a in ledger.accounts if a.account not in OF_THE_DEVICE))
-
-
-T = TypeVar("T")
-
-
-def reduced(
-    reduce: Callable[[T], RankSummary], sources: Sequence[T], mapped: Callable[..., Iterable[RankSummary]] = map
-) -> Job:
-    """`mapped` is map, or that of any executor with the interface of concurrent.futures."""
-    return together(tuple(mapped(reduce, sources)))
 
 
 def together(ranks: Sequence[RankSummary]) -> Job:
