@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -126,18 +125,15 @@ def compared(
     some = a.step_ns > 0 and b.step_ns > 0
     speedup = a.step_ns / b.step_ns if some else math.nan
     low, high = _interval(*walls, a.averaged, b.averaged) if some else (math.nan, math.nan)
-    rows = (OpRatio(name=p.key[0], shapes=p.key[1], a=p.a, b=p.b, by=p.by) for p in counterparts(*ops))
     told = (_unlike(a, b) if some else "") or _verdict(speedup, low, high, min(len(w) for w in walls))
     return Comparison(
         verdict=told, speedup=speedup, low=low, high=high, a=a, b=b,
-        ops=tuple(sorted(rows, key=lambda row: (-abs(row.delta), row.name, row.shapes))),
+        ops=tuple(sorted(counterparts(*ops), key=lambda row: (-abs(row.delta), row.name, row.shapes))),
         appeared=tuple(c for c in b.codes if c not in a.codes), vanished=tuple(c for c in a.codes if c not in b.codes),
     )  # fmt: skip
 
 
-def _interval(
-    first: Sequence[float], second: Sequence[float], *averaged: bool
-) -> tuple[float, float]:  # fmt: skip
+def _interval(first: Sequence[float], second: Sequence[float], *averaged: bool) -> tuple[float, float]:
     """Return the interval of the ratio of the two medians, or means: bootstrap over the steps of each; with few steps
     the ratio of whole ranges."""
     if min(len(first), len(second)) < FEWEST:
@@ -189,25 +185,18 @@ def _verdict(speedup: float, low: float, high: float, steps: int) -> str:
 Ops = Mapping[Key, OpTime]
 
 
-class Pair(NamedTuple):
-    """One op on both sides, None where it did not run; `by` are the backends' own ops in it, for each side."""
-
-    key: Key
-    a: OpTime | None
-    b: OpTime | None
-    by: tuple[str, str] | None = None
-
-
-def counterparts(a: Ops, b: Ops) -> list[Pair]:
+def counterparts(a: Ops, b: Ops) -> list[OpRatio]:
     """Every op of either side once, as itself or in the op around it."""
     inside = [_inside(a, b), _inside(b, a)]
     joined = [key for key in inside[0] if key in inside[1]]
     gone = {key for keys in inside for around in joined for key in (around, *keys[around])}
-    pairs = [Pair(key, a.get(key), b.get(key)) for key in dict.fromkeys((*a, *b)) if key not in gone]
+    alone = (key for key in dict.fromkeys((*a, *b)) if key not in gone)
+    rows = [OpRatio(name=key[0], shapes=key[1], a=a.get(key), b=b.get(key)) for key in alone]
     for around in joined:
         of_a, of_b = (_with(side, around, keys[around]) for side, keys in zip((a, b), inside, strict=True))
-        pairs.append(Pair(around, of_a, of_b, (_named(a, inside[0][around]), _named(b, inside[1][around]))))
-    return pairs
+        by = _named(a, inside[0][around]), _named(b, inside[1][around])
+        rows.append(OpRatio(name=around[0], shapes=around[1], a=of_a, b=of_b, by=by))
+    return rows
 
 
 def _inside(side: Ops, other: Ops) -> dict[Key, list[Key]]:
