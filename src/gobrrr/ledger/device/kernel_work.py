@@ -13,9 +13,11 @@ import numpy.typing as npt
 
 from gobrrr.ledger.device.idle import named
 from gobrrr.ledger.device.kernel_names import TENSOR_CORE
+from gobrrr.ledger.device.launchers import time_launched
 from gobrrr.ledger.host.host_ops import HostOps
 from gobrrr.ledger.model.device import DeviceOp, DeviceWork
 from gobrrr.ledger.model.ledger import OpGroup
+from gobrrr.ledger.model.sums import sums
 from gobrrr.ledger.ops.op_groups import Grouping, op_groups
 from gobrrr.ledger.ops.pricing import BY_FLOPS, Prices, RowPrices, dtype_of, in_tf32
 from gobrrr.ledger.steps.profiled_window import ProfiledWindow
@@ -27,7 +29,7 @@ MAX_NAMED = 8  # unknown ops named, longest first; proposed: a person reads few;
 
 
 def device_ops(
-    window: ProfiledWindow, device: Machine | None, updated: Mapping[str, float], grouping: Grouping | None = None
+    window: ProfiledWindow, device: Machine | None, updated: Mapping[str, float], grouping: Grouping
 ) -> tuple[list[OpGroup], float, frozenset[str], tuple[DeviceOp, ...], RowPrices]:
     """Op groups whose `ns` is the time of the kernels that they launched themselves, per step, in the order of their
     first call; the time of all kernels, those whose op is not known among them; the names of ops whose fp32 runs in
@@ -36,10 +38,9 @@ def device_ops(
     trace, host = window.trace, window.host
     chosen = window.kernels.kind == KERNEL
     kernels, row = window.kernels.take(chosen), window.launcher[chosen]
-    ns = np.zeros(len(host), np.int64)
-    np.add.at(ns, row[row >= 0], kernels.dur[row >= 0])
+    ns = time_launched(kernels, row, len(host))
     tf32 = _in_tf32(trace, host, kernels.name[row >= 0], row[row >= 0])
-    prices = _prices(device, tf32) if device else Prices.none(UNKNOWN)
+    prices = Prices(device, 1, None, tf32) if device else Prices.none(UNKNOWN)
     # Without kernels its work has no time: a copy by the driver is none, and what it launched may have run later.
     counts = with_children(ns, host.parent) > 0
     calls = op_groups(replace(host, own=ns), trace, window.places, prices, 0.0, updated, grouping, counts)
@@ -61,7 +62,7 @@ def _in_tf32(trace: Trace, host: HostOps, names: npt.NDArray[np.int32], rows: np
 
 
 def device_work(
-    ops: Sequence[OpGroup], kernel_ns: float, tf32: frozenset[str], device: Machine, by_shape: tuple[DeviceOp, ...] = ()
+    ops: Sequence[OpGroup], kernel_ns: float, tf32: frozenset[str], device: Machine, by_shape: tuple[DeviceOp, ...]
 ) -> DeviceWork | None:
     """The same by op and dtype, and those of `by_shape`. None where no work is known: no shapes were recorded."""
     counted = [op for op in ops if op.bound is not None]
@@ -71,15 +72,11 @@ def device_work(
     told: dict[tuple[str, str], list[OpGroup]] = defaultdict(list)
     for op in counted:
         told[_owner(op, working), in_tf32(op.name, dtype_of(op.dtypes), tf32)].append(op)
-    prices = _prices(device, tf32)
+    prices = Prices(device, 1, None, tf32)
     rows = sorted((_device_op(*key, same, prices) for key, same in told.items()), key=lambda op: -op.ns)
-    flops: dict[str, float] = defaultdict(float)
-    for row in rows:
-        flops[row.dtype] += row.flops
+    flops = sums((row.dtype, row.flops) for row in rows)
     dtype = max(flops, key=lambda d: flops[d])
-    unknown: dict[str, float] = defaultdict(float)
-    for op in ops:
-        unknown[op.name] += op.ns if op.bound is None else 0.0
+    unknown = sums((op.name, op.ns if op.bound is None else 0.0) for op in ops)
     longest = sorted(((name, ns) for name, ns in unknown.items() if ns), key=lambda item: -item[1])[:MAX_NAMED]
     bounds = {b: sum(op.floor_ns for op in counted if op.bound == b) for b in ("compute", "bandwidth")}
     return DeviceWork(
@@ -99,14 +96,8 @@ def _owner(op: OpGroup, working: set[str]) -> str:
     return next((name for name in reversed(op.parents) if name in working), op.name)
 
 
-def _prices(device: Machine, tf32: frozenset[str]) -> Prices:
-    return Prices(device, 1, None, tf32)
-
-
 def _device_op(name: str, dtype: str, same: Sequence[OpGroup], prices: Prices) -> DeviceOp:
-    floors: dict[str, float] = defaultdict(float)
-    for op in same:
-        floors[op.bound or ""] += op.floor_ns
+    floors = sums((op.bound or "", op.floor_ns) for op in same)
     calls = sum(op.calls for op in same if op.name == name) or sum(op.calls for op in same)  # not of what it calls
     bound = max(floors, key=lambda bound: floors[bound])
     return DeviceOp(

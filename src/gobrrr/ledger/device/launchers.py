@@ -19,6 +19,13 @@ def launchers(kernels: Kernels, launches: Runtime, ops: Ops, parent: npt.NDArray
     return found
 
 
+def time_launched(kernels: Kernels, launcher: Rows, num_rows: int) -> Rows:
+    """ns of the kernels that each of so many rows launched itself; `launcher`: the row of each, -1 where not known."""
+    found = np.zeros(num_rows, np.int64)
+    np.add.at(found, launcher[launcher >= 0], kernels.dur[launcher >= 0])
+    return found
+
+
 def innermost(ops: Ops, parent: npt.NDArray[np.int32], times: Rows, threads: npt.NDArray[np.int32]) -> Rows:
     """The row of the innermost op that is open on a thread at a time, -1 where none is; of many of both."""
     found = np.full(len(times), -1, np.int64)

@@ -7,19 +7,19 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
 from gobrrr.ledger.host.places import Places
 from gobrrr.recording.model.call_tree import nest
 from gobrrr.recording.model.facts import Span
-from gobrrr.recording.model.trace import Trace
+from gobrrr.recording.model.trace import Ids, Trace
 from gobrrr.recording.trace_files.stack_lines import library_frames
-from gobrrr.spans import Ints, elapsed, total
+from gobrrr.spans import Flags, Ints, elapsed, total
 
 MOST = 0.5
 """Share of a line's time from which a function has most of it."""
 PART = 0.1
 """Share from which what that function calls is named."""
+DEEPEST = 64  # levels of nesting followed; proposed: bounds the loop; a model nested deeper would settle it
 MAX_PARTS = 3  # callees named, largest first; proposed: they fit one line; a path whose fourth matters would settle it
 
 Hot = tuple[tuple[str, float], ...]
@@ -35,7 +35,7 @@ class Frames:
     name: Ints
     start: Ints
     end: Ints
-    parent: npt.NDArray[np.int32]
+    parent: Ids
     line: Ints
     """Into `lines`, -1 above all of them."""
     lines: dict[Span, int]
@@ -75,13 +75,20 @@ class Frames:
         return {number: float(sums[number]) / whole for number in np.flatnonzero(sums).tolist()}
 
     @cached_property
-    def _again(self) -> npt.NDArray[np.bool_]:
+    def _again(self) -> Flags:
         """Calls inside of a call of the same function."""
-        again = np.zeros(len(self.name), bool)
-        rows, above = np.flatnonzero(self.parent >= 0), self.parent[self.parent >= 0]
-        while len(rows):
-            again[rows[self.name[above] == self.name[rows]]] = True
-            above = self.parent[above]
-            open_ = (above >= 0) & ~again[rows]
-            rows, above = rows[open_], above[open_]
-        return again
+        return inside_its_own(self.name, self.parent)
+
+
+def inside_its_own(group: Ints, parent: Ids) -> Flags:
+    """Mark rows that lie within another of their group."""
+    found = np.zeros(len(group), bool)
+    rows, above = np.flatnonzero(parent >= 0), parent[parent >= 0]
+    for _ in range(DEEPEST):
+        found[rows[group[above] == group[rows]]] = True
+        above = parent[above]
+        left = (above >= 0) & ~found[rows]
+        rows, above = rows[left], above[left]
+        if not len(rows):
+            break
+    return found

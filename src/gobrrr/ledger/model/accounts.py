@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from gobrrr.ledger.model.device import DeviceLedger, DeviceWork
-from gobrrr.ledger.model.ledger import ACCOUNTS, Account, HostGroup, OpGroup
+from gobrrr.ledger.model.ledger import ACCOUNTS, PHASES, Account, HostGroup, OpGroup
+from gobrrr.ledger.model.sums import sums
 from gobrrr.recording.trace_files.categories import is_communication
 
 _COMPILING = "(dynamo_timed)"  # torch._dynamo's own marks of its phases
@@ -19,20 +19,19 @@ LEAST = 0.5
 
 def accounts(ops: list[OpGroup], host: list[HostGroup], data: float, plain: float, gc_ns: float) -> tuple[Account, ...]:
     """The accounts of a step of `plain` ns; what nobody owns is `unattributed`. Empty accounts are left out."""
-    sums: dict[str, float] = defaultdict(float)
-    sums["data_wait"] = data
-    for op in ops:
-        for name, ns in parts(op) if op.phase != "data" else ():
-            sums[name] += ns
+    told = sums([("data_wait", data), *(part for op in ops if op.phase != "data" for part in parts(op))])
     between = sum(group.ns for group in host)
-    sums["gc"] = min(gc_ns, between)
-    sums["host"] = between - sums["gc"]
-    rest = plain - sum(sums.values())  # a little below nothing: rounding of the scale, the ledger's own tolerance
-    sums["unattributed"] = 0.0 if -0.01 * plain < rest < LEAST else rest
+    told["gc"] = min(gc_ns, between)
+    told["host"] = between - told["gc"]
+    rest = plain - sum(told.values())  # a little below nothing: rounding of the scale, the ledger's own tolerance
+    return _accounts(told | {"unattributed": 0.0 if -0.01 * plain < rest < LEAST else rest}, plain)
+
+
+def _accounts(told: Mapping[str, float], plain: float) -> tuple[Account, ...]:
     return tuple(
-        Account(name, sums[name], sums[name] / plain if plain else 0.0)
+        Account(name, told[name], told[name] / plain if plain else 0.0)
         for name in ACCOUNTS
-        if abs(sums.get(name, 0.0)) > LEAST or name == "unattributed"
+        if abs(told.get(name, 0.0)) > LEAST or name == "unattributed"
     )
 
 
@@ -47,24 +46,22 @@ def parts(op: OpGroup) -> tuple[tuple[str, float], ...]:
 
 def held(groups: Iterable[OpGroup | HostGroup]) -> tuple[tuple[str, float], ...]:
     """(account, ns) of a part of the step, the largest first: in which accounts its time lies."""
-    sums: dict[str, float] = defaultdict(float)
-    for group in groups:
-        whole = "data_wait" if group.phase == "data" else "host"
-        own = parts(group) if isinstance(group, OpGroup) and group.phase != "data" else ((whole, group.ns),)
-        for name, ns in own:
-            sums[name] += ns
-    return tuple(sorted(((name, ns) for name, ns in sums.items() if ns > 0), key=lambda part: -part[1]))
+    told = sums(part for group in groups for part in _whole_or_parts(group))
+    return tuple(sorted(((name, ns) for name, ns in told.items() if ns > 0), key=lambda part: -part[1]))
+
+
+def _whole_or_parts(group: OpGroup | HostGroup) -> tuple[tuple[str, float], ...]:
+    if group.phase == "data":
+        return (("data_wait", group.ns),)
+    return parts(group) if isinstance(group, OpGroup) else (("host", group.ns),)
 
 
 def phases(ops: list[OpGroup], host: list[HostGroup], data: float, plain: float) -> tuple[tuple[str, float], ...]:
     """Nanoseconds per phase of the plain step; they sum to it."""
-    sums: dict[str, float] = defaultdict(float)
-    for phase, ns in [(op.phase, op.ns) for op in ops] + [(gap.phase, gap.ns) for gap in host]:
-        sums[phase] += ns
-    sums["data"] = data
-    sums["other"] += plain - sum(sums.values())
-    order = ("data", "forward", "loss", "backward", "optimizer", "other")
-    return tuple((name, sums[name]) for name in order if abs(sums[name]) > 0.5)
+    groups: list[OpGroup | HostGroup] = [*ops, *host]
+    told = sums((group.phase, group.ns) for group in groups) | {"data": data}
+    told["other"] = told.get("other", 0.0) + plain - sum(told.values())
+    return tuple((name, told[name]) for name in PHASES if abs(told.get(name, 0.0)) > 0.5)
 
 
 def device_accounts(device: DeviceLedger, plain: float) -> tuple[Account, ...]:
@@ -72,17 +69,12 @@ def device_accounts(device: DeviceLedger, plain: float) -> tuple[Account, ...]:
     communication = min(device.busy_ns, device.exposed_communication_ns)
     copied = min(device.exposed_copy_ns, device.busy_ns - communication)
     working = device.busy_ns - communication - copied
-    sums = {"communication": communication, "copy": copied, **_of_the_work(device.work, working)}
-    for cause, ns in device.idle_by_cause:
-        name = _IDLE.get(cause, "host")
-        sums[name] = sums.get(name, 0.0) + ns
-    rest = plain - sum(sums.values())
-    sums["unattributed"] = rest if rest > LEAST else 0.0
-    return tuple(
-        Account(name, sums[name], sums[name] / plain if plain else 0.0)
-        for name in ACCOUNTS
-        if sums.get(name, 0.0) > LEAST or name == "unattributed"
+    idle = ((_IDLE.get(cause, cause), ns) for cause, ns in device.idle_by_cause)
+    told = sums(
+        [("communication", communication), ("copy", copied), *_of_the_work(device.work, working).items(), *idle]
     )
+    rest = plain - sum(told.values())
+    return _accounts(told | {"unattributed": rest if rest > LEAST else 0.0}, plain)
 
 
 def _of_the_work(work: DeviceWork | None, working: float) -> dict[str, float]:
@@ -95,5 +87,5 @@ def _of_the_work(work: DeviceWork | None, working: float) -> dict[str, float]:
     return found | {"uncounted": working - part * work.counted_ns}
 
 
-_IDLE = {"data_wait": "data_wait", "sync": "sync", "communication": "communication", "launch": "dispatch",
-         "allocator": "dispatch", "host": "host", "stalled": "stalled"}  # fmt: skip
+_IDLE = {"launch": "dispatch", "allocator": "dispatch"}
+"""Accounts of causes of idle that have another name."""

@@ -10,7 +10,9 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from gobrrr.ledger.device.launchers import time_launched
 from gobrrr.ledger.host.host_ops import HostOps
+from gobrrr.ledger.host.hot_paths import DEEPEST, inside_its_own
 from gobrrr.ledger.host.places import Places
 from gobrrr.ledger.model import WAYS
 from gobrrr.ledger.model.op_tables import OpRow, OpTable
@@ -28,10 +30,6 @@ MOST = 30
 SHORT = 5_000
 """ns of an op on the host up to which it has no rate: its time is the clock's, the profiler's and torch's own. Under
 torch.profiler add_ to one element takes 3.4 us, mm of 2x2 4.1 us (medians of 3000, torch 2.13, a busy machine)."""
-DEPTH = 64  # levels of nesting followed; proposed: bounds the loop; a model nested deeper would settle it
-NO_TIMES: Ints = np.zeros(0, np.int64)
-NO_LINES = "lines were not recorded"
-NO_MODULES = "modules were not recorded"
 
 
 _Keys = tuple[tuple[npt.NDArray[Any], ...], Callable[[int], tuple[object, ...]]]
@@ -90,23 +88,17 @@ def op_tables(window: ProfiledWindow, priced: RowPrices, on_device: bool, most: 
                  if (span := where[window.origin[row]]) else (f"({host.phase[row]})",)),
         "module": ((np.array(module), host.phases), lambda row: (window.module[row] or f"({host.phase[row]})", "")),
     }  # fmt: skip
-    why = {
-        "line": "" if any(where) else NO_LINES,
-        "module": "" if known else NO_MODULES,
-    }
+    missing = {"line": not any(where), "module": not known}
     return tuple(
-        OpTable(by, why=why[by], on_device=on_device) if why.get(by)
+        OpTable(by, why=f"{by}s were not recorded", on_device=on_device) if missing.get(by)
         else _table(by, keys[by], host, places, columns, on_device, most)
         for by in WAYS
     )  # fmt: skip
 
 
 def _columns(window: ProfiledWindow, priced: RowPrices, on_device: bool) -> _Columns:
-    host = window.host
-    device = np.zeros(len(host), np.int64)
-    if on_device:
-        row = window.launcher
-        np.add.at(device, row[row >= 0], window.kernels.dur[row >= 0])
+    host, none = window.host, np.zeros(len(window.host), np.int64)
+    device = time_launched(window.kernels, window.launcher, len(host)) if on_device else none
     owner = priced.owners
     time = np.where(priced.bounded[owner], device if on_device else host.own, 0).astype(float)
     below = with_children(device, host.parent) if on_device else device
@@ -142,14 +134,15 @@ def _table(
 def _calls(by: str, numbers: Iterable[tuple[object, ...]], sums: _Sums, host: HostOps, places: Places) -> Floats:
     """Return the calls: of a module those of its forward; of a line nobody counts them."""
     if by == "module":
-        return np.array([within(places.calls.get(str(name), NO_TIMES), host.ran).sum() for name, *_ in numbers], float)
+        none = np.zeros(0, np.int64)
+        return np.array([within(places.calls.get(str(name), none), host.ran).sum() for name, *_ in numbers], float)
     return np.zeros_like(sums.ops) if by == "line" else sums.ops
 
 
 def _sums(group: Ints, count: int, host: HostOps, columns: _Columns) -> _Sums:
     """(count,) of each but the calls."""
     mine, owned = group >= 0, group[columns.owner]
-    outermost = mine & ~_inside_of_its_own(group, host.parent)
+    outermost = mine & ~inside_its_own(group, host.parent)  # whose total has them already
     # What a wrapper answers for lies in its group; of an annotation in none.
     owned = np.where(owned >= 0, owned, group)
 
@@ -161,20 +154,6 @@ def _sums(group: Ints, count: int, host: HostOps, columns: _Columns) -> _Sums:
         by(group, columns.below * outermost), by(group, columns.flops), by(owned, columns.floor * mine),
         by(owned, columns.priced * mine), np.zeros(count),
     )  # fmt: skip
-
-
-def _inside_of_its_own(group: Ints, parent: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
-    """Mark rows that lie within another of their group: its total has them already."""
-    found = np.zeros(len(group), bool)
-    rows, above = np.arange(len(group)), parent
-    for _ in range(DEPTH):
-        inside = above >= 0
-        rows, above = rows[inside], above[inside]
-        if not len(rows):
-            break
-        found[rows[group[above] == group[rows]]] = True
-        above = parent[above]
-    return found
 
 
 def _with_outer(numbers: dict[tuple[object, ...], int], sums: _Sums) -> tuple[dict[tuple[object, ...], int], _Sums]:
@@ -196,7 +175,7 @@ def _with_outer(numbers: dict[tuple[object, ...], int], sums: _Sums) -> tuple[di
 
 def _outer(name: str) -> list[str]:
     """'a.b.c' -> ['a', 'a.b']."""
-    parts = name.split(".")[:DEPTH] if not name.startswith("(") else []
+    parts = name.split(".")[:DEEPEST] if not name.startswith("(") else []
     return [".".join(parts[:i]) for i in range(1, len(parts))]
 
 

@@ -8,9 +8,9 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from gobrrr.ledger.device.launchers import launchers
+from gobrrr.ledger.device.launchers import launchers, time_launched
 from gobrrr.recording.model.call_tree import nest_threads, with_children
-from gobrrr.recording.model.trace import CPU_OP, Ops, Trace
+from gobrrr.recording.model.trace import CPU_OP, Trace
 from gobrrr.spans import Ints
 
 Key = tuple[str, str]
@@ -42,7 +42,8 @@ def op_times(trace: Trace, spans: Ints) -> dict[Key, OpTime]:
     if not len(ops):
         return {}
     tree = nest_threads(ops.start, ops.dur, ops.thread)
-    device = _device_ns(trace, ops, tree.parent)
+    launcher = launchers(trace.kernels, trace.runtime, ops, tree.parent)
+    device = time_launched(trace.kernels, launcher, len(ops))
     columns = (np.ones(len(ops)), tree.self_time, device, ops.dur, with_children(device, tree.parent))
     pairs = np.stack((ops.name.astype(np.int64), ops.signature.astype(np.int64)), axis=1)
     distinct, group = np.unique(pairs, axis=0, return_inverse=True)
@@ -78,12 +79,3 @@ def shapes_of(trace: Trace, signature: int) -> str:
     """'8x16 16x4', of what an op was called with; empty where that was not recorded."""
     shapes = trace.signatures[signature].shapes if signature >= 0 else ()
     return " ".join("x".join(map(str, s)) if s else "-" for s in shapes)[:MAX_SHAPES].rstrip(" -")
-
-
-def _device_ns(trace: Trace, ops: Ops, parent: npt.NDArray[np.int32]) -> Ints:
-    """Kernel time by the op that launched it."""
-    found = np.zeros(len(ops), np.int64)
-    launcher = launchers(trace.kernels, trace.runtime, ops, parent)
-    known = launcher >= 0
-    np.add.at(found, launcher[known], trace.kernels.dur[known])
-    return found

@@ -4,7 +4,6 @@ the step against them: FLOPs, bytes, floor, MFU, and what was not counted."""
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,6 +14,7 @@ import numpy.typing as npt
 from gobrrr.ledger.host.host_ops import HostOps
 from gobrrr.ledger.model.device import DeviceWork
 from gobrrr.ledger.model.ledger import OpGroup, Roofline
+from gobrrr.ledger.model.sums import sums
 from gobrrr.ledger.work import Assigned, Work, assign
 from gobrrr.machine.model.machine import Machine
 from gobrrr.recording.model.columns import numbered
@@ -204,16 +204,12 @@ def roofline(ops: list[OpGroup], plain: float, prices: Prices) -> Roofline:
     ops only launch it elsewhere) there is no utilisation, which is not one of zero."""
     counted = [op for op in ops if op.phase != "data" and op.flops is not None]
     flops = sum(op.flops or 0.0 for op in counted)
-    by_dtype: dict[str, float] = defaultdict(float)
-    for op in counted:
-        by_dtype[dtype_of(op.dtypes)] += op.flops or 0.0
+    by_dtype = sums((dtype_of(op.dtypes), op.flops or 0.0) for op in counted)
     dtype = max(by_dtype, key=lambda d: by_dtype[d]) if by_dtype else "fp32"
     ceiling = prices.flop_rate(dtype)
     mfu, hfu = _utilisation(flops, sum(op.flops or 0.0 for op in counted if op.recomputed), ceiling, plain)
-    missing: dict[str, float] = defaultdict(float)
-    for op in ops:
-        if op.phase != "data" and (op.leaf or op.elsewhere) and op.bound is None:
-            missing[op.name] += op.ns
+    unknown = (op for op in ops if op.phase != "data" and (op.leaf or op.elsewhere) and op.bound is None)
+    missing = sums((op.name, op.ns) for op in unknown)
     floor = sum(op.floor_ns for op in counted)
     ranked = sorted(missing.items(), key=lambda item: -item[1])[:MAX_NAMED]
     return Roofline(
