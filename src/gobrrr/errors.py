@@ -21,9 +21,7 @@ class GobrrrError(Exception):
 
     def document(self) -> dict[str, str | int]:
         """Return it for programs (JSON schema gobrrr.error/1)."""
-        return {
-            "schema": "gobrrr.error/1", "error": self.message, "hint": self.hint, "exit_code": self.exit_code,
-        }  # fmt: skip
+        return {"schema": "gobrrr.error/1", "error": self.message, "hint": self.hint, "exit_code": self.exit_code}
 
     def __str__(self) -> str:
         return f"{self.message} ({self.hint})" if self.hint else self.message

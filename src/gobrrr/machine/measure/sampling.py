@@ -49,32 +49,19 @@ class Setting:
     precision: str = "highest"
 
 
-def _nothing() -> object:
-    return None
-
-
 class Gauge(Protocol):
-    """Something that yields one sample of one figure whenever it is asked."""
+    """Something that yields one sample of one figure, in `unit` (FLOP/s, B/s, ns or cores), whenever it is asked. `key`
+    names the figure: the thing, the threads, the dtype or size, with slashes between; `setting` is entered before."""
 
     @property
-    def key(self) -> str:
-        """Name of the figure: the thing, the threads, the dtype or size, with slashes between."""
-
+    def key(self) -> str: ...
     @property
-    def unit(self) -> str:
-        """FLOP/s, B/s, ns or cores."""
-
+    def unit(self) -> str: ...
     @property
-    def kind(self) -> Kind:
-        """Say which samples are the better ones."""
-
+    def kind(self) -> Kind: ...
     @property
-    def setting(self) -> Setting:
-        """Settings to enter before a sample."""
-
-    def sample(self, clock: Clock) -> float:
-        """One sample in `unit`."""
-        ...
+    def setting(self) -> Setting: ...
+    def sample(self, clock: Clock) -> float: ...
 
 
 WINDOW_NS = 12e6
@@ -96,7 +83,7 @@ class Repeated:
     amount: float = 0.0
     overhead_ns: float = 0.0
     """ns that a call costs besides the work; taken off, up to three quarters of the whole."""
-    settle: Callable[[], object] = _nothing
+    settle: Callable[[], object] = lambda: None
     """Runs untimed after each batch."""
     warm: bool = True
     """Whether an untimed call comes first: not worth its time where one is long and finds the caches cold anyway."""

@@ -132,7 +132,7 @@ def decode(data: bytes) -> Machine:
     machine = msgspec.json.decode(data, type=Machine)
     if machine.schema != SCHEMA:
         raise msgspec.ValidationError(f"schema {machine.schema!r} instead of {SCHEMA!r}")
-    if not all(_sane(measured) for measured in _figures(machine)):
+    if not all(0 <= each.low <= each.median <= each.high < math.inf for each in _figures(machine)):
         raise msgspec.ValidationError("a figure that is negative, infinite or out of order")
     return machine
 
@@ -147,25 +147,15 @@ def _figures(machine: Machine) -> list[Measured]:
     ]
 
 
-def _sane(measured: Measured) -> bool:
-    return 0 <= measured.low <= measured.median <= measured.high < math.inf
-
-
 def _start(interpreter: str, code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run code with gobrrr importable and torch's thread counts at their defaults."""
     environ = {name: value for name, value in os.environ.items() if name not in THREAD_COUNTS}
     root = str(Path(__file__).resolve().parents[3])
     try:
         return subprocess.run(
-            [interpreter, "-c", code, root, *arguments],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            stdin=subprocess.DEVNULL,
-            env=environ,
-            timeout=_TIMEOUT,
-            check=False,
-        )
+            [interpreter, "-c", code, root, *arguments], capture_output=True, text=True, errors="replace",
+            stdin=subprocess.DEVNULL, env=environ, timeout=_TIMEOUT, check=False,
+        )  # fmt: skip
     except OSError as error:
         reason = error.strerror or str(error)
         raise GobrrrError(f"{interpreter} does not start: {reason}", "name the Python that runs your program") from None

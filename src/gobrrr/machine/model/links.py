@@ -61,8 +61,7 @@ _LINKS = (
 
 
 def link_of(device: str) -> Link | None:
-    """The data sheet's link of a device by the name that CUDA or ROCm report, of a card its slot; None where nothing is
-    known of it."""
+    """The data sheet's link of a device by the name that CUDA or ROCm report, of a card its slot; None if unknown."""
     bare = re.sub(r"^(NVIDIA|AMD Instinct|AMD) ", "", device.strip())
     return next((link for names, link in _LINKS if re.fullmatch(names, bare)), None)
 
