@@ -29,8 +29,7 @@ def total(spans: Ints) -> int:
 
 
 def distinct(times: Ints) -> Ints:
-    """Sorted, each once. numpy's unique hashes integers: of a million moments, which are nearly sorted, in ten times
-    the time."""
+    """Sorted, each once. numpy's unique hashes integers: ten times as slow for moments, which are nearly sorted."""
     ordered = np.sort(times)
     return ordered[np.concatenate(([True], ordered[1:] != ordered[:-1]))] if len(ordered) else ordered
 

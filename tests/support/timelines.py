@@ -224,4 +224,5 @@ def worker(samples: Samples, batches: int = 1) -> Worker:
 def host_groups(host: HostOps, places: Places) -> list[HostGroup]:
     """Per step: the time of all gaps by place and phase, most first."""
     gaps = find_gaps(host, places)
-    return [group for group, _ in grouped(gaps, gaps.end - gaps.start, gaps.end - gaps.start, host, places)]
+    ns = gaps.end - gaps.start
+    return [group for group, _ in grouped(gaps, ns, ns, host, places, lambda pieces, line: ())]

@@ -49,8 +49,7 @@ from gobrrr.recording.run_folder.run import Recording
 from gobrrr.spans import as_spans, overlap
 
 WAITED = 0.1
-"""Share of the time in which threads wanted a core and had none, from which longer steps are no larger ones.
-Proposed."""
+"""Share of the time in which threads wanted a core in vain, from which longer steps are no larger ones. Proposed."""
 GREW = 1.1
 """Plain step over those around the profiled ones up to which no step does more work than another (proposed): medians of
 the same steps differ by as much, and calls are whole numbers (of 74 tensors' sqrt 78 were told)."""
@@ -80,36 +79,20 @@ def build_ledger(profiled: Profiled, machine: Machine) -> Ledger:
     own = recording.window("sample")
     sampled = [own.samples] if own is not None and own.samples is not None else []
     collates = frozenset(loader.collate.rsplit(".", 1)[-1] for loader in facts.loaders)
+    work, wall = device.work if device is not None else None, stats.plain_wall_ns
+    served = [step.wall for step in recording.main.steps] if recording.main and recording.serving else []
     return Ledger(
-        step=stats,
-        accounts=told,
-        phases=parts,
-        ops=tuple(scaled.ops),
-        host=tuple(_with_libraries(scaled.host, lines)),
-        scaled_by=scaled.factor,
-        lines=lines,
-        workers=tuple(worker_groups(recording.workers, 0, collates)),
-        worker_memory=worker_memory(recording.workers),
+        step=stats, facts=facts, threads=threads, missing=recording.missing, signals=_signals(recording, stats, facts),
+        accounts=told, phases=parts, scaled_by=scaled.factor,
+        ops=tuple(scaled.ops), host=tuple(_with_libraries(scaled.host, lines)), lines=lines, tables=tables,
+        workers=tuple(worker_groups(recording.workers, 0, collates)), worker_memory=worker_memory(recording.workers),
         slow_samples=slow_samples(sampled + [worker.samples for worker in recording.workers]),
-        loops=other_loops(recording),
+        samples_per_step=samples, steps_per_epoch=steps_per_epoch(facts, samples), sequences=found,
         memory=memory_ledger(facts, device.memory if device else None),
-        roofline=device_roofline(device.work, stats.plain_wall_ns)
-        if device is not None and device.work is not None
-        else roofline(scaled.ops, stats.plain_wall_ns, prices),
-        facts=facts,
-        samples_per_step=samples,
-        steps_per_epoch=steps_per_epoch(facts, samples),
-        sequences=found,
-        threads=threads,
-        missing=recording.missing,
-        signals=_signals(recording, stats, facts),
-        device=device,
-        device_ops=launched,
-        tables=tables,
-        serving=serving_classes([step.wall for step in recording.main.steps], recording.serving)
-        if recording.main and recording.serving
-        else (),
-    )
+        roofline=device_roofline(work, wall) if work is not None else roofline(scaled.ops, wall, prices),
+        device=device, device_ops=launched, loops=other_loops(recording),
+        serving=serving_classes(served, recording.serving) if served else (),
+    )  # fmt: skip
 
 
 def _split(
@@ -241,30 +224,26 @@ def _phases_by_lines(lines: Sequence[LineGroup], data: float, stats: StepStats) 
 
 
 def _signals(recording: Recording, stats: StepStats, facts: Facts) -> frozenset[str]:
-    found = set()
-    if stats.plain_count:
-        found.add("plain")
-    if recording.trace is not None:
-        found |= recording.trace.signals & {"ops", "shapes", "device"}
-        if recording.trace.properties.profiler == "nsys":
-            found.add("nsys")
-        if not len(recording.trace.kernels) and launches(recording.trace).any():
-            found.add("launches")
-        ops = recording.trace.ops
-        if len({recording.trace.threads[i].pid for i in np.unique(ops.thread[ops.kind == CPU_OP]).tolist()}) > 1:
-            found.add("joined")
-    window = recording.window("profile")
-    if window is not None and window.lines is not None:
-        found.add("stacks")
-    sampled = recording.window("sample")
-    if sampled is not None and sampled.samples is not None and sampled.samples.t:
-        found.add("samples")
-    if recording.workers:
-        found.add("workers")
-    if recording.raw_facts and facts != Facts():
-        found.add("facts")
-    if recording.offline:
-        found.add("offline")
-    if recording.unmarked:
-        found.add("unmarked")
-    return frozenset(found)
+    window, sampled = recording.window("profile"), recording.window("sample")
+    there = {
+        "plain": stats.plain_count > 0,
+        "stacks": window is not None and window.lines is not None,
+        "samples": sampled is not None and sampled.samples is not None and bool(sampled.samples.t),
+        "workers": bool(recording.workers),
+        "facts": bool(recording.raw_facts) and facts != Facts(),
+        "offline": recording.offline,
+        "unmarked": bool(recording.unmarked),
+    }
+    return frozenset(name for name, told in there.items() if told) | _of_trace(recording.trace)
+
+
+def _of_trace(trace: Trace | None) -> frozenset[str]:
+    if trace is None:
+        return frozenset()
+    working = np.unique(trace.ops.thread[trace.ops.kind == CPU_OP]).tolist()
+    there = {
+        "nsys": trace.properties.profiler == "nsys",
+        "launches": not len(trace.kernels) and launches(trace).any(),
+        "joined": len({trace.threads[i].pid for i in working}) > 1,
+    }
+    return frozenset(name for name, told in there.items() if told) | (trace.signals & {"ops", "shapes", "device"})

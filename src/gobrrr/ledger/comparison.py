@@ -61,8 +61,7 @@ class OpRatio(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def delta(self) -> float:
-        """ns per step that B takes more: its kernels where both sides have any, else the host, with the kernels where
-        one side has them."""
+        """ns per step that B takes more: kernels where both sides have any, else the host and one side's kernels."""
         return self._ns(self.b) - self._ns(self.a)
 
     @property

@@ -1,6 +1,5 @@
 """Memory of a step by what it is for; and the accelerator's by the allocator's own record: the most that was allocated
-and by which op, what was reserved for it, what every step leaves behind, and how often memory was asked of the
-driver."""
+and by which op, what was reserved for it, what every step leaves behind, and how often the driver was asked."""
 
 from __future__ import annotations
 
@@ -67,8 +66,7 @@ def allocated_until(trace: Trace, end: int) -> tuple[Memory, Ints, bool]:
 
 
 def _allocating(table: Memory, row: int, host: HostOps) -> int:
-    """The innermost op that was open at an allocation and wanted it for itself (empty makes it for another); -1 where
-    none was."""
+    """The innermost op open at an allocation that wanted it for itself (empty makes it for another); -1 if none."""
     one = table.take(np.arange(len(table)) == row)
     found = int(innermost(host.ops, host.parent, one.start, one.thread)[0])
     while found >= 0 and host.parent[found] >= 0 and host.name(found).startswith(MAKERS):

@@ -128,8 +128,7 @@ def _captured(trace: Trace) -> Flags:
 
 def _overlap(kernels: Kernels, may: bool) -> float:
     """How much of the device's work runs beside other work of its stream, which a stream does not do: a share of its
-    time or, where kernels may not begin early, of its events, whichever is more (one endless kernel makes all time its
-    own)."""
+    time or, where kernels may not begin early, of its events, whichever is more (one endless kernel owns all time)."""
     lane, total = lanes(kernels), int(kernels.dur.sum())
     apart = beside = 0
     for number in np.unique(lane).tolist():
@@ -206,8 +205,7 @@ def _underfilled(kernels: Kernels) -> float | None:
 
 
 def _matrix_ns(trace: Trace, kernels: Kernels) -> tuple[float, float]:
-    """Nanoseconds in products, convolutions and attention that by their names leave matrix units alone, and in those
-    that use them."""
+    """ns in products, convolutions and attention that by their names leave matrix units alone, and that use them."""
     rows = [(trace.names[name], ns) for name, (_, ns) in zip(*_sums(kernels.name, kernels.dur), strict=True)]
     matrix = [(name, ns) for name, ns in rows if kernel_class(name) in _MATRIX]
     without, using = (sum(ns for name, ns in matrix if units.search(name)) for units in (VECTOR_UNITS, TENSOR_CORE))

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 
 import numpy as np
 import numpy.typing as npt
 
 from gobrrr.ledger.host.host_ops import HostOps
 from gobrrr.ledger.host.places import Places
+from gobrrr.ledger.model.sums import sums
 from gobrrr.recording.model.facts import Span
-from gobrrr.recording.model.trace import MEMCPY, Kernels, Runtime, Trace, launch_rows
+from gobrrr.recording.model.trace import MEMCPY, Ids, Kernels, Runtime, Trace, launch_rows
 from gobrrr.spans import NONE, Ints, among, as_spans, ends_of, lengths, merged, overlap, parts, total
 
 Sync = tuple[str, float, float, tuple[Span, ...]]
@@ -64,24 +65,26 @@ def idle_causes(
     ops that compute on the host, as of _host_ops()."""
     steps, unstalled = host.num_steps, parts(idle, stalled, outside=True)
     causes, syncs = _causes(trace, idle, stalled, host, places)
-    owned, covered, found = 0, NONE, []
-    for name, spans in causes.items():
-        covered = merged(np.concatenate((covered, spans)))
-        now = min(whole, int(overlap(covered, idle).sum()))
-        found.append((name, (now - owned) / steps))
-        owned = now
+    apart = _apart(idle, causes)
+    rest = lengths(apart.pop("host"))
+    owned = np.minimum(whole, np.cumsum([0, *map(total, apart.values())])).tolist()
+    found = [(name, (now - before) / steps) for name, before, now in zip(apart, owned, owned[1:], strict=False)]
     others = parts(unstalled, merged(np.concatenate((causes["sync"], causes["allocator"]))), outside=True)
     kept = merged(np.concatenate((others, parts(unstalled, merged(causes["data_wait"])))))
-    rest = lengths(parts(idle, covered, outside=True))
     held = float(rest[rest > HOLE].sum()) / steps
     computing = _host_ops(trace, idle, causes, host, places)
-    return (*found, ("host", (whole - owned) / steps)), syncs, kept, held, computing
+    return (*found, ("host", (whole - owned[-1]) / steps)), syncs, kept, held, computing
 
 
 def blamed(trace: Trace, idle: Ints, stalled: Ints, host: HostOps, places: Places) -> dict[str, Ints]:
     """The stretches of idle by cause, as idle_causes() counts them: disjoint, and together all of it."""
+    return _apart(idle, _causes(trace, idle, stalled, host, places)[0])
+
+
+def _apart(idle: Ints, causes: dict[str, Ints]) -> dict[str, Ints]:
+    """Each nanosecond of idle once, at the first that holds; what nothing explains is the host's."""
     covered, found = NONE, {}
-    for name, spans in _causes(trace, idle, stalled, host, places)[0].items():
+    for name, spans in causes.items():
         found[name] = parts(parts(idle, merged(spans)), covered, outside=True)
         covered = merged(np.concatenate((covered, spans)))
     return found | {"host": parts(idle, covered, outside=True)}
@@ -114,8 +117,7 @@ def _on_host(trace: Trace, host: HostOps) -> npt.NDArray[np.bool_]:
 
 
 def _host_ops(trace: Trace, idle: Ints, causes: dict[str, Ints], host: HostOps, places: Places) -> tuple[Sync, ...]:
-    """Ops that compute on the host for long, with the idle that nothing before them explains, each by its outermost
-    one."""
+    """Ops that compute on the host for long, the outermost ones, with the idle that nothing before them explains."""
     before = merged(np.concatenate([spans for name, spans in causes.items() if name != "launch"]))
     idle = parts(idle, before, outside=True)
     ops = host.ops.take(_on_host(trace, host))
@@ -175,11 +177,8 @@ def waits_for_device(trace: Trace, host: HostOps) -> tuple[Runtime, npt.NDArray[
     rows = (copies >= 0) | named(trace, runtime.name, _SYNC)
     rows &= (runtime.start >= host.begin) & (runtime.start < host.end)
     calls, copies = runtime.take(rows), copies[rows]
-    return (
-        calls,
-        np.where(copies >= 0, trace.kernels.name[copies], calls.name) if len(trace.kernels) else calls.name,
-        copies,
-    )
+    names = np.where(copies >= 0, trace.kernels.name[copies], calls.name) if len(trace.kernels) else calls.name
+    return calls, names, copies
 
 
 def _blocking_copies(trace: Trace) -> Ints:
@@ -197,21 +196,13 @@ def _blocking_copies(trace: Trace) -> Ints:
 
 
 def told_syncs(
-    trace: Trace,
-    host: HostOps,
-    places: Places,
-    names: npt.NDArray[np.int32],
-    starts: Ints,
-    caused: npt.NDArray[np.generic],
+    trace: Trace, host: HostOps, places: Places, names: Ids, starts: Ints, caused: npt.NDArray[np.generic]
 ) -> tuple[Sync, ...]:
     """By call and place, the dearest first."""
-    count: Counter[tuple[int, int]] = Counter()
-    sums: dict[tuple[int, int], float] = defaultdict(float)
-    for name, place, ns in zip(names.tolist(), places.at(starts).tolist(), caused.tolist(), strict=True):
-        count[(name, place)] += 1
-        sums[(name, place)] += ns
-    steps = host.num_steps
+    keys = list(zip(names.tolist(), places.at(starts).tolist(), strict=True))
+    count, steps = Counter(keys), host.num_steps
+    dearest = sorted(sums(zip(keys, caused.tolist(), strict=True)).items(), key=lambda item: -item[1])
     return tuple(
-        (trace.names[name], count[(name, place)] / steps, ns / steps, places.places[place].where)
-        for (name, place), ns in sorted(sums.items(), key=lambda item: -item[1])
+        (trace.names[name], count[name, place] / steps, ns / steps, places.places[place].where)
+        for (name, place), ns in dearest
     )

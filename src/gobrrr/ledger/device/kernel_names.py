@@ -8,33 +8,19 @@ from functools import cache
 # First match wins. Names of cuBLAS, cuDNN, CUTLASS, TensorRT-LLM, rocBLAS/Tensile, MIOpen, Triton templates and ATen.
 # cuDNN's convolutions are "scudnn" in fp32 and "s884cudnn" in 16 bits, whatever else their names say (gemm, splitK).
 _CLASSES = tuple(
-    (label, re.compile("|".join(patterns), re.I))
-    for label, patterns in (
-        ("elementwise", ("rotary_embedding",)),
-        ("other", ("embedding",)),
-        ("attention", ("flash", "fmha", "attention", "attn_", r"\bsage_(fwd|bwd)")),
-        (
-            "reduction",
-            (r"\bbn_[fb]w", "(batch|layer|rms|group|instance|weight)_?norm", "softmax", "welford", "RowwiseMoments",
-             "GradGammaBeta",
-             "ComputeInternalGradients", "ComputeBackwardFusedParams", "(max|average|avg)_?pool"),
-        ),
-        (
-            "convolution",
-            ("conv(?!ert)", "winograd", "implicit_gemm", "[dw]grad", "fprop", r"s\d*cudnn_", "igemm_(fwd|bwd|wrw)",
-             "fft[12]d_[rc]2[rc]"),
-        ),
-        (
-            "matmul",
-            ("gemm", "gemv", "splitk", "cutlass", "cublas", "Cijk_", "matmul", "nvjet", "triton_mm", "triton_tem",
-             "addmm", "bmm_", "tcgen05"),
-        ),
-        ("reduction", ("reduce_", "reduction", "DeviceReduce", "norm", "triton_red", "triton_per")),
-        (
-            "elementwise",
-            ("elementwise", "vectorized", "unroll", "foreach", "multi_tensor", "triton_poi", "copy", "convert",
-             "ToN(hwc|chw)Kernel", "transpose", "SubTensorOp", "act_and_mul", "transform_bias", "rotary"),
-        ),
+    (label, re.compile(pattern, re.I))
+    for label, pattern in (
+        ("elementwise", "rotary_embedding"),
+        ("other", "embedding"),
+        ("attention", r"flash|fmha|attention|attn_|\bsage_(fwd|bwd)"),
+        ("reduction", r"\bbn_[fb]w|(batch|layer|rms|group|instance|weight)_?norm|softmax|welford|RowwiseMoments"
+         r"|GradGammaBeta|ComputeInternalGradients|ComputeBackwardFusedParams|(max|average|avg)_?pool"),
+        ("convolution", r"conv(?!ert)|winograd|implicit_gemm|[dw]grad|fprop|s\d*cudnn_|igemm_(fwd|bwd|wrw)"
+         r"|fft[12]d_[rc]2[rc]"),
+        ("matmul", "gemm|gemv|splitk|cutlass|cublas|Cijk_|matmul|nvjet|triton_mm|triton_tem|addmm|bmm_|tcgen05"),
+        ("reduction", "reduce_|reduction|DeviceReduce|norm|triton_red|triton_per"),
+        ("elementwise", "elementwise|vectorized|unroll|foreach|multi_tensor|triton_poi|copy|convert|ToN(hwc|chw)Kernel"
+         "|transpose|SubTensorOp|act_and_mul|transform_bias|rotary"),
     )
 )  # fmt: skip
 TENSOR_CORE = re.compile(

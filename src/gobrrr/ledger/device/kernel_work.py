@@ -32,9 +32,8 @@ def device_ops(
     window: ProfiledWindow, device: Machine | None, updated: Mapping[str, float], grouping: Grouping
 ) -> tuple[list[OpGroup], float, frozenset[str], tuple[DeviceOp, ...], RowPrices]:
     """Op groups whose `ns` is the time of the kernels that they launched themselves, per step, in the order of their
-    first call; the time of all kernels, those whose op is not known among them; the names of ops whose fp32 runs in
-    TF32; products, convolutions and attention by their shapes; what each row must cost. Without a `device` no work is
-    priced."""
+    first call; the time of all kernels, also of those whose op is not known; the names of ops whose fp32 runs in TF32;
+    products, convolutions and attention by their shapes; what each row must cost, where the `device` is known."""
     trace, host = window.trace, window.host
     chosen = window.kernels.kind == KERNEL
     kernels, row = window.kernels.take(chosen), window.launcher[chosen]

@@ -11,8 +11,7 @@ Rows = npt.NDArray[np.int64]
 
 
 def launchers(kernels: Kernels, launches: Runtime, ops: Ops, parent: npt.NDArray[np.int32]) -> Rows:
-    """For every kernel the row of its op in `ops`, which are sorted by start; -1 where its launch was not recorded or
-    lies in none of them."""
+    """For every kernel the row of its op in `ops`, sorted by start; -1 where its launch is unknown or lies in none."""
     row = launch_rows(kernels, launches)
     found = np.full(len(kernels), -1, np.int64)
     found[row >= 0] = innermost(ops, parent, launches.start, launches.thread)[row[row >= 0]]

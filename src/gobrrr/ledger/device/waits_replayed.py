@@ -24,11 +24,11 @@ from gobrrr.spans import Ints, as_spans, elapsed, merged
 
 BEGIN_NS, RETURN_NS, GAP_NS = 8_000, 8_000, 1_300
 """From a launch to the begin of its kernel on an idle device, from the end of work to the return of a wait for it, and
-between two that were queued: on an H200 the quickest twentieth took 7.5 us, 4 under the profiler, the median 1.1 to 1.6
-us."""
+between two that were queued; on an H200 the quickest twentieth 7.5 us, 4 when profiled, the median 1.1 to 1.6 us."""
 ONE_QUEUE = 0.95
 """Share of the work that must be on one stream: several wait for each other in ways that nobody recorded. Proposed."""
 NUMBER = "aten::item"
+"""An item(), a float(), a print: whoever keeps the number on the device spares all of that."""
 LIGHTER = (0.1, 0.25, 0.5, 0.75, 0.9)
 """Shares of the kernels' time that are played as gone; between them it is a line."""
 FASTEST, SLOWEST, ROUNDS = 0.02, 2.0, 24
@@ -131,7 +131,8 @@ def _queue(trace: Trace, kernels: Kernels, host: HostOps, waits: Ints) -> Queue:
     until = _awaited(np.where(given[order] > 0, ends, 0), kind[order], waits)
     moments = moments[order]
     waiting = host.waits_for_data | host.waits_for_ranks
-    fetched, numbers = (stretches_of(host, chosen) for chosen in (waiting, _fetches_a_number(host)))
+    number = np.array([name == NUMBER for name in host.names], bool)[host.ops.name]
+    fetched, numbers = (stretches_of(host, chosen) for chosen in (waiting, number))
     away = merged(np.concatenate((fetched, waits)))
     fixed = elapsed(moments, away) - elapsed(moments, merged(waits))  # who carries a sum may wait for the device in it
     work = np.maximum(0, moments - begin - elapsed(moments, away))
@@ -149,11 +150,6 @@ def _awaited(ends: Ints, kind: Ints, waits: Ints) -> list[int]:
     found[at] = np.minimum(done, at - 1)
     listed: list[int] = found.tolist()
     return listed
-
-
-def _fetches_a_number(host: HostOps) -> npt.NDArray[np.bool_]:
-    """Mark rows that are an item(), a float(), a print. Whoever keeps the number on the device spares all of that."""
-    return np.array([name == NUMBER for name in host.names], bool)[host.ops.name]
 
 
 def _service(kernels: Kernels) -> npt.NDArray[np.float64]:

@@ -1,5 +1,4 @@
-"""Main-thread time outside torch ops, split by the user line that ran; and the wait for a batch, by the line that
-waits."""
+"""Main-thread time outside torch ops by the user line that ran, and the wait for a batch by the line that waits."""
 
 from __future__ import annotations
 
@@ -15,7 +14,8 @@ from gobrrr.ledger.host.hot_paths import Frames, Hot
 from gobrrr.ledger.host.places import Places
 from gobrrr.ledger.model.ledger import HostGroup, LineGroup
 from gobrrr.recording.model.facts import Span
-from gobrrr.spans import Ints, among, distinct, merged, parts, total, within
+from gobrrr.recording.model.trace import Ids
+from gobrrr.spans import Flags, Ints, among, distinct, merged, parts, total, within
 from gobrrr.words import LOADER
 
 MAX_HOT = 8
@@ -31,20 +31,16 @@ class Gaps:
 
     start: Ints
     end: Ints
-    place: npt.NDArray[np.int32]
+    place: Ids
     phase: tuple[str, ...]
     number: Ints
-    traced: npt.NDArray[np.bool_]
+    traced: Flags
 
 
 def grouped(
-    gaps: Gaps,
-    lengths: Ints,
-    weights: npt.NDArray[np.generic],
-    host: HostOps,
-    places: Places,
-    hot: Callable[[npt.NDArray[np.bool_], Span], Hot] = lambda pieces, line: (),
-) -> list[tuple[HostGroup, float]]:
+    gaps: Gaps, lengths: Ints, weights: npt.NDArray[np.generic], host: HostOps, places: Places,
+    hot: Callable[[Flags, Span], Hot],
+) -> list[tuple[HostGroup, float]]:  # fmt: skip
     """The groups, most time first, each with the sums of its pieces' `lengths` and `weights` per step. `hot`: the
     library's path below a line in pieces, which are a mask."""
     phases = sorted(set(gaps.phase))
@@ -54,19 +50,11 @@ def grouped(
     ns = np.bincount(group, lengths.astype(float), len(keys)) / host.num_steps
     weighed = np.bincount(group, weights.astype(float), len(keys)) / host.num_steps
     longest = set(np.argsort(-ns)[:MAX_HOT].tolist())
-    wheres = [places.places[int(key) // len(phases)].where for key in keys.tolist()]
-    found = [
-        (
-            HostGroup(
-                wheres[i],
-                float(ns[i]),
-                phases[int(key) % len(phases)],
-                hot=hot(group == i, wheres[i][0]) if i in longest and wheres[i] else (),
-            ),
-            float(weighed[i]),
-        )
-        for i, key in enumerate(keys.tolist())
-    ]
+    found = []
+    for i, key in enumerate(keys.tolist()):
+        where = places.places[key // len(phases)].where
+        below = hot(group == i, where[0]) if i in longest and where else ()
+        found.append((HostGroup(where, float(ns[i]), phases[key % len(phases)], hot=below), float(weighed[i])))
     return sorted(found, key=lambda pair: -pair[0].ns)
 
 
@@ -137,8 +125,7 @@ def _around(host: HostOps, rows: Ints, before: Ints, logged: bool) -> list[str]:
 
 
 def data_lines(host: HostOps, places: Places, idle: Ints | None, frames: Frames) -> tuple[LineGroup, ...]:
-    """The wait by the user's innermost line, ns per step, most first; with a device only while it idles. Empty where no
-    line is known."""
+    """The wait by the user's innermost line, where known, ns per step, most first; with a device while it idles."""
     waits = merged(_waits(host, bool(len(frames.name))))
     if not places.known or not len(waits):
         return ()
@@ -158,8 +145,7 @@ def data_lines(host: HostOps, places: Places, idle: Ints | None, frames: Frames)
 
 
 def _waits(host: HostOps, at_all_times: bool) -> Ints:
-    """(n, 2) begin and end. Where lines are known from ops alone, from a wait's own first op: what was before is of
-    another line."""
+    """(n, 2) begin and end. Where lines are known from ops alone, from its own first op: before was another line."""
     rows = np.flatnonzero(host.waits_for_data)
     starts, ends = host.ops.start[rows], (host.ops.start + host.ops.dur)[rows]
     if not at_all_times:

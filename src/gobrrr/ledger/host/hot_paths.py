@@ -28,8 +28,7 @@ Hot = tuple[tuple[str, float], ...]
 
 @dataclass(frozen=True)
 class Frames:
-    """Calls of library functions, sorted by start; `name` is into `names`, `parent` the call around, `line` the user's
-    line that made it."""
+    """Calls of library functions, by start: `name` into `names`, the call around, the user's line that made it."""
 
     names: tuple[str, ...]
     name: Ints

@@ -1,5 +1,4 @@
-"""To which line an op belongs, what encloses it, and whether it ran again: backward ops go to the line whose forward
-made their node."""
+"""To which line an op belongs (a backward op to that of the forward), what encloses it, and whether it ran again."""
 
 from __future__ import annotations
 

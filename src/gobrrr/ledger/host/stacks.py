@@ -127,8 +127,7 @@ def _line_group(
 
 
 def weighted(samples: Samples, spans: Ints) -> list[Sample]:
-    """The samples with the time that each stands for, as far as it lies in `spans`. What follows the last one is that
-    one's too."""
+    """The samples with the time in `spans` that each stands for; what follows the last one is that one's too."""
     if not samples.t or not len(spans):
         return []
     times = np.array([spans[0, 0], *samples.t[:-1], max(samples.t[-1], int(spans[-1, 1]))])

@@ -189,8 +189,7 @@ def _bare(table: npt.NDArray[np.void], kernels: Kernels, others: Kernels) -> Non
 
 
 def _picked(count: int) -> npt.NDArray[np.intp]:
-    """Choose the corners that are kept: all where they are few, else more of those near the end, where the transfer
-    is."""
+    """The corners that are kept: all where they are few, else more of those near the end, where the transfer is."""
     if count <= KNOTS:
         return np.arange(count)
     return np.unique(np.geomspace(1, count, KNOTS).round().astype(int)) - 1

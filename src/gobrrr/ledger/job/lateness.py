@@ -37,8 +37,7 @@ SIZES = 8
 
 
 class Told(msgspec.Struct, frozen=True):
-    """Report of one rank: its calls, and the worth of a recorded ns in its plain step (alone, and with nothing
-    beside)."""
+    """One rank's calls, and what a recorded ns of them (or a bare one) is worth in its plain step."""
 
     rank: int | None
     source: str

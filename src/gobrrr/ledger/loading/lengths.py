@@ -19,8 +19,7 @@ LOOKS_UP = {"aten::embedding": 1, "aten::_embedding_bag": 1, "aten::index_select
 
 
 def sequences(facts: Facts, step: StepStats, ops: Sequence[OpGroup] = ()) -> Sequences | None:
-    """Return sequences of the loader that serves the steps, if the model works on them; None where that is not
-    known."""
+    """Sequences of the loader that serves the steps, if the model works on them; None where that is not known."""
     loader = facts.main_loader
     known = {each.loader: each for each in facts.lengths if each.fits}
     found = known.get(loader.id) if loader is not None else None
@@ -31,18 +30,11 @@ def sequences(facts: Facts, step: StepStats, ops: Sequence[OpGroup] = ()) -> Seq
         return None
     tokens = loader.per_step(step.count) * found.tokens / batches
     return Sequences(
-        batches=batches,
-        batch_size=max(1, round(rows)),
-        widest=found.widest,
-        real_share=found.tokens / found.cells,
-        longest_share=found.tokens / found.to_longest,
-        tokens_per_step=tokens,
+        batches=batches, batch_size=max(1, round(rows)), widest=found.widest, lengths=found.lengths,
+        real_share=found.tokens / found.cells, longest_share=found.tokens / found.to_longest, tokens_per_step=tokens,
         tokens_per_s=1e9 * tokens / step.average_ns if step.plain_wall_ns else None,
-        lengths=found.lengths,
-        several=found.several,
-        masked=found.source == "mask",
-        given=given[0],
-    )
+        several=found.several, masked=found.source == "mask", given=given[0],
+    )  # fmt: skip
 
 
 def are_tokens(num: float, facts: Facts, ops: Sequence[OpGroup]) -> bool:

@@ -33,17 +33,10 @@ def worker_groups(
             stack = stacks[sample.stack]
             sums[(kind_of(stack, collates), stack.where)].add(stack, sample)
     groups = [
-        WorkerGroup(
-            loader,
-            kind,
-            where,
-            total.ns / batches,
-            total.libraries(batches),
-            min(1.0, total.cpu / total.ns),
-            total.own_share,
-        )
+        WorkerGroup(loader, kind, where, total.ns / batches, total.libraries(batches),
+                    min(1.0, total.cpu / total.ns), total.own_share)
         for (kind, where), total in sums.items()
-    ]
+    ]  # fmt: skip
     sent = [worker.sent_cpu_ns for worker in workers if worker.sent_cpu_ns is not None]
     if any(sent):
         groups.append(WorkerGroup(loader, SENDING, (), sum(sent) / batches, cpu_share=1.0))
@@ -85,8 +78,7 @@ def slow_samples(threads: Iterable[Samples]) -> tuple[SampleTime, ...]:
 
 
 def _made(samples: Samples) -> Iterator[SampleTime]:
-    """Each time that a sample was seen being made twice or more in a row, from first to last and one interval: half of
-    it before, half after."""
+    """Each time that a sample was seen being made twice or more in a row, with half an interval before and after."""
     for index, rows in groupby(range(len(samples.index)), key=lambda row: samples.index[row]):
         seen = list(rows)
         if index < 0 or len(seen) < 2:
@@ -103,8 +95,7 @@ FEWEST = 6
 
 
 def worker_memory(workers: tuple[Worker, ...]) -> WorkerMemory | None:
-    """Return the memory of all workers together; None where none was read. Growth is per batch of the loop, whoever
-    made it."""
+    """Memory of all workers together; None where none was read. Growth is per batch of the loop, whoever made it."""
     last = {worker.pid: worker for worker in workers if worker.memory}
     if not last:
         return None

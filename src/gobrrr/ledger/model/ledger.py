@@ -124,8 +124,7 @@ class LineGroup(msgspec.Struct, frozen=True):
     cpu_share: float | None = None
     """Share of `ns` on a processor; null where nobody looked."""
     usual_share: float | None = None
-    """Share of `ns` that it takes in a step of at most twice the median: near 0 if only long ones have it, at most
-    2."""
+    """Share of `ns` that it takes in a step of at most twice the median: 0 (only long ones have it) to 2."""
 
 
 class WorkerGroup(msgspec.Struct, frozen=True):
@@ -188,8 +187,7 @@ class StepStats(msgspec.Struct, frozen=True):
     profiled_count: int = 0
     warmup_count: int = 0
     kind: str = "training"
-    """training (an optimizer update or a backward pass), inference (a top-level forward) or loop (gobrrr.steps, a
-    loader)."""
+    """training (an update, a backward pass), inference (a top-level forward) or loop (gobrrr.steps, a loader)."""
     loop: str = ""
     """Kind and number of the loop, with a colon between."""
     mean_ns: float = 0.0

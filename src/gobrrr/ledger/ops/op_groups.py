@@ -86,8 +86,7 @@ def op_groups(
     host: HostOps, trace: Trace, places: Places, prices: Prices, dispatch_ns: float, updated: Mapping[str, float],
     grouping: Grouping | None = None, counts: npt.NDArray[np.bool_] | None = None,
 ) -> Calls:  # fmt: skip
-    """All groups of the window, per step, in the order of their first call. `counts`: the rows whose work does, all
-    where it is not given."""
+    """All groups of the window, per step, in the order of their first call. `counts`: rows whose work does; or all."""
     by = grouping or Grouping.of(host, places, trace)
     children = by.sums(np.bincount(host.parent[host.parent >= 0], minlength=len(host)))
     calls, ns = np.bincount(by.group, minlength=len(by.first)), by.sums(host.own)

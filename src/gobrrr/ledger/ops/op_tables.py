@@ -59,7 +59,6 @@ class _Columns:
     """Per row of HostOps: what is summed. `device`: all that it launched, copies, sets and collectives too;
     kernel_work.device_ops has kernels alone, which are held against its work."""
 
-    own: Ints
     device: Ints
     below: Ints
     """`device` of it and of all that it called."""
@@ -102,7 +101,7 @@ def _columns(window: ProfiledWindow, priced: RowPrices, on_device: bool) -> _Col
     owner = priced.owners
     time = np.where(priced.bounded[owner], device if on_device else host.own, 0).astype(float)
     below = with_children(device, host.parent) if on_device else device
-    return _Columns(host.own, device, below, priced.flops, np.array(priced.floor, float), time, owner)
+    return _Columns(device, below, priced.flops, np.array(priced.floor, float), time, owner)
 
 
 def _table(
@@ -150,7 +149,7 @@ def _sums(group: Ints, count: int, host: HostOps, columns: _Columns) -> _Sums:
         return np.bincount(groups + 1, values.astype(float), count + 1)[1:].astype(float)
 
     return _Sums(
-        by(group, mine), by(group, columns.own), by(group, host.ops.dur * outermost), by(group, columns.device),
+        by(group, mine), by(group, host.own), by(group, host.ops.dur * outermost), by(group, columns.device),
         by(group, columns.below * outermost), by(group, columns.flops), by(owned, columns.floor * mine),
         by(owned, columns.priced * mine), np.zeros(count),
     )  # fmt: skip

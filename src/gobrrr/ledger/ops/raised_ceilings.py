@@ -23,8 +23,7 @@ from gobrrr.recording.model.vitals import rates
 MIN_NS = 100_000
 MIN_CALLS = 3  # calls that raise a ceiling; proposed: one may be mistimed; ceilings of repeated runs would settle it
 MOST = 10.0
-"""Multiple of its ceiling beyond which work was not done on this machine (on the meta device, say): no moment is so
-busy. Proposed."""
+"""Multiple of its ceiling beyond which work was done elsewhere (on the meta device): no moment is so busy. Proposed."""
 BUSY = 1.5
 """The same of the whole step: plain steps are faster than the profiled one that has raised the ceilings. Proposed."""
 _PRODUCTS = frozenset({"matmul", "convolution"})

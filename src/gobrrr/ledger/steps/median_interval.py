@@ -38,8 +38,7 @@ def _coverage(n: int) -> np.ndarray:
 
 
 def mean_interval(values: Sequence[float] | np.ndarray) -> tuple[float, float]:
-    """95 % interval of the mean of at least two values, within their range: of few it says what Student's t does, were
-    they normal."""
+    """95 % interval of the mean of two values or more, within their range; of few by Student's t, were they normal."""
     found = np.asarray(values, float)
     mean, half = float(found.mean()), _t(len(found) - 1) * float(found.std(ddof=1)) / math.sqrt(len(found))
     return max(float(found.min()), mean - half), min(float(found.max()), mean + half)

@@ -50,32 +50,25 @@ def other_loops(recording: Recording) -> tuple[OtherLoop, ...]:
     if not recording.loops:
         return ()
     main, *others = recording.loops
-    trains = (
-        main.kind in event_kinds.TRAINS
-    )  # where it does not, forwards begin steps, and nothing says where it goes on
+    trains = main.kind in event_kinds.TRAINS  # else forwards begin steps, and nothing says where it goes on
     stretches = list(_stretches(recording.events, main)) if trains else []
     own = _seen(main) + sum(each.until - each.end for each in stretches)
     spent = [_spent(stretches, loop.key) if trains else float(_seen(loop)) for loop in others]
     total = (own + sum(spent)) or 1
     beside = sum(not step.rests for step in main.steps)
     between = list(_between(stretches, main))
+    after = [each._replace(end=each.begin + each.after) for each in between]
+    before = [each._replace(end=each.begin + each.before) for each in between]
     times = [sum(loop.key in each.boundaries for each in between) for loop in others]
     return tuple(
         OtherLoop(
-            f"{event_kinds.loop_name(loop.kind)} of {_what(recording, loop)}",
-            ns / total,
-            _count(recording.events, stretches, loop),
-            _waits(loop),
-            beside,
-            trains and not num,
-            num,
-            _spent(between, loop.key) / total,
-            _where(recording, loop),
-            _spent([_only(each, each.after) for each in between], loop.key) / total,
-            _spent([_only(each, each.before) for each in between], loop.key) / total,
+            f"{event_kinds.loop_name(loop.kind)} of {_what(recording, loop)}", ns / total,
+            _count(recording.events, stretches, loop), _waits(loop), beside, trains and not num, num,
+            _spent(between, loop.key) / total, _where(recording, loop),
+            _spent(after, loop.key) / total, _spent(before, loop.key) / total,
         )
         for loop, ns, num in zip(others, spent, times, strict=True)
-    )
+    )  # fmt: skip
 
 
 def own_share(loops: Iterable[OtherLoop]) -> float:
@@ -162,11 +155,6 @@ def _seen(loop: LoopSteps) -> int:
 def _spent(stretches: list[Stretch], key: Key) -> float:
     """ns of what lies between that are this loop's, by how many boundaries each has in it."""
     return sum((each.end - each.begin) * each.boundaries[key] / each.boundaries.total() for each in stretches)
-
-
-def _only(stretch: Stretch, ns: int) -> Stretch:
-    """So much of it."""
-    return stretch._replace(end=stretch.begin + ns)
 
 
 def _count(events: Ints, stretches: list[Stretch], loop: LoopSteps) -> int:

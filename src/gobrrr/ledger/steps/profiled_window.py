@@ -86,8 +86,7 @@ class ProfiledWindow:
         return found
 
     def queue(self) -> tuple[Ints, Ints]:
-        """When the number of launches that the device has not begun changes, and that number; of those whose launch was
-        recorded."""
+        """When the number of (recorded) launches that the device has not begun changes, and that number."""
         kernels, runtime = self.trace.kernels, self.trace.runtime
         row = launch_rows(kernels, runtime)
         known = row >= 0

@@ -36,7 +36,7 @@ MAX_ADDED = 0.9
 MAX_GROWTH = 2.0
 
 
-Group = TypeVar("Group", OpGroup, HostGroup, DeviceOp, SizedCalls)
+Group = TypeVar("Group", OpGroup, HostGroup, DeviceOp, DeviceWork, DeviceLedger, SizedCalls)
 
 
 @dataclass(frozen=True)
@@ -67,13 +67,9 @@ class Scaled:
 
 
 def seen(
-    calls: Calls,
-    host: HostOps,
-    places: Places,
-    dispatch_ns: float,
-    idle: Ints | None = None,
+    calls: Calls, host: HostOps, places: Places, dispatch_ns: float, idle: Ints | None = None,
     frames: Frames | None = None,
-) -> Seen:
+) -> Seen:  # fmt: skip
     """Return the profiled steps, with the part of the instruments in each group. With a device's `idle` only that
     counts of the time between ops. `frames`: calls of library functions, to say what of them had a line's time."""
     gaps = find_gaps(host, places)
@@ -171,8 +167,7 @@ Op = TypeVar("Op", OpGroup, DeviceOp)
 
 
 def factors(device: DeviceLedger, plain: float, alike: bool) -> tuple[float, float]:
-    """Return the factors of its work and of its idle time. `alike`: all steps were recorded, so that both shrink
-    alike."""
+    """Factors of its work and of its idle time; the same where all steps were recorded (`alike`)."""
     if alike:
         recorded = device.busy_ns + device.idle_ns
         same = plain / recorded if recorded else 1.0
@@ -184,20 +179,16 @@ def factors(device: DeviceLedger, plain: float, alike: bool) -> tuple[float, flo
 def at_plain_step(device: DeviceLedger, working: float, idling: float) -> DeviceLedger:
     """The same per plain step; how often something was called stays as it was recorded."""
     causes, syncs = _idle(device, idling)
+    device = times(device, idling, "idle_ns", "start_up_ns", "held_ns")
+    device = times(device, working, "busy_ns", "exposed_copy_ns", "tensor_core_ns", "tensor_core_eligible_ns",
+                   "exposed_communication_ns", "awaited_ns")  # fmt: skip
     return msgspec.structs.replace(
-        device,
-        busy_ns=device.busy_ns * working, idle_ns=device.idle_ns * idling, idle_by_cause=causes, syncs=syncs,
-        exposed_copy_ns=device.exposed_copy_ns * working,
+        device, idle_by_cause=causes, syncs=syncs, longest=(device.longest[0], device.longest[1] * working),
         copies=tuple((kind, n, size * working, ns * working) for kind, n, size, ns in device.copies),
         kernels=tuple((name, calls, ns * working, kind) for name, calls, ns, kind in device.kernels),
-        tensor_core_ns=device.tensor_core_ns * working, longest=(device.longest[0], device.longest[1] * working),
-        tensor_core_eligible_ns=device.tensor_core_eligible_ns * working,
-        exposed_communication_ns=device.exposed_communication_ns * working,
         transfers=tuple(_transfer(one, working) for one in device.transfers),
-        awaited_ns=device.awaited_ns * working,
         lighter=tuple((freed * working, ns) for freed, ns in device.lighter),
         host_ops=tuple((op, n, ns * idling, at) for op, n, ns, at in device.host_ops),
-        start_up_ns=device.start_up_ns * idling, held_ns=device.held_ns * idling,
         work=_work(device.work, working) if device.work else None,
     )  # fmt: skip
 
@@ -232,10 +223,8 @@ def op_at_plain_step(op: Op, factor: float) -> Op:
 
 def _work(work: DeviceWork, factor: float) -> DeviceWork:
     return msgspec.structs.replace(
-        work,
+        times(work, factor, "kernel_ns", "counted_ns", "compute_ns", "bandwidth_ns", "recomputed_flops"),
         ops=tuple(op_at_plain_step(op, factor) for op in work.ops),
-        by_shape=tuple(op_at_plain_step(op, factor) for op in work.by_shape), kernel_ns=work.kernel_ns * factor,
-        counted_ns=work.counted_ns * factor, compute_ns=work.compute_ns * factor,
-        bandwidth_ns=work.bandwidth_ns * factor, recomputed_flops=work.recomputed_flops * factor,
+        by_shape=tuple(op_at_plain_step(op, factor) for op in work.by_shape),
         not_counted=tuple((name, ns * factor) for name, ns in work.not_counted),
-    )  # fmt: skip
+    )

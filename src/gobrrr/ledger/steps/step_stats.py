@@ -1,5 +1,4 @@
-"""Statistics of the steps of a loop: the median plain step, of a trace the mean, with interval, spread, drift and
-waits."""
+"""Statistics of a loop's steps: the median plain step (a trace's mean) with interval, spread, drift and waits."""
 
 from __future__ import annotations
 
@@ -182,8 +181,7 @@ def _around(recording: Recording, plain: list[Step]) -> dict[str, Any]:
 
 
 def kinds(recording: Recording, plain: list[Step], walls: np.ndarray) -> np.ndarray:
-    """Mark plain steps that begin an epoch, where these are a kind of their own: several, and of another
-    length."""
+    """Mark plain steps that begin an epoch, where these are a kind of their own: several, of another length."""
     made = np.sort(recording.events[recording.events[:, 1] == event_kinds.ITER, 0])
     starts, ends = (np.array([getattr(step, at) for step in plain]) for at in ("start", "end"))
     begins = np.searchsorted(made, ends, "left") > np.searchsorted(made, starts, "left")

@@ -54,9 +54,8 @@ def alike(walls: npt.NDArray[Any], waits: npt.NDArray[Any]) -> Flags:
 
 
 def after_watching(spans: Ints, *moments: Ints) -> Ints:
-    """The spans from the moment at which the program goes on. A step ends in a hook, which asks before it returns
-    whether the profiled window has used up its time: the first op or line that follows, of the sorted `moments`,
-    ends our own work."""
+    """The spans from where the program goes on. A step ends in a hook, which asks before it returns whether the window
+    has used up its time: the first op or line that follows, of the sorted `moments`, ends our own work."""
     begins = spans[:, 0]
     goes_on = np.minimum(begins + OWN_WORK, spans[:, 1])
     for times in moments:

@@ -61,8 +61,7 @@ def watching(recording: Recording) -> Watching | None:
 
 
 def _stretches(recording: Recording, main: LoopSteps) -> Iterator[_Stretch]:
-    """Yield stretches that nothing came between: five readings in order, and steps of the main loop alone between
-    them."""
+    """Yield stretches that nothing came between: five readings in order, with steps of the main loop alone."""
     events = recording.events
     rows = events[events[:, 1] == event_kinds.SPENT]
     steps = events[

@@ -25,15 +25,9 @@ _OPTIMIZER = re.compile(rf"{re.escape(UPDATE)}(\w+)\.")
 
 
 def work_of(
-    name: str,
-    shapes: Sequence[Any],
-    dtypes: Sequence[str],
-    concrete: Sequence[str],
-    strides: Sequence[Any] = (),
-    *,
-    list_dtype: str = "float",
-    inner: Sequence[tuple[int, ...]] = (),
-) -> Work | None:
+    name: str, shapes: Sequence[Any], dtypes: Sequence[str], concrete: Sequence[str], strides: Sequence[Any] = (),
+    *, list_dtype: str = "float", inner: Sequence[tuple[int, ...]] = (),
+) -> Work | None:  # fmt: skip
     """The work of one call, from the fields of a profiler event; None where it is not known ("not counted").
 
     `name` is the event's name (aten::addmm), `shapes` its "Input Dims" (one per argument, () for scalars, nested for
@@ -63,11 +57,9 @@ class Assigned(NamedTuple):
 
 
 def assign(
-    names: Sequence[str],
-    parents: Sequence[int],
-    recorded: Sequence[Signature | None],
+    names: Sequence[str], parents: Sequence[int], recorded: Sequence[Signature | None],
     updated: Mapping[str, float] | None = None,
-) -> Assigned:
+) -> Assigned:  # fmt: skip
     """The work of every op of a tree, and who answers for it.
 
     `parents` are indices of the enclosing op or annotation (-1 for none); a parent stands before its children.

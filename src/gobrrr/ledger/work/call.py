@@ -20,9 +20,8 @@ Argument = Tensor | tuple[Tensor, ...] | str | None
 
 class Work(msgspec.Struct, frozen=True):
     """FLOPs and the least traffic of one call. A multiply-add is two FLOPs; traffic is each input read once and each
-    output written once, in bytes. `kind` names the family (matmul, convolution, attention, elementwise, reduction,
-    norm, softmax, copy, gather, pool, rnn, optimizer, random, sort, solve, linalg, fft, loss, view); a view does
-    nothing."""
+    output written once, in bytes. `kind` names the family: matmul, convolution, attention, elementwise, reduction,
+    norm, softmax, copy, gather, pool, rnn, optimizer, random, sort, solve, linalg, fft, loss, view (does nothing)."""
 
     flops: float
     bytes: float
@@ -132,14 +131,9 @@ def work(kind: str, flops: float, *traffic: float) -> Work:
 
 
 def parse(
-    name: str,
-    shapes: Sequence[Any],
-    dtypes: Sequence[str],
-    concrete: Sequence[str],
-    strides: Sequence[Any],
-    list_dtype: str,
-    inner: Sequence[tuple[int, ...]],
-) -> Call:
+    name: str, shapes: Sequence[Any], dtypes: Sequence[str], concrete: Sequence[str], strides: Sequence[Any],
+    list_dtype: str, inner: Sequence[tuple[int, ...]],
+) -> Call:  # fmt: skip
     """Read what the profiler recorded. Raises NotCounted for a dtype or shape that makes no sense."""
     base = base_name(name)
     args: list[Argument] = []
