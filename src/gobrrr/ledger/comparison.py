@@ -133,8 +133,7 @@ def compared(
 
 
 def _interval(first: Sequence[float], second: Sequence[float], *averaged: bool) -> tuple[float, float]:
-    """Return the interval of the ratio of the two medians, or means: bootstrap over the steps of each; with few steps
-    the ratio of whole ranges."""
+    """Interval of the ratio of the medians, or means: bootstrap over the steps of each; of few, whole ranges' ratio."""
     if min(len(first), len(second)) < FEWEST:
         if not len(first) or not len(second):
             return math.nan, math.nan

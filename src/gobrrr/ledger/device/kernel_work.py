@@ -118,9 +118,8 @@ MAX_SHAPES = 200  # ops by shape, longest first; proposed: bounds the file; a st
 def by_shape(
     host: HostOps, trace: Trace, ns: npt.NDArray[np.int64], priced: RowPrices, prices: Prices, tf32: frozenset[str]
 ) -> tuple[DeviceOp, ...]:
-    """Per step, the longest first, from `ns`, the kernel time of every row. An op has the kernels of those that it
-    calls to do its work: a convolution's backward calls one for the weight and one for the input. Empty where nothing
-    is priced: the device is not known."""
+    """Per step, the longest first, from `ns`, the kernel time of every row. An op has those of what it calls to do its
+    work: a convolution's backward calls one for the weight and one for the input. Empty where the device is unknown."""
     if not priced.owner:
         return ()
     kernel_ns, floor = (np.bincount(priced.owners, each, len(ns)) for each in (ns.astype(float), priced.floor))

@@ -6,7 +6,6 @@ communication is its own: the rank with most of it is late, and waits least.
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Sequence
 from statistics import median
 
@@ -16,6 +15,7 @@ from gobrrr import units
 from gobrrr.ledger.job.calls import Calls
 from gobrrr.ledger.job.lateness import Group, Told, lateness, linked
 from gobrrr.ledger.model.ledger import Ledger
+from gobrrr.ledger.model.sums import sums
 
 OF_THE_DEVICE = ("compute", "bandwidth", "inefficiency", "uncounted")
 LATE = 0.05
@@ -171,10 +171,9 @@ def _without_calls(read: Sequence[RankSummary], groups: Sequence[Group]) -> list
 def _exposed(shares: float, step: float, groups: Sequence[Group]) -> str:
     """Describe the exposed time of the median rank, split into waiting and transfer."""
     said = f"{units.share(shares)} of the {units.duration(step)} step on the median rank"
-    waiting, moving = defaultdict[str, float](float), defaultdict[str, float](float)
-    for one in (one for group in groups for one in group.waits):
-        waiting[one.source] += one.exposed_waiting_ns
-        moving[one.source] += one.exposed_transfer_ns
+    waits = [one for group in groups for one in group.waits]
+    waiting = sums((one.source, one.exposed_waiting_ns) for one in waits)
+    moving = sums((one.source, one.exposed_transfer_ns) for one in waits)
     if not waiting:
         return said
     waited = units.duration(median(waiting.values()))
@@ -223,9 +222,8 @@ def _because(worst: RankSummary, ranks: Sequence[RankSummary]) -> str:
 
 def _last(groups: Sequence[Group], late: RankSummary) -> str:
     """Name the rank that came last to collectives by most, if it is not the one with most work of its own."""
-    behind, who = defaultdict[str, float](float), {one.source: one.rank for group in groups for one in group.waits}
-    for one in (one for group in groups for one in group.waits):
-        behind[one.source] += one.late_ns
+    waits = [one for group in groups for one in group.waits]
+    behind, who = sums((one.source, one.late_ns) for one in waits), {one.source: one.rank for one in waits}
     most = max(behind, key=lambda source: behind[source], default="")
     if not behind.get(most) or most == late.source:
         return ""

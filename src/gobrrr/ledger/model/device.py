@@ -206,11 +206,6 @@ class DeviceLedger(msgspec.Struct, frozen=True):
     """Null where no shapes were recorded, or nothing is known of the device."""
 
     @property
-    def stalled_ns(self) -> float:
-        """Idle in which it had its next work: no host, loader or line could have helped."""
-        return dict(self.idle_by_cause).get("stalled", 0.0)
-
-    @property
     def starved_ns(self) -> float:
-        """Idle for want of work."""
-        return max(0.0, self.idle_ns - self.stalled_ns)
+        """Idle for want of work. Stalled it has its next work: no host, loader or line could have helped."""
+        return max(0.0, self.idle_ns - dict(self.idle_by_cause).get("stalled", 0.0))

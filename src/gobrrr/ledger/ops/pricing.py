@@ -29,8 +29,7 @@ CEILING_OF = {
 }  # fmt: skip
 _INTEGERS = {
     "long int": "int64", "long": "int64", "long long": "int64", "__int64": "int64", "int": "int32",
-    "short int": "int16",
-    "short": "int16", "bool": "bool",
+    "short int": "int16", "short": "int16", "bool": "bool",
 }  # fmt: skip
 _PRICED = frozenset(CEILING_OF.values())
 BY_FLOPS = frozenset({"matmul", "convolution", "attention", "rnn", "solve"})
@@ -42,8 +41,7 @@ _BOUNDS = {None: 0} | {bound: number for number, bound in enumerate(ELSEWHERE, 1
 
 
 def dtype_of(dtypes: Iterable[str]) -> str:
-    """Return an op's dtype by its inputs: that of the first which is floating or of 8 bits, else of the first; fp32
-    where none is recorded."""
+    """An op's dtype: of its first input that is floating or of 8 bits, else of the first; fp32 if none is recorded."""
     known = [CEILING_OF.get(name) or _INTEGERS.get(name) for name in dtypes]
     return next((key for key in known if key in _PRICED), None) or next((key for key in known if key), "fp32")
 

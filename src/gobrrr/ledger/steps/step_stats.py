@@ -59,8 +59,7 @@ def _plain(recording: Recording) -> list[Step]:
 
 def step_stats(recording: Recording, device_ns: float = 0.0, plain: list[Step] | None = None) -> StepStats:
     """Statistics of the main loop; all zero where no step was seen. `device_ns`: a device's work per step. Where the
-    host runs ahead of it a step is the mean of whole cycles, and no less than that work. `plain`: the plain
-    steps, where they are known already."""
+    host runs ahead of it a step is the mean of whole cycles, no less than that work. `plain`: its steps, if known."""
     main = recording.main
     if main is None:
         return StepStats()

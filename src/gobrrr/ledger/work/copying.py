@@ -80,10 +80,8 @@ def create(call: Call) -> Work:
 
 def _created(call: Call) -> float:
     """Bytes that a factory writes; the dtype follows the sizes, float32 (int64 for counts) where it is left out."""
-    if call.name in ("zeros", "ones"):
-        return math.prod(call.sizes(0)) * call.dtype_size(1, 4)
-    if call.name == "full":
-        return math.prod(call.sizes(0)) * call.dtype_size(2, 4)
+    if call.name in ("zeros", "ones", "full"):
+        return math.prod(call.sizes(0)) * call.dtype_size(2 if call.name == "full" else 1, 4)
     if call.name == "scalar_tensor":
         return call.dtype_size(1, 4)
     plain = [call.text(i) for i in range(len(call.args))]
@@ -200,8 +198,7 @@ def draw_like(call: Call) -> Work:
 
 @formula("rand randn randint")
 def draw_new(call: Call) -> Work:
-    """rand(size, ..., dtype, layout, device, pin_memory): float32 unless said otherwise; randint(high, size, ...) or
-    (low, high, size, ...): int64."""
+    """rand(size, ..., dtype, layout, device, pin_memory), float32; randint([low,] high, size, ...), int64; or as said."""
     whole = call.name == "randint"
     at = next((i for i in range(1, 3) if call.text(i).startswith("[")), 1) if whole else 0
     numel = math.prod(call.sizes(at))

@@ -38,13 +38,9 @@ _HARDWARE = ("cpu", "isa", "logical_cores", "usable_cores", "memory_bytes", "cac
 
 
 def measure(
-    torch: Any,
-    hardware: Hardware,
-    seconds: float = SECONDS,
-    clock: Clock = perf_counter_ns,
-    notify: Notify = lambda text: None,
-    only: Collection[str] = (),
-) -> dict[str, Any]:
+    torch: Any, hardware: Hardware, seconds: float = SECONDS, clock: Clock = perf_counter_ns,
+    notify: Notify = lambda text: None, only: Collection[str] = (),
+) -> dict[str, Any]:  # fmt: skip
     """Measure every ceiling within `seconds` and return the fields of a Machine, without its fingerprint.
 
     `only`: keys of the figures to measure again; the others then have no samples.

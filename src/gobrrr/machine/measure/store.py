@@ -38,11 +38,9 @@ _MEASURE = _START + "from gobrrr.machine.measure.command import main; sys.exit(m
 
 
 def load_or_measure(
-    refresh: bool = False,
-    notify: Notify = lambda text: None,
-    interpreter: str | None = None,
+    refresh: bool = False, notify: Notify = lambda text: None, interpreter: str | None = None,
     folder: Path | None = None,
-) -> Machine:
+) -> Machine:  # fmt: skip
     """This machine's ceilings for the torch of `interpreter` (default: this one).
 
     Taken from the cache where hardware, clocks, quota and torch build are those that were measured, else measured (at
