@@ -171,7 +171,7 @@ def _syncs(trace: Trace, idle: Ints, waiting: Ints, host: HostOps, places: Place
 
 
 def waits_for_device(trace: Trace, host: HostOps) -> tuple[Runtime, npt.NDArray[np.int32], Ints]:
-    """The steps' calls in which the host waits for the device, their names, and the row of the copy that each is, or -1."""
+    """The steps' calls in which the host waits for the device, their names, and the row of each call's copy, or -1."""
     runtime, copies = trace.runtime, _blocking_copies(trace)
     rows = (copies >= 0) | named(trace, runtime.name, _SYNC)
     rows &= (runtime.start >= host.begin) & (runtime.start < host.end)

@@ -198,7 +198,7 @@ def draw_like(call: Call) -> Work:
 
 @formula("rand randn randint")
 def draw_new(call: Call) -> Work:
-    """rand(size, ..., dtype, layout, device, pin_memory), float32; randint([low,] high, size, ...), int64; or as said."""
+    """rand(size, ..., dtype, layout, device, pin_memory): float32; randint([low,] high, size, ...): int64, or given."""
     whole = call.name == "randint"
     at = next((i for i in range(1, 3) if call.text(i).startswith("[")), 1) if whole else 0
     numel = math.prod(call.sizes(at))
