@@ -60,7 +60,7 @@ def phases(ops: list[OpGroup], host: list[HostGroup], data: float, plain: float)
     """Nanoseconds per phase of the plain step; they sum to it."""
     groups: list[OpGroup | HostGroup] = [*ops, *host]
     told = sums((group.phase, group.ns) for group in groups) | {"data": data}
-    told["other"] = told.get("other", 0.0) + plain - sum(told.values())
+    told["other"] = told.get("other", 0.0) + (plain - sum(told.values()))
     return tuple((name, told[name]) for name in PHASES if abs(told.get(name, 0.0)) > 0.5)
 
 
@@ -70,9 +70,8 @@ def device_accounts(device: DeviceLedger, plain: float) -> tuple[Account, ...]:
     copied = min(device.exposed_copy_ns, device.busy_ns - communication)
     working = device.busy_ns - communication - copied
     idle = ((_IDLE.get(cause, cause), ns) for cause, ns in device.idle_by_cause)
-    told = sums(
-        [("communication", communication), ("copy", copied), *_of_the_work(device.work, working).items(), *idle]
-    )
+    works = {"communication": communication, "copy": copied, **_of_the_work(device.work, working)}
+    told = sums([*works.items(), *idle])
     rest = plain - sum(told.values())
     return _accounts(told | {"unattributed": rest if rest > LEAST else 0.0}, plain)
 

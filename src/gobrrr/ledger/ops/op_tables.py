@@ -96,7 +96,8 @@ def op_tables(window: ProfiledWindow, priced: RowPrices, on_device: bool, most: 
 
 
 def _columns(window: ProfiledWindow, priced: RowPrices, on_device: bool) -> _Columns:
-    host, none = window.host, np.zeros(len(window.host), np.int64)
+    host = window.host
+    none = np.zeros(len(host), np.int64)
     device = time_launched(window.kernels, window.launcher, len(host)) if on_device else none
     owner = priced.owners
     time = np.where(priced.bounded[owner], device if on_device else host.own, 0).astype(float)
