@@ -13,7 +13,7 @@ from gobrrr.ledger.host.places import Places
 from gobrrr.ledger.model.sums import sums
 from gobrrr.recording.model.facts import Span
 from gobrrr.recording.model.trace import MEMCPY, Ids, Kernels, Runtime, Trace, launch_rows
-from gobrrr.spans import NONE, Ints, among, as_spans, ends_of, lengths, merged, overlap, parts, total
+from gobrrr.spans import Ints, among, as_spans, ends_of, lengths, merged, overlap, parts, total
 
 Sync = tuple[str, float, float, tuple[Span, ...]]
 """(call, calls per step, idle ns per step that it causes, user lines)."""
@@ -83,11 +83,11 @@ def blamed(trace: Trace, idle: Ints, stalled: Ints, host: HostOps, places: Place
 
 def _apart(idle: Ints, causes: dict[str, Ints]) -> dict[str, Ints]:
     """Each nanosecond of idle once, at the first that holds; what nothing explains is the host's."""
-    covered, found = NONE, {}
+    found: dict[str, Ints] = {}
     for name, spans in causes.items():
-        found[name] = parts(parts(idle, merged(spans)), covered, outside=True)
-        covered = merged(np.concatenate((covered, spans)))
-    return found | {"host": parts(idle, covered, outside=True)}
+        its = merged(spans)
+        found[name], idle = parts(idle, its), parts(idle, its, outside=True)
+    return found | {"host": idle}
 
 
 def _causes(
