@@ -19,7 +19,7 @@ MOST = 0.5
 """Share of a line's time from which a function has most of it."""
 PART = 0.1
 """Share from which what that function calls is named."""
-DEEPEST = 64  # levels of nesting followed; proposed: bounds the loop; a model nested deeper would settle it
+DEEPEST = 1000  # frames that Python nests by default: a trace written by hand may hold a circle of any length
 MAX_PARTS = 3  # callees named, largest first; proposed: they fit one line; a path whose fourth matters would settle it
 
 Hot = tuple[tuple[str, float], ...]
