@@ -9,7 +9,7 @@ from gobrrr.ledger.model.device import DeviceLedger
 from gobrrr.recording.model.facts import Facts
 from gobrrr.rules import judge, load
 from gobrrr.rules.model import finding as rules_model
-from gobrrr.rules.model.finding import finding
+from gobrrr.rules.model.finding import Cause, finding
 from tests.rules.test_rules_compute import fp32_products, in_double
 from tests.support.handmade import ALL_SIGNALS, MS, Case, machine, op
 
@@ -71,8 +71,8 @@ def test_what_is_rare_may_cost_the_mean_step_and_what_is_usual_the_median_one():
     case.step = replace(case.step, mean_ns=230 * MS)
 
     def most(**fields: bool) -> float:
-        found = finding("BRR404", case.ledger, saving=(0.0, 0.0, 400 * MS), message="late", advice="none", **fields)
-        return found.saving.ceiling_ns
+        cause = Cause(saving=(0.0, 0.0, 400 * MS), message="late", advice="none", **fields)
+        return finding("BRR404", case.ledger, cause).saving.ceiling_ns
 
     assert most(rare=True) == 230 * MS and most() == 100 * MS
 
@@ -82,15 +82,15 @@ def test_how_severe_is_what_is_rare_goes_by_the_mean_step():
     case = Case(ms=100)
     case.step = replace(case.step, mean_ns=230 * MS)
     said = {"saving": (0.0, 15 * MS, 20 * MS), "message": "late", "advice": "none"}
-    assert finding("BRR404", case.ledger, **said, rare=True).severity == "note"
-    assert finding("BRR404", case.ledger, **said).severity == "warning"
+    assert finding("BRR404", case.ledger, Cause(**said, rare=True)).severity == "note"
+    assert finding("BRR404", case.ledger, Cause(**said)).severity == "warning"
 
 
 @pytest.mark.parametrize(("waiting", "least"), [(None, 20 * MS), (0.0, 20 * MS), (3.0, 5 * MS)])
 def test_less_is_sure_to_come_back_where_threads_wait_for_cores(waiting: float | None, least: float) -> None:
     """Three quarters of the time that they wanted a core: of so much of a step nobody knows what it would be."""
     ledger = Case(ms=100, facts=Facts(process_load=1.0, waiting_load=waiting)).ledger
-    found = finding("BRR302", ledger, saving=(20 * MS, 30 * MS, 40 * MS), message="slow", advice="none")
+    found = finding("BRR302", ledger, Cause(saving=(20 * MS, 30 * MS, 40 * MS), message="slow", advice="none"))
     assert found.saving.low_ns == pytest.approx(least) and found.saving.expected_ns == 30 * MS
 
 
@@ -101,8 +101,8 @@ def test_what_the_host_does_brings_back_the_devices_idle_time_at_most():
 
     def most(code: str, **extra: DeviceLedger) -> float:
         ledger = Case(ms=100, extra=extra).ledger
-        said = {"saving": (0.0, 90 * MS, 90 * MS)}
-        return finding(code, ledger, **said, message="late", advice="none").saving.expected_ns
+        cause = Cause(saving=(0.0, 90 * MS, 90 * MS), message="late", advice="none")
+        return finding(code, ledger, cause).saving.expected_ns
 
     assert most("BRR404", device=device) == 15 * MS and most("BRR404") == 90 * MS
     assert most("BRR101", device=device) == 90 * MS, "work is the device's"
@@ -111,8 +111,9 @@ def test_what_the_host_does_brings_back_the_devices_idle_time_at_most():
 def test_what_a_finding_says_it_holds_is_the_most_that_comes_back():
     case = Case(ms=100)
     case.step = replace(case.step, low_ns=50 * MS, high_ns=150 * MS)
-    held = finding("BRR311", case.ledger, saving=(0.0, 0.0, 20 * MS), message="m", holds=20 * MS)
-    free = finding("BRR311", case.ledger, saving=(0.0, 0.0, 20 * MS), message="m")
+    said = {"saving": (0.0, 0.0, 20 * MS), "message": "m"}
+    held = finding("BRR311", case.ledger, Cause(**said, holds=20 * MS))
+    free = finding("BRR311", case.ledger, Cause(**said))
     assert (held.saving.ceiling_ns, free.saving.ceiling_ns) == (20 * MS, 22 * MS)
 
 

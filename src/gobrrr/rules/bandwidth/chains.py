@@ -11,7 +11,7 @@ from gobrrr.machine.model.machine import Machine
 from gobrrr.rules.bandwidth.updates import by_hand
 from gobrrr.rules.compile.recompiles import left_eager
 from gobrrr.rules.model.evidence import count, time, worth_telling
-from gobrrr.rules.model.finding import Finding, finding, rule
+from gobrrr.rules.model.finding import Cause, rule
 from gobrrr.rules.model.shapes import FLOATS, costliest_line, float_dtype, key, kind, line, num_elements, total
 from gobrrr.rules.model.views import host_side
 from gobrrr.units import duration
@@ -87,7 +87,7 @@ class Spent(msgspec.Struct, frozen=True):
     remedies=("compile", "compile_max_autotune", "compile_frozen", "fold_batch_norm"),
     on_device=True,
 )
-def unfused_elementwise_chain(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def unfused_elementwise_chain(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """Elementwise ops in a row, each of which reads and writes the whole tensor."""
     every = _all_spent(ledger, machine)
     chains = [
@@ -98,9 +98,7 @@ def unfused_elementwise_chain(ledger: Ledger, machine: Machine) -> Iterator[Find
     if not worth_telling(ledger, 0.8 * saved):
         return
     worst = max(chains, key=lambda each: each.saved)
-    yield finding(
-        "BRR201",
-        ledger,
+    yield Cause(
         saving=(0.3 * saved, 0.8 * saved, saved + 0.5 * fused),
         message=f"{worst.chain.length:.0f} elementwise ops in a row pass over {bytes_text(_bytes(worst.chain))} each"
         + (f", and {len(chains) - 1} more chains" if len(chains) > 1 else "")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from gobrrr.ledger.model.ledger import Ledger, OpGroup
 from gobrrr.machine.model.machine import Machine
 from gobrrr.rules.model.evidence import count, ratio, time, worth_telling
-from gobrrr.rules.model.finding import Finding, finding, rule, without
+from gobrrr.rules.model.finding import Cause, rule
 from gobrrr.rules.model.shapes import CONVOLUTIONS, FLOATS, MATMULS, MODEL, by_line, costliest_line, inside, kind, total
 from gobrrr.rules.model.views import graph_makers
 from gobrrr.units import duration, share
@@ -22,7 +22,7 @@ EIGHT_BITS = tuple(f"c10::Float8_{kind}" for kind in ("e4m3fn", "e5m2", "e4m3fnu
 
 
 @rule("BRR204", "bandwidth", needs={"ops", "shapes"}, remedies=("compile_frozen", "channels_last"), on_device=True)
-def layout_copies(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def layout_copies(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """Copies between tensors of one dtype and shape whose strides differ: contiguous(), reshape(), clone(); and those
     that a GPU's convolutions make for themselves, whose matrix units want the channels last."""
     copies = [op for op in ledger.ops if op.phase in MODEL and _changes_layout(op)]
@@ -41,9 +41,7 @@ def layout_copies(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     most = f"{duration(within)} of it within convolutions, which want the channels last"
     if within <= own:
         most = f"{'x'.join(map(str, first[0].shapes[0]))} most of all"
-    found = finding(
-        "BRR204",
-        ledger,
+    yield Cause(
         saving=(0.3 * cost, expected, 1.15 * cost + sum(max(0.0, op.ns - op.floor_ns) for op in convolutions)),
         message=f"{duration(cost)} per step ({share(cost / ledger.wall)}) goes into copies that only change a layout, "
         + most,
@@ -52,9 +50,9 @@ def layout_copies(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         where=costliest_line(convolutions if within > own else copies),
         evidence={"copies": count(sum(op.calls for op in copies)), "time": time(cost), "lines": count(len(lines)),
                   "within_convolutions": time(within), "share_of_first_line": ratio(total(first) / cost)},
+        # Without convolutions nothing wants the channels last: in a transformer the remedy never took hold.
+        vain=() if convolutions else ("channels_last",),
     )  # fmt: skip
-    # Without convolutions nothing wants the channels last: in a transformer the remedy never took hold.
-    yield found if convolutions else without(found, "channels_last")
 
 
 def _changes_layout(op: OpGroup) -> bool:
@@ -77,7 +75,7 @@ def _changes_layout(op: OpGroup) -> bool:
 
 
 @rule("BRR205", "bandwidth", needs={"ops", "shapes", "facts"}, on_device=True)
-def dtype_casts(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def dtype_casts(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """Copies between two floating formats, in every step. Those that autocast makes are its price, not a mistake."""
     if ledger.facts.settings.autocast:
         return
@@ -94,9 +92,7 @@ def dtype_casts(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     formats = sorted(names.get(dtype, dtype.removeprefix("c10::").lower()) for dtype in dtypes)
     # Ops that read what was cast find it in the cache, or not: what they spend above their floor may go too.
     readers = [op for op in ledger.ops if op.where and op.where[0] in lines and op.name not in COPYING]
-    yield finding(
-        "BRR205",
-        ledger,
+    yield Cause(
         saving=(0.4 * cost, 0.8 * cost, 1.15 * cost + sum(max(0.0, op.ns - op.floor_ns) for op in readers)),
         message=f"{duration(cost)} per step ({share(cost / ledger.wall)}) goes into casts between "
         f"{' and '.join(formats)}{', back and forth over the same shapes' if round_trip else ''}",
@@ -125,16 +121,14 @@ NORMS = frozenset(f"aten::{name}" for name in ("native_batch_norm", "cudnn_batch
     remedies=("fold_batch_norm", "compile_frozen"),
     on_device=True,
 )
-def batch_norm_by_itself(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def batch_norm_by_itself(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """Inference whose batch norm scales what a convolution or a linear layer has just written: its weights could."""
     ill = list(_behind_layers(ledger)) if ledger.step.kind == "inference" else []
     spent = total(ill)
     if not ill or not worth_telling(ledger, 0.8 * spent):
         return
     calls = sum(op.calls for op in ill)
-    yield finding(
-        "BRR210",
-        ledger,
+    yield Cause(
         # the layer's output is then still in the cache for what comes next
         saving=(0.5 * spent, 0.8 * spent, 1.2 * spent),
         message=f"{calls:.0f} batch norms take {duration(spent)} per step ({share(spent / ledger.wall)}) behind layers "

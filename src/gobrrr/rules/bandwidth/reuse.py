@@ -9,7 +9,7 @@ from gobrrr.ledger.model.ledger import Ledger, OpGroup
 from gobrrr.machine.model.machine import Machine
 from gobrrr.rules.compute.unused_work import idle_graph_pages
 from gobrrr.rules.model.evidence import count, size, time, worth_telling
-from gobrrr.rules.model.finding import Finding, finding, rule
+from gobrrr.rules.model.finding import Cause, rule
 from gobrrr.rules.model.shapes import (
     FLOATS,
     MODEL,
@@ -43,7 +43,7 @@ TELLING_BYTES = 256 << 20
 
 
 @rule("BRR202", "bandwidth", needs={"ops", "facts"}, remedies=("malloc_thresholds", "preloaded_allocator"))
-def page_faults_of_fresh_allocations(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def page_faults_of_fresh_allocations(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """Large results whose memory the system hands out page by page in every step, and takes back."""
     faults = ledger.facts.minor_faults_per_step or 0.0
     # Memory that grows is touched for the first time too, and no allocator setting spares that: BRR601.
@@ -59,9 +59,7 @@ def page_faults_of_fresh_allocations(ledger: Ledger, machine: Machine) -> Iterat
     if not worth_telling(ledger, expected):
         yield from _ended_by_watching(ledger, machine)
         return
-    yield finding(
-        "BRR202",
-        ledger,
+    yield Cause(
         saving=(0.4 * expected, expected, max(expected, most)),
         message=f"{faults:,.0f} page faults per step cost {duration(cost)} ({share(cost / ledger.wall)} of the step): "
         + (f"results of {bytes_text(ALWAYS_FRESH)} and more get fresh memory every time" if large else "memory is "
@@ -77,7 +75,7 @@ def page_faults_of_fresh_allocations(ledger: Ledger, machine: Machine) -> Iterat
     )  # fmt: skip
 
 
-def _ended_by_watching(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def _ended_by_watching(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """Faults that came until the profiled window. The profiler's last small block on top of the heap keeps malloc from
     giving back what lies below it: a GPT-2 of the zoo had 21,000 faults in each of 400 steps, and none behind a window,
     with 13 % less CPU time. Others settle by themselves: the low is 0."""
@@ -87,9 +85,7 @@ def _ended_by_watching(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     cost = min((before - after) * machine.fresh_page.median, ledger.wall)
     if before < FADES * after or not worth_telling(ledger, cost):
         return
-    yield finding(
-        "BRR202",
-        ledger,
+    yield Cause(
         saving=(0.0, min(COMES_BACK * cost, ledger.wall), min(MOST_COMES_BACK * cost, ledger.wall)),
         message=f"{before:,.0f} page faults per step cost {duration(cost)} before the profiled window, {after:,.0f} "
         "after it: without the profiler steps may be longer",
@@ -109,7 +105,7 @@ def _ended_by_watching(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
 
 
 @rule("BRR203", "bandwidth", needs={"ops", "shapes"}, remedies=("chunked_loss", "compile"), on_device=True)
-def large_logits(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def large_logits(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """Logits over a large vocabulary, held whole, and again as log-probabilities and as gradient."""
     losses = ("aten::nll_loss", "aten::cross_entropy", "aten::gather")
     feeds_a_loss = any(op.name.startswith(losses) for op in ledger.ops)
@@ -128,7 +124,7 @@ def large_logits(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
 
 def _judge_logits(
     ledger: Ledger, machine: Machine, softmax: OpGroup, elements: int, held: int, calls: float
-) -> Iterator[Finding]:
+) -> Iterator[Cause]:
     training = any(op.phase == "backward" for op in ledger.ops)
     copies = 3 if training else 2  # logits, log-probabilities, and their gradient
     ops = [op for op in ledger.ops if op.phase in MODEL and _holds(op, elements)]
@@ -141,9 +137,7 @@ def _judge_logits(
     expected = min(0.7 * fresh, 0.5 * total(passes) + 0.5 * spare)
     if copies * held < TELLING_BYTES and not worth_telling(ledger, expected):
         return
-    yield finding(
-        "BRR203",
-        ledger,
+    yield Cause(
         saving=(0.0, expected, total(ops)),  # where the loss uses few rows, most of the products go too
         message=f"Logits over {softmax.shapes[0][-1]:,} classes take {bytes_text(held)}, {copies} times over; passes "
         f"over them take {duration(total(passes))} per step{head}",

@@ -9,7 +9,7 @@ from math import prod
 from gobrrr.ledger.model.ledger import HostGroup, Ledger, OpGroup
 from gobrrr.machine.model.machine import Machine
 from gobrrr.rules.model.evidence import count, ratio, size, time, worth_telling
-from gobrrr.rules.model.finding import Finding, finding, rule
+from gobrrr.rules.model.finding import Cause, rule
 from gobrrr.rules.model.shapes import (
     FLOATS,
     MATMULS,
@@ -37,7 +37,7 @@ ACCUMULATE = "torch::autograd::AccumulateGrad"
 
 
 @rule("BRR206", "bandwidth", needs={"ops", "shapes"}, remedies=("sparse_gradient",), on_device=True)
-def dense_embedding_gradient(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def dense_embedding_gradient(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """A gradient as large as the whole embedding table for the few rows that a batch looks up."""
     ill = [
         (op, table)
@@ -54,9 +54,7 @@ def dense_embedding_gradient(ledger: Ledger, machine: Machine) -> Iterator[Findi
     if not ill or not worth_telling(ledger, 0.8 * cost):
         return
     largest, (rows, _) = max(ill, key=lambda each: prod(each[1]))
-    yield finding(
-        "BRR206",
-        ledger,
+    yield Cause(
         saving=(0.35 * cost, 0.8 * cost, 1.4 * (gradient + update)),  # and the cache that passes over the table empty
         message=f"A batch looks up at most {share(touched)} of {rows:,} rows; the whole table's gradient is written "
         f"({duration(gradient)}) and updated ({duration(update)}) every step",
@@ -105,7 +103,7 @@ def _update_cost(ledger: Ledger, tables: set[tuple[int, int]]) -> float:
 
 
 @rule("BRR207", "bandwidth", needs={"ops"}, remedies=("set_to_none",), on_device=True)
-def gradients_zeroed_by_writing(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def gradients_zeroed_by_writing(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """zero_grad that writes zeros: one pass to write them, and one to add to them what could have been put there."""
     zeros = [op for op in ledger.ops if inside(op, f"{OPTIMIZER}zero_grad")] or _zeroed_by_hand(ledger)
     added = [op for op in ledger.ops if inside(op, ACCUMULATE) and op.name == "aten::add_"]
@@ -114,9 +112,7 @@ def gradients_zeroed_by_writing(ledger: Ledger, machine: Machine) -> Iterator[Fi
     cost = total(zeros) + adds
     if not zeros or not worth_telling(ledger, 0.75 * cost):
         return
-    yield finding(
-        "BRR207",
-        ledger,
+    yield Cause(
         # whose gradients are then fresh in the cache
         saving=(0.3 * cost, 0.75 * cost, 1.2 * cost + 0.4 * ledger.phase("optimizer")),
         message=f"Zeros are written into the gradients ({duration(total(zeros))} per step), so that backward must add "
@@ -138,7 +134,7 @@ def _zeroed_by_hand(ledger: Ledger) -> list[OpGroup]:
 
 
 @rule("BRR208", "bandwidth", needs={"ops", "facts"}, remedies=("fused_optimizer", "foreach_optimizer"), on_device=True)
-def unfused_optimizer(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def unfused_optimizer(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """An optimizer that passes over parameters, gradients and state once per op, though it has a fused kernel."""
     every = [o for o in stepping(ledger) if o.num_elements]
     ill = [o for o in every if o.supports_fused and not o.fused]
@@ -165,9 +161,7 @@ def unfused_optimizer(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         return
     main = max(ill, key=lambda o: o.num_elements)
     how = "in lists, op by op (foreach)" if main.foreach else "one by one, op by op"
-    yield finding(
-        "BRR208",
-        ledger,
+    yield Cause(
         saving=(0.35 * saved, 0.9 * saved, spent - 0.5 * floor),
         message=f"{main.kind}.step updates {tensors} tensors {how} in {duration(spent)} per step "
         f"({share(spent / ledger.wall)}), though it has a fused kernel",
@@ -304,7 +298,7 @@ def _in_place(op: OpGroup) -> bool:
 
 
 @rule("BRR209", "bandwidth", needs={"plain", "ops", "shapes"}, on_device=True)
-def update_by_hand(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def update_by_hand(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """An optimizer written out: each op passes over a weight or its state, and is dispatched, by itself."""
     whole = host_side(ledger)  # which knows all ops, those without a kernel too
     lines = by_hand(whole)
@@ -323,9 +317,7 @@ def update_by_hand(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     everything: list[OpGroup | HostGroup] = [*kernels, *ops, *host]
     sure = any(_in_place(op) and _passes(op, weights) for op in ops) or any(op.phase == "optimizer" for op in ops)
     what = "The weights are updated by hand" if sure else "What looks like a weight update by hand"
-    yield finding(
-        "BRR209",
-        ledger,
+    yield Cause(
         saving=(0.35 * saved if sure else 0.0, 0.8 * saved, spent),
         message=f"{what}: {calls:.0f} ops on {tensors:.0f} tensors take {duration(spent)} per "
         f"step ({share(spent / ledger.wall)}); one fused pass {duration(fused)}",

@@ -12,7 +12,7 @@ from gobrrr.machine.model.machine import Machine
 from gobrrr.recording.trace_files.categories import is_communication
 from gobrrr.rules.model.cores import micro_steps
 from gobrrr.rules.model.evidence import count, time, worth_telling
-from gobrrr.rules.model.finding import Finding, Quantity, finding, fitting, rule
+from gobrrr.rules.model.finding import Cause, Quantity, fitting, rule
 from gobrrr.rules.model.lines import loop_line
 from gobrrr.rules.model.shapes import costliest_line, total
 from gobrrr.units import byte_rate, duration, share, size
@@ -36,16 +36,14 @@ SIZES = 4
 
 
 @rule("BRR701", "communication", needs={"plain"})
-def exposed_communication(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def exposed_communication(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """Collectives that the step waits for. The wait may be for a slow rank: one rank's account cannot tell."""
     cost = ledger.account("communication")
     if cost < EXPOSED * ledger.wall or not worth_telling(ledger, 0.6 * cost):
         return
     ops = [op for op in ledger.ops if is_communication(op.name)]
     calls = sum(op.calls for op in ops if op.name.startswith("c10d::"))
-    yield finding(
-        "BRR701",
-        ledger,
+    yield Cause(
         saving=(0.1 * cost, 0.6 * cost, cost),
         message=fitting(
             f"{duration(cost)} ({share(cost / ledger.wall)}) of the step is exposed communication",
@@ -61,7 +59,7 @@ def exposed_communication(ledger: Ledger, machine: Machine) -> Iterator[Finding]
 
 
 @rule("BRR702", "communication", needs={"plain"})
-def slow_link(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def slow_link(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """Large collectives that even at their fastest leave a link idle that their devices have, all of them in one host.
 
     The fastest of a size may have waited for a later rank as well: one rank's file cannot tell, the files of all can.
@@ -81,9 +79,7 @@ def slow_link(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     expected = freed * min(1.0, cost / sum(one.ns for one in device.transfers))
     if not worth_telling(ledger, expected):
         return
-    yield finding(
-        "BRR702",
-        ledger,
+    yield Cause(
         saving=(0.0, expected, min(cost, freed)),
         message=f"large collectives reach {byte_rate(_at_best(best))} on the bus at best ({kind}s of "
         f"{size(best.size)}), {share(_at_best(best) / link.rate)} of {link.name} ({byte_rate(link.rate)})",
@@ -102,7 +98,7 @@ def slow_link(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
 
 
 @rule("BRR703", "communication", needs={"plain"})
-def gradients_summed_too_often(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def gradients_summed_too_often(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """Gradients that backward passes add up for one update go around the ranks at every pass."""
     nets = (module for module in ledger.facts.modules if module.kind == WRAPPER and module.calls_per_step)
     cost, once = ledger.account("communication"), sum(net.trainable_params for net in nets)
@@ -118,9 +114,7 @@ def gradients_summed_too_often(ledger: Ledger, machine: Machine) -> Iterator[Fin
     beside = spare * above if ledger.device is None else 0.0
     if not worth_telling(ledger, spare * cost):
         return
-    yield finding(
-        "BRR703",
-        ledger,
+    yield Cause(
         saving=(0.5 * spare * cost, spare * cost + 0.5 * beside, cost + beside),
         message=f"gradients go around the ranks {rounds:.1f} times per update where once would do: {duration(cost)} "
         f"({share(cost / ledger.wall)}) of the step",

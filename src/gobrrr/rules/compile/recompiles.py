@@ -8,7 +8,7 @@ from gobrrr.ledger.model.ledger import Ledger, OpGroup
 from gobrrr.machine.model.machine import Machine
 from gobrrr.recording.model.facts import Span
 from gobrrr.rules.model.evidence import count, time, worth_telling
-from gobrrr.rules.model.finding import Finding, Quantity, finding, fitting, off_the_step, rule
+from gobrrr.rules.model.finding import Cause, Quantity, fitting, off_the_step, rule
 from gobrrr.rules.model.shapes import costliest_line, inside, kind, total
 from gobrrr.units import duration, share
 
@@ -24,7 +24,7 @@ FUSIBLE = ("elementwise", "reduction", "softmax")
 
 
 @rule("BRR801", "compile", needs={"facts"})
-def recompilations(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def recompilations(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """Graphs that are compiled again after the first step that was measured as steady."""
     facts = ledger.facts.compile
     steps = max(ledger.step.count - ledger.step.warmup_count, 1)
@@ -32,9 +32,7 @@ def recompilations(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     if not facts.recompiles or not worth_telling(ledger, 0.9 * cost):
         return
     reason = f": {facts.reasons[0]}" if facts.reasons else ""
-    yield finding(
-        "BRR801",
-        ledger,
+    yield Cause(
         saving=(0.4 * cost, 0.9 * cost, 1.2 * cost + ledger.step.outlier_ns),
         message=fitting(
             f"{facts.recompiles} recompilations after warm-up, {duration(facts.recompile_ns)} in all, {duration(cost)} "
@@ -56,7 +54,7 @@ def recompilations(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
 
 
 @rule("BRR802", "compile", needs={"ops", "facts"})
-def graph_breaks(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def graph_breaks(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """Places where a compiled graph ends early, or is given up: Python runs between, and nothing is fused across."""
     facts = ledger.facts.compile
     eager = left_eager(ledger)
@@ -76,9 +74,7 @@ def graph_breaks(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     broken = f"{facts.graph_breaks} graph breaks cut the compiled code into {max(facts.num_graphs, 2)}"
     if not facts.num_graphs:
         broken = "torch.compile made no graph at all of this call"
-    yield finding(
-        "BRR802",
-        ledger,
+    yield Cause(
         saving=(0.2 * expected, expected, python + entries + eager_cost + passes),
         message=fitting(broken, reason, f"; {duration(passes)} per step of passes over memory run eagerly there"),
         advice="Take the print, the .item() or the unsupported call out of the compiled function; "
@@ -113,7 +109,7 @@ def left_eager(ledger: Ledger, ops: Iterable[OpGroup] | None = None) -> list[OpG
 
 
 @rule("BRR803", "compile", needs={"ops", "facts"})
-def recompile_limit(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def recompile_limit(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """The recompile limit was hit: torch warns once and runs that code eagerly from then on."""
     facts = ledger.facts.compile
     if not facts.limit_hit:
@@ -125,9 +121,7 @@ def recompile_limit(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     host = ledger.account("host")
     # What a compiled step would not pay: half of dispatch and of Python, and most passes over memory.
     expected = 0.5 * dispatch + 0.4 * host + _fused_away(ledger, passes)
-    yield finding(
-        "BRR803",
-        ledger,
+    yield Cause(
         saving=(0.0, expected, dispatch + passes + host + inefficiency),
         message=f"torch.compile hit its recompile limit and runs this code eagerly; dispatch and passes over "
         f"memory that it would spare take {share((dispatch + passes) / ledger.wall if ledger.wall else 0)} of the step",

@@ -10,7 +10,7 @@ import msgspec
 from gobrrr.ledger.model.ledger import Ledger, OpGroup
 from gobrrr.machine.model.machine import Machine
 from gobrrr.rules.model.evidence import size, time, worth_telling
-from gobrrr.rules.model.finding import Finding, finding, rule, without
+from gobrrr.rules.model.finding import Cause, rule
 from gobrrr.rules.model.shapes import CEILINGS, FLOATS, MODEL, factors, float_dtype, inside, total
 from gobrrr.units import duration
 
@@ -64,7 +64,7 @@ class Scores(msgspec.Struct, frozen=True):
     remedies=("sdpa_attention", "fused_attention", "compile", "compile_max_autotune"),
     on_device=True,
 )
-def hand_made_attention(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def hand_made_attention(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """A softmax over [.., N, N] between two products: attention that writes its scores to memory several times."""
     ops = [op for op in ledger.ops if op.phase in MODEL and not inside(op, *LIBRARY)]
     softmaxes: dict[Scores, OpGroup] = {}
@@ -82,7 +82,7 @@ def _scores(softmax: OpGroup) -> Scores | None:
     return Scores(shape[-2], shape[-1], prod(shape))
 
 
-def _judge(ledger: Ledger, machine: Machine, ops: list[OpGroup], scores: Scores, softmax: OpGroup) -> Iterator[Finding]:
+def _judge(ledger: Ledger, machine: Machine, ops: list[OpGroup], scores: Scores, softmax: OpGroup) -> Iterator[Cause]:
     products = [op for op in ops if scores.made_by(op) or scores.used_by(op)]
     passes = [op for op in ops if scores.touched_by(op)]
     forward = [op for op in products if op.phase != "backward"]
@@ -101,9 +101,7 @@ def _judge(ledger: Ledger, machine: Machine, ops: list[OpGroup], scores: Scores,
     expected = 0.0 if drawn else fused
     held = scores.elements * FLOATS.get(float_dtype(softmax) or "float", 4)
     calls = softmax.calls or 1.0
-    found = finding(
-        "BRR105",
-        ledger,
+    yield Cause(
         saving=(0.35 * expected, expected, spent - 0.5 * floor),  # a causal kernel skips half of the products
         message=f"Attention written by hand takes {duration(spent)} per step, {duration(total(passes))} of it passes "
         f"over scores ({scores.queries} x {scores.keys}) that a fused kernel spares",
@@ -118,5 +116,5 @@ def _judge(ledger: Ledger, machine: Machine, ops: list[OpGroup], scores: Scores,
             "scores": size(held),
         },
         cost_bytes=round(held * calls * 2),
+        vain=("sdpa_attention",) if drawn else (),
     )
-    yield without(found, "sdpa_attention") if drawn else found

@@ -11,7 +11,7 @@ from gobrrr.machine.model.machine import Machine
 from gobrrr.recording.model.facts import Span
 from gobrrr.rules.compile.recompiles import COMPILED
 from gobrrr.rules.model.evidence import count, rate, ratio, time, worth_telling
-from gobrrr.rules.model.finding import Finding, device_share, finding, off_the_step, rule, without
+from gobrrr.rules.model.finding import Cause, device_share, off_the_step, rule
 from gobrrr.rules.model.shapes import (
     CONVOLUTIONS,
     KEPT_WIDE,
@@ -65,7 +65,7 @@ def _at_rate(op: OpGroup, now: float, then: float) -> Gain:
 
 
 @rule("BRR101", "compute", needs={"ops", "shapes"}, remedies=("float32",), on_device=True)
-def float64_by_accident(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def float64_by_accident(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """Ops on double tensors, whose products run at the fp64 ceiling and whose other ops move twice the bytes."""
     # A compiled function has hundreds of inputs: that one of them is double says nothing of its time.
     double = [op for op in ledger.ops if has_dtype(op, "double") and not op.name.startswith(COMPILED)]
@@ -75,9 +75,7 @@ def float64_by_accident(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         return
     chosen = "64" in (ledger.facts.settings.default_dtype or "")
     trained = any(o.num_elements and o.param_bytes == 8 * o.num_elements for o in ledger.facts.optimizers)
-    yield finding(
-        "BRR101",
-        ledger,
+    yield Cause(
         saving=(0.4 * gain.expected, gain.expected, gain.ceiling),
         message=f"{duration(total(model))} per step ({share(total(model) / ledger.wall)}) is spent on float64 tensors"
         + (": the program sets float64 as default dtype" if chosen else ", which come in at this line")
@@ -115,7 +113,7 @@ def _entry(double: list[OpGroup]) -> tuple[Span, ...]:
 
 
 @rule("BRR102", "compute", needs={"ops", "shapes"}, remedies=("bf16_autocast", "matmul_precision"), on_device=True)
-def fp32_where_bf16_is_faster(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def fp32_where_bf16_is_faster(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """fp32 where bf16, measured here, is well above it: products on a CPU, all that autocast lowers on a GPU whose
     products take TF32 already. Not where the model factorises matrices: what products feed into that must stay positive
     definite."""
@@ -123,7 +121,7 @@ def fp32_where_bf16_is_faster(ledger: Ledger, machine: Machine) -> Iterator[Find
         yield from _on_cpu(ledger, machine) if ledger.device is None else _on_device(ledger, machine)
 
 
-def _on_device(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def _on_device(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """Kernels of a device whose matrix units work in TF32: 16 bits halve the bytes of each and the time of a product,
     and so their floor. Where those units are left alone it is BRR110's."""
     now, then = machine.flop_rate("tf32", 1) or 0.0, machine.flop_rate("bf16", 1) or 0.0
@@ -134,9 +132,7 @@ def _on_device(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     expected = 0.5 * sum(op.floor_ns for op in ops)
     if not worth_telling(ledger, expected):
         return
-    found = finding(
-        "BRR102",
-        ledger,
+    yield Cause(
         saving=(0.4 * expected, expected, 0.75 * total(ops)),
         message=f"{duration(total(ops))} per step goes into fp32 kernels; bf16 would halve their bytes, and its "
         f"products reach {flop_rate(then)} here, TF32's {flop_rate(now)}",
@@ -144,11 +140,11 @@ def _on_device(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         where=costliest_line(ops),
         evidence={"time_in_fp32": time(total(ops)), "tf32_ceiling": rate(now), "bf16_ceiling": rate(then)},
         of=ops,
+        vain=("matmul_precision",),
     )
-    yield without(found, "matmul_precision")
 
 
-def _on_cpu(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def _on_cpu(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     threads = ledger.threads
     then = machine.flop_rate("bf16", threads) or 0.0
     ops = _held_up(ledger, PRODUCTS, lambda op: _fp32_rate(op, ledger, machine), then)
@@ -158,9 +154,7 @@ def _on_cpu(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         return
     moved = sum(_work(op) for op in ledger.ops if op.bound == "bandwidth" and op.phase in ("forward", "backward"))
     now = machine.flop_rate("fp32", threads) or 0.0
-    yield finding(
-        "BRR102",
-        ledger,
+    yield Cause(
         saving=(0.4 * expected, expected, gain.ceiling + 0.5 * moved),
         message=f"{duration(total(ops))} per step goes into fp32 products at {flop_rate(now)} at most, "
         f"where this CPU does {flop_rate(then)} in bf16",
@@ -171,7 +165,7 @@ def _on_cpu(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
 
 
 @rule("BRR103", "compute", needs={"ops", "shapes"})
-def fp16_without_hardware(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def fp16_without_hardware(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """fp16 products on a CPU that computes fp16 at less than half of its fp32 rate."""
     now, then = machine.flop_rate("fp16", ledger.threads), machine.flop_rate("fp32", ledger.threads)
     if ledger.device is not None or not now or not then or now >= then / 2:
@@ -180,9 +174,7 @@ def fp16_without_hardware(ledger: Ledger, machine: Machine) -> Iterator[Finding]
     gain = sum((_at_rate(op, now, then) for op in ops), Gain())
     if not worth_telling(ledger, gain.expected):
         return
-    yield finding(
-        "BRR103",
-        ledger,
+    yield Cause(
         saving=(0.5 * gain.expected, gain.expected, gain.ceiling),
         message=f"{duration(total(ops))} per step goes into fp16 products at {flop_rate(now)} on this CPU: "
         f"{then / now:.0f} times slower than fp32",
@@ -193,7 +185,7 @@ def fp16_without_hardware(ledger: Ledger, machine: Machine) -> Iterator[Finding]
 
 
 @rule("BRR104", "compute", needs={"ops", "shapes", "facts"}, remedies=("matmul_precision",))
-def slow_fp32_library_path(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def slow_fp32_library_path(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """fp32 products below what "medium" reaches here with an error of the same size: a slow library path."""
     threads = ledger.threads
     now, then = machine.flop_rate("fp32", threads) or 0.0, machine.flop_rate("fp32_medium", threads) or 0.0
@@ -204,9 +196,7 @@ def slow_fp32_library_path(ledger: Ledger, machine: Machine) -> Iterator[Finding
     expected = REALISED * gain.expected
     if not worth_telling(ledger, expected):
         return
-    yield finding(
-        "BRR104",
-        ledger,
+    yield Cause(
         saving=(0.4 * expected, expected, gain.ceiling),
         message=f"{duration(total(ops))} per step goes into fp32 products at {flop_rate(now)} at most; precision "
         f'"medium" reaches {flop_rate(then)} here with the same error',
@@ -252,7 +242,7 @@ TENSOR_CORES_SINCE = 7.0
 
 
 @rule("BRR109", "compute", needs={"ops", "shapes", "device"}, remedies=("pad_vocabulary",), on_device=True)
-def misaligned_matrix_dimensions(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def misaligned_matrix_dimensions(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """16-bit matrix products with a dimension that is no multiple of 8."""
     products = [op for op in ledger.ops if op.name in MATMULS and float_dtype(op) in SIXTEEN_BITS]
     sized = ((op, product_dims(op) or (0,)) for op in products)
@@ -266,9 +256,7 @@ def misaligned_matrix_dimensions(ledger: Ledger, machine: Machine) -> Iterator[F
         return
     worst = max(odd, key=lambda op: op.ns)
     dims = product_dims(worst) or (0, 0, 0)
-    yield finding(
-        "BRR109",
-        ledger,
+    yield Cause(
         saving=(0.0, 0.15 * cost, 0.5 * cost),
         message=f"{share(part)} of 16-bit product time is in products with a dimension that is no multiple of "
         f"{ALIGNMENT}: m, k, n = {dims[0]}, {dims[1]}, {dims[2]}",
@@ -280,7 +268,7 @@ def misaligned_matrix_dimensions(ledger: Ledger, machine: Machine) -> Iterator[F
 
 
 @rule("BRR110", "compute", needs={"device"}, remedies=("bf16_autocast", "float16_autocast", "matmul_precision"))
-def tensor_cores_unused(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def tensor_cores_unused(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """fp32 kernels where tensor cores would do, on a device that has them; whatever else uses them. Not where the
     model factorises matrices, as of BRR102."""
     device = ledger.device
@@ -297,9 +285,11 @@ def tensor_cores_unused(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         return
     used, in_fp32 = device.tensor_core_ns, total(products)
     part = share(eligible / (eligible + used))
-    found = finding(
-        "BRR110",
-        ledger,
+    # With bfloat16, float16, whose gradients must be scaled, has no use.
+    vain = ["float16_autocast" if _capability(device) >= TF32_SINCE else "bf16_autocast"]
+    if not _may_take_tf32(ledger, device):
+        vain.append("matmul_precision")
+    yield Cause(
         saving=(0.2 * freed * device_share(ledger), expected, off_the_step(ledger, eligible)),
         message=f"{duration(eligible)} per step of fp32 kernels could use tensor cores and do not"
         + (f", {part} of all that could" if used > 0 else "; none does")
@@ -311,10 +301,8 @@ def tensor_cores_unused(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         of=products,
         holds=eligible,
         both=True,
+        vain=tuple(vain),
     )
-    has_bfloat16 = _capability(device) >= TF32_SINCE  # and then float16, whose gradients must be scaled, has no use
-    found = without(found, "float16_autocast" if has_bfloat16 else "bf16_autocast")
-    yield found if _may_take_tf32(ledger, device) else without(found, "matmul_precision")
 
 
 def _may_take_tf32(ledger: Ledger, device: DeviceLedger) -> bool:

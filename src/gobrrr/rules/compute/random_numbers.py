@@ -8,7 +8,7 @@ from math import prod
 from gobrrr.ledger.model.ledger import Ledger, OpGroup
 from gobrrr.machine.model.machine import Machine
 from gobrrr.rules.model.evidence import count, time, worth_telling
-from gobrrr.rules.model.finding import Finding, finding, rule
+from gobrrr.rules.model.finding import Cause, rule
 from gobrrr.rules.model.shapes import costliest_line, float_dtype, num_elements, total
 from gobrrr.units import duration
 
@@ -22,16 +22,14 @@ SPARED = 0.75
 
 
 @rule("BRR112", "compute", needs={"ops", "shapes"}, remedies=("packed_masks",))
-def masks_drawn_one_by_one(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def masks_drawn_one_by_one(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """Dropout on the CPU: each element of a mask takes a number of one generator, in one thread."""
     found = masks(ledger)
     spent = total(found)
     if not worth_telling(ledger, SPARED * spent):
         return
     elements = sum(op.calls * num_elements(op) for op in found)
-    yield finding(
-        "BRR112",
-        ledger,
+    yield Cause(
         saving=(0.5 * spent, SPARED * spent, spent),
         message=f"Masks of {elements:,.0f} elements per step (dropout) are drawn one number after the other, in a "
         f"single thread: {duration(spent)} per step",

@@ -15,7 +15,7 @@ from gobrrr.rules.data.loader_advice import LEAST_LOOKS, LOOKS
 from gobrrr.rules.memory.memory_use import peak_and_limit
 from gobrrr.rules.model.cores import first_span
 from gobrrr.rules.model.evidence import count, per_step, ratio, size, time, worth_telling
-from gobrrr.rules.model.finding import Finding, finding, rule
+from gobrrr.rules.model.finding import Cause, rule
 from gobrrr.rules.model.shapes import by_line, costliest_line, shared_lines, total
 from gobrrr.rules.model.views import everything, graph_makers, host_side, num_updated, of_phase, stepping
 from gobrrr.units import PAGE, duration, share
@@ -33,7 +33,7 @@ caches hold as much; what people mend would settle it."""
 
 
 @rule("BRR106", "compute", needs={"ops", "facts"}, remedies=("freeze_unused",), on_device=True)
-def gradients_never_used(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def gradients_never_used(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """Parameters that receive gradients and are in no optimizer: their share of the backward pass is for nothing."""
     orphans = ledger.facts.orphans
     backward = ledger.phase("backward")
@@ -46,9 +46,7 @@ def gradients_never_used(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         return
     ops = [op for op in ledger.ops if op.phase == "backward"]
     names = ", ".join([*orphans.names[:2], *(["..."] if orphans.num_tensors > 2 else [])]) or "unnamed"
-    yield finding(
-        "BRR106",
-        ledger,
+    yield Cause(
         # which saves activations for it
         saving=(0.3 * part * backward, 0.8 * part * backward, backward + 0.5 * ledger.phase("forward")),
         message=f"{orphans.num_elements:,} parameters ({share(part)} of those with gradients, {names}) get "
@@ -67,7 +65,7 @@ def gradients_never_used(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
 
 
 @rule("BRR107", "compute", needs={"ops", "facts"}, remedies=("no_grad_evaluation", "compile_frozen"))
-def inference_builds_a_graph(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def inference_builds_a_graph(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """Forwards with gradients enabled and no backward: every op makes a node, every activation is kept."""
     modules = graph_makers(ledger)
     if not modules:
@@ -88,8 +86,7 @@ def inference_builds_a_graph(ledger: Ledger, machine: Machine) -> Iterator[Findi
     kept = f"{bytes_text(saved)} of activations" if saved else "its activations"
     every_fault = (ledger.facts.minor_faults_per_step or 0.0) * machine.fresh_page.high
     spare = sum(max(0.0, op.ns - op.floor_ns - op.dispatch_ns) for op in ops)
-    yield finding(
-        "BRR107", ledger,
+    yield Cause(
         saving=(0.3 * expected, expected, 1.2 * nodes + max(1.3 * every_fault, spare if slow else 0.0)),
         message=f"{module.kind or 'The model'} runs with gradients enabled and no backward follows: "
         f"{sum(op.calls for op in ops):.0f} ops per step build a graph that keeps {kept}",
@@ -110,7 +107,7 @@ def idle_graph_pages(ledger: Ledger) -> float:
 
 
 @rule("BRR108", "compute", needs={"ops", "facts"})
-def same_forward_twice(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def same_forward_twice(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """A module called again, with the very tensors that it was given before and the weights that it had then."""
     updated = [optimizer.num_elements for optimizer in stepping(ledger)]
     largest = max((*updated, *(module.num_params for module in ledger.facts.modules)), default=0)
@@ -121,9 +118,7 @@ def same_forward_twice(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         again = _again(ledger, module, repeats)
         if not worth_telling(ledger, 0.85 * again):
             continue
-        yield finding(
-            "BRR108",
-            ledger,
+        yield Cause(
             saving=(0.5 * again, 0.85 * again, 1.3 * again),
             message=f"{module.kind or 'A module'} runs {module.calls_per_step:.0f} times a step, {repeats:.0f} of them "
             f"on inputs that it was given before, with the same weights: {duration(again)} per step",
@@ -167,7 +162,7 @@ def _below(where: tuple[Span, ...], span: Span) -> bool:
 
 
 @rule("BRR111", "compute", needs={"ops"}, remedies=("keep_activations",), on_device=True)
-def recomputed_with_room(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def recomputed_with_room(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """Activations are computed again in backward although memory has room to keep them."""
     ops = [op for op in ledger.ops if op.recomputed]
     # The Python between the ops that run again: what the nodes that call it take beyond their dispatch (hooks, random
@@ -180,9 +175,7 @@ def recomputed_with_room(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     kept = sum(op.bytes or 0.0 for op in ops)
     if not peak or not limit or peak + kept > ROOM * limit or not worth_telling(ledger, 0.9 * again):
         return
-    yield finding(
-        "BRR111",
-        ledger,
+    yield Cause(
         saving=(0.5 * again, 0.9 * again, max(1.2 * again, ledger.phase("forward"))),
         message=f"{sum(op.calls for op in ops):.0f} ops of forward run again in backward ({duration(again)}, "
         f"{share(again / ledger.wall)} of the step), and the peak is {bytes_text(peak)} of {bytes_text(limit)}",
@@ -205,7 +198,7 @@ DRAWS = ("bernoulli", "dropout", "rand", "normal_", "uniform_", "multinomial", "
 
 
 @rule("BRR113", "compute", needs={"ops", "facts"}, on_device=True)
-def frozen_layers_computed_anew(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def frozen_layers_computed_anew(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """A model of which the first part is frozen, or a model of its own that never trains, such as a trunk or an encoder
     that the program calls before what trains: what it makes of an input is the same in every epoch."""
     loader, again_seen = ledger.facts.main_loader, _comes_again(ledger)
@@ -232,9 +225,7 @@ def frozen_layers_computed_anew(ledger: Ledger, machine: Machine) -> Iterator[Fi
         return
     model = max(models, key=lambda m: m.num_params - m.trainable_params)
     part = "first layers of " if model.trainable_params else ""
-    yield finding(
-        "BRR113",
-        ledger,
+    yield Cause(
         saving=(0.5 * ns if again and again_seen else 0.0, expected, ns),
         message=f"{per_step(ledger, ns, False)} goes into frozen {part}{model.kind or 'the model'}, whose output per "
         f"sample never changes{'' if again_seen else '; no sample came again yet'}",

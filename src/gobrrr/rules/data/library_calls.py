@@ -11,7 +11,7 @@ from gobrrr.ledger.model.ledger import Ledger, LineGroup, WorkerGroup
 from gobrrr.recording.model.facts import LoaderFacts, SourceFacts
 from gobrrr.rules.model.cores import making
 from gobrrr.rules.model.evidence import count, ratio, time
-from gobrrr.rules.model.finding import Finding, amended
+from gobrrr.rules.model.finding import Cause, amended
 from gobrrr.rules.model.lines import Functions, below
 from gobrrr.units import share
 
@@ -79,7 +79,7 @@ def transforms(ledger: Ledger, loader: LoaderFacts) -> dict[str, float]:
     return {kind: each for kind, each in sorted(found.items(), key=lambda item: -item[1]) if each >= TELLING}
 
 
-def with_transforms(found: Finding, ledger: Ledger, loader: LoaderFacts) -> Finding:
+def with_transforms(found: Cause, ledger: Ledger, loader: LoaderFacts) -> Cause:
     """The finding, with each transform's share where a library has two or more of them."""
     shares = transforms(ledger, loader)
     if len(shares) < 2:
@@ -89,14 +89,13 @@ def with_transforms(found: Finding, ledger: Ledger, loader: LoaderFacts) -> Find
     return amended(found, message=f"; of its transforms {told}", evidence=evidence)
 
 
-def with_pictures(found: Finding, ledger: Ledger, loader: LoaderFacts, wait_ns: float) -> Finding:
+def with_pictures(found: Cause, ledger: Ledger, loader: LoaderFacts, wait_ns: float) -> Cause:
     """The finding, with what decoding has of it; without the remedy for that where it has little or nothing is
     resized."""
     seen = pictures(ledger, loader)
     drafts = seen is not None and seen.resizing > 0
     again = seen is not None and seen.jpeg and not loader.num_workers and loader.comes_again
-    helps = {DRAFT: drafts, ONCE: again}
-    found = replace(found, remedies=tuple(name for name in found.remedies if helps.get(name, True)))
+    found = replace(found, vain=(*found.vain, *([] if drafts else [DRAFT]), *([] if again else [ONCE])))
     if seen is None:
         return found
     what = "JPEG" if seen.jpeg else "pictures"
@@ -137,15 +136,15 @@ KNOWN = (
 )  # fmt: skip
 
 
-def with_libraries(found: Finding, ledger: Ledger, loader: LoaderFacts) -> Finding:
-    """The finding, with the costliest kind of calls that a cheaper way is known of."""
+def with_libraries(found: Cause, ledger: Ledger, loader: LoaderFacts, place: str = "advice") -> Cause:
+    """The finding, with the costliest kind of calls that a cheaper way is known of; `place`: where that is told."""
     lines = loading_lines(ledger, loader)
     everything = sum(line.ns for line in lines)
     if everything <= 0:
         return found
     spent = {known: sum(below(line, known.calls)[0] for line in lines) for known in KNOWN}
     known = max(spent, key=lambda each: spent[each])
-    part, place = spent[known] / everything, "after" if KEEPER in found.remedies else "advice"
+    part = spent[known] / everything
     if part < LEAST_NAMED:
         return found
     said = {"message": f"; {share(part)} of it {known.what}", place: known.instead}
@@ -196,28 +195,29 @@ def shared_out(loader: LoaderFacts) -> str:
     )
 
 
-def with_formats(found: Finding, ledger: Ledger, loader: LoaderFacts, wanted: int = 0) -> Finding:
-    """The finding, with what to set at the library that the samples come from; `wanted`: workers that would help."""
-    source, told = loader.source, shared_out(loader) if found.code in FETCHING else ""
+def with_formats(code: str, found: Cause, ledger: Ledger, loader: LoaderFacts, wanted: int = 0) -> Cause:
+    """What rule `code` found, with what to set at the library that the samples come from; `wanted`: workers that would
+    help."""
+    source, told = loader.source, shared_out(loader) if code in FETCHING else ""
     if source is None:
         return replace(found, advice=f"{found.advice} {told}") if told else found
     part = rows_share(ledger, loader)
-    rows = _rows(found, source, loader, part)
-    mended = found.code == "BRR403" and rows and loader.collate_span is None  # torch's own collate: none to write
+    rows = _rows(code, source, loader, part)
+    mended = code == "BRR403" and rows and loader.collate_span is None  # torch's own collate: none to write
     shards, advice = _shards(source, loader, wanted), "" if mended else found.advice
     most = most_workers(loader)
     lacking = most is not None and wanted > most  # more workers bring nothing before there are more shards
     order = (shards, advice) if lacking else (advice, shards)
-    said = (rows, *order, *_settings(found, source, loader), told)
+    said = (rows, *order, *_settings(code, source, loader), told)
     told_of = {"rows_share": ratio(part)} if rows and part >= LEAST_ROWS else {}
     told_of |= {"shards": count(source.shards)} if source.shards else {}
     return replace(found, advice=" ".join(filter(None, said)), evidence=found.evidence | told_of)
 
 
-def _rows(found: Finding, source: SourceFacts, loader: LoaderFacts, part: float) -> str:
+def _rows(code: str, source: SourceFacts, loader: LoaderFacts, part: float) -> str:
     """Arrays, and those of a batch at once: short rows that are formatted one by one cost more than lists do."""
-    collated = found.code == "BRR403" and source.kind == TABLE and source.numbers
-    if found.code not in ("BRR401", "BRR403") or (part < LEAST_ROWS and not collated):
+    collated = code == "BRR403" and source.kind == TABLE and source.numbers
+    if code not in ("BRR401", "BRR403") or (part < LEAST_ROWS and not collated):
         return ""
     numpy = "" if source.format else '.with_format("numpy")'
     if source.kind == STREAM and loader.batch_size:
@@ -228,10 +228,10 @@ def _rows(found: Finding, source: SourceFacts, loader: LoaderFacts, part: float)
     return f"Take rows as arrays, no lists of Python numbers: dataset{numpy}." if source.kind == TABLE and numpy else ""
 
 
-def _settings(found: Finding, source: SourceFacts, loader: LoaderFacts) -> list[str]:
+def _settings(code: str, source: SourceFacts, loader: LoaderFacts) -> list[str]:
     """Return advice on settings of the library that hold it up."""
     said: list[str] = []
-    if found.code not in FETCHING and source.kind != TARS:
+    if code not in FETCHING and source.kind != TARS:
         return said
     if source.kind == TARS and loader.num_workers and not loader.batch_size and not source.batched:
         said.append("Batch inside the pipeline (.batched(n)): workers hand over one sample after the other.")

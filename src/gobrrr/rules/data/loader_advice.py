@@ -15,7 +15,7 @@ from gobrrr.rules.data.library_calls import KEEPER, most_workers
 from gobrrr.rules.data.wait_stages import Wait, period
 from gobrrr.rules.model.cores import batches_per_step, cores_busy, free_cores, left_by_others, making_ns, recovers
 from gobrrr.rules.model.evidence import count, ratio, size, time
-from gobrrr.rules.model.finding import Finding, Quantity, finding, fitting, slack, whole
+from gobrrr.rules.model.finding import Cause, Quantity, fitting, slack, whole
 from gobrrr.units import duration, share
 
 SAVED_BY_WORKERS, SAVED_BY_ONE, WORKERS, HELD_BYTES = "saved_by_workers", "saved_by_one", "workers", "held_bytes"
@@ -99,18 +99,18 @@ class Loading:
         crowds = threads > 1 and threads >= self.cores.median
         return self.gain(1, self.pipeline.with_threads(threads - 1) if crowds else None)
 
-    def finding(
-        self, code: str, low: float, expected: float, message: str, *clauses: str, advice: str,
+    def cause(
+        self, low: float, expected: float, message: str, *clauses: str, advice: str,
         where: tuple[Span, ...] = (), before: dict[str, Quantity] | None = None,
-        more: dict[str, Quantity] | None = None,
-    ) -> Finding:  # fmt: skip
+        more: dict[str, Quantity] | None = None, vain: tuple[str, ...] = (),
+    ) -> Cause:  # fmt: skip
         """Return a finding about the usual wait: `message` goes on after how long that is, then `clauses` that fit."""
         ledger, found = self._ledger, self._found
         message = fitting(told(found, ledger) + message, *clauses)
         evidence = quantities(found, ledger) | (before or {}) | self._evidence() | (more or {})
-        return finding(
-            code, ledger, saving=(low, expected, most(found, ledger, self._machine)), rare=is_of_few(found, ledger),
-            message=message, advice=advice, where=where or found.where, evidence=evidence,
+        return Cause(
+            saving=(low, expected, most(found, ledger, self._machine)), rare=is_of_few(found, ledger),
+            message=message, advice=advice, where=where or found.where, evidence=evidence, vain=vain,
         )  # fmt: skip
 
     def _evidence(self) -> dict[str, Quantity]:
@@ -261,10 +261,9 @@ def kept_samples(found: Keeping | None) -> dict[str, Quantity]:
     return {LOOKS: count(found.looks)} | saved
 
 
-def offered(found: Keeping | None, remedies: tuple[str, ...]) -> tuple[str, ...]:
-    """Return those of a rule's remedies that serve here."""
-    helps = found is not None and found.comes_again
-    return tuple(name for name in remedies if helps or name != KEEPER)
+def vain(found: Keeping | None) -> tuple[str, ...]:
+    """Return the remedy that keeps samples where it does not help."""
+    return () if found is not None and found.comes_again else (KEEPER,)
 
 
 def also_kept(found: Keeping | None) -> str:

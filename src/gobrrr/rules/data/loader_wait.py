@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from msgspec.structs import replace
-
 from gobrrr.ledger.model.ledger import Ledger, SampleTime
 from gobrrr.machine.model.machine import Machine
 from gobrrr.recording.model.facts import Span
@@ -22,8 +20,8 @@ from gobrrr.rules.data.loader_advice import (
     keep_advice,
     keeping,
     kept_samples,
-    offered,
     prefetched,
+    vain,
 )
 from gobrrr.rules.data.pixels import pixels, with_pixels
 from gobrrr.rules.data.wait_stages import SLOW as SEVERAL
@@ -41,7 +39,7 @@ from gobrrr.rules.data.wait_stages import (
 )
 from gobrrr.rules.model.cores import batches_per_step, first_span
 from gobrrr.rules.model.evidence import count, time, worth_telling
-from gobrrr.rules.model.finding import Finding, Quantity, finding, fitting, rule
+from gobrrr.rules.model.finding import Cause, Quantity, fitting, rule
 from gobrrr.units import duration, share
 
 CHEAPER, LITTLE = 0.7, 0.25
@@ -81,7 +79,7 @@ def _is(ledger: Ledger, machine: Machine, code: str) -> Wait | None:
     needs={"plain", "facts"},
     remedies=("one_worker", "loader_workers", "computed_once", "decoded_once", "draft_decoding"),
 )
-def transform_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def transform_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """The loop waits while samples are computed: the processor is busy in __getitem__."""
     found = _is(ledger, machine, "BRR401")
     if found is None:
@@ -97,16 +95,15 @@ def transform_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding
     otherwise = "Compute it once and keep it, do it on the whole batch, or use a cheaper way; workers help only where "
     said = ": computing samples"
     advice = keep_advice(kept, otherwise + "cores are idle.")
-    told_of = loading.finding("BRR401", low, expected, said, advice=advice, more=kept_samples(kept) | _by(by))
-    told_of = replace(told_of, remedies=offered(kept, told_of.remedies))
-    told_of = with_libraries(told_of, ledger, found.loader)
+    told_of = loading.cause(low, expected, said, advice=advice, more=kept_samples(kept) | _by(by), vain=vain(kept))
+    told_of = with_libraries(told_of, ledger, found.loader, "advice" if vain(kept) else "after")
     told_of = with_transforms(with_pictures(told_of, ledger, found.loader, found.ns), ledger, found.loader)
-    told_of = with_formats(told_of, ledger, found.loader, loading.wanted)
+    told_of = with_formats("BRR401", told_of, ledger, found.loader, loading.wanted)
     yield with_pixels(told_of, ledger, seen)
 
 
 @rule("BRR402", "data", needs={"plain", "facts"}, remedies=("loader_workers",))
-def read_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def read_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """The loop waits while its workers wait for what they read: nobody computes. Without workers it is BRR405."""
     found = _is(ledger, machine, "BRR402")
     if found is None:
@@ -116,17 +113,16 @@ def read_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     gain = loading.gain(more)
     if not worth_telling(ledger, gain.expected):
         return
-    told_of = loading.finding(
-        "BRR402",
+    told_of = loading.cause(
         *gain,
         f": samples are read, {share(found.idle_share or 0.0)} of it with the processor idle",
         advice=f"Read ahead with {more} workers or threads, keep what was read, or pack small files into large ones.",
     )
-    yield with_formats(told_of, ledger, found.loader, more)
+    yield with_formats("BRR402", told_of, ledger, found.loader, more)
 
 
 @rule("BRR403", "data", needs={"plain", "facts"}, remedies=("one_worker", "loader_workers"))
-def collate_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def collate_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """Most of the wait is putting samples together."""
     found = _is(ledger, machine, "BRR403")
     if found is None:
@@ -136,15 +132,14 @@ def collate_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     expected = loading.lacks(saved)
     if not worth_telling(ledger, expected):
         return
-    told_of = loading.finding(
-        "BRR403",
+    told_of = loading.cause(
         loading.lacks(FEW_COLLATED * part),
         expected,
         f": {share(part)} of it collates ({found.loader.collate or 'collate'})",
         advice="Fill one tensor made in advance, convert whole arrays at once (torch.from_numpy); no loop per element.",
         more={"collate": time(part * found.ns)} | _by(by),
     )
-    told_of = with_formats(with_libraries(told_of, ledger, found.loader), ledger, found.loader)
+    told_of = with_formats("BRR403", with_libraries(told_of, ledger, found.loader), ledger, found.loader)
     yield with_pixels(told_of, ledger, pixels(ledger, machine, found, loading))
 
 
@@ -161,7 +156,7 @@ def _collated_once(ledger: Ledger, machine: Machine, found: Wait, computed: floa
 
 
 @rule("BRR407", "data", needs={"plain"}, remedies=("loader_workers",))
-def slow_samples(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def slow_samples(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """A few waits are many times the usual one."""
     cost, limit = tail(ledger, machine)
     start = start_cost(ledger)
@@ -177,9 +172,7 @@ def slow_samples(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     loader = ledger.facts.main_loader
     place = found.where if found else _dataset_line(ledger)
     named = slow_indices(ledger, found)
-    yield finding(
-        "BRR407",
-        ledger,
+    yield Cause(
         saving=(FEW_SLOW * cost, cost, limit),
         message=fitting(
             f"{len(rare)} of {len(waits)} batches take up to {duration(waits[-1])} where the usual one takes "
@@ -219,7 +212,7 @@ def _dataset_line(ledger: Ledger) -> tuple[Span, ...]:
 
 
 @rule("BRR408", "data", needs={"plain", "facts"}, remedies=("batched_fetch", "computed_once"))
-def item_by_item_fetch(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def item_by_item_fetch(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """Tensors in memory that are taken apart into samples and stacked into a batch again."""
     found = _is(ledger, machine, "BRR408")
     if found is None:
@@ -228,8 +221,7 @@ def item_by_item_fetch(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     expected, kept = loading.lacks(AT_ONCE), keeping(ledger, machine, loading, found)
     if not worth_telling(ledger, expected):
         return
-    said = loading.finding(
-        "BRR408",
+    yield loading.cause(
         loading.lacks(HALF_AT_ONCE),
         expected,
         f": {loader.batch_size} samples in memory are fetched one by one ({duration(found.item_ns or 0.0)} each)",
@@ -237,5 +229,5 @@ def item_by_item_fetch(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         "tensors, batch_size=None and a BatchSampler do." + also_kept(kept),
         where=first_span(loader.dataset_span, loader.created_span),
         more=kept_samples(kept),
+        vain=vain(kept),
     )
-    yield replace(said, remedies=offered(kept, said.remedies))

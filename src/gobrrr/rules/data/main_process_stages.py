@@ -13,7 +13,7 @@ from gobrrr.rules.data.loader_advice import EXPECTED_BY, Loading
 from gobrrr.rules.data.wait_stages import HALF, Wait, cause, cpu_share, staged_lines, steady_wait, wait
 from gobrrr.rules.model.cores import batches_per_step, crowded, made_at, making_ns, recovers, worker_groups
 from gobrrr.rules.model.evidence import count, time, worth_telling
-from gobrrr.rules.model.finding import Finding, Quantity, finding, rule, whole
+from gobrrr.rules.model.finding import Cause, Quantity, rule, whole
 from gobrrr.rules.model.lines import Functions, below
 from gobrrr.units import duration, share
 
@@ -26,7 +26,7 @@ MEASURED = "what it took in the plain steps, and the loader model"
 
 
 @rule("BRR410", "data", needs={"plain", "facts", "samples"})
-def sampler_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def sampler_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """The loop waits while the main process draws the indices of the next batch: workers wait for them as well."""
     found = wait(ledger, machine) if cause(ledger, machine) == "BRR410" else None
     lines = staged_lines(ledger, SAMPLING)
@@ -37,9 +37,7 @@ def sampler_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     if not worth_telling(ledger, expected):
         return
     rare, workers = found.sampling_ns > found.ns, found.loader.num_workers
-    yield finding(
-        "BRR410",
-        ledger,
+    yield Cause(
         saving=(SOME * expected, expected, found.sampling_ns + recovers(ledger, machine, found.sampling_ns)),
         message=f"the main process draws indices for {duration(found.sampling_ns)} "
         f"({share(found.sampling_ns / whole(ledger, rare))}) of {'the mean' if rare else 'every'} step, mostly at this "
@@ -54,7 +52,7 @@ def sampler_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
 
 
 @rule("BRR411", "data", needs={"plain", "facts", "samples"})
-def transfer_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def transfer_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """The loop waits while batches that are made go from a worker to the main process."""
     found = wait(ledger, machine) if cause(ledger, machine) == "BRR411" else None
     if found is None:
@@ -70,9 +68,7 @@ def transfer_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Finding]
         spent = f"{duration(found.ns)} ({share(found.ns / ledger.wall)}) of every step waits for data: "
         spent += f"{duration(found.sending_ns or 0.0)} of workers' CPU time"
     evidence = _evidence(found, "receiving", found.receiving_ns, cpu_share(staged_lines(ledger, RECEIVING)))
-    yield finding(
-        "BRR411",
-        ledger,
+    yield Cause(
         saving=(SOME * expected, expected, most + recovers(ledger, machine, most)),
         message=f"{spent} goes into {said}",
         advice=advice,

@@ -16,7 +16,7 @@ from gobrrr.machine.model.machine import Machine
 from gobrrr.recording.model.facts import InputFacts
 from gobrrr.rules.model.cores import first_span, made_at
 from gobrrr.rules.model.evidence import count, ratio, time, worth_telling
-from gobrrr.rules.model.finding import Finding, Quantity, finding, rule, without
+from gobrrr.rules.model.finding import Cause, Quantity, rule
 from gobrrr.rules.model.shapes import costliest_line
 from gobrrr.rules.model.views import host_side
 from gobrrr.rules.overhead.inference import growing
@@ -39,7 +39,7 @@ class Padded(NamedTuple):
 
 
 @rule("BRR409", "data", needs={"plain", "facts"}, remedies=("trim_padding", "bucketing", "packing"), on_device=True)
-def padding(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def padding(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """Sequences that are mostly padding, on which the model works as on the rest."""
     on_host = host_side(ledger)
     padded = _of_many(ledger.sequences) if ledger.sequences is not None else _of_three(on_host)
@@ -54,9 +54,12 @@ def padding(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     expected = longest if ways is None else max(longest, together)
     if not worth_telling(ledger, max(expected, work * padded.together)):
         return
-    found = finding(
-        "BRR409",
-        ledger,
+    # No tuning need try what cannot help: nothing is cut or packed where no mask says what padding is, and then like
+    # lengths together bring nothing where batches are as wide whatever they hold.
+    vain: tuple[str, ...] = ()
+    if ledger.sequences is not None and not ledger.sequences.masked:
+        vain = ("trim_padding", "packing", *(["bucketing"] if padded.longest > LITTLE else []))
+    yield Cause(
         saving=(padded.sure * (longest or expected), expected, packed),
         message=f"{share(pad)} of {padded.told}, which the model computes on",
         advice=_advice(padded, ledger.sequences, loader is not None and loader.stream),
@@ -70,12 +73,8 @@ def padding(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         confidence="inferred",
         of=[op for op in ledger.ops if op.phase in MODEL],
         part=packed / work,
+        vain=vain,
     )
-    # No tuning need try what cannot help: nothing is cut or packed where no mask says what padding is, and then like
-    # lengths together bring nothing where batches are as wide whatever they hold.
-    if ledger.sequences is not None and not ledger.sequences.masked:
-        found = without(found, "trim_padding", "packing", *(["bucketing"] if padded.longest > LITTLE else []))
-    yield found
 
 
 def _of_many(found: Sequences) -> Padded | None:

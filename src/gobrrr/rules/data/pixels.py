@@ -13,7 +13,7 @@ from gobrrr.rules.data.loader_advice import Loading
 from gobrrr.rules.data.wait_stages import HALF, SATURATED, Wait
 from gobrrr.rules.model.cores import batches_per_step, cores_busy
 from gobrrr.rules.model.evidence import count, ratio, size, time, worth_telling
-from gobrrr.rules.model.finding import Finding, amended
+from gobrrr.rules.model.finding import Cause, amended
 from gobrrr.rules.model.lines import Functions, own_name
 from gobrrr.units import PAGE, duration, share
 
@@ -252,7 +252,7 @@ def _on_device(ledger: Ledger, machine: Machine, found: Wait, loading: Loading) 
     return OnDevice(kinds, needs, saved) if needs <= slack and worth_telling(ledger, saved) else None
 
 
-def with_pixels(found: Finding, ledger: Ledger, seen: Pixels) -> Finding:
+def with_pixels(found: Cause, ledger: Ledger, seen: Pixels) -> Cause:
     """The finding, with all that was seen of them."""
     if seen.floats is not None:
         found = _with_floats(found, ledger, seen.floats, seen.floats_ns)
@@ -261,7 +261,7 @@ def with_pixels(found: Finding, ledger: Ledger, seen: Pixels) -> Finding:
     return found if seen.on_device is None else _with_device(found, ledger, seen.on_device)
 
 
-def _with_floats(found: Finding, ledger: Ledger, made: Floats, saved_ns: float) -> Finding:
+def _with_floats(found: Cause, ledger: Ledger, made: Floats, saved_ns: float) -> Cause:
     whole = made.batch_bytes
     evidence = {"floats_share": ratio(made.share), "as_bytes": time(saved_ns), "batch_bytes": size(whole)}
     # Of the copies to the device bytes save three quarters of a batch of floats.
@@ -282,7 +282,7 @@ def _with_floats(found: Finding, ledger: Ledger, made: Floats, saved_ns: float) 
     )
 
 
-def _with_chain(found: Finding, links: Chain, saved_ns: float) -> Finding:
+def _with_chain(found: Cause, links: Chain, saved_ns: float) -> Cause:
     every = sum(part for _, part in links.links)
     evidence = {f"resize {what}": ratio(part) for what, part in links.links}
     return amended(
@@ -293,7 +293,7 @@ def _with_chain(found: Finding, links: Chain, saved_ns: float) -> Finding:
     )
 
 
-def _with_device(found: Finding, ledger: Ledger, moved: OnDevice) -> Finding:
+def _with_device(found: Cause, ledger: Ledger, moved: OnDevice) -> Cause:
     assert ledger.device is not None
     told = ", ".join(f"{kind} {share(part)}" for kind, part in moved.kinds)
     idle = ledger.device.starved_ns

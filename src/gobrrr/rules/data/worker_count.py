@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from math import ceil
 
-from msgspec.structs import replace
-
 from gobrrr.ledger.model.ledger import Ledger
 from gobrrr.machine.model.machine import Machine
 from gobrrr.rules.data.library_calls import with_formats
@@ -18,9 +16,9 @@ from gobrrr.rules.data.loader_advice import (
     kept_samples,
     most,
     num_workers,
-    offered,
     quantities,
     told,
+    vain,
 )
 from gobrrr.rules.data.wait_stages import SATURATED, Wait, cause, fetches, refill_cost, start_cost, wait
 from gobrrr.rules.model.cores import (
@@ -32,7 +30,7 @@ from gobrrr.rules.model.cores import (
     rest_recovers,
 )
 from gobrrr.rules.model.evidence import count, ratio, time, worth_telling
-from gobrrr.rules.model.finding import Finding, finding, fitting, rule, whole
+from gobrrr.rules.model.finding import Cause, fitting, rule, whole
 from gobrrr.rules.model.lines import WHOLE, told_path
 from gobrrr.units import duration, share
 
@@ -48,7 +46,7 @@ CROWDED = 2.0
 
 
 @rule("BRR404", "data", needs={"plain", "facts"}, remedies=("persistent_workers",))
-def workers_start_every_epoch(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def workers_start_every_epoch(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """Workers are started anew in every epoch, and epochs are short."""
     loader = ledger.facts.main_loader
     cost = start_cost(ledger)
@@ -61,9 +59,7 @@ def workers_start_every_epoch(ledger: Ledger, machine: Machine) -> Iterator[Find
     part = min(1.0, CROWDED * machine.effective_cores.median / loader.num_workers)
     # Starts are in rare steps, not in the usual one; new workers fetch ahead on the cores of those after them.
     ceiling = 1.1 * cost + rest_recovers(ledger, machine, min(ledger.wall, cost))
-    yield finding(
-        "BRR404",
-        ledger,
+    yield Cause(
         saving=(part * min(0.4 * cost, saved), part * saved, ceiling),
         message=f"{loader.num_workers} workers start anew in each of {epochs} epochs of "
         f"{loader.num_batches / epochs:.0f} batches: {duration(cost)} per step "
@@ -87,7 +83,7 @@ V100: of 59.3 ms, four workers brought back 36.5."""
 
 
 @rule("BRR405", "data", needs={"plain", "facts"}, remedies=("one_worker", "loader_workers", "computed_once"))
-def too_few_workers(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def too_few_workers(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """Samples are read one after the other, or computed while cores stand idle."""
     found, why = wait(ledger, machine), cause(ledger, machine)
     if found is None or why not in ("BRR401", "BRR403", "BRR405"):
@@ -106,8 +102,7 @@ def too_few_workers(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     kept = keeping(ledger, machine, loading, found)
     sure = (why == "BRR405" or idle >= SURELY_IDLE) and workers <= loading.advised
     while_idle = f"while {idle:.1f} {'cores stand' if idle >= 1 else 'of a core stands'} idle"
-    told_of = loading.finding(
-        "BRR405",
+    told_of = loading.cause(
         gain.low if sure else 0.0,
         gain.expected,
         f" from {found.loader.num_workers} workers, {ONE_BY_ONE if why == 'BRR405' else while_idle}",
@@ -116,21 +111,19 @@ def too_few_workers(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         where=first_span(found.loader.created_span),
         before={"free_cores": count(loading.cores.median), "idle_cores": count(idle)},
         more=kept_samples(kept),
+        vain=vain(kept),
     )
-    told_of = replace(told_of, remedies=offered(kept, told_of.remedies))
-    yield with_formats(told_of, ledger, found.loader, loading.wanted)
+    yield with_formats("BRR405", told_of, ledger, found.loader, loading.wanted)
 
 
-def _unseen(ledger: Ledger, machine: Machine, found: Wait) -> Iterator[Finding]:
+def _unseen(ledger: Ledger, machine: Machine, found: Wait) -> Iterator[Cause]:
     """A trace of a loop that loads by itself: what loading is made of and which cores are idle it does not tell. Reads
     overlap with the step and with each other."""
     rest = max(0.0, ledger.wall - found.ns)
     gain = found.ns - max(0.0, found.ns / UNSEEN_WORKERS - rest)
     if not worth_telling(ledger, UNSEEN_GAIN * gain):
         return
-    yield finding(
-        "BRR405",
-        ledger,
+    yield Cause(
         saving=(0.4 * gain, UNSEEN_GAIN * gain, most(found, ledger, machine)),
         rare=is_of_few(found, ledger),
         message=fitting(f"{told(found, ledger)} from {found.loader.num_workers} workers, {ONE_BY_ONE}", *_path(found)),
@@ -140,7 +133,7 @@ def _unseen(ledger: Ledger, machine: Machine, found: Wait) -> Iterator[Finding]:
     )
 
 
-def _behind(ledger: Ledger, found: Wait) -> Iterator[Finding]:
+def _behind(ledger: Ledger, found: Wait) -> Iterator[Cause]:
     """A trace of workers that are too slow: what they deliver, what the loop needs, how many that takes. They work in
     parallel, so that w of them bring w / (w + x) of what w + x bring, where cores and disk allow."""
     asked = len(fetches(ledger))
@@ -151,9 +144,7 @@ def _behind(ledger: Ledger, found: Wait) -> Iterator[Finding]:
         return
     workers = num_workers(found, ledger)
     enough = ceil(workers * step / needs) if workers else None
-    yield finding(
-        "BRR405",
-        ledger,
+    yield Cause(
         saving=(0.0, UNSEEN_GAIN * found.ns, found.ns),
         message=fitting(
             f"{told(found, ledger)}: a batch comes every {duration(step)}, needed every {duration(needs)}",
@@ -193,7 +184,7 @@ def _idle_cores(ledger: Ledger, found: Wait, cores: float) -> float:
 
 
 @rule("BRR406", "data", needs={"plain", "facts"}, remedies=("one_worker",))
-def too_many_workers(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def too_many_workers(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """Workers that only take the cores from each other and from the step."""
     loader, busy = ledger.facts.main_loader, cores_busy(ledger)
     cores = machine.effective_cores.median
@@ -208,9 +199,7 @@ def too_many_workers(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     if not worth_telling(ledger, expected):
         return
     enough = max(1, round(cores))
-    yield finding(
-        "BRR406",
-        ledger,
+    yield Cause(
         saving=(0.0, expected, max(expected, _taken(ledger) + ledger.account("data_wait") + start)),
         message=f"{loader.num_workers} workers and {ledger.threads} threads share {cores:.1f} effective cores and "
         f"keep {busy:.1f} busy with the step: they take them from it",

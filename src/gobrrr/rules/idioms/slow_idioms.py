@@ -8,15 +8,13 @@ from collections.abc import Iterator
 from functools import cache
 from typing import NamedTuple
 
-from msgspec.structs import replace
-
 from gobrrr.ledger.model.ledger import HostGroup, Ledger, LineGroup, OpGroup, Statement, WorkerGroup
 from gobrrr.machine.model.machine import Machine
 from gobrrr.recording.model.facts import Span
 from gobrrr.rules.idioms.table import CODE, Idiom, Seen, idioms
 from gobrrr.rules.model.cores import making
 from gobrrr.rules.model.evidence import ratio, time, worth_telling
-from gobrrr.rules.model.finding import Finding, Quantity, finding, rule
+from gobrrr.rules.model.finding import Cause, Quantity, rule
 from gobrrr.rules.model.lines import below, body, is_rare
 from gobrrr.rules.model.shapes import Key, key
 from gobrrr.rules.model.views import everything, idle_at
@@ -45,13 +43,11 @@ class Found(NamedTuple):
 
 
 @rule(CODE, "overhead", needs={"plain"})
-def slow_idiom(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def slow_idiom(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """A line that costs what another way to write the same does not."""
     for found in _found(ledger):
         idiom, freed = found.idiom, found.ns * (1 - found.idiom.pair.left)
-        told = finding(
-            CODE,
-            ledger,
+        yield Cause(
             saving=(SURE * freed, freed, found.ns),
             message=f"{duration(found.ns)} ({share(found.ns / ledger.wall)}) per step: {idiom.says}",
             advice=idiom.advice,
@@ -66,8 +62,9 @@ def slow_idiom(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             rare=found.rare,
             bound=found.bound,
             both=True,
+            name=idiom.name.replace("_", "-"),
+            remedies=(idiom.name,) if idiom.rewrite else (),
         )
-        yield replace(told, name=idiom.name.replace("_", "-"), remedies=(idiom.name,) if idiom.rewrite else ())
 
 
 def _found(ledger: Ledger) -> list[Found]:

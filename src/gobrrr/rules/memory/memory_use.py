@@ -10,7 +10,7 @@ from gobrrr.machine.model.machine import Machine
 from gobrrr.recording.model.facts import HeldGraph, LoaderFacts, Span
 from gobrrr.rules.model.cores import batches_per_step, first_span, worker_groups
 from gobrrr.rules.model.evidence import count, ratio, size, time, worth_telling
-from gobrrr.rules.model.finding import Finding, Quantity, finding, fitting, rule
+from gobrrr.rules.model.finding import Cause, Quantity, fitting, rule
 from gobrrr.units import PAGE, share
 from gobrrr.units import size as bytes_text
 
@@ -34,7 +34,7 @@ WORTH_BYTES = 16 << 20
 
 
 @rule("BRR601", "memory")
-def memory_grows(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def memory_grows(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """A container that keeps tensors with their graphs, or memory that rises with every step."""
     there = ledger.device_memory
     growth = max(0.0, ledger.facts.rss_growth_per_step or 0.0, (there.growth_per_step or 0.0) if there else 0.0)
@@ -57,9 +57,7 @@ def memory_grows(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     steps = _left(ledger, machine) / growth if growth else inf
     # Critical where memory is full within a thousand steps, warning within ten thousand; else by the time it costs.
     level = "critical" if steps < FULL_SOON else "warning" if steps < FULL_LATER else None
-    yield finding(
-        "BRR601",
-        ledger,
+    yield Cause(
         saving=(0.3 * pages, 0.8 * pages + 0.4 * longer, max(pages, freed) + longer + beside),
         message=fitting(
             _what_grows(held),
@@ -134,7 +132,7 @@ def _left(ledger: Ledger, machine: Machine) -> float:
 
 
 @rule("BRR602", "memory", remedies=("bf16_autocast", "activation_checkpointing", "compile_memory_budget"))
-def memory_pressure(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def memory_pressure(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """Peak memory near the limit, swap in use, or an allocator that must ask the driver in every step: the next larger
     batch dies, or this one crawls."""
     peak, limit = peak_and_limit(ledger, machine)
@@ -145,9 +143,7 @@ def memory_pressure(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         return
     there = ledger.device_memory
     calls = there.driver_calls if there else 0.0
-    yield finding(
-        "BRR602",
-        ledger,
+    yield Cause(
         saving=(0.3 * stalled, 0.8 * stalled, 0.5 * ledger.wall if swapped else stalled),
         message=fitting(
             f"Peak memory is {bytes_text(peak)}" + (f", {share(part)} of {bytes_text(limit)}" if limit else ""),
@@ -189,7 +185,7 @@ def _stalled(ledger: Ledger) -> float:
 
 
 @rule("BRR603", "memory", needs={"facts"})
-def bytes_per_parameter(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def bytes_per_parameter(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """Parameters, gradients and optimizer state above what mixed-precision Adam needs."""
     memory = ledger.memory
     each = memory.bytes_per_parameter or 0.0
@@ -199,9 +195,7 @@ def bytes_per_parameter(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     spare = round(held * (1 - BYTES_PER_PARAMETER / each))
     if spare < WORTH_BYTES:
         return
-    yield finding(
-        "BRR603",
-        ledger,
+    yield Cause(
         message=f"Training holds {each:.1f} bytes per parameter; mixed-precision Adam needs 16 to 18: "
         f"{bytes_text(spare)} more than that",
         advice="Look for double-precision state, amsgrad, or a second copy of the parameters.",
@@ -230,7 +224,7 @@ ROOM = 0.5
 
 
 @rule("BRR604", "memory", needs={"plain", "facts", "workers"})
-def worker_memory_grows(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def worker_memory_grows(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """Memory that forked workers hold alone grows with every batch: pages that they share with the main process are
     copied as Python counts references in them, or the data set keeps what it makes."""
     loader, seen = ledger.facts.main_loader, ledger.worker_memory
@@ -249,9 +243,7 @@ def worker_memory_grows(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     further = f"each may reach {bytes_text(own)}, as the main process"
     if more < copies:
         further = f"an epoch of {life:.0f} batches adds {bytes_text(more)}"
-    yield finding(
-        "BRR604",
-        ledger,
+    yield Cause(
         message=f"{loader.num_workers} workers copy or keep {bytes_text(growth)} more per step, "
         f"{bytes_text(seen.held)} so far; {further}",
         advice="Hold samples in arrays or tensors (numbers in one array, texts as bytes with offsets), not in lists "

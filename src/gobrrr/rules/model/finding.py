@@ -96,7 +96,45 @@ class Finding(msgspec.Struct, frozen=True):
         return sum(ns for _, ns in self.lies)
 
 
-Check = Callable[[Ledger, Machine], Iterable[Finding]]
+class Cause(msgspec.Struct, frozen=True, kw_only=True):
+    """What a rule has found; `finding` makes a Finding of it.
+
+    The ceiling is what it holds and what goes with it: what the run cannot resolve is added there, for all rules alike.
+    """
+
+    message: str
+    saving: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    """Low, expected and ceiling, ns per step."""
+    advice: str = ""
+    where: tuple[Span, ...] = ()
+    evidence: dict[str, Quantity] = {}
+    cost_bytes: int | None = None
+    confidence: str = "derived"
+    level: str | None = None
+    """Severity, where its share of the step does not say it."""
+    of: Iterable[OpGroup | HostGroup] | None = None
+    """The time that it speaks of, where that is known and not only the line."""
+    part: float = 1.0
+    """The part of `of` that it speaks of."""
+    holds: float | None = None
+    """How long that is in plain steps, where the profile does not say it best: no more than that comes back."""
+    rare: bool = False
+    """It is about slow steps that only the mean holds."""
+    between: bool = False
+    """It is about what lies between the steps."""
+    bound: str | None = None
+    """What binds the step, where that is not the rule's."""
+    both: bool = False
+    """Where an accelerator works, it counts its kernels and the idle time."""
+    name: str = ""
+    """The rule's, where empty."""
+    remedies: tuple[str, ...] | None = None
+    """The rule's, where null."""
+    vain: tuple[str, ...] = ()
+    """Remedies of the rule that do not help here."""
+
+
+Check = Callable[[Ledger, Machine], Iterable[Cause]]
 
 
 class Rule(msgspec.Struct, frozen=True):
@@ -105,7 +143,7 @@ class Rule(msgspec.Struct, frozen=True):
     code: str
     name: str
     bound: str
-    check: Check
+    check: Callable[[Ledger, Machine], Iterable[Finding]]
     needs: frozenset[str] = frozenset()
     remedies: tuple[str, ...] = ()
     portability: bool = False
@@ -126,15 +164,19 @@ REGISTRY: dict[str, Rule] = {}
 def rule(
     code: str, bound: str, *, needs: Iterable[str] = (), remedies: Iterable[str] = (), portability: bool = False,
     on_device: bool = False,
-) -> Callable[[Check], Check]:  # fmt: skip
-    """Register `check` under `code`, by its own name; raises ValueError where the code is taken."""
+) -> Callable[[Check], Callable[[Ledger, Machine], Iterator[Finding]]]:  # fmt: skip
+    """Register a check under `code`, by its own name; raises ValueError where the code is taken."""
 
-    def register(check: Check) -> Check:
+    def register(check: Check) -> Callable[[Ledger, Machine], Iterator[Finding]]:
         if code in REGISTRY:
             raise ValueError(f"{code} is {REGISTRY[code].name} already")
+
+        def found(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+            return (finding(code, ledger, cause) for cause in check(ledger, machine))
+
         name = check.__name__.replace("_", "-")
-        REGISTRY[code] = Rule(code, name, bound, check, frozenset(needs), tuple(remedies), portability, on_device)
-        return check
+        REGISTRY[code] = Rule(code, name, bound, found, frozenset(needs), tuple(remedies), portability, on_device)
+        return found
 
     return register
 
@@ -145,60 +187,37 @@ def severity(saving_ns: float, wall_ns: float) -> str:
     return "critical" if share >= CRITICAL else "warning" if share >= WARNING else "note"
 
 
-def finding(
-    code: str,
-    ledger: Ledger,
-    *,
-    message: str,
-    saving: tuple[float, float, float] = (0.0, 0.0, 0.0),
-    advice: str = "",
-    where: tuple[Span, ...] = (),
-    evidence: dict[str, Quantity] | None = None,
-    cost_bytes: int | None = None,
-    confidence: str = "derived",
-    level: str | None = None,
-    of: Iterable[OpGroup | HostGroup] | None = None,
-    holds: float | None = None,
-    part: float = 1.0,
-    rare: bool = False,
-    bound: str | None = None,
-    between: bool = False,
-    both: bool = False,
-) -> Finding:
+def finding(code: str, ledger: Ledger, cause: Cause) -> Finding:
     """A finding of rule `code`: orders the saving, caps it at the step, and derives the severity from its share.
 
-    `saving` is low, expected and ceiling in ns per step. The ceiling is what the finding holds and what goes with it:
-    what the run cannot resolve is added here, for all rules alike. Where threads wait for cores, part of all time is
-    that wait: so much less is sure to come back. `of` is the time that it speaks of, where that is known and not only
-    the line, or a `part` of it; `holds` how long that is in plain steps, where the profile does not say it best: no
-    more than that comes back. `rare`: it is about slow steps that only the mean holds; `between`: about what lies
-    between the steps. `bound` is the rule's unless what it found says otherwise. Where an accelerator works, `both`:
-    it counts its kernels and the idle time.
+    Where threads wait for cores, part of all time is that wait: so much less is sure to come back.
     """
     declared = REGISTRY[code]
-    low, expected, ceiling = saving
-    most = ceiling if between else whole(ledger, rare)
-    if ledger.device is not None and not both:
+    low, expected, ceiling = cause.saving
+    most = ceiling if cause.between else whole(ledger, cause.rare)
+    if ledger.device is not None and not cause.both:
         if ledger.of_device:
             most, low, expected = ledger.device.busy_ns, low * device_share(ledger), off_the_step(ledger, expected)
         elif declared.bound in OF_THE_HOST or (declared.bound in OF_WORK and not declared.on_device):
-            slow_steps = max(0.0, ledger.step.mean_ns - ledger.wall) if rare else 0.0
+            slow_steps = max(0.0, ledger.step.mean_ns - ledger.wall) if cause.rare else 0.0
             most = min(most, ledger.device.starved_ns + slow_steps)
-    if holds is not None:
-        most = min(most, holds)
+    if cause.holds is not None:
+        most = min(most, cause.holds)
     ceiling = max(0.0, min(ceiling + min(slack(ledger), SLACK * ceiling), most))
     expected = max(0.0, min(expected, ceiling))
     low = max(0.0, min(low * (1 - (starved(ledger) or 0.0)), expected))
-    loads = (bound or declared.bound) == "data"
-    time = tuple(of) if of is not None else () if loads else tuple(_below(ledger, where))
-    lies = held(time) if of is not None else _wait(ledger) if loads else ()
-    if holds is not None and (total := sum(ns for _, ns in lies)):
-        part *= holds / total
-    lies = tuple((account, ns * part) for account, ns in lies)
+    loads = (cause.bound or declared.bound) == "data"
+    time = tuple(cause.of) if cause.of is not None else () if loads else tuple(_below(ledger, cause.where))
+    lies = held(time) if cause.of is not None else _wait(ledger) if loads else ()
+    total = sum(ns for _, ns in lies)
+    part = cause.part * (cause.holds / total if cause.holds is not None and total else 1.0)
+    offered = _offered(declared.remedies, ledger) if cause.remedies is None else cause.remedies
     return Finding(
-        code, declared.name, bound or _bound(declared.bound, time), level or severity(expected, whole(ledger, rare)),
-        Saving(low, expected, ceiling), message, advice, where, evidence or {}, _offered(declared.remedies, ledger),
-        cost_bytes, confidence, lies, between=between, rare=rare,
+        code, cause.name or declared.name, cause.bound or _bound(declared.bound, time),
+        cause.level or severity(expected, whole(ledger, cause.rare)), Saving(low, expected, ceiling), cause.message,
+        cause.advice, cause.where, cause.evidence, tuple(name for name in offered if name not in cause.vain),
+        cause.cost_bytes, cause.confidence, tuple((account, ns * part) for account, ns in lies),
+        between=cause.between, rare=cause.rare,
     )  # fmt: skip
 
 
@@ -220,15 +239,10 @@ def _offered(remedies: tuple[str, ...], ledger: Ledger) -> tuple[str, ...]:
     return tuple(name for name in remedies if vain is None or not name.startswith(vain))
 
 
-def without(found: Finding, *remedies: str) -> Finding:
-    """Return the finding without these remedies."""
-    return msgspec.structs.replace(found, remedies=tuple(name for name in found.remedies if name not in remedies))
-
-
 def amended(
-    found: Finding, *, message: str = "", advice: str = "", after: str = "", evidence: dict[str, Quantity] | None = None
-) -> Finding:  # fmt: skip
-    """Return the finding with more: `message` follows its own where that stays short, `advice` goes before its own and
+    found: Cause, *, message: str = "", advice: str = "", after: str = "", evidence: dict[str, Quantity] | None = None
+) -> Cause:  # fmt: skip
+    """Return the cause with more: `message` follows its own where that stays short, `advice` goes before its own and
     `after` behind it."""
     said = " ".join(filter(None, (advice, found.advice, after)))
     every, short = found.evidence | (evidence or {}), fitting(found.message, message)

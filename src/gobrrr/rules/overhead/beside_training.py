@@ -14,7 +14,7 @@ from gobrrr.recording.model import event_kinds
 from gobrrr.recording.model.facts import Span
 from gobrrr.rules.model.cores import first_span
 from gobrrr.rules.model.evidence import SLOWED, ratio, slowed, time
-from gobrrr.rules.model.finding import Finding, Quantity, finding, rule, whole
+from gobrrr.rules.model.finding import Cause, Quantity, rule, whole
 from gobrrr.rules.model.lines import Functions, body, is_rare, own_name
 from gobrrr.rules.model.views import everything
 from gobrrr.rules.overhead.small_op_loops import NEAR
@@ -69,7 +69,7 @@ class Node:
 
 
 @rule("BRR311", "host", needs={"plain"})
-def work_beside_training(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def work_beside_training(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """A line, with what it calls, that holds a tenth of the step and has no part in forward, backward or update; and
     what holds the training up before an evaluation between its steps, or once it has made its last forward."""
     yield from _around_forwards(ledger)
@@ -81,7 +81,6 @@ def work_beside_training(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             continue  # beside nothing: it is what the loop is for
         is_model = node.forward > 0.5 * node.ns
         yield _at_line(
-            "BRR311",
             ledger,
             found,
             (0.0, 0.5),
@@ -96,14 +95,13 @@ def work_beside_training(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
 
 
 @rule("BRR312", "host", needs={"plain"})
-def forwards_without_update(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def forwards_without_update(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """Evaluation in every step, or so much of it between steps that training waits for it."""
     trains = ledger.step.kind == "training"
     inside = [found for found in _beside(ledger) if trains and _evaluates(ledger, found.node)]
     for found in inside:
         step, of = whole(ledger, found.rare), "the mean step" if found.rare else "every step"
         yield _at_line(
-            "BRR312",
             ledger,
             found,
             (0.3, 0.75),
@@ -116,13 +114,13 @@ def forwards_without_update(ledger: Ledger, machine: Machine) -> Iterator[Findin
 
 
 def _at_line(
-    code: str, ledger: Ledger, found: Beside, parts: tuple[float, float], message: str, advice: str,
+    ledger: Ledger, found: Beside, parts: tuple[float, float], message: str, advice: str,
     evidence: dict[str, Quantity] | None = None, level: str | None = None,
-) -> Finding:  # fmt: skip
+) -> Cause:  # fmt: skip
     """Return a finding on all work at a line; `parts` of its time come back at least, and are expected to."""
     low, expected = (part * found.ns for part in parts)
-    return finding(
-        code, ledger, saving=(low, expected, found.ns), message=message, advice=advice, where=found.node.where,
+    return Cause(
+        saving=(low, expected, found.ns), message=message, advice=advice, where=found.node.where,
         evidence={"time": time(found.ns)} | (evidence or {}), of=found.node.groups, holds=found.ns,
         bound=_bound(ledger, found.node), both=True, rare=found.rare, level=level,
     )  # fmt: skip
@@ -151,11 +149,10 @@ def _most_between(ledger: Ledger, part: int) -> Between | None:
     return most
 
 
-def _forwards(ledger: Ledger, found: Between) -> Finding:
+def _forwards(ledger: Ledger, found: Between) -> Cause:
     loop, cost = found.loop, found.ns
     waits = loop.waits * (loop.between > WHOLLY * loop.share)
     return _between(
-        "BRR312",
         ledger,
         found,
         f"{loop.name} without an update take {share(found.share)} of the watched time: {duration(cost)} for each of "
@@ -177,12 +174,11 @@ AROUND = (
 """(part of a loop of forwards, where that lies, what to look at)."""
 
 
-def _around_forwards(ledger: Ledger) -> Iterator[Finding]:
+def _around_forwards(ledger: Ledger) -> Iterator[Cause]:
     for part, where, look in AROUND:
         if found := _most_between(ledger, part):
             kind, updates = found.loop.name.removeprefix(FORWARDS), found.loop.beside or ledger.step.count
             yield _between(
-                "BRR311",
                 ledger,
                 found,
                 f"{share(found.share)} of the watched time lies between {where} ({kind}): {duration(found.ns)} for "
@@ -192,11 +188,11 @@ def _around_forwards(ledger: Ledger) -> Iterator[Finding]:
 
 
 def _between(
-    code: str, ledger: Ledger, found: Between, message: str, advice: str, evidence: dict[str, Quantity] | None = None
-) -> Finding:  # fmt: skip
+    ledger: Ledger, found: Between, message: str, advice: str, evidence: dict[str, Quantity] | None = None
+) -> Cause:  # fmt: skip
     """Return a finding on what lies between the steps that were timed: half of it is expected back."""
-    return finding(
-        code, ledger, saving=(0.0, 0.5 * found.ns, found.ns), message=message, advice=advice,
+    return Cause(
+        saving=(0.0, 0.5 * found.ns, found.ns), message=message, advice=advice,
         where=first_span(found.loop.where, ledger.facts.eval_span),
         evidence={"share": ratio(found.share), "per_update": time(found.ns)} | (evidence or {}),
         of=(), confidence="inferred", between=True,

@@ -13,7 +13,7 @@ from gobrrr.recording.trace_files.stack_lines import BUILT_IN
 from gobrrr.rules.data.wait_stages import rest_varies
 from gobrrr.rules.model.cores import recovers
 from gobrrr.rules.model.evidence import count, per_step, time, worth_telling
-from gobrrr.rules.model.finding import TINY, Finding, Quantity, finding, rule
+from gobrrr.rules.model.finding import TINY, Cause, Quantity, rule
 from gobrrr.rules.model.lines import (
     COPYING,
     FORMATTING,
@@ -90,7 +90,7 @@ class Cluster(NamedTuple):
 
 
 @rule("BRR302", "host", needs={"plain", "ops"})
-def python_in_step(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def python_in_step(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """Python or library work of the user between ops that no more specific rule explains."""
     # A trace names a function by its first line, or by the one where it was when the profiler began.
     here = "in this function" if "offline" in ledger.signals else "at this line"
@@ -99,9 +99,7 @@ def python_in_step(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             continue
         library = f" in {brief_name(found.library)}" if found.library else ""
         ops = f", {duration(found.most)} with its ops" if found.most == found.with_ops_ns and not found.hot else ""
-        yield finding(
-            "BRR302",
-            ledger,
+        yield Cause(
             saving=(0.3 * found.ns, 0.7 * found.ns, found.most),
             message=f"{duration(found.ns)} ({share(found.ns / ledger.wall)} of the step{ops}) is Python{library} "
             f"{here}, while no op runs{told_path(found.hot, found.ns)}",
@@ -196,7 +194,7 @@ def _neighbours(one: Span, other: Span) -> bool:
 
 
 @rule("BRR303", "host", needs={"plain"})
-def deep_copy_every_step(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def deep_copy_every_step(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """copy.deepcopy of a model or its state, or clones of a state_dict: the clones are the cost, not the dict."""
     found = []
     for line in spent(ledger, COPYING, less=FORMATTING + WRITING):
@@ -204,44 +202,44 @@ def deep_copy_every_step(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         found.append(line._replace(ns=max(line.ns, min(clones, line.line_ns))))
     found.sort(key=lambda line: -line.ns)
     advice = "Copy when the copy is used: on a better score, every few hundred steps, or at the end."
-    yield from _seldom("BRR303", ledger, machine, found, "{own} copies {time}", advice)
+    yield from _seldom(ledger, machine, found, "{own} copies {time}", advice)
 
 
 @rule("BRR304", "host", needs={"plain"})
-def write_every_step(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def write_every_step(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """A checkpoint, a log, a plot or another write in every step."""
     advice = "Write every few hundred steps, or hand it to a background thread."
-    yield from _seldom("BRR304", ledger, machine, writes(ledger), "{function} takes {time}", advice)
+    yield from _seldom(ledger, machine, writes(ledger), "{function} takes {time}", advice)
     stands = [each.line for each in standing(ledger, machine) if each.writes]
-    yield from _seldom("BRR304", ledger, machine, stands, "here the loop writes for {time}, and no op runs", advice)
+    yield from _seldom(ledger, machine, stands, "here the loop writes for {time}, and no op runs", advice)
 
 
 @rule("BRR305", "host", needs={"plain"})
-def formatting_tensors(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def formatting_tensors(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """print or f-string of a tensor in every step."""
     advice = "Print every few hundred steps, and only numbers: loss.item(), x.mean().item()."
     found = spent(ledger, FORMATTING)
-    yield from _seldom("BRR305", ledger, machine, found, "turning a tensor into text takes {time}", advice)
+    yield from _seldom(ledger, machine, found, "turning a tensor into text takes {time}", advice)
 
 
 def _seldom(
-    code: str, ledger: Ledger, machine: Machine, found: list[Spent], message: str, advice: str
-) -> Iterator[Finding]:  # fmt: skip
+    ledger: Ledger, machine: Machine, found: list[Spent], message: str, advice: str
+) -> Iterator[Cause]:  # fmt: skip
     """Work that a program may as well do once in a hundred steps: nearly all of it comes back, and with it what the
     rest of the step takes longer because its data has left the caches."""
     for line in averaged(ledger, telling(ledger, found)):
         said = {"own": own_name(line.function), "function": line.function, "time": per_step(ledger, line.ns, line.rare)}
         function = {"function": Quantity(line.function)} if line.function else {}
         most = (1 + SAMPLING) * line.ns + recovers(ledger, machine, line.ns)
-        yield finding(
-            code, ledger, saving=(0.6 * line.ns if line.sure else 0.0, 0.95 * line.ns, most),
+        yield Cause(
+            saving=(0.6 * line.ns if line.sure else 0.0, 0.95 * line.ns, most),
             message=message.format_map(said), advice=advice, where=line.where,
             evidence={"time": time(line.ns), "line": time(line.line_ns)} | function, rare=line.rare,
         )  # fmt: skip
 
 
 @rule("BRR306", "host", needs={"plain", "facts"}, remedies=("gc_freeze",))
-def garbage_collection(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def garbage_collection(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """Python's collector inside the step: called by hand, or set off by what the step allocates."""
     facts = ledger.facts
     span = collecting(ledger)
@@ -254,8 +252,7 @@ def garbage_collection(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     runs, often = facts.gc_runs_per_step, "again and again"
     if runs:
         often = f"{runs:.1f} times per step" if runs >= 0.95 else f"once in {1 / runs:.0f} steps"
-    yield finding(
-        "BRR306", ledger,
+    yield Cause(
         saving=((0.6 if span else 0.2) * cost, (0.95 if span else 0.8) * cost, max((1 + SAMPLING) * cost, at_line)),
         message=f"{_who_collects(ledger)} {often} and takes {per_step(ledger, cost, rare)}", advice=_instead(ledger),
         where=(span,) if span else loop_line(ledger) if by_hand(ledger) else (),

@@ -13,7 +13,7 @@ from gobrrr.machine.model.machine import Machine
 from gobrrr.recording.model.facts import ModuleFacts, Span
 from gobrrr.rules.model.cores import first_span
 from gobrrr.rules.model.evidence import count, time, worth_telling
-from gobrrr.rules.model.finding import Finding, finding, rule
+from gobrrr.rules.model.finding import Cause, rule
 from gobrrr.rules.model.shapes import factors
 from gobrrr.rules.model.views import host_side
 from gobrrr.units import duration, share
@@ -29,7 +29,7 @@ FEW_ROWS = 64
 
 
 @rule("BRR313", "overhead", needs={"plain", "ops", "facts"})
-def one_sample_per_call(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def one_sample_per_call(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """A loop of forwards whose inputs hold one sample each: every call pays for its ops and reads all weights. What
     grows with the batch (activations, products of many rows) does not come back."""
     inputs = [given for given in ledger.facts.inputs if len(given.shape) >= 2]
@@ -49,9 +49,7 @@ def one_sample_per_call(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     if not worth_telling(ledger, expected):
         return
     module = _largest_module(ledger)
-    yield finding(
-        "BRR313",
-        ledger,
+    yield Cause(
         saving=(0.3 * per_call, expected, per_call + above),
         message=f"The model gets one sample per call ({'x'.join(map(str, inputs[0].shape))}): {duration(per_call)} "
         f"({share(per_call / ledger.wall)} of the step) is paid per call whatever is in it",
@@ -117,7 +115,7 @@ class Growing(NamedTuple):
 
 
 @rule("BRR314", "compute", needs={"plain", "ops", "shapes"}, on_device=True)
-def decoding_without_cache(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def decoding_without_cache(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """Generation that hands the model all tokens so far in every step, and uses the last one's output."""
     grown = growing(host_side(ledger))
     if ledger.step.kind != "inference" or grown is None:
@@ -129,9 +127,7 @@ def decoding_without_cache(ledger: Ledger, machine: Machine) -> Iterator[Finding
         return
     shortest, longest = min(grown.lengths), max(grown.lengths)
     module = _largest_module(ledger)
-    yield finding(
-        "BRR314",
-        ledger,
+    yield Cause(
         saving=(0.2 * again if grown.seen else 0.0, 0.7 * again, again),
         message=f"Every step reads the whole text again, one token longer ({shortest} to {longest}): "
         f"{duration(again)} per step on average are tokens read before",

@@ -13,7 +13,7 @@ from gobrrr.recording.model.facts import Span
 from gobrrr.rules.bandwidth.updates import by_hand
 from gobrrr.rules.model.cores import micro_steps
 from gobrrr.rules.model.evidence import count, time, worth_telling
-from gobrrr.rules.model.finding import TINY, Finding, Quantity, finding, rule
+from gobrrr.rules.model.finding import TINY, Cause, Quantity, rule
 from gobrrr.rules.model.lines import claimed, loop_line
 from gobrrr.rules.model.shapes import CONVOLUTIONS, Key, costliest_line, factors, inside, key, total
 from gobrrr.rules.model.views import stepping
@@ -243,7 +243,7 @@ COMPILED_GAIN = 0.12
 
 
 @rule("BRR301", "overhead", needs={"plain", "ops"}, remedies=("compile", "compile_reduce_overhead", "compile_frozen"))
-def many_tiny_ops(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def many_tiny_ops(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """A Python loop over samples or time steps; else, as a note, a step that is dispatch all over."""
     every = loops(ledger, machine)
     found = [loop for loop in every if not loop.layers and worth_telling(ledger, 0.7 * _gain(loop))]
@@ -260,12 +260,10 @@ def _gain(loop: Loop) -> float:
     return loop.ns - loop.floor_ns
 
 
-def _vectorize(ledger: Ledger, machine: Machine, loop: Loop) -> Finding:
+def _vectorize(ledger: Ledger, machine: Machine, loop: Loop) -> Cause:
     gain, turns = _gain(loop), _turns(ledger, loop)
     said, advice = _SAID[turns]
-    return finding(
-        "BRR301",
-        ledger,
+    return Cause(
         saving=(0.0, 0.3 * gain, gain) if turns == NO_LOOP else (0.3 * gain, 0.7 * gain, gain),
         message=f"{loop.num_ops:.0f} tiny ops {said} take {duration(loop.ns)} "
         f"({share(loop.ns / ledger.wall)} of the step): this line alone calls {loop.op} "
@@ -325,12 +323,10 @@ def _feeds_itself(text: str) -> bool:
     return any(isinstance(node, (ast.Name, ast.Attribute)) and ast.unparse(node) in given for node in taken)
 
 
-def _join(ledger: Ledger, machine: Machine, loop: Loop) -> Finding:
+def _join(ledger: Ledger, machine: Machine, loop: Loop) -> Cause:
     """Whether its layers lie side by side, which joins them, or follow each other, the recording does not say."""
     gain = _gain(loop)
-    return finding(
-        "BRR301",
-        ledger,
+    return Cause(
         saving=(0.0, COMPILED_GAIN * gain, gain),
         level="note",
         message=f"{loop.num_ops:.0f} tiny ops of a loop over layers, each with its own weights, take "
@@ -353,16 +349,14 @@ def _evidence(machine: Machine, loop: Loop) -> dict[str, Quantity]:
     }
 
 
-def _overhead_bound(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def _overhead_bound(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     tiny = [op for op in ledger.ops if op.phase not in ("optimizer", "data") and is_tiny(op, machine)]
     spare = sum(op.ns - op.floor_ns for op in tiny)
     expected = COMPILED_GAIN * spare
     if total(tiny) < OVERHEAD_BOUND * ledger.wall or not worth_telling(ledger, expected):
         return
     calls = sum(op.calls for op in tiny)
-    yield finding(
-        "BRR301",
-        ledger,
+    yield Cause(
         saving=(0.0, expected, spare),
         level="note",
         message=f"{calls:.0f} tiny ops take {share(total(tiny) / ledger.wall)} of the step, spread over the whole "

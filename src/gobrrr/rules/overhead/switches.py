@@ -10,7 +10,7 @@ from gobrrr.machine.model.machine import Machine
 from gobrrr.recording.model.facts import DenormalFacts, Span
 from gobrrr.rules.model.cores import STARVED, crowded, first_span, free_cores, left_by_others, starved
 from gobrrr.rules.model.evidence import count, per_step, ratio, time, worth_telling
-from gobrrr.rules.model.finding import Finding, Quantity, finding, rule, whole
+from gobrrr.rules.model.finding import Cause, Quantity, rule, whole
 from gobrrr.rules.model.lines import (
     SAMPLING,
     TRACEBACKS,
@@ -35,7 +35,7 @@ PROFILED_OP = (1_500.0, 62_000.0)
 
 
 @rule("BRR307", "overhead", needs={"plain", "facts"}, remedies=("anomaly_off",))
-def anomaly_mode(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def anomaly_mode(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """autograd.set_detect_anomaly left on: a stack per forward op, a search for NaN after each backward op."""
     settings = ledger.facts.settings
     if not settings.anomaly:
@@ -51,9 +51,7 @@ def anomaly_mode(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     expected = max(seen, 0.3 * (forward + between))
     if not worth_telling(ledger, expected):
         return
-    yield finding(
-        "BRR307",
-        ledger,
+    yield Cause(
         saving=(0.6 * seen, expected, max(expected, checks + max(1.3 * stacks, forward) + between)),
         message=f"anomaly detection is on: it records a stack per op and searches every gradient for NaN, "
         f"{duration(expected)} ({share(expected / ledger.wall)}) per step",
@@ -65,13 +63,13 @@ def anomaly_mode(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
 
 
 @rule("BRR308", "overhead", needs={"plain", "facts"}, remedies=("deterministic_off",))
-def debug_switches_on(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def debug_switches_on(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """Deterministic mode that fills fresh memory, or a profiler of the program's own that never ends."""
     yield from _deterministic(ledger)
     yield from _profiled(ledger)
 
 
-def _deterministic(ledger: Ledger) -> Iterator[Finding]:
+def _deterministic(ledger: Ledger) -> Iterator[Cause]:
     settings = ledger.facts.settings
     every = (op for op in everything(ledger) if isinstance(op, OpGroup) and op.name == "aten::fill_")
     fills = [op for op in every if _fills_fresh_memory(op)]
@@ -79,9 +77,7 @@ def _deterministic(ledger: Ledger) -> Iterator[Finding]:
     if not settings.deterministic or not worth_telling(ledger, 0.9 * cost):
         return
     # A fill also faults the pages in, which the op that writes them then no longer does: not all of it comes back.
-    yield finding(
-        "BRR308",
-        ledger,
+    yield Cause(
         saving=(0.3 * cost, 0.9 * cost, cost),
         message=f"deterministic mode fills every fresh tensor with NaN before it is written: {duration(cost)} "
         f"({share(cost / ledger.wall)}) per step in {calls:.0f} fills",
@@ -96,7 +92,7 @@ def _fills_fresh_memory(op: OpGroup) -> bool:
     return bool(op.parents) and op.parents[-1].startswith(("aten::empty", "aten::new_empty", "aten::resize"))
 
 
-def _profiled(ledger: Ledger) -> Iterator[Finding]:
+def _profiled(ledger: Ledger) -> Iterator[Cause]:
     """A profiler that the program itself started; gobrrr's own is gone before the steps that are timed here."""
     if not ledger.facts.settings.profiler_on:
         return
@@ -106,9 +102,7 @@ def _profiled(ledger: Ledger) -> Iterator[Finding]:
     in_step, with_all = (calls * ns for ns in PROFILED_OP)
     if not worth_telling(ledger, in_step + parsing):
         return
-    yield finding(
-        "BRR308",
-        ledger,
+    yield Cause(
         saving=(0.5 * parsing, in_step + parsing, with_all + (1 + SAMPLING) * parsing),
         message=f"the program's own torch profiler is on in every step: {duration(in_step + parsing)} for "
         f"{calls:.0f} ops",
@@ -138,7 +132,7 @@ REALISED = 0.7
 
 
 @rule("BRR309", "overhead", needs={"plain", "ops", "facts"}, remedies=("intraop_threads",))
-def wrong_number_of_threads(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def wrong_number_of_threads(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """Intra-op threads against the cores that were free: idle ones, or threads that wait for each other."""
     threads = ledger.facts.settings.threads or ledger.threads
     cores, free = machine.effective_cores.median, free_cores(ledger, machine)
@@ -152,7 +146,7 @@ def wrong_number_of_threads(ledger: Ledger, machine: Machine) -> Iterator[Findin
         yield from _too_many(ledger, machine, threads, cores)
 
 
-def _too_few(ledger: Ledger, machine: Machine, threads: int, cores: float) -> Iterator[Finding]:
+def _too_few(ledger: Ledger, machine: Machine, threads: int, cores: float) -> Iterator[Cause]:
     busy = ledger.facts.process_load
     if busy is not None and busy > 0.8 * cores:
         return  # loader workers or other threads of the program have the cores already
@@ -165,9 +159,7 @@ def _too_few(ledger: Ledger, machine: Machine, threads: int, cores: float) -> It
     sure = (starved(ledger) or 0.0) <= STARVED
     left = left_by_others(ledger, machine) < machine.effective_cores.median
     of = f"{cores:.1f} cores{' that other processes left it' if left else ''}"
-    yield finding(
-        "BRR309",
-        ledger,
+    yield Cause(
         saving=(0.4 * gain if sure else 0.0, REALISED * gain, total(heavy) * (1 - 1 / most)),
         message=f"ops run on {threads} of {of}, and {duration(total(heavy))} "
         f"({share(total(heavy) / ledger.wall)}) of the step is work that divides",
@@ -180,15 +172,13 @@ def _too_few(ledger: Ledger, machine: Machine, threads: int, cores: float) -> It
     )
 
 
-def _too_many(ledger: Ledger, machine: Machine, threads: int, cores: float) -> Iterator[Finding]:
+def _too_many(ledger: Ledger, machine: Machine, threads: int, cores: float) -> Iterator[Cause]:
     ops = [op for op in ledger.ops if op.phase != "data"]
     lost = sum(op.ns - op.floor_ns for op in ops)
     expected = min(lost, COSTS_PER_DOUBLING * log2(threads / cores) * total(ops))
     if not worth_telling(ledger, expected):
         return
-    yield finding(
-        "BRR309",
-        ledger,
+    yield Cause(
         saving=(0.25 * expected, expected, lost),
         message=f"{threads} threads share {cores:.1f} effective cores, and every parallel op waits for its slowest "
         f"thread: about {share(expected / ledger.wall)} of the step",
@@ -236,7 +226,7 @@ more with a shared machine's neighbours (docs/decisions/0005)."""
 
 
 @rule("BRR310", "overhead", needs={"plain", "ops", "facts"}, remedies=("flush_denormal",))
-def denormals(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def denormals(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """Subnormal values, and ops on them that run far above their floor. On a busy machine all ops do; an
     accelerator's units take them as they come."""
     seen = [each for each in ledger.facts.denormals if each.share >= DENORMAL_SHARE]
@@ -252,9 +242,7 @@ def denormals(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         return
     worst = max(seen, key=lambda each: each.share)
     times = total(slow) / max(1.0, sum(op.floor_ns for op in slow))
-    yield finding(
-        "BRR310",
-        ledger,
+    yield Cause(
         saving=(0.3 * lost, 0.8 * lost, max(lost, above, ledger.account("inefficiency"))),
         message=f"{share(worst.share)} of the values of {worst.name or 'a tensor'} are denormal, and ops on them "
         f"take {times:.0f} times their floor: {duration(lost)} lost",
@@ -286,7 +274,7 @@ CHECKS = 0.9
 
 
 @rule("BRR316", "overhead", needs={"plain", "ops"}, remedies=("unchecked_distributions",))
-def arguments_checked_again(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def arguments_checked_again(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """torch.distributions with its checks on, in a step of small ops."""
     checks = list(ledger.named(ANSWER))
     found = sorted(averaged(ledger, spent(ledger, MADE) + spent(ledger, ASKED)), key=lambda line: -line.ns)
@@ -298,9 +286,7 @@ def arguments_checked_again(ledger: Ledger, machine: Machine) -> Iterator[Findin
     calls = sum(op.calls for op in checks)
     often = "in some steps" if rare else f"{calls:.0f} times per step"
     waits = ", and each waits for the device" if ledger.device is not None and launches(ledger) else ""
-    yield finding(
-        "BRR316",
-        ledger,
+    yield Cause(
         # where validate_args=True is given, the switch does nothing
         saving=(0.0, CHECKS * cost, min(step, (1 + SAMPLING) * cost)),
         message=f"torch.distributions checks its arguments {often}: {per_step(ledger, cost, rare)}{waits}",

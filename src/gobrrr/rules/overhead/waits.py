@@ -9,7 +9,7 @@ from gobrrr.ledger.model.ledger import Ledger, LineGroup
 from gobrrr.machine.model.machine import Machine
 from gobrrr.rules.model.cores import crowded, recovers
 from gobrrr.rules.model.evidence import per_step, time
-from gobrrr.rules.model.finding import Finding, Quantity, finding, rule, whole
+from gobrrr.rules.model.finding import Cause, Quantity, rule, whole
 from gobrrr.rules.model.lines import SAMPLING, WAITING, Spent, averaged, below, claimed, is_rare, telling
 from gobrrr.rules.model.lines import body as outside_the_loader
 from gobrrr.rules.model.shapes import key, total
@@ -93,16 +93,14 @@ def standing(ledger: Ledger, machine: Machine) -> list[Standing]:
 
 
 @rule("BRR315", "host", needs={"plain"})
-def wait_every_step(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def wait_every_step(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """A sleep, a lock, a queue, a request or another process that the loop waits for in every step."""
     waits = [each for each in standing(ledger, machine) if not each.writes]
     sure = {key(each.line.where) for each in waits if each.sure}
     for line in averaged(ledger, telling(ledger, [each.line for each in waits])):
         beside = min(line.ns, max(0.0, whole(ledger, line.rare) - line.ns))
         what = line.function or "a timer, lock, file, pipe or process"
-        yield finding(
-            "BRR315",
-            ledger,
+        yield Cause(
             saving=(
                 0.3 * beside if line.sure else 0.0,
                 max(beside, 0.5 * line.ns),

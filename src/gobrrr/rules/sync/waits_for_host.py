@@ -10,7 +10,7 @@ from gobrrr.ledger.model.ledger import HostGroup, Ledger, OpGroup
 from gobrrr.machine.model.machine import Machine
 from gobrrr.recording.model.facts import Span
 from gobrrr.rules.model.evidence import count, ratio, time, worth_telling
-from gobrrr.rules.model.finding import Finding, Quantity, finding, fitting, is_compiled, rule
+from gobrrr.rules.model.finding import Cause, Quantity, fitting, is_compiled, rule
 from gobrrr.rules.model.lines import WHOLE
 from gobrrr.rules.model.shapes import Key, costliest_line, key
 from gobrrr.units import duration, share, size
@@ -31,14 +31,12 @@ STALLS = frozenset({"aten::item", "aten::_local_scalar_dense", "aten::nonzero", 
 
 
 @rule("BRR501", "sync", needs={"plain", "device"})
-def synchronisation(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def synchronisation(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """Calls that wait for the device, priced by how long the device then idles until the next kernel."""
     for call, calls, idle, where in sorted(ledger.device.syncs if ledger.device else (), key=lambda s: -s[2]):
         if not worth_telling(ledger, 0.8 * idle):
             continue
-        yield finding(
-            "BRR501",
-            ledger,
+        yield Cause(
             saving=(0.3 * idle, 0.8 * idle, idle),
             message=f"{call} stops the host {calls:.0f} times per step, and the device idles {duration(idle)} "
             f"({share(idle / ledger.wall)}) until the next kernel comes",
@@ -51,7 +49,7 @@ def synchronisation(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
 
 
 @rule("BRR502", "transfer", needs={"plain", "device"}, remedies=("pin_memory", "prefetch"))
-def exposed_copies(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def exposed_copies(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """Copies between host and device that no kernel hides; from pageable memory they cannot be hidden."""
     device = ledger.device
     if device is None or device.exposed_copy_ns < EXPOSED * ledger.wall:
@@ -65,9 +63,7 @@ def exposed_copies(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     here = machine.device
     rates = {"pinned_rate": here.pinned, "pageable_rate": here.pageable} if here else {}
     part = f", {share(slow / everything)} of them from pageable memory" if slow and everything else ""
-    yield finding(
-        "BRR502",
-        ledger,
+    yield Cause(
         saving=((0.4 if slow else 0.2) * device.exposed_copy_ns, 0.7 * device.exposed_copy_ns, device.exposed_copy_ns),
         message=f"copies of {size(num_bytes)} hold up the device for {duration(device.exposed_copy_ns)} "
         f"({share(device.exposed_copy_ns / ledger.wall)}) per step{part}",
@@ -84,7 +80,7 @@ def exposed_copies(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
 
 
 @rule("BRR503", "sync", needs={"ops"}, portability=True)
-def would_stall_a_gpu(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def would_stall_a_gpu(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """.item(), .tolist(), bool(tensor), nonzero: free on a CPU, a stall on a GPU. Costs nothing here."""
     if ledger.device is not None:
         return  # BRR501 prices them
@@ -95,9 +91,7 @@ def would_stall_a_gpu(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             lines[key(op.where)].append(op)
     found = [(sum(op.calls for op in ops), ops[0].where) for ops in lines.values()]
     for calls, where in sorted(found, key=lambda each: -each[0]):
-        yield finding(
-            "BRR503",
-            ledger,
+        yield Cause(
             level="note",
             message=f"this line reads a tensor {max(1.0, calls):.0f} times per step: free here, on a GPU each waits "
             "for all work before it",
@@ -109,7 +103,7 @@ def would_stall_a_gpu(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
 
 
 @rule("BRR504", "overhead", needs={"plain", "device"}, remedies=("compile", "compile_reduce_overhead"))
-def launch_bound(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def launch_bound(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """The host launches kernels more slowly than the device runs them: they are short, or torch is late."""
     device, launching = ledger.device, launches(ledger)
     if device is None or not launching:
@@ -119,9 +113,7 @@ def launch_bound(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     where = () if 0 < here < LEAST_HERE * launching else where
     calls = sum(kernel[1] for kernel in device.kernels)
     inside = "torch" if "ops" in ledger.signals else "calls of CUDA"
-    yield finding(
-        "BRR504",
-        ledger,
+    yield Cause(
         saving=(0.2 * launching, 0.6 * launching, launching),
         message=fitting(
             f"the device idles {share(device.starved_ns / ledger.wall)} of the step, {duration(launching)} of it "
@@ -145,14 +137,12 @@ def launch_bound(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
 
 
 @rule("BRR505", "host", needs={"plain", "device", "ops"})
-def computed_on_host(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def computed_on_host(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """An op on a CPU tensor, random numbers say, that the device waits for."""
     for op, calls, idle, where in ledger.device.host_ops if ledger.device else ():
         if not worth_telling(ledger, 0.8 * idle):
             continue
-        yield finding(
-            "BRR505",
-            ledger,
+        yield Cause(
             saving=(0.3 * idle, 0.8 * idle, idle),
             message=f"{op.removeprefix('aten::')} computes on the host, and the device idles {duration(idle)} "
             f"({share(idle / ledger.wall)}) of the step for it",

@@ -9,7 +9,7 @@ from gobrrr.ledger.model.device import DeviceLedger
 from gobrrr.ledger.model.ledger import Ledger
 from gobrrr.machine.model.machine import Machine
 from gobrrr.rules.model.evidence import ratio, time
-from gobrrr.rules.model.finding import Finding, rule
+from gobrrr.rules.model.finding import Cause, rule
 from gobrrr.rules.validity.measurement import MOSTLY, REPLAYED, doubt
 from gobrrr.units import duration, share
 
@@ -20,13 +20,13 @@ HARDLY_IDLE = 0.05
 
 
 @rule("BRR909", "host")
-def device_work_without_a_launch(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def device_work_without_a_launch(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """Kernels that a graph replayed, or whose launch was not recorded, belong to no op and no line; launches whose
     kernels are not there leave the device idle where it worked."""
     device = ledger.device
     if device is None and "launches" in ledger.signals:
         yield doubt(
-            "BRR909", ledger, "critical",
+            "critical",
             "kernels were launched, and none of them is in the file: what the device did, and when, is not known",
             "Record again with the accelerator's activities (ProfilerActivity.CUDA) and no other profiler beside.",
             {"not_recorded": ratio(1.0)},
@@ -36,7 +36,7 @@ def device_work_without_a_launch(ledger: Ledger, machine: Machine) -> Iterator[F
         yield from _unknown(ledger, device)
 
 
-def _unknown(ledger: Ledger, device: DeviceLedger) -> Iterator[Finding]:
+def _unknown(ledger: Ledger, device: DeviceLedger) -> Iterator[Cause]:
     """Work that no launch in the file explains, and launches without their work."""
     most, what, advice = max(
         (
@@ -70,7 +70,7 @@ def _unknown(ledger: Ledger, device: DeviceLedger) -> Iterator[Finding]:
     stays = most == device.replayed_share and "offline" not in ledger.signals
     works = most in (device.replayed_share, device.unlinked_share) and device.idle_ns < HARDLY_IDLE * ledger.wall
     yield doubt(
-        "BRR909", ledger, _level(most, stays or works),
+        _level(most, stays or works),
         what,
         advice,
         {
@@ -90,18 +90,17 @@ def _level(most: float, is_judged: bool) -> str:
     return "warning" if is_judged else "critical"
 
 
-def _impossible(ledger: Ledger) -> Iterator[Finding]:
+def _impossible(ledger: Ledger) -> Iterator[Cause]:
     """Links that cannot be: between processes, and from a launch to what ran before it."""
     if "joined" in ledger.signals:
         yield doubt(
-            "BRR909", ledger, "critical",
+            "critical",
             "ops of several processes are in this one file: which of them launched what cannot be told",
             "Give the file that each process wrote, as it is: gobrrr diagnose RANK0.json RANK1.json",
         )  # fmt: skip
     device = ledger.device
     if device is not None and device.overlap_share >= OVERLAP:
         yield doubt(
-            "BRR909", ledger,
             "critical" if device.overlap_share >= (MOSTLY if may_overlap(device.capability) else REPLAYED) else "note",
             f"kernels of one stream overlap in {share(device.overlap_share)} of the device's work: their times cannot "
             "be right",
@@ -110,7 +109,7 @@ def _impossible(ledger: Ledger) -> Iterator[Finding]:
         )  # fmt: skip
     if device is not None and device.ahead_ns > 0:
         yield doubt(
-            "BRR909", ledger, "critical" if device.ahead_ns > REPLAYED * ledger.wall else "note",
+            "critical" if device.ahead_ns > REPLAYED * ledger.wall else "note",
             f"kernels begin {duration(device.ahead_ns)} before they are launched: the clocks differ, so what the "
             "device idles for is not known",
             "Record again, with warm-up steps in the profiler's schedule; a newer driver or torch mends the clocks.",

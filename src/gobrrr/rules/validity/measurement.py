@@ -13,7 +13,7 @@ from gobrrr.recording.model.event_kinds import NO_WINDOW
 from gobrrr.rules.data.wait_stages import rest_varies
 from gobrrr.rules.model.cores import CROWDED, STARVED, other_load, starved, usable_cores
 from gobrrr.rules.model.evidence import SLOWED, count, ratio, slowed, time
-from gobrrr.rules.model.finding import Finding, Quantity, finding, rule, slack
+from gobrrr.rules.model.finding import Cause, Quantity, rule, slack
 from gobrrr.rules.overhead.inference import longer
 from gobrrr.units import duration, share
 
@@ -67,22 +67,17 @@ CUT = re.compile(
 )
 
 
-def doubt(
-    code: str, ledger: Ledger, level: str, message: str, advice: str, evidence: dict[str, Quantity] | None = None
-) -> Finding:
-    return finding(
-        code, ledger, level=level, message=message, advice=advice,
-        evidence=evidence, confidence="measured",
-    )  # fmt: skip
+def doubt(level: str, message: str, advice: str, evidence: dict[str, Quantity] | None = None) -> Cause:
+    return Cause(level=level, message=message, advice=advice, evidence=evidence or {}, confidence="measured")
 
 
 @rule("BRR903", "host", needs={"plain"})
-def profiler_overhead(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def profiler_overhead(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """The profiled steps were much slower than the plain ones: proportions within the step may be off."""
     step = ledger.step
     if "offline" in ledger.signals:
         yield doubt(
-            "BRR903", ledger, "note",
+            "note",
             "every step of this file ran under the profiler, which makes the host's side of it longer",
             "Compare the step with one without profiler before you count on milliseconds of the host.",
         )  # fmt: skip
@@ -91,7 +86,7 @@ def profiler_overhead(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     if times <= SLOWED:
         return
     yield doubt(
-        "BRR903", ledger, "warning" if times > VERY_SLOWED else "note",
+        "warning" if times > VERY_SLOWED else "note",
         f"a step took {duration(step.wall_ns)} under the profiler, {times:.1f} times {duration(ledger.wall)}: "
         "shares of small ops are too high",
         "Trust the plain step and the sampled lines more than the split between ops.",
@@ -100,7 +95,7 @@ def profiler_overhead(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
 
 
 @rule("BRR904", "host")
-def signals_missing(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def signals_missing(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """Signals that were not seen, and so could not be judged."""
     yield from _steps_of_children(ledger)
     offline = "offline" in ledger.signals
@@ -108,7 +103,7 @@ def signals_missing(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     if not lacking:
         return
     yield doubt(
-        "BRR904", ledger, "warning" if {"plain", "ops"} & set(lacking) else "note",
+        "warning" if {"plain", "ops"} & set(lacking) else "note",
         f"the recording lacks {', '.join(WHAT[signal] for signal in lacking)}",
         _recorded_with(ledger, lacking)
         if offline
@@ -142,14 +137,14 @@ def children_work(ledger: Ledger) -> bool:
     return children is not None and children.processes > 0 and not compiles and children.others_ns > children.own_ns
 
 
-def _steps_of_children(ledger: Ledger) -> Iterator[Finding]:
+def _steps_of_children(ledger: Ledger) -> Iterator[Cause]:
     children, step = ledger.facts.children, ledger.step
     if children is None or not children_work(ledger):
         return
     seen = step.seen_ns * max(1.0, ledger.facts.process_load or 1.0)
     trains = step.kind == "training" and seen >= HARDLY * children.others_ns  # one of the ranks, say: its steps count
     yield doubt(
-        "BRR904", ledger, "warning" if trains else "critical",
+        "warning" if trains else "critical",
         f"child processes used {duration(children.others_ns)} of CPU time, the program itself "
         f"{duration(children.own_ns)}: none of their work was seen",
         f"Watch those instead. {ELSEWHERE[0].upper()}{ELSEWHERE[1:]}.",
@@ -161,7 +156,7 @@ def _steps_of_children(ledger: Ledger) -> Iterator[Finding]:
 
 
 @rule("BRR905", "host", needs={"facts"}, remedies=("short_wait",))
-def other_processes(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def other_processes(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """CPU contention: the program's threads wait for cores, or others keep the cores busy that it may use."""
     cores, load, lost = usable_cores(ledger, machine), other_load(ledger), starved(ledger) or 0.0
     if lost <= STARVED and load <= CROWDED * cores:
@@ -174,7 +169,7 @@ def other_processes(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
             by += f", the host {stolen:.1f}" if by else f": the host took {stolen:.1f} cores"
         message = f"threads waited for a core {share(lost)} of the time{by}"
     yield doubt(
-        "BRR905", ledger, "warning" if lost > VERY_STARVED or load > VERY_CROWDED * cores else "note",
+        "warning" if lost > VERY_STARVED or load > VERY_CROWDED * cores else "note",
         message,
         "Stop other processes or wait for their end, and run again: the step may be much faster alone. Where they "
         "stay, let threads that wait sleep (GOMP_SPINCOUNT=1000).",
@@ -183,14 +178,14 @@ def other_processes(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
 
 
 @rule("BRR906", "host")
-def recording_cut_short(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def recording_cut_short(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """The program or its recording ended before its time. What is missing of a trace may be all that its device did."""
     notes = [note for note in ledger.missing if CUT.search(note)]
     if not notes:
         return
     offline = "offline" in ledger.signals
     yield doubt(
-        "BRR906", ledger, "critical" if offline else "note",
+        "critical" if offline else "note",
         f"{notes[0]} (and {len(notes) - 1} more)" if offline and len(notes) > 1 else "; ".join(notes),
         "Copy the file again, or record again: what is missing may be all that the device did."
         if offline
@@ -200,7 +195,7 @@ def recording_cut_short(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
 
 
 @rule("BRR907", "host", needs={"plain"})
-def watching_costs(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def watching_costs(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """gobrrr's own hooks surely took more of the plain step than it promises, or what it had torch record of a device
     lingers. Where the cost has no interval of its own, the step's says what can be told from noise."""
     cost, step = ledger.step.overhead_share, ledger.step
@@ -212,7 +207,7 @@ def watching_costs(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     if surely <= promised:
         return
     yield doubt(
-        "BRR907", ledger, "warning" if surely > 5 * promised else "note",
+        "warning" if surely > 5 * promised else "note",
         f"watching cost {share(cost)} of the plain step of {duration(ledger.wall)}; {share(promised)} is promised",
         "Such short steps are measured badly: use a larger batch, or count a larger unit as a step (gobrrr.steps)."
         if ledger.wall < SHORT
@@ -221,10 +216,10 @@ def watching_costs(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     )  # fmt: skip
 
 
-def _attached(ledger: Ledger) -> Finding:
+def _attached(ledger: Ledger) -> Cause:
     longer = f"{share(ledger.step.lingering)} longer than those before it"
     return doubt(
-        "BRR907", ledger, "note",
+        "note",
         "few steps came before the profiled window, and those after it, which are told, may take longer by it"
         if ledger.step.attached else f"steps after the profiled window took {longer}, and are in no figure here",
         "What records kernels for torch's profiler (CUPTI) stays attached afterwards, and each launch costs more until "
@@ -245,13 +240,13 @@ def _unseen(ledger: Ledger) -> str:
 
 
 @rule("BRR908", "host", needs={"plain"})
-def unexplained_time(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def unexplained_time(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """Time that no account owns, or that the median step does not show."""
     step = ledger.step
     unowned = ledger.account("unattributed") / ledger.wall if ledger.wall > 0 else 0.0
     if unowned > UNEXPLAINED:
         yield doubt(
-            "BRR908", ledger, "critical" if unowned > MOSTLY else "warning" if unowned > HARDLY_EXPLAINED else "note",
+            "critical" if unowned > MOSTLY else "warning" if unowned > HARDLY_EXPLAINED else "note",
             f"{'' if 'ops' in ledger.signals else 'no step was profiled: '}{share(unowned)} of the step "
             f"({duration(unowned * ledger.wall)}) is unattributed",
             "Let it make more steps; work on other threads or in compiled code that calls no torch op hides here."
@@ -261,7 +256,7 @@ def unexplained_time(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         )  # fmt: skip
     if step.between_share > UNEXPLAINED:
         yield doubt(
-            "BRR908", ledger, "critical",
+            "critical",
             f"{share(step.between_share)} of the time lies between the steps: what the device idles for then is no "
             "cost of any of them",
             "Record while there are requests all the time, or look at a part of the file.",
@@ -279,7 +274,7 @@ def unexplained_time(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         what = "steps that take longer and longer" if grows else "slow steps" if crowd else RARE
         beside = "offline" in ledger.signals and rest_varies(ledger) > HARDLY_EXPLAINED * step.mean_ns
         yield doubt(
-            "BRR908", ledger, "critical" if beside else "note",
+            "critical" if beside else "note",
             f"{what} add {duration(step.outlier_ns)} ({share(rare)}) to the mean step, {told}",
             "Record steps without them: shares of a file are of all its steps."
             if beside
@@ -294,14 +289,14 @@ def unexplained_time(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
 
 
 @rule("BRR911", "host", needs={"device"})
-def device_stalled(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def device_stalled(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """The device had its next work and did not begin it: what the host did meanwhile is not why."""
     stalled = ledger.account("stalled")
     if ledger.device is None or stalled < STALLED * ledger.wall:
         return
     rules = all(stalled >= account.ns for account in ledger.accounts)
     yield doubt(
-        "BRR911", ledger, "critical" if rules else "note",
+        "critical" if rules else "note",
         f"the device stood still for {duration(stalled)} ({share(stalled / ledger.wall)} of the step) with work "
         "queued: neither the program nor its loader kept it",
         "Look for another process on the device, its power limit and clocks, a fabric that is slow, and at what the "

@@ -15,7 +15,7 @@ from gobrrr.ledger.model.ledger import Ledger
 from gobrrr.machine.model.machine import Machine
 from gobrrr.rules.idioms.table import CODE as IDIOM
 from gobrrr.rules.model.evidence import ratio, time
-from gobrrr.rules.model.finding import Finding, rule, slack, whole
+from gobrrr.rules.model.finding import Cause, Finding, finding, rule, slack, whole
 from gobrrr.rules.validity.measurement import doubt
 from gobrrr.units import duration, share
 
@@ -32,7 +32,7 @@ TWO_KINDS = "Mark what belongs together with `for batch in gobrrr.steps(loader):
 
 
 @rule("BRR910", "host")
-def figures_contradict(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def figures_contradict(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """Contradictions within the ledger; findings are looked at by `against`, when all rules have spoken."""
     if ledger.wall <= 0:
         return
@@ -55,13 +55,13 @@ def against(ledger: Ledger, findings: Iterable[Finding]) -> Iterator[Finding]:
         most = min(step, _account(ledger, found))
         if saving > (1 + TOLERANCE) * most + slack(ledger):
             message = f"{found.code} expects {duration(saving)} of the {duration(most)} that its account has"
-            yield doubt(
-                "BRR910", ledger, "critical", message, REPORT, {"expected": time(saving), "account": time(most)}
-            )
+            cause = doubt("critical", message, REPORT, {"expected": time(saving), "account": time(most)})
+            yield finding("BRR910", ledger, cause)
     for code, total in sums.items():
         if total > (1 + TOLERANCE) * step:
             message = f"the findings of {code} expect {duration(total)} together, of a step of {duration(step)}"
-            yield doubt("BRR910", ledger, "critical", message, REPORT, {"expected": time(total), "step": time(step)})
+            cause = doubt("critical", message, REPORT, {"expected": time(total), "step": time(step)})
+            yield finding("BRR910", ledger, cause)
 
 
 def _account(ledger: Ledger, found: Finding) -> float:
@@ -78,11 +78,11 @@ def _account(ledger: Ledger, found: Finding) -> float:
     return ledger.wall - max(0.0, ledger.account("unattributed")) - ledger.account("data_wait") + rare + collected
 
 
-def _rates(ledger: Ledger) -> Iterator[Finding]:
+def _rates(ledger: Ledger) -> Iterator[Cause]:
     roof, device = ledger.roofline, ledger.device
     if roof.raised > 1 + TOLERANCE:
         yield doubt(
-            "BRR910", ledger, "warning",
+            "warning",
             f"the step beats the ceilings of this machine by {share(roof.raised - 1)}: they were measured at a busy "
             "moment, and are raised",
             "Measure the machine again: gobrrr machine --refresh.",
@@ -94,10 +94,10 @@ def _rates(ledger: Ledger) -> Iterator[Finding]:
         if reached is not None and reached > 1 + TOLERANCE:
             message = f"{name} is {share(reached)} of a ceiling: the ceiling is wrong, or the FLOPs are"
             advice = f"Measure the machine again: gobrrr machine --refresh. {REPORT}"
-            yield doubt("BRR910", ledger, "critical", message, advice, {"rate": ratio(reached)})
+            yield doubt("critical", message, advice, {"rate": ratio(reached)})
 
 
-def _accounts(ledger: Ledger) -> Iterator[Finding]:
+def _accounts(ledger: Ledger) -> Iterator[Cause]:
     if not ledger.accounts:
         return
     worst = max(ledger.accounts, key=lambda account: account.share)
@@ -106,10 +106,10 @@ def _accounts(ledger: Ledger) -> Iterator[Finding]:
     named = {"largest": ratio(worst.share), "least": ratio(least.share), "sum": ratio(total)}
     if worst.share > 1 + TOLERANCE or least.share < -TOLERANCE or abs(total - 1) > TOLERANCE:
         message = f"the accounts sum to {share(total)} of the step ({worst.account} {share(worst.share)})"
-        yield doubt("BRR910", ledger, "critical", message, REPORT, named)
+        yield doubt("critical", message, REPORT, named)
 
 
-def _windows(ledger: Ledger) -> Iterator[Finding]:
+def _windows(ledger: Ledger) -> Iterator[Cause]:
     step = ledger.step
     if "offline" in ledger.signals or not step.profiled_count or not step.plain_count or step.wall_ns <= 0:
         return
@@ -118,13 +118,10 @@ def _windows(ledger: Ledger) -> Iterator[Finding]:
     if FASTEST * least <= step.wall_ns <= SLOWEST * most:
         return
     around = least if step.wall_ns < least else most
-    message = (
-        f"a step took {duration(step.wall_ns)} under the profiler and {duration(around)} without: these are not steps "
-        "of one kind"
-    )
     yield doubt(
-        "BRR910", ledger, "critical",
-        message,
+        "critical",
+        f"a step took {duration(step.wall_ns)} under the profiler and {duration(around)} without: these are not steps "
+        "of one kind",
         TWO_KINDS,
         {"profiled_step": time(step.wall_ns), "plain_step": time(around)},
-    )  # fmt: skip
+    )

@@ -8,7 +8,7 @@ from statistics import median, quantiles
 from gobrrr.ledger.model.ledger import Ledger
 from gobrrr.machine.model.machine import Machine
 from gobrrr.rules.model.evidence import count, ratio, time
-from gobrrr.rules.model.finding import Finding, rule
+from gobrrr.rules.model.finding import Cause, rule
 from gobrrr.rules.validity.measurement import HARDLY, MOSTLY, children_work, doubt
 from gobrrr.units import duration, ratio_to, share
 
@@ -29,7 +29,7 @@ GROWN = 1.5
 
 
 @rule("BRR901", "host")
-def too_few_steps(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def too_few_steps(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """Fewer than three plain steps tell nothing, fewer than twenty little, steps that are hardly any of the program
     nothing of it; and a device's start-up is no step."""
     yield from _hardly_the_program(ledger)
@@ -42,26 +42,26 @@ def too_few_steps(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
         return
     if "unmarked" in ledger.signals:
         yield doubt(
-            "BRR901", ledger, "note",
+            "note",
             f"the file does not say where a step ends: all of it, {duration(ledger.wall)}, counts as one",
             f"{_marked(ledger)}, so that figures are those of a step and its spread is known.",
         )  # fmt: skip
     if steps >= FEW_STEPS or "offline" in ledger.signals:
         return  # a file has the steps that it has: its spread is told by BRR902
     yield doubt(
-        "BRR901", ledger, "critical" if steps < UNTRUSTED_STEPS else "note",
+        "critical" if steps < UNTRUSTED_STEPS else "note",
         f"{f'only {steps} steady steps were' if steps else 'no steady step was'} timed without the profiler",
         "Let the program run for more steps (more epochs, more data, a larger --steps).",
         {"plain_steps": count(steps), "all_steps": count(ledger.step.count), "warmup": count(ledger.step.warmup_count)},
     )  # fmt: skip
 
 
-def _start_up(ledger: Ledger, ns: float, hides: bool) -> Finding:
+def _start_up(ledger: Ledger, ns: float, hides: bool) -> Cause:
     """The first steps of a process make contexts and load modules, which no later one does."""
     nsys = "nsys profile --capture-range=cudaProfilerApi and torch.cuda.profiler.start()"
     torch = "torch.profiler.schedule(wait=..., warmup=...) and profiler.step()"
     return doubt(
-        "BRR901", ledger, "critical" if hides else "warning",
+        "critical" if hides else "warning",
         f"{duration(ns)} of {duration(ledger.wall)} is the device's start-up: calls that make contexts or load modules",
         f"Record steps after the first ones: {nsys if 'nsys' in ledger.signals else torch}.",
         {"start_up": time(ns), "all_steps": count(ledger.step.count)},
@@ -74,7 +74,7 @@ def _marked(ledger: Ledger) -> str:
     return "Call profiler.step() after each step"
 
 
-def _hardly_the_program(ledger: Ledger) -> Iterator[Finding]:
+def _hardly_the_program(ledger: Ledger) -> Iterator[Cause]:
     step, load = ledger.step, ledger.facts.process_load
     own = (step.process_cpu_ns or 0.0) - START_UP
     if step.seen_ns <= 0 or step.seen_ns * max(1.0, load or 1.0) >= HARDLY * own:
@@ -83,7 +83,7 @@ def _hardly_the_program(ledger: Ledger) -> Iterator[Finding]:
         return  # BRR904 says where it lies
     spent = step.process_cpu_ns or 0.0
     yield doubt(
-        "BRR901", ledger, "critical",
+        "critical",
         f"the steps seen take {duration(step.seen_ns)}, the program {duration(spent)} of CPU time: what costs lies "
         "elsewhere",
         "Mark what takes the time: `with gobrrr.watch(): ...` around it, or `for part in gobrrr.steps(parts): ...`.",
@@ -92,7 +92,7 @@ def _hardly_the_program(ledger: Ledger) -> Iterator[Finding]:
 
 
 @rule("BRR902", "host", needs={"plain"})
-def unsteady_steps(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def unsteady_steps(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """Steps that differ, or get slower or faster while they are watched."""
     step = ledger.step
     yield from _grown(ledger)
@@ -102,7 +102,7 @@ def unsteady_steps(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     width = max(0.0, step.high_ns - step.low_ns) / ledger.wall
     if (rest := _spread_without_waits(ledger)) is not None:
         yield doubt(
-            "BRR902", ledger, "note",
+            "note",
             f"the steps differ by their waits for data alone: without those the middle half spans {share(rest)} of "
             "the median",
             "Nothing: that the loader delivers in bursts is its own finding.",
@@ -113,7 +113,7 @@ def unsteady_steps(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     by = ratio_to(step.drift if drifts else step.quartile_spread, "the median")
     what = f"drift by {by}" if drifts else f"differ: the middle half spans {by}"
     yield doubt(
-        "BRR902", ledger, "critical" if width > 1.0 else "warning" if worst > VERY_UNSTEADY else "note",
+        "critical" if width > 1.0 else "warning" if worst > VERY_UNSTEADY else "note",
         f"the steps {what}, which is known to {ratio_to(width / 2, 'it')} either way",
         "Watch more steps, on a machine that does nothing else, with steps of equal size.",
         {"quartile_spread": ratio(step.quartile_spread), "drift": ratio(step.drift), "interval": ratio(width)},
@@ -131,13 +131,13 @@ def _spread_without_waits(ledger: Ledger) -> float | None:
     return spread if spread <= UNSTEADY and spread < UNSTEADY * step.quartile_spread else None
 
 
-def _grown(ledger: Ledger) -> Iterator[Finding]:
+def _grown(ledger: Ledger) -> Iterator[Cause]:
     """Steps that were profiled were shorter than most, as were those around them."""
     step = ledger.step
     if not step.profiled_count or not 0 < step.beside_ns * GROWN < ledger.wall:
         return
     yield doubt(
-        "BRR902", ledger, "warning",
+        "warning",
         f"the profiled steps were shorter than most: those around them took {duration(step.beside_ns)}, the median "
         f"{duration(ledger.wall)}; shares are those of short steps",
         "Watch the program where its steps are as long as they get (gobrrr.steps around that part of the loop).",
