@@ -20,7 +20,7 @@ from gobrrr.rehearsal.script import Part, Scene, Side
 from gobrrr.rules.bandwidth.updates import updating
 from gobrrr.rules.compute.attention import LIBRARY, Scores
 from gobrrr.rules.compute.random_numbers import chance_of_one, masks
-from gobrrr.rules.model.shapes import factors, float_dtype, has_dtype, inside, num_elements
+from gobrrr.rules.model.shapes import factors, float_dtype, has_dtype, holds, inside, num_elements
 
 TORCH_DTYPES = {name: torch for name, (torch, _) in DTYPES.items() if "float" in torch}
 LARGE_VOCABULARY = 4096
@@ -194,20 +194,13 @@ def _switched(made: Side, switch: str, like: OpGroup, calls: float, ns: float) -
     return Part({**made, switch: False}, {**made, switch: True}, calls, ns)
 
 
-def _holds(op: OpGroup, elements: int) -> bool:
-    """Whether it reads or writes a tensor of as many elements."""
-    pair = factors(op)
-    made = prod(pair[0][:-1]) * pair[1][-1] if pair else 0
-    return made == elements or any(prod(shape) == elements for shape in op.shapes if shape)
-
-
 def _loss(ledger: Ledger, machine: Machine) -> Found:
     """A large head with its cross-entropy, whole against chunked."""
     ops = [op for op in hot(ledger) if op.phase not in ("data", "optimizer")]
     parts = []
     for softmax in (op for op in ops if op.name == "aten::_log_softmax" and op.shapes and len(op.shapes[0]) == 2):
         rows, classes = softmax.shapes[0]
-        there = [op for op in ops if _holds(op, rows * classes)]
+        there = [op for op in ops if holds(op, rows * classes)]
         inner = next((pair[0][-1] for op in there if op.phase != "backward" and (pair := factors(op))), None)
         if classes < LARGE_VOCABULARY or inner is None:
             continue

@@ -12,7 +12,7 @@ from gobrrr.rules.bandwidth.updates import by_hand
 from gobrrr.rules.compile.recompiles import left_eager
 from gobrrr.rules.model.evidence import count, time, worth_telling
 from gobrrr.rules.model.finding import Cause, rule
-from gobrrr.rules.model.shapes import FLOATS, costliest_line, float_dtype, key, kind, line, num_elements, total
+from gobrrr.rules.model.shapes import FLOATS, costliest_line, float_dtype, grouped, key, kind, line, num_elements, total
 from gobrrr.rules.model.views import host_side
 from gobrrr.units import duration
 from gobrrr.units import size as bytes_text
@@ -207,8 +207,6 @@ def _fused(ops: list[OpGroup], chain: Chain, ledger: Ledger, machine: Machine) -
     if not ops:
         return 0.0
     one_pass = 3 * _bytes(chain) / machine.byte_rate(3 * _bytes(chain), ledger.threads) * 1e9
-    alike: dict[tuple[str, tuple[tuple[int, ...], ...]], list[OpGroup]] = {}
-    for op in ops:
-        alike.setdefault((op.name, op.shapes), []).append(op)
-    slowest = max(total(same) / max(sum(op.calls for op in same), 1e-9) for same in alike.values())
+    alike = grouped(ops, lambda op: (op.name, op.shapes)).values()
+    slowest = max(total(same) / max(sum(op.calls for op in same), 1e-9) for same in alike)
     return chain.times * max(min(one_pass, 2 * slowest), 1.2 * slowest)

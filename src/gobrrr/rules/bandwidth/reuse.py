@@ -16,10 +16,11 @@ from gobrrr.rules.model.shapes import (
     costliest_line,
     factors,
     float_dtype,
+    grouped,
+    holds,
     inside,
     kind,
     result_bytes,
-    result_elements,
     total,
 )
 from gobrrr.units import PAGE, duration, share
@@ -109,25 +110,23 @@ def large_logits(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """Logits over a large vocabulary, held whole, and again as log-probabilities and as gradient."""
     losses = ("aten::nll_loss", "aten::cross_entropy", "aten::gather")
     feeds_a_loss = any(op.name.startswith(losses) for op in ledger.ops)
-    by_elements: dict[int, list[OpGroup]] = {}
-    for softmax in ledger.named("aten::_log_softmax"):
-        shape = softmax.shapes[0] if softmax.shapes else ()
-        held = prod(shape) * FLOATS.get(float_dtype(softmax) or "float", 4)
-        if len(shape) >= 2 and shape[-1] >= LARGE_VOCABULARY and held >= LARGE_LOGITS and feeds_a_loss:
-            by_elements.setdefault(prod(shape), []).append(softmax)
-    for elements, found in by_elements.items():  # one finding, by however many ways the loss is reached
-        costliest = max(found, key=lambda op: op.ns)
-        held = elements * FLOATS.get(float_dtype(costliest) or "float", 4)
-        calls = sum(op.calls for op in found)
-        yield from _judge_logits(ledger, machine, costliest, elements, held, calls)
+    large = [op for op in ledger.named("aten::_log_softmax") if feeds_a_loss and _logits(op) >= LARGE_LOGITS]
+    for same in grouped(large, lambda op: prod(op.shapes[0])).values():  # by however many ways the loss is reached
+        yield from _judge_logits(ledger, machine, max(same, key=lambda op: op.ns), sum(op.calls for op in same))
 
 
-def _judge_logits(
-    ledger: Ledger, machine: Machine, softmax: OpGroup, elements: int, held: int, calls: float
-) -> Iterator[Cause]:
+def _logits(softmax: OpGroup) -> int:
+    """Return the bytes of the logits over a large vocabulary, 0 where it has none."""
+    shape = softmax.shapes[0] if softmax.shapes else ()
+    is_large = len(shape) >= 2 and shape[-1] >= LARGE_VOCABULARY
+    return prod(shape) * FLOATS.get(float_dtype(softmax) or "float", 4) if is_large else 0
+
+
+def _judge_logits(ledger: Ledger, machine: Machine, softmax: OpGroup, calls: float) -> Iterator[Cause]:
+    elements, held = prod(softmax.shapes[0]), _logits(softmax)
     training = any(op.phase == "backward" for op in ledger.ops)
     copies = 3 if training else 2  # logits, log-probabilities, and their gradient
-    ops = [op for op in ledger.ops if op.phase in MODEL and _holds(op, elements)]
+    ops = [op for op in ledger.ops if op.phase in MODEL and holds(op, elements) and not inside(op, OPTIMIZER)]
     passes = [op for op in ops if factors(op) is None]
     products = total(ops) - total(passes)
     head = f", the head's products {duration(products)}" if products > 0 else ""
@@ -146,9 +145,3 @@ def _judge_logits(
         evidence={"logits": size(held), "passes": time(total(passes)), "head_products": time(products)},
         cost_bytes=copies * held,
     )
-
-
-def _holds(op: OpGroup, elements: int) -> bool:
-    """It reads or writes a tensor of as many elements; a product also where its result is one."""
-    made = factors(op) is not None and result_elements(op) == elements
-    return not inside(op, OPTIMIZER) and (made or any(prod(shape) == elements for shape in op.shapes))

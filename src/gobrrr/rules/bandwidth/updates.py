@@ -17,6 +17,7 @@ from gobrrr.rules.model.shapes import (
     costliest_line,
     factors,
     float_dtype,
+    grouped,
     inside,
     key,
     kind,
@@ -223,21 +224,17 @@ def by_hand(ledger: Ledger) -> dict[Key, list[OpGroup]]:
     steps = any(inside(op, STEP) or op.name.startswith(STEP) for op in ledger.ops)
     # What is differentiated is an inner loop, of MAML say.
     through = {key(op.where) for op in ledger.ops if op.phase == "backward"}
-    functions: dict[tuple[str, str], list[OpGroup]] = defaultdict(list)
-    for op in ledger.ops:
-        if (
-            op.where
-            and key(op.where) not in through
-            and weights.keys() & set(map(_form, op.shapes))
-            and (_in_written_step(ledger, op) if steps else op.phase == "other")
-        ):
-            functions[(op.where[0].file, op.where[0].function)].append(op)
+    late = [
+        op
+        for op in ledger.ops
+        if op.where
+        and key(op.where) not in through
+        and weights.keys() & set(map(_form, op.shapes))
+        and (_in_written_step(ledger, op) if steps else op.phase == "other")
+    ]
+    functions = grouped(late, lambda op: (op.where[0].file, op.where[0].function))
     updating = [ops for ops in functions.values() if _updates(ops, weights)]
-    lines: dict[Key, list[OpGroup]] = {}
-    for op in max(updating, key=total, default=[]):
-        if (place := key(op.where)) is not None:
-            lines.setdefault(place, []).append(op)
-    return lines
+    return grouped(max(updating, key=total, default=[]), lambda op: op.where[0].place)
 
 
 def _weights(ledger: Ledger) -> Counter[Shape]:

@@ -45,12 +45,8 @@ class Pictures(NamedTuple):
 
 
 def pictures(ledger: Ledger, loader: LoaderFacts) -> Pictures | None:
-    """Return the shares of decoding and resizing in the sampled lines of the loader, or of its workers; None where
-    nothing was sampled, or decoding is little of it."""
-    lines = loading_lines(ledger, loader)
-    everything = sum(line.ns for line in lines)
-    if everything <= 0:
-        return None
+    """Return the shares of decoding and resizing in the sampled lines of the loading; None where decoding is little."""
+    lines, everything = loading_lines(ledger, loader)
     decoding, resizing = (
         sum(max((ns for name, ns in line.libraries if kind.has(name)), default=0.0) for line in lines) / everything
         for kind in (DECODING, RESIZING)
@@ -60,16 +56,17 @@ def pictures(ledger: Ledger, loader: LoaderFacts) -> Pictures | None:
     return Pictures(min(1.0, decoding), min(1.0, resizing), only) if decoding >= LEAST_DECODING else None
 
 
-def loading_lines(ledger: Ledger, loader: LoaderFacts) -> Sequence[WorkerGroup | LineGroup]:
-    """Sampled lines of the loader's workers, or of the main process where they were not sampled."""
-    return (loader.num_workers and making(ledger, loader)) or [line for line in ledger.lines if line.phase == "data"]
+def loading_lines(ledger: Ledger, loader: LoaderFacts) -> tuple[Sequence[WorkerGroup | LineGroup], float]:
+    """(sampled lines of the loader's workers, or of the main process where they were not sampled; ns of all)."""
+    main = [line for line in ledger.lines if line.phase == "data"]
+    lines: Sequence[WorkerGroup | LineGroup] = (loader.num_workers and making(ledger, loader)) or main
+    return lines, sum(line.ns for line in lines) or 1.0
 
 
 def transforms(ledger: Ledger, loader: LoaderFacts) -> dict[str, float]:
     """Shares of the loading that a library's transforms have, by their class, the largest first: those of one Compose
     are one line of the user's."""
-    lines = loading_lines(ledger, loader)
-    everything = sum(line.ns for line in lines)
+    lines, everything = loading_lines(ledger, loader)
     found: dict[str, float] = {}
     for line in lines:
         named = [(name.split(".")[-2].lstrip("_"), ns) for name, ns in line.libraries if TRANSFORMS.has(name)]
@@ -138,10 +135,7 @@ KNOWN = (
 
 def with_libraries(found: Cause, ledger: Ledger, loader: LoaderFacts, place: str = "advice") -> Cause:
     """The finding, with the costliest kind of calls that a cheaper way is known of; `place`: where that is told."""
-    lines = loading_lines(ledger, loader)
-    everything = sum(line.ns for line in lines)
-    if everything <= 0:
-        return found
+    lines, everything = loading_lines(ledger, loader)
     spent = {known: sum(below(line, known.calls)[0] for line in lines) for known in KNOWN}
     known = max(spent, key=lambda each: spent[each])
     part = spent[known] / everything
@@ -259,10 +253,7 @@ def _shards(source: SourceFacts, loader: LoaderFacts, wanted: int) -> str:
 
 def rows_share(ledger: Ledger, loader: LoaderFacts) -> float:
     """Return the share of the sampled loading spent on making rows and tensors of numbers, decoding not counted."""
-    lines = loading_lines(ledger, loader)
-    everything = sum(line.ns for line in lines)
-    if everything <= 0:
-        return 0.0
+    lines, everything = loading_lines(ledger, loader)
 
     def rows(line: WorkerGroup | LineGroup) -> float:
         formatting, numbers, decoding = (below(line, [kind])[0] for kind in (*ROWS, DECODERS))

@@ -14,7 +14,7 @@ from gobrrr.rules.data.wait_stages import HALF, SATURATED, Wait
 from gobrrr.rules.model.cores import batches_per_step, cores_busy
 from gobrrr.rules.model.evidence import count, ratio, size, time, worth_telling
 from gobrrr.rules.model.finding import Cause, amended
-from gobrrr.rules.model.lines import Functions, own_name
+from gobrrr.rules.model.lines import Functions, in_function
 from gobrrr.units import PAGE, duration, share
 
 LIBRARIES = ("torchvision.transforms.", "albumentations.", "transformers.image_")
@@ -74,11 +74,10 @@ def floats(ledger: Ledger, found: Wait) -> Floats | None:
     if not batch:
         return None
     marked = {span.place for span in ledger.facts.pictures.floats}
-    lines = loading_lines(ledger, found.loader)
-    everything = sum(line.ns for line in lines)
+    lines, everything = loading_lines(ledger, found.loader)
     costs = [(_converting(line, marked), line) for line in lines if not _collates(line, found.loader)]
     most = max(costs, key=lambda pair: pair[0], default=None)
-    by_lines = sum(cost for cost, _ in costs) / everything if everything > 0 else 0.0
+    by_lines = sum(cost for cost, _ in costs) / everything
     by_ops = _ops_ns(ledger) / found.ns if found.ns > 0 and not found.loader.num_workers else 0.0
     where = most[1].where if most and most[0] > 0 else ()
     part = min(1.0, max(by_lines, by_ops))
@@ -101,11 +100,9 @@ def _picture(shape: Sequence[int]) -> bool:
 
 def _collates(line: LineGroup | WorkerGroup, loader: LoaderFacts) -> bool:
     """A line of the user's collate function: what it converts, it converts at once."""
-    span = loader.collate_span
     if isinstance(line, WorkerGroup):
         return line.kind == "collate"
-    ours = [at for at in line.where if span and at.file == span.file]
-    return any(own_name(at.function) == own_name(span.function) for at in ours if span)
+    return in_function(line.where, loader.collate_span)
 
 
 def _converting(line: LineGroup | WorkerGroup, marked: set[tuple[str, int]]) -> float:
@@ -129,10 +126,7 @@ def _ops_ns(ledger: Ledger) -> float:
 def chain(ledger: Ledger, loader: LoaderFacts) -> Chain | None:
     """The chain that costs most beside its dearest resize: by lines, as the source has them, or by the transforms of
     one Compose."""
-    lines = loading_lines(ledger, loader)
-    everything = sum(line.ns for line in lines)
-    if everything <= 0:
-        return None
+    lines, everything = loading_lines(ledger, loader)
     known: dict[tuple[str, int], float] = {}
     for line in lines:
         if line.where:

@@ -15,7 +15,7 @@ from gobrrr.machine.model.machine import Machine
 from gobrrr.recording.model.facts import LoaderFacts, Span
 from gobrrr.rules.model.cores import batches_per_step, cores_busy, crowded, first_span, making, making_ns, worker_groups
 from gobrrr.rules.model.finding import whole
-from gobrrr.rules.model.lines import Functions, below, own_name
+from gobrrr.rules.model.lines import Functions, below, in_function
 
 WAIT = 0.05
 """Share of the step from which a data wait is told (tb_plugin 5 %, XProf 5 %, gpuprof 15 %)."""
@@ -342,10 +342,7 @@ def _part(some: Iterable[float], everything: float) -> float | None:
 def _collating(line: LineGroup, loader: LoaderFacts) -> float:
     """Return the ns of a line of the loader spent on collating: all below the user's collate function, else torch's
     own."""
-    span = loader.collate_span
-    if span and any(at.file == span.file and own_name(at.function) == own_name(span.function) for at in line.where):
-        return line.ns
-    return below(line, COLLATE)[0]
+    return line.ns if in_function(line.where, loader.collate_span) else below(line, COLLATE)[0]
 
 
 def _defined(loader: LoaderFacts, kind: str) -> tuple[Span, ...]:

@@ -52,23 +52,16 @@ def recovers(ledger: Ledger, machine: Machine, wait: float) -> float:
 def rest_recovers(ledger: Ledger, machine: Machine, rest: float) -> float:
     """Return the ns of `rest` that workers that fetch or cold caches cost, at most.
 
+    Busy workers take up to half of the cores, and a parallel op waits for the thread that shares its core with one.
     Where a device does the rest, nothing: the host's caches and cores are not what it runs on.
     """
     if "device" in ledger.signals:
         return 0.0
-    return max(slowed_by_workers(ledger, machine, rest), COLD * rest)
-
-
-def slowed_by_workers(ledger: Ledger, machine: Machine, rest: float) -> float:
-    """Return the ns of `rest`, the part of the step that is not waiting, that go when the workers leave it its cores,
-    at most.
-
-    Busy workers take up to half of the cores, and a parallel op waits for the thread that shares its core with one.
-    """
     cores = machine.effective_cores.median or float(machine.logical_cores)
     wanted = min(float(ledger.threads), cores)
     left = cores - min(cores_of_workers(ledger), cores / 2)
-    return max(0.0, rest) * max(0.0, 1 - left / wanted) if wanted > 0 else 0.0
+    slowed = max(0.0, rest) * max(0.0, 1 - left / wanted) if wanted > 0 else 0.0
+    return max(slowed, COLD * rest)
 
 
 def other_load(ledger: Ledger) -> float:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from gobrrr.ledger.model.ledger import HostGroup, Ledger, LineGroup, WorkerGroup
 from gobrrr.recording.model.facts import Span
+from gobrrr.rules.model.cores import first_span
 from gobrrr.rules.model.evidence import worth_telling
 from gobrrr.rules.model.finding import whole
 from gobrrr.rules.model.shapes import Key, key
@@ -112,6 +113,13 @@ def own_name(function: str) -> str:
     return function.rsplit(".", 1)[-1]
 
 
+def in_function(where: Iterable[Span], span: Span | None) -> bool:
+    """Say whether one of these lines lies in the function of `span`."""
+    return span is not None and any(
+        at.file == span.file and own_name(at.function) == own_name(span.function) for at in where
+    )
+
+
 def brief_name(function: str) -> str:
     """'package.some.module.Class.method' -> 'Class.method of package': the whole name may be longer than a line."""
     package, *_, owner, name = function.split(".") if function.count(".") > 2 else ("", "", function)
@@ -124,13 +132,12 @@ def told_path(hot: tuple[tuple[str, float], ...], ns: float) -> str:
     return f": {duration(hot[0][1])} ({share(hot[0][1] / ns)}) in {brief_name(hot[0][0])}" if hot and ns > 0 else ""
 
 
-def below(line: LineGroup | HostGroup | WorkerGroup, kinds: Iterable[Functions]) -> tuple[float, str]:
+def below(line: LineGroup | HostGroup | WorkerGroup, kinds: Sequence[Functions]) -> tuple[float, str]:
     """(ns per step, name) of the costliest of `kinds` below a line. Inclusive times nest, so they are never added."""
-    wanted = tuple(kinds)
     if isinstance(line, HostGroup):
-        name = next((f for f in line.functions if any(k.has(f) for k in wanted)), "")
+        name = next((f for f in line.functions if any(k.has(f) for k in kinds)), "")
         return (line.ns, name) if name else (0.0, "")
-    found = [(min(ns, line.ns), name) for name, ns in line.libraries if any(k.has(name) for k in wanted)]
+    found = [(min(ns, line.ns), name) for name, ns in line.libraries if any(k.has(name) for k in kinds)]
     return max(found, default=(0.0, ""))
 
 
@@ -139,18 +146,17 @@ def body(ledger: Ledger) -> list[LineGroup]:
     return [line for line in ledger.lines if line.phase != "data"]
 
 
-def spent(ledger: Ledger, kinds: Iterable[Functions], less: Iterable[Functions] = ()) -> list[Spent]:
+def spent(ledger: Ledger, kinds: Sequence[Functions], less: Sequence[Functions] = ()) -> list[Spent]:
     """Return the cost of `kinds` per user line outside the loader, costliest first; time in `less` belongs to another
     rule.
 
     From the sampler where it ran, else from the host time of the profiled steps.
     """
-    wanted, other = tuple(kinds), tuple(less)
     groups: Iterable[LineGroup | HostGroup] = body(ledger) or [h for h in ledger.host if h.phase != "data"]
     lines: dict[Key, Spent] = {}
     for group in groups:
-        ns, name = below(group, wanted)
-        ns -= min(ns, below(group, other)[0]) if other else 0.0
+        ns, name = below(group, kinds)
+        ns -= min(ns, below(group, less)[0])
         place = key(group.where)
         if place is None or ns <= 0:
             continue
@@ -188,11 +194,11 @@ def writes(ledger: Ledger) -> list[Spent]:
     return sorted(found, key=lambda each: -each.ns)
 
 
-def telling(ledger: Ledger, found: list[Spent], part: float = 1.0) -> list[Spent]:
-    """Return the lines whose `part` is worth a note; where only their sum is, that sum at the costliest line."""
-    alone = [each for each in found if worth_telling(ledger, part * each.ns)]
+def telling(ledger: Ledger, found: list[Spent]) -> list[Spent]:
+    """Return the lines that are worth a note; where only their sum is, that sum at the costliest line."""
+    alone = [each for each in found if worth_telling(ledger, each.ns)]
     total = sum(each.ns for each in found)
-    if alone or not worth_telling(ledger, part * total):
+    if alone or not worth_telling(ledger, total):
         return alone
     line_ns = sum(each.line_ns for each in found)
     return [found[0]._replace(ns=total, line_ns=line_ns, rare=mostly_rare(found))]
@@ -226,9 +232,5 @@ def by_hand(ledger: Ledger) -> bool:
 def loop_line(ledger: Ledger) -> tuple[Span, ...]:
     """A line of the loop itself, for what is nobody's line: the optimizer's step, the model's call, the loader."""
     facts = ledger.facts
-    spans = [
-        *(optimizer.span for optimizer in facts.optimizers),
-        *(module.span for module in facts.modules),
-        *(loader.created_span for loader in facts.loaders),
-    ]
-    return next(((span,) for span in spans if span is not None), ())
+    called = (*(optimizer.span for optimizer in facts.optimizers), *(module.span for module in facts.modules))
+    return first_span(*called, *(loader.created_span for loader in facts.loaders))

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import takewhile
 from math import prod
+from typing import TypeVar
 
 from gobrrr.ledger.model.ledger import OpGroup
 from gobrrr.ledger.work import work_of
@@ -102,6 +103,12 @@ def result_elements(op: OpGroup) -> int:
     return prod(pair[0][:-1]) * pair[1][-1] if pair else num_elements(op)
 
 
+def holds(op: OpGroup, elements: int) -> bool:
+    """It reads or writes a tensor of as many elements; a product also where its result is one."""
+    made = factors(op) is not None and result_elements(op) == elements
+    return made or any(prod(shape) == elements for shape in op.shapes)
+
+
 def result_bytes(op: OpGroup) -> int:
     """Bytes of its result, in its first floating dtype (4 per element where it has none)."""
     return result_elements(op) * FLOATS.get(float_dtype(op) or "float", 4)
@@ -131,12 +138,21 @@ def line(op: OpGroup) -> Span | None:
     return op.where[0] if op.where else None
 
 
+T = TypeVar("T")
+K = TypeVar("K")
+
+
+def grouped(items: Iterable[T], by: Callable[[T], K]) -> dict[K, list[T]]:
+    """Return the items by what `by` gives for each, in their order."""
+    groups: dict[K, list[T]] = {}
+    for item in items:
+        groups.setdefault(by(item), []).append(item)
+    return groups
+
+
 def by_line(ops: Iterable[OpGroup]) -> dict[Span | None, list[OpGroup]]:
     """Groups by the user's innermost line, costliest line first."""
-    lines: dict[Span | None, list[OpGroup]] = {}
-    for op in ops:
-        lines.setdefault(line(op), []).append(op)
-    return dict(sorted(lines.items(), key=lambda item: -total(item[1])))
+    return dict(sorted(grouped(ops, line).items(), key=lambda item: -total(item[1])))
 
 
 def shared_lines(ops: Iterable[OpGroup]) -> tuple[Span, ...]:

@@ -29,6 +29,7 @@ from gobrrr.rules.model.lines import (
     by_hand,
     claimed,
     collecting,
+    in_function,
     loop_line,
     own_name,
     spent,
@@ -134,7 +135,8 @@ def _clusters(ledger: Ledger, machine: Machine) -> list[Cluster]:
     busy = sorted(place for place, line in lines.items() if line.ns >= CROWD * ledger.wall)
     joined: list[list[Cluster]] = []
     for place in busy:
-        if joined and _neighbours(joined[-1][-1].where[0], lines[place].where[0]):
+        last, here = joined[-1][-1].where[0] if joined else None, lines[place].where[0]
+        if last and in_function([here], last) and abs(here.line - last.line) <= NEAR:
             joined[-1].append(lines[place])
         else:
             joined.append([lines[place]])
@@ -184,13 +186,7 @@ def _join(ledger: Ledger, lines: list[Cluster]) -> Cluster:
 
 def _around(at: Span, where: tuple[Span, ...]) -> bool:
     """In the function of the innermost line of `where`, or at the line that calls it."""
-    same = at.file == where[0].file and own_name(at.function) == own_name(where[0].function)
-    return same or (len(where) > 1 and at.place == where[1].place)
-
-
-def _neighbours(one: Span, other: Span) -> bool:
-    same = one.file == other.file and own_name(one.function) == own_name(other.function)
-    return same and abs(other.line - one.line) <= NEAR
+    return in_function([at], where[0]) or (len(where) > 1 and at.place == where[1].place)
 
 
 @rule("BRR303", "host", needs={"plain"})

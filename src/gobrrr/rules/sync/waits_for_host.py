@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
 from itertools import compress
 
-from gobrrr.ledger.model.ledger import HostGroup, Ledger, OpGroup
+from gobrrr.ledger.model.ledger import HostGroup, Ledger
 from gobrrr.machine.model.machine import Machine
 from gobrrr.recording.model.facts import Span
 from gobrrr.rules.model.evidence import count, ratio, time, worth_telling
 from gobrrr.rules.model.finding import Cause, Quantity, fitting, is_compiled, rule
 from gobrrr.rules.model.lines import WHOLE
-from gobrrr.rules.model.shapes import Key, costliest_line, key
+from gobrrr.rules.model.shapes import costliest_line, grouped
 from gobrrr.units import duration, share, size
 
 EXPOSED = 0.05
@@ -34,15 +33,20 @@ STALLS = frozenset({"aten::item", "aten::_local_scalar_dense", "aten::nonzero", 
 def synchronisation(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """Calls that wait for the device, priced by how long the device then idles until the next kernel."""
     for call, calls, idle, where in sorted(ledger.device.syncs if ledger.device else (), key=lambda s: -s[2]):
-        if not worth_telling(ledger, 0.8 * idle):
-            continue
+        advice = "Keep the value on the device and read it every few hundred steps."
+        told = f"{call} stops the host {calls:.0f} times per step", "until the next kernel comes"
+        yield from _idles(ledger, calls, idle, where, told, FROM_PAGEABLE if "HtoD" in call else advice)
+
+
+def _idles(
+    ledger: Ledger, calls: float, idle: float, where: tuple[Span, ...], told: tuple[str, str], advice: str
+) -> Iterator[Cause]:
+    """Yield what makes the device idle for so long; `told`: what the message says before and after that."""
+    if worth_telling(ledger, 0.8 * idle):
         yield Cause(
             saving=(0.3 * idle, 0.8 * idle, idle),
-            message=f"{call} stops the host {calls:.0f} times per step, and the device idles {duration(idle)} "
-            f"({share(idle / ledger.wall)}) until the next kernel comes",
-            advice=FROM_PAGEABLE
-            if "HtoD" in call
-            else "Keep the value on the device and read it every few hundred steps.",
+            message=f"{told[0]}, and the device idles {duration(idle)} ({share(idle / ledger.wall)}) {told[1]}",
+            advice=advice,
             where=where,
             evidence={"idle_caused": time(idle), "calls_per_step": count(calls)},
         )
@@ -84,11 +88,9 @@ def would_stall_a_gpu(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """.item(), .tolist(), bool(tensor), nonzero: free on a CPU, a stall on a GPU. Costs nothing here."""
     if ledger.device is not None:
         return  # BRR501 prices them
-    lines: defaultdict[Key | None, list[OpGroup]] = defaultdict(list)
-    for op in ledger.ops:
-        # item() calls _local_scalar_dense: one stall, not two.
-        if op.name in STALLS and op.where and op.phase != "data" and not STALLS & set(op.parents):
-            lines[key(op.where)].append(op)
+    reads = (op for op in ledger.ops if op.name in STALLS and op.where and op.phase != "data")
+    # item() calls _local_scalar_dense: one stall, not two.
+    lines = grouped((op for op in reads if not STALLS & set(op.parents)), lambda op: op.where[0].place)
     found = [(sum(op.calls for op in ops), ops[0].where) for ops in lines.values()]
     for calls, where in sorted(found, key=lambda each: -each[0]):
         yield Cause(
@@ -140,16 +142,9 @@ def launch_bound(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
 def computed_on_host(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """An op on a CPU tensor, random numbers say, that the device waits for."""
     for op, calls, idle, where in ledger.device.host_ops if ledger.device else ():
-        if not worth_telling(ledger, 0.8 * idle):
-            continue
-        yield Cause(
-            saving=(0.3 * idle, 0.8 * idle, idle),
-            message=f"{op.removeprefix('aten::')} computes on the host, and the device idles {duration(idle)} "
-            f"({share(idle / ledger.wall)}) of the step for it",
-            advice="Compute it where it is needed, torch.randn(..., device=device) say, or in a loader's worker.",
-            where=where,
-            evidence={"idle_caused": time(idle), "calls_per_step": count(calls)},
-        )
+        advice = "Compute it where it is needed, torch.randn(..., device=device) say, or in a loader's worker."
+        told = f"{op.removeprefix('aten::')} computes on the host", "of the step for it"
+        yield from _idles(ledger, calls, idle, where, told, advice)
 
 
 def _fewer_launches(ledger: Ledger) -> str:

@@ -67,10 +67,12 @@ def _unknown(ledger: Ledger, device: DeviceLedger) -> Iterator[Cause]:
     )
     if most < REPLAYED:
         return
+    # Graphs launched in a run that was watched leave its steps, busy and idle time as they are, and a device that
+    # hardly idles is bound by its own work, whoever launched it: these are judged.
     stays = most == device.replayed_share and "offline" not in ledger.signals
     works = most in (device.replayed_share, device.unlinked_share) and device.idle_ns < HARDLY_IDLE * ledger.wall
     yield doubt(
-        _level(most, stays or works),
+        "note" if most < MOSTLY else "warning" if stays or works else "critical",
         what,
         advice,
         {
@@ -80,14 +82,6 @@ def _unknown(ledger: Ledger, device: DeviceLedger) -> Iterator[Cause]:
             "captured": ratio(device.captured_share),
         },
     )  # fmt: skip
-
-
-def _level(most: float, is_judged: bool) -> str:
-    """Return the severity. Graphs launched in a run that was watched leave its steps, busy and idle time as they are,
-    and a device that hardly idles is bound by its own work, whoever launched it: these are judged."""
-    if most < MOSTLY:
-        return "note"
-    return "warning" if is_judged else "critical"
 
 
 def _impossible(ledger: Ledger) -> Iterator[Cause]:

@@ -41,10 +41,12 @@ def too_few_steps(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     if hides:
         return
     if "unmarked" in ledger.signals:
+        range_of_nsys = 'Put each step into an NVTX range that counts it (with torch.cuda.nvtx.range(f"step {i}"):)'
         yield doubt(
             "note",
             f"the file does not say where a step ends: all of it, {duration(ledger.wall)}, counts as one",
-            f"{_marked(ledger)}, so that figures are those of a step and its spread is known.",
+            f"{range_of_nsys if 'nsys' in ledger.signals else 'Call profiler.step() after each step'}, so that figures "
+            "are those of a step and its spread is known.",
         )  # fmt: skip
     if steps >= FEW_STEPS or "offline" in ledger.signals:
         return  # a file has the steps that it has: its spread is told by BRR902
@@ -66,12 +68,6 @@ def _start_up(ledger: Ledger, ns: float, hides: bool) -> Cause:
         f"Record steps after the first ones: {nsys if 'nsys' in ledger.signals else torch}.",
         {"start_up": time(ns), "all_steps": count(ledger.step.count)},
     )  # fmt: skip
-
-
-def _marked(ledger: Ledger) -> str:
-    if "nsys" in ledger.signals:
-        return 'Put each step into an NVTX range that counts it (with torch.cuda.nvtx.range(f"step {i}"):)'
-    return "Call profiler.step() after each step"
 
 
 def _hardly_the_program(ledger: Ledger) -> Iterator[Cause]:

@@ -13,6 +13,7 @@ from gobrrr.ledger.model.ledger import Account, Ledger, OpGroup
 from gobrrr.machine.model.machine import Machine
 from gobrrr.recording.model.facts import OptimizerFacts
 from gobrrr.rules.model.finding import REGISTRY, Finding, Rehearsed, is_compiled
+from gobrrr.rules.model.shapes import grouped, line, total
 from gobrrr.rules.verdict.place import short
 from gobrrr.rules.verdict.regression import line_times
 from gobrrr.rules.verdict.report import Device, OpShare, Report, Span, Step, Tokens
@@ -199,28 +200,22 @@ def _device(ledger: Ledger) -> Device | None:
 
 def _ops(ledger: Ledger) -> tuple[OpShare, ...]:
     """The costliest ops by name, phase and line; of the device, where one works."""
-    groups: dict[tuple[object, ...], list[OpGroup]] = {}
-    for op in (ledger.device_ops if ledger.device is not None else ledger.ops) if ledger.wall > 0 else ():
-        if op.phase != "data":
-            groups.setdefault((op.name, op.phase, *op.where[:1]), []).append(op)
-    ranked = sorted(groups.values(), key=lambda ops: -sum(op.ns for op in ops))[:NUM_OPS]
-    return tuple(_op(ops, ledger.wall) for ops in ranked if sum(op.ns for op in ops) > 0)
+    every = (ledger.device_ops if ledger.device is not None else ledger.ops) if ledger.wall > 0 else ()
+    groups = grouped((op for op in every if op.phase != "data"), lambda op: (op.name, op.phase, *op.where[:1]))
+    ranked = sorted(groups.values(), key=lambda ops: -total(ops))[:NUM_OPS]
+    return tuple(_op(ops, ledger.wall) for ops in ranked if total(ops) > 0)
 
 
 def _op(ops: list[OpGroup], wall: float) -> OpShare:
-    first, ns = ops[0], sum(op.ns for op in ops)
-    calls = sum(op.calls for op in ops)
+    first, ns, calls = ops[0], total(ops), sum(op.calls for op in ops)
+    costliest = max(ops, key=lambda op: op.ns)
     counted = all(op.flops is not None for op in ops) and ns > SHORT * calls
     flops, moved = sum(op.flops or 0.0 for op in ops), sum(op.bytes or 0.0 for op in ops)
     return OpShare(
         first.name, calls, ns, ns / wall, first.phase,
         1e9 * flops / ns if counted else None, 1e9 * moved / ns if counted else None, first.bound,
-        first.where[0] if first.where else None, _shapes(max(ops, key=lambda op: op.ns)),
+        line(first), ", ".join("x".join(map(str, shape)) for shape in costliest.shapes if shape)[:MAX_SHAPES],
     )  # fmt: skip
-
-
-def _shapes(op: OpGroup) -> str:
-    return ", ".join("x".join(map(str, shape)) for shape in op.shapes if shape)[:MAX_SHAPES]
 
 
 def _tokens(ledger: Ledger) -> Tokens | None:

@@ -18,6 +18,7 @@ from gobrrr.ledger.comparison import FEWEST
 from gobrrr.ledger.model.ledger import HostGroup, Ledger
 from gobrrr.recording.model.facts import Span
 from gobrrr.rules.model.finding import Finding
+from gobrrr.rules.model.shapes import grouped
 from gobrrr.rules.verdict.report import LineTime, Report
 from gobrrr.units import share
 
@@ -162,16 +163,10 @@ def elsewhere(before: Report, host: str, device: str | None) -> str:
 
 def notes(now: Report, before: Report) -> tuple[str, ...]:
     """Return the differences between the two reports that may be the reason or the point of the growth."""
-    found = (
-        [f"also different: {units.several('thread', now.threads)} in this run, {before.threads} in the baseline"]
-        if now.threads != before.threads
-        else []
-    )
-    found += [
-        f"also different: {name} {now.versions[name]} in this run, {before.versions[name]} in the baseline"
-        for name in sorted(now.versions.keys() & before.versions.keys())
-        if now.versions[name] != before.versions[name]
-    ]
+    here, then = now.versions, before.versions
+    both: list[tuple[str, object, object]] = [(units.several("thread", now.threads), now.threads, before.threads)]
+    both += [(f"{name} {here[name]}", here[name], then[name]) for name in sorted(here.keys() & then.keys())]
+    found = [f"also different: {what} in this run, {old} in the baseline" for what, new, old in both if new != old]
     if not before.host and not before.offline:
         found.append("the baseline does not say which computer it is from: an older gobrrr has written it")
     return tuple(found)
@@ -215,17 +210,12 @@ def _of_shares(now: Report, before: Report, tolerance: float, found: Held) -> Ju
         if account.account not in USEFUL and surely > tolerance:
             grown.append(Growth(account.account.replace("_", " "), "", was * found.now_ns, account.ns))
     if not grown:
-        return (
-            "steady",
-            f"No regression: no account surely has {100 * tolerance:.3g} % more of the step than it had.",
-            (),
-        )
+        told = f"No regression: no account surely has {100 * tolerance:.3g} % more of the step than it had."
+        return "steady", told, ()
     grown.sort(key=lambda growth: -growth.delta_ns)
-    first, whole = grown[0], found.now_ns
-    told = (
-        f"{first.what} has {share(first.now_ns / whole)} of the step, {share(first.before_ns / whole)} in the baseline"
-    )
-    return "regression", f"Regression in shares: {told}.", (*grown, *_lines_of(now, before))
+    here, then = (share(ns / found.now_ns) for ns in (grown[0].now_ns, grown[0].before_ns))
+    told = f"Regression in shares: {grown[0].what} has {here} of the step, {then} in the baseline."
+    return "regression", told, (*grown, *_lines_of(now, before))
 
 
 def _lines_of(now: Report, before: Report) -> tuple[Growth, ...]:
@@ -243,10 +233,7 @@ def key(line: LineTime) -> Key:
 
 def line_times(ledger: Ledger) -> tuple[LineTime, ...]:
     """The largest of them, the largest first; what has no line of the user's is in none."""
-    groups: dict[Key, list[LineTime]] = defaultdict(list)
-    for line in _all(ledger):
-        groups[key(line)].append(line)
-    summed = (_sum(lines) for lines in groups.values())
+    summed = (_sum(lines) for lines in grouped(_all(ledger), key).values())
     return tuple(sorted(summed, key=lambda line: (-line.ns, key(line)))[:MOST])
 
 

@@ -19,22 +19,20 @@ PADDING = "BRR409"
 LITTLE = 0.1
 """Share of the saving of batches of like length that padding to the longest may save and need no word (proposed)."""
 _PAD = "padding=True instead of padding='max_length' in the tokenizer call, and DataCollatorWithPadding pads per batch"
-_LOADER = "num_workers and persistent_workers=True of the DataLoader that"
-_LIGHTNING_LOADER = f"{_LOADER} train_dataloader() gives"
-_ACCELERATE_LOADER = f"{_LOADER} prepare() is given"
+_LOADERS = {
+    "lightning": "num_workers and persistent_workers=True of the DataLoader that train_dataloader() gives",
+    "accelerate": "num_workers and persistent_workers=True of the DataLoader that prepare() is given",
+    "fastai": "DataLoaders(..., num_workers=...)",
+}
+_BFLOAT16 = {
+    "lightning": 'Trainer(precision="bf16-mixed")',
+    "accelerate": 'Accelerator(mixed_precision="bf16")',
+}
+_WORKERS = _LOADERS | {"transformers": "dataloader_num_workers and dataloader_prefetch_factor"}
 ARGUMENTS: dict[str, dict[str, str]] = {
-    "BRR102": {
-        "transformers": "bf16=True",
-        "lightning": 'Trainer(precision="bf16-mixed")',
-        "accelerate": 'Accelerator(mixed_precision="bf16")',
-        "fastai": "learn.to_bf16()",
-    },
-    "BRR103": {
-        "transformers": "bf16=True instead of fp16=True",
-        "lightning": 'Trainer(precision="bf16-mixed")',
-        "accelerate": 'Accelerator(mixed_precision="bf16")',
-        "fastai": "learn.to_bf16() instead of to_fp16()",
-    },
+    "BRR102": _BFLOAT16 | {"transformers": "bf16=True", "fastai": "learn.to_bf16()"},
+    "BRR103": _BFLOAT16
+    | {"transformers": "bf16=True instead of fp16=True", "fastai": "learn.to_bf16() instead of to_fp16()"},
     "BRR111": {"transformers": "gradient_checkpointing=False"},
     "BRR201": {
         "transformers": "torch_compile=True",
@@ -58,18 +56,8 @@ ARGUMENTS: dict[str, dict[str, str]] = {
         "transformers": "save_steps and logging_steps",
         "lightning": "Trainer(log_every_n_steps=...), ModelCheckpoint",
     },
-    "BRR404": {
-        "transformers": "dataloader_persistent_workers=True",
-        "lightning": _LIGHTNING_LOADER,
-        "accelerate": _ACCELERATE_LOADER,
-        "fastai": "DataLoaders(..., num_workers=...)",
-    },
-    "BRR405": {
-        "transformers": "dataloader_num_workers and dataloader_prefetch_factor",
-        "lightning": _LIGHTNING_LOADER,
-        "accelerate": _ACCELERATE_LOADER,
-        "fastai": "DataLoaders(..., num_workers=...)",
-    },
+    "BRR404": _LOADERS | {"transformers": "dataloader_persistent_workers=True"},
+    **dict.fromkeys(("BRR401", "BRR402", "BRR403", "BRR405", "BRR408"), _WORKERS),
     "BRR409": {
         "transformers": f"{_PAD}; train_sampling_strategy='group_by_length'",
         "lightning": _PAD,
@@ -88,8 +76,6 @@ ARGUMENTS: dict[str, dict[str, str]] = {
 }
 """By code, then by trainer (program_facts.TRAINERS); checked with transformers 5.23, lightning 2.6, accelerate 1.15;
 fastai's are from its documentation. What is not named has no argument there."""
-for _code in ("BRR401", "BRR402", "BRR403", "BRR408"):
-    ARGUMENTS[_code] = ARGUMENTS["BRR405"]
 
 
 def with_argument(finding: Finding, settings: Settings) -> Finding:
@@ -98,7 +84,8 @@ def with_argument(finding: Finding, settings: Settings) -> Finding:
     argument = _argument(finding, settings.trainer)
     advice = f"In {NAMES[settings.trainer]}: {argument}. {finding.advice}".rstrip() if argument else finding.advice
     place = settings.padding_span if finding.code == PADDING else _place(argument or "", settings)
-    elsewhere = finding.where[:1] and not _runs_it(finding.where[0], settings)
+    ran_by = settings.trainer_span and settings.trainer_span.place
+    elsewhere = finding.where[:1] and finding.where[0].place != ran_by
     if place is None or (elsewhere and finding.code != PADDING):
         return msgspec.structs.replace(finding, advice=advice) if argument else finding
     return msgspec.structs.replace(finding, advice=advice, where=(place,))
@@ -122,7 +109,3 @@ def _place(argument: str, settings: Settings) -> Span | None:
         return None
     given = (settings.argument_lines.get(name) for name in re.findall(r"\w+", argument))
     return Span(call.file, next((line for line in given if line), call.line), call.function)
-
-
-def _runs_it(span: Span, settings: Settings) -> bool:
-    return settings.trainer_span is not None and span.place == settings.trainer_span.place
