@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gobrrr.rehearsal import callables, stage
+from gobrrr.rehearsal import stage
 
 
 class World:
@@ -46,11 +46,12 @@ class World:
 
 
 def played(monkeypatch: pytest.MonkeyPatch, world: World, parts: int = 1, seconds: float = 1.0, **then: Any) -> Any:
-    monkeypatch.setattr(callables, "make", world.make)
+    monkeypatch.setattr(stage, "make", world.make)
+    monkeypatch.setattr(stage.free_memory, "refusal", lambda *asked: "")
     monkeypatch.setattr(stage, "time", world)
     script = {"device": "cpu", "threads": 1, "precision": "highest"}
     scene = {"parts": [{"today": {"name": "today"}, "then": {"name": "then", **then}, "ns": 1.0}] * parts}
-    return stage._played(world, script, scene, seconds, lambda *asked: "")
+    return stage._played(world, script, scene, seconds)
 
 
 def test_the_sides_take_turns_in_coming_first(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,11 +78,12 @@ def test_short_calls_are_repeated_until_the_clock_sees_them(monkeypatch: pytest.
 def test_an_update_comes_after_what_fills_the_caches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Once per sample, and outside of what is timed."""
     world = World({"today": 1000, "then": 500})
-    monkeypatch.setattr(callables, "make", world.make)
+    monkeypatch.setattr(stage, "make", world.make)
+    monkeypatch.setattr(stage.free_memory, "refusal", lambda *asked: "")
     monkeypatch.setattr(stage, "time", world)
     script = {"device": "cpu", "threads": 1, "precision": "highest"}
     sides = {side: {"name": side, "make": "optimizer"} for side in ("today", "then")}
-    found = stage._played(world, script, {"parts": [{**sides, "ns": 1.0}]}, 0.2, lambda *asked: "")
+    found = stage._played(world, script, {"parts": [{**sides, "ns": 1.0}]}, 0.2)
     assert {tuple(pair) for (pair,) in found["rounds"]} == {(1000, 500)}
     assert [name for name, _ in world.log][4:8] == ["others", "today", "others", "then"]
 

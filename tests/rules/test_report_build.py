@@ -60,10 +60,8 @@ def test_portability_findings_on_request_only(monkeypatch: pytest.MonkeyPatch) -
     assert build(samples.starved_ledger(), None, found, portability=True).findings
 
 
-@pytest.mark.parametrize(("given", "shown"), [(0.0, 0.42), (0.5, 0.5)])
-def test_profiler_overhead_is_derived_where_not_given(given: float, shown: float) -> None:
-    report = build(samples.starved_ledger(), None, [], profiler_overhead_share=given)
-    assert report.profiler_overhead_share == pytest.approx(shown)
+def test_profiler_overhead_is_derived() -> None:
+    assert build(samples.starved_ledger(), None, []).profiler_overhead_share == pytest.approx(0.42)
 
 
 def test_only_the_largest_savers_are_kept() -> None:

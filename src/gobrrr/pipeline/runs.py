@@ -141,7 +141,7 @@ def _diagnose(
     start, stage = profiled.recording.start, here if rehearsal else ""
     report = judged(
         profiled, machine, portability=portability, stage=stage, rehearsal_s=rehearsal_s, also=also,
-        command=redaction.shown(command), exit_code=code,
+        command=tuple(redaction.shown(command)), exit_code=code,
         rank=start.rank, world_size=start.world_size, versions={"python": start.python, "torch": start.torch},
         recording=str(folder), host=of_hardware(probe()),
     )[1]  # fmt: skip

@@ -33,7 +33,6 @@ beside weights in float32."""
 MATH = "aten::_scaled_dot_product_attention_math"
 """Op that SDPA calls where it has no kernel (dropout on a CPU): in float32, whatever it is given, unless
 torch.backends.cuda.allow_fp16_bf16_reduction_math_sdp(True) says otherwise."""
-_SUFFIXES = ("_backward_data", "_backward")
 Dims = tuple[tuple[int, ...], frozenset[int]]
 
 
@@ -146,9 +145,7 @@ class _Flow:
         if op.name in self.wide:
             return False
         elements = result_elements(op)
-        base = op.name
-        for suffix in _SUFFIXES:
-            base = base.removesuffix(suffix)
+        base = op.name.removesuffix("_backward_data").removesuffix("_backward")
         known = self._names.get((base, elements)) if base != op.name else None
         only_low = elements in self._ever[self.low] and elements not in self._ever["float"]
         return known == self.low if known else only_low

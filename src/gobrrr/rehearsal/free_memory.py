@@ -80,14 +80,14 @@ def free(torch: Any, device: str, root: Path = Path("/")) -> float | None:
     return free_memory(root)
 
 
-def confine(device: str, root: Path = Path("/")) -> None:
-    """Limit this process to so much memory: where our sums err, torch says so, and no other
-    process is killed. On the host alone: a device's driver maps what it likes."""
-    there = free_memory(root) if device == "cpu" else None
+def confine(device: str) -> None:
+    """Limit this process to so much memory: where our sums err, torch says so, and no other process is killed. On the
+    host alone: a device's driver maps what it likes."""
+    there = free_memory(Path("/")) if device == "cpu" else None
     with contextlib.suppress(ImportError, OSError, ValueError, KeyError, IndexError):
         import resource
 
-        held = processes.sizes("VmData", proc=str(root / "proc"))["VmData"]
+        held = processes.sizes("VmData")["VmData"]
         hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
         if there is not None:
             most = held + int(SHARE * there)

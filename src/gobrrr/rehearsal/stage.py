@@ -13,10 +13,12 @@ import math
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
+from gobrrr.rehearsal import free_memory
+from gobrrr.rehearsal.callables import Run, make
 from gobrrr.system.processes import die_with_the_parent
 
 MIN_ROUNDS, ROUNDS, MAX_ROUNDS = 3, 8, 40
@@ -34,14 +36,10 @@ before each call. A fused update is up to 1.8 times as slow then, one op by op h
 of a Xeon)."""
 OTHERS = 16 << 20
 """Floats that fill the caches: 64 MB, 32 times what a core has for itself."""
-Run = Callable[[], object]
 
 
 def main() -> int:
-    """Play until the time is up; a scene that fails says why and costs nothing else. The first argument is the process
-    that waits for it."""
-    from gobrrr.rehearsal import free_memory
-
+    """Play until the time is up; a scene that fails says why. The first argument is the process that waits for it."""
     begin = time.monotonic()
     die_with_the_parent(starter=int(sys.argv[1]) if len(sys.argv) > 1 else 0)
     script = json.load(sys.stdin)
@@ -61,7 +59,11 @@ def main() -> int:
         if left <= 0:
             _say({"remedy": scene["remedy"], "why": "the time was up"})
             continue
-        _say({"remedy": scene["remedy"], **_guarded(torch, script, scene, min(left, scene["seconds"]))})
+        try:
+            found = _played(torch, script, scene, min(left, scene["seconds"]))
+        except Exception as error:  # a torch that lacks an op, a kernel that refuses a dtype
+            found = {"why": f"{type(error).__name__}: {str(error).splitlines()[0][:200] if str(error) else ''}"}
+        _say({"remedy": scene["remedy"], **found})
     return 0
 
 
@@ -70,21 +72,12 @@ def _say(found: dict[str, Any]) -> int:
     return 0
 
 
-def _guarded(torch: Any, script: dict[str, Any], scene: dict[str, Any], seconds: float) -> dict[str, Any]:
-    from gobrrr.rehearsal import free_memory
-
-    try:
-        return _played(torch, script, scene, seconds, free_memory.refusal)
-    except Exception as error:  # a torch that lacks an op, a kernel that refuses a dtype
-        return {"why": f"{type(error).__name__}: {str(error).splitlines()[0][:200] if str(error) else ''}"}
-
-
-def _played(torch: Any, script: dict[str, Any], scene: dict[str, Any], seconds: float, refusal: Any) -> dict[str, Any]:
+def _played(torch: Any, script: dict[str, Any], scene: dict[str, Any], seconds: float) -> dict[str, Any]:
     script = {**script, "changed": {name for part in scene["parts"] for name in part["then"] or ()}}
     parts: list[list[_Side]] = []
     took = 0.0
     for i, spec in enumerate(scene["parts"]):
-        refused = refusal(torch, script["device"], scene["parts"][: i + 1])
+        refused = free_memory.refusal(torch, script["device"], scene["parts"][: i + 1])
         if refused and not any(part["ns"] for part in scene["parts"][:i]):
             return {"why": refused}
         if refused or (took * ROUNDS > seconds and any(part["ns"] for part in scene["parts"][:i])):
@@ -116,8 +109,6 @@ class _Side:
     """One side of a part, ready to be timed; nothing at all where the side is null."""
 
     def __init__(self, torch: Any, script: dict[str, Any], spec: dict[str, Any] | None) -> None:
-        from gobrrr.rehearsal.callables import make
-
         self._torch, self._spec, self._script = torch, spec or {}, script
         self._run: Run | None = make(torch, spec, script["device"]) if spec else None
         self._calls = 1

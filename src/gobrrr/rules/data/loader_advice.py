@@ -231,53 +231,53 @@ SAMPLE_NS = 10_000.0
 
 
 class Keeping(NamedTuple):
-    """`saved_ns`: per step, from the second epoch on. `comes_again`: whether samples were seen to."""
+    """What keeping samples would save: nothing, unless so many batches were looked at and none drew anything."""
 
-    looks: int
-    saved_ns: float
-    comes_again: bool
+    looks: int = 0
+    saved_ns: float = 0.0
+    """Per step, from the second epoch on."""
+    comes_again: bool = False
+    """Samples were seen to come again."""
+
+    @property
+    def evidence(self) -> dict[str, Quantity]:
+        """Its figures; a saving only where there are epochs to save in."""
+        saved = {SAVED_BY_KEEPING: time(self.saved_ns)} if self.comes_again else {}
+        return {LOOKS: count(self.looks)} | saved if self.looks else {}
+
+    @property
+    def vain(self) -> tuple[str, ...]:
+        """The remedy, where it does not help."""
+        return () if self.comes_again else (KEEPER,)
+
+    @property
+    def how(self) -> str:
+        """Words for how to do it by hand."""
+        kept = "DataLoader([dataset[i] for i in range(len(dataset))], ...)"
+        return f"{kept}: none of {self.looks} batches drew a random number."
+
+    @property
+    def also(self) -> str:
+        """Words that samples may also be kept, where they come again as they were."""
+        return f" Where it does more: {self.how}" if self.comes_again else ""
+
+    def advice(self, otherwise: str) -> str:
+        """Advise to keep samples where they may be kept; else repeat the rule's own words."""
+        if self.comes_again:
+            return f"Compute each sample once: {self.how}"
+        return f"{otherwise} From a second epoch on: {self.how}" if self.looks else otherwise
 
 
-def keeping(ledger: Ledger, machine: Machine, loading: Loading, found: Wait) -> Keeping | None:
-    """None where nobody looked, something was drawn, workers load (what they draw is not looked at), or samples have no
-    index to be kept by."""
+def keeping(ledger: Ledger, machine: Machine, loading: Loading, found: Wait) -> Keeping:
+    """Nothing where nobody looked, something was drawn, workers load (what they draw is not looked at), or samples have
+    no index to be kept by."""
     loader = found.loader
     looked = loader.num_looked >= LEAST_LOOKS and not loader.num_drew
     if loader.stream or loader.num_workers or not looked or loader.length is None:
-        return None
+        return Keeping()
     num_bytes = batch_bytes(ledger)
     copied = 2.0 * num_bytes * 1e9 / machine.byte_rate(num_bytes, 1) if num_bytes else 0.0
     reading = batches_per_step(ledger) * ((loader.batch_size or 1) * SAMPLE_NS + copied)
     left = (found.collate_share or 0.0) * loading.pipeline.cpu_ns + reading
     saved = loading.cheaper(0.0, min(left, loading.pipeline.cpu_ns + loading.pipeline.blocked_ns))
     return Keeping(loader.num_looked, saved, loader.comes_again)
-
-
-def kept_samples(found: Keeping | None) -> dict[str, Quantity]:
-    """Return the evidence of it; a saving only where there are epochs to save in."""
-    if found is None:
-        return {}
-    saved = {SAVED_BY_KEEPING: time(found.saved_ns)} if found.comes_again else {}
-    return {LOOKS: count(found.looks)} | saved
-
-
-def vain(found: Keeping | None) -> tuple[str, ...]:
-    """Return the remedy that keeps samples where it does not help."""
-    return () if found is not None and found.comes_again else (KEEPER,)
-
-
-def also_kept(found: Keeping | None) -> str:
-    """Say that samples may also be kept, where they come again as they were."""
-    return f" Where it does more: {_kept(found.looks)}." if found is not None and found.comes_again else ""
-
-
-def _kept(looks: int) -> str:
-    return f"DataLoader([dataset[i] for i in range(len(dataset))], ...): none of {looks} batches drew a random number"
-
-
-def keep_advice(found: Keeping | None, otherwise: str) -> str:
-    """Advise to keep samples where they may be kept; else repeat the rule's own words."""
-    if found is None:
-        return otherwise
-    kept = _kept(found.looks)
-    return f"Compute each sample once: {kept}." if found.comes_again else f"{otherwise} From a second epoch on: {kept}."

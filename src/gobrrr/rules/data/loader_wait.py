@@ -15,13 +15,9 @@ from gobrrr.rules.data.library_calls import with_formats, with_libraries, with_p
 from gobrrr.rules.data.loader_advice import (
     EXPECTED_BY,
     Loading,
-    also_kept,
     batch_bytes,
-    keep_advice,
     keeping,
-    kept_samples,
     prefetched,
-    vain,
 )
 from gobrrr.rules.data.pixels import pixels, with_pixels
 from gobrrr.rules.data.wait_stages import SLOW as SEVERAL
@@ -88,15 +84,17 @@ def transform_bound_loader(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     kept, seen = keeping(ledger, machine, loading, found), pixels(ledger, machine, found, loading)
     low, expected = seen.saving(loading.lacks(LITTLE), loading.lacks(CHEAPER))
     by = seen.by or GUESSED
-    if kept is not None and kept.comes_again and kept.saved_ns >= expected:
+    if kept.comes_again and kept.saved_ns >= expected:
         low, expected, by = min(low, kept.saved_ns), kept.saved_ns, BY_KEEPING
     if not worth_telling(ledger, expected):
         return
-    otherwise = "Compute it once and keep it, do it on the whole batch, or use a cheaper way; workers help only where "
-    said = ": computing samples"
-    advice = keep_advice(kept, otherwise + "cores are idle.")
-    told_of = loading.cause(low, expected, said, advice=advice, more=kept_samples(kept) | _by(by), vain=vain(kept))
-    told_of = with_libraries(told_of, ledger, found.loader, "advice" if vain(kept) else "after")
+    advice = kept.advice(
+        "Compute it once and keep it, do it on the whole batch, or use a cheaper way; workers help only where cores "
+        "are idle."
+    )
+    said, more = ": computing samples", kept.evidence | _by(by)
+    told_of = loading.cause(low, expected, said, advice=advice, more=more, vain=kept.vain)
+    told_of = with_libraries(told_of, ledger, found.loader, "advice" if kept.vain else "after")
     told_of = with_transforms(with_pictures(told_of, ledger, found.loader, found.ns), ledger, found.loader)
     told_of = with_formats("BRR401", told_of, ledger, found.loader, loading.wanted)
     yield with_pixels(told_of, ledger, seen)
@@ -226,8 +224,8 @@ def item_by_item_fetch(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
         expected,
         f": {loader.batch_size} samples in memory are fetched one by one ({duration(found.item_ns or 0.0)} each)",
         advice="Give the data set a __getitems__ that makes a batch from its indices at once; where it only indexes "
-        "tensors, batch_size=None and a BatchSampler do." + also_kept(kept),
+        "tensors, batch_size=None and a BatchSampler do." + kept.also,
         where=first_span(loader.dataset_span, loader.created_span),
-        more=kept_samples(kept),
-        vain=vain(kept),
+        more=kept.evidence,
+        vain=kept.vain,
     )

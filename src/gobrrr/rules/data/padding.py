@@ -5,7 +5,6 @@ from __future__ import annotations
 import bisect
 import itertools
 import re
-from collections import defaultdict
 from collections.abc import Iterator
 from statistics import mean
 from typing import NamedTuple
@@ -17,7 +16,7 @@ from gobrrr.recording.model.facts import InputFacts
 from gobrrr.rules.model.cores import first_span, made_at
 from gobrrr.rules.model.evidence import count, ratio, time, worth_telling
 from gobrrr.rules.model.finding import Cause, Quantity, rule
-from gobrrr.rules.model.shapes import costliest_line
+from gobrrr.rules.model.shapes import costliest_line, grouped
 from gobrrr.rules.model.views import host_side
 from gobrrr.rules.overhead.inference import growing
 from gobrrr.units import share
@@ -168,11 +167,8 @@ def _longest_row(found: Sequences | None) -> str:
 def _least_padded(inputs: list[InputFacts], worst: InputFacts) -> list[InputFacts]:
     """Return those inputs in that place that end in runs and have the least padding: a column is padding where all have
     it (labels of a masked language model are mostly -100)."""
-    by_value: dict[float | None, list[InputFacts]] = defaultdict(list)
-    for given in inputs:
-        ends_in_runs = given.pad_value is not None or given == worst
-        if (given.shape, given.span) == (worst.shape, worst.span) and ends_in_runs:
-            by_value[given.pad_value].append(given)
+    there = (given for given in inputs if (given.shape, given.span) == (worst.shape, worst.span))
+    by_value = grouped((g for g in there if g.pad_value is not None or g == worst), lambda given: given.pad_value)
     return min(by_value.values(), key=lambda alike: mean(given.pad_share or 0.0 for given in alike))
 
 

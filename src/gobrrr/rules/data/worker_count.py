@@ -13,12 +13,10 @@ from gobrrr.rules.data.loader_advice import (
     Loading,
     is_of_few,
     keeping,
-    kept_samples,
     most,
     num_workers,
     quantities,
     told,
-    vain,
 )
 from gobrrr.rules.data.wait_stages import SATURATED, Wait, cause, fetches, refill_cost, start_cost, wait
 from gobrrr.rules.model.cores import (
@@ -110,8 +108,8 @@ def too_few_workers(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
         advice=f"DataLoader(..., num_workers={workers}, persistent_workers=True).",
         where=first_span(found.loader.created_span),
         before={"free_cores": count(loading.cores.median), "idle_cores": count(idle)},
-        more=kept_samples(kept),
-        vain=vain(kept),
+        more=kept.evidence,
+        vain=kept.vain,
     )
     yield with_formats("BRR405", told_of, ledger, found.loader, loading.wanted)
 

@@ -16,7 +16,7 @@ from gobrrr.rules.model.cores import making
 from gobrrr.rules.model.evidence import ratio, time, worth_telling
 from gobrrr.rules.model.finding import Cause, Quantity, rule
 from gobrrr.rules.model.lines import below, body, is_rare
-from gobrrr.rules.model.shapes import Key, key
+from gobrrr.rules.model.shapes import Key, grouped, key
 from gobrrr.rules.model.views import everything, idle_at
 from gobrrr.units import duration, share
 
@@ -135,14 +135,11 @@ Time = tuple[tuple[Span, ...], float, str]
 def _of_ops(ledger: Ledger, seen: Seen) -> Iterator[Time]:
     """Lines with the time of the ops that show it, where they are called often and are slow enough."""
     names = frozenset(seen.ops)
-    by_line: dict[Key | None, list[OpGroup]] = defaultdict(list)
-    for op in everything(ledger) if names else ():
-        if not isinstance(op, OpGroup) or (op.name not in names and names.isdisjoint(op.parents)):
-            continue
-        of_dtype = not seen.dtypes or op.name not in names or op.dtypes[:1] in [*zip(seen.dtypes)]
-        if (not seen.phases or op.phase in seen.phases) and of_dtype:
-            by_line[key(op.where)].append(op)
-    for ops in by_line.values():
+    every = (op for op in everything(ledger) if isinstance(op, OpGroup)) if names else ()
+    shows = (op for op in every if op.name in names or not names.isdisjoint(op.parents))
+    shows = (op for op in shows if not seen.phases or op.phase in seen.phases)
+    shows = (op for op in shows if not seen.dtypes or op.name not in names or op.dtypes[:1] in [*zip(seen.dtypes)])
+    for ops in grouped(shows, lambda op: key(op.where)).values():
         if seen.dtypes and not any(op.name in names for op in ops):
             continue  # the op has another, whatever the ops that it calls have
         ns, floor = sum(op.ns for op in ops), sum(op.floor_ns for op in ops)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -38,7 +37,7 @@ from gobrrr.rules.model.lines import (
     writes,
 )  # fmt: skip
 from gobrrr.rules.model.lines import WAITING as WAITS
-from gobrrr.rules.model.shapes import Key, key, total
+from gobrrr.rules.model.shapes import Key, grouped, key, total
 from gobrrr.rules.model.views import idle_at
 from gobrrr.rules.overhead.small_op_loops import NEAR, loops
 from gobrrr.rules.overhead.waits import standing, stands
@@ -126,11 +125,9 @@ def _advice(found: Cluster, ledger: Ledger) -> str:
 def _clusters(ledger: Ledger, machine: Machine) -> list[Cluster]:
     """Busy lines, joined where they are neighbours in one function, costliest first."""
     taken = claimed(ledger) | {line for loop in loops(ledger, machine) for line in loop.lines}
-    groups: dict[Key, list[HostGroup]] = defaultdict(list)
-    for group in between_launches(ledger)[1] if launches(ledger) else ledger.host:
-        place = key(group.where)
-        if place is not None and group.phase not in ("data", "optimizer") and place not in taken:
-            groups[place].append(group)
+    every = between_launches(ledger)[1] if launches(ledger) else ledger.host
+    free = (g for g in every if g.where and g.phase not in ("data", "optimizer") and g.where[0].place not in taken)
+    groups = grouped(free, lambda group: group.where[0].place)
     lines = {place: _line(ledger, machine, place, there) for place, there in groups.items()}
     busy = sorted(place for place, line in lines.items() if line.ns >= CROWD * ledger.wall)
     joined: list[list[Cluster]] = []

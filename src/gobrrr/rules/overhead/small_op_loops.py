@@ -15,7 +15,7 @@ from gobrrr.rules.model.cores import micro_steps
 from gobrrr.rules.model.evidence import count, time, worth_telling
 from gobrrr.rules.model.finding import TINY, Cause, Quantity, rule
 from gobrrr.rules.model.lines import claimed, loop_line
-from gobrrr.rules.model.shapes import CONVOLUTIONS, Key, costliest_line, factors, inside, key, total
+from gobrrr.rules.model.shapes import CONVOLUTIONS, Key, costliest_line, factors, grouped, inside, key, total
 from gobrrr.rules.model.views import stepping
 from gobrrr.units import duration, share
 
@@ -75,11 +75,8 @@ def _is_small(op: OpGroup, machine: Machine) -> bool:
 def loops(ledger: Ledger, machine: Machine) -> list[Loop]:
     """Loops of tiny ops outside loader and optimizer, costliest first."""
     taken = claimed(ledger) | by_hand(ledger).keys()
-    by_line: dict[Key, list[OpGroup]] = defaultdict(list)
-    for op in ledger.ops:
-        place = key(op.where)
-        if op.phase in BODY and place is not None and place not in taken and not inside(op, *RECURRENT):
-            by_line[place].append(op)
+    ops = [op for op in ledger.ops if op.phase in BODY and op.where and not inside(op, *RECURRENT)]
+    by_line = grouped((op for op in ops if key(op.where) not in taken), lambda op: op.where[0].place)
     micro = micro_steps(ledger)
     updates = max([1, *(count for _, count in ledger.step.updates)])  # a critic's five times for a generator's once
     repeats = REPEATS * updates * (micro if micro <= MICRO_STEPS else 1.0)
@@ -89,9 +86,7 @@ def loops(ledger: Ledger, machine: Machine) -> list[Loop]:
     others = by_line.keys() - found.keys()
     working = frozenset(place for place in others if large[place] > (1 - MOSTLY) * total(by_line[place]))
     own = _own_weights(ledger, repeats / REPEATS) if found else frozenset()
-    by_function: dict[tuple[str, str], list[Key]] = defaultdict(list)
-    for place, ops in found.items():
-        by_function[(place[0], ops[0].where[0].function)].append(place)
+    by_function = grouped(found, lambda place: (place[0], found[place][0].where[0].function))
     made: dict[Key | None, Loop] = {}
     for places in by_function.values():
         loop = _loop(ledger, frozenset(places), found, own, working)
@@ -262,45 +257,38 @@ def _gain(loop: Loop) -> float:
 
 def _vectorize(ledger: Ledger, machine: Machine, loop: Loop) -> Cause:
     gain, turns = _gain(loop), _turns(ledger, loop)
-    said, advice = _SAID[turns]
     return Cause(
         saving=(0.0, 0.3 * gain, gain) if turns == NO_LOOP else (0.3 * gain, 0.7 * gain, gain),
-        message=f"{loop.num_ops:.0f} tiny ops {said} take {duration(loop.ns)} "
-        f"({share(loop.ns / ledger.wall)} of the step): this line alone calls {loop.op} "
-        f"{loop.calls:.0f} times per step",
-        advice=advice,
+        message=f"{loop.num_ops:.0f} tiny ops {turns[0]} take {duration(loop.ns)} ({share(loop.ns / ledger.wall)} of "
+        f"the step): this line alone calls {loop.op} {loop.calls:.0f} times per step",
+        advice=turns[1],
         where=loop.where,
         evidence=_evidence(machine, loop),
     )
 
 
-UNKNOWN, APART, IN_TURN, NO_LOOP = range(4)
-"""What the source says of a loop: nothing; its turns need not wait for each other; each needs the one before; there is
-none of the program's."""
-_SAID = {
-    UNKNOWN: ("of a loop", "Replace the loop over samples or time steps by ops on the whole batch."),
-    APART: ("of a loop", "Replace the loop over samples or time steps by ops on the whole batch."),
-    IN_TURN: (
-        "of a loop",
-        "Each turn needs the one before. Compute before the loop, for all turns at once, what does not. Use nn.LSTM or "
-        "nn.GRU where it is one, else try torch.compile.",
-    ),
-    NO_LOOP: (
-        "below one line",
-        "No loop of the program's makes them, but what this line calls. Look for its batched form or a cheaper "
-        "setting, or try torch.compile.",
-    ),
-}
+APART = "of a loop", "Replace the loop over samples or time steps by ops on the whole batch."
+IN_TURN = (
+    "of a loop",
+    "Each turn needs the one before. Compute before the loop, for all turns at once, what does not. Use nn.LSTM or "
+    "nn.GRU where it is one, else try torch.compile.",
+)
+NO_LOOP = (
+    "below one line",
+    "No loop of the program's makes them, but what this line calls. Look for its batched form or a cheaper "
+    "setting, or try torch.compile.",
+)
+"""(where tiny ops are, advice): of turns that need not wait for each other, that must, and of no loop of the user's."""
 
 
-def _turns(ledger: Ledger, loop: Loop) -> int:
+def _turns(ledger: Ledger, loop: Loop) -> tuple[str, str]:
     """Return what the source says of the loop; the loop that makes the steps is none of it."""
     statements = {each.span.place: each for each in ledger.statements}
     chain = [statements[span.place] for span in loop.where if span.place in statements]
     steps = {header for span in loop_line(ledger) if (at := statements.get(span.place)) for header in at.around}
     inside = [each for each in chain if {*filter(_is_loop_header, each.around)} - steps or " for " in each.text]
     if not inside:
-        return NO_LOOP if len(chain) == len(loop.where) and steps else UNKNOWN
+        return NO_LOOP if len(chain) == len(loop.where) and steps else APART
     body = [each for place, each in statements.items() if place in loop.lines]
     return IN_TURN if any(_feeds_itself(each.text) for each in (*inside, *body)) else APART
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
@@ -12,7 +13,7 @@ from gobrrr import units
 from gobrrr.ledger.model.ledger import Account, Ledger, OpGroup
 from gobrrr.machine.model.machine import Machine
 from gobrrr.recording.model.facts import OptimizerFacts
-from gobrrr.rules.model.finding import REGISTRY, Finding, Rehearsed, is_compiled
+from gobrrr.rules.model.finding import REGISTRY, Finding, is_compiled
 from gobrrr.rules.model.shapes import grouped, line, total
 from gobrrr.rules.verdict.place import short
 from gobrrr.rules.verdict.regression import line_times
@@ -39,21 +40,13 @@ def build(
     findings: Sequence[Finding],
     *,
     skipped: Sequence[tuple[str, str]] = (),
-    rehearsed: Sequence[Rehearsed] = (),
-    command: Sequence[str] = (),
-    exit_code: int | None = None,
-    rank: int | None = None,
-    world_size: int | None = None,
-    versions: Mapping[str, str] | None = None,
-    recording: str = "",
-    host: str = "",
     portability: bool = False,
-    profiler_overhead_share: float = 0.0,
+    **told: Any,
 ) -> Report:
     """The report of one run.
 
     `skipped` are (code, why it could not be judged). Findings of rules that only matter on another device are left out
-    unless `portability`. `profiler_overhead_share` is how much slower the profiled window ran; 0 derives it.
+    unless `portability`. `told` goes into the report as it is.
     """
     elsewhere = {code for code, rule in REGISTRY.items() if rule.portability and not portability}
     ranked, step = rank_findings([f for f in findings if f.code not in elsewhere], ledger), ledger.step
@@ -84,22 +77,15 @@ def build(
         overhead_share=step.overhead_share,
         overhead_low=step.overhead_low,
         overhead_high=step.overhead_high,
-        profiler_overhead_share=profiler_overhead_share or slower,
+        profiler_overhead_share=slower,
         missing=ledger.missing,
-        rehearsed=tuple(rehearsed),
         skipped_rules=tuple(sorted((code, why) for code, why in skipped)),
-        command=tuple(command),
-        exit_code=exit_code,
-        rank=rank,
-        world_size=world_size,
         threads=ledger.threads,
         fusable=_fusable(ledger),
         compiled=is_compiled(ledger),
         machine=describe(machine) if machine else "",
-        host=host,
-        versions=dict(versions or {}),
-        recording=recording,
         offline="offline" in ledger.signals,
+        **told,
     )
 
 
