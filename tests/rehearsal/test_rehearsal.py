@@ -13,10 +13,10 @@ from gobrrr.ledger.model.ledger import Ledger, StepStats
 from gobrrr.recording.model.facts import Facts, OptimizerFacts
 from gobrrr.recording.run_folder.run import Start
 from gobrrr.rehearsal import autocast, callables, findings
-from gobrrr.rehearsal.findings import judged
+from gobrrr.rehearsal.findings import judged, remedies
 from gobrrr.rehearsal.op_parts import chosen, part
 from gobrrr.rehearsal.outcome import ALIKE, APART, FAITHFUL, outcome, promised, unlike
-from gobrrr.rehearsal.perform import OF_A_FINDING, remedies
+from gobrrr.rehearsal.perform import OF_A_FINDING
 from gobrrr.rehearsal.scenes import MAKERS, scene
 from gobrrr.rehearsal.script import Part, Played, Scene, Script
 from gobrrr.remedies import registry

@@ -14,7 +14,7 @@ from gobrrr.ledger.model.ledger import Ledger
 from gobrrr.machine.model.machine import Machine
 from gobrrr.recording.run_folder.run import Start
 from gobrrr.rehearsal.outcome import outcome, promised, unlike
-from gobrrr.rehearsal.perform import OF_A_FINDING, SECONDS, perform, remedies
+from gobrrr.rehearsal.perform import OF_A_FINDING, SECONDS, perform
 from gobrrr.rehearsal.scenes import MAKERS, scene
 from gobrrr.rehearsal.script import Scene, Script
 from gobrrr.remedies.edits import catalogue
@@ -56,6 +56,15 @@ class Rehearsal:
             (f.code, why_not[name]) for f in kept for name in f.remedies if f.saving.ceiling_ns and name in why_not
         ]
         return kept, [*dropped, *dict.fromkeys(failed)]
+
+
+def remedies(findings: Sequence[tuple[str, ...]]) -> dict[str, float]:
+    """Seconds for each remedy of the findings that call for them, in their order; the first call counts."""
+    found: dict[str, float] = {}
+    for names in findings:
+        fresh = [name for name in names if name in MAKERS and name not in found]
+        found |= {name: OF_A_FINDING / len(fresh) for name in fresh}
+    return found
 
 
 def played(

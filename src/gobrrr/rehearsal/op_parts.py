@@ -14,6 +14,7 @@ from gobrrr.ledger.model.ledger import Ledger, OpGroup
 from gobrrr.rehearsal.callables import DTYPES, KNOWN, PRODUCTS
 from gobrrr.rehearsal.script import Part, Side
 from gobrrr.rules.model.shapes import product_dims
+from gobrrr.rules.model.views import hot
 
 MOST_PARTS = 32  # parts played at most; proposed: rounds must fit the time; time left out of scenes would settle it
 COVERED = 0.97
@@ -67,11 +68,6 @@ def playable(ledger: Ledger, wanted: Callable[[OpGroup], bool] = lambda op: True
     """The model's ops that can be played again and that are wanted, in the order in which they ran."""
     model = [op for op in hot(ledger) if op.phase not in ("data", "optimizer") and op.name in KNOWN]
     return sorted((op for op in model if op.shapes and wanted(op)), key=lambda op: op.order)
-
-
-def hot(ledger: Ledger) -> Iterable[OpGroup]:
-    """Ops with the time of what did their work: the device's kernels where one works."""
-    return ledger.device_ops if ledger.device is not None else ledger.ops
 
 
 def chosen(parts: Iterable[Part]) -> tuple[tuple[Part, ...], float]:

@@ -6,7 +6,6 @@ import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -67,14 +66,3 @@ def _ended(code: int) -> str:
     if code in (-signal.SIGALRM, -signal.SIGKILL):
         return "its process was ended: the time was up, or the memory"
     return f"its process ended with {code}" if code >= 0 else f"its process was ended by signal {-code}"
-
-
-def remedies(findings: Sequence[tuple[str, ...]]) -> dict[str, float]:
-    """Seconds for each remedy of the findings that call for them, in their order; the first call counts."""
-    from gobrrr.rehearsal.scenes import MAKERS
-
-    found: dict[str, float] = {}
-    for names in findings:
-        fresh = [name for name in names if name in MAKERS and name not in found]
-        found |= {name: OF_A_FINDING / len(fresh) for name in fresh}
-    return found

@@ -15,12 +15,13 @@ from gobrrr.recording.model.facts import OptimizerFacts
 from gobrrr.rehearsal import autocast
 from gobrrr.rehearsal.autocast import LOWERED
 from gobrrr.rehearsal.callables import CONVOLUTIONS, DTYPES, KINDS, NORMS, PASSES
-from gobrrr.rehearsal.op_parts import chosen, fresh, hot, part, playable, trains, with_dtype
+from gobrrr.rehearsal.op_parts import chosen, fresh, part, playable, trains, with_dtype
 from gobrrr.rehearsal.script import Part, Scene, Side
 from gobrrr.rules.bandwidth.updates import updating
 from gobrrr.rules.compute.attention import LIBRARY, Scores
 from gobrrr.rules.compute.random_numbers import chance_of_one, masks
 from gobrrr.rules.model.shapes import factors, float_dtype, has_dtype, holds, inside, num_elements
+from gobrrr.rules.model.views import hot
 
 TORCH_DTYPES = {name: torch for name, (torch, _) in DTYPES.items() if "float" in torch}
 LARGE_VOCABULARY = 4096

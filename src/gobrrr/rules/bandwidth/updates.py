@@ -290,10 +290,6 @@ def _passes(op: OpGroup, weights: Container[Shape]) -> bool:
     return works and _own(op) and bool(op.shapes) and _form(op.shapes[0]) in weights
 
 
-def _in_place(op: OpGroup) -> bool:
-    return op.name.endswith("_")
-
-
 @rule("BRR209", "bandwidth", needs={"plain", "ops", "shapes"}, on_device=True)
 def update_by_hand(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """An optimizer written out: each op passes over a weight or its state, and is dispatched, by itself."""
@@ -312,7 +308,7 @@ def update_by_hand(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     if not worth_telling(ledger, 0.8 * saved):
         return
     everything: list[OpGroup | HostGroup] = [*kernels, *ops, *host]
-    sure = any(_in_place(op) and _passes(op, weights) for op in ops) or any(op.phase == "optimizer" for op in ops)
+    sure = any(op.phase == "optimizer" or (op.name.endswith("_") and _passes(op, weights)) for op in ops)
     what = "The weights are updated by hand" if sure else "What looks like a weight update by hand"
     yield Cause(
         saving=(0.35 * saved if sure else 0.0, 0.8 * saved, spent),
@@ -333,6 +329,6 @@ def _fused(ledger: Ledger, machine: Machine, weights: Counter[Shape], ops: list[
     """One pass: what is written is read and written once, gradients are read once."""
     size = sum(number * prod(shape) for shape, number in weights.items()) * FLOATS.get(float_dtype(ops[0]) or "", 4)
     passes = [op for op in ops if _passes(op, weights)]
-    written = sum(op.calls * prod(op.shapes[0]) for op in passes if _in_place(op)) / _elements(weights)
+    written = sum(op.calls * prod(op.shapes[0]) for op in passes if op.name.endswith("_")) / _elements(weights)
     moved = (2 * (written if written >= 1 else STATE) + 1) * size
     return moved / machine.byte_rate(moved, ledger.threads) * 1e9

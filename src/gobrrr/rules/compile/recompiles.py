@@ -10,6 +10,7 @@ from gobrrr.recording.model.facts import Span
 from gobrrr.rules.model.evidence import count, time, worth_telling
 from gobrrr.rules.model.finding import Cause, Quantity, fitting, off_the_step, rule
 from gobrrr.rules.model.shapes import costliest_line, inside, kind, total
+from gobrrr.rules.model.views import hot
 from gobrrr.units import duration, share
 
 # Entering a compiled graph (guards, prologue, hand-over of tensors) took 18 small ops' time without gradients and 73
@@ -65,7 +66,7 @@ def graph_breaks(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     entries = facts.graph_breaks * ENTRY_IN_DISPATCHES * machine.dispatch.median
     if ledger.device is not None:
         entries = min(entries, ledger.device.starved_ns)
-    passes, dispatch = _passes(left_eager(ledger, _working(ledger))), sum(op.dispatch_ns for op in eager)
+    passes, dispatch = _passes(left_eager(ledger, hot(ledger))), sum(op.dispatch_ns for op in eager)
     expected = python + entries + 0.5 * dispatch + _fused_away(ledger, passes)
     if not worth_telling(ledger, expected):
         return
@@ -116,7 +117,7 @@ def recompile_limit(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
         return
     model = [op for op in ledger.ops if op.phase in EAGER]
     dispatch = sum(op.dispatch_ns for op in model)
-    working = [op for op in _working(ledger) if op.phase in EAGER]
+    working = [op for op in hot(ledger) if op.phase in EAGER]
     passes, inefficiency = _passes(working), sum(max(0.0, op.ns - op.floor_ns - op.dispatch_ns) for op in working)
     host = ledger.account("host")
     # What a compiled step would not pay: half of dispatch and of Python, and most passes over memory.
@@ -139,11 +140,6 @@ def _place(ledger: Ledger) -> tuple[Span, ...]:
     called = [module.span for module in ledger.facts.modules if module.compiled and module.span]
     found = ledger.facts.compile.span or next(iter(called), None)
     return (found,) if found else costliest_line(ledger.ops)
-
-
-def _working(ledger: Ledger) -> tuple[OpGroup, ...]:
-    """Ops with the time of their work: of a device's kernels where one works."""
-    return ledger.ops if ledger.device is None else ledger.device_ops
 
 
 def _fused_away(ledger: Ledger, passes: float) -> float:

@@ -201,7 +201,8 @@ DRAWS = ("bernoulli", "dropout", "rand", "normal_", "uniform_", "multinomial", "
 def frozen_layers_computed_anew(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """A model of which the first part is frozen, or a model of its own that never trains, such as a trunk or an encoder
     that the program calls before what trains: what it makes of an input is the same in every epoch."""
-    loader, again_seen = ledger.facts.main_loader, _comes_again(ledger)
+    loader = ledger.facts.main_loader  # its samples were seen to come again, or as a stream it began anew
+    again_seen = loader is None or (loader.num_epochs > 1 if loader.stream else loader.comes_again)
     if ledger.step.kind != "training" or (loader is not None and loader.stream and not again_seen):
         return  # a stream in its first epoch: nobody knows whether anything of it comes again
     loaders = [each for each in ledger.facts.loaders if each.num_looked]
@@ -296,23 +297,14 @@ def _draws_before(ledger: Ledger, frozen: list[OpGroup]) -> bool:
     return any(map(_draws, before))
 
 
-def _comes_again(ledger: Ledger) -> bool:
-    """Say whether samples of the loop's loader were seen to come again; of a stream, whether it began anew. True
-    without a loader."""
-    loader = ledger.facts.main_loader
-    return loader is None or (loader.num_epochs > 1 if loader.stream else loader.comes_again)
-
-
 @rule("BRR114", "compute", needs={"ops"}, on_device=True)
-def same_in_every_step(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def same_in_every_step(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """Ops that compute the same in every step, because nothing that they read ever changes."""
     ops = [op for op in ledger.ops if op.constant]
     again = total(ops)
     if ledger.facts.compile.used or not worth_telling(ledger, 0.85 * again):
         return  # what compiled code reads and writes is not seen
-    yield finding(
-        "BRR114",
-        ledger,
+    yield Cause(
         saving=(0.5 * again, 0.85 * again, 1.3 * again),
         message=f"{sum(op.calls for op in ops):.0f} ops compute the same in every step, since nothing that they read "
         f"changes: {duration(again)}, {share(again / ledger.wall)} of the step",
@@ -329,7 +321,7 @@ Proposed."""
 
 
 @rule("BRR115", "compute", needs={"ops"}, on_device=True)
-def same_twice_in_a_step(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
+def same_twice_in_a_step(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """Ops that compute what another op of the step has computed, of the same values."""
     ops = [op for op in ledger.ops if op.repeated and not op.recomputed and op.phase != "backward"]
     there: dict[tuple[Span, ...], list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
@@ -338,9 +330,7 @@ def same_twice_in_a_step(ledger: Ledger, machine: Machine) -> Iterator[Finding]:
     again = total(ops) + sum(after for new, old, after in there.values() if old >= ALL * (new + old) > 0)
     if ledger.facts.compile.used or not worth_telling(ledger, 0.85 * again):
         return
-    yield finding(
-        "BRR115",
-        ledger,
+    yield Cause(
         saving=(0.5 * again, 0.85 * again, 1.3 * again),
         message=f"{sum(op.calls for op in ops):.0f} ops compute what the same step has computed before: "
         f"{duration(again)} with backward, {share(again / ledger.wall)} of the step",

@@ -73,18 +73,11 @@ def _found(ledger: Ledger) -> list[Found]:
     kind = ledger.step.kind
     asked = (idiom for idiom in idioms() if not idiom.seen.kinds or kind in idiom.seen.kinds)
     every = [one for idiom in asked if (one := _at_lines(ledger, idiom, statements))]
-    best: dict[Key, Found] = {}
-    for one in every:
-        place = one.where[0].place
-        known = best.get(place)
-        if worth_telling(ledger, one.ns * (1 - one.idiom.pair.left)) and (known is None or _says_more(one, known)):
-            best[place] = one
-    return sorted(best.values(), key=lambda one: -one.ns)
-
-
-def _says_more(one: Found, other: Found) -> bool:
-    """What the source shows is surer than what ops and functions do."""
-    return (bool(one.idiom.seen.source), one.ns) > (bool(other.idiom.seen.source), other.ns)
+    worth = (one for one in every if worth_telling(ledger, one.ns * (1 - one.idiom.pair.left)))
+    by_line = grouped(worth, lambda one: one.where[0].place).values()
+    # What the source shows is surer than what ops and functions do.
+    best = [max(same, key=lambda one: (bool(one.idiom.seen.source), one.ns)) for same in by_line]
+    return sorted(best, key=lambda one: -one.ns)
 
 
 def _at_lines(ledger: Ledger, idiom: Idiom, statements: dict[Key, Statement]) -> Found | None:

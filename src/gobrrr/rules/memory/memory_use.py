@@ -55,13 +55,14 @@ def memory_grows(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     freed = (ledger.facts.minor_faults_per_step or 0.0) * machine.fresh_page.high * 1.3
     beside = _written(ledger, held) + (ledger.facts.gc_ns_per_step or 0.0)
     steps = _left(ledger, machine) / growth if growth else inf
+    per_hour = growth * 3.6e12 / ledger.wall if growth else 0.0
     # Critical where memory is full within a thousand steps, warning within ten thousand; else by the time it costs.
     level = "critical" if steps < FULL_SOON else "warning" if steps < FULL_LATER else None
     yield Cause(
         saving=(0.3 * pages, 0.8 * pages + 0.4 * longer, max(pages, freed) + longer + beside),
         message=fitting(
             _what_grows(held),
-            *([f": {_rate(growth, ledger)}"] if growth else []),
+            f": {bytes_text(1000 * growth)} per 1,000 steps, {bytes_text(per_hour)} per hour" if growth else "",
             f"; full after {steps:,.0f} more steps" if steps < FULL_LATER else "",
         ),
         advice=_instead(held),
@@ -106,11 +107,6 @@ def _what_grows(held: HeldGraph | None) -> str:
         return f"{held.name} keeps {held.length} tensors with their graphs, {held.growth_per_step:.0f} more per step"
     views = f", views of {bytes_text(held.storage_bytes)} each" if _is_view(held) else ""
     return f"{held.name} keeps {held.length} tensors{views}"
-
-
-def _rate(growth: float, ledger: Ledger) -> str:
-    per_hour = growth * 3.6e12 / ledger.wall
-    return f"{bytes_text(1000 * growth)} per 1,000 steps, {bytes_text(per_hour)} per hour"
 
 
 def _instead(held: HeldGraph | None) -> str:

@@ -33,6 +33,11 @@ def host_side(ledger: Ledger) -> Ledger:
     return ledger.on_host if isinstance(ledger, DeviceView) and ledger.on_host is not None else ledger
 
 
+def hot(ledger: Ledger) -> tuple[OpGroup, ...]:
+    """Ops with the time of what did their work: the device's kernels where one works."""
+    return ledger.ops if ledger.device is None else ledger.device_ops
+
+
 def everything(ledger: Ledger) -> Iterator[OpGroup | HostGroup]:
     """Yield the parts of the step's time: kernels by the op that launched them, then the host's work while the device
     idles. Running less of a line saves both. Without a device, ops and the rest."""

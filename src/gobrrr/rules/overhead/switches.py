@@ -163,7 +163,8 @@ def _too_few(ledger: Ledger, machine: Machine, threads: int, cores: float) -> It
         saving=(0.4 * gain if sure else 0.0, REALISED * gain, total(heavy) * (1 - 1 / most)),
         message=f"ops run on {threads} of {of}, and {duration(total(heavy))} "
         f"({share(total(heavy) / ledger.wall)}) of the step is work that divides",
-        advice=f"Remove what limits the threads (torch.set_num_threads, OMP_NUM_THREADS), or set {_fitting(cores)}.",
+        advice=f"Remove what limits the threads (torch.set_num_threads, OMP_NUM_THREADS), or set "
+        f"{max(1, round(cores))}.",
         where=_place(ledger, ledger.facts.settings.threads_span),
         evidence=_evidence(ledger, threads, cores, heavy),
         of=heavy,
@@ -182,7 +183,7 @@ def _too_many(ledger: Ledger, machine: Machine, threads: int, cores: float) -> I
         saving=(0.25 * expected, expected, lost),
         message=f"{threads} threads share {cores:.1f} effective cores, and every parallel op waits for its slowest "
         f"thread: about {share(expected / ledger.wall)} of the step",
-        advice=f"Call torch.set_num_threads({_fitting(cores)}), or set OMP_NUM_THREADS before the program starts.",
+        advice=f"Call torch.set_num_threads({max(1, round(cores))}), or set OMP_NUM_THREADS before the program starts.",
         where=_place(ledger, ledger.facts.settings.threads_span),
         evidence=_evidence(ledger, threads, cores, ops),
         of=ops,
@@ -202,10 +203,6 @@ def _speed_up(op: OpGroup, machine: Machine, threads: int) -> float:
         size = op.bytes / op.calls
         now, then = machine.byte_rate(size, threads), machine.byte_rate(size, machine.threads)
     return max(1.0, then / now) if now and then else 1.0
-
-
-def _fitting(cores: float) -> int:
-    return max(1, round(cores))
 
 
 def _evidence(ledger: Ledger, threads: int, cores: float, ops: list[OpGroup]) -> dict[str, Quantity]:

@@ -15,6 +15,7 @@ from gobrrr.machine.model.machine import Machine
 from gobrrr.recording.model.facts import OptimizerFacts
 from gobrrr.rules.model.finding import REGISTRY, Finding, is_compiled
 from gobrrr.rules.model.shapes import grouped, line, total
+from gobrrr.rules.model.views import hot
 from gobrrr.rules.verdict.place import short
 from gobrrr.rules.verdict.regression import line_times
 from gobrrr.rules.verdict.report import Device, OpShare, Report, Span, Step, Tokens
@@ -186,7 +187,7 @@ def _device(ledger: Ledger) -> Device | None:
 
 def _ops(ledger: Ledger) -> tuple[OpShare, ...]:
     """The costliest ops by name, phase and line; of the device, where one works."""
-    every = (ledger.device_ops if ledger.device is not None else ledger.ops) if ledger.wall > 0 else ()
+    every = hot(ledger) if ledger.wall > 0 else ()
     groups = grouped((op for op in every if op.phase != "data"), lambda op: (op.name, op.phase, *op.where[:1]))
     ranked = sorted(groups.values(), key=lambda ops: -total(ops))[:NUM_OPS]
     return tuple(_op(ops, ledger.wall) for ops in ranked if total(ops) > 0)
