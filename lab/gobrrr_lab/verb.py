@@ -19,45 +19,36 @@ FEWEST_S = 5.0
 """Seconds of an experiment: less tells nothing."""
 
 
-class Lab:
-    """Lists the experiments, measures some, and joins what several machines said."""
+def prepare(parser: argparse.ArgumentParser) -> None:
+    """Add the options: which experiments to measure, for how long, and the file for the results."""
+    parser.add_argument("what", nargs="*", metavar="NAME", help="experiments, their numbers, or chapters; none: list")
+    parser.add_argument("--all", action="store_true", help="all that can run here")
+    parser.add_argument("--minutes", type=float, help="for all that is measured (default: some 20 s each)")
+    parser.add_argument("-o", "--output", metavar="FILE", help="the results as .json, .md or .html")
+    parser.add_argument("--compare", metavar="DIR", help="show the receipts in a folder (or a file of -o) side by side")
 
-    name = "lab"
-    help = "measure published figures of efficient deep learning again on this machine"
 
-    def prepare(self, parser: argparse.ArgumentParser) -> None:
-        """Add the options: which experiments to measure, for how long, and the file for the results."""
-        parser.add_argument(
-            "what", nargs="*", metavar="NAME", help="experiments, their numbers, or chapters; none: list"
-        )
-        parser.add_argument("--all", action="store_true", help="all that can run here")
-        parser.add_argument("--minutes", type=float, help="for all that is measured (default: some 20 s each)")
-        parser.add_argument("-o", "--output", metavar="FILE", help="the results as .json, .md or .html")
-        parser.add_argument(
-            "--compare", metavar="DIR", help="show the receipts in a folder (or a file of -o) side by side"
-        )
+def run(args: argparse.Namespace) -> int:
+    """Print to stdout, progress to stderr. Whatever was measured is told, also after Ctrl-C."""
+    from gobrrr_lab import chosen, load
+    from gobrrr_lab.measure.runner import kept
 
-    def run(self, args: argparse.Namespace) -> int:
-        """Print to stdout, progress to stderr. Whatever was measured is told, also after Ctrl-C."""
-        from gobrrr_lab import chosen, load
-        from gobrrr_lab.measure.runner import kept
+    if args.minutes is not None and not 0 < args.minutes < 1e5:
+        raise GobrrrError("--minutes must be a number above 0", "--minutes 20")
+    if args.output is not None:
+        from gobrrr_lab.show.page import check_target
 
-        if args.minutes is not None and not 0 < args.minutes < 1e5:
-            raise GobrrrError("--minutes must be a number above 0", "--minutes 20")
-        if args.output is not None:
-            from gobrrr_lab.show.page import check_target
-
-            check_target(args.output)
-        if args.compare is not None:
-            return _beside(args.compare, args.output)
-        if not args.what and not args.all:
-            return _list(load(), kept())
-        known = load() if args.all else chosen(args.what)
-        results: list[Result] = []
-        try:
-            return _measured(known, args.minutes, results)
-        finally:
-            _finish(results, args.output)
+        check_target(args.output)
+    if args.compare is not None:
+        return _beside(args.compare, args.output)
+    if not args.what and not args.all:
+        return _list(load(), kept())
+    known = load() if args.all else chosen(args.what)
+    results: list[Result] = []
+    try:
+        return _measured(known, args.minutes, results)
+    finally:
+        _finish(results, args.output)
 
 
 def _list(known: Mapping[str, Experiment], results: list[Result]) -> int:
@@ -130,6 +121,3 @@ def _put(results: list[Result], output: str) -> None:
 
 def _say(text: str) -> None:
     print(f"gobrrr: {text}", file=sys.stderr, flush=True)
-
-
-command = Lab()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
 import os
 import subprocess
@@ -16,7 +15,7 @@ from hypothesis import strategies as st
 
 from gobrrr import __version__
 from gobrrr.cli import main as cli
-from gobrrr.cli.main import VERBS, Verb, main, split_program
+from gobrrr.cli.main import VERBS, Verb, load, main, split_program
 from gobrrr.errors import GobrrrError
 from gobrrr.rules import pages as rule_pages
 
@@ -24,8 +23,6 @@ from gobrrr.rules import pages as rule_pages
 class Probe:
     """A verb that hands back what it was given."""
 
-    name, help = "probe", "a verb of the tests"
-    takes_program = False
     seen: argparse.Namespace
     raises: BaseException | None = None
 
@@ -45,7 +42,7 @@ class Probe:
 def probe(monkeypatch: pytest.MonkeyPatch) -> Probe:
     """`gobrrr probe`, for the length of one test."""
     command = Probe()
-    monkeypatch.setattr(cli, "VERBS", (*VERBS, Verb("probe", "nowhere", Probe.help)))
+    monkeypatch.setattr(cli, "VERBS", (*VERBS, Verb("probe", "nowhere", "a verb of the tests")))
     monkeypatch.setattr(cli, "load", lambda verb: command)
     return command
 
@@ -65,8 +62,8 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.name)
 def test_each_verb_is_where_the_list_says(verb: Verb) -> None:
-    command = importlib.import_module(verb.module).command
-    assert (command.name, command.help) == (verb.name, verb.help)
+    module = load(verb)
+    assert callable(module.prepare) and callable(module.run)
 
 
 @pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.name)
@@ -157,8 +154,8 @@ def test_a_programs_arguments_reach_it_untouched(words: list[str]) -> None:
     assert own + program == words
 
 
-def test_a_verb_that_takes_a_program_gets_it_beside_its_options(probe: Probe) -> None:
-    probe.takes_program = True
+def test_a_verb_that_takes_a_program_gets_it_beside_its_options(probe: Probe, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli, "VERBS", (Verb("probe", "nowhere", "a verb of the tests", takes_program=True),))
     assert main(["probe", "-o", "out", "-m", "package", "--steps", "4", "--help"]) == 7
     assert (probe.seen.output, probe.seen.steps) == ("out", 0)
     assert probe.seen.program == ["-m", "package", "--steps", "4", "--help"]
@@ -321,7 +318,7 @@ SURFACE = {
 @pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.name)
 def test_no_option_goes(verb: Verb) -> None:
     parser = argparse.ArgumentParser()
-    importlib.import_module(verb.module).command.prepare(parser)
+    load(verb).prepare(parser)
     assert SURFACE[verb.name] <= set(parser._option_string_actions)
 
 

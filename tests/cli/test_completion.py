@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import re
 import shlex
 import shutil
@@ -13,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from gobrrr.cli.main import VERBS, main
+from gobrrr.cli.main import VERBS, load, main
 from gobrrr.cli.verbs.completion import SHELLS, every_verb
 
 pytest.importorskip("shtab")
@@ -60,7 +59,7 @@ def test_bash_offers_what_the_parsers_take(
 @pytest.mark.parametrize("verb", VERBS, ids=lambda verb: verb.name)
 def test_every_option_of_a_verb_is_in_every_script(verb, capsys: pytest.CaptureFixture[str]) -> None:
     parser = argparse.ArgumentParser()
-    importlib.import_module(verb.module).command.prepare(parser)
+    load(verb).prepare(parser)
     shown = [a.option_strings[-1] for a in parser._actions if a.option_strings and a.help != argparse.SUPPRESS]
     listed = re.search(rf"_shtab_gobrrr_{verb.name}_option_strings=\((.*?)\)\n", script("bash", capsys))
     assert listed and set(shown) <= set(shlex.split(listed[1]))

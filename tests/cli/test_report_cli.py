@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gobrrr.cli.main import main
-from gobrrr.cli.verbs.report import command, find
+from gobrrr.cli.verbs.report import find, prepare, run
 from gobrrr.errors import GobrrrError, TraceError
 from gobrrr.report.forms.json import from_json, to_json
 from gobrrr.report.text.report import brief, render
@@ -20,8 +20,8 @@ from tests.support.shown import as_comment
 def call(*argv: str) -> int:
     """The verb as the command line calls it."""
     parser = argparse.ArgumentParser()
-    command.prepare(parser)
-    return command.run(parser.parse_args(argv))
+    prepare(parser)
+    return run(parser.parse_args(argv))
 
 
 @pytest.fixture

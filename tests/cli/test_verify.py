@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gobrrr.cli.verbs.verify import OTHER_SCRIPT, _named, _typed, _verdict, command
+from gobrrr.cli.verbs.verify import OTHER_SCRIPT, _named, _typed, _verdict, run
 from gobrrr.errors import GobrrrError
 from gobrrr.guard.model.verdict import Guarded
 from gobrrr.trial.race.tuning import Measured
@@ -91,7 +91,7 @@ def test_figures_that_are_none_are_refused_before_anything_starts(forged: Receip
     file = tmp_path / "receipt.json"
     receipts.write(forged, file)
     with pytest.raises(GobrrrError) as caught:
-        command.run(Namespace(receipt=str(file), program=[]))
+        run(Namespace(receipt=str(file), program=[]))
     assert why in caught.value.message
 
 
@@ -116,7 +116,7 @@ def test_a_receipt_of_an_objective_that_nobody_knows_is_refused(tmp_path: Path) 
     file = tmp_path / "receipt.json"
     receipts.write(Receipt(kept=("compile",), speedup=CLAIMED, objective="beauty"), file)
     with pytest.raises(GobrrrError) as caught:
-        command.run(Namespace(receipt=str(file), program=[]))
+        run(Namespace(receipt=str(file), program=[]))
     assert "another objective than time, memory, throughput" in caught.value.message
 
 

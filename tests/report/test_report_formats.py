@@ -50,13 +50,13 @@ def test_a_job_of_several_traces_has_no_table_of_ops(tmp_path: Path) -> None:
     import argparse
 
     parser = argparse.ArgumentParser()
-    diagnose.command.prepare(parser)
+    diagnose.prepare(parser)
     args = parser.parse_args(["a.json", "b.json", "-o", str(tmp_path / "x.csv")])
     with pytest.raises(
         GobrrrError,
         match=r"a job cannot be written in the format csv \(end the name after -o in one of \.txt, \.json, \.md",
     ):
-        diagnose.command.run(args)
+        diagnose.run(args)
 
 
 def test_what_is_masked_is_masked_in_quoted_source_too(

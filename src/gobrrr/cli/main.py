@@ -9,7 +9,8 @@ import itertools
 import os
 import sys
 from collections.abc import Sequence
-from typing import NamedTuple, NoReturn, Protocol, cast
+from types import ModuleType
+from typing import NamedTuple, NoReturn
 
 from gobrrr import __version__
 from gobrrr.cli import streams
@@ -22,33 +23,42 @@ UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 class Verb(NamedTuple):
-    """A verb's name, the module whose `command` it is, and its line in `gobrrr --help`."""
+    """A verb's name, its module (from this package on), and its line in `gobrrr --help`.
+
+    The module has `prepare(parser)`, which adds options, and `run(args)`, which does it and returns the exit code, or
+    raises GobrrrError for whatever people can mend. What is heavy is imported inside `run`, so that `--help` stays
+    quick.
+    """
 
     name: str
     module: str
     help: str
+    takes_program: bool = False
+    """Everything from the first word that is not its own option on is `args.program`, untouched:
+    `["train.py", "--epochs", "1"]`, `["-m", "module", ...]` or `["--", "command", ...]`."""
 
 
 VERBS = (
-    Verb("run", "gobrrr.cli.verbs.run", "run a program as it is and say what makes it slow"),
-    Verb("tune", "gobrrr.cli.verbs.tune", "try remedies on the program's own step, keep what is proven to help"),
-    Verb("prove", "gobrrr.cli.verbs.prove", "race an edit against the program as it is, and judge its numbers"),
-    Verb("verify", "gobrrr.cli.verbs.verify", "repeat a receipt's measurement here"),
-    Verb("remedies", "gobrrr.cli.verbs.remedies", "the remedies there are, and what each does"),
-    Verb("diagnose", "gobrrr.cli.verbs.diagnose", "say what makes a program slow from the traces of torch.profiler"),
-    Verb("compare", "gobrrr.cli.verbs.compare", "hold two recordings of one program against each other, op by op"),
+    Verb("run", ".verbs.run", "run a program as it is and say what makes it slow", True),
+    Verb("tune", ".verbs.tune", "try remedies on the program's own step, keep what is proven to help", True),
+    Verb("prove", ".verbs.prove", "race an edit against the program as it is, and judge its numbers", True),
+    Verb("verify", ".verbs.verify", "repeat a receipt's measurement here"),
+    Verb("remedies", ".verbs.remedies", "the remedies there are, and what each does"),
+    Verb("diagnose", ".verbs.diagnose", "say what makes a program slow from the traces of torch.profiler"),
+    Verb("compare", ".verbs.compare", "hold two recordings of one program against each other, op by op"),
     Verb(
         "check",
-        "gobrrr.cli.verbs.check",
+        ".verbs.check",
         "fail where a program has become slower or has findings, for continuous integration",
+        True,
     ),
-    Verb("top", "gobrrr.cli.verbs.top", "watch a program that runs under gobrrr: step time, trend, memory, doubts"),
-    Verb("report", "gobrrr.cli.verbs.report", "show the report of an earlier run again"),
-    Verb("explain", "gobrrr.cli.verbs.explain", "what a code such as BRR401 means, and how to mend it by hand"),
-    Verb("mcp", "gobrrr.cli.verbs.mcp", "the verbs as tools for agents (Model Context Protocol)"),
+    Verb("top", ".verbs.top", "watch a program that runs under gobrrr: step time, trend, memory, doubts"),
+    Verb("report", ".verbs.report", "show the report of an earlier run again"),
+    Verb("explain", ".verbs.explain", "what a code such as BRR401 means, and how to mend it by hand"),
+    Verb("mcp", ".verbs.mcp", "the verbs as tools for agents (Model Context Protocol)"),
     Verb("lab", "gobrrr_lab.verb", "measure published figures of efficient deep learning again on this machine"),
-    Verb("machine", "gobrrr.cli.verbs.machine", "what this computer can do, measured here"),
-    Verb("completion", "gobrrr.cli.verbs.completion", "a script that completes verbs and options in bash, zsh or fish"),
+    Verb("machine", ".verbs.machine", "what this computer can do, measured here"),
+    Verb("completion", ".verbs.completion", "a script that completes verbs and options in bash, zsh or fish"),
 )
 
 
@@ -106,10 +116,10 @@ def _dispatch(argv: list[str]) -> int:
     if verb is None:
         raise _unknown(argv[0])
     _check_folder()
-    command = load(verb)
-    parser = _Parser(prog=f"gobrrr {verb.name}", description=command.help, allow_abbrev=False)
-    command.prepare(parser)
-    return command.run(_parse(parser, command, argv[1:]))
+    module = load(verb)
+    parser = _Parser(prog=f"gobrrr {verb.name}", description=verb.help, allow_abbrev=False)
+    module.prepare(parser)
+    return int(module.run(_parse(parser, verb.takes_program, argv[1:])))
 
 
 def wants_document(words: Sequence[str]) -> bool:
@@ -127,10 +137,10 @@ def _check_folder() -> None:
         raise GobrrrError("the current folder is gone", "change into a folder that exists: cd FOLDER") from None
 
 
-def load(verb: Verb) -> Command:
-    """Import the verb's module and return its command; raise GobrrrError where a distribution of its own has it."""
+def load(verb: Verb) -> ModuleType:
+    """Import the verb's module; raise GobrrrError where a distribution of its own has it."""
     try:
-        return cast(Command, importlib.import_module(verb.module).command)
+        return importlib.import_module(verb.module, __package__)
     except ModuleNotFoundError as error:
         package = verb.module.partition(".")[0]
         if error.name != package:
@@ -141,9 +151,9 @@ def load(verb: Verb) -> Command:
         ) from None
 
 
-def _parse(parser: argparse.ArgumentParser, command: Command, words: list[str]) -> argparse.Namespace:
+def _parse(parser: argparse.ArgumentParser, takes_program: bool, words: list[str]) -> argparse.Namespace:
     try:
-        if not getattr(command, "takes_program", False):
+        if not takes_program:
             return parser.parse_args(_with_numbers(parser, words))
         own, program = split_program(parser, words)
         args = parser.parse_args(own)
@@ -215,21 +225,3 @@ gobrrr finds out why a PyTorch program is slow, what makes it faster, and whethe
 
 if __name__ == "__main__":
     sys.exit(main())
-
-
-class Command(Protocol):
-    """A verb. Import what is heavy inside `run`, so that `--help` stays quick.
-
-    A verb that sets `takes_program = True` gets everything from the first word that is not its own option on,
-    untouched, as `args.program`: `["train.py", "--epochs", "1"]`, `["-m", "module", ...]` or `["--", "command", ...]`.
-    """
-
-    name: str
-    help: str
-
-    def prepare(self, parser: argparse.ArgumentParser) -> None:
-        """Add the verb's options to its parser."""
-
-    def run(self, args: argparse.Namespace) -> int:
-        """Do it and return the exit code; raises GobrrrError for whatever people can mend."""
-        ...

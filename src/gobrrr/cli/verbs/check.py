@@ -28,102 +28,98 @@ INTERRUPTED = (-2, 130)
 _CODE = re.compile(r"BRR\d{3}", re.ASCII)
 
 
-class CheckCommand:
-    """Runs a program, or takes what is recorded, and holds it against a baseline."""
+def prepare(parser: argparse.ArgumentParser) -> None:
+    """All options stand before the program, as for `gobrrr run`."""
+    parser.usage = "gobrrr check [options] script.py [args] | -m module [args] | -- command [args] | RECORDING"
+    parser.epilog = "exit codes: 0 nothing, 1 a regression or findings, 2 asked wrongly, 3 unreliable"
+    parser.add_argument(
+        "--against", action="append", default=[], metavar="BASELINE",
+        help="what `gobrrr run --json BASELINE script.py` has written, or a run's folder; may be given again",
+    )  # fmt: skip
+    parser.add_argument(
+        "--fail-on", metavar="WHAT",
+        help="codes and severities, as BRR405,critical (default: critical; where --against is given, nothing)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--tolerance", type=options.more_than_zero, default=100 * TOLERANCE, metavar="PERCENT",
+        help=f"by how much a step must surely be longer ({100 * TOLERANCE:.0f})",
+    )  # fmt: skip
+    parser.add_argument(
+        "--shares", action="store_true",
+        help="hold shares of the step against each other, not times: for a baseline from another computer",
+    )  # fmt: skip
+    parser.add_argument("--format", choices=FORMATS, help="default: by -o, or text")
+    parser.add_argument("-o", "--output", metavar="FILE", help="write the outcome to FILE too: .json .sarif")
+    parser.add_argument(
+        "--no-rehearsal", dest="rehearsal", action="store_false", help="as for `gobrrr run`: estimate savings"
+    )
+    options.add_price(parser)
+    options.add_redact(parser)
 
-    name = "check"
-    help = "fail where a program has become slower or has findings, for continuous integration"
-    takes_program = True
 
-    def prepare(self, parser: argparse.ArgumentParser) -> None:
-        """All options stand before the program, as for `gobrrr run`."""
-        parser.usage = "gobrrr check [options] script.py [args] | -m module [args] | -- command [args] | RECORDING"
-        parser.epilog = "exit codes: 0 nothing, 1 a regression or findings, 2 asked wrongly, 3 unreliable"
-        parser.add_argument(
-            "--against", action="append", default=[], metavar="BASELINE",
-            help="what `gobrrr run --json BASELINE script.py` has written, or a run's folder; may be given again",
-        )  # fmt: skip
-        parser.add_argument(
-            "--fail-on", metavar="WHAT",
-            help="codes and severities, as BRR405,critical (default: critical; where --against is given, nothing)",
-        )  # fmt: skip
-        parser.add_argument(
-            "--tolerance", type=options.more_than_zero, default=100 * TOLERANCE, metavar="PERCENT",
-            help=f"by how much a step must surely be longer ({100 * TOLERANCE:.0f})",
-        )  # fmt: skip
-        parser.add_argument(
-            "--shares", action="store_true",
-            help="hold shares of the step against each other, not times: for a baseline from another computer",
-        )  # fmt: skip
-        parser.add_argument("--format", choices=FORMATS, help="default: by -o, or text")
-        parser.add_argument("-o", "--output", metavar="FILE", help="write the outcome to FILE too: .json .sarif")
-        parser.add_argument(
-            "--no-rehearsal", dest="rehearsal", action="store_false", help="as for `gobrrr run`: estimate savings"
-        )
-        options.add_price(parser)
-        options.add_redact(parser)
+def run(args: argparse.Namespace) -> int:
+    """The exit code says it; raises GobrrrError for what was asked wrongly, before anything is started."""
+    from gobrrr.report.told.checked import UNRELIABLE
 
-    def run(self, args: argparse.Namespace) -> int:
-        """The exit code says it; raises GobrrrError for what was asked wrongly, before anything is started."""
-        from gobrrr.report.told.checked import UNRELIABLE
+    try:
+        return _checked(args)
+    except (GobrrrError, BrokenPipeError):
+        raise
+    except Exception:  # a defect of ours: Python's own exit code for it would say that there is a regression
+        traceback.print_exc()
+        return UNRELIABLE
 
-        try:
-            return self._checked(args)
-        except (GobrrrError, BrokenPipeError):
-            raise
-        except Exception:  # a defect of ours: Python's own exit code for it would say that there is a regression
-            traceback.print_exc()
-            return UNRELIABLE
 
-    def _checked(self, args: argparse.Namespace) -> int:
-        from gobrrr.cli.verbs.report import check_target
-        from gobrrr.report.told.checked import Against, checked
-        from gobrrr.report.told.money import priced
-        from gobrrr.rules.verdict.regression import held_against
+def _checked(args: argparse.Namespace) -> int:
+    from gobrrr.cli.verbs.report import check_target
+    from gobrrr.report.told.checked import Against, checked
+    from gobrrr.report.told.money import priced
+    from gobrrr.rules.verdict.regression import held_against
 
-        wanted = _wanted(args.fail_on or ("" if args.against else "critical"))
-        _check_order(args.program)
-        _form(args)
-        per_hour = options.price(args)
-        check_target(args.output, (*args.against, *args.program[:1]))
-        before = [(word, _recorded(word)) for word in args.against]
-        kept = _kept(args.program)
-        report = priced(_recorded(kept), per_hour) if kept else self._ran(args, before, per_hour)
-        for _, each in before:
-            _check_machine(each, report.host, report.device.name if report.device else None, args.shares)
-        against = [Against(word, held_against(report, each, args.tolerance / 100, shares=args.shares))
-                   for word, each in before]  # fmt: skip
-        outcome = checked(report, wanted, against)
-        _tell(outcome, report, args, sys.stdout if kept else sys.stderr)
-        return outcome.exit_code
+    wanted = _wanted(args.fail_on or ("" if args.against else "critical"))
+    _check_order(args.program)
+    _form(args)
+    per_hour = options.price(args)
+    check_target(args.output, (*args.against, *args.program[:1]))
+    before = [(word, _recorded(word)) for word in args.against]
+    kept = _kept(args.program)
+    report = priced(_recorded(kept), per_hour) if kept else _ran(args, before, per_hour)
+    for _, each in before:
+        _check_machine(each, report.host, report.device.name if report.device else None, args.shares)
+    against = [Against(word, held_against(report, each, args.tolerance / 100, shares=args.shares))
+               for word, each in before]  # fmt: skip
+    outcome = checked(report, wanted, against)
+    _tell(outcome, report, args, sys.stdout if kept else sys.stderr)
+    return outcome.exit_code
 
-    def _ran(self, args: argparse.Namespace, before: list[tuple[str, Report]], per_hour: float | None) -> Report:
-        """The report of the program, run now and told as `gobrrr run` tells it."""
-        from gobrrr.capture.process import launch
-        from gobrrr.capture.process.config import Config
-        from gobrrr.cli.verbs.run import program_of
-        from gobrrr.system import run_folder
 
-        command = program_of(args.program)
-        for _, each in before:
-            _check_machine(each, _here(), None, args.shares)
-        folder = run_folder.of_run(None, command)
-        code = launch.run(command, Config(str(folder.resolve())))
-        if code in INTERRUPTED:
-            raise KeyboardInterrupt
-        from gobrrr.pipeline import runs
-        from gobrrr.report.told.checked import UNRELIABLE
+def _ran(args: argparse.Namespace, before: list[tuple[str, Report]], per_hour: float | None) -> Report:
+    """The report of the program, run now and told as `gobrrr run` tells it."""
+    from gobrrr.capture.process import launch
+    from gobrrr.capture.process.config import Config
+    from gobrrr.cli.verbs.run import program_of
+    from gobrrr.system import run_folder
 
-        try:
-            runs.explain(folder, command, code, patterns=args.redact, rehearsal=args.rehearsal, price=per_hour)
-        except GobrrrError as error:  # asked rightly, and no verdict
-            raise GobrrrError(error.message, error.hint, UNRELIABLE) from None
-        except OSError:  # nobody reads stderr any more: the exit code is still asked for
-            streams.to_nowhere(2)
-        if code:
-            raise GobrrrError(f"the program ended with {code}: a check judges only programs that end well",
-                              f"the recording is kept: gobrrr report {folder}", UNRELIABLE)  # fmt: skip
-        return runs.load(folder / REPORT)
+    command = program_of(args.program)
+    for _, each in before:
+        _check_machine(each, _here(), None, args.shares)
+    folder = run_folder.of_run(None, command)
+    code = launch.run(command, Config(str(folder.resolve())))
+    if code in INTERRUPTED:
+        raise KeyboardInterrupt
+    from gobrrr.pipeline import runs
+    from gobrrr.report.told.checked import UNRELIABLE
+
+    try:
+        runs.explain(folder, command, code, patterns=args.redact, rehearsal=args.rehearsal, price=per_hour)
+    except GobrrrError as error:  # asked rightly, and no verdict
+        raise GobrrrError(error.message, error.hint, UNRELIABLE) from None
+    except OSError:  # nobody reads stderr any more: the exit code is still asked for
+        streams.to_nowhere(2)
+    if code:
+        raise GobrrrError(f"the program ended with {code}: a check judges only programs that end well",
+                          f"the recording is kept: gobrrr report {folder}", UNRELIABLE)  # fmt: skip
+    return runs.load(folder / REPORT)
 
 
 def _wanted(text: str) -> tuple[str, ...]:
@@ -260,6 +256,3 @@ def _form(args: argparse.Namespace) -> str:
     if args.output and not Path(args.output).absolute().parent.is_dir():
         raise GobrrrError(f"cannot write {args.output}", "name a file in a folder that exists")
     return form
-
-
-command = CheckCommand()

@@ -11,36 +11,28 @@ from gobrrr.report.forms import formats
 from gobrrr.report.forms.formats import View
 
 
-class CompareCommand:
-    """Reads two recordings; needs no torch for traces."""
-
-    name = "compare"
-    help = "hold two recordings of one program against each other, op by op"
-
-    def prepare(self, parser: argparse.ArgumentParser) -> None:
-        """Arguments of the verb."""
-        parser.add_argument("a", metavar="A", help="a folder that gobrrr run has written, or a trace")
-        parser.add_argument("b", metavar="B", help="the other one")
-        parser.add_argument("--ops", type=int, default=12, metavar="N", help="ops to list (12)")
-        add_formats(parser)
-        options.add_price(parser)
-
-    def run(self, args: argparse.Namespace) -> int:
-        """Read both, compare, tell; raises GobrrrError for what cannot be read."""
-        from gobrrr.pipeline.judging import compare
-        from gobrrr.report.text.progress import Patience
-
-        formats.check(form := format_of(args), "comparison")
-        per_hour = options.price(args)
-        check_target(args.output, (args.a, args.b))
-        with Patience(f"reading {args.a} and {args.b}"):
-            found = compare(args.a, args.b, per_hour)
-        view = View(num_ops=max(0, args.ops))
-        if form == "text" and not args.output:
-            formats.show(found, sys.stdout, view)
-        else:
-            put(formats.render(found, form, view), args.output)
-        return 0
+def prepare(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the verb."""
+    parser.add_argument("a", metavar="A", help="a folder that gobrrr run has written, or a trace")
+    parser.add_argument("b", metavar="B", help="the other one")
+    parser.add_argument("--ops", type=int, default=12, metavar="N", help="ops to list (12)")
+    add_formats(parser)
+    options.add_price(parser)
 
 
-command = CompareCommand()
+def run(args: argparse.Namespace) -> int:
+    """Read both, compare, tell; raises GobrrrError for what cannot be read."""
+    from gobrrr.pipeline.judging import compare
+    from gobrrr.report.text.progress import Patience
+
+    formats.check(form := format_of(args), "comparison")
+    per_hour = options.price(args)
+    check_target(args.output, (args.a, args.b))
+    with Patience(f"reading {args.a} and {args.b}"):
+        found = compare(args.a, args.b, per_hour)
+    view = View(num_ops=max(0, args.ops))
+    if form == "text" and not args.output:
+        formats.show(found, sys.stdout, view)
+    else:
+        put(formats.render(found, form, view), args.output)
+    return 0

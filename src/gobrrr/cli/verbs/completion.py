@@ -16,24 +16,19 @@ WHERE = {
 }
 
 
-class CompletionCommand:
-    """Prints what shtab makes of all parsers together."""
+def prepare(parser: argparse.ArgumentParser) -> None:
+    """The shell."""
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.epilog = "where it goes:\n" + "\n".join(f"  {line}" for line in WHERE.values())
+    parser.add_argument("shell", choices=SHELLS)
 
-    name = "completion"
-    help = "a script that completes verbs and options in bash, zsh or fish"
 
-    def prepare(self, parser: argparse.ArgumentParser) -> None:
-        """The shell."""
-        parser.formatter_class = argparse.RawDescriptionHelpFormatter
-        parser.epilog = "where it goes:\n" + "\n".join(f"  {line}" for line in WHERE.values())
-        parser.add_argument("shell", choices=SHELLS)
+def run(args: argparse.Namespace) -> int:
+    """The script on stdout."""
+    import shtab
 
-    def run(self, args: argparse.Namespace) -> int:
-        """The script on stdout."""
-        import shtab
-
-        sys.stdout.write(shtab.complete(every_verb(), args.shell).rstrip("\n") + "\n")
-        return 0
+    sys.stdout.write(shtab.complete(every_verb(), args.shell).rstrip("\n") + "\n")
+    return 0
 
 
 def every_verb() -> argparse.ArgumentParser:
@@ -44,10 +39,9 @@ def every_verb() -> argparse.ArgumentParser:
     parser.add_argument("-V", "--version", action="store_true", help="the version")
     verbs = parser.add_subparsers()
     for verb in VERBS:
-        command: Any = load(verb)
         sub = verbs.add_parser(verb.name, help=verb.help, allow_abbrev=False)
-        command.prepare(sub)
-        if getattr(command, "takes_program", False):
+        load(verb).prepare(sub)
+        if verb.takes_program:
             sub.add_argument("program", nargs="*", metavar="FILE", help="the program and its arguments")
         for action in sub._actions:
             _files(action)
@@ -66,6 +60,3 @@ def _files(action: Any) -> None:
         from gobrrr.rules import pages
 
         action.choices = pages.codes()
-
-
-command = CompletionCommand()

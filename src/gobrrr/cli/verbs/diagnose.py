@@ -31,69 +31,64 @@ if TYPE_CHECKING:  # the engine is imported where it is used: `gobrrr --help` mu
     from gobrrr.rules.verdict.report import Report
 
 
-class DiagnoseCommand:
-    """Reads files; needs no torch and no GPU."""
+def prepare(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the verb."""
+    from gobrrr.recording.trace_files.limits import Limits, flag
 
-    name = "diagnose"
-    help = "say what makes a program slow from the traces of torch.profiler"
+    parser.add_argument("traces", nargs="+", metavar="TRACE", help="files, folders, patterns or .tar archives")
+    add_formats(parser)
+    parser.add_argument(
+        "--json", nargs="?", const="", metavar="FILE",
+        help="write the report as JSON too; as the last word: to stdout",
+    )  # fmt: skip
+    parser.add_argument("--machine", metavar="FILE", help="ceilings of the traced machine (gobrrr machine --json)")
+    parser.add_argument("--jobs", type=int, default=0, metavar="N", help="processes for many traces (all cores)")
+    parser.add_argument("--steps", type=_numbers, metavar="A-B", help="only steps of these numbers")
+    parser.add_argument("--from", dest="since", type=float, default=0.0, metavar="SECONDS",
+                        help="only what begins so long after the file's first event")  # fmt: skip
+    parser.add_argument("--until", type=float, default=math.inf, metavar="SECONDS", help="and ends by then")
+    parser.add_argument("--portability", action="store_true", help="also what would matter on another device")
+    add_options(parser, tables=True)
+    options.add_price(parser)
+    options.add_redact(parser)
+    for field in fields(Limits):
+        parser.add_argument(flag(field.name), type=int, default=field.default, metavar="N", help=argparse.SUPPRESS)
 
-    def prepare(self, parser: argparse.ArgumentParser) -> None:
-        """Arguments of the verb."""
-        from gobrrr.recording.trace_files.limits import Limits, flag
 
-        parser.add_argument("traces", nargs="+", metavar="TRACE", help="files, folders, patterns or .tar archives")
-        add_formats(parser)
-        parser.add_argument(
-            "--json", nargs="?", const="", metavar="FILE",
-            help="write the report as JSON too; as the last word: to stdout",
-        )  # fmt: skip
-        parser.add_argument("--machine", metavar="FILE", help="ceilings of the traced machine (gobrrr machine --json)")
-        parser.add_argument("--jobs", type=int, default=0, metavar="N", help="processes for many traces (all cores)")
-        parser.add_argument("--steps", type=_numbers, metavar="A-B", help="only steps of these numbers")
-        parser.add_argument("--from", dest="since", type=float, default=0.0, metavar="SECONDS",
-                            help="only what begins so long after the file's first event")  # fmt: skip
-        parser.add_argument("--until", type=float, default=math.inf, metavar="SECONDS", help="and ends by then")
-        parser.add_argument("--portability", action="store_true", help="also what would matter on another device")
-        add_options(parser, tables=True)
-        options.add_price(parser)
-        options.add_redact(parser)
-        for field in fields(Limits):
-            parser.add_argument(flag(field.name), type=int, default=field.default, metavar="N", help=argparse.SUPPRESS)
+def run(args: argparse.Namespace) -> int:
+    """Read, account, judge, tell; raises GobrrrError for whatever people can mend."""
+    from gobrrr.pipeline import traces
+    from gobrrr.recording.trace_files.limits import Limits
+    from gobrrr.recording.trace_files.offline import Part
+    from gobrrr.recording.trace_files.sources import find
+    from gobrrr.report.text.progress import Patience
+    from gobrrr.report.told.money import priced
 
-    def run(self, args: argparse.Namespace) -> int:
-        """Read, account, judge, tell; raises GobrrrError for whatever people can mend."""
-        from gobrrr.pipeline import traces
-        from gobrrr.recording.trace_files.limits import Limits
-        from gobrrr.recording.trace_files.offline import Part
-        from gobrrr.recording.trace_files.sources import find
-        from gobrrr.report.text.progress import Patience
-        from gobrrr.report.told.money import priced
-
-        gc.set_threshold(100_000, 50, 100)  # a million events make many objects and hardly a cycle
-        args.format = "json" if args.json == "" else args.format
-        _check_form(args, len(args.traces))
-        per_hour = options.price(args)
-        for output in (args.output, args.json):
-            check_target(output, args.traces)
-        limits = Limits(**{field.name: getattr(args, f"max_{field.name}") for field in fields(Limits)})
-        machine = traces.machine_in(args.machine)
-        sources = find(args.traces, limits)
-        part = Part(args.steps, (args.since, args.until)) if args.steps else Part(seconds=(args.since, args.until))
-        if len(sources) == 1:
-            with Patience(f"reading {sources[0]}"):
-                report, _, profiled = traces.judged_trace(sources[0], machine, limits, args.portability, part=part)
-            _tell(redaction.redacted(priced(report, per_hour), args.redact), profiled, args)
-            return 0
-        _check_form(args, len(sources))
-        if formats.draws(form := format_of(args)):
-            drawn = View(mask=redaction.masker(args.redact), ranks=_ranks(sources, machine, limits, args, part))
-            put(formats.pieces(None, form, drawn, args.output or ""), args.output)
-            return 0
-        job = traces.job(sources, machine, limits, args.jobs, part)
-        if all(each.error for each in job.ranks):
-            raise GobrrrError(job.ranks[0].error, "none of these files could be read")
-        _tell_job(redaction.redacted(job, args.redact), args)
+    gc.set_threshold(100_000, 50, 100)  # a million events make many objects and hardly a cycle
+    args.format = "json" if args.json == "" else args.format
+    _check_form(args, len(args.traces))
+    per_hour = options.price(args)
+    for output in (args.output, args.json):
+        check_target(output, args.traces)
+    limits = Limits(**{field.name: getattr(args, f"max_{field.name}") for field in fields(Limits)})
+    machine = traces.machine_in(args.machine)
+    sources = find(args.traces, limits)
+    part = Part(args.steps, (args.since, args.until)) if args.steps else Part(seconds=(args.since, args.until))
+    if len(sources) == 1:
+        with Patience(f"reading {sources[0]}"):
+            report, _, profiled = traces.judged_trace(sources[0], machine, limits, args.portability, part=part)
+        _tell(redaction.redacted(priced(report, per_hour), args.redact), profiled, args)
         return 0
+    _check_form(args, len(sources))
+    if formats.draws(form := format_of(args)):
+        drawn = View(mask=redaction.masker(args.redact), ranks=_ranks(sources, machine, limits, args, part))
+        put(formats.pieces(None, form, drawn, args.output or ""), args.output)
+        return 0
+    job = traces.job(sources, machine, limits, args.jobs, part)
+    if all(each.error for each in job.ranks):
+        raise GobrrrError(job.ranks[0].error, "none of these files could be read")
+    _tell_job(redaction.redacted(job, args.redact), args)
+    return 0
 
 
 def _numbers(text: str) -> tuple[int, int]:
@@ -158,6 +153,3 @@ def _write(file: str, content: bytes) -> None:
         Path(file).write_bytes(content)
     except OSError as error:
         raise GobrrrError(f"cannot write {file}: {error.strerror}", "name a file in a folder that exists") from None
-
-
-command = DiagnoseCommand()

@@ -16,32 +16,27 @@ from gobrrr.rules.idioms import table as idioms
 _CODE = re.compile(r"(?:BRR)?(\d{3})", re.IGNORECASE)
 
 
-class ExplainCommand:
-    """Shows the pages of rules; needs no torch."""
+def prepare(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the verb."""
+    parser.add_argument(
+        "code", nargs="?", metavar="CODE", help="BRR401, a finding's, remedy's or idiom's name; none: list"
+    )
+    parser.add_argument("--json", action="store_true", help="the same as JSON (gobrrr.explanation/1)")
 
-    name = "explain"
-    help = "what a code such as BRR401 means, and how to mend it by hand"
 
-    def prepare(self, parser: argparse.ArgumentParser) -> None:
-        """Arguments of the verb."""
-        parser.add_argument(
-            "code", nargs="?", metavar="CODE", help="BRR401, a finding's, remedy's or idiom's name; none: list"
-        )
-        parser.add_argument("--json", action="store_true", help="the same as JSON (gobrrr.explanation/1)")
+def run(args: argparse.Namespace) -> int:
+    """Print the list or the page; raises GobrrrError for a code that does not exist."""
+    code = args.code and code_of(args.code)
+    if args.json:
+        from gobrrr.cli.verbs.report import put
+        from gobrrr.report.forms.json import as_json
 
-    def run(self, args: argparse.Namespace) -> int:
-        """Print the list or the page; raises GobrrrError for a code that does not exist."""
-        code = args.code and code_of(args.code)
-        if args.json:
-            from gobrrr.cli.verbs.report import put
-            from gobrrr.report.forms.json import as_json
-
-            put(as_json(_document(code)), None)
-        elif code is None:
-            print(_listing())
-        else:
-            _show(_page(code))
-        return 0
+        put(as_json(_document(code)), None)
+    elif code is None:
+        print(_listing())
+    else:
+        _show(_page(code))
+    return 0
 
 
 def code_of(word: str) -> str:
@@ -104,6 +99,3 @@ def _show(text: str) -> None:
     from rich.markdown import Markdown
 
     Console().print(Markdown(text))
-
-
-command = ExplainCommand()

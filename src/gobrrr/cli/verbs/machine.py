@@ -6,42 +6,30 @@ import argparse
 import sys
 
 
-class MachineCommand:
-    """Prints the ceilings from the cache, or measures them; torch stays in a process of its own."""
+def prepare(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the verb."""
+    parser.add_argument("--refresh", action="store_true", help="measure again (at most 20 s)")
+    parser.add_argument("--json", nargs="?", const="", metavar="FILE", help="write the machine as JSON, or print it")
+    parser.add_argument("--python", metavar="PATH", help="the interpreter whose torch to measure (default: this one)")
 
-    name = "machine"
-    help = "what this computer can do, measured here"
 
-    def prepare(self, parser: argparse.ArgumentParser) -> None:
-        """Arguments of the verb."""
-        parser.add_argument("--refresh", action="store_true", help="measure again (at most 20 s)")
-        parser.add_argument(
-            "--json", nargs="?", const="", metavar="FILE", help="write the machine as JSON, or print it"
-        )
-        parser.add_argument(
-            "--python", metavar="PATH", help="the interpreter whose torch to measure (default: this one)"
-        )
+def run(args: argparse.Namespace) -> int:
+    """Print to stdout, progress to stderr; raises TorchMissing where there is no torch to measure with."""
+    from gobrrr.machine.measure.store import load_or_measure
 
-    def run(self, args: argparse.Namespace) -> int:
-        """Print to stdout, progress to stderr; raises TorchMissing where there is no torch to measure with."""
-        from gobrrr.machine.measure.store import load_or_measure
+    machine = load_or_measure(refresh=args.refresh, notify=_say, interpreter=args.python)
+    if args.json is not None:
+        import msgspec
 
-        machine = load_or_measure(refresh=args.refresh, notify=_say, interpreter=args.python)
-        if args.json is not None:
-            import msgspec
+        from gobrrr.cli.verbs.report import put
 
-            from gobrrr.cli.verbs.report import put
+        put(msgspec.json.format(msgspec.json.encode(machine), indent=2) + b"\n", args.json)
+    else:
+        from gobrrr.report.forms import formats
 
-            put(msgspec.json.format(msgspec.json.encode(machine), indent=2) + b"\n", args.json)
-        else:
-            from gobrrr.report.forms import formats
-
-            formats.show(machine, sys.stdout)
-        return 0
+        formats.show(machine, sys.stdout)
+    return 0
 
 
 def _say(text: str) -> None:
     print(f"gobrrr: {text}", file=sys.stderr, flush=True)
-
-
-command = MachineCommand()

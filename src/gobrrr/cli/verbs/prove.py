@@ -16,76 +16,68 @@ if TYPE_CHECKING:
     from gobrrr.trial.receipt.receipt import Receipt
 
 
-class Prove:
-    """Race an edit against the program as it is and judge its numbers."""
+def prepare(parser: argparse.ArgumentParser) -> None:
+    """All options stand before the program."""
+    parser.usage = "gobrrr prove [options] script.py [args] | -m module [args] | -- command [args]"
+    what = parser.add_argument_group("the edit (several: each alone, and the patches together)")
+    what.add_argument("--patch", action="append", default=[], metavar="DIFF", help="a unified diff (-: from stdin)")
+    what.add_argument("--with", dest="folder_with", metavar="DIR", help="a folder with the edited program")
+    what.add_argument("--from", dest="begin", metavar="COMMIT", help="the program as it is: this commit")
+    what.add_argument("--to", dest="end", metavar="COMMIT", help="the edited one (default: the working tree)")
+    what.add_argument("--env", action="append", default=[], metavar="NAME=VALUE", help="a setting instead of an edit")
+    what.add_argument("--args", metavar="WORDS", help="another command line for the script")
+    parser.add_argument(
+        "--accept", type=accepted, default=frozenset(), metavar="WHAT",
+        help=f"changes of what is computed that you want: {', '.join(ACCEPTABLE)}",
+    )  # fmt: skip
+    parser.add_argument(
+        "--rename", type=rename, action="append", default=[], metavar="A,B=AB",
+        help="parameters A and B of the program are joined in AB of the edited one",
+    )  # fmt: skip
+    options.add_folder(parser, "the results")
+    parser.add_argument(
+        "--minutes", type=options.more_than_zero, default=5.0, metavar="M",
+        help="wall time to spend, all in all (5)",
+    )  # fmt: skip
+    parser.add_argument("--seed", type=int, default=0, help="of the order of blocks (0)")
+    parser.add_argument("--json", action="store_true", help="write the receipt as JSON to stdout")
+    options.add_writes(parser)
+    options.add_redact(parser)
 
-    name = "prove"
-    help = "race an edit against the program as it is, and judge its numbers"
-    takes_program = True
 
-    def prepare(self, parser: argparse.ArgumentParser) -> None:
-        """All options stand before the program."""
-        parser.usage = "gobrrr prove [options] script.py [args] | -m module [args] | -- command [args]"
-        what = parser.add_argument_group("the edit (several: each alone, and the patches together)")
-        what.add_argument("--patch", action="append", default=[], metavar="DIFF", help="a unified diff (-: from stdin)")
-        what.add_argument("--with", dest="folder_with", metavar="DIR", help="a folder with the edited program")
-        what.add_argument("--from", dest="begin", metavar="COMMIT", help="the program as it is: this commit")
-        what.add_argument("--to", dest="end", metavar="COMMIT", help="the edited one (default: the working tree)")
-        what.add_argument(
-            "--env", action="append", default=[], metavar="NAME=VALUE", help="a setting instead of an edit"
-        )
-        what.add_argument("--args", metavar="WORDS", help="another command line for the script")
-        parser.add_argument(
-            "--accept", type=accepted, default=frozenset(), metavar="WHAT",
-            help=f"changes of what is computed that you want: {', '.join(ACCEPTABLE)}",
-        )  # fmt: skip
-        parser.add_argument(
-            "--rename", type=rename, action="append", default=[], metavar="A,B=AB",
-            help="parameters A and B of the program are joined in AB of the edited one",
-        )  # fmt: skip
-        options.add_folder(parser, "the results")
-        parser.add_argument(
-            "--minutes", type=options.more_than_zero, default=5.0, metavar="M",
-            help="wall time to spend, all in all (5)",
-        )  # fmt: skip
-        parser.add_argument("--seed", type=int, default=0, help="of the order of blocks (0)")
-        parser.add_argument("--json", action="store_true", help="write the receipt as JSON to stdout")
-        options.add_writes(parser)
-        options.add_redact(parser)
+def run(args: argparse.Namespace) -> int:
+    """Check, race, write the receipt; 0 where an edit is faster and right, else by proof.exit_code."""
+    from gobrrr.cli.interrupts import Interrupts
+    from gobrrr.cli.verbs import run as run_verb
+    from gobrrr.cli.verbs.report import put
+    from gobrrr.cli.verbs.tune import check_ranks
+    from gobrrr.pipeline import proving
+    from gobrrr.report.forms import formats
+    from gobrrr.report.forms.json import as_json
+    from gobrrr.system import run_folder
+    from gobrrr.trial.sandbox import workspace
 
-    def run(self, args: argparse.Namespace) -> int:
-        """Check, race, write the receipt; 0 where an edit is faster and right, else by proof.exit_code."""
-        from gobrrr.cli.interrupts import Interrupts
-        from gobrrr.cli.verbs import run as run_verb
-        from gobrrr.cli.verbs.report import put
-        from gobrrr.cli.verbs.tune import check_ranks
-        from gobrrr.pipeline import proving
-        from gobrrr.report.forms import formats
-        from gobrrr.report.forms.json import as_json
-        from gobrrr.system import run_folder
-        from gobrrr.trial.sandbox import workspace
-
-        command = run_verb.program_of(args.program)
-        check_ranks(command, "prove")
-        workspace.check(Path.cwd())
-        base, edits = edits_of(args, Path.cwd())
-        for edit in edits:
-            edit.command(command)  # before anything is started
-        asked = proving.Asked(
-            edits, base, args.accept, dict(args.rename), args.minutes * 60, args.seed, options.write_limits(args),
-            args.redact,
-        )  # fmt: skip
-        folder = run_folder.of_run(args.folder, command, "prove-")
-        with Interrupts() as interrupts:
-            try:
-                outcome = proving.prove(command, Path.cwd(), folder, asked, sys.stderr, interrupts.at_first)
-            except KeyboardInterrupt:
-                return interrupts.exit_code
-        formats.show(outcome.receipt, sys.stderr)
-        sys.stderr.write(f"files     receipt.json, report.html in {folder}\n")
-        if args.json:
-            put(as_json(outcome.receipt), None)
-        return exit_code(outcome.receipt) if outcome.receipt.complete else interrupts.exit_code
+    command = run_verb.program_of(args.program)
+    check_ranks(command, "prove")
+    workspace.check(Path.cwd())
+    base, edits = edits_of(args, Path.cwd())
+    for edit in edits:
+        edit.command(command)  # before anything is started
+    asked = proving.Asked(
+        edits, base, args.accept, dict(args.rename), args.minutes * 60, args.seed, options.write_limits(args),
+        args.redact,
+    )  # fmt: skip
+    folder = run_folder.of_run(args.folder, command, "prove-")
+    with Interrupts() as interrupts:
+        try:
+            outcome = proving.prove(command, Path.cwd(), folder, asked, sys.stderr, interrupts.at_first)
+        except KeyboardInterrupt:
+            return interrupts.exit_code
+    formats.show(outcome.receipt, sys.stderr)
+    sys.stderr.write(f"files     receipt.json, report.html in {folder}\n")
+    if args.json:
+        put(as_json(outcome.receipt), None)
+    return exit_code(outcome.receipt) if outcome.receipt.complete else interrupts.exit_code
 
 
 def edits_of(args: argparse.Namespace, source: Path) -> tuple[ProgramEdit | None, tuple[ProgramEdit, ...]]:
@@ -140,6 +132,3 @@ def exit_code(receipt: Receipt) -> int:
     ends = {trial.verdict for trial in receipt.trials}
     settled = ends <= {"slower"} or (ends <= {"slower", "equivalent"} and receipt.guard.green)
     return NOT_BETTER if settled else OPEN
-
-
-command = Prove()

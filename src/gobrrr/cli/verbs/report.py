@@ -30,38 +30,31 @@ NO_NUMBER = -1
 """Value of `--ops` given without a number."""
 
 
-class ReportCommand:
-    """Re-renders `.gobrrr/<run>/report.json`, or the receipt of a tuning; needs no torch."""
+def prepare(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the verb."""
+    parser.add_argument("run", nargs="?", default=RUNS, help=f"its folder, {REPORT} or {RECEIPT} (default: the latest)")
+    add_formats(parser)
+    parser.add_argument("--json", dest="format", action="store_const", const="json", help="as --format json")
+    add_options(parser, tables=True)
+    options.add_price(parser)
+    options.add_redact(parser)
 
-    name = "report"
-    help = "show the report of an earlier run again"
 
-    def prepare(self, parser: argparse.ArgumentParser) -> None:
-        """Arguments of the verb."""
-        parser.add_argument(
-            "run", nargs="?", default=RUNS, help=f"its folder, {REPORT} or {RECEIPT} (default: the latest)"
-        )
-        add_formats(parser)
-        parser.add_argument("--json", dest="format", action="store_const", const="json", help="as --format json")
-        add_options(parser, tables=True)
-        options.add_price(parser)
-        options.add_redact(parser)
+def run(args: argparse.Namespace) -> int:
+    """Read, render, write; raises GobrrrError for what is not a report and for a file that cannot be written."""
+    from gobrrr.pipeline.runs import load
+    from gobrrr.report.told.money import priced
 
-    def run(self, args: argparse.Namespace) -> int:
-        """Read, render, write; raises GobrrrError for what is not a report and for a file that cannot be written."""
-        from gobrrr.pipeline.runs import load
-        from gobrrr.report.told.money import priced
-
-        file = find(Path(args.run))
-        check_target(args.output, [str(file)])
-        if (noun := receipt_in(file)) is not None:
-            return _tell_other(redaction.redacted(noun, args.redact), args)
-        report, form = redaction.redacted(priced(load(file), options.price(args)), args.redact), format_of(args)
-        view = View(str(Path.cwd()), mask=redaction.masker(args.redact), recorded_ns=file.stat().st_mtime_ns)
-        if formats.draws(form):
-            view = view._replace(ranks=ranks_beside(file, report, args))
-        tell(report, beside(view, file, report) if form == "html" else view, args)
-        return 0
+    file = find(Path(args.run))
+    check_target(args.output, [str(file)])
+    if (noun := receipt_in(file)) is not None:
+        return _tell_other(redaction.redacted(noun, args.redact), args)
+    report, form = redaction.redacted(priced(load(file), options.price(args)), args.redact), format_of(args)
+    view = View(str(Path.cwd()), mask=redaction.masker(args.redact), recorded_ns=file.stat().st_mtime_ns)
+    if formats.draws(form):
+        view = view._replace(ranks=ranks_beside(file, report, args))
+    tell(report, beside(view, file, report) if form == "html" else view, args)
+    return 0
 
 
 def find(path: Path) -> Path:
@@ -250,6 +243,3 @@ def _schema(file: Path) -> str:
         return msgspec.json.decode(fields["schema"], type=str)
     except (OSError, KeyError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return ""
-
-
-command = ReportCommand()

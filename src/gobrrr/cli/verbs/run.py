@@ -20,104 +20,100 @@ _SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0}
 _BYTES = {"MB": 1e6, "GB": 1e9, "MIB": 1 << 20, "GIB": 1 << 30}
 
 
-class Run:
-    """Run a program as it is and say what makes it slow."""
+def prepare(parser: argparse.ArgumentParser) -> None:
+    """All options stand before the program; what follows it is the program's own."""
+    parser.usage = "gobrrr run [options] script.py [args] | -m module [args] | -- command [args]"
+    options.add_folder(parser, "the recording")
+    parser.add_argument(
+        "--json", nargs="?", const="", metavar="FILE.json",
+        help="write the report as JSON (gobrrr.report/1); without a file to stdout, and the program's to stderr",
+    )  # fmt: skip
+    parser.add_argument(
+        "--steps", type=options.at_least_one, default=0, metavar="N", help="steps to profile (default: 2 to 8)"
+    )
+    parser.add_argument(
+        "--stop-after", type=options.at_least_one, default=0, metavar="N", help="end the program after N steps"
+    )
+    parser.add_argument(
+        "--budget", default="60s,512MB", metavar="T[,B]", help="most time and memory for the close looks"
+    )
+    parser.add_argument("--recipe", metavar="FILE", help="apply the remedies of a recipe that `gobrrr tune` wrote")
+    parser.add_argument(
+        "--no-rehearsal", dest="rehearsal", action="store_false",
+        help="estimate savings instead of trying remedies on the program's own ops afterwards (at most 10 s)",
+    )  # fmt: skip
+    parser.add_argument("--portability", action="store_true", help="also show what would stall a GPU")
+    add_options(parser)
+    options.add_price(parser)
+    options.add_redact(parser)
 
-    name = "run"
-    help = "run a program as it is and say what makes it slow"
-    takes_program = True
 
-    def prepare(self, parser: argparse.ArgumentParser) -> None:
-        """All options stand before the program; what follows it is the program's own."""
-        parser.usage = "gobrrr run [options] script.py [args] | -m module [args] | -- command [args]"
-        options.add_folder(parser, "the recording")
-        parser.add_argument(
-            "--json", nargs="?", const="", metavar="FILE.json",
-            help="write the report as JSON (gobrrr.report/1); without a file to stdout, and the program's to stderr",
-        )  # fmt: skip
-        parser.add_argument(
-            "--steps", type=options.at_least_one, default=0, metavar="N", help="steps to profile (default: 2 to 8)"
-        )
-        parser.add_argument(
-            "--stop-after", type=options.at_least_one, default=0, metavar="N", help="end the program after N steps"
-        )
-        parser.add_argument(
-            "--budget", default="60s,512MB", metavar="T[,B]", help="most time and memory for the close looks"
-        )
-        parser.add_argument("--recipe", metavar="FILE", help="apply the remedies of a recipe that `gobrrr tune` wrote")
-        parser.add_argument(
-            "--no-rehearsal", dest="rehearsal", action="store_false",
-            help="estimate savings instead of trying remedies on the program's own ops afterwards (at most 10 s)",
-        )  # fmt: skip
-        parser.add_argument("--portability", action="store_true", help="also show what would stall a GPU")
-        add_options(parser)
-        options.add_price(parser)
-        options.add_redact(parser)
+def run(args: argparse.Namespace) -> int:
+    """Run, report, and leave with the program's own exit code."""
+    from gobrrr.capture.process import launch
+    from gobrrr.capture.process.config import SESSION, Config
+    from gobrrr.system import run_folder
 
-    def run(self, args: argparse.Namespace) -> int:
-        """Run, report, and leave with the program's own exit code."""
-        from gobrrr.capture.process import launch
-        from gobrrr.capture.process.config import SESSION, Config
-        from gobrrr.system import run_folder
+    command = program_of(args.program)
+    budget_ns, budget_bytes = parse_budget(args.budget)
+    options.price(args)  # before anything is started
+    if args.json:
+        _check_target(Path(args.json))
+    recipe = _recipe(args.recipe, command) if args.recipe else None
+    folder = run_folder.of_run(args.folder, command)
+    config = Config(
+        str(folder.resolve()), steps=args.steps, stop_after=args.stop_after,
+        budget_ns=budget_ns, budget_bytes=budget_bytes,
+        watcher="gobrrr.remedies.mechanism.applying:Treated" if recipe else SESSION,
+        remedies=",".join(recipe.names) if recipe else None,
+    )  # fmt: skip
+    if args.json == "":
+        streams.keep_stdout()
+    code = launch.run(command, config, _variables(recipe))
+    try:
+        _tell(args, recipe, folder, command, code)
+    except OSError:  # nobody reads stderr any more: the program's exit code is still asked for
+        streams.to_nowhere(2)
+    return launch.leave_as(code)
 
-        command = program_of(args.program)
-        budget_ns, budget_bytes = parse_budget(args.budget)
-        options.price(args)  # before anything is started
-        if args.json:
-            _check_target(Path(args.json))
-        recipe = self._recipe(args.recipe, command) if args.recipe else None
-        folder = run_folder.of_run(args.folder, command)
-        config = Config(
-            str(folder.resolve()), steps=args.steps, stop_after=args.stop_after,
-            budget_ns=budget_ns, budget_bytes=budget_bytes,
-            watcher="gobrrr.remedies.mechanism.applying:Treated" if recipe else SESSION,
-            remedies=",".join(recipe.names) if recipe else None,
-        )  # fmt: skip
-        if args.json == "":
-            streams.keep_stdout()
-        code = launch.run(command, config, self._variables(recipe))
-        try:
-            self._tell(args, recipe, folder, command, code)
-        except OSError:  # nobody reads stderr any more: the program's exit code is still asked for
-            streams.to_nowhere(2)
-        return launch.leave_as(code)
 
-    def _tell(
-        self, args: argparse.Namespace, recipe: Recipe | None, folder: Path, command: list[str], code: int
-    ) -> None:
-        from gobrrr.pipeline import runs  # not before: the program is started from a small process, without threads
+def _tell(args: argparse.Namespace, recipe: Recipe | None, folder: Path, command: list[str], code: int) -> None:
+    from gobrrr.pipeline import runs  # not before: the program is started from a small process, without threads
 
-        self._tell_of(recipe, folder)
-        told = runs.tell(
-            folder, command, code, shown={"verbose": args.verbose, "ops": args.ops},
-            portability=args.portability, patterns=args.redact, rehearsal=args.rehearsal, price=options.price(args),
-        )  # fmt: skip
-        sys.stderr.flush()
-        if args.json is not None:
-            _write(told, args)
+    _tell_of(recipe, folder)
+    told = runs.tell(
+        folder, command, code, shown={"verbose": args.verbose, "ops": args.ops},
+        portability=args.portability, patterns=args.redact, rehearsal=args.rehearsal, price=options.price(args),
+    )  # fmt: skip
+    sys.stderr.flush()
+    if args.json is not None:
+        _write(told, args)
 
-    def _recipe(self, file: str, command: list[str]) -> Recipe:
-        """Read, checked, and compared with what is here; raises GobrrrError before anything is started."""
-        from gobrrr.cli import recipe as recipes
 
-        found = recipes.read(Path(file))
-        for said in recipes.misfits(found, command):
-            streams.say(f"gobrrr: recipe: {said}")
-        return found
+def _recipe(file: str, command: list[str]) -> Recipe:
+    """Read, checked, and compared with what is here; raises GobrrrError before anything is started."""
+    from gobrrr.cli import recipe as recipes
 
-    def _variables(self, recipe: Recipe | None) -> dict[str, str]:
-        if recipe is None:
-            return {}
-        from gobrrr.remedies import registry
+    found = recipes.read(Path(file))
+    for said in recipes.misfits(found, command):
+        streams.say(f"gobrrr: recipe: {said}")
+    return found
 
-        return registry.environment(recipe.names, recipe.options)
 
-    def _tell_of(self, recipe: Recipe | None, folder: Path) -> None:
-        if recipe is not None:
-            from gobrrr.cli.recipe import outcome
+def _variables(recipe: Recipe | None) -> dict[str, str]:
+    if recipe is None:
+        return {}
+    from gobrrr.remedies import registry
 
-            for said in outcome(recipe, folder):
-                streams.say(f"gobrrr: {said}")
+    return registry.environment(recipe.names, recipe.options)
+
+
+def _tell_of(recipe: Recipe | None, folder: Path) -> None:
+    if recipe is not None:
+        from gobrrr.cli.recipe import outcome
+
+        for said in outcome(recipe, folder):
+            streams.say(f"gobrrr: {said}")
 
 
 def program_of(words: list[str]) -> list[str]:
@@ -169,6 +165,3 @@ def _write(told: Report | GobrrrError, args: argparse.Namespace) -> None:
 def _check_target(file: Path) -> None:
     if file.is_dir() or not file.absolute().parent.is_dir():
         raise GobrrrError(f"cannot write {file}", "name a file in a folder that exists")
-
-
-command = Run()

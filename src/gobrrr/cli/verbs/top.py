@@ -23,30 +23,25 @@ EVERY_S = 1.0
 """Seconds between two looks: the program's side writes twenty times as often."""
 
 
-class Top:
-    """A live view on a terminal, one snapshot elsewhere."""
+def prepare(parser: argparse.ArgumentParser) -> None:
+    """Arguments of the verb."""
+    parser.add_argument("run", nargs="?", default=RUNS, help="its folder (default: the newest that runs)")
+    parser.add_argument("--once", action="store_true", help="one snapshot, then end, as where there is no terminal")
+    parser.add_argument("--format", choices=FORMS, help="json: one snapshot (gobrrr.top/1)")
+    parser.add_argument("--json", action="store_true", help="the same as --format json")
 
-    name = "top"
-    help = "watch a program that runs under gobrrr: step time, trend, memory, doubts"
 
-    def prepare(self, parser: argparse.ArgumentParser) -> None:
-        """Arguments of the verb."""
-        parser.add_argument("run", nargs="?", default=RUNS, help="its folder (default: the newest that runs)")
-        parser.add_argument("--once", action="store_true", help="one snapshot, then end, as where there is no terminal")
-        parser.add_argument("--format", choices=FORMS, help="json: one snapshot (gobrrr.top/1)")
-        parser.add_argument("--json", action="store_true", help="the same as --format json")
+def run(args: argparse.Namespace) -> int:
+    """Until the program ends or `q` is typed. Raises GobrrrError where there is no run to be seen."""
+    from gobrrr.cli.screen import can_redraw
+    from gobrrr.pipeline.watching import Watching, folder_of, running
 
-    def run(self, args: argparse.Namespace) -> int:
-        """Until the program ends or `q` is typed. Raises GobrrrError where there is no run to be seen."""
-        from gobrrr.cli.screen import can_redraw
-        from gobrrr.pipeline.watching import Watching, folder_of, running
-
-        path = Path(args.run)
-        form = "json" if args.json else args.format or "text"
-        watching = Watching(running(path) if args.run == RUNS else folder_of(path))
-        if form == "text" and not args.once and can_redraw(sys.stdout):
-            return _live(watching)
-        return _once(watching, form)
+    path = Path(args.run)
+    form = "json" if args.json else args.format or "text"
+    watching = Watching(running(path) if args.run == RUNS else folder_of(path))
+    if form == "text" and not args.once and can_redraw(sys.stdout):
+        return _live(watching)
+    return _once(watching, form)
 
 
 def _once(watching: Watching, form: str) -> int:
@@ -118,6 +113,3 @@ def render(found: Now, *, rows: int = 0, keys: bool = False, **how: Any) -> str:
     lines = [running.rank(one) for one in found.processes[:shown]]
     lines += [f"{processes - shown} more with --json"] if shown < processes else []
     return text + rendered([[Fact("ranks", lines)]], **how) + end
-
-
-command = Top()

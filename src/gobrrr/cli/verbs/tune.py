@@ -19,83 +19,73 @@ LAUNCHERS = ("torchrun", "torch.distributed.run", "torch.distributed.launch", "a
              "accelerate.commands.launch", "deepspeed", "horovodrun", "mpirun", "mpiexec")  # fmt: skip
 
 
-class Tune:
-    """Try remedies on the program's own step and keep what helps."""
+def prepare(parser: argparse.ArgumentParser) -> None:
+    """All options stand before the program."""
+    parser.usage = "gobrrr tune [options] script.py [args] | -m module [args] | -- command [args]"
+    options.add_folder(parser, "the results")
+    parser.add_argument(
+        "--minutes", type=options.more_than_zero, default=10.0, metavar="M",
+        help="wall time to spend, all in all (10)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--try", dest="named", type=names, default=(), metavar="A,B",
+        help="remedies to try whatever the diagnosis says; semantic ones are tried only so",
+    )  # fmt: skip
+    parser.add_argument("--without", type=names, default=(), metavar="A,B", help="remedies not to try")
+    parser.add_argument("--remedies", "--only", dest="only", type=names, default=(), metavar="A,B", help="these alone")
+    parser.add_argument(
+        "--objective", choices=("time", "memory", "throughput"), default="time",
+        help="what to make smaller: time, the time of a step; memory, its peak, whatever the step then takes; "
+        "throughput, the time per sample (time)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--patch", action="append", default=[], metavar="DIFF", help="race this edit too; may be given again"
+    )
+    parser.add_argument(
+        "--propose", default="", metavar="CMD",
+        help="run CMD for each finding, which it gets as JSON on stdin, and race the diff on its stdout; CMD runs "
+        "with your rights, in a copy of this folder",
+    )  # fmt: skip
+    parser.add_argument("--resume", metavar="DIR", help="go on with a tuning that was interrupted")
+    parser.add_argument("--seed", type=int, default=0, help="of the order of blocks (0)")
+    parser.add_argument("--json", action="store_true", help="write the receipt as JSON to stdout (gobrrr.receipt/1)")
+    options.add_writes(parser)
+    options.add_price(parser)
+    options.add_redact(parser)
 
-    name = "tune"
-    help = "try remedies on the program's own step, keep what is proven to help"
-    takes_program = True
 
-    def prepare(self, parser: argparse.ArgumentParser) -> None:
-        """All options stand before the program."""
-        parser.usage = "gobrrr tune [options] script.py [args] | -m module [args] | -- command [args]"
-        options.add_folder(parser, "the results")
-        parser.add_argument(
-            "--minutes", type=options.more_than_zero, default=10.0, metavar="M",
-            help="wall time to spend, all in all (10)",
-        )  # fmt: skip
-        parser.add_argument(
-            "--try", dest="named", type=names, default=(), metavar="A,B",
-            help="remedies to try whatever the diagnosis says; semantic ones are tried only so",
-        )  # fmt: skip
-        parser.add_argument("--without", type=names, default=(), metavar="A,B", help="remedies not to try")
-        parser.add_argument(
-            "--remedies", "--only", dest="only", type=names, default=(), metavar="A,B", help="these alone"
-        )
-        parser.add_argument(
-            "--objective", choices=("time", "memory", "throughput"), default="time",
-            help="what to make smaller: time, the time of a step; memory, its peak, whatever the step then takes; "
-            "throughput, the time per sample (time)",
-        )  # fmt: skip
-        parser.add_argument(
-            "--patch", action="append", default=[], metavar="DIFF", help="race this edit too; may be given again"
-        )
-        parser.add_argument(
-            "--propose", default="", metavar="CMD",
-            help="run CMD for each finding, which it gets as JSON on stdin, and race the diff on its stdout; CMD runs "
-            "with your rights, in a copy of this folder",
-        )  # fmt: skip
-        parser.add_argument("--resume", metavar="DIR", help="go on with a tuning that was interrupted")
-        parser.add_argument("--seed", type=int, default=0, help="of the order of blocks (0)")
-        parser.add_argument(
-            "--json", action="store_true", help="write the receipt as JSON to stdout (gobrrr.receipt/1)"
-        )
-        options.add_writes(parser)
-        options.add_price(parser)
-        options.add_redact(parser)
+def run(args: argparse.Namespace) -> int:
+    """Diagnose, try, confirm, write; Ctrl-C leaves a valid receipt of what was finished."""
+    from gobrrr.cli.interrupts import Interrupts
+    from gobrrr.cli.verbs import run as run_verb
+    from gobrrr.pipeline import tuning
+    from gobrrr.system import run_folder
+    from gobrrr.trial.edit import reading
+    from gobrrr.trial.sandbox import workspace
+    from gobrrr.trial.statistics.objective import OBJECTIVES
 
-    def run(self, args: argparse.Namespace) -> int:
-        """Diagnose, try, confirm, write; Ctrl-C leaves a valid receipt of what was finished."""
-        from gobrrr.cli.interrupts import Interrupts
-        from gobrrr.cli.verbs import run as run_verb
-        from gobrrr.pipeline import tuning
-        from gobrrr.system import run_folder
-        from gobrrr.trial.edit import reading
-        from gobrrr.trial.sandbox import workspace
-        from gobrrr.trial.statistics.objective import OBJECTIVES
+    command, per_hour = run_verb.program_of(args.program), options.price(args)
+    check_ranks(command)
+    workspace.check(Path.cwd())
+    limits = options.write_limits(args)
+    folder = _resumed(args.resume) if args.resume else run_folder.of_run(args.folder, command, "tune-")
+    wishes = tuning.Wishes(
+        seconds=args.minutes * 60, named=args.named, without=args.without, only=args.only, seed=args.seed,
+        limits=limits, redact=args.redact, objective=OBJECTIVES[args.objective], propose=args.propose,
+        patches=tuple(reading.from_patch(file if file == "-" else Path(file), Path.cwd()) for file in args.patch),
+    )  # fmt: skip
+    with Interrupts() as interrupts:
+        try:
+            outcome = tuning.tune(command, Path.cwd(), folder, wishes, sys.stderr, interrupts.at_first)
+            tuning.tell(outcome, redaction.shown(args.program, args.redact), sys.stderr, per_hour)
+        except KeyboardInterrupt:
+            return interrupts.exit_code
+    if args.json:
+        from gobrrr.cli.verbs.report import put
+        from gobrrr.report.forms.json import as_json
 
-        command, per_hour = run_verb.program_of(args.program), options.price(args)
-        check_ranks(command)
-        workspace.check(Path.cwd())
-        limits = options.write_limits(args)
-        folder = _resumed(args.resume) if args.resume else run_folder.of_run(args.folder, command, "tune-")
-        wishes = tuning.Wishes(
-            seconds=args.minutes * 60, named=args.named, without=args.without, only=args.only, seed=args.seed,
-            limits=limits, redact=args.redact, objective=OBJECTIVES[args.objective], propose=args.propose,
-            patches=tuple(reading.from_patch(file if file == "-" else Path(file), Path.cwd()) for file in args.patch),
-        )  # fmt: skip
-        with Interrupts() as interrupts:
-            try:
-                outcome = tuning.tune(command, Path.cwd(), folder, wishes, sys.stderr, interrupts.at_first)
-                tuning.tell(outcome, redaction.shown(args.program, args.redact), sys.stderr, per_hour)
-            except KeyboardInterrupt:
-                return interrupts.exit_code
-        if args.json:
-            from gobrrr.cli.verbs.report import put
-            from gobrrr.report.forms.json import as_json
-
-            put(as_json(outcome.receipt), None)
-        return exit_code(outcome.receipt, interrupts.exit_code)
+        put(as_json(outcome.receipt), None)
+    return exit_code(outcome.receipt, interrupts.exit_code)
 
 
 def check_ranks(command: Sequence[str], verb: str = "tune") -> None:
@@ -140,6 +130,3 @@ def _resumed(folder: str) -> Path:
 def names(text: str) -> tuple[str, ...]:
     """Words between commas."""
     return tuple(filter(None, (word.strip() for word in text.split(","))))
-
-
-command = Tune()

@@ -29,54 +29,45 @@ LONGEST_WORD, LONGEST_COMMAND = 128 << 10, 1 << 20
 OTHER_SCRIPT = "the script is not the one that the receipt was measured with: what is found here is not of that one"
 
 
-class Verify:
-    """Repeat the final measurement of a receipt."""
+def prepare(parser: argparse.ArgumentParser) -> None:
+    """The receipt, how long it may take, and the program where the receipt's own is not to be taken."""
+    parser.usage = "gobrrr verify [options] receipt.json [-- script.py [args]]"
+    parser.add_argument("receipt", help="receipt.json of a tuning")
+    parser.add_argument("program", nargs="*", help="the program, where the receipt does not hold all of its command")
+    parser.add_argument(
+        "--minutes", type=options.more_than_zero, default=2.0, metavar="M",
+        help="time for the measurement, starts among it (2)",
+    )  # fmt: skip
+    parser.add_argument("--seed", type=int, default=1, help="of the order of blocks (1)")
+    options.add_writes(parser)
+    parser.add_argument(
+        "--json", action="store_true", help="write what was found as JSON to stdout (gobrrr.verified/1)"
+    )
+    parser.add_argument("--yes", action="store_true", help="start the receipt's command without asking")
 
-    name = "verify"
-    help = "repeat a receipt's measurement here"
 
-    def prepare(self, parser: argparse.ArgumentParser) -> None:
-        """The receipt, how long it may take, and the program where the receipt's own is not to be taken."""
-        parser.usage = "gobrrr verify [options] receipt.json [-- script.py [args]]"
-        parser.add_argument("receipt", help="receipt.json of a tuning")
-        parser.add_argument(
-            "program", nargs="*", help="the program, where the receipt does not hold all of its command"
-        )
-        parser.add_argument(
-            "--minutes", type=options.more_than_zero, default=2.0, metavar="M",
-            help="time for the measurement, starts among it (2)",
-        )  # fmt: skip
-        parser.add_argument("--seed", type=int, default=1, help="of the order of blocks (1)")
-        options.add_writes(parser)
-        parser.add_argument(
-            "--json", action="store_true", help="write what was found as JSON to stdout (gobrrr.verified/1)"
-        )
-        parser.add_argument("--yes", action="store_true", help="start the receipt's command without asking")
+def run(args: argparse.Namespace) -> int:
+    """Measure and guard; 0 where what was kept is better here, with the same numbers, else as in exit_code."""
+    from gobrrr.remedies import registry
+    from gobrrr.trial.receipt import receipt as receipts
+    from gobrrr.trial.statistics.objective import OBJECTIVES
 
-    def run(self, args: argparse.Namespace) -> int:
-        """Measure and guard; 0 where what was kept is better here, with the same numbers, else as in exit_code."""
-        from gobrrr.remedies import registry
-        from gobrrr.trial.receipt import receipt as receipts
-        from gobrrr.trial.statistics.objective import OBJECTIVES
-
-        file = Path(args.receipt)
-        before = receipts.read(file)
-        if not before.kept or before.speedup is None:
-            raise GobrrrError(f"the receipt {file} holds no remedy that was kept, so there is nothing to measure again",
-                              "tune the program again: gobrrr tune script.py")  # fmt: skip
-        if before.objective not in OBJECTIVES:
-            known = ", ".join(OBJECTIVES)
-            raise GobrrrError(
-                f"{file} is for another objective than {known}", "verify it with the gobrrr that wrote it"
-            )
-        _check_figures(before, file)
-        limits = options.write_limits(args)
-        program = _typed(before, args.program) if args.program else _named(before, file, args)
-        remedies = [name for name in before.kept if name not in before.edits]
-        registry.environment(remedies, before.options)  # both are checked before anything is started
-        with tempfile.TemporaryDirectory(prefix="gobrrr-verify-", ignore_cleanup_errors=True) as folder:
-            program = program._replace(limits=limits)
-            return _measured(before, _with_edits(before, program), Path(folder), args)
+    file = Path(args.receipt)
+    before = receipts.read(file)
+    if not before.kept or before.speedup is None:
+        raise GobrrrError(f"the receipt {file} holds no remedy that was kept, so there is nothing to measure again",
+                          "tune the program again: gobrrr tune script.py")  # fmt: skip
+    if before.objective not in OBJECTIVES:
+        known = ", ".join(OBJECTIVES)
+        raise GobrrrError(f"{file} is for another objective than {known}", "verify it with the gobrrr that wrote it")
+    _check_figures(before, file)
+    limits = options.write_limits(args)
+    program = _typed(before, args.program) if args.program else _named(before, file, args)
+    remedies = [name for name in before.kept if name not in before.edits]
+    registry.environment(remedies, before.options)  # both are checked before anything is started
+    with tempfile.TemporaryDirectory(prefix="gobrrr-verify-", ignore_cleanup_errors=True) as folder:
+        program = program._replace(limits=limits)
+        return _measured(before, _with_edits(before, program), Path(folder), args)
 
 
 def _with_edits(before: Receipt, program: Program) -> Program:
@@ -294,6 +285,3 @@ def _repeated(before: Receipt, program: Program, folder: Path, args: argparse.Na
             )
         listener.guarding(kept)
         return found, referee.with_account(referee.guard(kept), found, kept)
-
-
-command = Verify()
