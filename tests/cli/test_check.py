@@ -21,7 +21,7 @@ HERE = "0123456789abcdef"
 def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Reports of one program, in the working directory."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(check, "_here", lambda: HERE)
+    monkeypatch.setattr("gobrrr.machine.probe.fingerprint.of_hardware", lambda probed: HERE)
     known = {
         "base": report(100.0, lines={"aten::bmm": 20.0}), "same": report(101.0, lines={"aten::bmm": 20.1}),
         "slow": report(140.0, lines={"aten::bmm": 60.0}), "slower": report(160.0), "starved": samples.starved(),

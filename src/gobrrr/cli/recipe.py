@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from importlib import metadata
 from pathlib import Path
 from platform import python_version
 
+from gobrrr.machine.measure.command import torch_version
 from gobrrr.machine.probe.fingerprint import of_hardware
 from gobrrr.machine.probe.system_probe import probe
 from gobrrr.pipeline.tuning import script_digest
@@ -28,16 +28,9 @@ def read(file: Path) -> Recipe:
 
 def misfits(recipe: Recipe, command: Sequence[str]) -> list[str]:
     """Return what has changed since the recipe was proven, harmless to print; the program runs all the same."""
-    here = Fits(torch=_torch(), python=python_version(), fingerprint=of_hardware(probe()),
+    here = Fits(torch=torch_version() or "", python=python_version(), fingerprint=of_hardware(probe()),
                 script_sha256=script_digest(command, Path.cwd()))  # fmt: skip
     return [plain(said) for said in recipes.misfits(recipe, here)]
-
-
-def _torch() -> str:
-    try:
-        return metadata.version("torch")
-    except metadata.PackageNotFoundError:
-        return ""
 
 
 def outcome(recipe: Recipe, folder: Path) -> list[str]:

@@ -12,6 +12,8 @@ import tty
 from types import FrameType
 from typing import Any, TextIO
 
+from gobrrr.report.text.page import size
+
 _ENTER, _LEAVE = "\x1b[?1049h\x1b[?25l\x1b[?7l", "\x1b[?7h\x1b[?25h\x1b[?1049l"
 """The other screen without cursor and without wrapping; and back."""
 _ENDING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP}
@@ -41,7 +43,8 @@ class Screen:
         for end in (self._woken, self._wake):
             os.set_blocking(end, False)
         self._old_fd = signal.set_wakeup_fd(self._wake, warn_on_full_buffer=False)
-        handlers = {signal.SIGTSTP: self._stop, signal.SIGWINCH: _look_again, **dict.fromkeys(_KILLING, self._die)}
+        handlers: dict[int, Any] = {signal.SIGTSTP: self._stop, **dict.fromkeys(_KILLING, self._die)}
+        handlers[signal.SIGWINCH] = lambda *_: None  # the wake-up descriptor ends the wait
         for number, handler in handlers.items():
             if signal.getsignal(number) == signal.SIG_DFL:
                 self._old[number] = signal.signal(number, handler)
@@ -64,18 +67,9 @@ class Screen:
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
-    @property
-    def size(self) -> tuple[int, int]:
-        """Columns and rows at this moment."""
-        try:
-            columns, rows = os.get_terminal_size(self._stream.fileno())
-        except (OSError, ValueError):
-            return 80, 24
-        return columns or 80, rows or 24
-
     def draw(self, text: str) -> None:
         """These lines from the top, as many as there is room for, over what stood there. Raises OSError."""
-        lines = text.rstrip("\n").split("\n")[: self.size[1]]
+        lines = text.rstrip("\n").split("\n")[: size(self._stream)[1]]
         drawn = f"{_CLEAR_LINE}\n".join(lines)
         self._stream.write(f"{_HOME}{drawn}{_CLEAR_LINE}{_CLEAR_BELOW}")
         self._stream.flush()
@@ -112,9 +106,7 @@ class Screen:
 
     def _stop(self, number: int, _: FrameType | None) -> None:
         """Give the terminal back, stop, and take it again when we are continued."""
-        self._end()
-        signal.signal(number, signal.SIG_DFL)
-        os.kill(os.getpid(), number)
+        self._die(number, None)
         signal.signal(number, self._stop)
         self._begin()
 
@@ -123,7 +115,3 @@ class Screen:
         self._end()
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
-
-
-def _look_again(_number: int, _frame: FrameType | None) -> None:
-    """The wake-up descriptor ends the wait."""

@@ -13,7 +13,9 @@ def hold() -> None:
     a plain run: what we open is closed when it is executed.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
-        if _is_closed(number):
+        try:
+            os.fstat(number)
+        except OSError:  # it is closed
             os.open(os.devnull, os.O_RDWR)  # the lowest number that is free: this one
         if getattr(sys, name) is None:
             setattr(sys, name, open(number, "w" if number else "r", closefd=False))
@@ -37,11 +39,3 @@ def say(text: str) -> None:
         print(text, file=sys.stderr, flush=True)
     except OSError:
         to_nowhere(2)
-
-
-def _is_closed(number: int) -> bool:
-    try:
-        os.fstat(number)
-    except OSError:
-        return True
-    return False

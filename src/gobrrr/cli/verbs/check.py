@@ -98,11 +98,13 @@ def _ran(args: argparse.Namespace, before: list[tuple[str, Report]], per_hour: f
     from gobrrr.capture.process import launch
     from gobrrr.capture.process.config import Config
     from gobrrr.cli.verbs.run import program_of
+    from gobrrr.machine.probe.fingerprint import of_hardware
+    from gobrrr.machine.probe.system_probe import probe
     from gobrrr.system import run_folder
 
     command = program_of(args.program)
     for _, each in before:
-        _check_machine(each, _here(), None, args.shares)
+        _check_machine(each, of_hardware(probe()), None, args.shares)
     folder = run_folder.of_run(None, command)
     code = launch.run(command, Config(str(folder.resolve())))
     if code in INTERRUPTED:
@@ -124,6 +126,7 @@ def _ran(args: argparse.Namespace, before: list[tuple[str, Report]], per_hour: f
 
 def _wanted(text: str) -> tuple[str, ...]:
     """Codes and severities of --fail-on. Raises GobrrrError for a word that is neither."""
+    from gobrrr.rules import pages
     from gobrrr.rules.model.finding import SEVERITIES
 
     words = tuple(filter(None, (word.strip() for word in text.split(","))))
@@ -133,16 +136,10 @@ def _wanted(text: str) -> tuple[str, ...]:
         )
     known = tuple(word.lower() if word.lower() in SEVERITIES else word.upper() for word in words)
     for word, given in zip(known, words, strict=True):
-        if word not in SEVERITIES and not (_CODE.fullmatch(word) and _is_code(word)):
+        if word not in SEVERITIES and not (_CODE.fullmatch(word) and word in pages.codes()):
             raise GobrrrError(f"--fail-on {given}: neither a code nor one of {', '.join(SEVERITIES)}",
                               "gobrrr explain lists the codes")  # fmt: skip
     return known
-
-
-def _is_code(word: str) -> bool:
-    from gobrrr.rules import pages
-
-    return word in pages.codes()
 
 
 def _check_order(program: list[str]) -> None:
@@ -201,13 +198,6 @@ def holds_report(path: Path) -> bool:
             return OURS in file.read(len(OURS) + 64)
     except OSError as error:
         raise GobrrrError(f"cannot read {path}: {error.strerror}", "check its permissions") from None
-
-
-def _here() -> str:
-    from gobrrr.machine.probe.fingerprint import of_hardware
-    from gobrrr.machine.probe.system_probe import probe
-
-    return of_hardware(probe())
 
 
 def _check_machine(before: Report, host: str, device: str | None, shares: bool) -> None:

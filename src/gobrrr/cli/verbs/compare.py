@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import argparse
-import sys
 
 from gobrrr.cli import options
-from gobrrr.cli.verbs.report import add_formats, check_target, format_of, put
+from gobrrr.cli.verbs.report import add_formats, check_target, format_of, show
 from gobrrr.report.forms import formats
 from gobrrr.report.forms.formats import View
 
@@ -30,9 +29,5 @@ def run(args: argparse.Namespace) -> int:
     check_target(args.output, (args.a, args.b))
     with Patience(f"reading {args.a} and {args.b}"):
         found = compare(args.a, args.b, per_hour)
-    view = View(num_ops=max(0, args.ops))
-    if form == "text" and not args.output:
-        formats.show(found, sys.stdout, view)
-    else:
-        put(formats.render(found, form, view), args.output)
+    show(found, form, args.output, View(num_ops=max(0, args.ops)))
     return 0

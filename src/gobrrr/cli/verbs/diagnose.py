@@ -5,13 +5,12 @@ from __future__ import annotations
 import argparse
 import gc
 import math
-import sys
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gobrrr.cli import options, streams
-from gobrrr.cli.verbs.report import add_formats, add_options, check_target, format_of, put, tell
+from gobrrr.cli.verbs.report import add_formats, add_options, check_target, format_of, put, show, tell
 from gobrrr.errors import GobrrrError
 from gobrrr.pipeline import redaction
 from gobrrr.report.forms import formats
@@ -21,7 +20,6 @@ from gobrrr.system.escape import plain
 if TYPE_CHECKING:  # the engine is imported where it is used: `gobrrr --help` must not wait for it
     from collections.abc import Iterator
 
-    from gobrrr.ledger.job.ranks import Job
     from gobrrr.ledger.steps.profiled_window import Profiled
     from gobrrr.machine.model.machine import Machine
     from gobrrr.recording.run_folder.run import Recording
@@ -87,7 +85,10 @@ def run(args: argparse.Namespace) -> int:
     job = traces.job(sources, machine, limits, args.jobs, part)
     if all(each.error for each in job.ranks):
         raise GobrrrError(job.ranks[0].error, "none of these files could be read")
-    _tell_job(redaction.redacted(job, args.redact), args)
+    job = redaction.redacted(job, args.redact)
+    if args.json:
+        put(formats.render(job, "json", View()), args.json)
+    show(job, form, args.output, View())
     return 0
 
 
@@ -104,7 +105,7 @@ def _tell(report: Report, profiled: Profiled, args: argparse.Namespace) -> None:
     from gobrrr.report.timeline.timeline import timeline
 
     if args.json:
-        _write(args.json, to_json(report))
+        put(to_json(report), args.json)
     form = format_of(args)
     view = View(str(Path.cwd()), mask=redaction.masker(args.redact),
                 timeline=timeline(profiled.window) if form == "html" else None,
@@ -132,24 +133,7 @@ def _ranks(
         raise GobrrrError(failed[0].message, "none of these files could be read")
 
 
-def _tell_job(job: Job, args: argparse.Namespace) -> None:
-    if args.json:
-        _write(args.json, formats.render(job, "json", View()))
-    form = format_of(args)
-    if form == "text" and not args.output:
-        formats.show(job, sys.stdout)
-    else:
-        put(formats.render(job, form, View()), args.output)
-
-
 def _check_form(args: argparse.Namespace, num_traces: int) -> None:
     """Raises GobrrrError for a form that a job of several ranks does not have, before anything is read."""
     if num_traces > 1:
         formats.check(format_of(args), "job")
-
-
-def _write(file: str, content: bytes) -> None:
-    try:
-        Path(file).write_bytes(content)
-    except OSError as error:
-        raise GobrrrError(f"cannot write {file}: {error.strerror}", "name a file in a folder that exists") from None

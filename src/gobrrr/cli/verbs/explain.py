@@ -10,7 +10,7 @@ from typing import Any
 
 from gobrrr.errors import GobrrrError
 from gobrrr.remedies import registry
-from gobrrr.rules import pages
+from gobrrr.rules import load, pages
 from gobrrr.rules.idioms import table as idioms
 
 _CODE = re.compile(r"(?:BRR)?(\d{3})", re.IGNORECASE)
@@ -66,14 +66,10 @@ def _nearest(word: str) -> str:
 
 def _names() -> dict[str, str]:
     """Finding's name to code."""
-    from gobrrr.rules import load
-
     return {rule.name.lower(): code for code, rule in load().items()}
 
 
 def _listing() -> str:
-    from gobrrr.rules import load
-
     rules = load().values()
     width = max((len(rule.name) for rule in rules), default=0)
     lines = [f"{rule.code}  {rule.name:<{width}}  {rule.bound}" for rule in rules]
@@ -82,8 +78,6 @@ def _listing() -> str:
 
 def _document(code: str | None) -> dict[str, Any]:
     """All codes, or one with its page; of a remedy or an edit those that call for it."""
-    from gobrrr.rules import load
-
     shown = idioms.CODE if code and idioms.idiom(code) else code
     wanted = [rule for rule in load().values() if shown in (None, rule.code, *rule.remedies)]
     told = [{"code": each.code, "name": each.name, "bound": each.bound, "remedies": each.remedies} for each in wanted]

@@ -48,7 +48,8 @@ def run(args: argparse.Namespace) -> int:
     file = find(Path(args.run))
     check_target(args.output, [str(file)])
     if (noun := receipt_in(file)) is not None:
-        return _tell_other(redaction.redacted(noun, args.redact), args)
+        show(redaction.redacted(noun, args.redact), format_of(args), args.output, View(str(Path.cwd())))
+        return 0
     report, form = redaction.redacted(priced(load(file), options.price(args)), args.redact), format_of(args)
     view = View(str(Path.cwd()), mask=redaction.masker(args.redact), recorded_ns=file.stat().st_mtime_ns)
     if formats.draws(form):
@@ -143,15 +144,10 @@ def _rows(word: str) -> int:
     return options.at_least_one(word) if word else NO_NUMBER
 
 
-def wants_table(args: argparse.Namespace) -> bool:
-    """Whether one table of ops was asked for, and not the report."""
-    return bool(args.by or args.sort or args.ops > 0)
-
-
 def tell(report: Report, view: View, args: argparse.Namespace) -> None:
     """Into the file of -o, or to stdout: text as it suits the terminal, other forms as they are."""
     form = format_of(args)
-    if form == "text" and wants_table(args):
+    if form == "text" and (args.by or args.sort or args.ops > 0):  # one table of ops, and not the report
         from gobrrr.report.text import ops
 
         num = args.ops if args.ops > 0 else TEN
@@ -167,13 +163,12 @@ def tell(report: Report, view: View, args: argparse.Namespace) -> None:
         put(formats.render(report, form, with_edits(view, report) if form == "json" else view), args.output)
 
 
-def _tell_other(noun: Receipt, args: argparse.Namespace) -> int:
-    form = format_of(args)
-    if form == "text" and not args.output:
-        formats.show(noun, sys.stdout)
+def show(noun: Any, form: str, output: str | None, view: View) -> None:
+    """Any other noun: text as it suits the terminal, else a form into the file of -o or to stdout."""
+    if form == "text" and not output:
+        formats.show(noun, sys.stdout, view)
     else:
-        put(formats.render(noun, form, View(str(Path.cwd()))), args.output)
-    return 0
+        put(formats.render(noun, form, view), output)
 
 
 def with_edits(view: View, report: Report) -> View:
@@ -191,11 +186,16 @@ def with_edits(view: View, report: Report) -> View:
 
 
 def put(content: bytes | Iterable[bytes], output: str | None) -> None:
-    """Into the file of -o, or to stdout; `content` may come in pieces."""
-    if output:
-        write(Path(output), content)
-    else:
+    """Into the file of -o, or to stdout; `content` may come in pieces. All or nothing: an interrupted write leaves the
+    older file as it was."""
+    if not output:
         sys.stdout.buffer.writelines([content] if isinstance(content, bytes) else content)
+        return
+    try:
+        files.put(Path(output), content)
+    except OSError as error:
+        why = f"cannot write {Path(output)}: {error.strerror}"
+        raise GobrrrError(why, "name a file in a folder that exists") from None
 
 
 RECORDED = "rank*"
@@ -207,21 +207,9 @@ def check_target(output: str | None, inputs: Iterable[str]) -> None:
     every = [Path(word) for word in inputs]
     folders = [path.parent if path.name in (REPORT, RECEIPT) else path for path in every]
     recorded = [file for folder in folders for file in folder.glob(RECORDED)]
-    if output and any(same(file, Path(output)) for file in (*every, *recorded) if file.is_file()):
+    read = [file for file in (*every, *recorded) if file.is_file()]
+    if output and Path(output).exists() and any(file.samefile(output) for file in read):
         raise GobrrrError(f"{output} is read itself, and would be overwritten", "name another file after -o")
-
-
-def same(a: Path, b: Path) -> bool:
-    """Say whether two names are of one file that exists."""
-    return b.exists() and a.samefile(b)
-
-
-def write(path: Path, content: bytes | Iterable[bytes]) -> None:
-    """All or nothing: an interrupted write leaves the older file as it was."""
-    try:
-        files.put(path, content)
-    except OSError as error:
-        raise GobrrrError(f"cannot write {path}: {error.strerror}", "name a file in a folder that exists") from None
 
 
 def receipt_in(file: Path) -> Receipt | None:

@@ -59,7 +59,7 @@ def run(args: argparse.Namespace) -> int:
     options.price(args)  # before anything is started
     if args.json:
         _check_target(Path(args.json))
-    recipe = _recipe(args.recipe, command) if args.recipe else None
+    recipe, variables = _recipe(args.recipe, command) if args.recipe else (None, {})
     folder = run_folder.of_run(args.folder, command)
     config = Config(
         str(folder.resolve()), steps=args.steps, stop_after=args.stop_after,
@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
     )  # fmt: skip
     if args.json == "":
         streams.keep_stdout()
-    code = launch.run(command, config, _variables(recipe))
+    code = launch.run(command, config, variables)
     try:
         _tell(args, recipe, folder, command, code)
     except OSError:  # nobody reads stderr any more: the program's exit code is still asked for
@@ -80,7 +80,11 @@ def run(args: argparse.Namespace) -> int:
 def _tell(args: argparse.Namespace, recipe: Recipe | None, folder: Path, command: list[str], code: int) -> None:
     from gobrrr.pipeline import runs  # not before: the program is started from a small process, without threads
 
-    _tell_of(recipe, folder)
+    if recipe is not None:
+        from gobrrr.cli.recipe import outcome
+
+        for said in outcome(recipe, folder):
+            streams.say(f"gobrrr: {said}")
     told = runs.tell(
         folder, command, code, shown={"verbose": args.verbose, "ops": args.ops},
         portability=args.portability, patterns=args.redact, rehearsal=args.rehearsal, price=options.price(args),
@@ -90,43 +94,26 @@ def _tell(args: argparse.Namespace, recipe: Recipe | None, folder: Path, command
         _write(told, args)
 
 
-def _recipe(file: str, command: list[str]) -> Recipe:
-    """Read, checked, and compared with what is here; raises GobrrrError before anything is started."""
+def _recipe(file: str, command: list[str]) -> tuple[Recipe, dict[str, str]]:
+    """Read, checked, and compared with what is here, and the variables that it sets; raises GobrrrError before anything
+    is started."""
     from gobrrr.cli import recipe as recipes
+    from gobrrr.remedies import registry
 
     found = recipes.read(Path(file))
     for said in recipes.misfits(found, command):
         streams.say(f"gobrrr: recipe: {said}")
-    return found
-
-
-def _variables(recipe: Recipe | None) -> dict[str, str]:
-    if recipe is None:
-        return {}
-    from gobrrr.remedies import registry
-
-    return registry.environment(recipe.names, recipe.options)
-
-
-def _tell_of(recipe: Recipe | None, folder: Path) -> None:
-    if recipe is not None:
-        from gobrrr.cli.recipe import outcome
-
-        for said in outcome(recipe, folder):
-            streams.say(f"gobrrr: {said}")
+    return found, registry.environment(found.names, found.options)
 
 
 def program_of(words: list[str]) -> list[str]:
     """The plain command of what follows a verb's options. Raises GobrrrError."""
     from gobrrr.capture.process.launch import command_line
 
-    if words[:1] == ["-m"]:
-        if len(words) < 2:
-            raise GobrrrError("-m needs the name of a module", "gobrrr run -m package.module [args]")
-        return command_line(words[1:], module=True, command=False)
-    if words[:1] == ["--"]:
-        return command_line(words[1:], module=False, command=True)
-    return command_line(words, module=False, command=False)
+    if words == ["-m"]:
+        raise GobrrrError("-m needs the name of a module", "gobrrr run -m package.module [args]")
+    module, command = words[:1] == ["-m"], words[:1] == ["--"]
+    return command_line(words[1:] if module or command else words, module=module, command=command)
 
 
 def parse_budget(text: str) -> tuple[int, int]:

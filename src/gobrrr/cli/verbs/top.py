@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gobrrr.cli.interrupts import Interrupts
-from gobrrr.cli.verbs.report import RUNS, put
+from gobrrr.cli.verbs.report import RUNS, show
 
 if TYPE_CHECKING:
     from gobrrr.cli.screen import Screen
@@ -52,10 +52,7 @@ def _once(watching: Watching, form: str) -> int:
         watching.look()
         while watching.behind:
             watching.look()
-    if form == "text":
-        formats.show(watching.now(), sys.stdout)
-    else:
-        put(formats.render(watching.now(), form, formats.View()), None)
+    show(watching.now(), form, None, formats.View())
     return 0
 
 
@@ -83,7 +80,7 @@ def _until_the_end(watching: Watching, screen: Screen) -> bool:
 
     while True:
         watching.look()
-        found, (columns, rows) = watching.now(), screen.size
+        found, (columns, rows) = watching.now(), page.size(sys.stdout)
         _, color, ascii_only = page.suited(sys.stdout)
         width = min(page.WIDTH, columns)
         screen.draw(render(found, rows=rows, keys=True, width=width, color=color, ascii_only=ascii_only))

@@ -92,24 +92,11 @@ def _check_figures(before: Receipt, file: Path) -> None:
         raise GobrrrError(f"{file} has no figure of its objective, {before.objective}", "tune the program again")
 
 
-def _tell_of_the_script(before: Receipt, command: Sequence[str], source: Path) -> None:
-    """In one line, before anything runs, where the script is not the receipt's; it runs all the same."""
-    from gobrrr.cli import streams
-    from gobrrr.pipeline.tuning import script_digest
-
-    here = script_digest(command, source)
-    if before.script_sha256 and here and here != before.script_sha256:
-        streams.say(f"gobrrr: receipt: {OTHER_SCRIPT}")
-
-
 def _typed(before: Receipt, words: list[str]) -> Program:
     """The program that was typed, in this folder. Raises GobrrrError where it is not the receipt's."""
-    from gobrrr.cli import consent
     from gobrrr.cli.verbs.run import program_of
     from gobrrr.pipeline import redaction
     from gobrrr.system.escape import command_line
-    from gobrrr.trial.race.referee import Program
-    from gobrrr.trial.sandbox import workspace
 
     command = program_of(words)
     stored, typed = _as_typed(before.command), _as_typed(command)
@@ -118,10 +105,25 @@ def _typed(before: Receipt, words: list[str]) -> Program:
             f"this is not the program of the receipt, which is {command_line(stored)}",
             "type that command, with its masked values in full",
         )
-    workspace.check(Path.cwd())
-    consent.show(redaction.shown(command), str(Path.cwd()), _doing(before))
-    _tell_of_the_script(before, command, Path.cwd())
-    return Program(tuple(command), Path.cwd(), _step_ns(before), before.loop, options=before.options)
+    return _told(before, command, redaction.shown(command), Path.cwd())
+
+
+def _told(before: Receipt, command: Sequence[str], shown: Sequence[str], source: Path) -> Program:
+    """The program, once it was shown; where its script is not the receipt's, a line says so before anything runs."""
+    from gobrrr.cli import consent, streams
+    from gobrrr.pipeline.tuning import script_digest
+    from gobrrr.trial.race.referee import Program
+    from gobrrr.trial.sandbox import workspace
+
+    workspace.check(source)
+    kept = ", ".join(before.kept)
+    doing = f"starting this program ten to thirty times, in copies of its folder, plain and with {kept}"
+    consent.show(shown, str(source), doing)
+    here = script_digest(command, source)
+    if before.script_sha256 and here and here != before.script_sha256:
+        streams.say(f"gobrrr: receipt: {OTHER_SCRIPT}")
+    step_ns = min(max(before.step_ns or 0.0, 0.0), LONGEST_STEP_NS)
+    return Program(tuple(command), source, step_ns, before.loop, options=before.options)
 
 
 def _as_typed(command: Sequence[str]) -> list[str]:
@@ -142,9 +144,7 @@ def _named(before: Receipt, file: Path, args: argparse.Namespace) -> Program:
     """The program that the receipt names, once it was agreed to. Raises GobrrrError."""
     from gobrrr.cli import consent
     from gobrrr.system.secrets import MASK
-    from gobrrr.trial.race.referee import Program
     from gobrrr.trial.receipt import receipt as receipts
-    from gobrrr.trial.sandbox import workspace
 
     if not before.command:
         raise GobrrrError(f"{file} names no program", "tune again, or type it: gobrrr verify receipt.json -- script.py")
@@ -156,12 +156,10 @@ def _named(before: Receipt, file: Path, args: argparse.Namespace) -> Program:
     source = Path(before.folder).absolute()
     if not source.is_dir():
         raise GobrrrError(f"the folder of the program is gone: {source}", "put it back, or tune again")
-    workspace.check(source)
-    consent.show(before.command, str(source), _doing(before))
-    _tell_of_the_script(before, before.command, source)
+    program = _told(before, before.command, before.command, source)
     if not args.yes and not receipts.is_own(before):
         consent.ask(before.command, str(source), "you did not write this receipt on this machine, or it was changed")
-    return Program(before.command, source, _step_ns(before), before.loop, options=before.options)
+    return program
 
 
 def _can_start(words: Sequence[str]) -> bool:
@@ -173,28 +171,17 @@ def _can_start(words: Sequence[str]) -> bool:
     )
 
 
-def _doing(before: Receipt) -> str:
-    return (
-        f"starting this program ten to thirty times, in copies of its folder, plain and with {', '.join(before.kept)}"
-    )
-
-
-def _step_ns(before: Receipt) -> float:
-    return min(max(before.step_ns or 0.0, 0.0), LONGEST_STEP_NS)
-
-
 def _measured(before: Receipt, program: Program, folder: Path, args: argparse.Namespace) -> int:
     """Measure, guard, and hold it against the receipt."""
     from gobrrr.report.told.speedup_text import figures, numbers, speed
     from gobrrr.system.escape import plain
 
     found, guarded = _repeated(before, program, folder, args)
-    code = exit_code(found, guarded)
+    code, verdict = exit_code(found, guarded), plain(_verdict(before, found, guarded))
     if args.json:
         from gobrrr.cli.verbs.report import put
         from gobrrr.report.forms.json import as_json
 
-        verdict = plain(_verdict(before, found, guarded))
         put(as_json({"schema": "gobrrr.verified/1", "verdict": verdict, "kept": before.kept, "claimed": before.speedup,
                      "here": found, "guard": guarded}), None)  # fmt: skip
         return code
@@ -202,7 +189,7 @@ def _measured(before: Receipt, program: Program, folder: Path, args: argparse.Na
     print(f"here      {figures(found)}, {speed(found.verdict)}, numbers {numbers(guarded, before.kept)}")
     for reason in guarded.reasons if not guarded.green else ():
         print(f"          {plain(reason)}", file=sys.stderr)
-    print(f"verdict   {plain(_verdict(before, found, guarded))}")
+    print(f"verdict   {verdict}")
     return code
 
 
