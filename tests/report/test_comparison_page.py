@@ -18,7 +18,7 @@ from gobrrr.ledger.ops.op_times import OpTime
 from gobrrr.report.forms import formats
 from gobrrr.report.forms.formats import View
 from gobrrr.report.html import comparison_page
-from gobrrr.report.html.html import comparison_to_html
+from gobrrr.report.html.html import to_html
 from tests.pipeline.test_files import training, write
 from tests.report.test_report_html import Parsed
 from tests.report.test_tuning_page import words
@@ -31,14 +31,14 @@ FOUND = samples.compared()
                          ids=["all", "but codes"])  # fmt: skip
 @pytest.mark.parametrize("word", samples.HOSTILE, ids=range(len(samples.HOSTILE)))
 def test_no_text_of_a_comparison_makes_an_element_or_an_attribute(word: str, but: frozenset[str]) -> None:
-    tame, taken = (Parsed(comparison_to_html(samples.with_texts(FOUND, each, but))) for each in ("tame", word))
+    tame, taken = (Parsed(to_html(samples.with_texts(FOUND, each, but))) for each in ("tame", word))
     assert taken.elements == tame.elements
     assert taken.others == tame.others == [] and taken.open == []
 
 
 @pytest.mark.parametrize("word", samples.HOSTILE[:41], ids=range(41))
 def test_the_data_block_holds_the_comparison_as_it_is(word: str) -> None:
-    content = comparison_to_html(samples.with_texts(FOUND, word))
+    content = to_html(samples.with_texts(FOUND, word))
     block = re.findall(r'<script type="application/json" id="report">([^<]*)</script>', content)
     cleaned = word.encode("utf-8", "replace").decode()
     assert msgspec.json.decode(block[0], type=Comparison) == samples.with_texts(FOUND, cleaned)
@@ -71,25 +71,25 @@ def test_what_became_faster_and_what_slower_the_most_first() -> None:
 
 def test_of_very_many_ops_the_first_are_listed_and_so_is_it_said() -> None:
     many = tuple(OpRatio(name=f"op{i}", shapes="", a=OpTime(1, 1e9 - i), b=None) for i in range(5000))
-    content = comparison_to_html(samples.compared(ops=many))
+    content = to_html(samples.compared(ops=many))
     assert "The first 200 of 5000 ops are listed" in content and len(content) < 1_500_000
     assert "op199<" in content and "op200<" not in content and "and 4988 more" in content
 
 
 def test_a_difference_that_is_not_sure_is_marked_so() -> None:
     for low, high, doubtful in ((1.9, 2.1, False), (0.4, 0.6, False), (0.9, 2.1, True), (math.nan, math.nan, True)):
-        content = comparison_to_html(samples.compared(low=low, high=high))
+        content = to_html(samples.compared(low=low, high=high))
         assert ('class="doubtful"' in content) == doubtful
     bare = samples.compared(ops=(), appeared=(), vanished=(), speedup=math.nan, a=samples.compared().b)
-    assert Parsed(comparison_to_html(bare)).open == []
+    assert Parsed(to_html(bare)).open == []
 
 
 def test_what_is_not_comparable_is_never_sure() -> None:
-    assert 'class="doubtful"' in comparison_to_html(samples.compared(verdict="Not comparable: other models."))
+    assert 'class="doubtful"' in to_html(samples.compared(verdict="Not comparable: other models."))
 
 
 def test_the_page_says_all_of_it() -> None:
-    seen = words(comparison_to_html(FOUND))
+    seen = words(to_html(FOUND))
     for said in (FOUND.verdict, "Data-bound: it waits", "a.json", "BRR405", "BRR504", "BRR000", "Faster in B"):
         assert said in seen
 

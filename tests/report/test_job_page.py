@@ -12,7 +12,7 @@ import pytest
 from gobrrr.cli.main import main
 from gobrrr.ledger.job.ranks import Job
 from gobrrr.report.html import job_page
-from gobrrr.report.html.html import job_to_html
+from gobrrr.report.html.html import to_html
 from tests.pipeline.test_files import training, write
 from tests.report.test_report_html import Parsed
 from tests.report.test_tuning_page import words
@@ -24,13 +24,13 @@ JOB = samples.job()
 @pytest.mark.parametrize("but", [frozenset(("schema",)), frozenset(("schema", "error"))], ids=["all", "but errors"])
 @pytest.mark.parametrize("word", samples.HOSTILE, ids=range(len(samples.HOSTILE)))
 def test_no_text_of_a_job_makes_an_element_or_an_attribute(word: str, but: frozenset[str]) -> None:
-    tame, taken = (Parsed(job_to_html(samples.with_texts(JOB, each, but))) for each in ("tame", word))
+    tame, taken = (Parsed(to_html(samples.with_texts(JOB, each, but))) for each in ("tame", word))
     assert taken.elements == tame.elements
     assert taken.others == tame.others == [] and taken.open == []
 
 
 def test_the_data_block_holds_the_job_as_it_is() -> None:
-    block = re.findall(r'<script type="application/json" id="report">([^<]*)</script>', job_to_html(JOB))
+    block = re.findall(r'<script type="application/json" id="report">([^<]*)</script>', to_html(JOB))
     assert msgspec.json.decode(block[0], type=Job) == JOB
 
 
@@ -65,19 +65,19 @@ def test_waiting_is_never_more_than_what_is_exposed() -> None:
 
 
 def test_the_page_says_who_is_late_who_waits_and_what_is_missing() -> None:
-    seen = words(job_to_html(JOB))
+    seen = words(to_html(JOB))
     for said in (JOB.verdict, "rank 2 late", "waits for later ranks", "not there: 3", "rank 2 to 4 of 8 calls",
                  "4 calls", "bad.json no trace", "the device works", "host BRR301"):  # fmt: skip
         assert said in seen, said
-    assert "rank 0 late" not in seen and 'class="doubtful"' not in job_to_html(JOB)
-    assert 'class="doubtful"' in job_to_html(samples.job(bound="unreliable"))
-    assert Parsed(job_to_html(Job(verdict="Unreliable: no rank could be read."))).open == []
+    assert "rank 0 late" not in seen and 'class="doubtful"' not in to_html(JOB)
+    assert 'class="doubtful"' in to_html(samples.job(bound="unreliable"))
+    assert Parsed(to_html(Job(verdict="Unreliable: no rank could be read."))).open == []
 
 
 def test_of_very_many_ranks_those_with_most_own_time_are_drawn() -> None:
     many = tuple(msgspec.structs.replace(JOB.ranks[0], rank=i, source=f"r{i}", exposed_communication_ns=9e6 - 500.0 * i)
                  for i in range(10_000))  # fmt: skip
-    content = job_to_html(samples.job(ranks=many, groups=()))
+    content = to_html(samples.job(ranks=many, groups=()))
     drawn = job_page.parts(samples.job(ranks=many, groups=()))["lanes"]
     assert [lane["name"] for lane in drawn] == [f"rank {i}" for i in range(10_000 - job_page.MOST_LANES, 10_000)]
     assert f"{10_000 - job_page.MOST_LANES} ranks with less of it are not drawn" in content

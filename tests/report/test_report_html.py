@@ -17,7 +17,7 @@ from gobrrr.report.forms.formats import View
 from gobrrr.report.forms.json import from_json, to_json
 from gobrrr.report.html.findings_page import page_as_html as as_html
 from gobrrr.report.html.findings_page import page_of
-from gobrrr.report.html.html import report_to_html as to_html
+from gobrrr.report.html.html import to_html
 from gobrrr.report.told.excerpts import AROUND, excerpts
 from gobrrr.rules import pages
 from gobrrr.rules.verdict.report import Report

@@ -9,7 +9,7 @@ import pytest
 from gobrrr.recording.model.facts import Span
 from gobrrr.report.forms.formats import View
 from gobrrr.report.html import report_page as timeline_page
-from gobrrr.report.html.html import report_to_html as to_html
+from gobrrr.report.html.html import to_html
 from gobrrr.report.html.svg import WIDTH
 from gobrrr.report.html.timeline_chart import LEFT, RIGHT, memory_chart, said, timeline_chart
 from gobrrr.report.timeline.slices import Said, Slice

@@ -17,7 +17,7 @@ from gobrrr.pipeline import tuning
 from gobrrr.report.forms import formats
 from gobrrr.report.forms.formats import Format, View
 from gobrrr.report.html import tuning_page
-from gobrrr.report.html.html import receipt_to_html
+from gobrrr.report.html.html import to_html
 from gobrrr.report.html.pair_chart import LEFT, RIGHT, PairRow, pairs
 from gobrrr.report.html.svg import WIDTH
 from gobrrr.trial.receipt import receipt as receipts
@@ -31,7 +31,7 @@ TUNED = samples.tuned()
 
 
 def page(receipt: Receipt) -> str:
-    return receipt_to_html(receipt, View(next_command="gobrrr run --recipe recipe.toml train.py"))
+    return to_html(receipt, View(next_command="gobrrr run --recipe recipe.toml train.py"))
 
 
 def words(content: str) -> str:

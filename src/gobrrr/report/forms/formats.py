@@ -86,7 +86,7 @@ FORMATS: tuple[Format, ...] = (
     Format("json", (".json",), {**dict.fromkeys(_ALL, "forms.json:as_json"), "check": "told.checked:to_json"}),
     Format("markdown", (".md", ".markdown"), {}, "forms.markdown:rendered"),
     Format("csv", (".csv",), {"report": "forms.csv:to_csv"}),
-    Format("html", (".html", ".htm"), {kind: f"html.html:{kind}_to_html" for kind in _PAGES}),
+    Format("html", (".html", ".htm"), dict.fromkeys(_PAGES, "html.html:to_html")),
     Format("sarif", (".sarif",), {"report": "forms.annotations:to_sarif"}),
     Format("github", (), {"report": "forms.annotations:to_github"}),
     Format("perfetto", (".perfetto.json.gz", ".perfetto.json"), draws="timeline.perfetto:drawn"),

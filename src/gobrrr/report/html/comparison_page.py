@@ -19,7 +19,7 @@ SMALLEST = 1e-3
 """Share of the larger step below which a difference is not drawn."""
 
 
-def parts(found: Comparison) -> dict[str, Any]:
+def parts(found: Comparison, view: object = None) -> dict[str, Any]:
     """Everything that the template needs."""
     sure = (found.low > 1 or found.high < 1) and found.verdict.startswith(("A is ", "B is "))
     rows = accounts(found)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,8 @@ from markupsafe import Markup
 
 from gobrrr.ledger.comparison import Comparison
 from gobrrr.ledger.job.ranks import Job
-from gobrrr.report.forms.formats import View
-from gobrrr.report.forms.json import as_json, to_json
+from gobrrr.report.forms.formats import PLAIN, View
+from gobrrr.report.forms.json import as_json
 from gobrrr.report.html import comparison_page, job_page, report_page, tuning_page
 from gobrrr.report.told.blocks import plainly
 from gobrrr.rules.verdict.report import Report
@@ -31,32 +32,27 @@ MOST_DATA = 1 << 20
 """Bytes of JSON that a page carries; a report is some 20 kB. One that is larger stays beside it."""
 
 
-def report_to_html(report: Report, view: View) -> str:
-    """The page. Pure but for the source that is quoted; the same report and source give the same bytes."""
-    return page("page.html.j2", to_json(report), **report_page.parts(report, view))
+PAGES: dict[type, tuple[str, Callable[[Any, View], dict[str, Any]]]] = {
+    Report: ("page", report_page.parts), Receipt: ("tuning", tuning_page.parts),
+    Comparison: ("comparison", comparison_page.parts), Job: ("job", job_page.parts),
+}  # fmt: skip
+"""Template of each noun, and what fills it."""
 
 
-def receipt_to_html(receipt: Receipt, view: View) -> str:
-    """A tuning's page, as pure."""
-    return page("tuning.html.j2", as_json(receipt), **tuning_page.parts(receipt, view))
-
-
-def comparison_to_html(found: Comparison, view: View | None = None) -> str:
-    """The page of two recordings side by side, as pure."""
-    return page("comparison.html.j2", as_json(found), **comparison_page.parts(found))
-
-
-def job_to_html(job: Job, view: View | None = None) -> str:
-    """The page of a job's ranks, as pure."""
-    return page("job.html.j2", as_json(job), **job_page.parts(job))
+def to_html(noun: Any, view: View = PLAIN) -> str:
+    """The page. Pure but for the source that is quoted; the same noun and source give the same bytes."""
+    template, parts = PAGES[type(noun)]
+    return page(f"{template}.html.j2", as_json(noun), **parts(noun, view))
 
 
 def page(template: str, data: bytes, folder: Path = HERE, **parts: Any) -> str:
     """A template of a folder in the frame that all pages share: policy, style, script, and what it was made of as
     JSON."""
-    style, script = _part("page.css"), _part("page.js")
+    style, script = ((HERE / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
+    own = f"style-src {_hash(style)}; script-src {_hash(script)}"  # nothing is loaded; of what is inline ours counts
     return _templates(folder).get_template(template).render(
-        policy=_policy(style, script), style=Markup(style), script=Markup(script), data=_data(data), **parts
+        policy=f"default-src 'none'; {own}; base-uri 'none'; form-action 'none'", style=Markup(style),
+        script=Markup(script), data=_data(data), **parts,
     )  # fmt: skip
 
 
@@ -73,17 +69,6 @@ def _templates(folder: Path) -> Environment:
 
 def _harmless(value: Any) -> Any:
     return plain(value) if isinstance(value, str) and not isinstance(value, Markup) else value
-
-
-def _part(name: str) -> str:
-    return (HERE / name).read_text(encoding="utf-8")
-
-
-def _policy(style: str, script: str) -> str:
-    """Nothing is loaded from anywhere; of what is inline our own alone counts."""
-    return (
-        f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(script)}; base-uri 'none'; form-action 'none'"
-    )
 
 
 def _hash(text: str) -> str:

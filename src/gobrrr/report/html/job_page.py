@@ -19,7 +19,7 @@ WAITING, TRANSFER, DEVICE = "waits for later ranks", "communication", "phase0"
 KEY = {DEVICE: "the device works", **MEANS, "waiting": WAITING, "transfer": TRANSFER}
 
 
-def parts(job: Job) -> dict[str, Any]:
+def parts(job: Job, view: object = None) -> dict[str, Any]:
     """Everything that the template needs."""
     read = [rank for rank in job.ranks if not rank.error]
     longest = max((rank.step_ns for rank in read), default=0.0)
