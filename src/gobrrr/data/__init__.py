@@ -22,53 +22,23 @@ if TYPE_CHECKING:
     from gobrrr.data.packing.packable import check_packable
 
 __all__ = [
-    "Advice",
-    "Bins",
-    "BucketBatchSampler",
-    "DistributedBucketBatchSampler",
-    "PackedDataset",
-    "PackingCollate",
-    "PackingDataset",
-    "Prefetch",
-    "block_mask",
-    "check_packable",
-    "cu_seqlens",
-    "document_losses",
-    "efficiency",
-    "global_labels",
-    "lower_bound",
-    "mask_mod",
-    "order_distance",
-    "pack",
-    "prefetch",
-    "simulate",
-    "token_loss",
-]
+    "Advice", "Bins", "BucketBatchSampler", "DistributedBucketBatchSampler", "PackedDataset", "PackingCollate",
+    "PackingDataset", "Prefetch", "block_mask", "check_packable", "cu_seqlens", "document_losses", "efficiency",
+    "global_labels", "lower_bound", "mask_mod", "order_distance", "pack", "prefetch", "simulate", "token_loss",
+]  # fmt: skip
 
-# Name -> the module of this room that defines it, imported on first use.
-_LAZY = {
-    "Advice": "advice",
-    "Bins": "packing.pack",
-    "BucketBatchSampler": "packing.buckets",
-    "DistributedBucketBatchSampler": "packing.buckets",
-    "PackedDataset": "packing.datasets",
-    "PackingCollate": "packing.collate",
-    "PackingDataset": "packing.datasets",
-    "Prefetch": "ahead",
-    "block_mask": "packing.collate",
-    "check_packable": "packing.packable",
-    "cu_seqlens": "packing.collate",
-    "document_losses": "packing.collate",
-    "efficiency": "packing.pack",
-    "global_labels": "packing.collate",
-    "lower_bound": "packing.pack",
-    "mask_mod": "packing.collate",
-    "order_distance": "packing.buckets",
-    "pack": "packing.pack",
-    "prefetch": "ahead",
-    "simulate": "advice",
-    "token_loss": "packing.collate",
-}
+# Modules of this room, imported on first use, and the names that each defines.
+_NAMES = {
+    "advice": ("Advice", "simulate"),
+    "ahead": ("Prefetch", "prefetch"),
+    "packing.buckets": ("BucketBatchSampler", "DistributedBucketBatchSampler", "order_distance"),
+    "packing.collate": ("PackingCollate", "block_mask", "cu_seqlens", "document_losses", "global_labels", "mask_mod",
+                        "token_loss"),
+    "packing.datasets": ("PackedDataset", "PackingDataset"),
+    "packing.pack": ("Bins", "efficiency", "lower_bound", "pack"),
+    "packing.packable": ("check_packable",),
+}  # fmt: skip
+_LAZY = {name: module for module, names in _NAMES.items() for name in names}
 
 
 def __getattr__(name: str) -> object:

@@ -53,13 +53,9 @@ class Advice:
 
 
 def simulate(
-    histogram: Mapping[int, int],
-    *,
-    batch_size: int,
-    capacity: int | None = None,
-    mega_batch: int = MEGA_BATCH,
+    histogram: Mapping[int, int], *, batch_size: int, capacity: int | None = None, mega_batch: int = MEGA_BATCH,
     seed: int = 0,
-) -> Advice:
+) -> Advice:  # fmt: skip
     """The efficiency of every way, from `{length: number of sequences}`: the same input, the same answer.
 
     `capacity` is the length that rows are padded to or packed into (default: the longest sequence); longer ones count

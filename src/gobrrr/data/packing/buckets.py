@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from gobrrr.data.packing.pack import Bins, multiple
+from gobrrr.data.packing.pack import Bins, check_rank, integers, multiple
 from gobrrr.errors import GobrrrError
 
 MEGA_BATCH = 50
@@ -26,15 +26,9 @@ class BucketBatchSampler:
     """
 
     def __init__(
-        self,
-        lengths: ArrayLike,
-        batch_size: int | None = None,
-        *,
-        max_tokens: int | None = None,
-        mega_batch: int = MEGA_BATCH,
-        seed: int = 0,
-        drop_last: bool = False,
-    ) -> None:
+        self, lengths: ArrayLike, batch_size: int | None = None, *, max_tokens: int | None = None,
+        mega_batch: int = MEGA_BATCH, seed: int = 0, drop_last: bool = False,
+    ) -> None:  # fmt: skip
         self._sizes = _checked(lengths, batch_size, max_tokens, mega_batch)
         self.batch_size = batch_size
         self.max_tokens = max_tokens
@@ -88,13 +82,9 @@ class BucketBatchSampler:
         """Return everything that decides the batches of an epoch."""
         return {
             "lengths_crc32": zlib.crc32(np.ascontiguousarray(self._sizes).tobytes()),
-            "batch_size": self.batch_size or 0,
-            "max_tokens": self.max_tokens or 0,
-            "mega_batch": self.mega_batch,
-            "seed": self.seed,
-            "drop_last": int(self.drop_last),
-            "num_replicas": self._ranks,
-        }
+            "batch_size": self.batch_size or 0, "max_tokens": self.max_tokens or 0, "mega_batch": self.mega_batch,
+            "seed": self.seed, "drop_last": int(self.drop_last), "num_replicas": self._ranks,
+        }  # fmt: skip
 
     def batches(self, epoch: int) -> Bins:
         """All batches of an epoch, in order: the same for the same arguments, on every machine."""
@@ -146,17 +136,10 @@ class DistributedBucketBatchSampler(BucketBatchSampler):
     `set_epoch` on every rank."""
 
     def __init__(
-        self,
-        lengths: ArrayLike,
-        batch_size: int | None = None,
-        *,
-        num_replicas: int | None = None,
-        rank: int | None = None,
-        max_tokens: int | None = None,
-        mega_batch: int = MEGA_BATCH,
-        seed: int = 0,
+        self, lengths: ArrayLike, batch_size: int | None = None, *, num_replicas: int | None = None,
+        rank: int | None = None, max_tokens: int | None = None, mega_batch: int = MEGA_BATCH, seed: int = 0,
         drop_last: bool = False,
-    ) -> None:
+    ) -> None:  # fmt: skip
         super().__init__(
             lengths, batch_size, max_tokens=max_tokens, mega_batch=mega_batch, seed=seed, drop_last=drop_last
         )
@@ -174,10 +157,7 @@ def _place(num_replicas: int | None, rank: int | None) -> tuple[int, int]:
             )
         num_replicas = dist.get_world_size() if num_replicas is None else num_replicas
         rank = dist.get_rank() if rank is None else rank
-    if not 0 <= rank < num_replicas:
-        raise GobrrrError(
-            f"there is no rank {rank} with num_replicas={num_replicas}", "ranks count from 0 to num_replicas - 1"
-        )
+    check_rank(rank, num_replicas)
     return num_replicas, rank
 
 
@@ -187,13 +167,7 @@ def _checked(lengths: ArrayLike, batch_size: int | None, max_tokens: int | None,
             raise GobrrrError(f"{name}={value} is too small", "give 1 or more")
     if batch_size is None and max_tokens is None:
         raise GobrrrError("neither batch_size nor max_tokens is given", "say how large a batch is")
-    sizes = np.asarray(lengths)
-    if sizes.ndim != 1 or not sizes.size or sizes.dtype.kind not in "iu":
-        raise GobrrrError(
-            f"lengths have shape {sizes.shape} and type {sizes.dtype}",
-            "give one integer per sequence: [len(s) for s in sequences]",
-        )
-    sizes = sizes.astype(np.int64, copy=False)
+    sizes = integers(np.asarray(lengths), at_least=1)
     if sizes.min() < 0:
         raise GobrrrError(f"sequence {int(np.argmax(sizes < 0))} has a negative length", "give numbers of tokens")
     if max_tokens is not None and sizes.max() > max_tokens:

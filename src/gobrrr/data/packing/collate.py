@@ -38,14 +38,9 @@ class PackingCollate:
     """
 
     def __init__(
-        self,
-        capacity: int,
-        *,
-        causal: bool = True,
-        pad_id: int = 0,
-        first_position: int = 0,
+        self, capacity: int, *, causal: bool = True, pad_id: int = 0, first_position: int = 0,
         keys: Collection[str] | None = None,
-    ) -> None:
+    ) -> None:  # fmt: skip
         if capacity < 1:
             raise GobrrrError(f"capacity={capacity} is no length of a row", "give its number of tokens, 1 or more")
         self.capacity = capacity
@@ -163,7 +158,7 @@ def token_loss(logits: Tensor, labels: Tensor, total: Tensor | float | None = No
     a token by how full its batch is. `causal`: logits at a position are for the label of the next one.
     """
     losses = _losses(logits, labels, causal)
-    return losses.sum() / (_count(labels).clamp(min=1) if total is None else total)
+    return losses.sum() / ((labels != IGNORED).sum().clamp(min=1) if total is None else total)
 
 
 def global_labels(batches: Iterable[Mapping[str, Tensor]], group: dist.ProcessGroup | None = None) -> Tensor:
@@ -188,7 +183,3 @@ def _losses(logits: Tensor, labels: Tensor, causal: bool) -> Tensor:
     if causal:  # rolled, not cut: the first label of a row is never counted
         logits = logits.roll(1, dims=1)
     return F.cross_entropy(logits.flatten(0, 1), labels.flatten(), ignore_index=IGNORED, reduction="none")
-
-
-def _count(labels: Tensor) -> Tensor:
-    return (labels != IGNORED).sum()

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
-from gobrrr.data.packing.pack import TooLong, checked, pack
+from gobrrr.data.packing.pack import TooLong, check_rank, checked, pack
 from gobrrr.errors import GobrrrError
 
 Pack = list[Any]
@@ -46,25 +46,13 @@ class PackingDataset(IterableDataset[Pack]):
     """
 
     def __init__(
-        self,
-        source: Any,
-        capacity: int,
-        *,
-        window: int = 1024,
-        length: Callable[[Any], int] = num_tokens,
-        too_long: TooLong = "error",
-        seed: int = 0,
-        rank: int = 0,
-        num_replicas: int = 1,
-        sharded: bool = False,
-    ) -> None:
+        self, source: Any, capacity: int, *, window: int = 1024, length: Callable[[Any], int] = num_tokens,
+        too_long: TooLong = "error", seed: int = 0, rank: int = 0, num_replicas: int = 1, sharded: bool = False,
+    ) -> None:  # fmt: skip
         checked([], capacity, too_long)
         if window < 1:
             raise GobrrrError(f"window={window} is too small", "give 1 or more; 1024 to 4096 fill 99.6 to 99.9 %")
-        if not 0 <= rank < num_replicas:
-            raise GobrrrError(
-                f"there is no rank {rank} with num_replicas={num_replicas}", "ranks count from 0 to num_replicas - 1"
-            )
+        check_rank(rank, num_replicas)
         self.source = source
         self.capacity = capacity
         self.window = window

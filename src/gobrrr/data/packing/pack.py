@@ -139,13 +139,8 @@ def checked(lengths: ArrayLike, capacity: int | None, too_long: TooLong = "error
     try:
         sizes = np.asarray(lengths)
     except ValueError as error:
-        raise GobrrrError("lengths are ragged", "give one integer per sequence: [len(s) for s in sequences]") from error
-    if sizes.ndim != 1 or (sizes.size and sizes.dtype.kind not in "iu"):
-        raise GobrrrError(
-            f"lengths have shape {sizes.shape} and type {sizes.dtype}",
-            "give one integer per sequence: [len(s) for s in sequences]",
-        )
-    sizes = sizes.astype(np.int64, copy=False)
+        raise GobrrrError("lengths are ragged", PER_SEQUENCE) from error
+    sizes = integers(sizes)
     if sizes.size and sizes.min() < 1:
         at = int(np.argmax(sizes < 1))
         raise GobrrrError(f"sequence {at} has length {sizes[at]}", "leave empty sequences out before")
@@ -157,6 +152,23 @@ def checked(lengths: ArrayLike, capacity: int | None, too_long: TooLong = "error
             "truncate them (np.minimum(lengths, capacity)), leave them out (too_long='drop'), or raise the capacity",
         )
     return sizes
+
+
+PER_SEQUENCE = "give one integer per sequence: [len(s) for s in sequences]"
+
+
+def integers(sizes: NDArray[Any], at_least: int = 0) -> NDArray[np.int64]:
+    """Lengths as 64-bit integers, so many at least; an error for what is no list of integers."""
+    if sizes.ndim != 1 or sizes.size < at_least or (sizes.size and sizes.dtype.kind not in "iu"):
+        raise GobrrrError(f"lengths have shape {sizes.shape} and type {sizes.dtype}", PER_SEQUENCE)
+    return sizes.astype(np.int64, copy=False)
+
+
+def check_rank(rank: int, num_replicas: int) -> None:
+    """Raises GobrrrError for a rank that there is not."""
+    if not 0 <= rank < num_replicas:
+        what = f"there is no rank {rank} with num_replicas={num_replicas}"
+        raise GobrrrError(what, "ranks count from 0 to num_replicas - 1")
 
 
 Ints = NDArray[np.integer[Any]]

@@ -17,11 +17,9 @@ Forward = Callable[[dict[str, Tensor]], Any]
 
 
 def check_packable(
-    model: nn.Module,
-    documents: Sequence[Any] = (),
-    collate: PackingCollate | None = None,
+    model: nn.Module, documents: Sequence[Any] = (), collate: PackingCollate | None = None,
     forward: Forward | None = None,
-) -> None:
+) -> None:  # fmt: skip
     """An error that names the module where packing is wrong: layers that carry state from one position to the next
     (recurrent ones, convolutions over positions) or mix documents (batch normalisation).
 

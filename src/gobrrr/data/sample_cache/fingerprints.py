@@ -23,7 +23,7 @@ import struct
 import sys
 import types
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -49,7 +49,8 @@ _CONTAINERS: tuple[Any, ...] = (list, tuple, set, frozenset, dict, str, bytes, i
 _FLAT: dict[type, int] = {bool: 0, int: 1, float: 2, str: 3, bytes: 4, type(None): 5, dict: 6, list: 7, tuple: 8}
 """Types that msgpack tells fully once their types are told too: it has one word for a list, a tuple and a set."""
 _encode = msgspec.msgpack.Encoder().encode
-_WEAK = (weakref.WeakKeyDictionary, weakref.WeakValueDictionary, weakref.WeakSet)
+_CHANGING = (weakref.WeakKeyDictionary, weakref.WeakValueDictionary, weakref.WeakSet, io.IOBase, random.Random,
+             np.random.Generator, np.random.RandomState, torch.Generator)  # fmt: skip
 _VIEWS: tuple[type, ...] = (type({}.keys()), type({}.values()), type({}.items()))
 _FORMAT = ("_format_type", "_format_kwargs", "_format_columns", "_output_all_columns")
 """Attributes of Hugging Face's data sets: how rows are given out, with the function of with_transform."""
@@ -135,8 +136,6 @@ class _Walk:
             self.see([list(item) if type(item) is tuple else item for item in value])
         elif kind is memoryview:
             self.tell("memoryview", value.format, value.shape, value.tobytes())
-        elif isinstance(value, _WEAK):
-            self._by_type("changes with use", kind)
         elif isinstance(value, np.generic | np.dtype | torch.dtype | torch.device | range):
             self.tell(name_of(kind), repr(value))
         elif isinstance(value, types.ModuleType):
@@ -159,9 +158,7 @@ class _Walk:
         elif isinstance(value, io.BytesIO | io.StringIO):
             self.tell(name_of(kind))
             self.see(value.getvalue())
-        elif isinstance(
-            value, io.IOBase | random.Random | np.random.Generator | np.random.RandomState | torch.Generator
-        ):
+        elif isinstance(value, _CHANGING):
             self._by_type("changes with use", kind)
         else:
             self._instance(value, kind)
@@ -331,7 +328,7 @@ class _Walk:
             parts: Any = reduce(value) if reduce else value.__reduce_ex__(4)
         except Exception:  # not to be pickled: a lock, a connection
             return False
-        self.see(parts if isinstance(parts, str) else [list(p) if _is_lazy(p) else p for p in parts])
+        self.see(parts if isinstance(parts, str) else [list(p) if isinstance(p, Iterator) else p for p in parts])
         return not isinstance(parts, str)  # the name of a function, of which its wrapper says more
 
 
@@ -364,15 +361,7 @@ def _is_changed_by_looking(value: Any, kind: type) -> bool:
     return runs or waits
 
 
-def _is_lazy(value: Any) -> bool:
-    return isinstance(value, Iterable) and hasattr(value, "__next__")
-
-
 def _slots(kind: type) -> list[str]:
     found = [(one, vars(one).get("__slots__", ())) for one in kind.__mro__]
-    return [
-        mangled(one, name)
-        for one, slots in found
-        for name in ((slots,) if isinstance(slots, str) else slots)
-        if name not in _SKIPPED
-    ]
+    every = [(one, name) for one, slots in found for name in ((slots,) if isinstance(slots, str) else slots)]
+    return [mangled(one, name) for one, name in every if name not in _SKIPPED]

@@ -95,12 +95,8 @@ class _Tree:
         kind = type(value)
         if kind is str:
             return _text(value)
-        if kind is int:
-            return (
-                value
-                if -(1 << 63) <= value < 1 << 64
-                else Ext(_LARGE, value.to_bytes(value.bit_length() // 8 + 1, "little", signed=True))
-            )
+        if kind is int and not -(1 << 63) <= value < 1 << 64:
+            return Ext(_LARGE, value.to_bytes(value.bit_length() // 8 + 1, "little", signed=True))
         if kind in _LEAVES:
             return value
         if len(at) > MAX_DEPTH:
@@ -139,17 +135,15 @@ class _Tree:
 
     def _tensor(self, value: torch.Tensor, at: tuple[Any, ...]) -> Ext:
         name = _NAMES.get(value.dtype)
-        reason = (
-            f"a tensor on {value.device}"
-            if value.device.type != "cpu"
-            else f"a {value.layout} tensor of {value.dtype}"
-            if value.layout is not torch.strided or name is None or value.is_nested
-            else "a tensor that requires grad"
-            if value.requires_grad
-            else ""
+        sparse = value.layout is not torch.strided or name is None or value.is_nested
+        reasons = (
+            f"a tensor on {value.device}" if value.device.type != "cpu" else "",
+            f"a {value.layout} tensor of {value.dtype}" if sparse else "",
+            "a tensor that requires grad" if value.requires_grad else "",
         )
-        if reason or name is None:
-            raise GobrrrError(f"{_place(at)} is {reason}", "dense tensors on the CPU, without grad, are kept")
+        if name is None or any(reasons):
+            why = f"{_place(at)} is {next(filter(None, reasons))}"
+            raise GobrrrError(why, "dense tensors on the CPU, without grad, are kept")
         order = _order(value.stride(), value.shape)
         straight = (value.permute(order) if order else value).resolve_conj().resolve_neg().contiguous()
         blob = _bytes_of(straight) if straight.numel() else b""
@@ -259,11 +253,9 @@ class _Reader:
         if dtype is None:
             raise Damaged("dtype")
         start, count = self._range(meta, dtype.itemsize)
-        flat = (
-            torch.frombuffer(self.payload, dtype=dtype, count=count, offset=start)
-            if count
-            else torch.empty(0, dtype=dtype, device="cpu")
-        )
+        flat = torch.empty(0, dtype=dtype, device="cpu")
+        if count:
+            flat = torch.frombuffer(self.payload, dtype=dtype, count=count, offset=start)
         value = flat if len(meta.shape) == 1 else flat.reshape(meta.shape)
         return value.permute(_inverse(meta.order)) if meta.order else value
 
