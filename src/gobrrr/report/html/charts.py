@@ -56,33 +56,32 @@ def stack(parts: Sequence[Part], label: str, whole: float = 0.0) -> Markup:
     at, drawn = 0.0, []
     for part in known:
         width = WIDTH * part.value / total
-        drawn.append(tag("rect", title(part.said or part.name), {"x": at, "y": 0, "width": width, "height": STACK,
-                                                                   "class": f"part {part.kind}"}))  # fmt: skip
+        drawn.append(_rect(at, width, STACK, f"part {part.kind}", part.said or part.name))
         at += width
     return svg(drawn, STACK, label, "stack", stretched=True) if known else Markup()
 
 
 def share_bar(shares: Sequence[tuple[float, str]], label: str) -> Markup:
     """Bars from zero over each other, the longest first, each a share of the whole width: (share, kind)."""
-    drawn = [tag("rect", Markup(), {"x": 0, "y": 0, "width": WIDTH, "height": THIN, "class": "track"})]
-    for share, kind in sorted(shares, key=lambda each: -each[0]):
-        width = WIDTH * min(1.0, _size(share))
-        drawn.append(tag("rect", Markup(), {"x": 0, "y": 0, "width": width, "height": THIN, "class": f"part {kind}"}))
-    return svg(drawn, THIN, label, "thin", stretched=True)
+    longest_first = sorted(shares, key=lambda each: -each[0])
+    return _bars([(0.0, WIDTH * min(1.0, _size(share)), kind) for share, kind in longest_first], label)
 
 
 def span_bar(start: float, end: float, kind: str, label: str) -> Markup:
     """A bar from one share of the whole width to another."""
     left, right = (WIDTH * min(1.0, _size(share)) for share in (start, end))
-    drawn = [
-        tag("rect", Markup(), {"x": 0, "y": 0, "width": WIDTH, "height": THIN, "class": "track"}),
-        tag(
-            "rect",
-            Markup(),
-            {"x": left, "y": 0, "width": max(2.0, right - left), "height": THIN, "class": f"part {kind}"},
-        ),
-    ]
+    return _bars([(left, max(2.0, right - left), kind)], label)
+
+
+def _bars(bars: Iterable[tuple[float, float, str]], label: str) -> Markup:
+    """Bars on a track, each with its begin, width and kind."""
+    drawn = [_rect(0, WIDTH, THIN, "track"), *(_rect(x, width, THIN, f"part {kind}") for x, width, kind in bars)]
     return svg(drawn, THIN, label, "thin", stretched=True)
+
+
+def _rect(x: float, width: float, height: float, kind: str, said: str = "") -> Markup:
+    shape: dict[str, float | str] = {"x": x, "y": 0, "width": width, "height": height, "class": kind}
+    return tag("rect", title(said) if said else Markup(), shape)
 
 
 def roofline(points: Sequence[Point], flop_rate: float, byte_rate: float) -> Markup:
@@ -120,7 +119,10 @@ def steps(times: Sequence[StepTime], median: float) -> Markup:
     drawn.append(line(LEFT, _down(median, top), WIDTH - RIGHT, _down(median, top), "median"))
     for step in times:
         across = LEFT + (WIDTH - RIGHT - LEFT) * (step.number - first) / max(1, last - first)
-        drawn.append(_mark(step, across, _down(min(step.ns, top), top), above=step.ns > top))
+        said = f"step {step.number}, {step.kind}: {units.duration(step.ns)}"
+        path = _MARKS[step.kind].format(number(across), number(_down(min(step.ns, top), top)))
+        over = ", above the chart" if step.ns > top else ""
+        drawn.append(tag("path", title(said + over), {"d": path, "class": f"step {step.kind}"}))
     drawn += [text(LEFT, FLAT - 20, f"step {first}", "start"), text(WIDTH - RIGHT, FLAT - 20, f"step {last}", "end")]
     return svg(drawn, FLAT, f"Time of steps {first} to {last}", "chart")
 
@@ -132,23 +134,17 @@ _MARKS = {
     "window": "M{0} {1}m-5 -5h10v10h-10z",
     "other": "M{0} {1}m0 -6l5 9h-10z",
 }
+_KEY = Markup('<svg class="key" viewBox="0 0 20 20" aria-hidden="true">{}</svg>')
 
 
 def mark(kind: str) -> Markup:
     """A mark by itself, for the key."""
-    path = tag("path", Markup(), {"d": _MARKS[kind].format(10, 10), "class": f"step {kind}"})
-    return Markup('<svg class="key" viewBox="0 0 20 20" aria-hidden="true">{}</svg>').format(path)
+    return _KEY.format(tag("path", Markup(), {"d": _MARKS[kind].format(10, 10), "class": f"step {kind}"}))
 
 
 def swatch(kind: str) -> Markup:
     """A piece of a stack by itself, for the key."""
-    piece = tag("rect", Markup(), {"x": 0, "y": 0, "width": 20, "height": 20, "class": f"part {kind}"})
-    return Markup('<svg class="key" viewBox="0 0 20 20" aria-hidden="true">{}</svg>').format(piece)
-
-
-def _mark(step: StepTime, x: float, y: float, above: bool) -> Markup:
-    said = f"step {step.number}, {step.kind}: {units.duration(step.ns)}{', above the chart' if above else ''}"
-    return tag("path", title(said), {"d": _MARKS[step.kind].format(number(x), number(y)), "class": f"step {step.kind}"})
+    return _KEY.format(_rect(0, 20, 20, f"part {kind}"))
 
 
 def _down(value: float, top: float) -> float:
@@ -160,8 +156,8 @@ def _points(points: Sequence[Point], x: Scale, y: Scale, ceiling: float) -> Iter
     for point in sorted(points, key=lambda p: -p.share):
         radius = max(SMALLEST, LARGEST * math.sqrt(min(1.0, _size(point.share))))
         across, down = x(point.intensity), y(min(point.rate, ceiling))
-        yield tag("circle", title(point.said), {"cx": across, "cy": down, "r": radius,
-                                                  "class": f"point {point.bound}"})  # fmt: skip
+        where: dict[str, float | str] = {"cx": across, "cy": down, "r": radius, "class": f"point {point.bound}"}
+        yield tag("circle", title(point.said), where)
         yield text(across + radius + 3, down + 5, str(point.number), "start")
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from gobrrr import units
 from gobrrr.report.forms.formats import View
 from gobrrr.report.html import charts
 from gobrrr.report.html.pair_chart import PairRow, pairs
 from gobrrr.report.told import speedup_text, tuning
-from gobrrr.report.told.blocks import Cell, Fact, Table, facts, plainly
+from gobrrr.report.told.blocks import Cell, Fact, Table, facts, plainly, time_cell
 from gobrrr.report.told.report import versions
 from gobrrr.system.escape import cleaned_command
 from gobrrr.trial.receipt.receipt import Receipt, Samples, TrialResult, is_crowded, is_of
@@ -145,13 +144,9 @@ def _trial(number: int, trial: TrialResult, receipt: Receipt) -> tuple[Cell, ...
         Cell(str(number), number), Cell(trial.name), Cell(" + ".join(trial.onto)),
         Cell(PURPOSES.get(trial.purpose, trial.purpose)), Cell(speedup_text.speed(trial.verdict)),
         Cell(checked), Cell(str(num), num),
-        Cell(speedup_text.figures(trial), found.median) if told and found else Cell("", 0.0), _time(predicted),
-        _time(realised), Cell(f"{trial.seconds:.0f} s", trial.seconds),
+        Cell(speedup_text.figures(trial), found.median) if told and found else Cell("", 0.0), time_cell(predicted),
+        time_cell(realised), Cell(f"{trial.seconds:.0f} s", trial.seconds),
     )  # fmt: skip
-
-
-def _time(ns: float | None) -> Cell:
-    return Cell(units.duration(ns), ns) if ns is not None else Cell("", 0.0)
 
 
 def _evidence(receipt: Receipt) -> dict[str, Any]:

@@ -77,10 +77,8 @@ def _by_shape(device: Device, page: Page) -> list[RenderableType]:
     width = max(map(len, names))
     room = page.body - width - max(map(len, figures)) - 4
     beside, room = ("  ", room) if room >= SHAPE_WIDTH else ("\n  ", page.body - 2)
-    lines = [
-        Text(f"{name:<{width}}  {numbers}{beside}{page.clip(op.shapes, room)}")
-        for name, numbers, op in zip(names, figures, most, strict=True)
-    ]
+    lines = [Text(f"{name:<{width}}  {numbers}{beside}{page.clip(op.shapes, room)}")
+             for name, numbers, op in zip(names, figures, most, strict=True)]  # fmt: skip
     return [page.row("by shape", (("calls, time and rate per step, share of the peak", "dim"),), *lines)]
 
 
@@ -131,8 +129,8 @@ def _lines(table: OpTable | None, report: Report, page: Page, sort: str | None, 
         room = min(room - sum(widths) - len(gap) * len(widths), max(map(cell_len, names), default=0))
     steps = f" ({several('step', report.step.profiled_count)})" if report.step.profiled_count else ""
     told = [f"{title(table)}{steps}, by {key}", "", *_placed([table.by], [head], widths, room, gap)]
-    cut = _ended if table.by in ("line", "module") else Page.clip
-    told += _placed([cut(page, name, room) for name in names], figures, widths, room, gap)
+    names = [page.clip(name, room, front=table.by in ("line", "module")) for name in names]
+    told += _placed(names, figures, widths, room, gap)
     rest = f"{left} more, see --ops N and --format json; " if left else ""
     device = f", {units.duration(on_all(table))} of the device" if table.on_device else ""
     own = sum(row.self_ns for row in all_rows(table))
@@ -154,13 +152,3 @@ def _labelled(table: OpTable, row: OpRow) -> str:
     if not row.detail:
         return name
     return f"{name} ({row.detail})" if table.by == "module" else f"{name} {row.detail}"
-
-
-def _ended(page: Page, words: str, cells: int) -> str:
-    """Cut at its front: of a path the end tells modules apart."""
-    safe, dots = page.clean(words), "..." if page.ascii_only else "…"
-    if cell_len(safe) <= cells:
-        return safe
-    while safe and cell_len(safe) + cell_len(dots) > cells:
-        safe = safe[max(1, len(safe) - cells) :]
-    return dots + safe

@@ -48,14 +48,16 @@ class Page(msgspec.Struct, frozen=True):
         safe = plain(text)
         return safe.translate(ASCII).encode("ascii", "backslashreplace").decode("ascii") if self.ascii_only else safe
 
-    def clip(self, text: str, cells: int) -> str:
-        """Harmless text of at most `cells` columns; '...' or one ellipsis where something was cut."""
+    def clip(self, text: str, cells: int, front: bool = False) -> str:
+        """Harmless text of at most `cells` columns; '...' or one ellipsis where something was cut. `front`: there, for
+        of a path the end tells modules apart."""
         safe, dots = self.clean(text), "..." if self.ascii_only else "…"
         if cell_len(safe) <= cells:
             return safe
         while safe and cell_len(safe) + cell_len(dots) > cells:
-            safe = safe[: min(len(safe) - 1, cells)]
-        return safe + dots if cells >= cell_len(dots) else ""
+            over = max(1, len(safe) - cells)
+            safe = safe[over:] if front else safe[:-over]
+        return "" if cells < cell_len(dots) else dots + safe if front else safe + dots
 
     def line(self, line: Line) -> Text:
         """A line, harmless; never read as markup. What is CUT is cut where the page ends."""

@@ -44,11 +44,6 @@ def brief(names: Sequence[str]) -> str:
     return " + ".join(names) if more < 2 else f"{' + '.join(names[:NAMED])} + {more} more"
 
 
-def doing(plan: Plan) -> str:
-    """'confirming compile + bf16_autocast'."""
-    return f"confirming {brief(plan.candidate)}"
-
-
 def racing(heat: Heat) -> str:
     """'racing compile, fused_optimizer against the program as it is'."""
     names = (" + ".join(name for name in stack if name not in heat.reference) for stack in heat.live)
@@ -70,13 +65,9 @@ def standing(heat: Heat) -> list[str]:
 
 def outcome(result: TrialResult) -> str:
     """'fused_optimizer: faster, 1.24x (1.21 to 1.27), numbers match'."""
-    name = (
-        "all together"
-        if result.purpose == "final" and len(result.remedies) > 1
-        else result.name
-        if result.options
-        else brief(result.remedies)
-    )
+    name = result.name if result.options else brief(result.remedies)
+    if result.purpose == "final" and len(result.remedies) > 1:
+        name = "all together"
     said = why(result)
     if result.speedup is None and result.guard.red:
         return f"{name}: refused, numbers {result.guard.verdict}"
@@ -101,8 +92,7 @@ class PlainLines(Listener):
     def __exit__(self, *_: object) -> None: ...
 
     def heat(self, heat: Heat) -> None:
-        self._say(f"{racing(heat)} ({self.left()})")
-        self._told = self._clock()
+        self._begin(racing(heat))
 
     def standing(self, heat: Heat) -> None:
         if self._clock() - self._told >= EVERY_S:
@@ -110,10 +100,10 @@ class PlainLines(Listener):
             self._say(f"   so far {'; '.join(standing(heat))} ({self.left()})")
 
     def began(self, plan: Plan, number: int) -> None:
-        self._say(f"{doing(plan)} in fresh processes ({self.left()})")
+        self._begin(f"confirming {brief(plan.candidate)} in fresh processes")
 
     def guarding(self, stack: tuple[str, ...]) -> None:
-        self._say(f"checking the numbers of {' + '.join(stack)} ({self.left()})")
+        self._begin(f"checking the numbers of {' + '.join(stack)}")
 
     def ended(self, result: TrialResult) -> None:
         self._say(f"   {outcome(result)}")
@@ -126,6 +116,10 @@ class PlainLines(Listener):
         """Say how much of the time is left."""
         left = self._seconds - (self._clock() - self._began)
         return f"{left / 60:.1f} min left" if left > 0 else "the time is spent"
+
+    def _begin(self, line: str) -> None:
+        self._told = self._clock()
+        self._say(f"{line} ({self.left()})")
 
     def _say(self, text: str) -> None:
         self._stream.write(self._page.clean(text) + "\n")
@@ -151,20 +145,11 @@ class LiveView(PlainLines):
     def __exit__(self, *_: object) -> None:
         self._live.stop()
 
-    def heat(self, heat: Heat) -> None:
-        self._begin(racing(heat))
-
     def standing(self, heat: Heat) -> None:
         self._so_far = standing(heat)
 
-    def began(self, plan: Plan, number: int) -> None:
-        self._begin(f"{doing(plan)} in fresh processes")
-
     def progress(self, done: int, planned: int, so_far: Speedup | None) -> None:
         self._done, self._planned, self._so_far = done, planned, [self._told_as(so_far) if so_far else ""]
-
-    def guarding(self, stack: tuple[str, ...]) -> None:
-        self._begin(f"checking the numbers of {' + '.join(stack)}")
 
     def ended(self, result: TrialResult) -> None:
         shown = label(result) if result.purpose != "add" else speedup_text.speed(result.verdict)

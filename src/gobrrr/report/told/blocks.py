@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeAlias
 
+from gobrrr import units
+
 Words: TypeAlias = "str | tuple[str, str]"
 """Words, or words with the style that a terminal shows them in; CUT where they have one line at most there."""
 Line: TypeAlias = "str | tuple[Words, ...]"
@@ -56,6 +58,11 @@ class Table(NamedTuple):
         kept = [at for at, (head, _) in enumerate(self.heads) if head not in self.on_page]
         rows = tuple(tuple(row[at] for at in kept) for row in self.rows)
         return self._replace(heads=tuple(self.heads[at] for at in kept), rows=rows)
+
+
+def time_cell(ns: float | None) -> Cell:
+    """A time; empty where there is none."""
+    return Cell(units.duration(ns), ns) if ns is not None else Cell("", 0.0)
 
 
 Block: TypeAlias = "Sentence | Fact | Table"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gobrrr import units
 from gobrrr.ledger.comparison import Comparison, OpRatio, Side
 from gobrrr.report.forms.formats import View
-from gobrrr.report.told.blocks import Block, Cell, Groups, Sentence, Table, facts
+from gobrrr.report.told.blocks import Block, Cell, Groups, Sentence, Table, facts, time_cell
 from gobrrr.report.told.report import pace
 
 
@@ -16,7 +16,7 @@ def blocks(found: Comparison, view: View) -> Groups:
     codes = facts(
         (f"only {label}", [", ".join(only)]) for label, only in (("A", found.vanished), ("B", found.appeared))
     )
-    rows = tuple((Cell(name.replace("_", " ")), *map(_time, (a, b)), Cell(signed(b - a), b - a))
+    rows = tuple((Cell(name.replace("_", " ")), *map(time_cell, (a, b)), Cell(signed(b - a), b - a))
                  for name, a, b in accounts(found))  # fmt: skip
     heads = (("account", False), ("A", True), ("B", True), ("B - A", True))
     listed: list[Block] = [Table("", heads, rows)] if rows else []
@@ -59,7 +59,7 @@ def ops(found: Comparison, most: int) -> Table | None:
 
 
 def _op(op: OpRatio) -> tuple[Cell, ...]:
-    times = [_time(ns or None) for side in (op.a, op.b)
+    times = [time_cell(ns or None) for side in (op.a, op.b)
              for ns in ((side.host_ns, side.device_ns) if side else (None, None))]  # fmt: skip
     return (
         Cell(named(op)), Cell(op.shapes, code=True), Cell(calls(op), op.a.calls if op.a else 0.0), *times,
@@ -81,7 +81,3 @@ def calls(op: OpRatio) -> str:
 def signed(ns: float) -> str:
     """'+1.20 ms'."""
     return f"{'+' if ns >= 0 else '-'}{units.duration(abs(ns))}"
-
-
-def _time(ns: float | None) -> Cell:
-    return Cell(units.duration(ns), ns) if ns is not None else Cell("", 0.0)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gobrrr import units
-from gobrrr.report.told.blocks import Block, Cell, Table, facts
+from gobrrr.report.told.blocks import Block, Cell, Table, facts, time_cell
 from gobrrr.rules.model.finding import Finding
 from gobrrr.rules.verdict.place import shown
 from gobrrr.rules.verdict.report import Report
@@ -32,7 +32,7 @@ def table(report: Report, root: str) -> list[Block]:
 
 def _row(finding: Finding, root: str) -> tuple[Cell, ...]:
     saving, place = finding.saving, shown(finding.where[0], root) if finding.where else ""
-    times = (Cell(units.duration(ns), ns) for ns in (saving.ceiling_ns, saving.expected_ns, saving.low_ns))
+    times = map(time_cell, (saving.ceiling_ns, saving.expected_ns, saving.low_ns))
     name = Cell(f"{finding.code} {finding.severity}: {finding.name}")
     return name, Cell(place, code=True), *times, Cell(said(finding))
 

@@ -10,7 +10,7 @@ from gobrrr import units
 from gobrrr.ledger.job.lateness import Group, Waiting
 from gobrrr.ledger.job.ranks import Job, RankSummary
 from gobrrr.report.forms.formats import View
-from gobrrr.report.told.blocks import Cell, Fact, Groups, Sentence, Table, facts
+from gobrrr.report.told.blocks import Cell, Fact, Groups, Sentence, Table, facts, time_cell
 
 GROUPS, LAST = 4, 3
 """Process groups that are told, most waiting first, and of each the ranks that came last most often."""
@@ -108,9 +108,9 @@ def _rank(rank: RankSummary, waited: float | None, last: int) -> tuple[Cell, ...
     whole = rank.step_ns or 1.0
     exposed, busy = rank.exposed_communication_ns, rank.busy_ns / whole
     return (
-        Cell(name(rank).removeprefix("rank "), float(-1 if rank.rank is None else rank.rank)), _time(rank.step_ns),
-        _time(rank.local_ns), Cell(f"{units.duration(exposed)} ({units.share(exposed / whole)})", exposed),
-        _time(waited) if waited is not None else Cell("", -1.0), Cell(f"{last} calls" if last else "", last),
+        Cell(name(rank).removeprefix("rank "), float(-1 if rank.rank is None else rank.rank)), time_cell(rank.step_ns),
+        time_cell(rank.local_ns), Cell(f"{units.duration(exposed)} ({units.share(exposed / whole)})", exposed),
+        time_cell(waited) if waited is not None else Cell("", -1.0), Cell(f"{last} calls" if last else "", last),
         Cell(units.share(busy), busy), Cell(" ".join((rank.bound, *rank.codes[:3]))), Cell(rank.source),
     )  # fmt: skip
 
@@ -118,10 +118,6 @@ def _rank(rank: RankSummary, waited: float | None, last: int) -> tuple[Cell, ...
 def name(rank: RankSummary | Waiting) -> str:
     """'rank 2', or the end of its file's name."""
     return f"rank {rank.rank}" if rank.rank is not None else rank.source[-24:]
-
-
-def _time(ns: float) -> Cell:
-    return Cell(units.duration(ns), ns)
 
 
 def waits(job: Job) -> dict[str, float]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from gobrrr import units
 from gobrrr.ledger.model.device import DeviceOp
 from gobrrr.ledger.model.op_tables import OpRow, OpTable
-from gobrrr.report.told.blocks import Cell, Table
+from gobrrr.report.told.blocks import Cell, Table, time_cell
 from gobrrr.rules.verdict.place import short
 from gobrrr.rules.verdict.report import OpShare, Report
 
@@ -29,14 +31,11 @@ def costliest(report: Report) -> list[Table]:
     if device is None or not device.work:
         heads = (("#", True), ("op", False), ("phase", False), ("line", False), *figures, ("bound", False))
         rows = tuple(_on_host(at, op) for at, op in enumerate(report.ops, 1))
-        return (
-            [Table("Ops that take most of the step (self time)", heads, rows, folded=True, on_page=("#",))]
-            if rows
-            else []
-        )
+        title = "Ops that take most of the step (self time)"
+        return [Table(title, heads, rows, folded=True, on_page=("#",))] if rows else []
     found = []
     for title, listed in (("Ops by the kernels that they launched", device.listed), ("By shape", device.listed_shapes)):
-        shapes = (("shapes", False),) if listed is device.listed_shapes and title == "By shape" else ()
+        shapes = (("shapes", False),) if title == "By shape" else ()
         heads = (("#", True), ("op", False), ("dtype", False), *shapes, *figures, ("of peak", True), ("bound", False))
         rows = tuple(_launched(at, op, wall, bool(shapes)) for at, op in enumerate(listed, 1))
         found += [Table(title, heads, rows, folded=True, on_page=("#",))] if rows else []
@@ -64,7 +63,7 @@ def _name(op: str) -> Cell:
 
 
 def _figures(calls: float, ns: float, share: float) -> tuple[Cell, ...]:
-    return Cell(units.calls(calls), calls), Cell(units.duration(ns), ns), _share(share)
+    return Cell(units.calls(calls), calls), time_cell(ns), _share(share)
 
 
 def _share(share: float) -> Cell:
@@ -74,7 +73,7 @@ def _share(share: float) -> Cell:
 def _rates(flops: float | None, moved: float | None, ns: float) -> tuple[Cell, ...]:
     """FLOPs and bytes per second, from those counted in `ns`."""
     known = ((units.flop_rate, flops), (units.byte_rate, moved))
-    return tuple(Cell(say(1e9 * work / ns), 1e9 * work / ns) if work and ns else Cell("", 0.0) for say, work in known)
+    return tuple(_known(say, 1e9 * work / ns if work and ns else None) for say, work in known)
 
 
 def grouped(report: Report) -> list[Table]:
@@ -108,13 +107,13 @@ def cells(table: OpTable, row: OpRow) -> tuple[Cell, ...]:
     """The cell of each column."""
     whole, own = on_all(table), (row.device_ns or 0.0) if table.on_device else row.self_ns
     share = own / whole if whole else 0.0
-    called = (_number(row.ops),) if table.by == "line" else (_time(row.average_ns), _number(row.calls))
+    calls = _known(units.calls, row.ops if table.by == "line" else row.calls)
+    called = (calls,) if table.by == "line" else (_known(units.duration, row.average_ns), calls)
     return (
-        Cell(name_of(row)), *((Cell(row.detail),) if table.by in NAMED else ()), _time(row.self_ns),
-        *((_time(row.device_ns), _time(row.device_total_ns)) if table.on_device else ()),
-        Cell(units.share(share) if share else "", share), _time(row.total_ns), *called,
-        Cell(units.flop_rate(row.flops_per_s) if row.flops_per_s else "", row.flops_per_s or 0.0),
-        Cell(units.share(row.of_peak) if row.of_peak else "", row.of_peak or 0.0),
+        Cell(name_of(row)), *((Cell(row.detail),) if table.by in NAMED else ()), _known(units.duration, row.self_ns),
+        *(_known(units.duration, ns) for ns in (row.device_ns, row.device_total_ns) if table.on_device),
+        _known(units.share, share), _known(units.duration, row.total_ns), *called,
+        _known(units.flop_rate, row.flops_per_s), _known(units.share, row.of_peak),
     )  # fmt: skip
 
 
@@ -135,9 +134,6 @@ def on_all(table: OpTable) -> float:
     return sum((row.device_ns or 0.0) if table.on_device else row.self_ns for row in all_rows(table))
 
 
-def _time(ns: float | None) -> Cell:
-    return Cell(units.duration(ns) if ns else "", ns or 0.0)
-
-
-def _number(count: float | None) -> Cell:
-    return Cell(units.calls(count) if count else "", count or 0.0)
+def _known(say: Callable[[float], str], figure: float | None) -> Cell:
+    """A figure; empty where it is not known, or nothing."""
+    return Cell(say(figure) if figure else "", figure or 0.0)

@@ -9,7 +9,7 @@ from gobrrr.ledger.model.device import DeviceMemory
 from gobrrr.ledger.model.ledger import Roofline
 from gobrrr.recording.model.facts import SavedTensor
 from gobrrr.report.told.bars import tenths
-from gobrrr.report.told.blocks import CUT, Cell, Fact, Line, Table, facts
+from gobrrr.report.told.blocks import CUT, Cell, Fact, Line, Table, facts, time_cell
 from gobrrr.rules.verdict.place import short
 from gobrrr.rules.verdict.report import Report, Tokens
 
@@ -55,11 +55,7 @@ def accounts(report: Report) -> list[Table]:
     """The ledger, whose shares add up as printed."""
     percents = tenths([account.share for account in report.ledger])
     rows = tuple(
-        (
-            Cell(each.account.replace("_", " ")),
-            Cell(f"{percent:.1f} %", percent),
-            Cell(units.duration(each.ns), each.ns),
-        )
+        (Cell(each.account.replace("_", " ")), Cell(f"{percent:.1f} %", percent), time_cell(each.ns))
         for each, percent in zip(report.ledger, percents, strict=True)
     )
     heads = (("account", False), ("share", True), ("per step", True))
