@@ -9,7 +9,7 @@ import pytest
 from gobrrr.cli.verbs import diagnose
 from gobrrr.cli.verbs import report as verb
 from gobrrr.errors import GobrrrError
-from gobrrr.report.forms import formats
+from gobrrr.report.forms import csv, formats
 from gobrrr.report.forms.formats import Format, View
 from gobrrr.report.forms.json import to_json
 from tests.cli.test_report_cli import call
@@ -28,7 +28,8 @@ def test_the_suffix_means_a_form(file: str, form: str) -> None:
 def test_a_form_that_is_added_in_one_place_is_there_by_name_and_suffix(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fake = Format("shout", (".loud",), {"report": lambda report, view: report.verdict.sentence.upper()})
+    monkeypatch.setattr(csv, "shouted", lambda report, view: report.verdict.sentence.upper(), raising=False)
+    fake = Format("shout", (".loud",), {"report": "forms.csv:shouted"})
     monkeypatch.setattr(formats, "FORMATS", (*formats.FORMATS, fake))
     (tmp_path / "report.json").write_bytes(to_json(samples.balanced()))
     for words in (["-o", str(tmp_path / "a.loud")], ["--format", "shout", "-o", str(tmp_path / "b.txt")]):

@@ -65,14 +65,14 @@ REPORTS = {
 @pytest.mark.parametrize("name", REPORTS)
 @pytest.mark.parametrize("regression", [None, regressed()], ids=["alone", "with a regression"])
 def test_it_is_valid_by_the_official_schema(schema: Any, name: str, regression: Any) -> None:
-    document = json.loads(to_sarif(REPORTS[name], View("/srv"), regression))
+    document = json.loads(to_sarif(REPORTS[name], View("/srv", regression=regression)))
     assert [error.message for error in schema.iter_errors(document)] == []
     document["runs"][0]["results"].append({"level": "fatal"})
     assert len(list(schema.iter_errors(document))) == 2  # it does look: no such level, no message
 
 
 def results(each: Report, root: str = "", **how: Any) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(to_sarif(each, View(root), **how))["runs"][0]["results"]
+    found: list[dict[str, Any]] = json.loads(to_sarif(each, View(root, **how)))["runs"][0]["results"]
     return found
 
 
@@ -118,7 +118,7 @@ def test_a_line_of_the_users_comes_before_that_of_a_library() -> None:
 def test_what_has_no_line_is_a_notification() -> None:
     """GitHub refuses a whole file for one result without a location."""
     nowhere = replace(samples.starved(), findings=(samples.finding(where=()), samples.metrics()))
-    run = json.loads(to_sarif(nowhere, PLAIN, held_against(report(140.0), report(100.0))))["runs"][0]
+    run = json.loads(to_sarif(nowhere, View(regression=held_against(report(140.0), report(100.0)))))["runs"][0]
     assert [result["ruleId"] for result in run["results"]] == ["BRR305"]
     told = [each["associatedRule"]["id"] for each in run["invocations"][0]["toolExecutionNotifications"]]
     assert told == ["BRR401", "regression"]
@@ -158,7 +158,7 @@ def test_a_regression_is_an_error_at_the_line_that_grew() -> None:
     assert (found["ruleId"], found["level"]) == ("regression", "error")
     assert found["locations"][0]["physicalLocation"]["region"]["startLine"] == 36
     assert "bmm +40.0 ms" in found["message"]["text"]
-    first = to_github(samples.starved(), PLAIN, regressed()).splitlines()[0]
+    first = to_github(samples.starved(), View(regression=regressed())).splitlines()[0]
     assert first.startswith("::error file=model.py,line=36,title=regression::Regression: a step takes 1.40 times")
 
 

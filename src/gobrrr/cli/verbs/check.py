@@ -214,7 +214,7 @@ def _tell(outcome: Checked, report: Report, args: argparse.Namespace, stream: Te
     """The outcome as text where the report was told, and in the form that was asked for into its file or to stdout:
     the report's findings, with the regression where there is one, for forms that show findings at their lines."""
     from gobrrr.cli.verbs.report import put
-    from gobrrr.report.forms import annotations, formats
+    from gobrrr.report.forms import formats
 
     form, view = _form(args), formats.View(os.getcwd())  # noqa: PTH109 - a string is wanted
     if form == "text" or stream is sys.stderr or args.output:
@@ -225,12 +225,8 @@ def _tell(outcome: Checked, report: Report, args: argparse.Namespace, stream: Te
             streams.to_nowhere(2)
     if form == "text" and not args.output:
         return
-    if form == "sarif":
-        put(annotations.to_sarif(report, view, outcome.regression), args.output)
-    elif form == "github":
-        put(annotations.to_github(report, view, outcome.regression).encode("utf-8", "replace"), args.output)
-    else:
-        put(formats.render(outcome, form, view), args.output)
+    noun = report if form in ("sarif", "github") else outcome
+    put(formats.render(noun, form, view._replace(regression=outcome.regression)), args.output)
 
 
 def _form(args: argparse.Namespace) -> str:

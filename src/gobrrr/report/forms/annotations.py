@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import PurePath
 from typing import Any
 from urllib.parse import quote
@@ -39,45 +39,32 @@ NS_PER_MS = 1e6  # ns in a millisecond (SI)
 Json = dict[str, Any]
 
 
-def to_sarif(report: Report, view: View, regression: Held | None = None) -> bytes:
+def to_sarif(report: Report, view: View) -> bytes:
     """The SARIF document, indented, ending with a newline; the same report gives the same bytes."""
-    root = view.root
+    root, regression, verdict = view.root, view.regression, report.verdict
     firsts = {finding.code: finding for finding in reversed(report.findings)}
-    rules = [_rule(finding) for finding in firsts.values()] + ([_regression_rule()] if regression else [])
+    rules = [_rule(finding) for finding in firsts.values()] + ([REGRESSION_RULE] if regression else [])
     every = [_result(finding, report, root) for finding in report.findings]
     every += [_regressed(regression, root)] if regression else []
-    _number(every, rules)
+    index = {rule["id"]: number for number, rule in enumerate(rules)}
+    seen: Counter[str] = Counter()
+    for each in every:  # where its rule stands; of two findings of a code in one function which it is
+        mark = each["partialFingerprints"]["gobrrr/v1"]
+        seen[mark] += 1
+        each["ruleIndex"] = index[each["ruleId"]]
+        each["partialFingerprints"]["gobrrr/v1"] = f"{mark}:{seen[mark]}"
     shown = [each for each in every if each["locations"] and not each["ruleId"].startswith(DOUBT)]
     run = {
         "tool": {"driver": {"name": "gobrrr", "version": gobrrr.__version__, "rules": rules}},
         "automationDetails": {"id": "gobrrr/"},
         "columnKind": "unicodeCodePoints",
         "originalUriBaseIds": {BASE: {"description": _text("The folder that gobrrr was run in")}},
-        "invocations": [
-            {
-                "executionSuccessful": report.verdict.bound != "unreliable",
-                "toolExecutionNotifications": [_notification(each) for each in every if each not in shown],
-            }
-        ],
+        "invocations": [{"executionSuccessful": verdict.bound != "unreliable",
+                         "toolExecutionNotifications": [_notification(each) for each in every if each not in shown]}],
         "results": shown,
-        "properties": {
-            "verdict": plain(report.verdict.sentence),
-            "bound": plain(report.verdict.bound),
-            **_step(report),
-        },
-    }
+        "properties": {"verdict": plain(verdict.sentence), "bound": plain(verdict.bound), **_step(report)},
+    }  # fmt: skip
     return msgspec.json.format(msgspec.json.encode({"$schema": SCHEMA, "version": "2.1.0", "runs": [run]})) + b"\n"
-
-
-def _number(results: list[Json], rules: list[Json]) -> None:
-    """Where each one's rule stands; of several with one fingerprint (two findings of a code in one function) which."""
-    index = {rule["id"]: number for number, rule in enumerate(rules)}
-    seen: Counter[str] = Counter()
-    for each in results:
-        mark = each["partialFingerprints"]["gobrrr/v1"]
-        seen[mark] += 1
-        each["ruleIndex"] = index[each["ruleId"]]
-        each["partialFingerprints"]["gobrrr/v1"] = f"{mark}:{seen[mark]}"
 
 
 def _notification(each: Json) -> Json:
@@ -94,29 +81,15 @@ def _rule(finding: Finding) -> Json:
     """One code; help is its page. `name` is what GitHub shows beside the id."""
     page = text_of(finding.code)
     means = " ".join(page.partition("## What it means\n")[2].partition("\n## ")[0].split())
+    unpaged = {**_text(finding.advice or finding.name), "markdown": markdown(finding.name)}
     return {
-        "id": plain(finding.code),
-        "name": plain(finding.name),
+        "id": plain(finding.code), "name": plain(finding.name),
         "shortDescription": _text(f"{finding.name} ({finding.bound})"),
         "fullDescription": _text(means[:MOST_OF_A_DESCRIPTION] or finding.name),
-        "help": {"text": page, "markdown": page}
-        if page
-        else {**_text(finding.advice or finding.name), "markdown": markdown(finding.name)},
+        "help": {"text": page, "markdown": page} if page else unpaged,
         "defaultConfiguration": {"level": "warning"},
         "properties": {"tags": ["performance", plain(finding.bound)], "precision": "high"},
-    }
-
-
-def _regression_rule() -> Json:
-    return {
-        "id": REGRESSION,
-        "name": "regression",
-        "shortDescription": _text("The step takes surely longer than in the baseline"),
-        "fullDescription": _text("The 95 % interval of the ratio of two median steps lies above the tolerance."),
-        "help": _text("Look at the lines that grew; `gobrrr compare` holds two recordings against each other."),
-        "defaultConfiguration": {"level": "error"},
-        "properties": {"tags": ["performance"], "precision": "high"},
-    }
+    }  # fmt: skip
 
 
 def _result(finding: Finding, report: Report, root: str) -> Json:
@@ -159,25 +132,18 @@ def _located(code: str, level: str, message: str, properties: Json, places: Sequ
 
 
 def _location(span: Span, root: str) -> Json:
-    return {
-        "physicalLocation": {
-            "artifactLocation": _artifact(span.file, root),
-            "region": {"startLine": max(1, span.line)},
-        },
-        "logicalLocations": [{"name": plain(span.function) or "module", "kind": "function"}],
-    }
+    place = {"artifactLocation": _artifact(span.file, root), "region": {"startLine": max(1, span.line)}}
+    function = {"name": plain(span.function) or "module", "kind": "function"}
+    return {"physicalLocation": place, "logicalLocations": [function]}
 
 
 def _artifact(file: str, root: str) -> Json:
     """Relative to the folder where it lies below it, which is all that a repository shows; else as it is."""
-    path = PurePath(file)
     if below := inside(file, root):
-        return {"uri": _quoted(below), "uriBaseId": BASE}
-    return {"uri": f"file://{_quoted(path.as_posix())}" if path.is_absolute() else _quoted(file)}
-
-
-def _quoted(path: str) -> str:
-    return quote(path, errors="replace")
+        return {"uri": quote(below, errors="replace"), "uriBaseId": BASE}
+    path = PurePath(file)
+    uri = quote(path.as_posix() if path.is_absolute() else file, errors="replace")
+    return {"uri": f"file://{uri}" if path.is_absolute() else uri}
 
 
 def inside(file: str, root: str) -> str:
@@ -206,6 +172,16 @@ def _text(text: str) -> Json:
     return {"text": plain(text).replace("{", "{{").replace("}", "}}").replace("](", "] (")}
 
 
+REGRESSION_RULE = {
+    "id": REGRESSION, "name": "regression",
+    "shortDescription": _text("The step takes surely longer than in the baseline"),
+    "fullDescription": _text("The 95 % interval of the ratio of two median steps lies above the tolerance."),
+    "help": _text("Look at the lines that grew; `gobrrr compare` holds two recordings against each other."),
+    "defaultConfiguration": {"level": "error"},
+    "properties": {"tags": ["performance"], "precision": "high"},
+}  # fmt: skip
+
+
 def _ms(ns: float) -> float:
     return round(ns / NS_PER_MS, 6)
 
@@ -213,23 +189,21 @@ def _ms(ns: float) -> float:
 COMMANDS = {"critical": "error", "warning": "warning", "note": "notice"}
 
 
-def to_github(report: Report, view: View, regression: Held | None = None) -> str:
+def to_github(report: Report, view: View) -> str:
     """One command of GitHub Actions a line: the regression, the findings by cost (GitHub shows ten errors and ten
     warnings of a step), and the verdict with no line."""
-    return "".join(f"{line}\n" for line in _commands(report, view.root, regression))
-
-
-def _commands(report: Report, root: str, regression: Held | None) -> Iterator[str]:
-    if regression:
-        where = next((growth.where for growth in regression.grown if growth.where), None)
-        yield _command("error", "regression", regressed(regression), where, root)
+    told = []
+    if held := view.regression:
+        where = next((growth.where for growth in held.grown if growth.where), None)
+        told.append(_command("error", "regression", regressed(held), where, view.root))
     for finding in report.findings:
         saving = finding.saving
         cost = f" (up to {units.duration(saving.ceiling_ns)} a step)" if saving.ceiling_ns > 0 else ""
-        where = next(iter(ordered(finding.where, root)), None)
+        where = next(iter(ordered(finding.where, view.root)), None)
         command = COMMANDS.get(finding.severity, "notice")
-        yield _command(command, f"{finding.code} {finding.name}", said(finding, cost), where, root)
-    yield _command("notice", "gobrrr", report.verdict.sentence, None, root)
+        told.append(_command(command, f"{finding.code} {finding.name}", said(finding, cost), where, view.root))
+    told.append(_command("notice", "gobrrr", report.verdict.sentence, None, view.root))
+    return "".join(f"{line}\n" for line in told)
 
 
 def _command(command: str, title: str, message: str, where: Span | None, root: str) -> str:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from gobrrr.recording.run_folder.run import Recording
     from gobrrr.report.timeline.timeline import StepTime, Timeline
     from gobrrr.report.told.blocks import Groups
+    from gobrrr.rules.verdict.regression import Held
     from gobrrr.rules.verdict.report import Report
 
 SORTS = ("self", "total", "average", "calls", "device", "rate", "peak", "name")
@@ -48,28 +49,27 @@ class View(NamedTuple):
     """Wall time of a tuning, where its receipt does not hold it."""
     price_per_hour: float | None = None
     """Price of an hour of this machine, for a tuning."""
+    regression: Held | None = None
+    """What a baseline says of the report, for forms that show findings at their lines."""
     ranks: Iterable[tuple[Report | None, Recording | None]] = ()
     """Every rank's report and recording, for a form that draws recordings themselves; of a job one is read after
     another."""
-
-
-Renderer = str | Callable[..., Any]
-"""A function, or where in this room it is: "module:function"."""
 
 
 PLAIN = View()
 
 
 class Format(NamedTuple):
-    """A form: its name on the command line, the suffixes that mean it, and its renderers: (noun, view) -> content."""
+    """A form: its name on the command line, the suffixes that mean it, and its renderers: (noun, view) -> content, each
+    as where in this room it is, "module:function"."""
 
     name: str
     suffixes: tuple[str, ...]
-    own: Mapping[str, Renderer] = {}
+    own: Mapping[str, str] = {}
     """By kind of noun, of KINDS."""
-    blocks: Renderer = ""
+    blocks: str = ""
     """Shows the blocks of any other noun that has some."""
-    draws: Renderer = ""
+    draws: str = ""
     """Draws the recordings of View.ranks, in pieces: the output may be too large to hold in memory."""
 
 
@@ -157,18 +157,15 @@ def check(name: str, kind: str) -> None:
     """Raises GobrrrError for a form that a kind of noun does not have."""
     if not _has(form_of(name), kind):
         known = ", ".join(form.suffixes[0] for form in FORMATS if form.suffixes and _has(form, kind))
-        raise GobrrrError(
-            f"a {kind} cannot be written in the format {name}", f"end the name after -o in one of {known}"
-        )
+        why = f"a {kind} cannot be written in the format {name}"
+        raise GobrrrError(why, f"end the name after -o in one of {known}")
 
 
 def _has(form: Format, kind: str) -> bool:
     return bool(kind in form.own or form.blocks or (form.draws and kind in ("report", "job")))
 
 
-def _function(renderer: Renderer) -> Callable[..., Any]:
-    if not isinstance(renderer, str):
-        return renderer
+def _function(renderer: str) -> Callable[..., Any]:
     module, _, name = renderer.partition(":")
     found: Callable[..., Any] = getattr(import_module(f"gobrrr.report.{module}"), name)
     return found

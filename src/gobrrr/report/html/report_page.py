@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from gobrrr import units
@@ -45,10 +45,9 @@ def parts(report: Report, view: View) -> dict[str, Any]:
 
 def about(report: Report) -> list[Fact]:
     """Where and how the recording was made."""
-    rank = f"{report.rank} of {report.world_size}" if report.rank is not None and (report.world_size or 0) > 1 else ""
     return facts([
-        ("program", [cleaned_command(report.command)]), ("recording", [report.recording]), ("rank", [rank]),
-        ("machine", [report.machine]), ("threads", [str(report.threads) if report.machine else ""]),
+        ("program", [cleaned_command(report.command)]), ("recording", [report.recording]),
+        ("rank", [told.rank(report)]), ("machine", [report.machine]), ("threads", [str(report.threads) if report.machine else ""]),
         ("versions", [told.versions(report.versions)]), ("missing", ["; ".join(report.missing)]),
     ])  # fmt: skip
 
@@ -62,11 +61,9 @@ def roofline(report: Report) -> dict[str, Any]:
         lines = [f"ops whose work is not known: {resources.hole(roof)}"]
     if chart:
         measured = roof.ceiling or "measured on this machine"
-        lines.append(
-            f"Ceilings ({measured}): {units.flop_rate(roof.ceiling_flop_rate or 0)} and "
-            f"{units.byte_rate(roof.ceiling_byte_rate or 0)} of memory. Numbers are those of the table of ops, areas "
-            "are shares of the step. What fits into caches may lie above the slope."
-        )
+        flops, moved = units.flop_rate(roof.ceiling_flop_rate or 0), units.byte_rate(roof.ceiling_byte_rate or 0)
+        lines.append(f"Ceilings ({measured}): {flops} and {moved} of memory. Numbers are those of the table of ops, "
+                     "areas are shares of the step. What fits into caches may lie above the slope.")  # fmt: skip
     return {"chart": chart, "lines": lines}
 
 
@@ -114,10 +111,8 @@ def memory(report: Report) -> dict[str, Any]:
     book = report.memory
     sizes = [(role, getattr(book, role)) for role in ROLES]
     known = [(role.replace("_", " "), size) for role, size in sizes if size]
-    parts = [Part(name, size, f"phase{i % 7}", f"{name}: {units.size(size)}") for i, (name, size) in enumerate(known)]
     whole = book.peak or sum(size for _, size in known) or 1
-    rows = [(charts.swatch(part.kind), part.name, units.size(part.value), units.share(part.value / whole))
-            for part in parts]  # fmt: skip
+    stacked = _stacked("The peak of memory by role", known, units.size, whole)
     lines = [*map(plainly, resources.memory_notes(report))]
     if book.growth_per_step is not None and book.growth_per_step < 1:
         lines.append("does not grow from step to step")
@@ -126,8 +121,7 @@ def memory(report: Report) -> dict[str, Any]:
                  for s in report.saved)  # fmt: skip
     return {
         "peak": units.size(book.peak) if book.peak is not None else "",
-        "chart": charts.stack(parts, "The peak of memory by role"), "rows": rows,
-        "lines": lines,
+        "lines": lines, **stacked,
         "saved": Table("Largest activations kept for backward", heads, kept) if kept else None,
     }  # fmt: skip
 
@@ -169,13 +163,16 @@ def ledger(report: Report) -> dict[str, Any]:
 def phases(report: Report) -> dict[str, Any]:
     """Chart and rows of the phases, in the order in which a step runs through them."""
     known = [(name, ns) for name, ns in report.phases if ns > 0]
-    total = sum(ns for _, ns in known) or 1.0
-    parts = [
-        Part(name, ns, f"phase{index % 7}", f"{name}: {units.duration(ns)}") for index, (name, ns) in enumerate(known)
-    ]
-    rows = [(charts.swatch(part.kind), part.name, units.duration(part.value), units.share(part.value / total))
-            for part in parts]  # fmt: skip
-    return {"chart": charts.stack(parts, "The step by phase"), "rows": rows}
+    return _stacked("The step by phase", known, units.duration, sum(ns for _, ns in known) or 1.0)
+
+
+def _stacked(
+    label: str, known: Iterable[tuple[str, float]], say: Callable[[float], str], whole: float
+) -> dict[str, Any]:
+    """Chart and rows of figures, each with its share of the whole."""
+    parts = [Part(name, size, f"phase{i % 7}", f"{name}: {say(size)}") for i, (name, size) in enumerate(known)]
+    rows = [(charts.swatch(part.kind), part.name, say(part.value), units.share(part.value / whole)) for part in parts]
+    return {"chart": charts.stack(parts, label), "rows": rows}
 
 
 def history(report: Report, times: Sequence[StepTime]) -> dict[str, Any]:

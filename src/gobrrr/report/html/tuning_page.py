@@ -62,9 +62,8 @@ def _waterfall(receipt: Receipt) -> list[dict[str, Any]]:
     if by_name and abs(level - last.figure) > APART * before:
         more = "less" if last.figure > level else "more"
         rest = ("together", "what each brings by itself") if len(by_name) > 1 else ("confirmed", "it did in the race")
-        found.append(
-            _drop(receipt, tuning.Level(rest[0], last.figure, f"{more} than {rest[1]}"), level, last.figure, before)
-        )
+        row = tuning.Level(rest[0], last.figure, f"{more} than {rest[1]}")
+        found.append(_drop(receipt, row, level, last.figure, before))
     return [*found, _bar(last, 0.0, last.figure / before, "phase0", speedup_text.size(receipt, last.figure))]
 
 
@@ -157,13 +156,8 @@ def _evidence(receipt: Receipt) -> dict[str, Any]:
         what = f"{kind}: {FULL_ERROR}" if error else TRAJECTORY.get(name, name.replace("_", " "))
         figures.append((what, "not finite" if value is None else f"{value:.3g}"))
     compared = bool(receipt.guard.evidence or receipt.guard.reasons or receipt.guard.verdict != "unverified")
-    return {
-        "compared": compared,
-        "said": tuning.numbers_said(receipt),
-        "figures": figures,
-        "reasons": receipt.guard.reasons,
-        "module": receipt.guard.first_module,
-    }
+    return {"compared": compared, "said": tuning.numbers_said(receipt), "figures": figures,
+            "reasons": receipt.guard.reasons, "module": receipt.guard.first_module}  # fmt: skip
 
 
 TRAJECTORY = {

@@ -109,13 +109,10 @@ def _all(report: Report, page: Page) -> list[Parts]:
         [*_shown(page, told.step(report), *told.program(report)), *work],
         [*time(report, page), *listed],
         findings.costs(report, page),
-        [
-            *_shown(page, *resources(report)),
-            *_memory(report, page),
-            *_shown(page, *loops(report), *told.limits(report)),
-        ],
+        [*_shown(page, *resources(report)), *_memory(report, page),
+         *_shown(page, *loops(report), *told.limits(report))],
         _shown(page, *told.next_steps(report)),
-    ]
+    ]  # fmt: skip
 
 
 def _memory(report: Report, page: Page) -> Parts:
@@ -188,9 +185,8 @@ def _rows(report: Report, most: int) -> list[Row]:
         names = ", ".join(a.account.replace("_", " ") for a in small)
         rows.append(("other", sum(a.ns for a in small), sum(a.share for a in small), names))
     rest = [a for a in report.ledger if a.account == last]
-    if not last:
-        return rows
-    rows.append((last, sum(a.ns for a in rest), sum(a.share for a in rest), gloss(last, report)))
+    if last:
+        rows.append((last, sum(a.ns for a in rest), sum(a.share for a in rest), gloss(last, report)))
     return rows
 
 

@@ -52,9 +52,7 @@ def cost(finding: Finding) -> str:
     """'up to 319 ms per step, 174 ms expected (rehearsed here), at least 0 ns; 32.0 MiB'."""
     saving, parts = finding.saving, []
     if saving.ceiling_ns > 0:
-        parts.append(
-            f"up to {units.duration(saving.ceiling_ns)} per step, {units.duration(saving.expected_ns)} expected "
-            f"({basis(finding)}), at least {units.duration(saving.low_ns)}"
-        )
+        most, expected, low = map(units.duration, (saving.ceiling_ns, saving.expected_ns, saving.low_ns))
+        parts.append(f"up to {most} per step, {expected} expected ({basis(finding)}), at least {low}")
     parts += [units.size(finding.cost_bytes)] if finding.cost_bytes is not None else []
     return "; ".join(parts) or FREE

@@ -36,9 +36,7 @@ def blocks(job: Job, view: View) -> Groups:
 
 def told(job: Job) -> list[Fact]:
     """Facts of all ranks together, and of each process group."""
-    return [
-        Fact(label, list(line for _, line in lines)) for label, lines in groupby(_told(job), key=lambda told: told[0])
-    ]
+    return [Fact(label, [line for _, line in lines]) for label, lines in groupby(_told(job), key=lambda told: told[0])]
 
 
 def _told(job: Job) -> Iterator[tuple[str, str]]:
@@ -68,16 +66,13 @@ def _of_group(group: Group) -> Iterator[tuple[str, str]]:
     if group.link:
         yield ("slow link", f"{group.link}: BRR702") if group.slow else ("link", group.link)
     if group.doubts:
-        yield (
-            ("doubts" if group.calls else "waiting"),
-            "; ".join(group.doubts) if group.calls else (f"{name}: " + "; ".join(group.doubts)),
-        )
+        doubts = "; ".join(group.doubts)
+        yield ("doubts", doubts) if group.calls else ("waiting", f"{name}: {doubts}")
 
 
 def _last(one: Waiting, calls: int) -> str:
-    return (
-        f"{name(one)} to {one.last} of {calls} calls ({units.duration(one.late_ns)} per step after the one before it)"
-    )
+    late = units.duration(one.late_ns)
+    return f"{name(one)} to {one.last} of {calls} calls ({late} per step after the one before it)"
 
 
 def _absent(job: Job) -> list[str]:

@@ -28,8 +28,7 @@ def blocks(machine: Machine, view: View) -> Groups:
                                        ("minor fault of a fresh page", figure_text(machine.fresh_page))]),
     ]  # fmt: skip
     if machine.device:
-        heads = ("", "measured here", "data sheet")
-        tables.append(_table(_device_title(machine.device), heads, _device(machine.device)))
+        tables.append(_device(machine.device))
     doubts = (*machine.doubts, REMEDY) if machine.doubts else ()
     lists = facts([("What follows", insights(machine)), ("Doubts", doubts)])
     return [[_heading(machine), *(table for table in tables if table.rows), *lists]]
@@ -56,13 +55,10 @@ def _heading(machine: Machine) -> Sentence:
 
 def _products(machine: Machine) -> list[Row]:
     one, most = machine.matmul.get("1", {}), machine.matmul.get("all", {})
-    rows = []
-    for dtype in DTYPES:
-        if dtype in one or dtype in most:
-            name = "fp32, precision medium" if dtype == "fp32_medium" else dtype
-            figures = (one.get(dtype), most.get(dtype)) if machine.threads > 1 else (one.get(dtype),)
-            rows.append((name, *(figure_text(figure) for figure in figures)))
-    return rows
+    names = {"fp32_medium": "fp32, precision medium"}
+    columns = (one, most) if machine.threads > 1 else (one,)
+    return [(names.get(dtype, dtype), *(figure_text(figures.get(dtype)) for figures in columns))
+            for dtype in DTYPES if dtype in one or dtype in most]  # fmt: skip
 
 
 def _copies(machine: Machine) -> list[Row]:
@@ -72,25 +68,19 @@ def _copies(machine: Machine) -> list[Row]:
     return [(units.size(size), *(figure_text(rates.get((size, count))) for count in counts)) for size in sizes]
 
 
-def _device_title(device: DeviceCeilings) -> str:
+def _device(device: DeviceCeilings) -> Table:
     peak = peak_of(device.name)
     source = f" (data sheet: {peak.source})" if peak else " (no data sheet known)"
-    return f"{device.name}, {units.size(device.memory_bytes)}, capability {device.capability}{source}"
-
-
-def _device(device: DeviceCeilings) -> list[Row]:
-    peak = peak_of(device.name)
-    rows: list[Row] = []
-    for dtype in DTYPES:
-        if dtype in device.matmul:
-            sheet = peak.flop_rate(dtype) if peak else None
-            rows.append((dtype, figure_text(device.matmul[dtype]), units.flop_rate(sheet) if sheet else "-"))
-    memory = units.byte_rate(peak.byte_rate) if peak else "-"
-    rows.append(("copy within the device", figure_text(device.copy), memory))
-    rows.append(("copy from pinned memory", figure_text(device.pinned), "-"))
-    rows.append(("copy from pageable memory", figure_text(device.pageable), "-"))
-    rows.append(("launch", figure_text(device.launch), "-"))
-    return rows
+    title = f"{device.name}, {units.size(device.memory_bytes)}, capability {device.capability}{source}"
+    sheets = {dtype: peak.flop_rate(dtype) if peak else None for dtype in DTYPES}
+    return _table(title, ("", "measured here", "data sheet"), [
+        *((dtype, figure_text(device.matmul[dtype]), units.flop_rate(sheet) if sheet else "-")
+          for dtype, sheet in sheets.items() if dtype in device.matmul),
+        ("copy within the device", figure_text(device.copy), units.byte_rate(peak.byte_rate) if peak else "-"),
+        ("copy from pinned memory", figure_text(device.pinned), "-"),
+        ("copy from pageable memory", figure_text(device.pageable), "-"),
+        ("launch", figure_text(device.launch), "-"),
+    ])  # fmt: skip
 
 
 def figure_text(figure: Measured | None) -> str:
@@ -107,20 +97,15 @@ def figure_text(figure: Measured | None) -> str:
 
 def insights(machine: Machine) -> tuple[str, ...]:
     """Sentences, the most general first; those for which a figure is missing are left out."""
-    found = (
-        _cores(machine),
-        *(_dtype(machine, dtype) for dtype in ("fp32_medium", "bf16", "fp16", "int8", "fp64")),
-        _ridge(machine),
-        _pages(machine),
-        f"Python can start {1e9 / each:,.0f} small ops per second." if (each := machine.dispatch.median) else "",
-        _reached(machine),
-    )
-    return tuple(text for text in found if text)
+    dtypes = (_dtype(machine, dtype) for dtype in ("fp32_medium", "bf16", "fp16", "int8", "fp64"))
+    each = machine.dispatch.median
+    ops = f"Python can start {1e9 / each:,.0f} small ops per second." if each else ""
+    return tuple(filter(None, (_cores(machine), *dtypes, _ridge(machine), _pages(machine), ops, _reached(machine))))
 
 
-def ratio(machine: Machine, dtype: str, to: str = "fp32") -> float | None:
-    """How many times faster one dtype's matrix product is than another's at all threads; None if either is missing."""
-    one, other = (machine.flop_rate(name, machine.threads) for name in (dtype, to))
+def ratio(machine: Machine, dtype: str) -> float | None:
+    """How many times faster a dtype's matrix product is than fp32's at all threads; None if either is missing."""
+    one, other = (machine.flop_rate(name, machine.threads) for name in (dtype, "fp32"))
     return one / other if one and other else None
 
 
@@ -158,9 +143,8 @@ def _ridge(machine: Machine) -> str:
     """The arithmetic intensity below which memory binds, per dtype."""
     largest = max((copy.working_set for copy in machine.copy), default=0)
     rates = {dtype: machine.flop_rate(dtype, machine.threads) for dtype in ("fp32", "bf16")}
-    points = [
-        f"{rate / machine.byte_rate(largest, machine.threads):.0f} ({dtype})" for dtype, rate in rates.items() if rate
-    ]
+    moved = machine.byte_rate(largest, machine.threads)
+    points = [f"{rate / moved:.0f} ({dtype})" for dtype, rate in rates.items() if rate]
     if not largest or not points:
         return ""
     return f"Below {' or '.join(points)} FLOP per byte of main memory, memory is what binds."

@@ -110,9 +110,8 @@ def watching(report: Report) -> str:
     the profiler did."""
     if report.offline:
         return "every step ran under the profiler, which makes the host's side of it longer"
-    cost, low, high = (
-        100 * finite(x or 0.0) for x in (report.overhead_share, report.overhead_low, report.overhead_high)
-    )
+    shares = (report.overhead_share, report.overhead_low, report.overhead_high)
+    cost, low, high = (100 * finite(share or 0.0) for share in shares)
     told = f"watching is at least {cost:.2f} % of that step"
     if report.overhead_high is not None:
         told = f"watching cost {cost:.2f} % of the step (95 %: {low:.2f} to {high:.2f} %)"
@@ -125,7 +124,6 @@ def watching(report: Report) -> str:
 
 def program(report: Report, brief: bool = False) -> list[Fact]:
     """Money, rank, a failed exit and the accelerator: only where there is something to say."""
-    rank = f"{report.rank} of {report.world_size}" if report.rank is not None and (report.world_size or 0) > 1 else ""
     command = cleaned_command(report.command) or "the program"
     failed: list[Line] = [((str(report.exit_code), "bold red"), f" from {command}")] if report.exit_code else []
     device: list[Line] = []
@@ -136,7 +134,14 @@ def program(report: Report, brief: bool = False) -> list[Fact]:
         device = [f"{report.device.name}: busy {busy} of the step ({span} from first to last kernel){held}"]
     kernels = [*_kernels(report.device)] if report.device and report.device.longest and not brief else []
     money = sentences(report.money) if report.money else []
-    return facts([("money", money), ("rank", [rank]), ("exit", failed), ("device", device), ("kernels", kernels)])
+    return facts(
+        [("money", money), ("rank", [rank(report)]), ("exit", failed), ("device", device), ("kernels", kernels)]
+    )
+
+
+def rank(report: Report) -> str:
+    """'2 of 8', of a job of several."""
+    return f"{report.rank} of {report.world_size}" if report.rank is not None and (report.world_size or 0) > 1 else ""
 
 
 def _kernels(device: Device) -> Iterator[Line]:
@@ -159,11 +164,8 @@ def versions(found: Mapping[str, str]) -> str:
 
 def limits(report: Report) -> list[Fact]:
     """Facts of the measurement: its findings, what the recording lacks, and which rules could not judge."""
-    doubts: list[Line] = [
-        ((f.code, findings.COLORS.get(f.severity, "")), f" {f.message.rstrip('.')}. ", (f.advice, "dim"))
-        for f in report.findings
-        if is_doubt(f)
-    ]
+    doubts: list[Line] = [((f.code, findings.COLORS.get(f.severity, "")), f" {f.message.rstrip('.')}. ",
+                           (f.advice, "dim")) for f in report.findings if is_doubt(f)]  # fmt: skip
     left_out = "; ".join(f"{codes} ({reason})" for reason, codes in skipped(report, NUM_SKIPPED))
     return facts([("measuring", doubts), ("missing", ["; ".join(report.missing)]),
                   ("skipped", [((left_out, "dim"),)] if left_out else [])])  # fmt: skip

@@ -98,11 +98,9 @@ def _nothing(receipt: Receipt) -> Line:
 def _listed(names: Sequence[str]) -> str:
     """'a, b, c and 2 more'."""
     shown, more = names[:FEW], len(names) - FEW
-    return (
-        f"{', '.join(shown)} and {more} more"
-        if more > 0
-        else " and ".join(filter(None, (", ".join(shown[:-1]), shown[-1])))
-    )
+    if more > 0:
+        return f"{', '.join(shown)} and {more} more"
+    return " and ".join(filter(None, (", ".join(shown[:-1]), shown[-1])))
 
 
 def numbers_said(receipt: Receipt) -> str:
@@ -210,10 +208,8 @@ def _is_red(trial: TrialResult) -> bool:
 
 def compiled(found: Compiled) -> str:
     """'3 graphs, 2 graph breaks, recompiled 4 times while it was measured'."""
-    parts = [
-        _count(found.graphs, "graph"),
-        *([_count(found.graph_breaks, "graph break")] if found.graph_breaks else []),
-    ]
+    parts = [_count(found.graphs, "graph")]
+    parts += [_count(found.graph_breaks, "graph break")] if found.graph_breaks else []
     if found.recompiled:
         parts.append(f"recompiled {_count(found.recompiled, 'time')} while it was measured")
     return ", ".join(parts)
@@ -230,9 +226,8 @@ def start_up(receipt: Receipt) -> list[str]:
         if cost.program_steps is not None:
             pays = cost.program_steps >= cost.steps_to_pay
             enough = f"; this program makes {cost.program_steps:,}" + ("" if pays else ": it does not pay here")
-        lines.append(
-            f"it costs {cost.seconds:.1f} s at the start and pays after {cost.steps_to_pay:,.0f} steps{enough}"
-        )
+        pays_after = f"pays after {cost.steps_to_pay:,.0f} steps{enough}"
+        lines.append(f"it costs {cost.seconds:.1f} s at the start and {pays_after}")
     return lines
 
 
@@ -252,13 +247,11 @@ def headspace(found: Headspace | None) -> list[str]:
     if found.compute_ns is None or found.saved_ns is None:
         return [f"what a loader fix can save was not measured: {found.reason}"]
     step, ready, saved = duration(found.step_ns), found.compute_ns, found.saved_ns
-    told = (
-        f"with data ready the step takes {_within(ready, duration)}: a loader fix can save at most "
-        f"{_within(saved, duration)} of {step}"
-    )
-    if found.reached is None:
-        return [told]
-    return [told, f"what was kept saves {_within(found.reached, units.share)} of that"]
+    most = f"a loader fix can save at most {_within(saved, duration)} of {step}"
+    told = [f"with data ready the step takes {_within(ready, duration)}: {most}"]
+    if found.reached is not None:
+        told.append(f"what was kept saves {_within(found.reached, units.share)} of that")
+    return told
 
 
 def _within(found: Figure, said: Callable[[float], str]) -> str:
