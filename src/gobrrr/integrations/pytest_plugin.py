@@ -134,9 +134,8 @@ def limits(marker: pytest.Mark, where: str) -> Limits:
     words = (no,) if isinstance(no, str) or not isinstance(no, Iterable) else tuple(no)
     wrong = [word for word in words if word not in SEVERITIES and word not in rules.load()]
     if wrong or marker.args:
-        raise pytest.UsageError(
-            f"{where}: no={wrong or marker.args!r}: neither codes (BRR405) nor {', '.join(SEVERITIES)}"
-        )
+        why = f"no={wrong or marker.args!r}: neither codes (BRR405) nor {', '.join(SEVERITIES)}"
+        raise pytest.UsageError(f"{where}: {why}")
     return Limits(shares, words)
 
 

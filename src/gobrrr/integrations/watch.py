@@ -15,7 +15,6 @@ from gobrrr.errors import GobrrrError
 from gobrrr.system import run_folder
 
 if TYPE_CHECKING:
-    from gobrrr.capture.process.bootstrap import Watcher
     from gobrrr.rules.verdict.report import Report
 
 T = TypeVar("T")
@@ -78,7 +77,10 @@ def watch(folder: str | Path | None = None, *, show: bool = True) -> Generator[W
         yield Watched(Path(bootstrap.session.config.folder))
         return
     target = (run_folder.fresh("watch") if folder is None else run_folder.claim(Path(folder))).resolve()  # it may chdir
-    session = _begin(target)
+    session = bootstrap.watch(Config(str(target)))
+    if session is None:
+        raise GobrrrError(f"this process cannot be watched: {bootstrap.failure}", "gobrrr needs torch 2.6 or newer")
+    session.nested = True
     watched = Watched(target)
     try:
         yield watched
@@ -90,14 +92,6 @@ def watch(folder: str | Path | None = None, *, show: bool = True) -> Generator[W
 
             with contextlib.suppress(OSError):
                 runs.tell(target, list(sys.argv), 0, python=sys.executable)
-
-
-def _begin(target: Path) -> Watcher:
-    session = bootstrap.watch(Config(str(target)))
-    if session is None:
-        raise GobrrrError(f"this process cannot be watched: {bootstrap.failure}", "gobrrr needs torch 2.6 or newer")
-    session.nested = True
-    return session
 
 
 def steps(batches: Iterable[T]) -> Iterator[T]:

@@ -14,12 +14,10 @@ from gobrrr.report.html import charts
 from gobrrr.report.told.excerpts import Excerpts, excerpts
 from gobrrr.report.told.findings import cost, costly
 from gobrrr.report.told.report import EDITS, tunable
-from gobrrr.rules.model.finding import Finding, Quantity
+from gobrrr.rules.model.finding import SEVERITIES, Finding, Quantity
 from gobrrr.rules.pages import text_of
 from gobrrr.rules.verdict.place import shown
 from gobrrr.rules.verdict.report import Report
-
-SEVERITIES = ("critical", "warning", "note")
 
 
 def findings(report: Report, view: View) -> list[dict[str, Any]]:

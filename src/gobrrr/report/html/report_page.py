@@ -47,8 +47,9 @@ def about(report: Report) -> list[Fact]:
     """Where and how the recording was made."""
     return facts([
         ("program", [cleaned_command(report.command)]), ("recording", [report.recording]),
-        ("rank", [told.rank(report)]), ("machine", [report.machine]), ("threads", [str(report.threads) if report.machine else ""]),
-        ("versions", [told.versions(report.versions)]), ("missing", ["; ".join(report.missing)]),
+        ("rank", [told.rank(report)]), ("machine", [report.machine]),
+        ("threads", [str(report.threads) if report.machine else ""]), ("versions", [told.versions(report.versions)]),
+        ("missing", ["; ".join(report.missing)]),
     ])  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from gobrrr import units
 from gobrrr.errors import GobrrrError
 from gobrrr.ledger.model.device import DeviceOp
 from gobrrr.ledger.model.op_tables import OpRow, OpTable
-from gobrrr.report.text.page import MIN_WIDTH, WIDTH, Page, laid_out, phrase, suited
+from gobrrr.report.text.page import MIN_WIDTH, WIDTH, Page, laid_out, suited
 from gobrrr.report.told.ops import NAMED, all_rows, because, cells, heads, name_of, on_all, title
 from gobrrr.rules.verdict.place import short
 from gobrrr.rules.verdict.report import Device, OpShare, Report
@@ -52,7 +52,7 @@ def _line(op: OpShare, column: int, page: Page) -> Text:
         rate = units.byte_rate(op.bytes_per_s)
     figures = f"{units.share(op.share):>6} {units.duration(op.ns):>8}  {name:<{column}} {rate:>13}"
     place = f"  {op.phase} of {short(op.where)}" if op.where else f"  {op.phase}"
-    return phrase(figures, (page.clip(place, page.body - len(figures)), "cyan"))
+    return Text.assemble(figures, (page.clip(place, page.body - len(figures)), "cyan"))
 
 
 def _name(op: OpShare) -> str:

@@ -27,7 +27,6 @@ WIDTH = 100
 """Columns where there is no terminal, and the most that is used of a wider one: longer lines read slower."""
 MIN_WIDTH = 40  # columns at least, however narrow the terminal; proposed: rows still fit; settled by trying 30
 BAR = 24  # columns of a whole bar in a row; proposed: 4 % of it is one column; settled on 80 columns
-COLORS = {"critical": "bold red", "warning": "bold yellow", "note": "cyan"}
 
 
 class Page(msgspec.Struct, frozen=True):
@@ -121,11 +120,6 @@ class Page(msgspec.Struct, frozen=True):
         for row in table.rows:
             grid.add_row(*(Text(self.clean(cell.text), no_wrap=True, overflow="ellipsis") for cell in row))
         return [*([Text(f"\n{self.clean(table.title)}", style="bold")] if titled else []), grid]
-
-
-def phrase(*parts: str | tuple[str, str]) -> Text:
-    """Text of parts, each a string or (string, style); never read as markup."""
-    return Text.assemble(*parts)
 
 
 def rendered(groups: Groups, *, width: int = WIDTH, color: bool = False, ascii_only: bool = False) -> str:

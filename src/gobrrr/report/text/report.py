@@ -13,7 +13,7 @@ from gobrrr import units
 from gobrrr.report.forms.formats import View
 from gobrrr.report.text import findings, ops
 from gobrrr.report.text.ops import FIRST
-from gobrrr.report.text.page import GUTTER, MIN_WIDTH, WIDTH, Page, laid_out, phrase, size, suited
+from gobrrr.report.text.page import GUTTER, MIN_WIDTH, WIDTH, Page, laid_out, size, suited
 from gobrrr.report.told import report as told
 from gobrrr.report.told.bars import bar, tenths
 from gobrrr.report.told.blocks import Block, Line
@@ -169,7 +169,7 @@ def time(report: Report, page: Page, most: int = len(ACCOUNTS)) -> list[Renderab
     percents = tenths([share for _, _, share, _ in rows])
     lines = [_account(page, row, percent) for row, percent in zip(rows, percents, strict=True)]
     total = f"\n{units.duration(sum(ns for _, ns, _, _ in rows))}\n{sum(percents):.1f} %"
-    label = phrase(("time", "bold"), (total if len(rows) > 2 else "", "dim"))
+    label = Text.assemble(("time", "bold"), (total if len(rows) > 2 else "", "dim"))
     return [page.indented(label, lines, GUTTER), *(_shown(page, *phases(report)) if most == len(ACCOUNTS) else [])]
 
 
@@ -197,7 +197,7 @@ def _account(page: Page, row: Row, percent: float) -> Text:
     drawn = page.clean(bar(share, length))
     room = page.width - BESIDE - length
     label = page.clip(name.replace("_", " "), 13)
-    return phrase(
+    return Text.assemble(
         f"{label:<13} {percent:>5.1f} % {units.duration(ns):>9}  ", (f"{drawn:<{length}}", style),
         (f"  {page.clip(means, room)}" if room > 12 else "", "dim"),
     )  # fmt: skip

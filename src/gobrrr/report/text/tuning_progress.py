@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from gobrrr.report.text.page import Page, phrase
+from gobrrr.report.text.page import Page
 from gobrrr.report.told import speedup_text, tuning
 from gobrrr.report.told.bars import bar
 from gobrrr.report.told.tuning import STYLES, label, why
@@ -153,7 +153,7 @@ class LiveView(PlainLines):
 
     def ended(self, result: TrialResult) -> None:
         shown = label(result) if result.purpose != "add" else speedup_text.speed(result.verdict)
-        self._console.print(phrase((self._page.clean(outcome(result)), STYLES.get(shown, "red"))))
+        self._console.print(Text.assemble((self._page.clean(outcome(result)), STYLES.get(shown, "red"))))
 
     def headspace(self, found: Headspace) -> None:
         for line in tuning.headspace(found):
@@ -168,4 +168,4 @@ class LiveView(PlainLines):
             drawn = self._page.clean(bar(self._done / self._planned, BAR))
             rows.append(f"\n   {drawn:<{BAR}} {self._done} of {self._planned} blocks")
         so_far = "\n   ".join(map(self._page.clean, self._so_far))
-        return phrase(*rows, f"\n   {so_far or 'starting'}")
+        return Text.assemble(*rows, f"\n   {so_far or 'starting'}")

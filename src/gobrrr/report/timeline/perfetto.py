@@ -193,21 +193,22 @@ def place_of(finding: Finding, window: ProfiledWindow) -> Place:
         (LINE, _line(finding, window)), (CAUSE, _cause(finding, window)),
     )  # fmt: skip
     for said, spans in ways:
-        if spans is not None and len(found := _within(spans, begin, end)):
+        if spans is not None and len(found := merged(np.clip(spans, begin, end))):
             return Place(_joined(found, end - begin), said)
     return Place(np.array([[begin, end]], np.int64), NOWHERE)
 
 
 def _waits(window: ProfiledWindow) -> Ints:
-    ops, waits = window.host.ops, window.host.waits_for_data
-    return np.stack((ops.start[waits], (ops.start + ops.dur)[waits]), axis=1)
+    waits = window.host.ops.take(window.host.waits_for_data)
+    return as_spans(waits.start, waits.dur)
 
 
 def _device(finding: Finding, window: ProfiledWindow) -> Ints | None:
     """Collectives and copies are told apart by what the device does."""
     kind = {"communication": COMMUNICATION, "transfer": MEMCPY}.get(finding.bound)
-    kernels = window.trace.kernels
-    rows = kernels.take(kernels.kind == kind) if kind is not None else kernels.take(np.zeros(0, np.int64))
+    if kind is None:
+        return None
+    rows = window.trace.kernels.take(window.trace.kernels.kind == kind)
     return as_spans(rows.start, rows.dur)
 
 
@@ -218,8 +219,8 @@ def _line(finding: Finding, window: ProfiledWindow) -> Ints | None:
     wanted = finding.where[0].place
     has = np.array([any(span.place == wanted for span in each.where) for each in window.places.places], bool)
     host, places = window.host, window.places
-    ops = host.is_op & has[window.origin]
-    found = np.stack((host.ops.start[ops], (host.ops.start + host.ops.dur)[ops]), axis=1)
+    ops = host.ops.take(host.is_op & has[window.origin])
+    found = as_spans(ops.start, ops.dur)
     if not places.known:
         return found
     runs = np.flatnonzero(has[places.states[:-1]])
@@ -233,11 +234,6 @@ def _cause(finding: Finding, window: ProfiledWindow) -> Ints | None:
     causes = {CAUSES.get(account, account) for account, _ in finding.lies[:1]}
     rows = np.array([kind in causes for kind in track.kind], bool)
     return zero + np.stack((track.start[rows], track.end[rows]), axis=1) if rows.any() else None
-
-
-def _within(spans: Ints, begin: int, end: int) -> Ints:
-    found: Ints = np.clip(spans, begin, end)
-    return merged(found)
 
 
 def _joined(spans: Ints, length: int) -> Ints:

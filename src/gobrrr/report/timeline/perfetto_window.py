@@ -129,12 +129,13 @@ class WindowEvents:
         """Return for each op of a thread its place and its module; 0 and '' where neither is known."""
         host = self.window.host
         mine = np.flatnonzero(host.ops.thread == thread)
-        keys = list(
-            zip(*(column[mine].tolist() for column in (host.ops.start, host.ops.dur, host.ops.name)), strict=True)
-        )
-        rows: dict[tuple[int, int, int], int] = dict(zip(keys, mine.tolist(), strict=True))
+
+        def keys(table: Ops) -> Iterator[tuple[int, int, int]]:
+            return zip(table.start.tolist(), table.dur.tolist(), table.name.tolist(), strict=True)
+
+        rows = dict(zip(keys(host.ops.take(mine)), mine.tolist(), strict=True))
         place, module = [0] * len(ops), [""] * len(ops)
-        for at, key in enumerate(zip(ops.start.tolist(), ops.dur.tolist(), ops.name.tolist(), strict=True)):
+        for at, key in enumerate(keys(ops)):
             row = rows.get(key)
             if row is not None:
                 place[at], module[at] = int(self.window.origin[row]), self.window.module[row]
@@ -176,9 +177,8 @@ class WindowEvents:
 
     def _counters(self) -> Iterator[str]:
         times, queued = self.window.queue()
-        yield from self.process.counter(
-            "launched, not begun by the device", "launches", times.tolist(), queued.tolist()
-        )
+        name = "launched, not begun by the device"
+        yield from self.process.counter(name, "launches", times.tolist(), queued.tolist())
         times, held, totals = self.window.memory()
         name = "device memory held by tensors" + ("" if totals else ", above what was there at first")
         yield from self.process.counter(name, "bytes", times.tolist(), held.tolist())

@@ -196,13 +196,9 @@ class Stretch:
 
     def _gaps(self) -> Track:
         """Return when the main thread runs no op: it waits for data, or does Python."""
-        gaps = find_gaps(self.host, self.places)
-        waits = self.host.waits_for_data
-        ops = self.host.ops
-        return self._pieces({
-            "host": np.stack((gaps.start, gaps.end), axis=1),
-            "data_wait": np.stack((ops.start[waits], (ops.start + ops.dur)[waits]), axis=1),
-        })  # fmt: skip
+        gaps, waits = find_gaps(self.host, self.places), self.host.ops.take(self.host.waits_for_data)
+        causes = {"host": np.stack((gaps.start, gaps.end), axis=1), "data_wait": as_spans(waits.start, waits.dur)}
+        return self._pieces(causes)
 
     def _pieces(self, by_cause: dict[str, Ints]) -> Track:
         """Disjoint stretches of each cause as one row."""

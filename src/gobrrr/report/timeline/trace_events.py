@@ -115,9 +115,8 @@ class Process:
     def flow(self, number: int, tid: int, time: int, begins: bool) -> str:
         """One end of an arrow; it belongs to the slice that is open on its track then."""
         ends = '"ph":"s"' if begins else '"ph":"f","bp":"e"'
-        return (
-            f'{{{ends},"id":{number},"pid":{self.pid},"tid":{tid},"ts":{self.at(time)},"cat":"launch","name":"launch"}}'
-        )
+        where = f'"id":{number},"pid":{self.pid},"tid":{tid},"ts":{self.at(time)}'
+        return f'{{{ends},{where},"cat":"launch","name":"launch"}}'
 
     def counter(self, name: str, unit: str, times: Iterable[int], values: Iterable[int]) -> Iterator[str]:
         """A counter's values from each moment on."""
