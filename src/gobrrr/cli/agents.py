@@ -33,8 +33,7 @@ from gobrrr.system.processes import die_with_the_parent
 die_with_the_parent(int(sys.argv[1]))
 from gobrrr.cli.main import main
 sys.exit(main(sys.argv[2:]))"""
-"""Program of a call: it ends with this server, however that ends, and takes no module of the user's folder for one of
-Python's."""
+"""Program of a call: it ends with this server, and takes no module of the user's folder for one of Python's."""
 TOO_LONG = 124
 """Exit code of a call that was ended: as timeout(1) has it."""
 LONGEST_S = 600.0
@@ -114,10 +113,8 @@ async def prove(
 
 async def verify(context: Context, receipt: str, folder: str = ".", minutes: float = 2.0) -> CallToolResult:
     """Measure a receipt of tune or prove once more on this machine; one that this user did not write is not started."""
-    there = str(Path(folder, receipt).absolute())
-    return await _called(
-        context, folder, OVER * 60 * minutes, ["verify", "--json", "--minutes", str(minutes), there]
-    )  # fmt: skip
+    words = ["verify", "--json", "--minutes", str(minutes), str(Path(folder, receipt).absolute())]
+    return await _called(context, folder, OVER * 60 * minutes, words)
 
 
 async def tune(

@@ -14,9 +14,8 @@ NOT_RUN = 4
 
 def show(command: Sequence[str], folder: str, doing: str) -> None:
     """Write to stderr the command that is about to be started, its folder, and the reason."""
-    sys.stderr.write(
-        f"gobrrr: {plain(doing)}\n  command  {command_line(command)}\n  folder   {command_line([folder])}\n"
-    )
+    sys.stderr.write(f"gobrrr: {plain(doing)}\n")
+    sys.stderr.write(f"  command  {command_line(command)}\n  folder   {command_line([folder])}\n")
     sys.stderr.flush()
 
 
@@ -26,11 +25,8 @@ def ask(command: Sequence[str], folder: str, why: str) -> None:
     if len(command_line([*command, folder])) > LIMIT:
         raise GobrrrError("this command is too long to be read and agreed to", "--yes starts it unread", NOT_RUN)
     if not sys.stdin.isatty():
-        raise GobrrrError(
-            "the command was not started: nobody is at this terminal to agree to it",
-            "--yes starts it without asking",
-            NOT_RUN,
-        )
+        nobody = "the command was not started: nobody is at this terminal to agree to it"
+        raise GobrrrError(nobody, "--yes starts it without asking", NOT_RUN)
     sys.stderr.write("run it? [y/N] ")
     sys.stderr.flush()
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):

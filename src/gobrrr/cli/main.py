@@ -99,9 +99,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         if error.errno not in UNWRITABLE or error.filename is not None:
             raise
         streams.to_nowhere(sys.stdout.fileno())
-        streams.say(
-            f"gobrrr: error: the output cannot be written: {error.strerror}\n  hint: make room, or name another file"
-        )
+        streams.say(f"gobrrr: error: the output cannot be written: {error.strerror}")
+        streams.say("  hint: make room, or name another file")
         return GobrrrError.exit_code
 
 
@@ -145,10 +144,8 @@ def load(verb: Verb) -> ModuleType:
         package = verb.module.partition(".")[0]
         if error.name != package:
             raise
-        name = package.replace("_", "-")
-        raise GobrrrError(
-            f"gobrrr {verb.name} is a package of its own, which is not installed", f"pip install {name}"
-        ) from None
+        why = f"gobrrr {verb.name} is a package of its own, which is not installed"
+        raise GobrrrError(why, f"pip install {package.replace('_', '-')}") from None
 
 
 def _parse(parser: argparse.ArgumentParser, takes_program: bool, words: list[str]) -> argparse.Namespace:
@@ -165,8 +162,7 @@ def _parse(parser: argparse.ArgumentParser, takes_program: bool, words: list[str
 
 
 def _with_numbers(parser: argparse.ArgumentParser, words: list[str]) -> list[str]:
-    """An option whose number may be left out takes the next word only where that is one: what follows `--ops` else is a
-    file."""
+    """An option whose number may be left out takes the next word only where that is one: else a file follows it."""
     found: list[str] = []
     for word in words:
         action = parser._option_string_actions.get(found[-1]) if found else None

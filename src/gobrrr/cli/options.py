@@ -39,9 +39,8 @@ def at_least_one(text: str) -> int:
 
 def add_folder(parser: argparse.ArgumentParser, what: str) -> None:
     """Add -o of a verb that writes a folder."""
-    parser.add_argument(
-        "-o", dest="folder", type=_folder, metavar="DIR", help=f"folder for {what} (default .gobrrr/<run>)"
-    )
+    where = f"folder for {what} (default .gobrrr/<run>)"
+    parser.add_argument("-o", dest="folder", type=_folder, metavar="DIR", help=where)
 
 
 def _folder(name: str) -> str:
@@ -49,9 +48,8 @@ def _folder(name: str) -> str:
     from gobrrr.report.forms import formats
 
     if formats.by_suffix(name, ""):
-        raise argparse.ArgumentTypeError(
-            f"{name} would be a folder here; gobrrr report -o {name} writes a page afterwards"
-        )
+        afterwards = f"gobrrr report -o {name} writes a page afterwards"
+        raise argparse.ArgumentTypeError(f"{name} would be a folder here; {afterwards}")
     return name
 
 

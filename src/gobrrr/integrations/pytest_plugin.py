@@ -158,8 +158,7 @@ def _judged(folder: Path, allowed: Limits) -> Verdict:
 
 
 def verdict(report: Report, allowed: Limits) -> Verdict:
-    """A report against limits. What breaks one while other processes had the cores is no verdict: a wait may be
-    theirs."""
+    """Hold a report against limits; no verdict where one breaks on crowded cores: a wait may be other processes'."""
     from gobrrr import units
     from gobrrr.system.escape import plain
 

@@ -129,9 +129,8 @@ def _wanted(text: str) -> tuple[str, ...]:
 
     words = tuple(filter(None, (word.strip() for word in text.split(","))))
     if text and not words:
-        raise GobrrrError(
-            f"--fail-on {text!r} names nothing", f"give codes or {', '.join(SEVERITIES)}, with commas between"
-        )
+        hint = f"give codes or {', '.join(SEVERITIES)}, with commas between"
+        raise GobrrrError(f"--fail-on {text!r} names nothing", hint)
     known = tuple(word.lower() if word.lower() in SEVERITIES else word.upper() for word in words)
     for word, given in zip(known, words, strict=True):
         if word not in (*SEVERITIES, *pages.codes()):
@@ -234,9 +233,8 @@ def _form(args: argparse.Namespace) -> str:
 
     form: str = args.format or by_suffix(args.output or "")
     if form not in FORMATS:
-        raise GobrrrError(
-            f"{args.output}: a check cannot be written in the format {form}", f"choose one of {', '.join(FORMATS)}"
-        )
+        why = f"{args.output}: a check cannot be written in the format {form}"
+        raise GobrrrError(why, f"choose one of {', '.join(FORMATS)}")
     if args.output and not Path(args.output).absolute().parent.is_dir():
         raise GobrrrError(f"cannot write {args.output}", "name a file in a folder that exists")
     return form

@@ -6,7 +6,6 @@ import argparse
 import sys
 from typing import Any
 
-SHELLS = ("bash", "zsh", "fish")
 FILES, FOLDERS = ("FILE", "BASELINE", "TRACE", "A", "B"), ("DIR", "FOLDER")
 """Metavars of what is a file, or a folder."""
 WHERE = {
@@ -14,6 +13,7 @@ WHERE = {
     "zsh": "gobrrr completion zsh > a folder of $fpath, as _gobrrr",
     "fish": "gobrrr completion fish > ~/.config/fish/completions/gobrrr.fish",
 }
+SHELLS = tuple(WHERE)
 
 
 def prepare(parser: argparse.ArgumentParser) -> None:

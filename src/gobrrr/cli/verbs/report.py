@@ -186,8 +186,7 @@ def with_edits(view: View, report: Report) -> View:
 
 
 def put(content: bytes | Iterable[bytes], output: str | None) -> None:
-    """Into the file of -o, or to stdout; `content` may come in pieces. All or nothing: an interrupted write leaves the
-    older file as it was."""
+    """Into the file of -o, whole or not at all, or to stdout; `content` may come in pieces."""
     if not output:
         sys.stdout.buffer.writelines([content] if isinstance(content, bytes) else content)
         return

@@ -95,8 +95,7 @@ def _tell(args: argparse.Namespace, recipe: Recipe | None, folder: Path, command
 
 
 def _recipe(file: str, command: list[str]) -> tuple[Recipe, dict[str, str]]:
-    """Read, checked, and compared with what is here, and the variables that it sets; raises GobrrrError before anything
-    is started."""
+    """Read, checked and compared with what is here, and the variables that it sets, before anything is started."""
     from gobrrr.cli import recipe as recipes
     from gobrrr.remedies import registry
 
@@ -127,9 +126,8 @@ def parse_budget(text: str) -> tuple[int, int]:
         elif match and unit.upper() in _BYTES:
             found[1] = int(float(match.group(1)) * _BYTES[unit.upper()])
         else:
-            raise GobrrrError(
-                f"cannot read the budget {part!r}", "say --budget 30s, --budget 200MB or both with a comma"
-            )
+            hint = "say --budget 30s, --budget 200MB or both with a comma"
+            raise GobrrrError(f"cannot read the budget {part!r}", hint)
     return found[0], found[1]
 
 

@@ -96,10 +96,8 @@ def check_ranks(command: Sequence[str], verb: str = "tune") -> None:
     words = (Path(command[0]).name, Path(program_of(command)).name)
     launcher = next((word for word in words if word in LAUNCHERS), "")
     if launcher or world_size() > 1:
-        raise GobrrrError(
-            f"{launcher or 'WORLD_SIZE'} starts several ranks, and gobrrr {verb} measures programs of one process",
-            f"{verb} one rank's program by itself: gobrrr {verb} train.py",
-        )
+        why = f"{launcher or 'WORLD_SIZE'} starts several ranks, and gobrrr {verb} measures programs of one process"
+        raise GobrrrError(why, f"{verb} one rank's program by itself: gobrrr {verb} train.py")
 
 
 def exit_code(receipt: Receipt, interrupted: int = 130) -> int:

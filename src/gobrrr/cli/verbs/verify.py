@@ -101,10 +101,8 @@ def _typed(before: Receipt, words: list[str]) -> Program:
     command = program_of(words)
     stored, typed = _as_typed(before.command), _as_typed(command)
     if len(stored) != len(typed) or not all(map(_fits, stored, typed)):
-        raise GobrrrError(
-            f"this is not the program of the receipt, which is {command_line(stored)}",
-            "type that command, with its masked values in full",
-        )
+        why = f"this is not the program of the receipt, which is {command_line(stored)}"
+        raise GobrrrError(why, "type that command, with its masked values in full")
     return _told(before, command, redaction.shown(command), Path.cwd())
 
 
@@ -267,8 +265,7 @@ def _repeated(before: Receipt, program: Program, folder: Path, args: argparse.Na
         listener.began(plan, 1)
         found = referee.measure(plan)
         if found.speedup is None:
-            raise GobrrrError(
-                f"the recipe could not be measured: {found.reason}", "run the program without gobrrr and mend it first"
-            )
+            why = f"the recipe could not be measured: {found.reason}"
+            raise GobrrrError(why, "run the program without gobrrr and mend it first")
         listener.guarding(kept)
         return found, referee.with_account(referee.guard(kept), found, kept)

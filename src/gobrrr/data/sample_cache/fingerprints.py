@@ -35,8 +35,7 @@ from gobrrr.data.sample_cache.names import imported, is_installed, loaded, mangl
 from gobrrr.errors import GobrrrError
 
 _MAX_DEPTH = 40
-"""Levels of nesting: deeper values are told later, from the top, so that they are told whole and the stack does not
-overflow."""
+"""Levels of nesting: deeper values are told later, from the top, whole and without an overflow of the stack."""
 _MOST_ITEMS = 100_000
 """Items of a list of objects that are looked at; of a longer list so many, evenly spread."""
 _BLOCK = 1000

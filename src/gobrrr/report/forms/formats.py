@@ -52,8 +52,7 @@ class View(NamedTuple):
     regression: Held | None = None
     """What a baseline says of the report, for forms that show findings at their lines."""
     ranks: Iterable[tuple[Report | None, Recording | None]] = ()
-    """Every rank's report and recording, for a form that draws recordings themselves; of a job one is read after
-    another."""
+    """Every rank's report and recording, for a form that draws them; of a job one is read after another."""
 
 
 PLAIN = View()

@@ -45,8 +45,7 @@ def as_json(noun: Any, view: View | None = None, indent: int = 1) -> bytes:
 
 
 def _shown(data: bytes) -> bytes:
-    """Whoever prints it meets no control of a terminal and nothing that turns a line round: JSON's escapes say the
-    same."""
+    """Whoever prints it meets no control of a terminal and nothing that turns a line round: escapes say the same."""
     return _UNSEEN.sub(lambda found: f"\\u{ord(found[0]):04x}", data.decode()).encode()
 
 

@@ -49,8 +49,7 @@ class Point(NamedTuple):
 
 
 def stack(parts: Sequence[Part], label: str, whole: float = 0.0) -> Markup:
-    """Stretches side by side that fill the whole width: it is what they sum to, or `whole` where that is more. Empty
-    where there is nothing."""
+    """Stretches side by side; the whole width is their sum, or `whole` where that is more. Empty where none is."""
     known = [part._replace(value=_size(part.value)) for part in parts if _size(part.value) > 0]
     total = max(whole, math.fsum(part.value for part in known))
     at, drawn = 0.0, []

@@ -46,8 +46,7 @@ def to_html(noun: Any, view: View = PLAIN) -> str:
 
 
 def page(template: str, data: bytes, folder: Path = HERE, **parts: Any) -> str:
-    """A template of a folder in the frame that all pages share: policy, style, script, and what it was made of as
-    JSON."""
+    """A template of a folder in the frame of all pages: policy, style, script, and what it was made of as JSON."""
     style, script = ((HERE / name).read_text(encoding="utf-8") for name in ("page.css", "page.js"))
     own = f"style-src {_hash(style)}; script-src {_hash(script)}"  # nothing is loaded; of what is inline ours counts
     return _templates(folder).get_template(template).render(

@@ -80,8 +80,7 @@ def _bar(row: tuning.Level, start: float, end: float, kind: str, figure: str) ->
 
 
 def is_told(trial: TrialResult, receipt: Receipt) -> bool:
-    """Say whether a trial's figures may be shown: a gain only beside a green guard, its own or that of all that was
-    kept."""
+    """Say whether a trial's figures may be shown: a gain only beside a green guard, its own or of all that was kept."""
     if speedup_text.gain(trial) is None or trial.verdict == "failed":
         return False
     kept = is_of(trial, receipt.kept, receipt.options) and receipt.guard.green

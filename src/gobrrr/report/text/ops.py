@@ -98,8 +98,7 @@ def _rate(op: DeviceOp) -> str:
 
 
 def show(report: Report, stream: TextIO | None, by: str, sort: str | None, num: int) -> str:
-    """One table as it suits a stream, as text that ends with a newline; `sort`: one of SORTS. Raises GobrrrError for
-    what this table lacks."""
+    """One table as it suits a stream; `sort`: one of SORTS. Raises GobrrrError for what this table lacks."""
     if by == "line" and sort in ("average", "calls"):
         raise GobrrrError(f"lines cannot be sorted by {sort}: how often each runs is not counted", "use --sort total")
     width, color, ascii_only = suited(stream) if stream else (WIDTH, False, False)

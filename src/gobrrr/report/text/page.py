@@ -48,8 +48,7 @@ class Page(msgspec.Struct, frozen=True):
         return safe.translate(ASCII).encode("ascii", "backslashreplace").decode("ascii") if self.ascii_only else safe
 
     def clip(self, text: str, cells: int, front: bool = False) -> str:
-        """Harmless text of at most `cells` columns; '...' or one ellipsis where something was cut. `front`: there, for
-        of a path the end tells modules apart."""
+        """At most `cells` columns of harmless text; '...' or one ellipsis where it was cut, at its end or `front`."""
         safe, dots = self.clean(text), "..." if self.ascii_only else "…"
         if cell_len(safe) <= cells:
             return safe

@@ -82,8 +82,7 @@ def render(report: Report, rows: int = 0, color: bool = False, width: int = WIDT
 
 
 def brief(report: Report, ops: bool = False, color: bool = False, width: int = WIDTH, **how: Any) -> str:
-    """The report in at most 30 lines; `ops`: with its ten costliest ops, which come on top of that. As pure as
-    render()."""
+    """The report in at most 30 lines; `ops`: its ten costliest ops on top of that. As pure as render()."""
     page = Page(max(width, MIN_WIDTH), **how)
     num, text = len(report.ops) if ops else FIRST, ""
     fewer = [(rooms, FEW, FEW) for rooms in ROOMS[NARROW:]]

@@ -57,10 +57,9 @@ def _wastes(report: Report, per_hour: float) -> Iterator[Waste]:
 
 def sentences(money: Money) -> list[str]:
     """Say what a step costs, then which findings waste most: 'BRR401 wastes 0.97 of it (0.39 to 1.33)'."""
-    parts = [f"a step costs {units.money(money.step)}"]
-    parts += [f"an epoch {units.money(money.epoch)}"] if money.epoch is not None else []
-    parts += [f"a million samples {units.money(money.million_samples)}"] if money.million_samples is not None else []
-    parts += [f"a million tokens {units.money(money.million_tokens)}"] if money.million_tokens is not None else []
+    costs = (("a step costs", money.step), ("an epoch", money.epoch), ("a million samples", money.million_samples),
+             ("a million tokens", money.million_tokens))  # fmt: skip
+    parts = [f"{what} {units.money(cost)}" for what, cost in costs if cost is not None]
     return [f"at {units.money(money.per_hour)} per hour {', '.join(parts)}", *map(_waste, money.wastes[:NUM_WASTES])]
 
 
@@ -72,8 +71,5 @@ def _waste(waste: Waste) -> str:
 
 def pay_back(part: float, spent_s: float, per_hour: float) -> str:
     """Say what a trial cost and what is saved from then on. The hours until it has paid are the same at every price."""
-    cost = of_time(1e9 * spent_s, per_hour)
-    return (
-        f"it cost {units.money(cost)}; then {units.money(part * per_hour)} of every "
-        f"{units.money(per_hour)} per hour stay with you"
-    )
+    cost, saved, price = map(units.money, (of_time(1e9 * spent_s, per_hour), part * per_hour, per_hour))
+    return f"it cost {cost}; then {saved} of every {price} per hour stay with you"

@@ -30,7 +30,9 @@ def verdict(receipt: Receipt) -> Line:
     red = [each for each in receipt.trials if each.guard.red]
     trial = [*kept, *red, receipt.trials[-1]][0]
     name = f"{trial.name}: " if len(receipt.trials) > 1 else ""
-    return ((f"{name}{_short(trial)}", f"bold {style(trial)}"), f"; {_numbers(trial)}; {_time(receipt)}.")
+    spent, word = receipt.seconds or 0.0, "proven" if receipt.kept else "judged"
+    took = f"{word} in {spent / 60:.1f} min" if spent >= 60 else f"{word} in {spent:.0f} s"
+    return ((f"{name}{_short(trial)}", f"bold {style(trial)}"), f"; {_numbers(trial)}; {took}.")
 
 
 def style(trial: TrialResult) -> str:
@@ -63,12 +65,6 @@ def _numbers(trial: TrialResult) -> str:
     accepted = [each.partition("accepted: ")[2] for each in trial.guard.reasons if "accepted: " in each]
     said = f"numbers {speedup_text.numbers(trial.guard, trial.remedies)}{reason}"
     return f"{said}, accepted: {accepted[0]}" if accepted and trial.guard.green else said
-
-
-def _time(receipt: Receipt) -> str:
-    spent = receipt.seconds or 0.0
-    word = "proven" if receipt.kept else "judged"
-    return f"{word} in {spent / 60:.1f} min" if spent >= 60 else f"{word} in {spent:.0f} s"
 
 
 def _facts(receipt: Receipt) -> list[Fact]:

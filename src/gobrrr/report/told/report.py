@@ -106,8 +106,7 @@ def _amount(number: float) -> str:
 
 
 def watching(report: Report) -> str:
-    """Say what the hooks of the plain phase cost, measured against steps without them or else a lower bound, and what
-    the profiler did."""
+    """Say what the hooks cost, measured against steps without them or else a lower bound, and what the profiler did."""
     if report.offline:
         return "every step ran under the profiler, which makes the host's side of it longer"
     shares = (report.overhead_share, report.overhead_low, report.overhead_high)

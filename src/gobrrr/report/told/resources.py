@@ -31,8 +31,6 @@ ACCOUNTS = {
     "unattributed": ("dim", "claimed by no account"),
 }
 ON_DEVICE = {
-    "compute": "least time for its FLOPs",
-    "bandwidth": "least time for memory traffic",
     "inefficiency": "kernels beyond that least time",
     "uncounted": "kernels of unknown least time",
     "dispatch": "idle: the host is in torch or CUDA",
@@ -40,6 +38,7 @@ ON_DEVICE = {
     "data_wait": "idle: waiting for the batch",
     "communication": "collectives that nothing hides",
 }
+"""Accounts that mean something else where a device works."""
 LIGHT = "speed of light: the least time for the step's work at the ceilings, over the step's time"
 CONVENTION = "a multiply-add is 2 FLOPs, causal attention not halved"
 NUM_LOOPS = 4  # other loops named at most; proposed: fit on a line; settled by programs that have more

@@ -41,8 +41,7 @@ def price(speedup: Speedup | None) -> str:
 
 
 def gain(found: Found) -> Speedup | None:
-    """Return the gain in what was to shrink, peak or time; None where it was not measured, or is no ratio: a file may
-    say anything."""
+    """The gain in what was to shrink, peak or time; None where it was not measured, or a file says what is no ratio."""
     of_memory = found.memory is not None or (not isinstance(found, Measured) and found.objective == "memory")
     whole = found.memory if of_memory else found.speedup
     return whole if whole is not None and _is_ratio(whole) else None
@@ -53,8 +52,7 @@ def _is_ratio(speedup: Speedup) -> bool:
 
 
 def figures(found: Found) -> str:
-    """In half a sentence: '1.24x (1.21 to 1.27)', or 'peak -43 % (-45 to -41), a step takes 1.20 times as long (1.15 to
-    1.25)'."""
+    """'1.24x (1.21 to 1.27)', or 'peak -43 % (-45 to -41), a step takes 1.20 times as long (1.15 to 1.25)'."""
     whole = gain(found)
     if whole is None:
         return "not measured"
@@ -67,8 +65,7 @@ def final(receipt: Receipt) -> TrialResult | None:
 
 
 def as_written(receipt: Receipt) -> float | None:
-    """The figure of the untouched program that was to be made smaller: ns of its step or of a sample, or bytes of its
-    peak."""
+    """The untouched program's figure that was to be made smaller: ns of a step or of a sample, or bytes of its peak."""
     confirmed = final(receipt)
     if receipt.objective == "memory":
         return confirmed.step_peak_bytes[0] if confirmed is not None else None
