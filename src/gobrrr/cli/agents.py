@@ -138,25 +138,21 @@ def _program(words: list[str]) -> list[str]:
 async def _called(context: Context, folder: str, limit_s: float, words: list[str], stdin: str = "") -> CallToolResult:
     """Return the document that a verb writes; an error where there is none, or the time is over. Verbs that measure
     wait for each other: two at once would be two slow programs."""
-    async with _MEASURING if words[0] in MEASURE else contextlib.nullcontext():
-        return await _alone(context, folder, limit_s, words, stdin)
-
-
-async def _alone(context: Context, folder: str, limit_s: float, words: list[str], stdin: str) -> CallToolResult:
     command = [sys.executable, "-c", _START, str(os.getpid()), *words]
-    try:
-        process = await anyio.open_process(command, cwd=folder, start_new_session=True)
-    except (OSError, ValueError) as error:
-        raise ToolError(f"cannot start gobrrr in {folder}: {error}") from None
     out, said = bytearray(), deque[str](maxlen=_LAST)
-    try:
-        with anyio.move_on_after(limit_s):
-            await _heard(process, stdin, context, out, said)
-    finally:
-        is_late = process.returncode is None
-        if is_late:
-            with anyio.CancelScope(shield=True):
-                await _end(process)
+    async with _MEASURING if words[0] in MEASURE else contextlib.nullcontext():
+        try:
+            process = await anyio.open_process(command, cwd=folder, start_new_session=True)
+        except (OSError, ValueError) as error:
+            raise ToolError(f"cannot start gobrrr in {folder}: {error}") from None
+        try:
+            with anyio.move_on_after(limit_s):
+                await _heard(process, stdin, context, out, said)
+        finally:
+            is_late = process.returncode is None
+            if is_late:
+                with anyio.CancelScope(shield=True):
+                    await _end(process)
     return _result(words[0], TOO_LONG if is_late else process.returncode or 0, bytes(out), said, limit_s)
 
 

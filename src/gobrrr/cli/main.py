@@ -46,12 +46,8 @@ VERBS = (
     Verb("remedies", ".verbs.remedies", "the remedies there are, and what each does"),
     Verb("diagnose", ".verbs.diagnose", "say what makes a program slow from the traces of torch.profiler"),
     Verb("compare", ".verbs.compare", "hold two recordings of one program against each other, op by op"),
-    Verb(
-        "check",
-        ".verbs.check",
-        "fail where a program has become slower or has findings, for continuous integration",
-        True,
-    ),
+    Verb("check", ".verbs.check", "fail where a program has become slower or has findings, for continuous integration",
+         True),
     Verb("top", ".verbs.top", "watch a program that runs under gobrrr: step time, trend, memory, doubts"),
     Verb("report", ".verbs.report", "show the report of an earlier run again"),
     Verb("explain", ".verbs.explain", "what a code such as BRR401 means, and how to mend it by hand"),
@@ -59,7 +55,7 @@ VERBS = (
     Verb("lab", "gobrrr_lab.verb", "measure published figures of efficient deep learning again on this machine"),
     Verb("machine", ".verbs.machine", "what this computer can do, measured here"),
     Verb("completion", ".verbs.completion", "a script that completes verbs and options in bash, zsh or fish"),
-)
+)  # fmt: skip
 
 
 class _Parser(argparse.ArgumentParser):

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from gobrrr.cli.main import main
 from gobrrr.report.forms import formats
 from gobrrr.report.forms.formats import View
-from gobrrr.report.timeline.perfetto import KIND, LINE, NOWHERE, WAITS, WHOLE, job_to_perfetto, to_perfetto
+from gobrrr.report.timeline.perfetto import KIND, LINE, NOWHERE, WAITS, WHOLE, to_perfetto
 from gobrrr.report.timeline.trace_events import LANES, document, lanes, micros, text
 from gobrrr.rules.model.finding import Finding, Saving
 from gobrrr.rules.verdict.report import Report
@@ -123,7 +123,7 @@ def test_a_line_is_found_in_its_backward_too_and_a_finding_without_a_place_is_to
     nowhere = Finding("BRR601", "b", "memory", "note", Saving(0, MS, 2 * MS), "It is large.")
     collective = Finding("BRR701", "c", "communication", "note", Saving(0, MS, MS), "It waits.")
     target = tmp_path / "x"
-    target.write_bytes(b"".join(to_perfetto(judged(at_line, nowhere, collective), of_cpu(tmp_path))))
+    target.write_bytes(b"".join(to_perfetto([(judged(at_line, nowhere, collective), of_cpu(tmp_path))], alone=True)))
     found = check(read(target))
     told = [
         (float(e["ts"]), float(e["dur"]), e["args"]["place"], e["args"]["code"])
@@ -155,7 +155,7 @@ def test_collectives_and_copies_are_where_the_device_does_them(tmp_path: Path) -
 
     recording = of_trace(read_source(Source(str(write(tmp_path / "t.json", training(comm=100))))))
     finding = Finding("BRR701", "c", "communication", "note", Saving(0, MS, MS), "It waits.")
-    (tmp_path / "x").write_bytes(b"".join(to_perfetto(judged(finding), recording)))
+    (tmp_path / "x").write_bytes(b"".join(to_perfetto([(judged(finding), recording)], alone=True)))
     told = [e for e in check(read(tmp_path / "x")) if "code" in e.get("args", {})]
     assert [(float(e["ts"]), float(e["dur"]), e["args"]["place"]) for e in told] == [(1520, 100, KIND)]
 
@@ -225,7 +225,9 @@ def test_hostile_names_are_strings_that_only_print(word: str, tmp_path: Path) ->
     path = tmp_path / "t.json"
     path.write_bytes(json.dumps({"schemaVersion": 1, "traceEvents": events}).encode("utf-8", "replace"))
     drawn(tmp_path, str(path))
-    (tmp_path / "y").write_bytes(b"".join(to_perfetto(with_texts(samples.starved(), word), of_cpu(tmp_path))))
+    (tmp_path / "y").write_bytes(
+        b"".join(to_perfetto([(with_texts(samples.starved(), word), of_cpu(tmp_path))], alone=True))
+    )
     check(read(tmp_path / "y"))
 
 
@@ -237,7 +239,7 @@ def test_a_text_is_cut_and_masked() -> None:
 def test_without_a_profiled_window_steps_and_findings_are_drawn(tmp_path: Path) -> None:
     clock = Timeline()
     clock.plain_steps(*[10 * MS] * 5, 50 * MS, wait=4 * MS)
-    (tmp_path / "x").write_bytes(b"".join(to_perfetto(samples.starved(), clock.recording(tmp_path))))
+    (tmp_path / "x").write_bytes(b"".join(to_perfetto([(samples.starved(), clock.recording(tmp_path))], alone=True)))
     found = check(read(tmp_path / "x"))
     seen = tracks(found)
     assert [name for _, _, name in seen["steps"]] == [f"step {i}" for i in range(1, 7)]
@@ -367,7 +369,7 @@ def test_the_memory_that_tensors_held_is_a_counter(tmp_path: Path) -> None:
 
 
 def test_zero_of_the_file_is_the_first_event(tmp_path: Path) -> None:
-    (tmp_path / "x").write_bytes(b"".join(job_to_perfetto([(None, of_cpu(tmp_path))], alone=True)))
+    (tmp_path / "x").write_bytes(b"".join(to_perfetto([(None, of_cpu(tmp_path))], alone=True)))
     found = check(read(tmp_path / "x"))
     assert (
         min(e["ts"] for e in found if e["ph"] == "X") == Decimal(0) and OFFSET > 0 and np.iinfo(np.int64).max > OFFSET

@@ -135,7 +135,7 @@ def add_options(parser: argparse.ArgumentParser, tables: bool = False) -> None:
     )  # fmt: skip
     parser.add_argument("--by", choices=WAYS, help="a table of all ops instead, summed by op, shape, line or module")
     parser.add_argument(
-        "--sort", choices=SORTS, help="what that table is sorted by (self; where a device works, device)"
+        "--sort", choices=tuple(SORTS), help="what that table is sorted by (self; where a device works, device)"
     )
 
 

@@ -72,10 +72,8 @@ class BucketBatchSampler:
         """The next iteration gives what is left of that epoch; an error where the batches would be others."""
         for name, value in self._identity().items():
             if state.get(name) != value:
-                raise GobrrrError(
-                    f"the state is of a sampler with {name}={state.get(name)}, this one has {value}",
-                    "resume with the same data set, seed and sizes, or begin anew",
-                )
+                what = f"the state is of a sampler with {name}={state.get(name)}, this one has {value}"
+                raise GobrrrError(what, "resume with the same data set, seed and sizes, or begin anew")
         self._next, self._start, self._epoch = int(state["epoch"]), int(state["batches_done"]), None
 
     def _identity(self) -> dict[str, int]:
@@ -122,10 +120,8 @@ class BucketBatchSampler:
 
     def _even(self, batches: Bins) -> Bins:
         if len(batches.indices) < len(batches) + -len(batches) % self._ranks:
-            raise GobrrrError(
-                f"{len(batches.indices)} sequences make no equal number of batches for {self._ranks} ranks",
-                "drop_last=True leaves out what is over",
-            )
+            what = f"{len(batches.indices)} sequences make no equal number of batches for {self._ranks} ranks"
+            raise GobrrrError(what, "drop_last=True leaves out what is over")
         return multiple(batches, self._ranks)
 
 
@@ -151,10 +147,8 @@ def _place(num_replicas: int | None, rank: int | None) -> tuple[int, int]:
         import torch.distributed as dist
 
         if not (dist.is_available() and dist.is_initialized()):
-            raise GobrrrError(
-                "torch.distributed is not initialised, and the rank was not given",
-                "call init_process_group first, or pass num_replicas and rank",
-            )
+            what = "torch.distributed is not initialised, and the rank was not given"
+            raise GobrrrError(what, "call init_process_group first, or pass num_replicas and rank")
         num_replicas = dist.get_world_size() if num_replicas is None else num_replicas
         rank = dist.get_rank() if rank is None else rank
     check_rank(rank, num_replicas)

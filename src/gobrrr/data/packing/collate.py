@@ -53,10 +53,8 @@ class PackingCollate:
         packs = [[self._sample(sample) for sample in pack] for pack in packs]
         names = {frozenset(sample) for pack in packs for sample in pack}
         if len(names) > 1:
-            raise GobrrrError(
-                "samples of one batch have different keys: " + " and ".join(sorted(str(sorted(n)) for n in names)),
-                "give every sample the same keys",
-            )
+            what = "samples of one batch have different keys: " + " and ".join(sorted(str(sorted(n)) for n in names))
+            raise GobrrrError(what, "give every sample the same keys")
         held = next(iter(names), {IDS, LABELS} if self.causal else {IDS})
         fill = dict.fromkeys(sorted(held), 0) | {IDS: self.pad_id}
         fill |= {LABELS: IGNORED} if LABELS in fill else {}

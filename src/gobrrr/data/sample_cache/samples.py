@@ -77,10 +77,8 @@ def encode(sample: Any) -> bytearray:
         parts += [blob, bytes(-len(blob) % ALIGN)]
     payload = bytearray().join(parts)  # which can be decoded as it is
     if len(payload) > MAX_BYTES:
-        raise GobrrrError(
-            f"a sample has {len(payload):,} bytes, too many for the cache",
-            f"samples of up to {MAX_BYTES:,} bytes are cached",
-        )
+        what = f"a sample has {len(payload):,} bytes, too many for the cache"
+        raise GobrrrError(what, f"samples of up to {MAX_BYTES:,} bytes are cached")
     return payload
 
 

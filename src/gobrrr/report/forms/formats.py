@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from gobrrr.rules.verdict.regression import Held
     from gobrrr.rules.verdict.report import Report
 
-SORTS = ("self", "total", "average", "calls", "device", "rate", "peak", "name")
-"""Columns that a table of ops can be sorted by: words of the command line."""
+SORTS = {"self": "self_ns", "total": "total_ns", "average": "average_ns", "calls": "calls", "device": "device_ns",
+         "rate": "flops_per_s", "peak": "of_peak", "name": ""}  # fmt: skip
+"""Columns that a table of ops can be sorted by, words of the command line, and what each is of an OpRow."""
 
 
 class View(NamedTuple):

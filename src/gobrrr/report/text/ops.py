@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TextIO
 
 from rich.cells import cell_len
@@ -13,6 +12,7 @@ from gobrrr import units
 from gobrrr.errors import GobrrrError
 from gobrrr.ledger.model.device import DeviceOp
 from gobrrr.ledger.model.op_tables import OpRow, OpTable
+from gobrrr.report.forms.formats import SORTS
 from gobrrr.report.text.page import MIN_WIDTH, WIDTH, Page, laid_out, suited
 from gobrrr.report.told.ops import NAMED, all_rows, because, cells, heads, name_of, on_all, title
 from gobrrr.rules.verdict.place import short
@@ -25,11 +25,6 @@ FIRST = 3
 NUM_OPS, NUM_SHAPES, OP_WIDTH, SHAPE_WIDTH = 4, 8, 28, 24
 LEAST = 24
 """Columns that a name needs beside its figures: else they stand below it."""
-KEYS: dict[str, Callable[[OpRow], float]] = {
-    "self": lambda row: row.self_ns, "total": lambda row: row.total_ns, "average": lambda row: row.average_ns or 0.0,
-    "calls": lambda row: row.calls or 0.0, "device": lambda row: row.device_ns or 0.0,
-    "rate": lambda row: row.flops_per_s or 0.0, "peak": lambda row: row.of_peak or 0.0,
-}  # fmt: skip
 
 
 def ops(report: Report, page: Page, num: int = FIRST) -> list[RenderableType]:
@@ -115,7 +110,7 @@ def _lines(table: OpTable | None, report: Report, page: Page, sort: str | None, 
     rows, key = list(table.rows), sort or ("device" if table.on_device else "self")
     rows.sort(key=lambda row: name_of(row) if key == "name" else "")
     if key != "name":
-        rows.sort(key=lambda row: -KEYS[key](row))
+        rows.sort(key=lambda row: -(getattr(row, SORTS[key]) or 0.0))
     left = len(rows[num:]) + table.num_others
     names = [_labelled(table, row) for row in rows[:num]]
     num_own = 2 if table.by in NAMED else 1

@@ -14,11 +14,10 @@ from gobrrr.ledger.steps.profiled_window import ProfiledWindow, profiled_window
 from gobrrr.recording.model.trace import COMMUNICATION, MEMCPY
 from gobrrr.recording.run_folder.run import Recording
 from gobrrr.report.forms.formats import View
-from gobrrr.report.timeline.perfetto_window import WindowEvents, file_of
+from gobrrr.report.timeline.perfetto_window import WindowEvents, line_of
 from gobrrr.report.timeline.timeline import all_steps
 from gobrrr.report.timeline.trace_events import Process, arguments, document, lanes
 from gobrrr.rules.model.finding import Finding
-from gobrrr.rules.verdict.place import short
 from gobrrr.rules.verdict.report import Report
 from gobrrr.rules.verdict.sentence import is_doubt
 from gobrrr.spans import Ints, as_spans, merged
@@ -34,18 +33,15 @@ NO_STEP = GobrrrError("there is no step to draw", "record more steps: gobrrr run
 
 
 def drawn(report: Report | None, view: View) -> Iterator[bytes]:
-    """The recordings of view.ranks, or what a report alone says."""
+    """The recordings of view.ranks with their findings, or what a report alone says, in pieces. Raises GobrrrError
+    where not even the length of a step is known."""
     if report is None or (isinstance(view.ranks, Sequence) and len(view.ranks) > 1):
-        return job_to_perfetto(view.ranks, view.mask)
-    return to_perfetto(report, next((recording for _, recording in view.ranks), None), view.mask)
+        return to_perfetto(view.ranks, view.mask)
+    recording = next((recording for _, recording in view.ranks), None)
+    return to_perfetto([(report, recording)], view.mask, alone=True)
 
 
-def to_perfetto(report: Report, recording: Recording | None, mask: Callable[[str], str] = str) -> Iterator[bytes]:
-    """One recording with its findings, in pieces. Raises GobrrrError where not even the length of a step is known."""
-    return job_to_perfetto([(report, recording)], mask, alone=True)
-
-
-def job_to_perfetto(ranks: Iterable[Rank], mask: Callable[[str], str] = str, alone: bool = False) -> Iterator[bytes]:
+def to_perfetto(ranks: Iterable[Rank], mask: Callable[[str], str] = str, alone: bool = False) -> Iterator[bytes]:
     """Ranks are taken one after another: memory does not grow with their number, but for what holds them."""
     return _File(mask, alone).pieces(ranks)
 
@@ -160,7 +156,7 @@ def _told(process: Process, finding: Finding, said: str, report: Report) -> str:
         "expected back, ms per step": round(saving.expected_ns / 1e6, 6),
         "at most, ms per step": round(saving.ceiling_ns / 1e6, 6),
         "expected back, of the step": units.share(saving.expected_ns / wall) if wall else "",
-        "line": short(where) if where else "", **file_of(where), "remedies": ", ".join(finding.remedies),
+        **line_of(where), "remedies": ", ".join(finding.remedies),
         "place": said,
     })  # fmt: skip
 

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from gobrrr.ledger.host.places import Place
 from gobrrr.ledger.ops.op_times import shapes_of
 from gobrrr.ledger.steps.profiled_window import ProfiledWindow
 from gobrrr.recording.model.facts import Span
@@ -82,9 +81,10 @@ class WindowEvents:
         yield from head
         for row, (begin, end) in enumerate(zip(track.start.tolist(), track.end.tolist(), strict=True)):
             said = track.tell(row)
-            line = short(said.where) if said.where else ""
-            args = arguments(self.process, {"line": line if said.name else "", **file_of(said.where)})
-            yield self.process.slice(tid, zero + begin, zero + end, self.process.text(said.name or line), args)
+            line = line_of(said.where)
+            args = arguments(self.process, line if said.name else line | {"line": ""})
+            name = self.process.text(said.name or line.get("line", ""))
+            yield self.process.slice(tid, zero + begin, zero + end, name, args)
 
     # what ran on the host
 
@@ -145,8 +145,9 @@ class WindowEvents:
         key = (signature, place_, module)
         known = self._args.get(key)
         if known is None:
-            where = self.window.places.places[place_]
-            told = {"shapes": shapes_of(self.window.trace, signature), **line_of(where), "module": module}
+            where = self.window.places.places[place_].where
+            line = line_of(where[0] if where else None)
+            told = {"shapes": shapes_of(self.window.trace, signature), **line, "module": module}
             known = arguments(self.process, told)
             if len(self._args) < ARGS:
                 self._args[key] = known
@@ -203,11 +204,6 @@ def _kernel_args(kind: int, moved: int) -> str:
     return f'{{"kind":"{word}","bytes":{moved}}}' if moved >= 0 else f'{{"kind":"{word}"}}'
 
 
-def file_of(span: Span | None) -> dict[str, str]:
-    """Its file, whole."""
-    return {"file": span.file} if span else {}
-
-
-def line_of(where: Place) -> dict[str, str]:
-    """The innermost line, and the file that it is in."""
-    return {"line": short(where.where[0]), **file_of(where.where[0])} if where.where else {}
+def line_of(span: Span | None) -> dict[str, str]:
+    """A line, and the file that it is in, whole."""
+    return {"line": short(span), "file": span.file} if span else {}
