@@ -12,7 +12,6 @@ from gobrrr.guard.model.verdict import Guarded
 from gobrrr.guard.reference.states import States
 from gobrrr.guard.reference.variants import in_float64, shifted
 from gobrrr.guard.verdicts.judging import judge
-from gobrrr.guard.watch.witness import Witness
 
 NUM_SEEDS = 2
 """Runs from other seeds; proposed: the fewest with a nearest and a farthest; verdicts with more would settle it."""
@@ -54,6 +53,8 @@ def observe(
     """One run of it under a witness; random streams begin anew. `states`: of the baseline, kept or begun from.
     Raises TorchMissing, and whatever it raises."""
     need_torch()
+    from gobrrr.guard.watch.witness import Witness
+
     with shifted(seed), Witness(prepare=in_float64 if in_double else None, states=states) as witness:
         run()
     return witness.observation()

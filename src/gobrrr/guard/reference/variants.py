@@ -7,6 +7,8 @@ import random
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
 from gobrrr.capture.hooks.lookup import Patches
 
 SEED = 0
@@ -17,7 +19,6 @@ FAR = 1_000_003
 
 def seed() -> None:
     """Begin all random streams of this process anew."""
-    import numpy as np
     import torch
 
     torch.manual_seed(SEED)
@@ -28,7 +29,6 @@ def seed() -> None:
 @contextlib.contextmanager
 def shifted(number: int) -> Iterator[None]:
     """Every seed that the program sets for Python, NumPy and torch is moved by number * FAR; 0 leaves them."""
-    import numpy as np
     import torch
 
     patches = Patches()

@@ -11,6 +11,9 @@ import contextlib
 import functools
 from typing import Any
 
+import torch
+from torch.nn import functional
+
 from gobrrr.capture.hooks.lookup import Patches
 
 RECURRENT = ("lstm", "gru", "rnn_tanh", "rnn_relu")
@@ -24,8 +27,6 @@ DROPOUTS = {
 def same_masks_in_any_layout(patches: Patches) -> None:
     """From now on, until `patches` are taken out. Only tensors that are not contiguous take another way than torch's:
     noise of their dtype, drawn and scaled as torch does it (at::dropout), but contiguous."""
-    from torch.nn import functional
-
     _listed_by_dynamo()
     plain = functional.dropout
 
@@ -42,9 +43,6 @@ def same_masks_in_any_layout(patches: Patches) -> None:
 def none(patches: Patches) -> None:
     """No dropout in torch.nn.functional, in attention or between the layers of an LSTM, until `patches` are taken out.
     One that a model draws by other means stays, and shows as other random draws."""
-    import torch
-    from torch.nn import functional
-
     _listed_by_dynamo()
     attention = functional.scaled_dot_product_attention
 

@@ -15,6 +15,8 @@ from collections.abc import Callable
 from typing import Any
 
 import msgspec
+from torch.utils.data import BatchSampler, DataLoader
+from torch.utils.data._utils.fetch import _MapDatasetFetcher
 
 from gobrrr.capture.hooks.lookup import Patches
 from gobrrr.guard.model.observation import Epoch
@@ -36,8 +38,6 @@ class Epochs:
 
     def watch(self, patches: Patches) -> None:
         """From now on, until `patches` are taken out."""
-        from torch.utils.data import DataLoader
-
         plain, loaders = DataLoader.__iter__, self._loaders
 
         def __iter__(self: Any) -> Any:
@@ -92,8 +92,6 @@ def _seeds_workers(loader: Any) -> bool:
 
 def _indices(loader: Any) -> list[Any]:
     """An epoch of a sampler that begins from a fixed random state. Raises ValueError where it does not end."""
-    from torch.utils.data import BatchSampler
-
     begin(0)
     sampler = loader.batch_sampler if loader.batch_sampler is not None else loader.sampler
     if type(sampler) is BatchSampler and sampler.drop_last:  # what that leaves out is another sample in another order
@@ -109,8 +107,6 @@ def _indices(loader: Any) -> list[Any]:
 
 def _fetch(loader: Any) -> Callable[[Any], Any]:
     """Gives the sample of an index as torch's fetcher does, with what a remedy has put in its way."""
-    from torch.utils.data._utils.fetch import _MapDatasetFetcher
-
     if loader.batch_size is None and loader.batch_sampler is None:
         return _MapDatasetFetcher(loader.dataset, False, lambda sample: sample, False).fetch
     together: Any = _MapDatasetFetcher(loader.dataset, True, lambda samples: samples, False)

@@ -7,6 +7,10 @@ import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.utils._pytree import tree_leaves
+
 from gobrrr.guard.model.observation import Data
 from gobrrr.guard.watch.digest import raw
 
@@ -18,15 +22,11 @@ MOST_ROWS = 4096
 
 def leaves_of(value: Any) -> list[Any]:
     """All that lies in a nest of tuples, lists, mappings and dataclass-like outputs, in a fixed order."""
-    from torch.utils._pytree import tree_leaves
-
     return tree_leaves(_opened(value))
 
 
 def tensors_of(value: Any) -> list[Any]:
     """All tensors among them."""
-    import torch
-
     return [leaf for leaf in leaves_of(value) if isinstance(leaf, torch.Tensor)]
 
 
@@ -44,8 +44,6 @@ class Computed:
 
     def add(self, tensors: Iterable[Any]) -> None:
         """Remember where their elements lie."""
-        from torch.multiprocessing.reductions import StorageWeakRef
-
         for tensor in tensors:
             if is_plain(tensor):
                 self._known[tensor.untyped_storage().data_ptr()] = StorageWeakRef(tensor.untyped_storage())  # type: ignore[no-untyped-call]
@@ -64,8 +62,6 @@ class Computed:
 
 def is_plain(tensor: Any) -> bool:
     """Whether its elements lie in a storage of its own kind: strided, of one shape, and there at all."""
-    import torch
-
     stands_for_others = torch._C._functorch.is_functorch_wrapped_tensor(tensor)
     is_there = tensor.layout == torch.strided and tensor.device.type != "meta"
     return bool(is_there and not tensor.is_nested and not stands_for_others)
@@ -80,7 +76,9 @@ def data_of(
     `cut` takes padding off each tensor, `tokens` leaves the elements of which the moments are. What a model computed
     (it asks for gradients, or lies in a storage of `computed`) differs between runs by rounding, and is left out.
     """
-    given = [cut(tensor) for tensor in own_of(arguments, computed)]
+    every = tensors_of(arguments)
+    own = [t for t in every if not t.requires_grad and not (computed is not None and computed.holds(t))]
+    given = [cut(tensor) for tensor in own]
     found = [part for tensor in given for part in _strided(tensor)]
     whole = hashlib.blake2b(digest_size=12)
     for tensor in found:
@@ -93,16 +91,8 @@ def data_of(
     return Data(whole.hexdigest(), each, sum(tensor.numel() for tensor in found), moments=moments)
 
 
-def own_of(arguments: Any, computed: Computed | None) -> list[Any]:
-    """The tensors among the arguments that no model computed."""
-    every = tensors_of(arguments)
-    return [t for t in every if not t.requires_grad and not (computed is not None and computed.holds(t))]
-
-
 def _strided(tensor: Any) -> list[Any]:
     """The strided tensors that one is made of: made dense, the adjacency of a large graph would fill the memory."""
-    import torch
-
     if tensor.device.type == "meta":
         return []
     if tensor.layout == torch.sparse_coo:
@@ -138,8 +128,6 @@ def _moments(tensor: Any) -> tuple[float, ...]:
 
 def fingerprint(value: Any, cut: Cut = lambda tensor: tensor) -> str:
     """Digest an item of a data set or a batch: arrays and images by their bytes, all else by its words or its type."""
-    import torch
-
     found = hashlib.blake2b(digest_size=12)
     for leaf in leaves_of(value):
         if isinstance(leaf, torch.Tensor):
@@ -161,8 +149,6 @@ def cut_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Cut:
     """Takes the columns at the end that no row of the call's attention mask (rows x tokens, integers, 1 where a token
     is) uses off a tensor that has an element or a vector for each token; leaves all else as it is, and everything where
     the ids in those columns are not all the same: then the mask means something else."""
-    import torch
-
     ids, mask = _ids_and_mask(args, kwargs)
     if mask is None:
         return lambda tensor: tensor
@@ -185,8 +171,6 @@ def tokens_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Cut:
     _, mask = _ids_and_mask(args, kwargs)
     if mask is None:
         return lambda tensor: tensor
-    import torch
-
     shapes = (mask.shape, cut_of(args, kwargs)(mask).shape)
 
     def tokens(tensor: Any) -> Any:
@@ -211,8 +195,6 @@ def _ids_and_mask(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any
 def _by_content(arguments: Sequence[Any]) -> tuple[Any, Any]:
     """Ids and their mask among arguments with other names or none: two of a shape, one of them 0 exactly where the
     other has what its first row ends with, and 1 elsewhere."""
-    import torch
-
     tables = [each for each in arguments if _is_readable(each) and each.dim() == 2 and each.numel()]
     for ids, mask in itertools.permutations(tables, 2):
         alike = ids.shape == mask.shape and ids.device == mask.device and ids.dtype != torch.bool
@@ -222,6 +204,4 @@ def _by_content(arguments: Sequence[Any]) -> tuple[Any, Any]:
 
 
 def _is_readable(tensor: Any) -> bool:
-    import torch
-
     return isinstance(tensor, torch.Tensor) and is_plain(tensor) and not tensor.is_floating_point()

@@ -7,6 +7,7 @@ import random
 from typing import Any
 
 import msgspec
+import numpy as np
 
 from gobrrr.capture.steps.device_memory import cuda_in_use
 
@@ -28,7 +29,6 @@ class Streams(msgspec.Struct, frozen=True):
 
 def streams() -> Streams:
     """As they are now."""
-    import numpy as np
     import torch
 
     state: Any = np.random.get_state()
@@ -41,7 +41,6 @@ def streams() -> Streams:
 def begin(seed: int) -> None:
     """Begin all of them anew. torch.manual_seed would leave its seed to devices that are used later, and it formats the
     stack for each kind of device."""
-    import numpy as np
     import torch
 
     random.seed(seed)
@@ -53,7 +52,6 @@ def begin(seed: int) -> None:
 
 def restore(found: Streams) -> None:
     """Put all of them back."""
-    import numpy as np
     import torch
 
     version, internal, gauss = found.python

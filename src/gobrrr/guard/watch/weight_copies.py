@@ -11,6 +11,8 @@ import weakref
 from collections.abc import Iterable
 from typing import Any
 
+import torch
+
 from gobrrr.capture.hooks.lookup import Patches
 from gobrrr.guard.model.tensor_digest import Seen
 from gobrrr.guard.watch.digest import look
@@ -40,8 +42,6 @@ class Tensors:
 
 
 def _tracked() -> list[Any]:
-    import torch
-
     kinds = {torch.Tensor, torch.nn.Parameter}
     return [obj for obj in gc.get_objects() if type(obj) in kinds]
 

@@ -20,6 +20,9 @@ from types import FrameType, TracebackType
 from typing import Any
 
 import msgspec
+import torch
+from torch.amp import GradScaler
+from torch.optim import optimizer as optimizers
 
 from gobrrr.capture.hooks.lookup import ModuleCall, Patches, plain, watch_replays
 from gobrrr.capture.hooks.transform_guard import hide_own_code, is_functional
@@ -57,7 +60,8 @@ class Witness:
         by its own run, and begun from by others. `expected`: steps that are planned for. `without_dropout`: there is
         none while it watches. `late`: the step from which it looks once more after those that are planned. `parts`: as
         Book has it."""
-        self._prepare, self._after_step = prepare, after_step
+        self._prepare = prepare or (lambda model, args, kwargs: contextlib.nullcontext((args, kwargs)))
+        self._after_step = after_step or (lambda updates, calls: None)
         self._patches = Patches()
         self._expected = expected
         self._dropout = dropout.none if without_dropout else dropout.same_masks_in_any_layout
@@ -71,7 +75,6 @@ class Witness:
         self._depth = 0
         self._backward = False
         self._thread = threading.get_ident()
-        self.remarks: list[str] = []
         self._applying = self._functional = self._transformed = self._replayed = False
         self.printed: dict[str, tuple[tuple[str, ...], ...]] | None = None
         self.complete = False
@@ -116,20 +119,16 @@ class Witness:
         training = bool(self.book.steps)
         calls = tuple(self.book.calls)
         tail = (Step(calls=calls, gradients={}, updates={}, buffers={}),) if calls and self.complete else ()
-        # Of a training the gradients and updates are seen.
-        steps = (
-            tuple(map(_of_models, (*self.book.steps, *tail))) if training else tuple(Step(calls=(c,)) for c in calls)
-        )
-        if self._transformed and not training:
-            self.remarks.append(TRANSFORMED)
-        if self._replayed:
-            self.remarks.append(REPLAYED)
+        steps = tuple(Step(calls=(call,)) for call in calls)
+        if training:  # of which the gradients and updates are seen
+            steps = tuple(map(_of_models, (*self.book.steps, *tail)))
+        remarks = ((TRANSFORMED, self._transformed and not training), (REPLAYED, self._replayed))
         if self._seen_epochs is None:
             self._seen_epochs = self._epochs.read()
         return Observation(
             steps=steps, trainable=self.book.trainable(), training=training, complete=self.complete,
-            remarks=tuple(dict.fromkeys(self.remarks)), epochs=self._seen_epochs, printed=self.printed,
-            planned=self._expected, passed=self.book.passed,
+            remarks=tuple(remark for remark, holds in remarks if holds), epochs=self._seen_epochs,
+            printed=self.printed, planned=self._expected, passed=self.book.passed,
             transformed=not training and any(call.model.startswith(functional.LABEL) for call in calls),
         )  # fmt: skip
 
@@ -137,8 +136,7 @@ class Witness:
         """The program goes on to its next step: the last one is over."""
         if self.book.close():
             self._computed.clear()
-            if self._after_step is not None:
-                self._after_step(len(self.book.steps), 0)
+            self._after_step(len(self.book.steps), 0)
 
     # calls of models
 
@@ -197,7 +195,7 @@ class Witness:
         parts = Parts(model, label) if self._first else None
         self._depth, self._parts = self._depth + 1, parts
         try:
-            with self._prepared(model, args, kwargs) as (given, named):
+            with self._prepare(model, args, kwargs) as (given, named):
                 result = call(*given, **named)
         finally:
             self._depth, self._parts = self._depth - 1, None
@@ -210,12 +208,8 @@ class Witness:
         inside = parts.seen if parts else {}
         self.book.calls.append(Call(label, bool(model.training), data, self.book.outputs(found), inside))
         self._first = False
-        if self._after_step is not None:
-            self._after_step(len(self.book.steps), len(self.book.calls))
+        self._after_step(len(self.book.steps), len(self.book.calls))
         return result
-
-    def _prepared(self, model: Any, args: Any, kwargs: Any) -> contextlib.AbstractContextManager[tuple[Any, Any]]:
-        return self._prepare(model, args, kwargs) if self._prepare else contextlib.nullcontext((args, kwargs))
 
     # transforms of torch.func
 
@@ -234,16 +228,12 @@ class Witness:
         if not self._functional:
             return result
         self.book.calls.append(Call(label, False, data, self.book.outputs(tensors_of(result))))
-        if self._after_step is not None:
-            self._after_step(len(self.book.steps), len(self.book.calls))
+        self._after_step(len(self.book.steps), len(self.book.calls))
         return result
 
     # backward
 
     def _watch_backward(self) -> None:
-        import torch
-        from torch.amp import GradScaler
-
         backward, scale = torch.autograd.backward, GradScaler.scale
         witness = self
 
@@ -270,8 +260,6 @@ class Witness:
         self._patches.replace(GradScaler, "scale", scaled)
 
     def _note_loss(self, tensors: Any) -> None:
-        import torch
-
         for tensor in (tensors,) if isinstance(tensors, torch.Tensor) else tuple(tensors):
             known = self._scaled.pop(id(tensor), None)
             if known is not None and known[0]() is tensor:
@@ -282,13 +270,8 @@ class Witness:
     # updates
 
     def _watch_updates(self) -> None:
-        from torch.optim import optimizer
-
-        for handle in (
-            optimizer.register_optimizer_step_pre_hook(self._update_begins),
-            optimizer.register_optimizer_step_post_hook(self._update_ends),
-        ):
-            self._patches.append(handle.remove)
+        self._patches.append(optimizers.register_optimizer_step_pre_hook(self._update_begins).remove)
+        self._patches.append(optimizers.register_optimizer_step_post_hook(self._update_ends).remove)
 
     def _update_begins(self, optimizer: Any, *_: Any) -> None:
         if threading.get_ident() == self._thread:
