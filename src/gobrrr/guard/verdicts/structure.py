@@ -20,16 +20,16 @@ def checks(
 ) -> Iterator[Check]:
     """One check per question; those that find nothing wrong say exact. `regroups`: samples of like length come together
     by intent."""
-    yield _same_length(baseline, candidate)
-    yield _parameters(baseline, candidate)
+    yield _first("steps", _other_length(baseline, candidate))
+    yield _first("parameters", _other_parameters(baseline, candidate))
     yield _data(baseline, candidate, order_may_change, regroups)
-    yield _inputs_untouched(baseline, candidate)
-    yield _modes(baseline, candidate)
-    yield _hyperparameters(baseline, candidate)
-    yield _gradients_there(baseline, candidate)
-    yield _buffers(baseline, candidate)
-    yield _moving(baseline, candidate)
-    yield _finite(baseline, candidate)
+    yield _first("inputs", _written_inputs(baseline, candidate))
+    yield _first("mode", _other_modes(baseline, candidate))
+    yield _first("hyperparameters", _other_hyperparameters(baseline, candidate))
+    yield _first("gradients", _other_gradients(baseline, candidate))
+    yield _first("buffers", _other_buffers(baseline, candidate))
+    yield _first("updates", _no_movement(baseline, candidate))
+    yield _first("finite", _infinite(baseline, candidate))
 
 
 def same_data(baseline: Observation, candidate: Observation) -> bool:
@@ -41,56 +41,55 @@ def _given(step: Step) -> list[str]:
     return [call.data.digest for call in step.calls]
 
 
-def _wrong(name: str, reason: str, module: str = "") -> Check:
-    return Check(name, "wrong", reason, module)
+_Found = Iterator[tuple[str, str]]
+"""Reasons to call a run wrong, each with the module."""
 
 
-def _same_length(baseline: Observation, candidate: Observation) -> Check:
-    name = "steps"
+def _first(name: str, found: _Found) -> Check:
+    reason, module = next(found, ("", ""))
+    return Check(name, "wrong" if reason else "exact", reason, module)
+
+
+def _other_length(baseline: Observation, candidate: Observation) -> _Found:
     if baseline.training != candidate.training:
-        return _wrong(name, "one of the two runs made no update")
+        yield "one of the two runs made no update", ""
     ours, theirs = (len(run.steps) + run.passed for run in (baseline, candidate))
     if candidate.complete and (ours > theirs or (baseline.complete and ours != theirs)):
-        return _wrong(
-            name, f"{theirs} steps to the end, the baseline made {ours}{'' if baseline.complete else ' or more'}"
-        )
-    return Check(name, "exact")
+        more = "" if baseline.complete else " or more"
+        yield f"{theirs} steps to the end, the baseline made {ours}{more}", ""
 
 
-def _parameters(baseline: Observation, candidate: Observation) -> Check:
-    name, before, after = "parameters", baseline.trainable, candidate.trainable
+def _other_parameters(baseline: Observation, candidate: Observation) -> _Found:
+    before, after = baseline.trainable, candidate.trainable
     if lost := [n for n in before if n not in after]:
-        return _wrong(name, f"{_some(lost)} gone", lost[0])
+        yield f"{_some(lost)} gone", lost[0]
     if new := [n for n in after if n not in before]:
-        return _wrong(name, f"{_some(new)} new", new[0])
+        yield f"{_some(new)} new", new[0]
     held = {n for step in baseline.steps for n in step.gradients or ()}
     # Gradients that no optimizer takes may as well not be made.
     unused = {n for n in before if baseline.training and before[n] and n not in held}
     if turned := [n for n in before if before[n] != after[n] and n not in unused]:
-        return _wrong(name, f"requires_grad of {_some(turned)} changed", turned[0])
-    return Check(name, "exact")
+        yield f"requires_grad of {_some(turned)} changed", turned[0]
 
 
 def _data(baseline: Observation, candidate: Observation, order_may_change: bool, regroups: bool) -> Check:
     name = "data"
     for number, (b, c) in enumerate(_pairs(baseline, candidate)):
         if len(b.calls) != len(c.calls):
-            return _wrong(
-                name, f"{len(c.calls)} calls of models in step {number + 1}, the baseline made {len(b.calls)}"
-            )
+            reason = f"{len(c.calls)} calls of models in step {number + 1}, the baseline made {len(b.calls)}"
+            return Check(name, "wrong", reason)
         given, had = _amount(c.calls), _amount(b.calls)
         if given[0] != had[0] or (given != had and not order_may_change):  # other samples may have other lengths
-            return _wrong(name, _other_amount(number + 1, given, had))
+            return Check(name, "wrong", _other_amount(number + 1, given, had))
     if same_data(baseline, candidate):
         return Check(name, "exact")
     repeats = _repeats(candidate) - _repeats(baseline)
     if repeats > 0 and not (regroups and _each_once(baseline, candidate)):
-        return _wrong(name, f"{repeats} samples came more often than in the baseline")
+        return Check(name, "wrong", f"{repeats} samples came more often than in the baseline")
+    reason = "other samples came, or the same ones with other random draws"
     if Counter(_samples(baseline)) == Counter(_samples(candidate)):
-        verdict, reason = "changed", "the same samples came in another order"
-    else:
-        verdict, reason = "changed", "other samples came, or the same ones with other random draws"
-    return Check(name, "bounded" if order_may_change else verdict, reason)
+        reason = "the same samples came in another order"
+    return Check(name, "bounded" if order_may_change else "changed", reason)
 
 
 def _other_amount(step: int, given: tuple[int, int], had: tuple[int, int]) -> str:
@@ -122,76 +121,58 @@ def _each_once(baseline: Observation, candidate: Observation) -> bool:
     return bool(epochs) and len(baseline.epochs) == len(candidate.epochs) and same
 
 
-def _inputs_untouched(baseline: Observation, candidate: Observation) -> Check:
-    name = "inputs"
+def _written_inputs(baseline: Observation, candidate: Observation) -> _Found:
     for b, c in _calls(baseline, candidate):
         if c.data.mutated and not b.data.mutated:
-            return _wrong(name, f"{c.model} writes into what it was given", c.model)
-    return Check(name, "exact")
+            yield f"{c.model} writes into what it was given", c.model
 
 
-def _modes(baseline: Observation, candidate: Observation) -> Check:
-    name = "mode"
+def _other_modes(baseline: Observation, candidate: Observation) -> _Found:
     for b, c in _calls(baseline, candidate):
         if b.model != c.model:
-            return _wrong(name, f"{c.model} was called where the baseline called {b.model}", c.model)
+            yield f"{c.model} was called where the baseline called {b.model}", c.model
         if b.training != c.training:
-            return _wrong(name, f"{c.model} is in {'train' if c.training else 'eval'}() mode, the baseline is not",
-                          c.model)  # fmt: skip
-    return Check(name, "exact")
+            yield f"{c.model} is in {'train' if c.training else 'eval'}() mode, the baseline is not", c.model
 
 
-def _hyperparameters(baseline: Observation, candidate: Observation) -> Check:
-    name = "hyperparameters"
+def _other_hyperparameters(baseline: Observation, candidate: Observation) -> _Found:
     for number, (b, c) in enumerate(_pairs(baseline, candidate)):
         if len(b.hyperparameters) != len(c.hyperparameters):
-            return _wrong(name, f"{len(c.hyperparameters)} parameter groups, the baseline has {len(b.hyperparameters)}")
+            yield f"{len(c.hyperparameters)} parameter groups, the baseline has {len(b.hyperparameters)}", ""
         for then, now in zip(b.hyperparameters, c.hyperparameters, strict=True):
             for key in sorted(set(then) | set(now)):
                 if then.get(key) != now.get(key):
-                    return _wrong(
-                        name, f"{key} is {now.get(key)} in step {number + 1}, {then.get(key)} in the baseline"
-                    )
-    return Check(name, "exact")
+                    yield f"{key} is {now.get(key)} in step {number + 1}, {then.get(key)} in the baseline", ""
 
 
-def _gradients_there(baseline: Observation, candidate: Observation) -> Check:
-    name = "gradients"
+def _other_gradients(baseline: Observation, candidate: Observation) -> _Found:
     for b, c in _pairs(baseline, candidate):
         then, now = b.gradients or {}, c.gradients or {}
         if b.gradients is None or c.gradients is None:
             continue
         if other := [n for n in then if (then[n] is None) != (now.get(n) is None)]:
             how = "have no gradient any more" if then[other[0]] is not None else "have a gradient now"
-            return _wrong(name, f"{_some(other)} {how}", other[0])
+            yield f"{_some(other)} {how}", other[0]
         told = _more_than_rounding({n: g for n, g in then.items() if g is not None})
-        zero = [n for n in told if (s := now[n]) is not None and s.norm == 0 and not s.num_bad]
-        if zero:
-            return _wrong(name, f"the gradient of {_some(zero)} is zero", zero[0])
-    return Check(name, "exact")
+        if zero := [n for n in told if (s := now[n]) is not None and s.norm == 0 and not s.num_bad]:
+            yield f"the gradient of {_some(zero)} is zero", zero[0]
 
 
-def _buffers(baseline: Observation, candidate: Observation) -> Check:
-    name = "buffers"
+def _other_buffers(baseline: Observation, candidate: Observation) -> _Found:
     for b, c in _pairs(baseline, candidate):
         if b.buffers is None or c.buffers is None:
             continue
         if stale := sorted(set(b.buffers) - set(c.buffers)):
-            return _wrong(name, f"{_some(stale)} not updated", stale[0])
+            yield f"{_some(stale)} not updated", stale[0]
         if new := sorted(set(c.buffers) - set(b.buffers)):
-            return _wrong(name, f"{_some(new)} updated, which the baseline leaves alone", new[0])
-    return Check(name, "exact")
+            yield f"{_some(new)} updated, which the baseline leaves alone", new[0]
 
 
-def _moving(baseline: Observation, candidate: Observation) -> Check:
-    name = "updates"
+def _no_movement(baseline: Observation, candidate: Observation) -> _Found:
     for b, c in _pairs(baseline, candidate):
-        then, now = b.updates or {}, c.updates or {}
-        told = _more_than_rounding(then)
-        still = [n for n in told if n in now and now[n].norm == 0 and not now[n].num_bad]
-        if still:
-            return _wrong(name, f"{_some(still)} no longer move", still[0])
-    return Check(name, "exact")
+        told, now = _more_than_rounding(b.updates or {}), c.updates or {}
+        if still := [n for n in told if n in now and now[n].norm == 0 and not now[n].num_bad]:
+            yield f"{_some(still)} no longer move", still[0]
 
 
 def _more_than_rounding(tensors: dict[str, Seen]) -> list[str]:
@@ -202,23 +183,21 @@ def _more_than_rounding(tensors: dict[str, Seen]) -> list[str]:
     return [n for n, seen in tensors.items() if seen.norm > ROUNDING * usual * math.sqrt(seen.numel)]
 
 
-def _finite(baseline: Observation, candidate: Observation) -> Check:
+def _infinite(baseline: Observation, candidate: Observation) -> _Found:
     """Nothing may become NaN or infinite; a baseline that does so itself is not judged past that step (judging)."""
-    name = "finite"
     for number, (b, c) in enumerate(_pairs(baseline, candidate)):
         if not all(map(math.isfinite, c.losses)):
-            return _wrong(name, f"the loss is not finite in step {number + 1}")
+            yield f"the loss is not finite in step {number + 1}", ""
         for kind in ("gradients", "updates", "buffers"):
             then, now = getattr(b, kind) or {}, getattr(c, kind) or {}
             for tensor, seen in now.items():
                 usual = then.get(tensor)
                 if seen is not None and seen.num_bad > (usual.num_bad if usual is not None else 0):
-                    return _wrong(name, f"{kind} of {tensor} hold {seen.num_bad} NaN or infinite elements", tensor)
+                    yield f"{kind} of {tensor} hold {seen.num_bad} NaN or infinite elements", tensor
         for x, y in zip(b.calls, c.calls, strict=False):
             for usual, seen in zip(x.outputs or (), y.outputs or (), strict=False):
                 if seen.num_bad > usual.num_bad:
-                    return _wrong(name, f"{y.model} gives {seen.num_bad} NaN or infinite elements", y.model)
-    return Check(name, "exact")
+                    yield f"{y.model} gives {seen.num_bad} NaN or infinite elements", y.model
 
 
 def _pairs(baseline: Observation, candidate: Observation) -> Iterator[tuple[Step, Step]]:
