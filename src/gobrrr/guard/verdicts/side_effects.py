@@ -40,7 +40,7 @@ def checks(
     """One check per side door."""
     known = baseline if again is None or again is candidate else again
     yield _random(baseline, candidate, known, order_may_change)
-    yield _copies(baseline, candidate, known, order_may_change, precision)
+    yield _copies(baseline, candidate, known, how_far=not (order_may_change or precision))  # the data are the same
     yield _files(baseline, candidate, known)
     yield _printed(baseline, candidate, known, order_may_change, precision)
     yield _epochs(baseline, candidate, known, order_may_change)
@@ -58,22 +58,19 @@ def _random(baseline: Observation, candidate: Observation, again: Observation, o
     return Check(name, "exact")
 
 
-def _copies(
-    baseline: Observation, candidate: Observation, again: Observation, other_data: bool, precision: str
-) -> Check:
-    """Copies of the weights that move in the baseline (an EMA) move here too, and as far if the data are the same."""
-    name, last = "copies", None
+def _copies(baseline: Observation, candidate: Observation, again: Observation, how_far: bool) -> Check:
+    """Copies of the weights that move in the baseline (an EMA) move here too, and as far if that is asked."""
+    last = None
     for number, (b, c, a) in enumerate(zip(baseline.steps, candidate.steps, again.steps, strict=False)):
         if b.copies is None or c.copies is None or a.copies is None:
             continue
-        if last is not None:
-            now = b.copies, c.copies, a.copies
-            for shape in b.copies:
-                sides = [(x.get(shape, ()), y.get(shape, ())) for x, y in zip(last, now, strict=True)]
-                if reason := _stopped(sides[0], sides[1], sides[2], how_far=not (other_data or precision)):
-                    return Check(name, "wrong", f"{reason} (shape {shape}) by step {number + 1}")
-        last = b.copies, c.copies, a.copies
-    return Check(name, "exact")
+        now = b.copies, c.copies, a.copies
+        for shape in b.copies if last is not None else ():
+            ours, theirs, same = ((x.get(shape, ()), y.get(shape, ())) for x, y in zip(last or now, now, strict=True))
+            if reason := _stopped(ours, theirs, same, how_far):
+                return Check("copies", "wrong", f"{reason} (shape {shape}) by step {number + 1}")
+        last = now
+    return Check("copies", "exact")
 
 
 _Pair = tuple[tuple[Seen, ...], tuple[Seen, ...]]
@@ -111,15 +108,14 @@ def _apart(ours: list[_Move], theirs: list[_Move]) -> float:
 
 
 def _files(baseline: Observation, candidate: Observation, again: Observation) -> Check:
-    name = "files"
     for number, (b, c, a) in enumerate(zip(baseline.steps, candidate.steps, again.steps, strict=False)):
         if b.file_writes == a.file_writes != c.file_writes:
             reason = f"{c.file_writes} files are written in step {number + 1}, the baseline writes {b.file_writes}"
-            return Check(name, "changed", reason)
+            return Check("files", "changed", reason)
         if b.saved == a.saved != c.saved:
             reason = f"what torch.save is given in step {number + 1} has other names, shapes or dtypes"
-            return Check(name, "changed", reason)
-    return Check(name, "exact")
+            return Check("files", "changed", reason)
+    return Check("files", "exact")
 
 
 def _printed(
@@ -211,9 +207,7 @@ def _other_epoch(b: Epoch, c: Epoch, a: Epoch) -> str:
         if b.items[index] == a.items.get(index) != c.items[index]:
             return f"sample {index} of {b.dataset} is another from the same random state"
     collated = b.batch is not None and c.batch is not None and b.items.keys() == c.items.keys()
-    if collated and b.batch == a.batch != c.batch:
-        return f"the same samples of {b.dataset} make another batch"
-    return ""
+    return f"the same samples of {b.dataset} make another batch" if collated and b.batch == a.batch != c.batch else ""
 
 
 def _moments(baseline: Observation, candidate: Observation) -> Check:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 import numpy as np
 
 from gobrrr.guard.model.account import Account, Clock, Row, Weights
+from gobrrr.guard.model.tensor_digest import distance
 from gobrrr.guard.model.verdict import Check
 
 LAST = 3
@@ -64,9 +65,7 @@ def checks(
     yield from found.values() or [Check("timed runs", "exact")]
 
 
-def _differences(
-    ours: Sequence[Account], theirs: Account, regrouped: tuple[float, float] | None
-) -> Iterator[Check]:  # fmt: skip
+def _differences(ours: Sequence[Account], theirs: Account, regrouped: tuple[float, float] | None) -> Iterator[Check]:
     rows = _Common(ours, theirs, regrouped is not None)
     yield from rows.differences()
     yield from _end(ours, theirs, regrouped is not None)
@@ -82,15 +81,15 @@ def _differences(
     yield from weights.differences()
 
 
-def _changed(kind: str, reason: str, ours: Sequence[Account], name: str = "") -> Check:
+def _changed(kind: str, reason: str, ours: Sequence[Account]) -> Check:
     """A change; what one process of the baseline alone says may be chance."""
-    return Check(f"timed {name or kind}", "changed" if len(ours) > 1 else "unverified", reason, kind=kind)
+    return Check(f"timed {kind}", "changed" if len(ours) > 1 else "unverified", reason, kind=kind)
 
 
 class _Common:
     """Rows of a candidate at steps that processes of the baseline made too."""
 
-    def __init__(self, ours: Sequence[Account], theirs: Account, regrouped: bool = False) -> None:
+    def __init__(self, ours: Sequence[Account], theirs: Account, regrouped: bool) -> None:
         """`regrouped`: as far as each model was given as many samples, not as many steps."""
         self._ours, self._regrouped = ours, regrouped
         known = [{self._key(row): row for row in account.rows} for account in ours]
@@ -115,18 +114,16 @@ class _Common:
             yield from self._fewer("samples", "samples", lambda row: row.samples)
             yield from self._fewer_later()
         else:
-            yield from self._fewer(
-                "samples", "samples given to models", lambda row: row.trained.rows, lambda row: row.trained.elements
-            )
+            rows, elements = (lambda row: row.trained.rows), (lambda row: row.trained.elements)
+            yield from self._fewer("samples", "samples given to models", rows, elements)
         yield from self._fewer("updates", "updates", lambda row: row.updates)
         yield from self._evaluation()
         yield from self._fewer("output", "lines printed", lambda row: row.lines)
         yield from self._fewer("files", "files written", lambda row: row.files)
         last = self._rows[-LAST:]
-        if len(last) == LAST and all(
-            row.written + BUFFERED * max(1, row.files) < WRITTEN * min(each.written for each in same)
-            for same, row in last
-        ):
+        less = (row.written + BUFFERED * max(1, row.files) < WRITTEN * min(each.written for each in same)
+                for same, row in last)  # fmt: skip
+        if len(last) == LAST and all(less):
             now, then = last[-1][1].written, last[-1][0][0].written
             yield _changed("files", f"{now:,} of {then:,} bytes are in the files written", self._ours)
 
@@ -164,11 +161,9 @@ class _Common:
         grows = [b - a for (a, _), (b, _) in itertools.pairwise(known)][:SETTLING]
         slack = 2 * statistics.median(grows) if grows else 0
         last = known[-LAST:]
-        if len(last) == LAST and (
-            all(then - now > slack for then, now in last) or all(now > MORE * then + LAST * slack for then, now in last)
-        ):
-            return last[-1][1], last[-1][0]
-        return 0, 0
+        fewer = all(then - now > slack for then, now in last)
+        more = all(now > MORE * then + LAST * slack for then, now in last)
+        return (last[-1][1], last[-1][0]) if len(last) == LAST and (fewer or more) else (0, 0)
 
     def given(self) -> bool:
         """Models are given other numbers, in as many calls, where no loader gives them."""
@@ -192,10 +187,8 @@ class _Common:
             if not (self._regrouped or _calls_of(row) == _calls_of(first)) or (learns and not near):
                 continue
             apart = abs(row.made[0] - first.made[0]) + abs(row.made[1] - first.made[1])
-            if (
-                len({each.made for each in same}) == 1
-                and apart > (OTHER_OUTPUTS if learns else OTHER_INPUTS) * first.made[1]
-            ):
+            most = (OTHER_OUTPUTS if learns else OTHER_INPUTS) * first.made[1]
+            if len({each.made for each in same}) == 1 and apart > most:
                 return True
         return False
 
@@ -289,11 +282,11 @@ class _Ways:
 
     def _begins_otherwise(self) -> bool:
         first = self._theirs[min(self._theirs)]
-        others = [own[first.step] for own in self._ours if own.get(first.step, first).shapes == first.shapes
-                  and first.step in own]  # fmt: skip
-        if not others or any(_norm(each, others[0]) > 0 for each in others[1:]):
+        there = (own[first.step] for own in self._ours if first.step in own)
+        others = [each for each in there if each.shapes == first.shapes]
+        if not others or any(distance(each.seen, others[0].seen) > 0 for each in others[1:]):
             return False
-        return _norm(first, others[0]) > OTHER_START * max(others[0].seen.norm, 1e-12)
+        return distance(first.seen, others[0].seen) > OTHER_START * max(others[0].seen.norm, 1e-12)
 
     def _aparts(self) -> list[tuple[int, float]]:
         """For each step the distance from the nearest process of the baseline, over the length of its way."""
@@ -315,11 +308,11 @@ class _Ways:
             known = [own for own in self._ours if start in own and end in own]
             if end < SETTLING or not known:
                 continue
-            way = [_norm(own[end], own[start]) for own in known]
-            whole = _norm(known[0][end], known[0][min(known[0])])
+            way = [distance(own[end].seen, own[start].seen) for own in known]
+            whole = distance(known[0][end].seen, known[0][min(known[0])].seen)
             if min(way) < TELLING * whole or max(way) > FARTHER * min(way) or not min(way):
                 continue
-            ratio = _norm(self._theirs[end], self._theirs[start]) / statistics.median(way)
+            ratio = distance(self._theirs[end].seen, self._theirs[start].seen) / statistics.median(way)
             if not 1 / FARTHER <= ratio <= FARTHER:
                 reason = f"from step {start} to {end} its weights go {ratio:.2f} times as far as the program's"
                 yield _changed("weights", reason, self._all)
@@ -332,15 +325,6 @@ _Way = dict[int, Weights]
 def _of_one_shape(weights: Iterable[Weights]) -> _Way:
     found = list(weights)
     return {each.step: each for each in found if each.shapes == found[0].shapes}
-
-
-def _norm(a: Weights, b: Weights) -> float:
-    """Distance of two looks; infinite where one is not finite."""
-    if a.seen.digest == b.seen.digest and a.seen.num_bad == b.seen.num_bad:
-        return 0.0
-    if a.seen.num_bad != b.seen.num_bad:
-        return math.inf
-    return float(np.linalg.norm(a.seen.values() - b.seen.values()))
 
 
 def _apart(ours: _Way, theirs: _Way, step: int) -> float | None:
@@ -386,8 +370,8 @@ def _time(ours: Sequence[Account], theirs: Sequence[Account]) -> Iterator[Check]
     more = statistics.median(between[1]) - statistics.median(between[0])
     least = max(MOVED * (steps[0] - steps[1]), LEAST_MOVED * steps[0])
     if steps[1] < steps[0] and more > least and min(between[1]) > max(between[0]) and min(*steps, *whole) > 0:
-        reason = (f"the step is {steps[0] / steps[1]:.2f} times as fast, with what lies between steps "
-                  f"{whole[0] / whole[1]:.2f}")  # fmt: skip
+        faster, in_all = steps[0] / steps[1], whole[0] / whole[1]
+        reason = f"the step is {faster:.2f} times as fast, with what lies between steps {in_all:.2f}"
         yield Check("timed time", "changed", reason, kind="time")
 
 
