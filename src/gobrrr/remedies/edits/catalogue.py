@@ -7,10 +7,8 @@ import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from ctypes.util import find_library
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
-from gobrrr import rules
 from gobrrr.errors import GobrrrError
 from gobrrr.remedies import registry
 from gobrrr.remedies.edits import inference, layers, updates
@@ -30,31 +28,21 @@ class SourceEdit:
     name: str
     title: str
     """One line for people."""
-    safety: str
-    """One of gobrrr.remedies.model.SAFETY."""
     change: Edit | None = None
+    safety: str = "tolerance"
+    """One of gobrrr.remedies.model.SAFETY."""
     environment: Callable[[], Mapping[str, str]] = dict
     """Variables for `gobrrr prove --env`."""
 
-    @property
-    def codes(self) -> tuple[str, ...]:
-        """Findings that it serves: the rules name what helps."""
-        return tuple(code for code, rule in _rules().items() if self.name in rule.remedies)
-
     def offer(self, files: Sequence[Source], source: Path, findings: Sequence[Finding]) -> Offer | None:
         """Return it for the findings that name it; None where it would change nothing."""
-        changed, env = self._texts(files, source, findings), dict(self.environment())
+        edits = [at(self.change, places(findings, source))] if self.change is not None else []
+        changed = {name: both for name, both in texts(files, edits, source).items() if not Path(name).is_absolute()}
+        env = dict(self.environment())
         if not changed and not env:
             return None
         contents = {name: after.encode() for name, (_, after) in changed.items()}
-        code = findings[0].code if findings else ""
-        return Offer(self.name, code, diff(changed), contents, env, self.safety)
-
-    def _texts(
-        self, files: Sequence[Source], source: Path, findings: Sequence[Finding]
-    ) -> dict[str, tuple[str, str]]:  # fmt: skip
-        edits = [at(self.change, places(findings, source))] if self.change is not None else []
-        return {name: both for name, both in texts(files, edits, source).items() if not Path(name).is_absolute()}
+        return Offer(self.name, findings[0].code if findings else "", diff(changed), contents, env, self.safety)
 
 
 @dataclass(frozen=True)
@@ -78,66 +66,56 @@ def _allocator() -> dict[str, str]:
     return {"LD_PRELOAD": f"{found}:{os.environ.get('LD_PRELOAD', '')}".rstrip(":")} if found else {}
 
 
-_rules = cache(rules.load)
 _EDITS = (
-    SourceEdit("channels_last", "lays images and convolution weights out with channels last", "tolerance",
+    SourceEdit("channels_last", "lays images and convolution weights out with channels last",
                BeforeTraining("{model}.to(memory_format=torch.channels_last)", "import torch")),
-    SourceEdit("chunked_loss", "never builds the logits of a large vocabulary as a whole", "tolerance",
-               layers.chunked_loss),
+    SourceEdit("chunked_loss", "never builds the logits of a large vocabulary as a whole", layers.chunked_loss),
     SourceEdit("compile_frozen", "compiles a model that only infers, with its weights folded in as constants",
-               "tolerance", inference.WhereReady("torch.compile({model})", "import torch._inductor.config",
-                                                 "torch._inductor.config.freezing = True")),
+               inference.WhereReady("torch.compile({model})", "import torch._inductor.config",
+                                    "torch._inductor.config.freezing = True")),
     SourceEdit("draft_decoding", "decodes JPEG pictures at a fraction of their size where they are made small next",
-               "semantic"),
-    SourceEdit("float16_autocast", "computes matrix products in float16 with scaled gradients (GPUs without bfloat16)",
-               "tolerance"),
-    SourceEdit("float32", "computes in float32 what came as float64", "semantic"),
+               safety="semantic"),
+    SourceEdit("float16_autocast", "computes matrix products in float16 with scaled gradients (GPUs without bfloat16)"),
+    SourceEdit("float32", "computes in float32 what came as float64", safety="semantic"),
     SourceEdit("fold_batch_norm", "folds batch norm into the convolution before it, in a model that only infers",
-               "tolerance", inference.WhereReady("torch.fx.experimental.optimization.fuse({model})",
-                                                 "import torch.fx.experimental.optimization",
-                                                 of=("BatchNorm", "torchvision", "timm"))),
-    SourceEdit("foreach_optimizer", "updates parameters in a few calls over lists of tensors", "tolerance",
+               inference.WhereReady("torch.fx.experimental.optimization.fuse({model})",
+                                    "import torch.fx.experimental.optimization",
+                                    of=("BatchNorm", "torchvision", "timm"))),
+    SourceEdit("foreach_optimizer", "updates parameters in a few calls over lists of tensors",
                SetKeyword(("Adam", "AdamW", "SGD", "RAdam", "NAdam", "RMSprop", "Adagrad"), "foreach", "True",
                           unless=("fused", "differentiable"), positional=6)),
-    SourceEdit("freeze_unused", "computes no gradients for parameters that no optimizer holds", "tolerance",
-               updates.frozen),
-    SourceEdit("fused_attention", "computes attention that is written by hand in one fused kernel", "tolerance",
+    SourceEdit("freeze_unused", "computes no gradients for parameters that no optimizer holds", updates.frozen),
+    SourceEdit("fused_attention", "computes attention that is written by hand in one fused kernel",
                layers.fused_attention),
-    SourceEdit("gc_freeze", "keeps Python's garbage collector away from objects that stay", "exact",
-               updates.collector_frozen),
-    SourceEdit("identity", "changes nothing: measures what trials scatter by on this machine", "exact",
+    SourceEdit("gc_freeze", "keeps Python's garbage collector away from objects that stay", updates.collector_frozen,
+               "exact"),
+    SourceEdit("identity", "changes nothing: measures what trials scatter by on this machine", safety="exact",
                environment=lambda: {"SAME_PROGRAM": "1"}),
-    SourceEdit("int8_dynamic", "computes linear layers of a model that only infers in 8 bits", "semantic",
+    SourceEdit("int8_dynamic", "computes linear layers of a model that only infers in 8 bits",
                inference.WhereReady("torch.ao.quantization.quantize_dynamic({model}, {torch.nn.Linear}, torch.qint8)",
-                                    "import torch.ao.quantization", of=("Linear", "transformers"))),
-    SourceEdit("no_grad_evaluation", "builds no graph where no backward follows", "tolerance",
-               inference.without_graph),
-    SourceEdit("packing", "computes the sequences of a batch in fewer rows", "order"),
-    SourceEdit("pad_vocabulary", f"makes the vocabulary's size a multiple of {updates.SIZE}", "semantic",
-               updates.padded_vocabulary),
-    SourceEdit("prefetch", "copies each batch to the device while the one before it is computed on", "exact",
-               updates.prefetched),
-    SourceEdit("preloaded_allocator", "replaces malloc by jemalloc or tcmalloc, where installed", "exact",
+                                    "import torch.ao.quantization", of=("Linear", "transformers")), "semantic"),
+    SourceEdit("no_grad_evaluation", "builds no graph where no backward follows", inference.without_graph),
+    SourceEdit("packing", "computes the sequences of a batch in fewer rows", safety="order"),
+    SourceEdit("pad_vocabulary", f"makes the vocabulary's size a multiple of {updates.SIZE}", updates.padded_vocabulary,
+               "semantic"),
+    SourceEdit("prefetch", "copies each batch to the device while the one before it is computed on", updates.prefetched,
+               "exact"),
+    SourceEdit("preloaded_allocator", "replaces malloc by jemalloc or tcmalloc, where installed", safety="exact",
                environment=_allocator),
-    SourceEdit("set_to_none", "drops gradients in place of writing zeros over them", "exact",
-               updates.dropped_gradients),
-    SourceEdit("sparse_gradient", "gives embeddings gradients of the rows that were looked up", "tolerance",
+    SourceEdit("set_to_none", "drops gradients in place of writing zeros over them", updates.dropped_gradients,
+               "exact"),
+    SourceEdit("sparse_gradient", "gives embeddings gradients of the rows that were looked up",
                updates.sparse_embeddings),
-    SourceEdit("thread_affinity", "pins the threads of ops to cores of their own (CPU)", "exact",
+    SourceEdit("thread_affinity", "pins the threads of ops to cores of their own (CPU)", safety="exact",
                environment=lambda: {"OMP_PROC_BIND": "close", "OMP_PLACES": "cores"}),
     SourceEdit("unchecked_distributions", "lets torch.distributions take its arguments unchecked", "exact",
                AddStatement("torch.distributions.Distribution.set_default_validate_args(False)")),
 )  # fmt: skip
 
 
-def names() -> tuple[str, ...]:
-    """Return the names of the edits that have a page of their own, in order."""
-    return tuple(each.name for each in _EDITS)
-
-
 def all_names() -> tuple[str, ...]:
-    """Return these, and the names of the idioms that a regular expression can rewrite."""
-    return (*names(), *(idiom.name for idiom in idioms() if idiom.rewrite is not None))
+    """Return the names of the edits, and of the idioms that a regular expression can rewrite."""
+    return (*registry.edit_names(), *(idiom.name for idiom in idioms() if idiom.rewrite is not None))
 
 
 def edit(name: str, options: Mapping[str, int] | None = None) -> SourceEdit:
@@ -147,12 +125,12 @@ def edit(name: str, options: Mapping[str, int] | None = None) -> SourceEdit:
         return found
     known = next((each for each in idioms() if each.name == name), None)
     if known is not None and (rewrite := known.rewrite) is not None:
-        return SourceEdit(name, known.says, "tolerance", Rewritten(rewrite.find, rewrite.put, rewrite.imports))
+        return SourceEdit(name, known.says, Rewritten(rewrite.find, rewrite.put, rewrite.imports))
     remedy = registry.remedy(name)
     change = remedy.change_of_source(options or {})
     if change is None and not remedy.environment():
         raise GobrrrError(f"{name} has no form for the source", f"gobrrr remedies {name} says what it does")
-    return SourceEdit(name, remedy.title, remedy.safety, change, remedy.environment)
+    return SourceEdit(name, remedy.title, change, remedy.safety, remedy.environment)
 
 
 def offers(

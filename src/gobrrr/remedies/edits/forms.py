@@ -51,8 +51,7 @@ class SetKeyword:
         """Set it at all calls that lack it."""
         found = source.calls_from(self.of, self.calls)
         if self.seen is not None:
-            known = [_at(line, found) for file, line in self.seen if file == source.file]
-            found = [call for call in known if call is not None]
+            found = [call for file, line in self.seen if file == source.file for call in _at(line, found)]
         given = [node for node in source.nodes(ast.keyword) if node.arg in self.without]
         if any(may_be_true(each.value) for each in given):
             return []
@@ -77,10 +76,10 @@ class SetKeyword:
         return repr(value.value) != self.value and not more
 
 
-def _at(line: int, calls: Sequence[ast.Call]) -> ast.Call | None:
-    """The one that begins there; nothing of several, of which another may have been meant."""
+def _at(line: int, calls: Sequence[ast.Call]) -> list[ast.Call]:
+    """The one that begins there; none of several, of which another may have been meant."""
     there = [call for call in calls if call.lineno <= line <= (call.func.end_lineno or 0)]
-    return there[0] if len(there) == 1 else None
+    return there if len(there) == 1 else []
 
 
 def _keyword(source: Source, call: ast.Call, name: str, value: str) -> list[Change]:
@@ -109,9 +108,8 @@ class SwitchOff:
     def __call__(self, source: Source, lines: Sequence[int] = ()) -> list[Change]:
         """Switch all of them off."""
         first = [call.args[0] for call in source.calls_from(("torch",), self.calls) if call.args]
-        return [
-            source.replacing(each, "False") for each in first if isinstance(each, ast.Constant) and each.value is True
-        ]
+        on = [each for each in first if isinstance(each, ast.Constant) and each.value is True]
+        return [source.replacing(each, "False") for each in on]
 
 
 @dataclass(frozen=True)
@@ -176,8 +174,7 @@ class Rewritten:
         plain = [node for node in source.nodes(ast.stmt) if not hasattr(node, "body")]
         fits = [node for node in plain if re.search(self.find, ast.unparse(node))]
         there = [node for node in fits if any(node.lineno <= line <= (node.end_lineno or 0) for line in lines)]
-        helper = source.helper(self.helper) if self.helper else []
-        if not lines or helper is None:
+        if not lines:
             return []
         changes = [source.replacing(each, re.sub(self.find, self.put, ast.unparse(each))) for each in there or fits]
-        return [*helper, *changes] if changes else []
+        return source.with_helper(self.helper, changes)

@@ -44,18 +44,15 @@ def _heads(node: ast.With | ast.FunctionDef | ast.AsyncFunctionDef) -> list[ast.
 def _under_no_grad(
     source: Source, around: Sequence[ast.stmt], function: ast.FunctionDef | ast.AsyncFunctionDef | None
 ) -> list[Change]:  # fmt: skip
-    helper = source.helper("import torch")
-    if helper is None:
-        return []
     if isinstance(function, ast.FunctionDef) and not source.calls(GRADIENTS, within=function):
-        return [*helper, source.before(function, "@torch.no_grad()")]
+        return source.with_helper("import torch", [source.before(function, "@torch.no_grad()")])
     inside = around[: around.index(function)] if function is not None else around
     plain = [each for each in inside if not source.calls(GRADIENTS, within=each)]
     loops = [each for each in plain if isinstance(each, (ast.For, ast.While))]
     chosen = (loops or plain[:1])[-1:]
     if not chosen or not source.stands_alone(chosen[0]):
         return []
-    return [*helper, *source.wrapped(chosen[0], "with torch.no_grad():")]
+    return source.with_helper("import torch", source.wrapped(chosen[0], "with torch.no_grad():"))
 
 
 @dataclass(frozen=True)
@@ -77,18 +74,16 @@ class WhereReady:
             return []
         first = next((each for each in source.program if _ready(each)), None)
         found = _ready(source)[0] if source is first else None
-        helper = source.helper(self.helper) if found is not None else None
-        if found is None or helper is None:
-            return []
-        statement = source.statement(found)
-        if not source.stands_alone(statement):
+        if found is None or not source.stands_alone(statement := source.statement(found)):
             return []
         setting = [source.before(statement, self.setting)] if self.setting else []
         kept = statement.targets if isinstance(statement, ast.Assign) and statement.value is found else []
         name = source.code(kept[0] if kept else _root(found))
         if kept or (isinstance(statement, ast.Expr) and statement.value is found):
-            return [*helper, *setting, source.behind(statement, f"{name} = {self.code.replace('{model}', name)}")]
-        return [*helper, *setting, source.replacing(found, self.code.replace("{model}", source.code(found)))]
+            change = source.behind(statement, f"{name} = {self.code.replace('{model}', name)}")
+        else:
+            change = source.replacing(found, self.code.replace("{model}", source.code(found)))
+        return source.with_helper(self.helper, [*setting, change])
 
 
 def _root(chain: ast.expr) -> ast.expr:

@@ -18,9 +18,7 @@ def fused_attention(source: Source, lines: Sequence[int]) -> list[Change]:
     """Put scaled_dot_product_attention in the place of products, softmax and dropout, where nothing else is computed
     of the scores."""
     products = [node for node in source.nodes(ast.BinOp, ast.Call) if _product(node) is not None]
-    found = [change for node in products for change in _attention(source, node)]
-    helper = source.helper("import torch")
-    return [*helper, *found] if helper is not None and found else []
+    return source.with_helper("import torch", [change for node in products for change in _attention(source, node)])
 
 
 def _attention(source: Source, last: ast.expr) -> list[Change]:
@@ -33,7 +31,7 @@ def _attention(source: Source, last: ast.expr) -> list[Change]:
     inner, dim = inside
     scores, mask, scale = chain.value(inner), "", ""
     while (product := _product(scores)) is None:
-        below, more, factor = _masked(source, scores) or _scaled(source, scores) or (None, "", "")
+        below, more, factor = _peeled(source, scores) or (None, "", "")
         adds = isinstance(scores, ast.BinOp) and bool(more)
         if below is None or (more and mask) or (factor and scale) or (adds and scale):
             return []  # a scale outside of what is added counts for that too
@@ -141,32 +139,31 @@ HIDES = re.compile(r"float\(['\"]-inf['\"]\)|-\s*\w+\.inf|.*finfo\(.*\)\.min|-\s
 """Values that leave nothing of a score behind a softmax."""
 
 
-def _masked(source: Source, node: ast.expr) -> tuple[ast.expr, str, str] | None:
-    """Scores without a mask, and the mask as attention takes it: true where a key counts, or what is added."""
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-        return node.left, source.code(node.right), ""
-    name = last_name(node.func) if isinstance(node, ast.Call) else ""
-    if isinstance(node, ast.Call) and name == "masked_fill" and len(node.args) == 2:
-        mask, owner = node.args[0], getattr(node.func, "value", node)
-        if not HIDES.fullmatch(ast.unparse(node.args[1])):
-            return None
-        if isinstance(mask, ast.Compare) and len(mask.ops) == 1 and isinstance(mask.ops[0], ast.Eq):
-            return owner, f"{_factor(source, mask.left)} != {_factor(source, mask.comparators[0])}", ""
-        if isinstance(mask, ast.UnaryOp) and isinstance(mask.op, ast.Invert):
-            return owner, source.code(mask.operand), ""
-        return owner, f"~{_factor(source, mask)}", ""
-    if isinstance(node, ast.Call) and name == "where" and len(node.args) == 3:
-        return (node.args[1], source.code(node.args[0]), "") if HIDES.fullmatch(ast.unparse(node.args[2])) else None
+def _peeled(source: Source, node: ast.expr) -> tuple[ast.expr, str, str] | None:
+    """Scores without their mask or their factor, and these: true where a key counts, or what is added; else none."""
+    match node:
+        case ast.BinOp(scores, ast.Add(), mask):
+            return scores, source.code(mask), ""
+        case ast.BinOp(scores, ast.Div(), factor):
+            return scores, "", f"1 / {_factor(source, factor)}"
+        case ast.BinOp(scores, ast.Mult(), factor):
+            return scores, "", source.code(factor)
+        case ast.Call(func, [mask, value]) if last_name(func) == "masked_fill" and HIDES.fullmatch(ast.unparse(value)):
+            return getattr(func, "value", node), _inverse(source, mask), ""
+        case ast.Call(func, [mask, scores, value]) if last_name(func) == "where" and HIDES.fullmatch(
+            ast.unparse(value)
+        ):
+            return scores, source.code(mask), ""
     return None
 
 
-def _scaled(source: Source, node: ast.expr) -> tuple[ast.expr, str, str] | None:
-    """Scores without their factor, and the factor."""
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div):
-        return node.left, "", f"1 / {_factor(source, node.right)}"
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
-        return node.left, "", source.code(node.right)
-    return None
+def _inverse(source: Source, mask: ast.expr) -> str:
+    match mask:
+        case ast.Compare(left, [ast.Eq()], [right]):
+            return f"{_factor(source, left)} != {_factor(source, right)}"
+        case ast.UnaryOp(ast.Invert(), operand):
+            return source.code(operand)
+    return f"~{_factor(source, mask)}"
 
 
 def _factor(source: Source, node: ast.expr) -> str:
@@ -187,7 +184,6 @@ def _chance(source: Source, call: ast.Call) -> str:
 def chunked_loss(source: Source, lines: Sequence[int]) -> list[Change]:
     """Put linear_cross_entropy in the place of a head and a cross-entropy of its logits, where a function computes both
     and nothing else of the logits."""
-    helper = source.helper("import torch")
     found: list[Change] = []
     for loss in source.calls_from(("torch",), ("cross_entropy",)):
         chain = Chain(source, loss)
@@ -205,7 +201,7 @@ def chunked_loss(source: Source, lines: Sequence[int]) -> list[Change]:
             options = "options=torch.nn.LinearCrossEntropyOptions()"
             code = f"torch.nn.functional.linear_cross_entropy({', '.join(given)}, {options})"
             found += [*map(source.without, chain.passed), source.replacing(loss, code)]
-    return [*helper, *found] if helper is not None and found else []
+    return source.with_helper("import torch", found)
 
 
 def _logits(source: Source, chain: Chain, given: ast.expr) -> tuple[ast.expr, str]:

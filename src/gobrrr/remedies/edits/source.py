@@ -70,9 +70,8 @@ class Source:
 
     @cached_property
     def _nodes(self) -> list[ast.AST]:
-        return sorted(
-            ast.walk(self.tree), key=lambda node: (getattr(node, "lineno", 0), getattr(node, "col_offset", 0))
-        )
+        placed = [((getattr(node, "lineno", 0), getattr(node, "col_offset", 0)), node) for node in ast.walk(self.tree)]
+        return [node for _, node in sorted(placed, key=lambda each: each[0])]
 
     def nodes(self, *kinds: type[Node], within: ast.AST | None = None) -> list[Node]:
         """All nodes of these kinds in the order of the text."""
@@ -98,11 +97,11 @@ class Source:
 
     def assignments(self) -> list[tuple[ast.stmt, list[ast.expr], ast.expr]]:
         """Statements that give names something: the statement, the names, and what they get."""
-        found: list[tuple[ast.stmt, list[ast.expr], ast.expr]] = [
-            (node, node.targets, node.value) for node in self.nodes(ast.Assign)
+        nodes: list[ast.Assign | ast.AnnAssign] = self.nodes(ast.Assign, ast.AnnAssign)
+        names: list[list[ast.expr]] = [
+            each.targets if isinstance(each, ast.Assign) else [each.target] for each in nodes
         ]
-        found += [(node, [node.target], node.value) for node in self.nodes(ast.AnnAssign) if node.value is not None]
-        return sorted(found, key=lambda each: (each[0].lineno, each[0].col_offset))
+        return [(node, to, node.value) for node, to in zip(nodes, names, strict=True) if node.value is not None]
 
     # places in the text
 
@@ -214,6 +213,11 @@ class Source:
             return [(at, at, f"\n{code}")] if bare else None
         imports = all(line.startswith("import ") for line in code.splitlines())
         return [(at, at, f"\n{code}" if imports else f"\n\n{code}")]
+
+    def with_helper(self, code: str, changes: Sequence[Change]) -> list[Change]:
+        """Changes, with what they need behind the imports; none where that cannot be put there."""
+        helper = self.helper(code)
+        return [*helper, *changes] if changes and helper is not None else []
 
 
 def last_name(node: ast.expr) -> str:

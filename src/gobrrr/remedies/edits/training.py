@@ -32,20 +32,16 @@ def training(source: Source) -> Place | None:
     own."""
     others = _no_models(source)
     trainers = {name for name in source.imported("transformers", "trl") if name.endswith("Trainer")}
-    optimizers = made_optimizers(source)
+    optimizers, is_free = made_optimizers(source), all(node.id != "model" for node in source.nodes(ast.Name))
     for node in source.nodes(ast.Assign, ast.AnnAssign, ast.Expr):
         given = _given(source, node, trainers)
-        made = given if isinstance(given, ast.Call) and not _is_said(source, "model") else None
+        made = given if isinstance(given, ast.Call) and is_free else None
         model = given.id if isinstance(given, ast.Name) and given.id not in others else "model" if made else ""
         model = model or _whole(optimizers.get(node))
         if model and not source.beginning(node)[1].strip():
             outermost = max(each.lineno for each in source.tree.body if each.lineno <= node.lineno)
             return Place(model, _above_branches(source, node, model), outermost, bool(trainers), made)
     return None
-
-
-def _is_said(source: Source, name: str) -> bool:
-    return any(node.id == name for node in source.nodes(ast.Name))
 
 
 @lru_cache(MOST_HELD)
@@ -77,10 +73,10 @@ def parameters(call: ast.Call) -> ast.expr | None:
 
 def _whole(call: ast.Call | None) -> str:
     """The name whose parameters() an optimizer is given."""
-    first = parameters(call) if call is not None else None
-    if not (isinstance(first, ast.Call) and isinstance(first.func, ast.Attribute) and first.func.attr == "parameters"):
-        return ""
-    return first.func.value.id if isinstance(first.func.value, ast.Name) else ""
+    match parameters(call) if call is not None else None:
+        case ast.Call(ast.Attribute(ast.Name(name), "parameters")):
+            return name
+    return ""
 
 
 def _given(source: Source, statement: ast.stmt, trainers: set[str]) -> ast.expr | None:

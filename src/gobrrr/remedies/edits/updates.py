@@ -59,7 +59,9 @@ def _owners(source: Source, call: ast.Call) -> Iterator[str]:
     """Owners of the parts that an optimizer is made of: 'model' of model.head.parameters() and of what its
     named_parameters() are chosen by, 'self' of self.head.parameters(), '*' of self.parameters(); empty for a model's
     own name."""
-    inside = [node for each in (call, *_kept(source, call)) for node in ast.walk(each)]
+    first = parameters(call)
+    kept = source.names.values(first) if first is not None else []
+    inside = [node for each in (call, *kept) for node in ast.walk(each)]
     chosen = any(node.ifs for node in inside if isinstance(node, ast.comprehension))
     for node in inside:
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
@@ -71,12 +73,6 @@ def _owners(source: Source, call: ast.Call) -> Iterator[str]:
             yield ast.unparse(owner.value)
         elif method == "parameters":
             yield "*" if ast.unparse(owner) == "self" else ""
-
-
-def _kept(source: Source, call: ast.Call) -> list[ast.expr]:
-    """Return what a name stands for that an optimizer is given."""
-    first = parameters(call)
-    return source.names.values(first) if first is not None else []
 
 
 def _modules(source: Source, before: ast.stmt) -> Iterator[str]:
@@ -127,10 +123,10 @@ def collector_frozen(source: Source, lines: Sequence[int]) -> list[Change]:
     loops = [each for node in there for each in source.loops(node)]
     made = [*made_optimizers(source)][:1]
     place = loops[-1] if loops else made[0] if made else None
-    helper = source.helper("import atexit\nimport gc")
-    if place is None or helper is None or "gc.freeze()" in source.text or not source.stands_alone(place):
+    if place is None or "gc.freeze()" in source.text or not source.stands_alone(place):
         return []
-    return [*helper, source.before(place, code) if loops else source.behind(place, code)]
+    frozen = source.before(place, code) if loops else source.behind(place, code)
+    return source.with_helper("import atexit\nimport gc", [frozen])
 
 
 EMBEDDINGS = SetKeyword(("Embedding", "EmbeddingBag"), "sparse", "True", unless=("scale_grad_by_freq",), positional=5)
@@ -181,12 +177,9 @@ def prefetched(source: Source, lines: Sequence[int]) -> list[Change]:
             loader = loader.args[0]
         devices = {each for body in loop.body for each in _devices(source, body)}
         spans = any(loop.lineno <= line <= (loop.end_lineno or 0) for line in lines) or not lines
-        if not spans or len(devices) != 1 or not _is_loader(source, loader):
-            continue
-        helper = source.helper("import gobrrr.data")
-        if helper is not None:
-            (device,) = devices
-            return [*helper, source.replacing(loader, f"gobrrr.data.prefetch({source.code(loader)}, {device})")]
+        if spans and len(devices) == 1 and _is_loader(source, loader):
+            code = f"gobrrr.data.prefetch({source.code(loader)}, {devices.pop()})"
+            return source.with_helper("import gobrrr.data", [source.replacing(loader, code)])
     return []
 
 
