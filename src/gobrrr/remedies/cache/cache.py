@@ -31,7 +31,6 @@ def memory_room() -> float:
 class Keeper(Remedy):
     """A remedy that keeps what the first epoch computes, in the program's own process."""
 
-    safety = "exact"
     place = "loader"
     late = True
     unseen = AFTER_THE_FIRST

@@ -71,10 +71,7 @@ class ComputedOnce(Keeper):
                 books.decline("the loader has workers: compute the samples before training instead")
             return kwargs
 
-        def take_away() -> None:
-            books.over = True
-
-        seams.undo(take_away)
+        seams.undo(lambda: setattr(books, "over", True))
         seams.replace(Fetcher, "__init__", __init__)
         seams.replace(Fetcher, "fetch", fetch)
         seams.at_loader(change)
@@ -99,8 +96,7 @@ class _Books:
             self._seams.declined(self._name, why)
 
     def epoch_begins(self, dataset: Any) -> None:
-        kept = self._kept.get(id(dataset))
-        if kept is not None:
+        if (kept := self._kept.get(id(dataset))) is not None:
             kept.epoch_begins()
 
     def epoch_ends(self, dataset: weakref.ref[Any]) -> None:
@@ -145,10 +141,8 @@ class _Books:
         return self._kept.get(known)
 
     def _gone(self, known: int) -> None:
-        kept = self._kept.pop(known, None)
-        if kept is not None:
-            if kept.is_fruitless:
-                self._barren[kept.kind] += 1
+        if (kept := self._kept.pop(known, None)) is not None:
+            self._barren[kept.kind] += kept.is_fruitless
             kept.forget()
 
     def _begun(self, dataset: Any) -> KeptSamples | None:
@@ -170,8 +164,7 @@ class _Books:
         self._kept[id(dataset)] = None
         kept.forget()
         if kept.wrong:
-            error = GobrrrError(f"{self._name}: {kept.why_not}", f"gobrrr tune --without {self._name}")
-            self._seams.give_up(error)
+            self._seams.give_up(GobrrrError(f"{self._name}: {kept.why_not}", f"gobrrr tune --without {self._name}"))
         else:
             self.decline(kept.why_not)
 

@@ -9,18 +9,18 @@ epoch's beginning always: of what no look reaches (files, the clock, the environ
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import torch
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 from gobrrr.capture.steps.random_numbers import NAMES, put_back, states
 from gobrrr.data.sample_cache.fingerprints import digest
 from gobrrr.data.sample_cache.samples import decode, encode
 from gobrrr.errors import GobrrrError
-from gobrrr.remedies.cache.shared_samples import why_held, why_shared
 from gobrrr.units import size
 
 SHARE, MOST_SHARE = 0.01, 0.1
@@ -32,6 +32,7 @@ MOST_CHANGES = 2
 """Most changes of a data set whose samples are kept: one that counts its rows at the first sample changes once."""
 NAMED_BY = (int, str)
 """Types of indices: a tensor of one element is another key each time."""
+ANOTHER = "sample {!r} was another when it was computed again"
 
 Compute = Callable[[Sequence[Any]], Any]
 """The samples of some indices, as torch's fetcher asks for them."""
@@ -167,10 +168,8 @@ class KeptSamples:
             self._state = self._state or found
             return
         if unlooked:
-            self.wrong, self.why_not = (
-                True,
-                "its data set was changed during an epoch, or before its iterator was released",
-            )
+            self.wrong = True
+            self.why_not = "its data set was changed during an epoch, or before its iterator was released"
         self._changed(found)
 
     def _changed(self, found: Any) -> None:
@@ -201,7 +200,7 @@ class KeptSamples:
             return
         for index in kept[self._turn % len(kept) :][:AGAIN]:
             if not self.why_not and self._again(dataset, index, self._payloads[index]) is None:
-                self.wrong, self.why_not = self._given, f"sample {index!r} was another when it was computed again"
+                self.wrong, self.why_not = self._given, ANOTHER.format(index)
         self._turn, self._compares = self._turn + AGAIN, False
         *_, self._compare_again = _after(began)
 
@@ -261,11 +260,8 @@ class KeptSamples:
             return False
         began = time.perf_counter_ns()
         for index in dict.fromkeys((next(iter(payloads)), next(reversed(payloads)))):
-            again = self._again(dataset, index, payloads[index])
-            if again is None:
-                self.why_not = f"sample {index!r} was another when it was computed again"
-            else:
-                self.why_not = why_held(samples[index], again[0])
+            again, another = self._again(dataset, index, payloads[index]), ANOTHER.format(index)
+            self.why_not = another if again is None else why_held(samples[index], again[0])
             if self.why_not:
                 return False
         self._aside(time.perf_counter_ns() - began)
@@ -289,3 +285,65 @@ def _after(began: float) -> tuple[float, float, float]:
     """Now, how long it took, and when the same may be done again so that it takes no more than its share."""
     now = time.perf_counter()
     return now, now - began, now + (now - began) / SHARE
+
+
+# whether copies of samples could be told from the samples by what the program writes, or by what hangs on them
+
+Span = tuple[int, int]
+SAME = "parts of its samples lie in the same memory"
+HELD = "its samples are parts of what its data set holds, which a write into one would reach"
+
+
+def why_shared(samples: Iterable[Any]) -> str:
+    """Say why samples cannot be kept; empty where they can. Reasons: parts in the same memory, which a write into one
+    would change in the other; tensors with attributes; arrays that may not be written; and memory with gaps, which a
+    copy would not have."""
+    given = list(samples)
+    spans = []
+    for leaf in tree_leaves(given):
+        if isinstance(leaf, torch.Tensor) and vars(leaf):
+            return "its samples have tensors with attributes of their own"
+        if isinstance(leaf, np.ndarray) and not leaf.flags.writeable:
+            return "its samples have arrays that may not be written"
+        leaf_spans = _spans(leaf)
+        if any(end - start != leaf.nbytes for start, end in leaf_spans):
+            return "its samples are views with gaps in their memory"
+        spans += leaf_spans
+    containers = [id(each) for each in _containers(given)]
+    return SAME if _overlap(spans) or len(set(containers)) < len(containers) else ""
+
+
+def why_held(sample: Any, again: Any) -> str:
+    """Say why not, by two results for one index, both alive: what both share is the data set's own."""
+    both = [set(map(id, _containers([each]))) for each in (sample, again)]
+    spans = [[span for leaf in tree_leaves(each) for span in _spans(leaf)] for each in (sample, again)]
+    shared = _overlap([*spans[0], *spans[1]]) and not (_overlap(spans[0]) or _overlap(spans[1]))
+    return HELD if shared or both[0] & both[1] else ""
+
+
+def _spans(leaf: Any) -> list[Span]:
+    """Where a tensor or an array lies; nowhere where it is not here: what is kept of such is another's to refuse."""
+    if isinstance(leaf, torch.Tensor) and leaf.layout == torch.strided and leaf.device.type == "cpu" and leaf.numel():
+        size, start = leaf.element_size(), leaf.data_ptr()
+        strides = tuple(size * stride for stride in leaf.stride())
+    elif isinstance(leaf, np.ndarray) and leaf.size:
+        size, start, strides = leaf.itemsize, leaf.__array_interface__["data"][0], leaf.strides
+    else:
+        return []
+    reaches = [(length - 1) * stride for length, stride in zip(leaf.shape, strides, strict=True)]
+    return [(start + sum(r for r in reaches if r < 0), start + sum(r for r in reaches if r > 0) + size)]
+
+
+def _overlap(spans: Iterable[Span]) -> bool:
+    return any(end > start for (_, end), (start, _) in pairwise(sorted(spans)))
+
+
+def _containers(samples: Iterable[Any]) -> Iterator[Any]:
+    """Lists, dicts and sets within samples: the program may write into them."""
+    for each in samples:
+        if isinstance(each, list | dict | set | bytearray):
+            yield each
+        if isinstance(each, Mapping):
+            yield from _containers(each.values())
+        elif isinstance(each, Sequence) and not isinstance(each, str | bytes | bytearray):
+            yield from _containers(each)
