@@ -78,12 +78,9 @@ class Runs:
 
     def of(self, part: Callable[[Observation], Observation]) -> Runs:
         """A part of each of these runs."""
-        again, reference, naive = (
-            part(run) if run is not None else None for run in (self.again, self.reference, self.naive)
-        )
-        return Runs(
-            part(self.baseline), part(self.candidate), again, reference, naive, self.precision, self.is_naive
-        )  # fmt: skip
+        again, reference, naive = (run and part(run) for run in (self.again, self.reference, self.naive))
+        ours, theirs = part(self.baseline), part(self.candidate)
+        return Runs(ours, theirs, again, reference, naive, self.precision, self.is_naive)
 
     @property
     def apart(self) -> bool:
@@ -106,10 +103,8 @@ def same_numbers(a: Observation, b: Observation) -> bool:
 
 def _bitwise(a: Step, b: Step) -> bool:
     """Whether two steps are equal in all that was looked at."""
-    return all(
-        set(read(a)) == set(read(b)) and all(same(seen, read(b)[name]) for name, seen in read(a).items())
-        for read in KINDS.values()
-    )
+    both = ((read(a), read(b)) for read in KINDS.values())
+    return all(x.keys() == y.keys() and all(same(seen, y[name]) for name, seen in x.items()) for x, y in both)
 
 
 def plausible(baseline: Observation, reference: Observation) -> bool:
@@ -138,13 +133,11 @@ def checks(runs: Runs, evidence: dict[str, float | None]) -> Iterator[Check]:
     noise = {number: _without_signal(runs, number) for number in numbers}
     gradients = Worst(runs.baseline, runs.reference, "gradients", noise)
     for kind in KINDS:
-        dipping = runs.dips if kind == "gradients" else {}
-        worst = (
-            Worst(runs.baseline, runs.reference, kind, noise), Worst(runs.naive, runs.reference, kind, noise, dipping)
-        )  # fmt: skip
+        worst = Worst(runs.baseline, runs.reference, kind, noise)
+        naive = Worst(runs.naive, runs.reference, kind, noise, runs.dips if kind == "gradients" else {})
         if kind in COINS:
-            worst[0].no_better_than(gradients)
-        found = [_kind(runs, kind, number, noise[number], worst) for number in numbers]
+            worst.no_better_than(gradients)
+        found = [_kind(runs, kind, number, noise[number], (worst, naive)) for number in numbers]
         told = [each for each in found if each is not None]
         if not told:
             continue
@@ -157,10 +150,8 @@ def sane_steps(baseline: Observation, candidate: Observation, reference: Observa
     """Steps up to the first in which the baseline itself is nowhere near float64, or no longer finite."""
     true = reference.steps if reference is not None and plausible(baseline, reference) else ()
     for number, (b, c) in enumerate(zip(baseline.steps, candidate.steps, strict=False)):
-        known = number < len(true)
-        if not all(map(math.isfinite, b.losses)) or (
-            number and known and not (_near(b, true[number]) or _bitwise(b, c))
-        ):
+        known = 0 < number < len(true)
+        if not all(map(math.isfinite, b.losses)) or (known and not (_near(b, true[number]) or _bitwise(b, c))):
             return number
     return max(len(baseline.steps), len(candidate.steps))
 
@@ -203,7 +194,13 @@ class _Step:
         begun = runs.begun[number]
         self.alike = begun == "baseline" or (begun == "part" and kind not in COINS)
         self._worst = worst
-        self._own_errors(*worst)
+        numel = sum(self.ours[n].numel for n in self.names) or 1
+        self.rms = math.sqrt(sum(self.true[n].norm ** 2 for n in self.names) / numel)
+        self.usual = self._errors_of(self.ours, worst[0])
+        """What the baseline errs, with the floors."""
+        lowered = self._errors_of(self.naive, worst[1]) if self.naive else self.usual
+        self.own = {n: max(self.usual[n], lowered[n]) for n in self.names}
+        """What the naive version at that precision errs."""
 
     def _of(self, run: Observation | None, kind: str = "") -> Tensors:
         seen = run is not None and self.number < len(run.steps)
@@ -213,14 +210,6 @@ class _Step:
         """float64's; of what it picks another number of, the baseline's."""
         true = self._of(self.runs.reference)
         return {n: t if t.shape == self.ours[n].shape else self.ours[n] for n, t in true.items() if n in self.ours}
-
-    def _own_errors(self, worst: Worst, worst_lowered: Worst) -> None:
-        """`usual`: what the baseline errs, with the floors. `own`: what the naive version at that precision errs."""
-        numel = sum(self.ours[n].numel for n in self.names) or 1
-        self.rms = math.sqrt(sum(self.true[n].norm ** 2 for n in self.names) / numel)
-        self.usual = self._errors_of(self.ours, worst)
-        lowered = self._errors_of(self.naive, worst_lowered) if self.naive else self.usual
-        self.own = {n: max(self.usual[n], lowered[n]) for n in self.names}
 
     def _errors_of(self, run: Tensors, worst: Worst) -> dict[str, float]:
         plain = {n: distance(run[n], self.true[n]) if n in run else math.inf for n in self.names}
@@ -254,9 +243,8 @@ class _Step:
                 name = min(chosen)
                 return Check(self.kind, "unverified", f"{name} in step {self.number + 1} {reason}", name), 0.0
         if self.kind == "updates" and (jumps := [n for n in self.names if n not in told and self._jumps(n)]):
-            reason = (
-                f"{jumps[0]} in step {self.number + 1} moves by {self.theirs[jumps[0]].norm:.3g}, far beyond any step"
-            )
+            moved = self.theirs[jumps[0]].norm
+            reason = f"{jumps[0]} in step {self.number + 1} moves by {moved:.3g}, far beyond any step"
             return Check(self.kind, "wrong", reason, jumps[0]), math.inf
         ratios = {n: errors[n] / self.own[n] if self.own[n] else (math.inf if errors[n] else 0.0) for n in told}
         if not ratios:
@@ -325,9 +313,7 @@ class _Step:
         whole = math.sqrt(sum(max(self.true[n].norm, self._dip_norm(n)) ** 2 for n in errors)) or 1.0
         error = math.sqrt(sum(each**2 for each in errors.values())) / whole
         most = LOWER.get(self.runs.precision, 0.0) * (0.5 if self.kind in ("outputs", "loss") else 1.0)
-        if self.kind in COINS:
-            return Check(self.kind, "bounded")  # Adam's first update is the sign of each gradient: judged there
-        if error <= most:
+        if self.kind in COINS or error <= most:  # Adam's first update is the sign of each gradient: judged there
             return Check(self.kind, "bounded")
         return Check(self.kind, "changed", f"{self.runs.precision} moves them by {error:.2g} of their norm, more than "
                      f"the {most:g} that it explains", next(iter(errors)))  # fmt: skip
@@ -368,11 +354,8 @@ class _Step:
         theirs, true = self.theirs[name], self.true[name]
         if theirs.shape != true.shape:
             return f"{name} has the shape {theirs.shape}, not {true.shape}"
-        times = theirs.norm / true.norm if true.norm else math.inf
-        return (
-            f"{name} in step {self.number + 1} has {times:.3g} times the norm that it should, "
-            f"cosine {cosine(theirs, true):.3f}"
-        )
+        times, turned = theirs.norm / true.norm if true.norm else math.inf, cosine(theirs, true)
+        return f"{name} in step {self.number + 1} has {times:.3g} times the norm that it should, cosine {turned:.3f}"
 
 
 def first_to_diverge(runs: Runs) -> str:

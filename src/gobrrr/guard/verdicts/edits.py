@@ -10,8 +10,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
-import msgspec
 import numpy as np
+from msgspec.structs import replace
 
 from gobrrr.guard.model.observation import Call, Data, Observation, Step
 from gobrrr.guard.model.tensor_digest import Seen
@@ -63,16 +63,13 @@ def parts(baseline: Observation, candidate: Observation, renames: Mapping[str, t
     lost = [name for name in ours if name not in theirs]
     for new in (name for name in theirs if name not in ours):
         label, _, own = new.partition(".")
-        wanted = [f"{own.removesuffix(end)}{old}" for end, olds in renames.items() if _ends(own, end) for old in olds]
+        wanted = [f"{own.removesuffix(end)}{old}" for end, olds in renames.items()
+                  if f".{own}".endswith(f".{end}") for old in olds]  # fmt: skip
         held = [f"{label}.{old}" for old in wanted] or _adding_up(theirs[new], lost, ours)
         if held and all(name in ours for name in held):
             found[own] = tuple((name.partition(".")[2], ours[name][0]) for name in held)
             lost = [name for name in lost if name not in held]
     return tuple(found.items())
-
-
-def _ends(name: str, end: str) -> bool:
-    return name == end or name.endswith(f".{end}")
 
 
 def _adding_up(shape: tuple[int, ...], names: list[str], shapes: Mapping[str, tuple[int, ...]]) -> list[str]:
@@ -101,9 +98,8 @@ def regrouped(baseline: Observation, *others: Observation | None) -> list[Observ
         return runs
     if any(_share(each, model) < _share(known[0], model) / 2 for each in known for model in nums):
         return runs  # a model is called less often beside the others
-    return [run and msgspec.structs.replace(
-                run, steps=tuple(step for model, num in nums.items() for step in (each or {})[model][:num]),
-                complete=False) for run, each in zip(runs, split, strict=True)]  # fmt: skip
+    steps = [tuple(step for model, num in nums.items() for step in each[model][:num]) if each else () for each in split]
+    return [run and replace(run, steps=kept, complete=False) for run, kept in zip(runs, steps, strict=True)]
 
 
 def rows_per_call(baseline: Observation, candidate: Observation) -> tuple[float, float] | None:
@@ -138,19 +134,14 @@ def _by_sample(run: Observation) -> dict[str, list[Step]] | None:
 
 def _row(seen: Seen, number: int) -> Seen:
     values = seen.values().reshape(seen.shape[0], -1)[number]
-    finite = np.isfinite(values)
-    data = values.tobytes()
-    norm = float(np.linalg.norm(values[finite]))
-    digest = hashlib.sha256(data).hexdigest()
+    finite, data = np.isfinite(values), values.tobytes()
+    norm, digest = float(np.linalg.norm(values[finite])), hashlib.sha256(data).hexdigest()
     return Seen((1, *seen.shape[1:]), seen.dtype, digest, norm, int((~finite).sum()), data)
 
 
 def of_training(run: Observation) -> Observation:
     """The run without calls in training mode, which losses, gradients and updates answer for."""
-    return msgspec.structs.replace(run, steps=tuple(
-        msgspec.structs.replace(step, calls=tuple(call for call in step.calls if not call.training))
-        for step in run.steps
-    ))  # fmt: skip
+    return _each(run, lambda step: replace(step, calls=tuple(call for call in step.calls if not call.training)))
 
 
 def of_common_buffers(baseline: Observation, run: Observation) -> Observation:
@@ -158,8 +149,16 @@ def of_common_buffers(baseline: Observation, run: Observation) -> Observation:
     shows all: constants, and what only an edited program keeps, show in the numbers that come of them."""
     known = {name for step in baseline.steps for name in step.buffers or ()}
     moved = known & {name for step in run.steps[1:] for name in step.buffers or ()}
-    steps = (msgspec.structs.replace(step, buffers=_only(step.buffers, moved)) for step in run.steps)
-    return msgspec.structs.replace(run, steps=tuple(steps))
+
+    def common(step: Step) -> Step:
+        kept = {name: seen for name, seen in (step.buffers or {}).items() if name in moved}
+        return replace(step, buffers=None if step.buffers is None else kept)
+
+    return _each(run, common)
+
+
+def _each(run: Observation, change: Callable[[Step], Step]) -> Observation:
+    return replace(run, steps=tuple(map(change, run.steps)))
 
 
 def settled(
@@ -197,9 +196,8 @@ def settled(
         elif each.name == "copies":  # an average that is read, or a copy that nobody reads: it cannot be told
             yield Check(each.name, "unverified", f"{each.reason}: --accept evaluation, if nobody reads it")
         elif each.name == "parameters":
-            yield Check(
-                each.name, "unverified", f"{each.reason}: --rename says which parameter holds which", each.module
-            )
+            said = f"{each.reason}: --rename says which parameter holds which"
+            yield Check(each.name, "unverified", said, each.module)
         else:
             yield each
 
@@ -212,7 +210,7 @@ def with_timed(guarded: Guarded, timed: Iterable[Check], accepted: Collection[st
     verdict = max([guarded.verdict, *(each.verdict for each in told)], key=VERDICTS.index)
     telling = [f"{each.name}: {each.reason}" for each in told if each.reason and each.verdict == verdict]
     kept = guarded.reasons if guarded.verdict == verdict or verdict in GREEN else ()
-    return msgspec.structs.replace(guarded, verdict=verdict, reasons=(*kept, *telling))
+    return replace(guarded, verdict=verdict, reasons=(*kept, *telling))
 
 
 def _is_accepted(check: Check, accepted: Collection[str]) -> bool:
@@ -246,10 +244,14 @@ def _updates(run: Observation) -> int:
 def _evaluation(baseline: Observation, candidate: Observation) -> Iterator[Check]:
     """As many samples as in the baseline go through models in evaluation mode, by content where it is known."""
     num = None if baseline.complete and candidate.complete else min(len(baseline.steps), len(candidate.steps))
-    ours, theirs = (_evaluated(run, num) for run in (baseline, candidate))
-    if baseline.training and ours[0] > theirs[0]:
-        yield Check("evaluation", "changed", f"{theirs[0]:,} of {ours[0]:,} samples are given to models in eval mode")
-    elif baseline.training and ours[0] == theirs[0] and ours[1] != theirs[1]:
+    ours, theirs = (
+        sorted(row for call in _calls(run, num, training=False) for row in call.data.rows)
+        for run in (baseline, candidate)
+    )
+    if baseline.training and len(ours) > len(theirs):
+        said = f"{len(theirs):,} of {len(ours):,} samples are given to models in eval mode"
+        yield Check("evaluation", "changed", said)
+    elif baseline.training and len(ours) == len(theirs) and ours != theirs:
         yield Check("evaluation", "changed", "other samples are given to models in eval mode")
 
 
@@ -260,20 +262,13 @@ def _same_inputs(baseline: Observation, candidate: Observation) -> bool:
     return sizes[0] != sizes[1] and bool(ours & theirs) and len(ours & theirs) >= min(len(ours), len(theirs))
 
 
-def _evaluated(run: Observation, num: int | None) -> tuple[int, list[str]]:
-    rows = sorted(row for call in _calls(run, num, training=False) for row in call.data.rows)
-    return len(rows), rows
-
-
 def _same_calls(baseline: Observation, candidate: Observation) -> bool:
     num = min(len(baseline.steps), len(candidate.steps))
-    return [_shape(call) for call in _calls(baseline, num, training=False)] == [
-        _shape(call) for call in _calls(candidate, num, training=False)
-    ]
-
-
-def _shape(call: Call) -> tuple[str, int, int]:
-    return call.model, len(call.data.rows), len(call.outputs or ())
+    ours, theirs = (
+        [(call.model, len(call.data.rows), len(call.outputs or ())) for call in _calls(run, num, training=False)]
+        for run in (baseline, candidate)
+    )
+    return ours == theirs
 
 
 def _calls(run: Observation, num: int | None = None, training: bool | None = None) -> Iterator[Call]:
@@ -287,9 +282,8 @@ def _groups(baseline: Observation, candidate: Observation) -> Check:
         then, now = _settings(b), _settings(c)
         for key in sorted(then.keys() & now.keys()):
             if then[key] != now[key]:
-                reason = (
-                    f"setting {key} is {_listed(now[key])} in step {number + 1}, {_listed(then[key])} in the baseline"
-                )
+                ours, theirs = (", ".join(sorted(side[key])) for side in (then, now))
+                reason = f"setting {key} is {theirs} in step {number + 1}, {ours} in the baseline"
                 return Check("hyperparameters", "wrong", reason)
     return Check("hyperparameters", "exact")
 
@@ -301,10 +295,6 @@ def _settings(step: Step) -> dict[str, set[str]]:
             if key != "optimizer":
                 found.setdefault(key, set()).add(value)
     return found
-
-
-def _listed(values: Collection[str]) -> str:
-    return ", ".join(sorted(values))
 
 
 # names
@@ -331,10 +321,10 @@ def _with_model(name: str, models: Mapping[str, str]) -> str:
 
 def _with_parameter(name: str, names: Mapping[str, str]) -> str:
     head, found, rest = name.partition(" for ")
-    parameter, colon, key = rest.rpartition(": ") if found else ("", "", "")
-    if found:
-        return f"{head}{found}{names.get(parameter, parameter)}{colon}{key}"
-    return names.get(name, name)
+    if not found:
+        return names.get(name, name)
+    parameter, colon, key = rest.rpartition(": ")
+    return f"{head}{found}{names.get(parameter, parameter)}{colon}{key}"
 
 
 def _renamed(run: Observation, of: Callable[[str], str]) -> Observation:
@@ -344,16 +334,9 @@ def _renamed(run: Observation, of: Callable[[str], str]) -> Observation:
     def model(label: str) -> str:
         return of(f"{label}.").removesuffix(".")
 
-    steps = tuple(
-        msgspec.structs.replace(
-            step, calls=tuple(msgspec.structs.replace(call, model=model(call.model)) for call in step.calls),
-            gradients=all_of(step.gradients), updates=all_of(step.updates), buffers=all_of(step.buffers),
-            states=all_of(step.states),
-        ) for step in run.steps
-    )  # fmt: skip
-    trainable = {of(name): value for name, value in run.trainable.items()}
-    return msgspec.structs.replace(run, trainable=trainable, steps=steps)
+    def step_of(step: Step) -> Step:
+        calls = tuple(replace(call, model=model(call.model)) for call in step.calls)
+        named = {kind: all_of(getattr(step, kind)) for kind in ("gradients", "updates", "buffers", "states")}
+        return replace(step, calls=calls, **named)
 
-
-def _only(named: Mapping[str, Seen] | None, wanted: Collection[str]) -> dict[str, Seen] | None:
-    return None if named is None else {name: seen for name, seen in named.items() if name in wanted}
+    return _each(replace(run, trainable={of(name): value for name, value in run.trainable.items()}), step_of)

@@ -65,8 +65,9 @@ def _copies(baseline: Observation, candidate: Observation, again: Observation, h
         if b.copies is None or c.copies is None or a.copies is None:
             continue
         now = b.copies, c.copies, a.copies
-        for shape in b.copies if last is not None else ():
-            ours, theirs, same = ((x.get(shape, ()), y.get(shape, ())) for x, y in zip(last or now, now, strict=True))
+        last = last or now
+        for shape in b.copies:
+            ours, theirs, same = ((x.get(shape, ()), y.get(shape, ())) for x, y in zip(last, now, strict=True))
             if reason := _stopped(ours, theirs, same, how_far):
                 return Check("copies", "wrong", f"{reason} (shape {shape}) by step {number + 1}")
         last = now

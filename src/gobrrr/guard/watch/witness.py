@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 import torch
 from torch.amp import GradScaler
-from torch.optim import optimizer as optimizers
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from gobrrr.capture.hooks.lookup import ModuleCall, Patches, plain, watch_replays
 from gobrrr.capture.hooks.transform_guard import hide_own_code, is_functional
@@ -88,7 +88,8 @@ class Witness:
             self._watch_calls()
             functional.watch(self._transforms, self._patches)
             self._watch_backward()
-            self._watch_updates()
+            self._patches.append(register_optimizer_step_pre_hook(self._update_begins).remove)
+            self._patches.append(register_optimizer_step_post_hook(self._update_ends).remove)
             watch_replays(self._graph_replayed, self._patches)
             self._patches.append(self.book.writes.stop)
             self._dropout(self._patches)
@@ -269,10 +270,6 @@ class Witness:
 
     # updates
 
-    def _watch_updates(self) -> None:
-        self._patches.append(optimizers.register_optimizer_step_pre_hook(self._update_begins).remove)
-        self._patches.append(optimizers.register_optimizer_step_post_hook(self._update_ends).remove)
-
     def _update_begins(self, optimizer: Any, *_: Any) -> None:
         if threading.get_ident() == self._thread:
             if not self.book.goes_on(optimizer):
@@ -297,6 +294,5 @@ def _compiles(caller: FrameType | None) -> bool:
 
 def _of_models(step: Step) -> Step:
     """Without calls of transforms, whose results come back in gradients and updates."""
-    return msgspec.structs.replace(
-        step, calls=tuple(call for call in step.calls if not call.model.startswith(functional.LABEL))
-    )
+    calls = tuple(call for call in step.calls if not call.model.startswith(functional.LABEL))
+    return msgspec.structs.replace(step, calls=calls)
