@@ -111,10 +111,16 @@ def _unless_traced(plain: Any, compiled: Any) -> Any:
     return called
 
 
-class _InMode(Compile):
+class InMode(Compile):
     """As `compile`, in a mode that needs a CUDA device."""
 
     saves_memory = False
+
+    def __init__(self, mode: str, title: str, other: str) -> None:
+        self.mode, code = mode, f'compile(mode="{mode}")'
+        edit = BeforeTraining(f"{SETTINGS}\n{{model}}.{code}", NEEDS)
+        vars(self).update(name=_named(mode), title=title, conflicts=("compile", _named(other)), edit=edit,
+                          by_hand=f"model.{code}")  # fmt: skip
 
     def probe(self) -> str:
         import torch
@@ -122,26 +128,16 @@ class _InMode(Compile):
         return "" if torch.cuda.is_available() else f"the mode {self.mode} serves CUDA devices only"
 
 
-class CompileReduceOverhead(_InMode):
-    """CUDA graphs."""
-
-    name = "compile_reduce_overhead"
-    title = "compiles the model into CUDA graphs: launches cost almost nothing"
-    conflicts = ("compile", "compile_max_autotune")
-    by_hand = 'model.compile(mode="reduce-overhead")'
-    edit = BeforeTraining(f'{SETTINGS}\n{{model}}.compile(mode="reduce-overhead")', NEEDS)
-    mode = "reduce-overhead"
+def _named(mode: str) -> str:
+    return f"compile_{mode.replace('-', '_')}"
 
 
-class CompileMaxAutotune(_InMode):
-    """Templates for matrix products."""
-
-    name = "compile_max_autotune"
-    title = "compiles the model and tries out templates for its matrix products"
-    conflicts = ("compile", "compile_reduce_overhead")
-    by_hand = 'model.compile(mode="max-autotune")'
-    edit = BeforeTraining(f'{SETTINGS}\n{{model}}.compile(mode="max-autotune")', NEEDS)
-    mode = "max-autotune"
+GRAPHS, TEMPLATES = "reduce-overhead", "max-autotune"
+ROWS = (
+    InMode(GRAPHS, "compiles the model into CUDA graphs: launches cost almost nothing", TEMPLATES),
+    InMode(TEMPLATES, "compiles the model and tries out templates for its matrix products", GRAPHS),
+)
+"""Modes that have a remedy."""
 
 
 BUDGET = 0.5

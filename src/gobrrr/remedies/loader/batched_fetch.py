@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from types import CodeType
 from typing import Any
 
+import numpy as np
+
 from gobrrr.remedies.mechanism.seams import Seams
 from gobrrr.remedies.model import Remedy
 
@@ -26,7 +28,6 @@ class BatchedFetch(Remedy):
 
     name = "batched_fetch"
     title = "takes all rows of a batch from memory at once"
-    safety = "exact"
     place = "loader"
     by_hand = (
         "DataLoader(data, sampler=BatchSampler(RandomSampler(data), batch_size, drop_last=False), batch_size=None)"
@@ -42,7 +43,7 @@ class BatchedFetch(Remedy):
         from torch.utils.data._utils.fetch import _MapDatasetFetcher as Fetcher
 
         plain: Any = Fetcher.fetch
-        said = functools.partial(seams.applied, self.name)
+        said, declined = (functools.partial(say, self.name) for say in (seams.applied, seams.declined))
 
         def fetch(fetcher: Any, indices: Any) -> Any:
             collate, data = fetcher.collate_fn, fetcher.dataset
@@ -53,11 +54,10 @@ class BatchedFetch(Remedy):
             of_another = isinstance(given.get("collate_fn"), Collate)  # loader, of whose data set it knows
             kwargs = {**given, "collate_fn": default_collate} if of_another else given
             if why_not := _why_not(kwargs):
-                seams.declined(self.name, why_not)
+                declined(why_not)
                 return kwargs
             if kwargs.get("num_workers"):  # they cannot tell
                 said("in the loader's workers")
-            declined = functools.partial(seams.declined, self.name)
             return {**kwargs, "collate_fn": Collate(kwargs["dataset"], said, declined)}
 
         seams.replace(Fetcher, "fetch", fetch)
@@ -95,7 +95,6 @@ class Rows(Sequence[Any]):
     def whole(self) -> Any:
         """Return all at once, as a batch: by an array of indices, which is three to ten times as fast as a list of
         them. What is given out twice is stacked twice, and has memory of its own each time."""
-        import numpy as np
         import torch
         from torch.utils._pytree import tree_map
         from torch.utils.data import Subset, default_convert
@@ -123,20 +122,17 @@ class Collate:
 
     _same: bool | None = None
 
-    def __init__(self, data: Any, told: Callable[[str], None], declined: Callable[[str], None]) -> None:
-        self.data = data
-        self._told: Callable[[str], None] | None = told
-        self._declined: Callable[[str], None] | None = declined
+    def __init__(self, data: Any, told: Callable[[str], object], declined: Callable[[str], object]) -> None:
+        self.data, self._told, self._declined = data, told, declined
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_told": None, "_declined": None}
+        return {**vars(self), "_told": str, "_declined": str}  # which tell nobody
 
     def may_take_many(self) -> bool:
         """Whether the data set is still one of which rows can be taken whole, and they were the same so far."""
         if self._same is not False and not takes_many(self.data):
             self._same = False
-            if self._declined is not None:
-                self._declined("its data set has become another")
+            self._declined("its data set has become another")
         return self._same is not False
 
     def __call__(self, samples: Any) -> Any:
@@ -149,9 +145,9 @@ class Collate:
         batch = default_collate(list(samples))
         if self._same is None:
             self._same = _equal(batch, samples)
-            if self._same and self._told is not None:
+            if self._same:
                 self._told(f"{len(samples)} rows in one")
-            elif not self._same and self._declined is not None:
+            else:
                 self._declined("a batch that was taken whole was not the same bit for bit")
         return batch
 
@@ -165,13 +161,9 @@ def takes_many(data: Any) -> bool:
     kind = type(data)
     if hasattr(kind, "__getitems__"):
         return False
-    columns: list[Any]
-    if getattr(kind, "__getitem__", None) is TensorDataset.__getitem__:
-        columns = list(data.tensors)
-    else:
-        known = KNOWN.get(f"{kind.__module__}.{kind.__qualname__}")
-        names = known or indexed(getattr(kind, "__getitem__", None))
-        columns = attributes(data, names)
+    method, known = getattr(kind, "__getitem__", None), KNOWN.get(f"{kind.__module__}.{kind.__qualname__}")
+    own = method is TensorDataset.__getitem__
+    columns = list(data.tensors) if own else attributes(data, known or indexed(method))
     return bool(columns) and all(map(_is_array, columns))
 
 
@@ -213,7 +205,6 @@ def attributes(data: Any, names: Sequence[str]) -> list[Any]:
 
 
 def _is_array(column: Any) -> bool:
-    import numpy as np
     import torch
 
     if type(column) in (torch.Tensor, torch.nn.Parameter):  # a subclass may index in a way of its own

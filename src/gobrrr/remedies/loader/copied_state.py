@@ -24,7 +24,9 @@ from enum import Enum
 from itertools import filterfalse, islice
 from typing import Any
 
-from gobrrr.data.sample_cache.names import is_installed
+import numpy as np
+
+from gobrrr.data.sample_cache.names import is_installed, named
 
 PLAIN = (type(None), bool, int, float, complex, str, bytes, Enum)
 CONTAINERS = (list, tuple, set, frozenset, dict, deque)
@@ -80,7 +82,6 @@ class CopiedState:
 
     def _own_value(self, thing: Any) -> Any:
         """Return the value of an array, a tensor or a generator; None for other things, whose parts are looked at."""
-        import numpy as np
         import torch
 
         if isinstance(thing, torch.Tensor):
@@ -120,8 +121,6 @@ class CopiedState:
 def _sum(array: Any) -> int:
     """Return a sum of the bytes, made of sums of 4 KiB each, in which every 8 bytes have a weight of their own: bytes
     that change places change it."""
-    import numpy as np
-
     flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     whole = flat.size // 4096 * 4096
     sums = np.einsum("ij,j->i", flat[:whole].view(np.uint64).reshape(-1, 512), _weights())
@@ -131,8 +130,6 @@ def _sum(array: Any) -> int:
 @functools.cache
 def _weights() -> Any:
     """512 numbers of splitmix64 (Steele et al. 2014), odd, so that no single change is lost."""
-    import numpy as np
-
     found = np.arange(1, 513, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         found = (found ^ (found >> np.uint64(shift))) * np.uint64(factor)
@@ -176,10 +173,10 @@ def _of_function(function: types.FunctionType) -> Iterator[Any]:
         return
     yield from closed_over(function)
     yield from (function.__defaults__, function.__kwdefaults__)
-    names = sorted(_names(function.__code__))
-    named = [function.__globals__[name] for name in names if name in function.__globals__]
-    yield from named
-    modules = [each for each in named if isinstance(each, types.ModuleType)]
+    names = named(function.__code__)
+    things = [function.__globals__[name] for name in names if name in function.__globals__]
+    yield from things
+    modules = [each for each in things if isinstance(each, types.ModuleType)]
     yield from (value for m in modules for name in names if isinstance(value := vars(m).get(name), PLAIN))
 
 
@@ -188,12 +185,6 @@ def closed_over(function: types.FunctionType) -> Iterator[Any]:
     for cell in function.__closure__ or ():
         with contextlib.suppress(ValueError):  # not filled yet
             yield cell.cell_contents
-
-
-def _names(code: types.CodeType) -> set[str]:
-    """Return the names in a function's code, and in the functions and comprehensions inside."""
-    inside = (each for each in code.co_consts if isinstance(each, types.CodeType))
-    return set(code.co_names).union(*map(_names, inside))
 
 
 def _is_harmless(thing: Any) -> bool:
@@ -268,13 +259,11 @@ def is_open(thing: Any) -> bool:
 
 
 def _is_connection(thing: Any) -> bool:
-    return any(
-        kind.__name__ in CONNECTIONS.get(str(kind.__module__).partition(".")[0], ()) for kind in type(thing).__mro__
-    )
+    names = ((str(kind.__module__).partition(".")[0], kind.__name__) for kind in type(thing).__mro__)
+    return any(name in CONNECTIONS.get(package, ()) for package, name in names)
 
 
 def _is_leaf(thing: Any) -> bool:
-    import numpy as np
     import torch
 
     if isinstance(thing, torch.Tensor):

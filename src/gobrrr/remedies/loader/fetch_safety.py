@@ -20,6 +20,8 @@ from collections.abc import Callable, Iterable
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
+import numpy as np
+
 from gobrrr.remedies.loader.copied_state import (
     CONTAINERS,
     PLAIN,
@@ -157,10 +159,8 @@ def _what_changes(arguments: dict[str, Any]) -> str:
     index = next(batches, None)
     if index is None and loader._auto_collation:
         return ""  # it is empty
-    make: Any = _DatasetKind.create_fetcher
-    fetcher = make(
-        loader._dataset_kind, loader.dataset, loader._auto_collation, loader.collate_fn, loader.drop_last
-    )  # fmt: skip
+    arguments_of = loader.dataset, loader._auto_collation, loader.collate_fn, loader.drop_last
+    fetcher: Any = _DatasetKind.create_fetcher(loader._dataset_kind, *arguments_of)  # type: ignore[no-untyped-call]
 
     def fetch(wanted: Any) -> Held:
         with contextlib.suppress(StopIteration):  # a stream that is through
@@ -224,7 +224,6 @@ class Held(CopiedState):
     never raises."""
 
     def __init__(self, loader: dict[str, Any]) -> None:
-        import numpy as np
         import torch
 
         super().__init__([])
@@ -273,7 +272,6 @@ class Held(CopiedState):
 
     def _is_value(self, thing: Any) -> bool:
         """Plain ones, what holds them, and generators that are its own."""
-        import numpy as np
         import torch
 
         if isinstance(thing, random.Random | np.random.Generator | np.random.RandomState | torch.Generator):

@@ -214,16 +214,14 @@ class _Reader:
 
     def _missing(self, test: ast.expr) -> str:
         """x of `self.x is None`, `not self.x` and `not hasattr(self, "x")`."""
-        negated = isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not)
-        asked = test.operand if isinstance(test, ast.UnaryOp) else test
-        if isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Is):
-            negated, asked = ast.unparse(test.comparators[0]) == "None", test.left
-        if not negated:
-            return ""
-        if isinstance(asked, ast.Attribute):
-            return asked.attr
-        words = asked.args if isinstance(asked, ast.Call) and ast.unparse(asked.func) == "hasattr" else []
-        return str(words[1].value) if len(words) == 2 and isinstance(words[1], ast.Constant) else ""
+        match test:
+            case ast.Compare(asked, [ast.Is(), *_], [ast.Constant(None), *_]) | ast.UnaryOp(ast.Not(), asked):
+                match asked:
+                    case ast.Attribute(attr=name):
+                        return name
+                    case ast.Call(ast.Name("hasattr"), [_, ast.Constant(name)]):
+                        return str(name)
+        return ""
 
 
 def _ends_as_writing(name: str) -> bool:

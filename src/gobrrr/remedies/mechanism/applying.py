@@ -1,7 +1,4 @@
-"""How do remedies come into the program's process? Which of them cannot be applied there is asked before.
-
-python -m gobrrr.remedies.mechanism.applying NAME ...      prints {"name": "why not", ...}
-"""
+"""How do remedies come into the program's process? Which of them cannot be applied there is asked before."""
 
 from __future__ import annotations
 
@@ -76,9 +73,5 @@ def unable(names: Sequence[str], interpreter: str = sys.executable, seconds: flo
 
 
 def main(names: Sequence[str]) -> None:
-    """Print why each of these cannot be applied; those that can are left out."""
+    """Print {"name": "why not", ...} of those that cannot be applied."""
     print(json.dumps({name: why for name in names if (why := remedy(name).probe())}))
-
-
-if __name__ == "__main__":
-    main(sys.argv[1:])

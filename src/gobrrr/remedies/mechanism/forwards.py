@@ -19,24 +19,24 @@ Body = Callable[..., Any]
 """Called with the module, the forward beneath, and what the module was given."""
 
 
-def replaced(module: Any, body: Body, name: str = "forward") -> Callable[..., Any]:
-    """`body` as a forward of `module`, or as another method that only calls it, to be set in its place."""
-    own = vars(module).get(name)
+def replaced(module: Any, body: Body) -> Callable[..., Any]:
+    """`body` as a forward of `module`, to be set in its place."""
+    own = vars(module).get("forward")
     if isinstance(own, MethodType) and own.__self__ is module:
-        return _method(module, body, own.__func__, name)
-    of_class = inspect.getattr_static(type(module), name, None)
+        return _method(module, body, own.__func__)
+    of_class = inspect.getattr_static(type(module), "forward", None)
     if own is None and isinstance(of_class, FunctionType):
-        return _method(module, body, of_class, name)
-    return _Over(module, body, getattr(module, name))  # TorchScript's is no function
+        return _method(module, body, of_class)
+    return _Over(module, body, module.forward)  # TorchScript's is no function
 
 
-def _method(module: Any, body: Body, beneath: Callable[..., Any], name: str) -> MethodType:
+def _method(module: Any, body: Body, beneath: Callable[..., Any]) -> MethodType:
     @functools.wraps(beneath)
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
         return body(self, functools.partial(beneath, self), *args, **kwargs)  # dynamo makes no methods
 
-    forward.__name__ = name  # by which it is pickled
-    own = vars(module).get(name)
+    forward.__name__ = "forward"  # by which it is pickled
+    own = vars(module).get("forward")
     setattr(forward, OURS, getattr(own.__func__, OURS, own.__func__) if isinstance(own, MethodType) else None)
     return MethodType(forward, module)
 

@@ -27,8 +27,8 @@ class KeepActivations(Remedy):
 
     def apply(self, seams: Seams) -> None:
         def forget(model: Any) -> None:
-            marked = [part for part in model.modules() if part.__dict__.get("gradient_checkpointing") is True]
-            marked = [part for part in marked if not any(map(_may_move, part.modules()))]
+            marked = [part for part in model.modules() if part.__dict__.get("gradient_checkpointing") is True
+                      and not any(map(_may_move, part.modules()))]  # fmt: skip
             for part in marked:
                 seams.replace(part, "gradient_checkpointing", False)
             if marked:

@@ -53,9 +53,9 @@ class Bucketing(Remedy):
         """Return the saving that the simulation promises, where that is more than padding to the longest of a batch
         brings."""
         for finding in report.findings:
-            saved = [finding.evidence.get(name) for name in ("saved_by_longest", "saved_by_bucketing")]
-            if finding.code in self.codes and all(saved) and "bucketing" in finding.evidence:
-                longest, together = (float(each.value) for each in saved if each is not None)
+            said = finding.evidence
+            if finding.code in self.codes and {"saved_by_longest", "saved_by_bucketing", "bucketing"} <= said.keys():
+                longest, together = (float(said[name].value) for name in ("saved_by_longest", "saved_by_bucketing"))
                 if together - longest >= NOTE * report.step.plain_wall_ns:
                     return Saving(0.8 * together, together, max(together, finding.saving.ceiling_ns))
         return Saving()
@@ -86,7 +86,7 @@ class Buckets:
     """Batch samplers that are drawn from in buckets, with the lengths of their samples; each is looked at once. `cut`:
     batches are cut to their longest row."""
 
-    def __init__(self, told: Callable[[str], None], declined: Callable[[str], None], cut: bool = False) -> None:
+    def __init__(self, told: Callable[[str], None], declined: Callable[[str], None], cut: bool) -> None:
         self._told, self._declined, self._cut = told, declined, cut
         self._sizes: weakref.WeakKeyDictionary[Any, Sizes | None] = weakref.WeakKeyDictionary()
 
@@ -102,34 +102,31 @@ class Buckets:
         elif sampler not in self._sizes:
             self._sizes[sampler] = None
             try:
-                self._sizes[sampler] = self._looked_at(loader, sampler)
+                found = self._looked_at(loader, sampler)
             except Exception as error:  # the program's own objects, asked in a way that they did not foresee
-                self._declined(f"its data set could not be looked at ({type(error).__name__}: {error})")
+                found = f"its data set could not be looked at ({type(error).__name__}: {error})"
+            if isinstance(found, str):
+                self._declined(found)
+            else:
+                self._sizes[sampler] = found
 
-    def _looked_at(self, loader: Any, sampler: Any) -> Sizes | None:
+    def _looked_at(self, loader: Any, sampler: Any) -> Sizes | str:
+        """Return the lengths, or why the order is to stay."""
         from gobrrr.data import simulate
 
         if why_not := order_is_not_ours(loader, sampler):
-            self._declined(why_not)
-            return None
+            return why_not
         known = sample_lengths(loader.dataset)
         sizes = computed_lengths(loader.dataset) if known is None else known
         why = f": {sizes}" if isinstance(sizes, str) else ""
         if isinstance(sizes, str) or len(sizes) != len(loader.dataset) or (sizes < 0).any():
-            kind = type(loader.dataset).__name__
-            self._declined(f"the lengths of its data set's samples (a {kind}) are not known{why}")
-            return None
-        kept = sizes[sizes > 0]
-        if (
-            len(kept) == 0
-            or (advice := simulate(Counter(np.sort(kept).tolist()), batch_size=sampler.batch_size)).bucketing
-            < (1 + NOTE) * advice.pad_in_collate
-        ):
-            self._declined("batches of like length would hold hardly less padding than random ones")
-            return None
+            return f"the lengths of its data set's samples (a {type(loader.dataset).__name__}) are not known{why}"
+        kept = Counter(np.sort(sizes[sizes > 0]).tolist())
+        advice = simulate(kept, batch_size=sampler.batch_size) if kept else None
+        if advice is None or advice.bucketing < (1 + NOTE) * advice.pad_in_collate:
+            return "batches of like length would hold hardly less padding than random ones"
         if not pads_per_batch(loader, sizes, self._cut):
-            self._declined("its collate function makes all batches equally wide; trim_padding can cut them")
-            return None
+            return "its collate function makes all batches equally wide; trim_padding can cut them"
         self._told(
             f"{len(sizes):,} sequences: {share(advice.bucketing)} of what is computed on is no padding, "
             f"{share(advice.pad_in_collate)} in random batches padded to their longest"

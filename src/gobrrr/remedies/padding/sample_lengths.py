@@ -107,11 +107,10 @@ def _size(tokens: Any) -> int | None:
     """Return the length of one row on the host."""
     import torch
 
-    if isinstance(tokens, torch.Tensor):
-        return len(tokens) if tokens.dim() == 1 and tokens.device.type == "cpu" else None
-    if isinstance(tokens, np.ndarray):
-        return len(tokens) if tokens.ndim == 1 else None
-    return len(tokens) if type(tokens) is list else None
+    if isinstance(tokens, torch.Tensor) and tokens.device.type != "cpu":
+        return None
+    row = tokens.ndim == 1 if isinstance(tokens, torch.Tensor | np.ndarray) else type(tokens) is list
+    return len(tokens) if row else None
 
 
 def _of_table(data: Any) -> Sizes | None:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from gobrrr.capture.facts.lengths import WHOLE
 from gobrrr.capture.facts.tensors import is_plain
 from gobrrr.errors import GobrrrError
+from gobrrr.remedies.loader.loader import of_the_model
 from gobrrr.remedies.mechanism.seams import Seams
 from gobrrr.remedies.model import Remedy
 from gobrrr.rules.model.finding import Saving
@@ -57,11 +58,7 @@ class TrimPadding(Remedy):
 
     def predicts(self, report: Report) -> Saving:
         """Return nothing where batches are as long as their longest row already, and only other batches would help."""
-        found = super().predicts(report)
-        for finding in report.findings:
-            if finding.code in self.codes and (longest := finding.evidence.get("saved_by_longest")):
-                expected = min(float(longest.value), found.ceiling_ns)
-                found = Saving(min(found.low_ns, expected), expected, found.ceiling_ns)
+        found = of_the_model(super().predicts(report), report, self.codes, "saved_by_longest")
         return found if found.expected_ns > 0 else Saving()
 
     def apply(self, seams: Seams) -> None:

@@ -25,12 +25,12 @@ class Switch(Remedy):
     where the program may have set another `since`; put back by `write`, or what `backs` gives."""
 
     def __init__(
-        self, name: str, title: str, by_hand: str, edit: Edit, wanted: object, read: Callable[[Any], object],
+        self, name: str, title: str, by_hand: str, wanted: object, read: Callable[[Any], object],
         write: Callable[[Any, Any], object], backs: Callable[[Any], Callable[[], object]] | None = None,
-        since: bool = False, **more: object,
+        since: bool = False, edit: Edit | None = None, **more: object,
     ) -> None:  # fmt: skip
         self._wanted, self._read, self._write, self._backs, self._since = wanted, read, write, backs, since
-        vars(self).update(name=name, title=title, by_hand=by_hand, edit=edit, **more)
+        vars(self).update(name=name, title=title, by_hand=by_hand, edit=edit or AddStatement(by_hand), **more)
 
     def apply(self, seams: Seams) -> None:
         import torch
@@ -53,28 +53,25 @@ CORES = vitals.cores()
 ROWS = (
     Switch(  # runs may differ from one another then
         "deterministic_off", "switches torch's deterministic mode off", "torch.use_deterministic_algorithms(False)",
-        SwitchOff(("use_deterministic_algorithms",)), (False, False), safety="semantic", since=True,
+        (False, False), edit=SwitchOff(("use_deterministic_algorithms",)), safety="semantic", since=True,
         read=lambda torch: (torch.are_deterministic_algorithms_enabled(),
                             torch.is_deterministic_algorithms_warn_only_enabled()),
         write=lambda torch, to: torch.use_deterministic_algorithms(to[0], warn_only=to[1]),
     ),
     Switch(
         "flush_denormal", "treats values below 1e-38 as zero: arithmetic on them takes a hundred times as long",
-        "torch.set_flush_denormal(True)", AddStatement("torch.set_flush_denormal(True)"), True, safety="semantic",
-        read=lambda torch: not float(torch.tensor(1e-39) * 0.5),
-        write=lambda torch, to: torch.set_flush_denormal(to),
+        "torch.set_flush_denormal(True)", True, safety="semantic",
+        read=lambda torch: not float(torch.tensor(1e-39) * 0.5), write=lambda torch, to: torch.set_flush_denormal(to),
     ),
     Switch(
         "intraop_threads", "gives every op as many threads as the process may use cores",
-        f"torch.set_num_threads({CORES})  # the cores that the process may use here",
-        AddStatement(f"torch.set_num_threads({CORES})  # the cores that the process may use here"), CORES,
-        safety="tolerance", since=True, read=lambda torch: torch.get_num_threads(),
-        write=lambda torch, to: torch.set_num_threads(to),
+        f"torch.set_num_threads({CORES})  # the cores that the process may use here", CORES, safety="tolerance",
+        since=True, read=lambda torch: torch.get_num_threads(), write=lambda torch, to: torch.set_num_threads(to),
     ),
     Switch(  # on chips with bf16 units it is bf16, on NVIDIA's GPUs TF32, as "high" is: the guard decides
         "matmul_precision", "lets fp32 matrix products take the library's fast path (the guard says at what accuracy)",
-        'torch.set_float32_matmul_precision("medium")', AddStatement('torch.set_float32_matmul_precision("medium")'),
-        "medium", safety="tolerance", precision="bfloat16", overlaps=("bf16_autocast",),
+        'torch.set_float32_matmul_precision("medium")', "medium", safety="tolerance", precision="bfloat16",
+        overlaps=("bf16_autocast",),
         read=matmul_precision, backs=setting_back, write=lambda torch, to: torch.set_float32_matmul_precision(to),
     ),
 )  # fmt: skip
