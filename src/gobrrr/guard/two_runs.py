@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 from collections.abc import Callable, Collection
 from pathlib import Path
@@ -34,11 +35,9 @@ def compare(
         again = observe(baseline, states=states)
         changed = observe(candidate, states=None if order_may_change else states)
         reference = None
-        if float64:
-            try:
-                reference = observe(baseline, in_double=True, states=states)
-            except (RuntimeError, TypeError, ValueError):
-                reference = None  # mixed dtypes that the program makes by itself: judged without, and said
+        # Of mixed dtypes that the program makes by itself: judged without, and said.
+        with contextlib.suppress(RuntimeError, TypeError, ValueError):
+            reference = observe(baseline, in_double=True, states=states) if float64 else None
     others = [observe(baseline, seed=number + 1) for number in range(NUM_SEEDS)]
     lowered = "bfloat16" if accepted is not None and "precision" in accepted else ""
     return judge(

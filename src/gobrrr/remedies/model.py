@@ -45,8 +45,7 @@ class Remedy:
     judged_without_dropout: ClassVar[bool] = False
     """It gives the model the same data and makes dropout draw other masks: what counts is what comes without any."""
     regroups: ClassVar[bool] = False
-    """It brings samples of like length together: those that are in the data twice too, which a look at some batches
-    sees more often then."""
+    """It brings samples of like length together, and so those that are in the data twice, which more looks see then."""
     unseen: ClassVar[str] = ""
     """Changes that no check of the numbers can see, said where the remedy is kept."""
     takes: ClassVar[dict[str, tuple[int, int]]] = {}
@@ -62,8 +61,7 @@ class Remedy:
         return tuple(code for code, rule in _rules().items() if self.name in rule.remedies)
 
     def probe(self) -> str:
-        """Say why this machine or torch build cannot; empty where it can. Called in the program's process; torch is
-        there."""
+        """Say why this machine or build cannot; empty where it can. Called in the program's process; torch is there."""
         return ""
 
     def predicts(self, report: Report) -> Saving:

@@ -55,7 +55,6 @@ class Book:
         self._optimizers: list[Any] = []
         self._whole: frozenset[int] = frozenset((0,))
         self._kept: frozenset[int] = frozenset()
-        self._planned = False
         self._begun = "own"
         self._buffers: dict[str, str] = {}
         self._before: Named = {}
@@ -262,9 +261,8 @@ class Book:
 
     def _plan(self) -> None:
         """After the first step it is known how large a step is."""
-        if self._planned:
+        if len(self.steps) > 1:
             return
-        self._planned = True
         step, parameters = self.steps[0], [p for _, p in self._parameters()]
         seen = [s for c in step.calls for s in c.outputs or ()]
         states = step.states or {}

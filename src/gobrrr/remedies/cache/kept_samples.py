@@ -295,9 +295,8 @@ HELD = "its samples are parts of what its data set holds, which a write into one
 
 
 def why_shared(samples: Iterable[Any]) -> str:
-    """Say why samples cannot be kept; empty where they can. Reasons: parts in the same memory, which a write into one
-    would change in the other; tensors with attributes; arrays that may not be written; and memory with gaps, which a
-    copy would not have."""
+    """Say why samples cannot be kept; empty where they can: parts in the same memory, where writing one changes
+    the other, tensors with attributes, arrays that may not be written, and memory with gaps."""
     given = list(samples)
     spans = []
     for leaf in tree_leaves(given):

@@ -80,9 +80,8 @@ def _configure(seams: Seams, config: Any, name: str, value: bool | float) -> Non
 
 
 def compile_in_place(module: Any, seams: Seams, mode: str | None = None) -> None:
-    """module.compile(), also for torch's own containers: dynamo passes over their frames, so that an nn.Sequential
-    that a program calls would silently stay as it is (torch 2.13). Hooks that are put on later are seen, which by
-    default they are not; looking costs half a microsecond per module."""
+    """module.compile(), also for torch's own containers, whose frames dynamo passes over: a Sequential would stay as it
+    is (torch 2.13). Hooks that are put on later are seen, unlike by default, for half a microsecond per module."""
     import torch
     import torch._dynamo.config as dynamo
 

@@ -119,8 +119,7 @@ def all_names() -> tuple[str, ...]:
 
 
 def edit(name: str, options: Mapping[str, int] | None = None) -> SourceEdit:
-    """The edit of a name or of an idiom's; of a remedy that acts on a running program its form for the source with
-    these options. Raises GobrrrError where there is none."""
+    """The edit of a name or an idiom's, or the source form of a live remedy. Raises GobrrrError where there is none."""
     if found := next((each for each in _EDITS if each.name == name), None):
         return found
     known = next((each for each in idioms() if each.name == name), None)

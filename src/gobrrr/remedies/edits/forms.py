@@ -139,8 +139,7 @@ def _called(code: str) -> str:
 
 @dataclass(frozen=True)
 class BeforeTraining:
-    """Put statements about `{model}` before the statement that gives its parameters to an optimizer, or it to a
-    trainer, and what they need behind the imports."""
+    """Put statements about `{model}` before what makes its optimizer or trainer, and a helper behind the imports."""
 
     code: str
     helper: str = ""

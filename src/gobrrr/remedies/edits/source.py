@@ -70,8 +70,10 @@ class Source:
 
     @cached_property
     def _nodes(self) -> list[ast.AST]:
-        placed = [((getattr(node, "lineno", 0), getattr(node, "col_offset", 0)), node) for node in ast.walk(self.tree)]
-        return [node for _, node in sorted(placed, key=lambda each: each[0])]
+        def place(node: ast.AST) -> tuple[int, int]:
+            return getattr(node, "lineno", 0), getattr(node, "col_offset", 0)
+
+        return sorted(ast.walk(self.tree), key=place)
 
     def nodes(self, *kinds: type[Node], within: ast.AST | None = None) -> list[Node]:
         """All nodes of these kinds in the order of the text."""

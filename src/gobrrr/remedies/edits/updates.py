@@ -56,9 +56,8 @@ def _given(node: ast.AST) -> Iterator[ast.expr]:
 
 
 def _owners(source: Source, call: ast.Call) -> Iterator[str]:
-    """Owners of the parts that an optimizer is made of: 'model' of model.head.parameters() and of what its
-    named_parameters() are chosen by, 'self' of self.head.parameters(), '*' of self.parameters(); empty for a model's
-    own name."""
+    """Owners of the parts that an optimizer is made of: 'model' of model.head.parameters() and what its named ones are
+    chosen by, 'self' of self.head.parameters(), '*' of self.parameters(); empty for a model's own name."""
     first = parameters(call)
     kept = source.names.values(first) if first is not None else []
     inside = [node for each in (call, *kept) for node in ast.walk(each)]

@@ -37,11 +37,7 @@ class Seams:
         self, said: Said = lambda name, detail: None, failed: Callable[[BaseException], object] | None = None,
         declined: Said = lambda name, why: None, aside: Callable[[int], object] = lambda ns: None,
     ) -> None:  # fmt: skip
-        self._said, self._failed = said, failed
-        self.declined = declined
-        """A remedy left what it met as it was; told where it never takes hold."""
-        self.aside = aside
-        """So many ns the program's thread did what comes once, in a run however long."""
+        self._said, self._failed, self.declined, self.aside = said, failed, declined, aside
         self.names: tuple[str, ...] = ()
         """Names of the remedies that are applied together."""
         self._patches = Patches()

@@ -38,8 +38,7 @@ class KeepActivations(Remedy):
 
 
 def _may_move(module: Any) -> bool:
-    """Whether a forward in train() mode may change the module: those of batch norms and of spectral ones do, and nobody
-    has looked at those of the program's own classes."""
+    """Whether a forward in train() mode may change it, as a batch norm's; of the program's own classes nobody knows."""
     from gobrrr.remedies.loader.copied_state import is_own
 
     return is_own(module) or any(getattr(module, kind, False) for kind in ("track_running_stats", "n_power_iterations"))

@@ -121,9 +121,8 @@ class _Fused:
                 self._begin_late(each, has_closure=closure is not None)
 
     def _begin_late(self, each: _Group, has_closure: bool) -> None:
-        """Buffers of SGD's momentum for parameters that get their first gradient after others: its kernel wants all of
-        them or none. Of zeros it makes what the loop begins with, but for dampening. A closure's gradients are still to
-        come."""
+        """Make SGD's momentum for parameters that get their first gradient after others: its kernel wants all or none.
+        Of zeros it makes what the loop begins with, but for dampening. A closure's gradients are still to come."""
         import torch
 
         states, parameters = self.optimizer.state, each.group["params"]

@@ -203,8 +203,7 @@ def _by_content(tensors: Mapping[Place, Any]) -> tuple[Place | None, Place | Non
 
 
 def is_mask_of(ids: Any, mask: Any) -> bool:
-    """Whether one tensor (of tokens, or rows x tokens; not empty) is 1 where the other has a token, and 0 exactly where
-    that has what its first row ends with."""
+    """Whether a mask (not empty) is 0 exactly where ids of its shape have what their first row ends with, else 1."""
     alike = ids.shape == mask.shape and ids.device == mask.device
     return alike and bool((mask == (ids != ids.reshape(-1, ids.shape[-1])[0, -1])).all())
 

@@ -180,3 +180,70 @@ class ShortWait(Remedy):
         """Promise nothing, and at most the step: all of it may be waiting, and a doubt has no saving of its own."""
         busy = any(f.code in self.codes or "loader_workers" in f.remedies for f in report.findings)
         return Saving(0.0, 0.0, float(report.step.plain_wall_ns)) if busy and report.threads > 1 else Saving()
+<<<<<<< HEAD
+=======
+
+
+PYROS = ("validate_distributions_pyro", "validate_infer", "validate_poutine")
+OFF: Any = 0
+"""False where it is asked, and told from the program's own False, its last word, which stays when remedies go."""
+IMPORTS = "<frozen importlib"
+
+
+class UncheckedDistributions(Remedy):
+    """Distribution.set_default_validate_args(False), at the start and before the first forward of each model; as the
+    program wants it where it asks itself, by a library's function too, and as it said last when remedies are gone."""
+
+    name = "unchecked_distributions"
+    title = "lets torch.distributions take its arguments unchecked"
+    unseen = "an argument out of range (a NaN, a negative scale) is no longer refused with an error"
+    by_hand = "torch.distributions.Distribution.set_default_validate_args(False)"
+    edit = AddStatement(by_hand)
+
+    def apply(self, seams: Seams) -> None:
+        from torch.distributions import Distribution
+
+        plain = Distribution.set_default_validate_args
+        wanted = False
+
+        def asked(value: bool) -> None:
+            """Heed the program itself; libraries (pyro) switch it on when they are imported."""
+            nonlocal wanted
+            frame: FrameType | None = sys._getframe(1)
+            while frame is not None and not files.is_user(frame.f_code.co_filename):
+                frame = None if frame.f_code.co_filename.startswith(IMPORTS) else frame.f_back
+            if frame is not None:  # the program's own word, and no import of a library that says it
+                if value and not wanted:
+                    seams.declined(self.name, "the program asks for these checks itself")
+                wanted = bool(value)
+            plain(value)
+
+        def again(module: Any) -> None:
+            if wanted:
+                return
+            _unchecked_in_pyro(seams)
+            if Distribution._validate_args:
+                plain(OFF)
+
+        def undo() -> None:
+            if Distribution._validate_args is OFF:
+                plain(True)
+
+        files = UserFiles()
+        seams.undo(undo)
+        again(None)
+        seams.replace(Distribution, "set_default_validate_args", staticmethod(asked))
+        seams.at_model(again)
+        seams.applied(self.name)
+
+
+def _unchecked_in_pyro(seams: Seams) -> None:
+    """Switch off pyro's own checks of distributions, models and guides, as pyro.enable_validation(False) does."""
+    settings = getattr(sys.modules.get("pyro"), "settings", None)
+    if settings is None:
+        return
+    known = settings.get()
+    if on := [name for name in PYROS if known.get(name)]:
+        settings.set(**dict.fromkeys(on, OFF))
+        seams.undo(lambda: settings.set(**{name: True for name in PYROS if settings.get().get(name) is OFF}))
+>>>>>>> 8a3695af (Fewer words where fewer say it; one flag less in the step log)
