@@ -88,10 +88,8 @@ def distance_but_coins(a: Seen, b: Seen, gradients: tuple[Seen, Seen], most: flo
 
 
 def cosine(a: Seen, b: Seen) -> float:
-    """Return the cosine of the angle between two, estimated from their sketches alone: 1 of a tensor with itself.
-
-    Zero where the shapes differ, one is nothing, or one holds more that is not finite.
-    """
+    """Return the cosine of the angle between two, estimated from their sketches alone; zero where the shapes differ,
+    one is nothing, or one holds more that is not finite."""
     if a.shape != b.shape or a.num_bad != b.num_bad:
         return 0.0
     x, y = a.values(), b.values()

@@ -97,16 +97,8 @@ class States:
         words = int.from_bytes(bytes(whole[:8].tolist()), "little")
         head = msgspec.msgpack.decode(raw(whole[8 : 8 + words]), type=_Head)
         values = whole[_padded(8 + words) :]
-        missing = []
         with torch.no_grad():
-            for entry in head.entries:
-                own = named.get(entry.name)
-                if entry.number is not None:
-                    same = not hasattr(own, "dtype") and own == entry.number
-                else:
-                    same = _set(own, values, entry)
-                if not same:
-                    missing.append(entry.name)
+            missing = [entry.name for entry in head.entries if not _set(named.get(entry.name), values, entry)]
         restore(head.random)
         return missing
 
@@ -115,9 +107,11 @@ class States:
 
 
 def _set(own: Any, values: Any, entry: _Entry) -> bool:
-    """Whether a tensor of the baseline's could be put into this run's own."""
+    """Whether a tensor of the baseline's could be put into this run's own, or a number is the same."""
     import torch
 
+    if entry.number is not None:
+        return not hasattr(own, "dtype") and bool(own == entry.number)
     if getattr(own, "shape", None) != entry.shape:
         return False
     dtype = getattr(torch, entry.dtype)

@@ -41,7 +41,10 @@ def judge(
             baseline, candidate, again, reference = runs_of[0] or baseline, runs_of[1] or candidate, *runs_of[2:]
     lost = trajectory.diverges(baseline)
     sane = closeness.sane_steps(baseline, candidate, reference)
-    found = list(_diverges(sane, baseline, candidate))
+    found: list[Check] = []
+    if sane < min(len(baseline.steps), len(candidate.steps)):
+        far = f"not finite or more than {closeness.IMPLAUSIBLE:.0%} from float64: it diverges by itself"
+        found = [Check("observed", "unverified", f"from step {sane + 1} on the program's own numbers are {far}")]
     baseline, candidate = _up_to(sane, baseline), _up_to(sane, candidate)
     runs = closeness.Runs(baseline, candidate, again, reference, naive, precision, is_naive)
     checks = _checks(runs, seeds, order_may_change, evidence, regroups, accepted is not None)
@@ -56,12 +59,6 @@ def judge(
         return verdict
     module = closeness.first_to_diverge(runs) or verdict.first_module
     return Guarded(verdict.verdict, verdict.reasons, module, evidence)
-
-
-def _diverges(sane: int, baseline: Observation, candidate: Observation) -> Iterator[Check]:
-    if sane < min(len(baseline.steps), len(candidate.steps)):
-        far = f"not finite or more than {closeness.IMPLAUSIBLE:.0%} from float64: it diverges by itself"
-        yield Check("observed", "unverified", f"from step {sane + 1} on the program's own numbers are {far}")
 
 
 def _up_to(num: int, run: Observation) -> Observation:
@@ -89,8 +86,7 @@ def _checks(
 def _seen_enough(runs: closeness.Runs) -> Iterator[Check]:
     """Check that enough was observed before anything can be called right."""
     name = "observed"
-    baseline, candidate, again = runs.baseline, runs.candidate, runs.again
-    for who, run in (("baseline", baseline), ("candidate", candidate)):
+    for who, run in (("baseline", runs.baseline), ("candidate", runs.candidate)):
         few = run.num_looked < min(LOOKED, len(run.steps) if run.complete else LOOKED)
         if not run.steps or few:
             yield Check(name, "unverified", f"too few steps of the {who} were looked at")
@@ -100,7 +96,7 @@ def _seen_enough(runs: closeness.Runs) -> Iterator[Check]:
             yield Check(name, "unverified", f"no output of the {who}'s models was captured")
         for remark in run.remarks:
             yield Check(name, "unverified", f"{who}: {remark}")
-    if again is None:
+    if runs.again is None:
         yield Check(name, "unverified", "the baseline was not run twice: its own noise is not known")
-    elif not structure.same_data(baseline, again):
+    elif not structure.same_data(runs.baseline, runs.again):
         yield Check(name, "unverified", "two runs of the program are given different data: it cannot be repeated")

@@ -50,12 +50,11 @@ def checks(
 
 def _random(baseline: Observation, candidate: Observation, again: Observation, order_may_change: bool) -> Check:
     """Each step leaves the random streams where the baseline's leaves them: no number is drawn more, none fewer."""
-    name = "random draws"
+    verdict = "bounded" if order_may_change else "changed"
     for number, (b, c, a) in enumerate(zip(baseline.steps, candidate.steps, again.steps, strict=False)):
         if b.random != c.random and b.random == a.random:
-            reason = f"other random numbers are drawn from step {number + 1} on"
-            return Check(name, "bounded" if order_may_change else "changed", reason)
-    return Check(name, "exact")
+            return Check("random draws", verdict, f"other random numbers are drawn from step {number + 1} on")
+    return Check("random draws", "exact")
 
 
 def _copies(baseline: Observation, candidate: Observation, again: Observation, how_far: bool) -> Check:
@@ -230,12 +229,14 @@ def _moments(baseline: Observation, candidate: Observation) -> Check:
 def _less_padding(ours: list[tuple[float, float]], theirs: list[tuple[float, float]]) -> str:
     """Why so, where as many samples come with fewer elements: what no mask shows as padding counts as data."""
     had, given = (sum(weight for _, weight in side) / len(side) for side in (ours, theirs))
-    if given >= LESS * had:
-        return ""
     return (
-        f": it is given {1 - given / had:.0%} fewer elements, as if padding had gone, and no mask says which are "
-        "padding. A model that pools or attends over padding gives other numbers with less of it; where yours does "
-        "not, give it a mask, or make such batches by hand"
+        ""
+        if given >= LESS * had
+        else (
+            f": it is given {1 - given / had:.0%} fewer elements, as if padding had gone, and no mask says which are "
+            "padding. A model that pools or attends over padding gives other numbers with less of it; where yours does "
+            "not, give it a mask, or make such batches by hand"
+        )
     )
 
 

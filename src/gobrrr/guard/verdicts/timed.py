@@ -57,10 +57,8 @@ def checks(
         yield Check("timed runs", "unverified", "they left no account")
         return
     found: dict[str, Check] = {}
-    for account in theirs:
-        for check in _differences(ours, account, rows):
-            found.setdefault(check.kind, check)
-    for check in (*_clock(ours, theirs), *_time(ours, theirs)):
+    differences = (check for account in theirs for check in _differences(ours, account, rows))
+    for check in (*differences, *_clock(ours, theirs), *_time(ours, theirs)):
         found.setdefault(check.kind, check)
     yield from found.values() or [Check("timed runs", "exact")]
 
@@ -165,12 +163,16 @@ class _Common:
         more = all(now > MORE * then + LAST * slack for then, now in last)
         return (last[-1][1], last[-1][0]) if len(last) == LAST and (fewer or more) else (0, 0)
 
+    def _calls_alike(self, row: Row, first: Row) -> bool:
+        calls = [(each.evaluated.calls, each.evaluated.rows, each.trained.calls) for each in (row, first)]
+        return self._regrouped or calls[0] == calls[1]
+
     def given(self) -> bool:
         """Models are given other numbers, in as many calls, where no loader gives them."""
         for at, (same, row) in enumerate(self._rows):
             first = same[0]
             of_a_loader = row.updates and (row.batches or first.batches)
-            if row.step > EARLY or of_a_loader or not (self._regrouped or _calls_of(row) == _calls_of(first)):
+            if row.step > EARLY or of_a_loader or not self._calls_alike(row, first):
                 continue
             # Code that is made (torch.fx) is called a level deeper: its call counts a step later.
             beside = [each[0].given for each, _ in self._rows[max(0, at - 1) : at + 2]]
@@ -184,7 +186,7 @@ class _Common:
         for same, row in self._rows:
             first = same[0]
             learns = bool(first.updates)
-            if not (self._regrouped or _calls_of(row) == _calls_of(first)) or (learns and not near):
+            if not self._calls_alike(row, first) or (learns and not near):
                 continue
             apart = abs(row.made[0] - first.made[0]) + abs(row.made[1] - first.made[1])
             most = (OTHER_OUTPUTS if learns else OTHER_INPUTS) * first.made[1]
@@ -195,10 +197,6 @@ class _Common:
 
 def _given_rows(row: Row) -> int:
     return row.trained.rows + row.evaluated.rows
-
-
-def _calls_of(row: Row) -> tuple[int, int, int]:
-    return row.evaluated.calls, row.evaluated.rows, row.trained.calls
 
 
 def _end(ours: Sequence[Account], theirs: Account, regrouped: bool) -> Iterator[Check]:

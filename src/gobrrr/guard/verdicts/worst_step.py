@@ -73,16 +73,15 @@ class Worst:
         for number, without_signal in noise.items():
             if number < min(len(run.steps), len(reference.steps)):
                 ours, true = KINDS[kind](run.steps[number]), KINDS[kind](reference.steps[number])
-                told = {n: s for n, s in ours.items() if (number, n, s.shape) not in dips}
-                self._take(told, true, without_signal if kind in COINS else frozenset())
+                told = [n for n in ours.keys() & true.keys() if (number, n, ours[n].shape) not in dips]
+                for name in (n for n in told if kind not in COINS or parameter(n) not in without_signal):
+                    self._take(name, ours[name], true[name])
 
-    def _take(self, ours: Tensors, true: Tensors, left_out: frozenset[str]) -> None:
-        for name in (n for n in ours.keys() & true.keys() if parameter(n) not in left_out):
-            error = distance(ours[name], true[name])
-            if math.isfinite(error):
-                relative, absolute = self.of(name, ours[name])
-                relative = max(relative, error / (true[name].norm or math.inf))
-                self._known[(name, ours[name].shape)] = relative, max(absolute, error)
+    def _take(self, name: str, ours: Seen, true: Seen) -> None:
+        if math.isfinite(error := distance(ours, true)):
+            relative, absolute = self.of(name, ours)
+            relative = max(relative, error / (true.norm or math.inf))
+            self._known[(name, ours.shape)] = relative, max(absolute, error)
 
     def no_better_than(self, gradients: Worst) -> None:
         """Count at least the gradients' errors: an update made of a gradient is no more exact than the gradient."""

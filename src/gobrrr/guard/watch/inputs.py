@@ -157,12 +157,11 @@ def cut_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Cut:
     padding = ids[:, width:]
     if not padding.numel() or bool((padding != padding[0, 0]).any()):
         return lambda tensor: tensor
+    return lambda tensor: tensor[:, :width] if _has_tokens(tensor, (shape,)) else tensor
 
-    def cut(tensor: Any) -> Any:
-        fits = tensor.layout == torch.strided and not tensor.is_nested and tensor.shape[:2] == shape
-        return tensor[:, :width] if fits else tensor
 
-    return cut
+def _has_tokens(tensor: Any, shapes: Sequence[Any]) -> bool:
+    return bool(tensor.layout == torch.strided and not tensor.is_nested and tensor.shape[:2] in shapes)
 
 
 def tokens_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Cut:
@@ -174,8 +173,8 @@ def tokens_of(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Cut:
     shapes = (mask.shape, cut_of(args, kwargs)(mask).shape)
 
     def tokens(tensor: Any) -> Any:
-        fits = tensor.layout == torch.strided and not tensor.is_nested and tensor.shape[:2] in shapes
-        return tensor[mask[:, : tensor.shape[1]] != 0] if fits and tensor.device == mask.device else tensor
+        fits = _has_tokens(tensor, shapes) and tensor.device == mask.device
+        return tensor[mask[:, : tensor.shape[1]] != 0] if fits else tensor
 
     return tokens
 

@@ -205,9 +205,7 @@ class Book:
 
     def _state(self) -> Named:
         """Everything that a step begins from: parameters, buffers, and what the optimizers keep for each parameter."""
-        found: Named = dict(self._parameters())
-        found.update(self._named_buffers())
-        found.update(self._optimizer_states())
+        found = dict((*self._parameters(), *self._named_buffers(), *self._optimizer_states()))
         return {name: value for name, value in found.items() if _is_kept(value)}
 
     def _optimizer_states(self) -> Iterator[tuple[str, Any]]:

@@ -71,13 +71,10 @@ class Witness:
         self._computed = Computed()
         self._scaled: dict[int, tuple[weakref.ref[Any], float]] = {}
         self._parts: Parts | None = None
-        self._first = True
-        self._depth = 0
-        self._backward = False
+        self._first, self._depth = True, 0
         self._thread = threading.get_ident()
-        self._applying = self._functional = self._transformed = self._replayed = False
+        self._backward = self._applying = self._functional = self._transformed = self._replayed = self.complete = False
         self.printed: dict[str, tuple[tuple[str, ...], ...]] | None = None
-        self.complete = False
 
     # in and out
 

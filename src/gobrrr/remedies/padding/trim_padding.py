@@ -127,10 +127,8 @@ def padded(batch: Any) -> Padded | None:
     if any(tensor is None for tensor in tensors.values()):
         return None
     place = next((each for each in tensors if each[-1:] == (MASK,)), None)
-    ids_place = (*place[:-1], IDS) if place is not None else None
     beside = place[:-1] if place is not None else None
-    if place is None:
-        ids_place, place = _by_content(tensors)
+    ids_place, place = ((*place[:-1], IDS), place) if place is not None else _by_content(tensors)
     mask, ids = tensors.get(place or ()), tensors.get(ids_place or ())
     if mask is None or ids is None or not (_is_table(mask) and _is_table(ids)) or ids.shape != mask.shape:
         return None
