@@ -26,9 +26,8 @@ from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler, S
 
 from gobrrr.remedies.mechanism.applying import install  # noqa: E402
 from gobrrr.remedies.mechanism.seams import Seams  # noqa: E402
-from gobrrr.remedies.padding import sample_lengths as sample_lengths_of  # noqa: E402
-from gobrrr.remedies.padding.bucketing import bucketed  # noqa: E402
-from gobrrr.remedies.padding.sample_lengths import sample_lengths  # noqa: E402
+from gobrrr.remedies.padding import buckets  # noqa: E402
+from gobrrr.remedies.padding.buckets import bucketed, sample_lengths  # noqa: E402
 from gobrrr.remedies.registry import remedy  # noqa: E402
 from gobrrr.rules.model.finding import Finding, Quantity, Saving  # noqa: E402
 from gobrrr.rules.verdict.report import Report, Step, Verdict  # noqa: E402
@@ -149,9 +148,7 @@ def test_every_epochs_batches_come_in_another_order() -> None:
 
 def test_a_column_of_something_else_is_no_length(monkeypatch: pytest.MonkeyPatch) -> None:
     reasons: list[str] = []
-    from gobrrr.remedies.padding import bucketing
-
-    monkeypatch.setattr(bucketing, "sample_lengths", lambda data: np.array([-1, *([5] * (len(data) - 1))]))
+    monkeypatch.setattr(buckets, "sample_lengths", lambda data: np.array([-1, *([5] * (len(data) - 1))]))
     with applied("bucketing", declined=reasons) as said:
         epochs(number=1)
     assert not said and "are not known" in reasons[0]
@@ -211,7 +208,7 @@ def test_what_is_computed_slowly_draws_or_shares_a_file_keeps_its_order(monkeypa
             (Computes(), "took 0 s"),
         ):
             if why == "took 0 s":
-                monkeypatch.setattr(sample_lengths_of, "SECONDS", -1.0)
+                monkeypatch.setattr(buckets, "SECONDS", -1.0)
             reasons: list[str] = []
             with applied("bucketing", declined=reasons) as said:
                 epochs(number=1, data=data)

@@ -184,7 +184,9 @@ class _Step:
     def __init__(self, runs: Runs, kind: str, number: int, worst: tuple[Worst, Worst]) -> None:
         self.runs, self.kind, self.number = runs, kind, number
         self.ours, self.theirs = self._of(runs.baseline), self._of(runs.candidate)
-        self.true = self._reference() or self.ours
+        true = self._of(runs.reference).items()
+        picked = {n: t if t.shape == self.ours[n].shape else self.ours[n] for n, t in true if n in self.ours}
+        self.true = picked or self.ours  # of what float64 picks another number of, the baseline's
         self.again = self._of(runs.again)
         self.naive = self._of(runs.naive)
         self.names = [n for n in self.ours if n in self.true]
@@ -193,6 +195,8 @@ class _Step:
         self.is_late = runs.reference is not None and number >= len(runs.reference.steps)
         begun = runs.begun[number]
         self.alike = begun == "baseline" or (begun == "part" and kind not in COINS)
+        self._later = 1.0 if self.alike and not self.is_late else AMPLIFIED
+        self._is_gradient = kind == "gradients" and self.alike
         self._worst = worst
         numel = sum(self.ours[n].numel for n in self.names) or 1
         self.rms = math.sqrt(sum(self.true[n].norm ** 2 for n in self.names) / numel)
@@ -205,11 +209,6 @@ class _Step:
     def _of(self, run: Observation | None, kind: str = "") -> Tensors:
         seen = run is not None and self.number < len(run.steps)
         return KINDS[kind or self.kind](run.steps[self.number]) if run is not None and seen else {}
-
-    def _reference(self) -> Tensors:
-        """float64's; of what it picks another number of, the baseline's."""
-        true = self._of(self.runs.reference)
-        return {n: t if t.shape == self.ours[n].shape else self.ours[n] for n, t in true.items() if n in self.ours}
 
     def _errors_of(self, run: Tensors, worst: Worst) -> dict[str, float]:
         plain = {n: distance(run[n], self.true[n]) if n in run else math.inf for n in self.names}
@@ -295,10 +294,6 @@ class _Step:
         usual = self.rms * math.sqrt(self.ours[name].numel)
         return self.theirs[name].norm > AMPLIFIED * max(self.ours[name].norm, self.true[name].norm, usual)
 
-    @property
-    def _later(self) -> float:
-        return 1.0 if self.alike and not self.is_late else AMPLIFIED
-
     def _limit(self, name: str) -> float:
         return factor(self.ours[name].numel) * (AMPLIFIED if self.kind in COINS else self._later)
 
@@ -335,10 +330,6 @@ class _Step:
         coarse = bool(self.runs.precision) and (self.kind in COINS or (self._is_gradient and self.runs.is_naive))
         ratio, least = (COARSE_RATIO, COARSE_COSINE) if coarse else (SANE_RATIO, SANE_COSINE)
         return low * ratio < high or cosine(theirs, true) < least
-
-    @property
-    def _is_gradient(self) -> bool:
-        return self.kind == "gradients" and self.alike
 
     def _dip_norm(self, name: str) -> float:
         """Return the norm for a gradient that dips in this step, where a lower precision is judged; else 0."""

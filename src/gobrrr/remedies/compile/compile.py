@@ -50,6 +50,9 @@ class Compile(Remedy):
         return super().is_pointless(report) or report.compiled
 
     def apply(self, seams: Seams) -> None:
+        import torch._dynamo.config as dynamo
+        import torch._inductor.config as inductor
+
         def compile_it(module: Any) -> None:
             # A module without parameters is a loss or an activation: too little to be worth a compilation.
             if not any(True for _ in module.parameters()) or getattr(module, "_compiled_call_impl", None):
@@ -59,18 +62,11 @@ class Compile(Remedy):
             compile_in_place(module, seams, self.mode)
             seams.applied(self.name, type(module).__name__)
 
-        draws_as_in_eager(seams)
+        # Compiled code draws random numbers of its own kind; with this it draws those of eager mode. In trials, under
+        # the guard and in a recipe alike: what was guarded is what runs.
+        _configure(seams, inductor, "fallback_random", True)
+        _configure(seams, dynamo, "use_numpy_random_stream", True)
         seams.at_model(compile_it)
-
-
-def draws_as_in_eager(seams: Seams) -> None:
-    """Compiled code draws random numbers of its own kind; with this it draws those of eager mode. In trials, under the
-    guard and in a recipe alike: what was guarded is what runs."""
-    import torch._dynamo.config as dynamo
-    import torch._inductor.config as inductor
-
-    _configure(seams, inductor, "fallback_random", True)
-    _configure(seams, dynamo, "use_numpy_random_stream", True)
 
 
 def _configure(seams: Seams, config: Any, name: str, value: bool | float) -> None:

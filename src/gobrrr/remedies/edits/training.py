@@ -53,10 +53,8 @@ def made_optimizers(source: Source) -> dict[ast.stmt, ast.Call]:
     steps = [call.func for call in source.calls(["step"]) if not call.args and not call.keywords]
     stepped = {last_name(each.value) for each in steps if isinstance(each, ast.Attribute)}
     found: dict[ast.stmt, ast.Call] = {}
-    given: list[tuple[ast.stmt, list[ast.expr], ast.expr]] = [
-        (node, [], node.value) for node in source.nodes(ast.Return) if node.value is not None
-    ]
-    for node, targets, call in (*source.assignments(), *given):
+    returns = [(node, list[ast.expr](), node.value) for node in source.nodes(ast.Return) if node.value is not None]
+    for node, targets, call in (*source.assignments(), *returns):
         if isinstance(call, ast.Call) and parameters(call) is not None:
             *places, name = ast.unparse(call.func).split(".")
             named = "optim" in places or name in made or name.lower().endswith("optimizer")

@@ -5,13 +5,13 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
-import textwrap
 from collections.abc import Callable, Sequence
 from types import CodeType
 from typing import Any
 
 import numpy as np
 
+from gobrrr.remedies.loader.source_writes import tree_of
 from gobrrr.remedies.mechanism.seams import Seams
 from gobrrr.remedies.model import Remedy
 
@@ -176,13 +176,10 @@ def indexed(method: Any) -> tuple[str, ...]:
 
 @functools.lru_cache(maxsize=64)
 def _indexed(code: CodeType) -> tuple[str, ...]:
-    try:
-        (function,) = ast.parse(textwrap.dedent(inspect.getsource(code))).body
-        if not isinstance(function, ast.FunctionDef) or function.decorator_list:
-            return ()
-        me, index = (each.arg for each in function.args.args)
-    except (OSError, AttributeError, TypeError, ValueError, SyntaxError):
+    function = tree_of(code)
+    if function is None or function.decorator_list or len(function.args.args) != 2:
         return ()
+    me, index = (each.arg for each in function.args.args)
     body = function.body[1:] if ast.get_docstring(function) else function.body
     nodes = [each for statement in body for each in ast.walk(statement)]
     columns = [each for each in nodes if isinstance(each, ast.Attribute)]

@@ -83,7 +83,7 @@ def _methods(kind: type) -> Iterator[tuple[types.FunctionType, str]]:
                 layers = _layers(value)
                 for layer in layers:
                     yield layer, missing
-                    tree = _tree(layer)
+                    tree = tree_of(layer.__code__)
                     guarded = _Reader(tree, layer).guarded(tree) if tree is not None else {}
                     waiting += [(one, guarded.get(one, "")) for one in named(layer.__code__)]
                 if len(layers) == 1 and _hides(value, name, kind):
@@ -108,13 +108,14 @@ def _hides(function: types.FunctionType, name: str, kind: type) -> bool:
 def _writes(function: types.FunctionType, missing: str) -> bool:
     if "lseek" in function.__code__.co_names:  # the position of a descriptor, which forked processes share
         return True
-    tree = _tree(function)
+    tree = tree_of(function.__code__)
     return tree is not None and _Reader(tree, function).finds(tree.body, missing)
 
 
-def _tree(function: types.FunctionType) -> ast.FunctionDef | None:
+def tree_of(code: types.CodeType) -> ast.FunctionDef | None:
+    """A function's source; None where there is none, or it is something else."""
     try:
-        (tree,) = ast.parse(textwrap.dedent(inspect.getsource(function.__code__))).body
+        (tree,) = ast.parse(textwrap.dedent(inspect.getsource(code))).body
     except (OSError, TypeError, ValueError, SyntaxError):
         return None
     return tree if isinstance(tree, ast.FunctionDef) else None

@@ -3,27 +3,13 @@
 from __future__ import annotations
 
 import functools
-import weakref
-import zlib
-from collections import Counter, deque
-from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
-
-from gobrrr.remedies.mechanism.forked_copy import apart
 from gobrrr.remedies.mechanism.seams import Seams
 from gobrrr.remedies.model import Remedy
-from gobrrr.remedies.padding.sample_lengths import Sizes, computed_lengths, sample_lengths
-from gobrrr.remedies.padding.trim_padding import TrimPadding, padded
+from gobrrr.remedies.padding.trim_padding import TrimPadding
 from gobrrr.rules.model.finding import NOTE, Saving
 from gobrrr.rules.verdict.report import Report
-from gobrrr.units import share
-
-RANDOM = ("torch.utils.data.sampler.RandomSampler", "accelerate.data_loader.SeedableRandomSampler")
-"""Samplers whose order is a random permutation and nothing else."""
-TRIED = 2
-"""Samples of a batch by which a collate function is tried."""
 
 
 class Bucketing(Remedy):
@@ -63,6 +49,8 @@ class Bucketing(Remedy):
     def apply(self, seams: Seams) -> None:
         from torch.utils.data import BatchSampler, DataLoader
 
+        from gobrrr.remedies.padding.buckets import Buckets, bucketed
+
         told, declined = (functools.partial(each, self.name) for each in (seams.applied, seams.declined))
         buckets = Buckets(told, declined, cut=TrimPadding.name in seams.names)
         iterated: Any = DataLoader.__iter__
@@ -80,6 +68,7 @@ class Bucketing(Remedy):
 
         seams.replace(DataLoader, "__iter__", of_loader)
         seams.replace(BatchSampler, "__iter__", of_sampler)
+<<<<<<< HEAD
 
 
 class Buckets:
@@ -213,3 +202,5 @@ def _width(batch: Any, cut: bool) -> int | None:
         return found.width
     tables = [each for each in tensors_in(batch) if each.dim() == 2 and not each.is_floating_point()]
     return max((int(each.shape[0 if each.shape[1] == TRIED else 1]) for each in tables), default=None)
+=======
+>>>>>>> b229830e (Bucketing's machinery in one file, loaded where torch is)
