@@ -23,7 +23,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, Weigh
 
 from gobrrr.data.sample_cache.samples import encode  # noqa: E402
 from gobrrr.errors import GobrrrError  # noqa: E402
-from gobrrr.remedies.cache import computed_once, kept_samples  # noqa: E402
+from gobrrr.remedies.cache import cache, kept_datasets, kept_samples  # noqa: E402
 from gobrrr.remedies.mechanism.applying import install  # noqa: E402
 from gobrrr.remedies.mechanism.seams import Seams  # noqa: E402
 
@@ -426,7 +426,7 @@ def test_what_cannot_be_kept_is_named_and_given_as_it_is() -> None:
 
 
 def test_room_is_asked_for_all_samples(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(computed_once, "memory_room", lambda: 600.0)
+    monkeypatch.setattr(kept_datasets, "memory_room", lambda: 600.0)
     plain = epochs(Squares())
     with applied() as found:
         assert same(plain, epochs(Squares()))
@@ -471,7 +471,7 @@ def test_two_loaders_of_one_data_set_share_it_and_an_evaluation_has_its_own(neve
 
 
 def test_a_program_with_a_data_set_for_each_epoch_keeps_no_more_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(computed_once, "MOST_DATASETS", 2)
+    monkeypatch.setattr(kept_datasets, "MOST_DATASETS", 2)
     with applied() as found:
         data = [Squares() for _ in range(3)]
         for each in data:
@@ -796,7 +796,7 @@ def test_a_sample_that_draws_later_on_leaves_the_streams_as_the_program_has_them
 
 def test_all_data_sets_share_one_room(monkeypatch: pytest.MonkeyPatch, never: None) -> None:
     size = sum(len(encode(Squares()[index])) for index in range(12))
-    monkeypatch.setattr(computed_once, "memory_room", lambda: 2 * size + 1.0)
+    monkeypatch.setattr(kept_datasets, "memory_room", lambda: 2 * size + 1.0)
     with applied() as found:
         kept = [Squares() for _ in range(4)]
         for data in kept:
@@ -848,4 +848,4 @@ def test_what_a_data_set_logs_comes_twice_for_some_samples_and_then_hardly_ever(
         first = len(COMPUTED)
         epochs(data, num=1)
     assert found.said and first > len(data) > len(COMPUTED) - first
-    assert "prints, logs or counts" in computed_once.ComputedOnce.unseen
+    assert "prints, logs or counts" in cache.ComputedOnce.unseen

@@ -92,6 +92,12 @@ def test_a_remedy_says_what_it_is(name: str) -> None:
     assert remedy.title and remedy.by_hand
 
 
+def test_what_there_is_can_be_listed_without_torch() -> None:
+    code = "import sys; sys.modules['torch'] = None\nfrom gobrrr.cli.main import main; sys.exit(main(['remedies']))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0 and "computed_once" in done.stdout, done.stderr
+
+
 @pytest.mark.parametrize("name", with_safety("exact"))
 def test_what_is_called_exact_is_bitwise_equal(name: str) -> None:
     numbers, _ = under(name)

@@ -1,4 +1,4 @@
-"""The remedy that decodes JPEG pictures once; and the base of all that keep samples."""
+"""Remedies that keep what the first epoch makes of samples, in the program's own process."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from gobrrr.remedies.loader.loader import SHARE, most_said
 from gobrrr.remedies.mechanism.seams import Seams
 from gobrrr.remedies.model import Remedy
 from gobrrr.rules.data.library_calls import SAVED_BY_DECODING_ONCE
+from gobrrr.rules.data.loader_advice import SAVED_BY_KEEPING
 from gobrrr.rules.model.finding import Saving
 from gobrrr.rules.verdict.report import Report
 
@@ -81,3 +82,30 @@ class DecodedOnce(Keeper):
         seams.undo(kept.take_away)
         kept.put_in()
         seams.at_loader(change)
+
+
+class ComputedOnce(Keeper):
+    """For DataLoaders without workers whose samples are the same each time, by all that kept_samples.py looks at. They
+    stay in memory, a quarter of what is free at most. A data set that the program changes between epochs begins anew;
+    one that turns out to give other samples ends the remedy, with an error where a kept sample may have been given
+    instead. Loaders and data sets are the program's own."""
+
+    name = "computed_once"
+    title = "keeps samples in memory that are computed anew in each epoch"
+    said = SAVED_BY_KEEPING
+    unseen = (
+        f"{AFTER_THE_FIRST}; samples that depend on files, the clock or the environment may stay what they were; a "
+        "data set that prints, logs or counts in __getitem__ does so twice for some samples at first, and later seldom"
+    )
+    conflicts = ("batched_fetch", "loader_workers", "one_worker", "decoded_once")
+    by_hand = "loader = DataLoader([dataset[i] for i in range(len(dataset))], ...)"
+
+    def probe(self) -> str:
+        from torch.utils.data._utils import fetch
+
+        return "" if hasattr(fetch, "_MapDatasetFetcher") else "loaders of this torch fetch otherwise"
+
+    def apply(self, seams: Seams) -> None:
+        from gobrrr.remedies.cache.kept_datasets import keep_samples
+
+        keep_samples(self.name, seams)

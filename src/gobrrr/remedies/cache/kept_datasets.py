@@ -1,4 +1,4 @@
-"""Samples that are the same in each epoch are computed in the first one and kept."""
+"""Samples that are the same in each epoch are computed in the first one and kept, for each data set by itself."""
 
 from __future__ import annotations
 
@@ -8,11 +8,13 @@ import weakref
 from collections import Counter
 from typing import Any
 
+from torch.utils.data import Subset, get_worker_info
+from torch.utils.data._utils.fetch import _MapDatasetFetcher as Fetcher
+
 from gobrrr.errors import GobrrrError
-from gobrrr.remedies.cache.cache import AFTER_THE_FIRST, Keeper, memory_room
+from gobrrr.remedies.cache.cache import memory_room
 from gobrrr.remedies.cache.kept_samples import KeptSamples, Kind, Room, counts_in_full
 from gobrrr.remedies.mechanism.seams import Seams
-from gobrrr.rules.data.loader_advice import SAVED_BY_KEEPING
 
 MOST_DATASETS = 8
 """Alive at once: of one that is made for each epoch nothing comes again."""
@@ -21,63 +23,40 @@ MADE_ANEW = 2
 have been made for the mean of its pixels."""
 
 
-class ComputedOnce(Keeper):
-    """For DataLoaders without workers whose samples are the same each time, by all that kept_samples.py looks at. They
-    stay in memory, a quarter of what is free at most. A data set that the program changes between epochs begins anew;
-    one that turns out to give other samples ends the remedy, with an error where a kept sample may have been given
-    instead. Loaders and data sets are the program's own."""
+def keep_samples(name: str, seams: Seams) -> None:
+    """Let fetchers in this process give kept samples, for the remedy of this name."""
+    plain_made: Any = Fetcher.__init__
+    plain_fetch: Any = Fetcher.fetch
+    books = Books(name, seams)
 
-    name = "computed_once"
-    title = "keeps samples in memory that are computed anew in each epoch"
-    said = SAVED_BY_KEEPING
-    unseen = (
-        f"{AFTER_THE_FIRST}; samples that depend on files, the clock or the environment may stay what they were; a "
-        "data set that prints, logs or counts in __getitem__ does so twice for some samples at first, and later seldom"
-    )
-    conflicts = ("batched_fetch", "loader_workers", "one_worker", "decoded_once")
-    by_hand = "loader = DataLoader([dataset[i] for i in range(len(dataset))], ...)"
+    def __init__(fetcher: Any, *args: Any, **kwargs: Any) -> None:
+        plain_made(fetcher, *args, **kwargs)
+        if get_worker_info() is None:
+            books.epoch_begins(fetcher.dataset)
+            with contextlib.suppress(TypeError):  # of a list, say, nothing is kept
+                weakref.finalize(fetcher, books.epoch_ends, weakref.ref(fetcher.dataset)).atexit = False
 
-    def probe(self) -> str:
-        from torch.utils.data._utils import fetch
+    def fetch(fetcher: Any, wanted: Any) -> Any:
+        if get_worker_info() is not None or not fetcher.auto_collation or books.over:
+            return plain_fetch(fetcher, wanted)
+        if threading.current_thread() is not threading.main_thread():
+            books.decline("its batches are made beside the program, in another thread")
+            return plain_fetch(fetcher, wanted)
+        samples = books.samples(fetcher.dataset, wanted)
+        return plain_fetch(fetcher, wanted) if samples is None else fetcher.collate_fn(samples)
 
-        return "" if hasattr(fetch, "_MapDatasetFetcher") else "loaders of this torch fetch otherwise"
+    def change(kwargs: dict[str, Any]) -> dict[str, Any]:
+        if kwargs.get("num_workers"):
+            books.decline("the loader has workers: compute the samples before training instead")
+        return kwargs
 
-    def apply(self, seams: Seams) -> None:
-        from torch.utils.data import get_worker_info
-        from torch.utils.data._utils.fetch import _MapDatasetFetcher as Fetcher
-
-        plain_made: Any = Fetcher.__init__
-        plain_fetch: Any = Fetcher.fetch
-        books = _Books(self.name, seams)
-
-        def __init__(fetcher: Any, *args: Any, **kwargs: Any) -> None:
-            plain_made(fetcher, *args, **kwargs)
-            if get_worker_info() is None:
-                books.epoch_begins(fetcher.dataset)
-                with contextlib.suppress(TypeError):  # of a list, say, nothing is kept
-                    weakref.finalize(fetcher, books.epoch_ends, weakref.ref(fetcher.dataset)).atexit = False
-
-        def fetch(fetcher: Any, wanted: Any) -> Any:
-            if get_worker_info() is not None or not fetcher.auto_collation or books.over:
-                return plain_fetch(fetcher, wanted)
-            if threading.current_thread() is not threading.main_thread():
-                books.decline("its batches are made beside the program, in another thread")
-                return plain_fetch(fetcher, wanted)
-            samples = books.samples(fetcher.dataset, wanted)
-            return plain_fetch(fetcher, wanted) if samples is None else fetcher.collate_fn(samples)
-
-        def change(kwargs: dict[str, Any]) -> dict[str, Any]:
-            if kwargs.get("num_workers"):
-                books.decline("the loader has workers: compute the samples before training instead")
-            return kwargs
-
-        seams.undo(lambda: setattr(books, "over", True))
-        seams.replace(Fetcher, "__init__", __init__)
-        seams.replace(Fetcher, "fetch", fetch)
-        seams.at_loader(change)
+    seams.undo(lambda: setattr(books, "over", True))
+    seams.replace(Fetcher, "__init__", __init__)
+    seams.replace(Fetcher, "fetch", fetch)
+    seams.at_loader(change)
 
 
-class _Books:
+class Books:
     """Kept samples of each data set, for as long as the program has it; reports when they apply and why they end."""
 
     def __init__(self, name: str, seams: Seams) -> None:
@@ -170,10 +149,14 @@ class _Books:
 
 
 def _makes_batches(dataset: Any) -> bool:
+<<<<<<< HEAD:src/gobrrr/remedies/cache/computed_once.py
     """Whether it makes samples of a batch together, in a way of its own: Hugging Face's takes rows, each for itself. A
     Subset does what its data set does."""
     from torch.utils.data import Subset
 
+=======
+    """Whether it makes samples of a batch together, in its own way: Hugging Face's takes rows, a Subset as its data."""
+>>>>>>> 2aaec8ef (List remedies where torch is not installed):src/gobrrr/remedies/cache/kept_datasets.py
     while type(dataset) is Subset:
         dataset = dataset.dataset
     known = (type(dataset).__module__, type(dataset).__name__) == ("datasets.arrow_dataset", "Dataset")
