@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch")
 
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, TensorDataset, default_collate  # noqa: E402
 
-from gobrrr.remedies.loader.batched_fetch import Collate, Rows, _same_bits, takes_many  # noqa: E402
+from gobrrr.remedies.loader.whole_batches import Collate, Rows, _same_bits, takes_many  # noqa: E402
 from gobrrr.remedies.mechanism.applying import install  # noqa: E402
 from gobrrr.remedies.mechanism.seams import Seams  # noqa: E402
 

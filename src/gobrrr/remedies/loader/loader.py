@@ -1,4 +1,4 @@
-"""Remedies that set a DataLoader's arguments: workers, how long they live, page-locked memory."""
+"""Remedies of a DataLoader: workers, how long they live, page-locked memory, how a batch is fetched."""
 
 from __future__ import annotations
 
@@ -246,3 +246,27 @@ class PinMemory(Remedy):
             return {**kwargs, "pin_memory": True}
 
         seams.at_loader(change)
+
+
+class BatchedFetch(Remedy):
+    """For DataLoaders with torch's own collate function whose data set only indexes tensors or arrays: TensorDataset,
+    skorch's, or a class of which __getitem__ is nothing else (`return self.x[i], self.y[i]`); in a Subset too. The
+    first batch of each loader is made both ways: where they are not equal bit for bit the loader stays as it is. Each
+    batch asks anew what the data set is: a program may give it other columns, or another class."""
+
+    name = "batched_fetch"
+    title = "takes all rows of a batch from memory at once"
+    place = "loader"
+    by_hand = (
+        "DataLoader(data, sampler=BatchSampler(RandomSampler(data), batch_size, drop_last=False), batch_size=None)"
+    )
+
+    def probe(self) -> str:
+        from torch.utils.data._utils import fetch
+
+        return "" if hasattr(fetch, "_MapDatasetFetcher") else "loaders of this torch fetch otherwise"
+
+    def apply(self, seams: Seams) -> None:
+        from gobrrr.remedies.loader.whole_batches import fetch_whole
+
+        fetch_whole(self.name, seams)

@@ -22,7 +22,7 @@ from gobrrr.capture.steps.random_numbers import states
 from gobrrr.data import BucketBatchSampler, simulate
 from gobrrr.data.sample_cache.fingerprints import digest
 from gobrrr.errors import GobrrrError
-from gobrrr.remedies.loader.batched_fetch import attributes, indexed
+from gobrrr.remedies.loader.whole_batches import attributes, indexed
 from gobrrr.remedies.mechanism.forked_copy import TriedApart, apart
 from gobrrr.remedies.padding.trim_padding import IDS, MASK, is_mask_of, padded
 from gobrrr.rules.model.finding import NOTE

@@ -10,64 +10,45 @@ from types import CodeType
 from typing import Any
 
 import numpy as np
+import torch
+from torch.utils._pytree import tree_flatten, tree_map
+from torch.utils.data import Subset, TensorDataset, default_collate, default_convert
+from torch.utils.data._utils.fetch import _MapDatasetFetcher as Fetcher
 
 from gobrrr.remedies.loader.source_writes import tree_of
 from gobrrr.remedies.mechanism.seams import Seams
-from gobrrr.remedies.model import Remedy
 
 KNOWN = {"skorch.dataset.Dataset": ("X", "y")}
 """Classes that index with what they are given, an array too, and where they keep their arrays."""
 PLAIN = (ast.Name, ast.Attribute, ast.Subscript, ast.Tuple, ast.Dict, ast.Load, ast.Store, ast.Assign, ast.Return)
 
 
-class BatchedFetch(Remedy):
-    """For DataLoaders with torch's own collate function whose data set only indexes tensors or arrays: TensorDataset,
-    skorch's, or a class of which __getitem__ is nothing else (`return self.x[i], self.y[i]`); in a Subset too. The
-    first batch of each loader is made both ways: where they are not equal bit for bit the loader stays as it is. Each
-    batch asks anew what the data set is: a program may give it other columns, or another class."""
+def fetch_whole(name: str, seams: Seams) -> None:
+    """Let fetchers take rows whole where they can, for the remedy of this name."""
+    plain: Any = Fetcher.fetch
+    said, declined = (functools.partial(say, name) for say in (seams.applied, seams.declined))
 
-    name = "batched_fetch"
-    title = "takes all rows of a batch from memory at once"
-    place = "loader"
-    by_hand = (
-        "DataLoader(data, sampler=BatchSampler(RandomSampler(data), batch_size, drop_last=False), batch_size=None)"
-    )
+    def fetch(fetcher: Any, indices: Any) -> Any:
+        collate, data = fetcher.collate_fn, fetcher.dataset
+        ours = isinstance(collate, Collate) and collate.data is data and fetcher.auto_collation
+        return collate(Rows(data, indices)) if ours and collate.may_take_many() else plain(fetcher, indices)
 
-    def probe(self) -> str:
-        from torch.utils.data._utils import fetch
+    def change(given: dict[str, Any]) -> dict[str, Any]:
+        of_another = isinstance(given.get("collate_fn"), Collate)  # loader, of whose data set it knows
+        kwargs = {**given, "collate_fn": default_collate} if of_another else given
+        if why_not := _why_not(kwargs):
+            declined(why_not)
+            return kwargs
+        if kwargs.get("num_workers"):  # they cannot tell
+            said("in the loader's workers")
+        return {**kwargs, "collate_fn": Collate(kwargs["dataset"], said, declined)}
 
-        return "" if hasattr(fetch, "_MapDatasetFetcher") else "loaders of this torch fetch otherwise"
-
-    def apply(self, seams: Seams) -> None:
-        from torch.utils.data import default_collate
-        from torch.utils.data._utils.fetch import _MapDatasetFetcher as Fetcher
-
-        plain: Any = Fetcher.fetch
-        said, declined = (functools.partial(say, self.name) for say in (seams.applied, seams.declined))
-
-        def fetch(fetcher: Any, indices: Any) -> Any:
-            collate, data = fetcher.collate_fn, fetcher.dataset
-            ours = isinstance(collate, Collate) and collate.data is data and fetcher.auto_collation
-            return collate(Rows(data, indices)) if ours and collate.may_take_many() else plain(fetcher, indices)
-
-        def change(given: dict[str, Any]) -> dict[str, Any]:
-            of_another = isinstance(given.get("collate_fn"), Collate)  # loader, of whose data set it knows
-            kwargs = {**given, "collate_fn": default_collate} if of_another else given
-            if why_not := _why_not(kwargs):
-                declined(why_not)
-                return kwargs
-            if kwargs.get("num_workers"):  # they cannot tell
-                said("in the loader's workers")
-            return {**kwargs, "collate_fn": Collate(kwargs["dataset"], said, declined)}
-
-        seams.replace(Fetcher, "fetch", fetch)
-        seams.at_loader(change)
+    seams.replace(Fetcher, "fetch", fetch)
+    seams.at_loader(change)
 
 
 def _why_not(kwargs: dict[str, Any]) -> str:
     """Say why not for a loader with these arguments; empty where its rows can be taken whole."""
-    from torch.utils.data import Subset, default_collate
-
     if kwargs.get("collate_fn") not in (None, default_collate):
         return "the loader has a collate function of its own"
     if kwargs.get("batch_sampler") is None and kwargs.get("batch_size", 1) is None:
@@ -95,10 +76,6 @@ class Rows(Sequence[Any]):
     def whole(self) -> Any:
         """Return all at once, as a batch: by an array of indices, which is three to ten times as fast as a list of
         them. What is given out twice is stacked twice, and has memory of its own each time."""
-        import torch
-        from torch.utils._pytree import tree_map
-        from torch.utils.data import Subset, default_convert
-
         data: Any = self._data
         indices = list(self._indices)
         while type(data) is Subset:
@@ -136,8 +113,6 @@ class Collate:
         return self._same is not False
 
     def __call__(self, samples: Any) -> Any:
-        from torch.utils.data import default_collate
-
         if not isinstance(samples, Rows):
             return default_collate(samples)
         if self._same:
@@ -154,8 +129,6 @@ class Collate:
 
 def takes_many(data: Any) -> bool:
     """Whether indexing it with an array of indices must give what its rows are, stacked."""
-    from torch.utils.data import Subset, TensorDataset
-
     while type(data) is Subset:
         data = data.dataset
     kind = type(data)
@@ -202,8 +175,6 @@ def attributes(data: Any, names: Sequence[str]) -> list[Any]:
 
 
 def _is_array(column: Any) -> bool:
-    import torch
-
     if type(column) in (torch.Tensor, torch.nn.Parameter):  # a subclass may index in a way of its own
         return bool(column.layout == torch.strided and column.dim() > 0)
     return type(column) is np.ndarray and column.ndim > 0 and column.dtype.kind in "fiub"
@@ -211,9 +182,6 @@ def _is_array(column: Any) -> bool:
 
 def _equal(batch: Any, rows: Rows) -> bool:
     """Bit for bit, in the same nest of lists and mappings."""
-    import torch
-    from torch.utils._pytree import tree_flatten
-
     try:
         (ours, shape), (whole, other) = tree_flatten(batch), tree_flatten(rows.whole())
         return shape == other and all(
@@ -226,7 +194,6 @@ def _equal(batch: Any, rows: Rows) -> bool:
 
 def _same_bits(a: Any, b: Any) -> bool:
     """A missing value is the same as itself."""
-    import torch
 
     def bits(tensor: Any) -> Any:
         """Flat: torch shows no bytes of what has no dimension, nor where one of a single element has an odd stride."""
