@@ -59,9 +59,7 @@ def _asked(ask: Callable[[], Any], before: set[int] | None) -> Any:
         heard = _heard(reader)
     finally:
         os.close(reader)
-        with contextlib.suppress(ProcessLookupError, ChildProcessError):  # the program may have waited for any child
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
+        _end(child)
         if before is not None:
             _forget(child)
     if "is" not in heard:
@@ -99,6 +97,12 @@ def _heard(reader: int) -> dict[str, Any]:
             return dict(json.loads(answer)) if answer else {}
         answer += part
     return {}
+
+
+def _end(child: int) -> None:
+    with contextlib.suppress(ProcessLookupError, ChildProcessError):  # the program may have waited for any child
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
 
 
 def _forget(child: int) -> None:
