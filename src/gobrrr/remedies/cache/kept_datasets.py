@@ -149,14 +149,8 @@ class Books:
 
 
 def _makes_batches(dataset: Any) -> bool:
-<<<<<<< HEAD:src/gobrrr/remedies/cache/computed_once.py
     """Whether it makes samples of a batch together, in a way of its own: Hugging Face's takes rows, each for itself. A
     Subset does what its data set does."""
-    from torch.utils.data import Subset
-
-=======
-    """Whether it makes samples of a batch together, in its own way: Hugging Face's takes rows, a Subset as its data."""
->>>>>>> 2aaec8ef (List remedies where torch is not installed):src/gobrrr/remedies/cache/kept_datasets.py
     while type(dataset) is Subset:
         dataset = dataset.dataset
     known = (type(dataset).__module__, type(dataset).__name__) == ("datasets.arrow_dataset", "Dataset")
