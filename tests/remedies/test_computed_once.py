@@ -426,7 +426,7 @@ def test_what_cannot_be_kept_is_named_and_given_as_it_is() -> None:
 
 
 def test_room_is_asked_for_all_samples(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_datasets, "memory_room", lambda: 600.0)
+    monkeypatch.setattr(cache, "memory_room", lambda: 600.0)
     plain = epochs(Squares())
     with applied() as found:
         assert same(plain, epochs(Squares()))
@@ -796,7 +796,7 @@ def test_a_sample_that_draws_later_on_leaves_the_streams_as_the_program_has_them
 
 def test_all_data_sets_share_one_room(monkeypatch: pytest.MonkeyPatch, never: None) -> None:
     size = sum(len(encode(Squares()[index])) for index in range(12))
-    monkeypatch.setattr(kept_datasets, "memory_room", lambda: 2 * size + 1.0)
+    monkeypatch.setattr(cache, "memory_room", lambda: 2 * size + 1.0)
     with applied() as found:
         kept = [Squares() for _ in range(4)]
         for data in kept:

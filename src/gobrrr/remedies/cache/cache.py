@@ -108,4 +108,4 @@ class ComputedOnce(Keeper):
     def apply(self, seams: Seams) -> None:
         from gobrrr.remedies.cache.kept_datasets import keep_samples
 
-        keep_samples(self.name, seams)
+        keep_samples(self.name, seams, memory_room())

@@ -12,7 +12,6 @@ from torch.utils.data import Subset, get_worker_info
 from torch.utils.data._utils.fetch import _MapDatasetFetcher as Fetcher
 
 from gobrrr.errors import GobrrrError
-from gobrrr.remedies.cache.cache import memory_room
 from gobrrr.remedies.cache.kept_samples import KeptSamples, Kind, Room, counts_in_full
 from gobrrr.remedies.mechanism.seams import Seams
 
@@ -23,11 +22,11 @@ MADE_ANEW = 2
 have been made for the mean of its pixels."""
 
 
-def keep_samples(name: str, seams: Seams) -> None:
-    """Let fetchers in this process give kept samples, for the remedy of this name."""
+def keep_samples(name: str, seams: Seams, room: float) -> None:
+    """Let fetchers in this process give kept samples, for the remedy of this name; `room`: bytes that they may take."""
     plain_made: Any = Fetcher.__init__
     plain_fetch: Any = Fetcher.fetch
-    books = Books(name, seams)
+    books = Books(name, seams, room)
 
     def __init__(fetcher: Any, *args: Any, **kwargs: Any) -> None:
         plain_made(fetcher, *args, **kwargs)
@@ -59,9 +58,8 @@ def keep_samples(name: str, seams: Seams) -> None:
 class Books:
     """Kept samples of each data set, for as long as the program has it; reports when they apply and why they end."""
 
-    def __init__(self, name: str, seams: Seams) -> None:
-        self._name, self._seams = name, seams
-        self._room = Room(memory_room())
+    def __init__(self, name: str, seams: Seams, room: float) -> None:
+        self._name, self._seams, self._room = name, seams, Room(room)
         self._kept: dict[int, KeptSamples | None] = {}
         self._told: set[str] = set()
         self._barren: Counter[Kind] = Counter()

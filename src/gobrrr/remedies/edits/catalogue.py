@@ -108,8 +108,8 @@ _EDITS = (
                updates.sparse_embeddings),
     SourceEdit("thread_affinity", "pins the threads of ops to cores of their own (CPU)", safety="exact",
                environment=lambda: {"OMP_PROC_BIND": "close", "OMP_PLACES": "cores"}),
-    SourceEdit("unchecked_distributions", "lets torch.distributions take its arguments unchecked", "exact",
-               AddStatement("torch.distributions.Distribution.set_default_validate_args(False)")),
+    SourceEdit("unchecked_distributions", "lets torch.distributions take its arguments unchecked",
+               AddStatement("torch.distributions.Distribution.set_default_validate_args(False)"), "exact"),
 )  # fmt: skip
 
 
