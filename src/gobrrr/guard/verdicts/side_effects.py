@@ -229,14 +229,12 @@ def _moments(baseline: Observation, candidate: Observation) -> Check:
 def _less_padding(ours: list[tuple[float, float]], theirs: list[tuple[float, float]]) -> str:
     """Why so, where as many samples come with fewer elements: what no mask shows as padding counts as data."""
     had, given = (sum(weight for _, weight in side) / len(side) for side in (ours, theirs))
+    if given >= LESS * had:
+        return ""
     return (
-        ""
-        if given >= LESS * had
-        else (
-            f": it is given {1 - given / had:.0%} fewer elements, as if padding had gone, and no mask says which are "
-            "padding. A model that pools or attends over padding gives other numbers with less of it; where yours does "
-            "not, give it a mask, or make such batches by hand"
-        )
+        f": it is given {1 - given / had:.0%} fewer elements, as if padding had gone, and no mask says which are "
+        "padding. A model that pools or attends over padding gives other numbers with less of it; where yours does "
+        "not, give it a mask, or make such batches by hand"
     )
 
 
