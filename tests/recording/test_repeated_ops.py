@@ -13,7 +13,8 @@ import torch
 
 from gobrrr.capture.windows.dataflow import _kind, _look
 from gobrrr.recording.model.event_kinds import STEP_MARK
-from gobrrr.recording.run_folder.repeated_ops import CONSTANT, TWICE, repeated_ops
+from gobrrr.recording.run_folder.fates import fates
+from gobrrr.recording.run_folder.repeated_ops import CONSTANT, TWICE
 from gobrrr.recording.trace_files.limits import DEFAULT
 
 FIXED, WEIGHT = torch.rand(32, 32), torch.rand(32, 32)
@@ -21,11 +22,8 @@ SHARED = np.random.default_rng(0).random((32, 32)).astype("f4")
 SEEN_AS_TENSOR = torch.from_numpy(SHARED)
 
 
-def same(
-    step: Callable[[int], Any], path: Path, steps: int = 3, kinds: tuple[torch.Tensor, ...] = (FIXED,),
-    known: int = CONSTANT,
-) -> set[str]:  # fmt: skip
-    """Names of the ops of which a call computes what was computed before: in an earlier step, or TWICE in one."""
+def observed(step: Callable[[int], Any], path: Path, steps: int = 3) -> Path:
+    """The dataflow window's file of so many steps, after one that is not in it."""
     from torch._C import _profiler as observer
 
     file = path / "steps.json"
@@ -38,7 +36,15 @@ def same(
             pass
     observer._disable_execution_trace_observer()
     observer._remove_execution_trace_observer()
-    found = repeated_ops(file, [_kind(tensor) for tensor in kinds], DEFAULT)
+    return file
+
+
+def same(
+    step: Callable[[int], Any], path: Path, steps: int = 3, kinds: tuple[torch.Tensor, ...] = (FIXED,),
+    known: int = CONSTANT,
+) -> set[str]:  # fmt: skip
+    """Names of the ops of which a call computes what was computed before: in an earlier step, or TWICE in one."""
+    found = fates(observed(step, path, steps), [_kind(tensor) for tensor in kinds], DEFAULT)
     return {name.removeprefix("aten::") for (name, _), calls in found.items() if known in calls}
 
 
@@ -172,7 +178,7 @@ def test_a_tensor_that_nobody_saw_unchanged_is_not_constant(tmp_path: Path) -> N
 def test_a_broken_file_is_said_to_be_one(tmp_path: Path) -> None:
     (tmp_path / "cut.json").write_text('{"nodes": [{"id"')
     with pytest.raises(msgspec.DecodeError):
-        repeated_ops(tmp_path / "cut.json", (), DEFAULT)
+        fates(tmp_path / "cut.json", (), DEFAULT)
 
 
 def test_a_strangers_file_may_hold_anything(tmp_path: Path) -> None:
@@ -242,7 +248,7 @@ class Written:
             self.op(STEP_MARK, schema="")
         file = path / "steps.json"
         file.write_bytes(msgspec.json.encode({"nodes": self.nodes}))
-        return {name: calls for (name, _), calls in repeated_ops(file, ["[8] [1] 4"], DEFAULT, own).items()}
+        return {name: calls for (name, _), calls in fates(file, ["[8] [1] 4"], DEFAULT, own).items()}
 
 
 def old_memory(file: Written) -> None:

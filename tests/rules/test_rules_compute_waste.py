@@ -1,4 +1,4 @@
-"""BRR105 to BRR108, BRR111, BRR114, BRR115: attention by hand, and gradients, graphs and forwards that nobody uses."""
+"""BRR105 to BRR108, BRR111, BRR114 to BRR117: attention by hand, and gradients, graphs, forwards that nobody uses."""
 
 from __future__ import annotations
 
@@ -338,3 +338,34 @@ def test_checkpoints_backwards_and_compiled_code_compute_nothing_twice():
     case = computed_twice()
     case.facts = replace(case.facts, compile=CompileFacts(used=True))
     assert not case.raised("BRR115")
+
+
+def read_in_part(share: float, **changes: object) -> Case:
+    head = op("mm", (9, 9), (9, 9), ms=20, where=(OTHER_LINE,))
+    return Case(ops=(
+        replace(head, **{"read": share, **changes}), replace(op("add", (9, 9), ms=5, where=(OTHER_LINE,))),
+        replace(head, phase="backward", ns=40 * MS), op("mm", (8, 8), (8, 8), ms=50),
+    ))  # fmt: skip
+
+
+def test_rows_that_nobody_reads_cost_their_share_of_forward_and_of_its_backward():
+    (found,) = read_in_part(0.1).raised("BRR116")
+    unread = 0.9 * 20
+    assert found.where == (OTHER_LINE,)
+    assert found.saving.expected_ns == pytest.approx(0.8 * (unread + 40 * unread / 25) * MS)
+    assert "10.0 %" in found.message
+    assert not read_in_part(1.0).raised("BRR116")
+    case = read_in_part(0.1)
+    case.facts = replace(case.facts, compile=CompileFacts(used=True))
+    assert not case.raised("BRR116")
+
+
+@pytest.mark.parametrize(("ms", "told"), [(20.0, True), (0.5, False)])
+def test_what_changes_no_weight_is_told_where_it_takes_its_share(ms: float, told: bool):
+    preview = replace(op("mm", (9, 9), (9, 9), ms=ms, where=(OTHER_LINE,)), for_no_weight=True)
+    case = Case(ops=(preview, op("mm", (8, 8), (8, 8), ms=50)))
+    found = case.raised("BRR117")
+    assert [each.where for each in found] == ([(OTHER_LINE,)] if told else [])
+    assert all(each.saving.expected_ns == pytest.approx(0.8 * ms * MS) for each in found)
+    case.facts = replace(case.facts, compile=CompileFacts(used=True))
+    assert not case.raised("BRR117")

@@ -800,3 +800,18 @@ def test_the_bound_is_told_with_its_interval():
     assert said["headspace"] == 20 * MS
     assert said["headspace_low"] == pytest.approx((20 - error) * MS, rel=1e-6)
     assert said["headspace_high"] == pytest.approx((20 + error) * MS, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("workers", "equal", "told"),
+    [(2, 20, True), (2, 17, True), (2, 0, False), (2, 40, False), (4, 30, True), (4, 20, False), (1, 20, False)],
+)
+def test_workers_that_each_give_all_samples_make_the_epoch_longer(workers: int, equal: int, told: bool):
+    case = waiting(10.0, num_workers=workers, stream=True, num_compared=40, num_equal=equal, dataset="Clicks")
+    found = case.raised("BRR412")
+    assert [each.saving.expected_ns for each in found] == (
+        [pytest.approx((1 - 1 / workers) * 100 * MS)] if told else []
+    )
+    assert all(f"each of {workers} workers" in each.message for each in found)
+    few = waiting(10.0, num_workers=workers, stream=True, num_compared=2 * workers - 1, num_equal=workers - 1)
+    assert not few.raised("BRR412")

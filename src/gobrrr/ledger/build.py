@@ -134,7 +134,7 @@ def _window(profiled: Profiled, prices: Prices, machine: Machine, facts: Facts, 
         prices = Prices.none(machine)  # the host only launches: this CPU's ceilings say nothing of the work
         host = host.idling(overlap(as_spans(host.ops.start, host.ops.dur), idle))
     updated = {o.kind: float(o.num_elements) for o in facts.optimizers}
-    grouping = Grouping.of(host, places, trace, window.origin, recording.repeated)
+    grouping = Grouping.of(host, places, trace, window.origin, recording.fates)
     launched: list[OpGroup] = []
     if device is not None:
         ceilings = of_device(name, machine)

@@ -92,14 +92,14 @@ def _answer(command: str, finding: Finding, work: Path, seconds: float) -> str:
                                    start_new_session=True)  # fmt: skip
     except OSError as error:
         raise GobrrrError(f"cannot start {command!r}: {error.strerror}") from None
-    try:
-        told, _ = process.communicate(asked, timeout=seconds)
-    except subprocess.TimeoutExpired:
-        raise GobrrrError(f"the command gave no answer within {seconds:.0f} s") from None
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)  # whatever it has left behind
-        process.wait()
+    with process:
+        try:
+            told, _ = process.communicate(asked, timeout=seconds)
+        except subprocess.TimeoutExpired:
+            raise GobrrrError(f"the command gave no answer within {seconds:.0f} s") from None
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)  # whatever it has left behind
     if process.returncode:
         raise GobrrrError(f"the command ended with {process.returncode}")
     text = told[: reading.MOST_PATCH_BYTES].decode(errors="replace")

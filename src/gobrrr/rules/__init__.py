@@ -97,7 +97,7 @@ def unknown_only(findings: list[Finding]) -> list[Finding]:
     findings = [f for f in findings if f.code not in GENERAL or not _outdone(f, idioms)]
     same = [f for f in findings if f.code == SAME]
     if any(f.code == "BRR108" for f in findings):  # it knows the module
-        findings = [f for f in findings if f.code != "BRR115"]
+        findings = [f for f in findings if f.code not in ("BRR115", "BRR117")]
     ways = ("BRR1", "BRR2", "BRR3")
     findings = [f for f in findings if f.code in (SAME, CODE) or f.code[:4] not in ways or not _outdone(f, same)]
     known = [f for f in findings if f.code in SAYS or (f.code[:4] in ("BRR3", "BRR5") and f.code not in BLAMED + HOW)]

@@ -35,6 +35,13 @@ def some_of(tensor: Any, most: int) -> Any:
         return flat[:: max(1, flat.numel() // most)]
 
 
+def some_bytes(tensor: Any, most: int) -> bytes:
+    """Return the bytes of `some_of` a tensor's elements. Raises as it does."""
+    import torch
+
+    return bytes(some_of(tensor, most).cpu().contiguous().view(torch.uint8).numpy().tobytes())
+
+
 def tensors_in(value: Any, depth: int = 0) -> Iterator[Any]:
     """The tensors in containers, the first sixteen of each, four deep."""
     import torch

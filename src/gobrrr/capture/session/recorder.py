@@ -16,6 +16,7 @@ from types import FrameType
 from typing import Any
 
 from gobrrr.capture.facts.lengths import Lengths
+from gobrrr.capture.facts.worker_copies import WorkerCopies
 from gobrrr.capture.hooks import module_parts
 from gobrrr.capture.hooks.module_parts import Targets
 from gobrrr.capture.hooks.transform_guard import in_backward, unseen
@@ -117,7 +118,7 @@ class Recorder:
         self.modules, self.optimizers, self.loaders, self.graphs = Registry(), Registry(), Registry(), Registry()
         self._targets = Targets(self.modules.alive)
         self.loader_facts: dict[int, dict[str, Any]] = {}
-        self.lengths, self.draws = Lengths(), Draws()
+        self.lengths, self.draws, self.copies = Lengths(), Draws(), WorkerCopies()
         self.update_spans: dict[int, Any] = {}
         self._first: dict[int, int] = {}
         self._first_at: dict[Any, int] = {}
@@ -277,10 +278,12 @@ class Recorder:
         """A loader hands out a batch, in this frame of torch's."""
         now = self.note(ev.DATA_END, number)
         self._boundary(self.loops.batch(number), now)
-        key = tuple(self.loader_facts.get(number, {}).get("key", ()))
+        facts = self.loader_facts.get(number, {})
+        key = tuple(facts.get("key", ()))
         self.draws.end(key)
         if frame is not None:
             self.lengths.look(key, frame, perf_counter_ns())
+            self.copies.look(key, facts, frame)
 
     def explicit(self) -> None:
         """The program itself marks a step."""

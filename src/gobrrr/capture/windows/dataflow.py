@@ -18,7 +18,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gobrrr.capture.facts.tensors import is_plain, some_of, version
+from gobrrr.capture.facts.tensors import is_plain, some_bytes, version
 from gobrrr.capture.session import window_plan
 from gobrrr.capture.windows.profiling import is_capturing, without_chatter
 from gobrrr.capture.windows.window import Window
@@ -163,11 +163,8 @@ def _kind(tensor: Any) -> str:
 
 def _look(tensor: Any) -> _Look | None:
     """Note a tensor's address, version and some of its elements; None of one that cannot be read."""
-    import torch
-
     try:
-        with torch.no_grad():
-            sample = some_of(tensor, MAX_SAMPLED).cpu().contiguous().view(torch.uint8).numpy().tobytes()
+        sample = some_bytes(tensor, MAX_SAMPLED)
         return _Look(weakref.ref(tensor), tensor.data_ptr(), version(tensor), sample)
     except (RuntimeError, TypeError):
         return None

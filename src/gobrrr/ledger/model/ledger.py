@@ -75,6 +75,10 @@ class OpGroup(msgspec.Struct, frozen=True):
     """It computes the same in every step: nothing that it reads changes."""
     repeated: bool = False
     """It computes what another op of the step has computed: of the same values, as far as torch's ops show."""
+    for_no_weight: bool = False
+    """No weight and no state of the training depends on what it computes, as far as torch's ops show."""
+    read: float = 1.0
+    """Share of its result that ops read, where most of a product is not read."""
     elsewhere: bool = False
     """It took far less than its work takes here (on the meta device, say): that work is not counted."""
     in_a_row: float = 1.0

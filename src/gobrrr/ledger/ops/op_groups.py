@@ -20,7 +20,10 @@ from gobrrr.ledger.work import work_of
 from gobrrr.recording.model.columns import numbered
 from gobrrr.recording.model.facts import Span
 from gobrrr.recording.model.trace import Signature, Trace
-from gobrrr.recording.run_folder.repeated_ops import CONSTANT, TWICE, Key, tensor_shapes
+from gobrrr.recording.run_folder.dataflow_file import Key, tensor_shapes
+from gobrrr.recording.run_folder.fates import Fates
+from gobrrr.recording.run_folder.repeated_ops import CONSTANT, TWICE
+from gobrrr.recording.run_folder.unread_results import NO_WEIGHT
 from gobrrr.recording.trace_files.categories import is_communication
 from gobrrr.spans import Ints
 
@@ -55,27 +58,36 @@ class Grouping:
     chain: list[tuple[str, ...]]
     """Names around the ops of each group."""
     again: npt.NDArray[np.bool_]
-    repeated: npt.NDArray[np.int64]
+    fate: npt.NDArray[np.float64]
     in_a_row: npt.NDArray[np.float64]
     """Value of each group, as OpGroup has it."""
 
     @classmethod
     def of(
         cls, host: HostOps, places: Places, trace: Trace, origin: npt.NDArray[np.int32] | None = None,
-        repeated: Mapping[Key, tuple[int, ...]] | None = None,
+        fates: Fates | None = None,
     ) -> Grouping:  # fmt: skip
         """Group all ops; annotations have no group of their own. `origin`: as of origins(), where it is known;
-        `repeated`: the recording's."""
+        `fates`: the recording's."""
         origin = origins(host) if origin is None else origin
         (enclosing, names), again = chains(host), recomputed(host)
         rows = np.flatnonzero(host.is_op)
-        same = _repeated(host, trace, repeated or {})
-        columns = (host.ops.name, host.ops.signature, host.phases, origin, enclosing, host.leaf, again, same)
+        fate = _fates(host, trace, fates or {})
+        columns = (
+            host.ops.name,
+            host.ops.signature,
+            host.phases,
+            origin,
+            enclosing,
+            host.leaf,
+            again,
+            (1000 * fate).astype(int),
+        )
         group, first = numbered([column[rows] for column in columns])
         first = rows[first]
         chain = [names[number] for number in enclosing[first].tolist()]
         in_a_row = _in_a_row(host, rows, group, first, origin, places, trace)
-        return cls(rows, group, first, origin, chain, again, same, in_a_row)
+        return cls(rows, group, first, origin, chain, again, fate, in_a_row)
 
     def sums(self, values: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
         """Sum a value per row of HostOps, by group."""
@@ -125,10 +137,10 @@ def _work_sums(by: Grouping, priced: RowPrices, counts: npt.NDArray[np.bool_] | 
     return [_Work(*each, bound.get(i), i in elsewhere) for i, each in enumerate(sums)]
 
 
-def _repeated(host: HostOps, trace: Trace, known: Mapping[Key, tuple[int, ...]]) -> npt.NDArray[np.int64]:
-    """CONSTANT or TWICE for the rows of ops that are: where a step has as many calls of its name and shapes as the
+def _fates(host: HostOps, trace: Trace, known: Fates) -> npt.NDArray[np.float64]:
+    """The fate of each row, 0 where it has none: where a step has as many calls of its name and shapes as the
     steps that were looked at, the one at the same place in their order."""
-    found = np.zeros(len(host), np.int64)
+    found = np.zeros(len(host))
     names = np.isin(host.ops.name, trace.ids(*{name for name, _ in known}))
     step = np.searchsorted(host.spans[:, 0], host.ops.start, "right")
     calls: dict[tuple[int, Key], list[int]] = defaultdict(list)
@@ -184,6 +196,7 @@ def _group(
 ) -> OpGroup:  # fmt: skip
     """A group per step. Of its self time at most a dispatch per call, and one per op that it calls, is torch's own."""
     row, steps = int(by.first[group]), host.num_steps
+    fate = float(by.fate[row])
     number = int(host.ops.signature[row])
     signature = trace.signatures[number] if number >= 0 else None
     counted = work.bound is not None
@@ -193,8 +206,8 @@ def _group(
         signature.concrete if signature else (), host.phase[row], _where(host, by, places, row),
         calls / steps, ns / steps, work.floor / steps, max(0.0, float(min(ns - work.floor, dispatch_ns))) / steps,
         work.flops / steps if counted else None, work.bytes / steps if counted else None, work.bound, by.chain[group],
-        row, bool(host.leaf[row]), bool(by.again[row]), bool(by.repeated[row] == CONSTANT),
-        bool(by.repeated[row] == TWICE), work.elsewhere, float(by.in_a_row[group]),
+        row, bool(host.leaf[row]), bool(by.again[row]), bool(fate == CONSTANT), bool(fate == TWICE),
+        fate == NO_WEIGHT, fate if 0 < fate < 1 else 1.0, work.elsewhere, float(by.in_a_row[group]),
     )  # fmt: skip
 
 

@@ -88,6 +88,10 @@ class LoaderFacts(msgspec.Struct, frozen=True):
     """Batches of which it was seen whether making them drew from a global random stream; without workers alone."""
     num_drew: int = 0
     """For how many of them one was drawn from."""
+    num_compared: int = 0
+    """Batches of a stream's workers that were compared with the one before them."""
+    num_equal: int = 0
+    """How many of those were equal to it."""
     unseen_epochs: int = 0
     """Epochs that began while the hooks rested: they are not in the following columns."""
     iter_ns: tuple[int, ...] = ()

@@ -19,8 +19,8 @@ from gobrrr.recording.model.serving import Iteration
 from gobrrr.recording.model.steps import CUT_SHORT, LoopSteps, find_loops
 from gobrrr.recording.model.trace import Trace
 from gobrrr.recording.model.warmup import doubted
+from gobrrr.recording.run_folder.fates import Fates, fates
 from gobrrr.recording.run_folder.journal import read_journal
-from gobrrr.recording.run_folder.repeated_ops import Key, repeated_ops
 from gobrrr.recording.trace_files.kineto import read_trace
 from gobrrr.recording.trace_files.limits import DEFAULT, Limits
 from gobrrr.system import files
@@ -158,7 +158,7 @@ class Recording:
     """Work of each step of the main loop, where a serving engine has marked them."""
     outside_ns: float = 0.0
     """Part of a step outside of the range that marks it: from its end to the begin of the next."""
-    repeated: dict[Key, tuple[int, ...]] = field(default_factory=dict)
+    fates: Fates = field(default_factory=dict)
     """By op and shapes: which of its calls in a step, in order, compute what was computed before (CONSTANT, TWICE)."""
 
     @property
@@ -199,8 +199,8 @@ def _load(path: Path, limits: Limits) -> Recording:
         _workers(path.parent, missing, limits), facts, _counted(records, loops), ended,
         int(next((r.get("lookups") or 0 for r in records if r.get("type") == "end"), 0)), (),
     )  # fmt: skip
-    trace, repeated = _trace(recording, limits, missing), _repeated(recording, limits, missing)
-    return _with(recording, trace=trace, repeated=repeated, missing=tuple(missing))
+    trace, told = _trace(recording, limits, missing), _fates(recording, limits, missing)
+    return _with(recording, trace=trace, fates=told, missing=tuple(missing))
 
 
 def _with(recording: Recording, **changes: Any) -> Recording:
@@ -309,14 +309,14 @@ def _trace(recording: Recording, limits: Limits, missing: list[str]) -> Trace | 
     return trace
 
 
-def _repeated(recording: Recording, limits: Limits, missing: list[str]) -> dict[Key, tuple[int, ...]]:
+def _fates(recording: Recording, limits: Limits, missing: list[str]) -> Fates:
     window = recording.window("flow")
     if window is None or window.trace is None:
         return {}
     name = Path(window.trace).name
     try:
         infers = window.loop[0] not in TRAINS
-        return repeated_ops(recording.folder / name, window.unchanged, limits, window.own if infers else ())
+        return fates(recording.folder / name, window.unchanged, limits, window.own if infers else ())
     except (msgspec.DecodeError, OSError, UnicodeDecodeError, RecursionError) as error:
         missing.append(f"{name} could not be read: {error}")
         return {}

@@ -1,4 +1,4 @@
-"""BRR106 to BRR108, BRR111, BRR113 to BRR115: gradients, graphs and forwards that nobody uses, or that were there
+"""BRR106 to BRR108, BRR111, BRR113 to BRR117: gradients, graphs and forwards that nobody uses, or that were there
 before."""
 
 from __future__ import annotations
@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from gobrrr.ledger.model.ledger import Ledger, OpGroup
+from gobrrr.ledger.model.sums import sums
 from gobrrr.machine.model.machine import Machine
 from gobrrr.recording.model.facts import ModuleFacts, Span
 from gobrrr.recording.trace_files.categories import BACKWARD
@@ -348,3 +349,43 @@ def _second_call(ledger: Ledger, ops: list[OpGroup]) -> tuple[Span, ...]:
     forward = [op for op in ledger.ops if op.phase != "backward"]
     lines = [(ns, -at) for ns, at in below if ns >= ALL * total(op for op in forward if _below(op.where, where[at]))]
     return where[-max(lines)[1] :] if lines else where
+
+
+@rule("BRR116", "compute", needs={"ops"}, on_device=True)
+def read_in_part(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
+    """Products of which only some rows are read: the last position's logits, the first token's, the masked ones'."""
+    ops = [op for op in ledger.ops if op.read < 1]
+    unread = sums((op.where, (1 - op.read) * op.ns) for op in ops)
+    forward = sums((op.where, op.ns) for op in ledger.ops if op.phase != "backward")
+    backward = sums((op.where, op.ns) for op in ledger.ops if op.phase == "backward")
+    again = sum(ns * (1 + backward.get(where, 0.0) / forward[where]) for where, ns in unread.items())
+    if ledger.facts.compile.used or not worth_telling(ledger, 0.8 * again):
+        return
+    least = min(ops, key=lambda op: op.read).read
+    yield Cause(
+        saving=(0.4 * again, 0.8 * again, 1.1 * again),
+        message=f"of the results of {sum(op.calls for op in ops):.0f} products only a part is read, down to "
+        f"{share(least)}: {duration(again)} are for nothing, {share(again / ledger.wall)} of the step",
+        advice="Take those rows or positions first (x[:, -1]) and multiply afterwards.",
+        where=costliest_line(ops),
+        evidence={"ops": count(sum(op.calls for op in ops)), "time": time(again), "read": ratio(least)},
+        of=ops,
+    )
+
+
+@rule("BRR117", "compute", needs={"ops"}, on_device=True)
+def for_no_weight(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
+    """Ops of a training step that no weight depends on: pictures, figures and evaluation in every step."""
+    ops = [op for op in ledger.ops if op.for_no_weight]
+    idle = total(ops)
+    if ledger.facts.compile.used or not worth_telling(ledger, 0.8 * idle):
+        return
+    yield Cause(
+        saving=(0.4 * idle, 0.8 * idle, 1.1 * idle),
+        message=f"{sum(op.calls for op in ops):.0f} ops of each step change no weight: they serve pictures, figures or "
+        f"nothing, for {duration(idle)}, {share(idle / ledger.wall)} of the step",
+        advice="Do it every hundredth step, or after training.",
+        where=costliest_line(ops),
+        evidence={"ops": count(sum(op.calls for op in ops)), "time": time(idle)},
+        of=ops,
+    )

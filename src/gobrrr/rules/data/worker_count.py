@@ -1,4 +1,4 @@
-"""BRR404 to BRR406: how many workers load, and how often they are started."""
+"""BRR404 to BRR406, BRR412: how many workers load, how often they are started, and whether they share the samples."""
 
 from __future__ import annotations
 
@@ -39,6 +39,8 @@ SURELY_IDLE = 0.5
 ONE_BY_ONE = "one sample after the other"
 UNSEEN_REFILL = 0.85
 """Share of the cost of starting workers that comes back where nobody saw how late first batches stay."""
+NEAR = 0.15
+"""How far the share of batches that equal the one before may be from what workers give that all have all (proposed)."""
 CROWDED = 2.0
 """Workers per effective core from which they are too many."""
 
@@ -223,3 +225,26 @@ def _taken(ledger: Ledger) -> float:
     known = [load for load in (ran or None, waited) if load is not None]
     rest = max(0.0, ledger.wall - ledger.account("data_wait"))
     return min(rest, *(load * ledger.wall for load in known)) if known else ledger.account("inefficiency")
+
+
+@rule("BRR412", "data", needs={"plain", "facts"})
+def workers_give_the_same(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
+    """Each worker of a stream gives all of its samples: an epoch has them as often as there are workers."""
+    loader = ledger.facts.main_loader
+    if loader is None or not loader.stream or loader.num_workers < 2 or loader.num_compared < 2 * loader.num_workers:
+        return
+    again = 1 - 1 / loader.num_workers
+    if abs(loader.num_equal / loader.num_compared - again) > NEAR:
+        return
+    yield Cause(
+        saving=(0.9 * again * ledger.wall, again * ledger.wall, ledger.wall),
+        message=f"each of {loader.num_workers} workers gives all samples of {loader.dataset}: every batch comes "
+        f"{loader.num_workers} times, and an epoch takes as many times as long",
+        advice="Give each worker its part in __iter__: torch.utils.data.get_worker_info() has its id and their number.",
+        where=first_span(loader.dataset_span),
+        evidence={
+            "num_workers": count(loader.num_workers),
+            "equal_batches": ratio(loader.num_equal / loader.num_compared),
+        },
+        confidence="measured",
+    )

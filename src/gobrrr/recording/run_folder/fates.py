@@ -1,0 +1,42 @@
+"""What becomes of each op's result: read in part, of use to no weight, or computed before; by the dataflow window."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from gobrrr.recording.run_folder.dataflow_file import Key, Op, steps_of
+from gobrrr.recording.run_folder.repeated_ops import repeated_ops
+from gobrrr.recording.run_folder.unread_results import NO_WEIGHT, for_no_weight, partly_read
+from gobrrr.recording.trace_files.limits import Limits
+
+Fates = dict[Key, tuple[float, ...]]
+"""By an op's name and shapes, for each of its calls in a step: CONSTANT, TWICE, NO_WEIGHT, the share of its result
+that is read where it is small (below 1), or 0. Keys of which all are 0 are left out."""
+
+
+def fates(path: Path, unchanged: Sequence[str], limits: Limits, own: Sequence[str] = ()) -> Fates:
+    """Read them from a dataflow window's file; empty where it holds fewer than two whole steps. `unchanged`, `own`:
+    kinds of tensors, as of repeated_ops(); own is given for what only infers.
+
+    Raises OSError, UnicodeDecodeError and msgspec's errors where the file cannot be read.
+    """
+    *steps, rest = steps_of(path, limits)
+    if len(steps) < 2:
+        return {}
+    ops, after = steps[-2:]
+    before = [op for step in steps[:-2] for op in step]
+    unread = dict.fromkeys(for_no_weight(before, ops, after), float(NO_WEIGHT)) | partly_read(ops, after)
+    found, repeated = _by_key(ops, unread), _by_key(after, repeated_ops(steps, rest, unchanged, own))
+    for key, calls in repeated.items():
+        others = found.get(key, calls)
+        found[key] = tuple(map(max, calls, others)) if len(others) == len(calls) else calls
+    return found
+
+
+def _by_key(ops: Sequence[Op], known: Mapping[int, float]) -> Fates:
+    calls: dict[Key, list[float]] = defaultdict(list)
+    for op in ops:
+        calls[op.key].append(known.get(op.id, 0))
+    return {key: tuple(each) for key, each in calls.items() if any(each)}
