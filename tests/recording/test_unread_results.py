@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
-from gobrrr.recording.run_folder.fates import fates
+from gobrrr.recording.run_folder.fates import ANY, fates
 from gobrrr.recording.run_folder.unread_results import NO_WEIGHT
 from gobrrr.recording.trace_files.limits import DEFAULT
 from tests.recording.test_repeated_ops import observed
@@ -38,7 +38,7 @@ class Net(nn.Module):
 def found(step: Callable[[int], Any], path: Path) -> dict[tuple[Any, ...], tuple[float, ...]]:
     """Fates by the op's name and the shapes of its tensors."""
     told = fates(observed(step, path), (), DEFAULT)
-    return {(name.removeprefix("aten::"), *shapes): calls for (name, shapes), calls in told.items()}
+    return {(name.removeprefix("aten::"), *shapes): calls for (name, shapes), calls in told.items() if shapes != ANY}
 
 
 def in_part(step: Callable[[int], Any], path: Path) -> dict[tuple[Any, ...], float]:

@@ -1,4 +1,4 @@
-"""BRR105 to BRR108, BRR111, BRR114 to BRR117: attention by hand, and gradients, graphs, forwards that nobody uses."""
+"""BRR105 to BRR108, BRR111, BRR114 to BRR118: attention by hand, and gradients, graphs, forwards that nobody uses."""
 
 from __future__ import annotations
 
@@ -369,3 +369,12 @@ def test_what_changes_no_weight_is_told_where_it_takes_its_share(ms: float, told
     assert all(each.saving.expected_ns == pytest.approx(0.8 * ms * MS) for each in found)
     case.facts = replace(case.facts, compile=CompileFacts(used=True))
     assert not case.raised("BRR117")
+
+
+def test_backward_of_earlier_steps_is_told_at_the_line_that_carries_them():
+    mean = replace(op("mul", (9,), (), ms=1, where=(OTHER_LINE,)), carried=True)
+    old = replace(op("tanh_backward", (9, 9), (9, 9), ms=20, phase="backward"), earlier=True)
+    (found,) = Case(ops=(mean, old, op("mm", (8, 8), (8, 8), ms=50))).raised("BRR118")
+    assert found.where == (OTHER_LINE,)
+    assert found.saving.expected_ns == pytest.approx(0.9 * 20 * MS)
+    assert not Case(ops=(mean, replace(old, earlier=False))).raised("BRR118")

@@ -12,7 +12,7 @@ class Measurements(IterableDataset):
     def __init__(self, shards: int = 24, rows: int = 512) -> None:
         self.shards, self.rows = range(shards), rows
 
-    def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:  # <- BRR412
         for shard in self.shards:  # <- BRR412
             made = torch.Generator().manual_seed(shard)
             x = torch.randn(self.rows, 64, generator=made)

@@ -21,7 +21,7 @@ def loader_facts(iterator: Any, frame: Any) -> dict[str, Any]:
     dataset = getattr(iterator, "_dataset", None)
     collate = getattr(iterator, "_collate_fn", None)
     sampler = getattr(iterator, "_index_sampler", None)
-    length = _length(dataset)
+    length, stream = _length(dataset), getattr(iterator, "_dataset_kind", _DatasetKind.Map) == _DatasetKind.Iterable
     return {
         "key": [id(dataset), id(collate), getattr(iterator, "_num_workers", 0)],
         "num_workers": getattr(iterator, "_num_workers", 0),
@@ -30,13 +30,11 @@ def loader_facts(iterator: Any, frame: Any) -> dict[str, Any]:
         "pin_memory": bool(getattr(iterator, "_pin_memory", False)),
         "prefetch_factor": getattr(iterator, "_prefetch_factor", None),
         "dataset": type(dataset).__name__,
-        "dataset_span": defined(
-            getattr(type(dataset), "__getitem__", None) or getattr(type(dataset), "__iter__", None)
-        ),
+        "dataset_span": defined(getattr(type(dataset), "__iter__" if stream else "__getitem__", None)),
         "in_memory": _in_memory(dataset, length),
         "one_by_one": bool(getattr(iterator, "_auto_collation", True)) and not _takes_batches(dataset),
         "length": length,
-        "stream": getattr(iterator, "_dataset_kind", _DatasetKind.Map) == _DatasetKind.Iterable,
+        "stream": stream,
         "source": source_facts(dataset),
         "collate": _name(collate),
         "collate_span": defined(collate),

@@ -44,7 +44,7 @@ from gobrrr.recording.model import event_kinds as ev
 from gobrrr.recording.model.event_kinds import FORWARDS
 from gobrrr.recording.model.warmup import median, settling, warmup
 
-ORDER = (ProfileWindow, CountWindow, SampleWindow, FlowWindow)  # the short ones first: a program may end
+ORDER = (ProfileWindow, CountWindow, FlowWindow, SampleWindow)  # the short ones first: a program may end
 MAX_LOOPS = 3  # loops looked at closely; proposed: each costs windows; recordings with more loops would settle it
 # How long the plain hooks stay once the windows are done: epochs' ends, evaluation and growth are seen, then nothing.
 TAIL_NS, TAIL_STEPS = 600 * window_plan.SECOND, 20_000

@@ -75,6 +75,10 @@ class OpGroup(msgspec.Struct, frozen=True):
     """It computes the same in every step: nothing that it reads changes."""
     repeated: bool = False
     """It computes what another op of the step has computed: of the same values, as far as torch's ops show."""
+    earlier: bool = False
+    """A backward op of a graph that an earlier step made."""
+    carried: bool = False
+    """It reads what an earlier step made, whose graph backward goes through again."""
     for_no_weight: bool = False
     """No weight and no state of the training depends on what it computes, as far as torch's ops show."""
     read: float = 1.0

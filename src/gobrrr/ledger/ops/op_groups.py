@@ -21,7 +21,8 @@ from gobrrr.recording.model.columns import numbered
 from gobrrr.recording.model.facts import Span
 from gobrrr.recording.model.trace import Signature, Trace
 from gobrrr.recording.run_folder.dataflow_file import Key, tensor_shapes
-from gobrrr.recording.run_folder.fates import Fates
+from gobrrr.recording.run_folder.earlier_graphs import CARRIED, EARLIER
+from gobrrr.recording.run_folder.fates import ANY, Fates
 from gobrrr.recording.run_folder.repeated_ops import CONSTANT, TWICE
 from gobrrr.recording.run_folder.unread_results import NO_WEIGHT
 from gobrrr.recording.trace_files.categories import is_communication
@@ -138,16 +139,18 @@ def _work_sums(by: Grouping, priced: RowPrices, counts: npt.NDArray[np.bool_] | 
 
 
 def _fates(host: HostOps, trace: Trace, known: Fates) -> npt.NDArray[np.float64]:
-    """The fate of each row, 0 where it has none: where a step has as many calls of its name and shapes as the
-    steps that were looked at, the one at the same place in their order."""
+    """The fate of each row, 0 where it has none: where a step has as many calls of its name, or of its name and shapes,
+    as the steps that were looked at, the one at the same place in their order."""
     found = np.zeros(len(host))
     names = np.isin(host.ops.name, trace.ids(*{name for name, _ in known}))
     step = np.searchsorted(host.spans[:, 0], host.ops.start, "right")
-    calls: dict[tuple[int, Key], list[int]] = defaultdict(list)
+    by_name: dict[tuple[int, Key], list[int]] = defaultdict(list)
+    by_shapes: dict[tuple[int, Key], list[int]] = defaultdict(list)
     shapes = [tensor_shapes(signature.shapes) for signature in trace.signatures]
     for row in np.flatnonzero(names & host.is_op & (host.ops.signature >= 0)).tolist():
-        calls[int(step[row]), (host.name(row), shapes[int(host.ops.signature[row])])].append(row)
-    for (_, key), rows in calls.items():
+        by_name[int(step[row]), (host.name(row), ANY)].append(row)
+        by_shapes[int(step[row]), (host.name(row), shapes[int(host.ops.signature[row])])].append(row)
+    for (_, key), rows in (*by_name.items(), *by_shapes.items()):
         flags = known.get(key, ())
         if len(flags) == len(rows):
             found[rows] = flags
@@ -207,7 +210,8 @@ def _group(
         calls / steps, ns / steps, work.floor / steps, max(0.0, float(min(ns - work.floor, dispatch_ns))) / steps,
         work.flops / steps if counted else None, work.bytes / steps if counted else None, work.bound, by.chain[group],
         row, bool(host.leaf[row]), bool(by.again[row]), bool(fate == CONSTANT), bool(fate == TWICE),
-        fate == NO_WEIGHT, fate if 0 < fate < 1 else 1.0, work.elsewhere, float(by.in_a_row[group]),
+        fate == EARLIER, fate == CARRIED, fate == NO_WEIGHT, fate if 0 < fate < 1 else 1.0,
+        work.elsewhere, float(by.in_a_row[group]),
     )  # fmt: skip
 
 

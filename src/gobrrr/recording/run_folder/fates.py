@@ -7,13 +7,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from gobrrr.recording.run_folder.dataflow_file import Key, Op, steps_of
+from gobrrr.recording.run_folder.earlier_graphs import earlier_graphs
 from gobrrr.recording.run_folder.repeated_ops import repeated_ops
 from gobrrr.recording.run_folder.unread_results import NO_WEIGHT, for_no_weight, partly_read
 from gobrrr.recording.trace_files.limits import Limits
 
+ANY = ("any",)
+"""Shapes of an op's key that stands for all shapes."""
 Fates = dict[Key, tuple[float, ...]]
-"""By an op's name and shapes, for each of its calls in a step: CONSTANT, TWICE, NO_WEIGHT, the share of its result
-that is read where it is small (below 1), or 0. Keys of which all are 0 are left out."""
+"""By an op's name and shapes, for each of its calls in a step: CONSTANT, TWICE, NO_WEIGHT, EARLIER, CARRIED, the share
+of its result that is read where it is small (below 1), or 0. Keys of which all are 0 are left out. A name without
+shapes stands for all of its calls: batches may be as long as they like."""
 
 
 def fates(path: Path, unchanged: Sequence[str], limits: Limits, own: Sequence[str] = ()) -> Fates:
@@ -27,9 +31,12 @@ def fates(path: Path, unchanged: Sequence[str], limits: Limits, own: Sequence[st
         return {}
     ops, after = steps[-2:]
     before = [op for step in steps[:-2] for op in step]
-    unread = dict.fromkeys(for_no_weight(before, ops, after), float(NO_WEIGHT)) | partly_read(ops, after)
-    found, repeated = _by_key(ops, unread), _by_key(after, repeated_ops(steps, rest, unchanged, own))
-    for key, calls in repeated.items():
+    unread = {
+        **earlier_graphs(before, ops), **dict.fromkeys(for_no_weight(before, ops, after), NO_WEIGHT),
+        **partly_read(ops, after),
+    }  # fmt: skip
+    found, known = _by_key(ops, unread), _by_key(after, repeated_ops(steps, rest, unchanged, own))
+    for key, calls in known.items():
         others = found.get(key, calls)
         found[key] = tuple(map(max, calls, others)) if len(others) == len(calls) else calls
     return found
@@ -38,5 +45,6 @@ def fates(path: Path, unchanged: Sequence[str], limits: Limits, own: Sequence[st
 def _by_key(ops: Sequence[Op], known: Mapping[int, float]) -> Fates:
     calls: dict[Key, list[float]] = defaultdict(list)
     for op in ops:
-        calls[op.key].append(known.get(op.id, 0))
+        for key in (op.key, (op.name, ANY)):
+            calls[key].append(known.get(op.id, 0))
     return {key: tuple(each) for key, each in calls.items() if any(each)}

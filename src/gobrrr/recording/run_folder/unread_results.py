@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from gobrrr.recording.run_folder.dataflow_file import FRESH, NO_TENSOR, NUMBER, Op, Tensor
+from gobrrr.recording.run_folder.dataflow_file import FRESH, NUMBER, Op, Tensor
+from gobrrr.recording.run_folder.outer_ops import ENGINE, LOADER, OPTIMIZER, Step
 
 NO_WEIGHT = 1
 """No weight, and no state that a later step reads, depends on what the op computes."""
@@ -27,41 +28,6 @@ ALONG = frozenset(
 """Ops whose rows need only the same rows of what they read."""
 PICKS = ("aten::index", "aten::index_select")
 """Ops that read as many elements of their first tensor as they give."""
-# annotations of torch's: of a node of backward, of an update, of a batch
-ENGINE, OPTIMIZER, LOADER = "autograd::engine", "Optimizer.step#", "enumerate(DataLoader)"
-
-
-class _Step:
-    """The outermost ops of a step, each with all that it calls."""
-
-    def __init__(self, every: Sequence[Op]) -> None:
-        self.every = every
-        self.inside: dict[int, list[int]] = {}
-        """Ids of an outermost op, and of what it calls, by the op's own."""
-        self._below: dict[str, set[int]] = {ENGINE: set(), OPTIMIZER: set(), LOADER: set()}
-        owner: dict[int, int] = {}
-        for op in every:
-            if op.parent in owner or op.is_op:
-                owner[op.id] = owner.get(op.parent, op.id)
-                self.inside.setdefault(owner[op.id], []).append(op.id)
-            for word, found in self._below.items():
-                if op.parent in found or op.name.startswith(word):
-                    found.add(op.id)
-        self.ops = [op for op in every if op.id in self.inside]
-
-    def within(self, op: Op, *words: str) -> bool:
-        """Whether an annotation that begins so is around it."""
-        return any(op.id in self._below[word] for word in words)
-
-    def read_before_made(self, but: tuple[str, ...] = ()) -> set[int]:
-        """Return the storages that ops read and none of the step has made before; `but`: not by those in there."""
-        made: set[int] = set()
-        found: set[int] = set()
-        for op in self.every:
-            if op.id in self.inside and not self.within(op, *but):
-                found |= {each.storage for each in op.reads if each.kind not in (NUMBER, NO_TENSOR)} - made
-            made.update(op.makes)
-        return found
 
 
 def partly_read(ops: Sequence[Op], after: Sequence[Op]) -> dict[int, float]:
@@ -69,10 +35,10 @@ def partly_read(ops: Sequence[Op], after: Sequence[Op]) -> dict[int, float]:
 
     Gradients do not count as readers: those of what is not read are zero.
     """
-    step = _Step(ops)
+    step = Step(ops)
     known: dict[int, tuple[float, bool]] = {}
     readers: dict[int, list[tuple[Op, Tensor]]] = defaultdict(list)
-    for each in (_Step(after), step):
+    for each in (Step(after), step):
         for op in reversed(each.ops):
             made = {tensor.storage: tensor for tensor in op.gives if tensor.storage in op.makes and tensor.elements}
             found = [_read(readers.pop(storage), of, known) for storage, of in made.items() if storage in readers]
@@ -115,7 +81,7 @@ def _rows_of(op: Op) -> list[Tensor]:
 def for_no_weight(before: Sequence[Op], ops: Sequence[Op], after: Sequence[Op]) -> set[int]:
     """Return the ops of a step on which neither an optimizer's step nor what the step `after` it reads depends; none
     where tensors come in beside a loader and what was made `before`: Python may bring back with them what it read."""
-    step, live = _Step(ops), _Step(after).read_before_made()
+    step, live = Step(ops), Step(after).read_before_made()
     made = {storage for op in before for storage in op.makes}
     elsewhere = (LOADER, OPTIMIZER, ENGINE)
     fresh = any(op.name in FRESH and not step.within(op, *elsewhere) for op in step.ops)
@@ -128,7 +94,8 @@ def for_no_weight(before: Sequence[Op], ops: Sequence[Op], after: Sequence[Op]) 
         unknown = not op.is_told or not op.name.startswith("aten::")
         if unknown or live & stores or step.within(op, OPTIMIZER):
             live.difference_update(op.makes)
-            live.update(each.storage for each in op.reads)
+            # what a Python number becomes looks like a count of 64 bits, and lies where others were
+            live.update(each.storage for each in op.reads if each.kind != NUMBER)
         elif stores:
             idle.update(step.inside[op.id])
     return idle

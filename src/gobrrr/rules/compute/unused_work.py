@@ -1,4 +1,4 @@
-"""BRR106 to BRR108, BRR111, BRR113 to BRR117: gradients, graphs and forwards that nobody uses, or that were there
+"""BRR106 to BRR108, BRR111, BRR113 to BRR118: gradients, graphs and forwards that nobody uses, or that were there
 before."""
 
 from __future__ import annotations
@@ -361,20 +361,20 @@ def read_in_part(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     again = sum(ns * (1 + backward.get(where, 0.0) / forward[where]) for where, ns in unread.items())
     if ledger.facts.compile.used or not worth_telling(ledger, 0.8 * again):
         return
-    least = min(ops, key=lambda op: op.read).read
+    most = max(op.read for op in ops)
     yield Cause(
         saving=(0.4 * again, 0.8 * again, 1.1 * again),
-        message=f"of the results of {sum(op.calls for op in ops):.0f} products only a part is read, down to "
-        f"{share(least)}: {duration(again)} are for nothing, {share(again / ledger.wall)} of the step",
+        message=f"of products no more than {share(max(most, 0.001))} is read: {duration(again)} for nothing, "
+        f"{share(again / ledger.wall)} of the step",
         advice="Take those rows or positions first (x[:, -1]) and multiply afterwards.",
         where=costliest_line(ops),
-        evidence={"ops": count(sum(op.calls for op in ops)), "time": time(again), "read": ratio(least)},
+        evidence={"ops": count(sum(op.calls for op in ops)), "time": time(again), "read": ratio(most)},
         of=ops,
     )
 
 
 @rule("BRR117", "compute", needs={"ops"}, on_device=True)
-def for_no_weight(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
+def changes_no_weight(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """Ops of a training step that no weight depends on: pictures, figures and evaluation in every step."""
     ops = [op for op in ledger.ops if op.for_no_weight]
     idle = total(ops)
@@ -388,4 +388,22 @@ def for_no_weight(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
         where=costliest_line(ops),
         evidence={"ops": count(sum(op.calls for op in ops)), "time": time(idle)},
         of=ops,
+    )
+
+
+@rule("BRR118", "compute", needs={"ops"}, on_device=True)
+def graph_of_earlier_steps(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
+    """Backward goes through the graphs of earlier steps too: a running mean or a state was never detached."""
+    ops, carried = [op for op in ledger.ops if op.earlier], [op for op in ledger.ops if op.carried]
+    again = max(total(ops), ledger.step.grown_ns)
+    if not carried or not worth_telling(ledger, 0.9 * again):
+        return
+    yield Cause(
+        saving=(0.5 * again, 0.9 * again, max(again, ledger.phase("backward"))),
+        message="backward goes through the graphs of earlier steps too, with every step through more: a value that is "
+        "carried on was not detached",
+        advice="detach() what is carried from step to step, before it is added; then retain_graph is not needed.",
+        where=costliest_line(carried),
+        evidence={"time": time(total(ops)), "growth": time(ledger.step.grown_ns)},
+        holds=again,
     )
