@@ -29,7 +29,7 @@ def fated(carry: Callable[[torch.Tensor], torch.Tensor], path: Path, **how: bool
             queue.copy_(torch.cat([queue[4:], h.detach()]))
 
     told = fates(observed(step, path), (), DEFAULT)
-    return {fate: {name.removeprefix("aten::") for (name, _), calls in told.items() if fate in calls}
+    return {fate: {name.removeprefix("aten::") for (name, *_), calls in told.items() if fate in calls}
             for fate in (EARLIER, CARRIED)}  # fmt: skip
 
 

@@ -45,7 +45,7 @@ def same(
 ) -> set[str]:  # fmt: skip
     """Names of the ops of which a call computes what was computed before: in an earlier step, or TWICE in one."""
     found = fates(observed(step, path, steps), [_kind(tensor) for tensor in kinds], DEFAULT)
-    return {name.removeprefix("aten::") for (name, _), calls in found.items() if known in calls}
+    return {name.removeprefix("aten::") for (name, *_), calls in found.items() if known in calls}
 
 
 def test_what_is_made_of_constants_is_constant_and_what_follows_from_a_batch_is_not(tmp_path: Path) -> None:
@@ -248,7 +248,7 @@ class Written:
             self.op(STEP_MARK, schema="")
         file = path / "steps.json"
         file.write_bytes(msgspec.json.encode({"nodes": self.nodes}))
-        return {name: calls for (name, _), calls in fates(file, ["[8] [1] 4"], DEFAULT, own).items()}
+        return {name: calls for (name, *_), calls in fates(file, ["[8] [1] 4"], DEFAULT, own).items()}
 
 
 def old_memory(file: Written) -> None:

@@ -38,7 +38,7 @@ class Net(nn.Module):
 def found(step: Callable[[int], Any], path: Path) -> dict[tuple[Any, ...], tuple[float, ...]]:
     """Fates by the op's name and the shapes of its tensors."""
     told = fates(observed(step, path), (), DEFAULT)
-    return {(name.removeprefix("aten::"), *shapes): calls for (name, shapes), calls in told.items() if shapes != ANY}
+    return {(name.removeprefix("aten::"), *shapes): calls for (name, shapes, _), calls in told.items() if shapes != ANY}
 
 
 def in_part(step: Callable[[int], Any], path: Path) -> dict[tuple[Any, ...], float]:

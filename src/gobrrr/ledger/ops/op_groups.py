@@ -20,7 +20,7 @@ from gobrrr.ledger.work import work_of
 from gobrrr.recording.model.columns import numbered
 from gobrrr.recording.model.facts import Span
 from gobrrr.recording.model.trace import Signature, Trace
-from gobrrr.recording.run_folder.dataflow_file import Key, tensor_shapes
+from gobrrr.recording.run_folder.dataflow_file import tensor_shapes
 from gobrrr.recording.run_folder.earlier_graphs import CARRIED, EARLIER
 from gobrrr.recording.run_folder.fates import ANY, Fates
 from gobrrr.recording.run_folder.repeated_ops import CONSTANT, TWICE
@@ -142,18 +142,19 @@ def _fates(host: HostOps, trace: Trace, known: Fates) -> npt.NDArray[np.float64]
     """The fate of each row, 0 where it has none: where a step has as many calls of its name, or of its name and shapes,
     as the steps that were looked at, the one at the same place in their order."""
     found = np.zeros(len(host))
-    names = np.isin(host.ops.name, trace.ids(*{name for name, _ in known}))
+    names = np.isin(host.ops.name, trace.ids(*{name for name, *_ in known}))
     step = np.searchsorted(host.spans[:, 0], host.ops.start, "right")
-    by_name: dict[tuple[int, Key], list[int]] = defaultdict(list)
-    by_shapes: dict[tuple[int, Key], list[int]] = defaultdict(list)
+    calls: dict[tuple[int, Any], list[int]] = defaultdict(list)
     shapes = [tensor_shapes(signature.shapes) for signature in trace.signatures]
-    for row in np.flatnonzero(names & host.is_op & (host.ops.signature >= 0)).tolist():
-        by_name[int(step[row]), (host.name(row), ANY)].append(row)
-        by_shapes[int(step[row]), (host.name(row), shapes[int(host.ops.signature[row])])].append(row)
-    for (_, key), rows in (*by_name.items(), *by_shapes.items()):
+    rows = np.flatnonzero(names & host.is_op & (host.ops.signature >= 0)).tolist()
+    for told in ([ANY] * len(shapes), shapes):
+        for row in rows:
+            of = told[int(host.ops.signature[row])]
+            calls[int(step[row]), (host.name(row), of, host.phase[row] == "backward")].append(row)
+    for (_, key), same in calls.items():
         flags = known.get(key, ())
-        if len(flags) == len(rows):
-            found[rows] = flags
+        if len(flags) == len(same):
+            found[same] = flags
     return found
 
 

@@ -5,19 +5,21 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
-from gobrrr.recording.run_folder.dataflow_file import Key, Op, steps_of
+from gobrrr.recording.run_folder.dataflow_file import Op, steps_of
 from gobrrr.recording.run_folder.earlier_graphs import earlier_graphs
+from gobrrr.recording.run_folder.outer_ops import ENGINE, Step
 from gobrrr.recording.run_folder.repeated_ops import repeated_ops
 from gobrrr.recording.run_folder.unread_results import NO_WEIGHT, for_no_weight, partly_read
 from gobrrr.recording.trace_files.limits import Limits
 
 ANY = ("any",)
-"""Shapes of an op's key that stands for all shapes."""
-Fates = dict[Key, tuple[float, ...]]
-"""By an op's name and shapes, for each of its calls in a step: CONSTANT, TWICE, NO_WEIGHT, EARLIER, CARRIED, the share
-of its result that is read where it is small (below 1), or 0. Keys of which all are 0 are left out. A name without
-shapes stands for all of its calls: batches may be as long as they like."""
+"""Stands for all shapes: batches may be as long as they like."""
+Fates = dict[tuple[str, tuple[Any, ...], bool], tuple[float, ...]]
+"""By an op's name, the shapes of its tensors (and ANY), and whether it is backward's, for each of its calls in a step:
+CONSTANT, TWICE, NO_WEIGHT, EARLIER, CARRIED, the share of its result that is read where it is small (below 1), or 0.
+Where all are 0 it is left out."""
 
 
 def fates(path: Path, unchanged: Sequence[str], limits: Limits, own: Sequence[str] = ()) -> Fates:
@@ -43,8 +45,9 @@ def fates(path: Path, unchanged: Sequence[str], limits: Limits, own: Sequence[st
 
 
 def _by_key(ops: Sequence[Op], known: Mapping[int, float]) -> Fates:
-    calls: dict[Key, list[float]] = defaultdict(list)
+    calls: dict[Any, list[float]] = defaultdict(list)
+    step = Step(ops)
     for op in ops:
-        for key in (op.key, (op.name, ANY)):
-            calls[key].append(known.get(op.id, 0))
+        for shapes in (op.key[1], ANY):
+            calls[op.name, shapes, step.within(op, ENGINE)].append(known.get(op.id, 0))
     return {key: tuple(each) for key, each in calls.items() if any(each)}

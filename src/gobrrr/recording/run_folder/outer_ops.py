@@ -17,12 +17,15 @@ class Step:
         self.every = every
         self.inside: dict[int, list[int]] = {}
         """Ids of an outermost op, and of what it calls, by the op's own."""
+        self.makes: dict[int, set[int]] = {}
+        """The storages that they make: backward reads some that the outermost one does not give."""
         self._below: dict[str, set[int]] = {ENGINE: set(), OPTIMIZER: set(), LOADER: set()}
         owner: dict[int, int] = {}
         for op in every:
             if op.parent in owner or op.is_op:
                 owner[op.id] = owner.get(op.parent, op.id)
                 self.inside.setdefault(owner[op.id], []).append(op.id)
+                self.makes.setdefault(owner[op.id], set()).update(op.makes)
             for word, found in self._below.items():
                 if op.parent in found or op.name.startswith(word):
                     found.add(op.id)

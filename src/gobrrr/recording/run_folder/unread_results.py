@@ -90,10 +90,10 @@ def for_no_weight(before: Sequence[Op], ops: Sequence[Op], after: Sequence[Op]) 
         return set()
     idle: set[int] = set()
     for op in reversed(step.ops):
-        stores = {*op.makes, *op.writes}
+        stores = step.makes[op.id] | op.writes
         unknown = not op.is_told or not op.name.startswith("aten::")
         if unknown or live & stores or step.within(op, OPTIMIZER):
-            live.difference_update(op.makes)
+            live -= step.makes[op.id]
             # what a Python number becomes looks like a count of 64 bits, and lies where others were
             live.update(each.storage for each in op.reads if each.kind != NUMBER)
         elif stores:
