@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from gobrrr.recording.run_folder.fates import ANY, fates
 from gobrrr.recording.run_folder.unread_results import NO_WEIGHT
 from gobrrr.recording.trace_files.limits import DEFAULT
-from tests.recording.test_repeated_ops import observed
+from tests.recording.test_repeated_ops import A, D, Written, observed, tensor
 
 ROWS, LENGTH, WIDTH, WORDS = 4, 16, 32, 96
 
@@ -119,8 +119,14 @@ def test_what_the_next_step_reads_whole_is_read(tmp_path: Path) -> None:
 
 
 def test_a_result_that_no_op_reads_may_be_read_by_numpy(tmp_path: Path) -> None:
-    net = nn.Linear(8, 8)
-    assert not in_part(lambda _: net(torch.rand(4, 8)).detach().numpy().sum(), tmp_path)
+    inner, outer = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def step(_: int) -> None:
+        hidden = inner(torch.rand(4, 8))
+        outer(hidden).detach().numpy().sum()
+        hidden[:1].exp()
+
+    assert not in_part(step, tmp_path)
 
 
 # work that no weight needs
@@ -171,6 +177,13 @@ def running(net: nn.Linear, x: torch.Tensor, loss: torch.Tensor) -> None:
     KEPT[0].add_(x.sin().sum())
 
 
+def remembers(net: nn.Linear, x: torch.Tensor, loss: torch.Tensor) -> None:
+    """A memory of samples that is written in every second step, and which later ones may read."""
+    KEPT.append(x)
+    if len(KEPT) % 2:
+        KEPT[1][:8] = x.cos()
+
+
 def from_outside(net: nn.Linear, x: torch.Tensor, loss: torch.Tensor) -> None:
     """An agent: what Python makes of the preview comes back as an array."""
     preview(net, torch.from_numpy(SEEN.copy()), loss)
@@ -180,11 +193,11 @@ def number_from_outside(net: nn.Linear, x: torch.Tensor, loss: torch.Tensor) -> 
     preview(net, x * torch.tensor(0.5), loss)
 
 
-KEPT = [torch.zeros(4, 8)]
+KEPT = [torch.zeros(4, 8), torch.zeros(64, 8)]
 SEEN = torch.rand(8, 8).numpy()
 
 
-@pytest.mark.parametrize("extra", [average, running, from_outside, number_from_outside])
+@pytest.mark.parametrize("extra", [average, running, remembers, from_outside, number_from_outside])
 def test_states_and_what_python_may_bring_back_are_needed(extra: Callable[..., Any], tmp_path: Path) -> None:
     assert not idle(extra, tmp_path)
 
@@ -193,3 +206,23 @@ def test_an_inference_changes_no_weight_anyway(tmp_path: Path) -> None:
     net = nn.Linear(8, 8)
     told = found(lambda _: net(torch.rand(4, 8)).exp(), tmp_path)
     assert not any(NO_WEIGHT in calls for calls in told.values())
+
+
+@pytest.mark.parametrize("read", [tensor(A), tensor(A, 8)], ids=["made anew", "a Python number"])
+def test_memory_that_is_used_again_is_another_value(read: list[Any], tmp_path: Path) -> None:
+    def step(file: Written) -> None:
+        file.op("aten::exp", (tensor(D),), (tensor(A),))  # a figure
+        if read == tensor(A):
+            file.op("aten::log", (tensor(D),), (tensor(A),))
+        update = file.op("Optimizer.step#SGD.step", schema="")
+        file.op(
+            "aten::add_", (tensor(D), read), (tensor(D),), update, "aten::add_(Tensor(a!) self, Tensor x) -> Tensor(a!)"
+        )
+
+    assert Written().found(tmp_path, step) == {"aten::exp": (NO_WEIGHT,)}
+
+
+def test_rows_of_a_product_with_a_bias_are_those_of_its_second_tensor(tmp_path: Path) -> None:
+    inner, outer, bias = torch.rand(8, 8), torch.rand(8, 6), torch.rand(6)
+    told = in_part(lambda _: torch.addmm(bias, torch.rand(4, 8) @ inner, outer)[:1].exp(), tmp_path)
+    assert told["matmul", (4, 8), (8, 8)] == told["addmm", (6,), (4, 8), (8, 6)] == 1 / 4

@@ -89,10 +89,11 @@ def for_no_weight(before: Sequence[Op], ops: Sequence[Op], after: Sequence[Op]) 
     if not updates or fresh or step.read_before_made(but=elsewhere) - live - made:
         return set()
     idle: set[int] = set()
+    own = set().union(*step.makes.values())
     for op in reversed(step.ops):
         stores = step.makes[op.id] | op.writes
-        unknown = not op.is_told or not op.name.startswith("aten::")
-        if unknown or live & stores or step.within(op, OPTIMIZER):
+        lasts = not op.is_told or not op.name.startswith("aten::") or op.writes - own  # in a memory of samples, say
+        if lasts or live & stores or step.within(op, OPTIMIZER):
             live -= step.makes[op.id]
             # what a Python number becomes looks like a count of 64 bits, and lies where others were
             live.update(each.storage for each in op.reads if each.kind != NUMBER)
