@@ -193,11 +193,17 @@ def number_from_outside(net: nn.Linear, x: torch.Tensor, loss: torch.Tensor) -> 
     preview(net, x * torch.tensor(0.5), loss)
 
 
+def from_a_list(net: nn.Linear, x: torch.Tensor, loss: torch.Tensor) -> None:
+    """Samples that Python has chosen by what it saw, perhaps."""
+    preview(net, MADE.pop(), loss)
+
+
+MADE = [torch.rand(8, 8) for _ in range(4)]
 KEPT = [torch.zeros(4, 8), torch.zeros(64, 8)]
 SEEN = torch.rand(8, 8).numpy()
 
 
-@pytest.mark.parametrize("extra", [average, running, remembers, from_outside, number_from_outside])
+@pytest.mark.parametrize("extra", [average, running, remembers, from_outside, from_a_list, number_from_outside])
 def test_states_and_what_python_may_bring_back_are_needed(extra: Callable[..., Any], tmp_path: Path) -> None:
     assert not idle(extra, tmp_path)
 
