@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader, TensorDataset
 from gobrrr.recording.run_folder.fates import ANY, fates
 from gobrrr.recording.run_folder.unread_results import NO_WEIGHT
 from gobrrr.recording.trace_files.limits import DEFAULT
-from tests.recording.test_repeated_ops import A, D, Written, observed, tensor
+from tests.recording.test_repeated_ops import A, B, C, D, Written, observed, tensor
 
 ROWS, LENGTH, WIDTH, WORDS = 4, 16, 32, 96
 
@@ -232,3 +232,17 @@ def test_rows_of_a_product_with_a_bias_are_those_of_its_second_tensor(tmp_path: 
     inner, outer, bias = torch.rand(8, 8), torch.rand(8, 6), torch.rand(6)
     told = in_part(lambda _: torch.addmm(bias, torch.rand(4, 8) @ inner, outer)[:1].exp(), tmp_path)
     assert told["matmul", (4, 8), (8, 8)] == told["addmm", (6,), (4, 8), (8, 6)] == 1 / 4
+
+
+def test_what_a_loss_keeps_for_its_backward_is_no_figure_that_had_its_memory_before(tmp_path: Path) -> None:
+    def step(file: Written) -> None:
+        file.op("aten::exp", (tensor(D),), (tensor(A),))  # a figure
+        loss = file.op("aten::loss", (tensor(D),), (tensor(C),))
+        file.op("aten::ne", (tensor(D),), (tensor(A),), loss)  # its mask
+        node = file.op("autograd::engine::evaluate_function: LossBackward", schema="")
+        file.op("aten::masked_fill", (tensor(A),), (tensor(B),), node)
+        update = file.op("Optimizer.step#SGD.step", schema="")
+        add = "aten::add_(Tensor(a!) self, Tensor x) -> Tensor(a!)"
+        file.op("aten::add_", (tensor(D), tensor(B)), (tensor(D),), update, add)
+
+    assert Written().found(tmp_path, step) == {"aten::exp": (NO_WEIGHT,)}
