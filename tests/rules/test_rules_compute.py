@@ -137,9 +137,11 @@ def test_bf16_for_convolutions_is_compared_with_the_faster_fp32_path():
         assert found.saving.expected_ns > 0.7 * (1 - 100 / 250) * 0.9 * 50e6
 
 
-def test_fp16_is_told_where_the_cpu_has_none():
-    half = product(512, 512, 512, gflops=0.6, dtype="c10::Half")
-    (found,) = Case(ops=(half,), ms=500, machine=machine(fp16=0.3)).raised("BRR103")
+@pytest.mark.parametrize(("name", "dtype"), [("fp16", "c10::Half"), ("bf16", "c10::BFloat16")])
+def test_a_half_format_is_told_where_the_cpu_has_none(name: str, dtype: str):
+    half = product(512, 512, 512, gflops=0.6, dtype=dtype)
+    (found,) = Case(ops=(half,), ms=500, machine=machine(**{name: 0.3})).raised("BRR103")
+    assert f"{name} products" in found.message
     assert found.severity == "critical"
     assert found.saving.expected_ns == pytest.approx(half.ns * (1 - 0.3 / 100))
     assert found.saving.low_ns == pytest.approx(0.5 * found.saving.expected_ns)

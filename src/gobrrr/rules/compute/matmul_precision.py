@@ -165,23 +165,30 @@ def _on_cpu(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
 
 
 @rule("BRR103", "compute", needs={"ops", "shapes"})
-def fp16_without_hardware(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
-    """fp16 products on a CPU that computes fp16 at less than half of its fp32 rate."""
-    now, then = machine.flop_rate("fp16", ledger.threads), machine.flop_rate("fp32", ledger.threads)
-    if ledger.device is not None or not now or not then or now >= then / 2:
-        return
-    ops = [op for op in ledger.ops if op.name in PRODUCTS and has_dtype(op, "c10::Half")]
-    gain = sum((_at_rate(op, now, then) for op in ops), Gain())
-    if not worth_telling(ledger, gain.expected):
-        return
-    yield Cause(
-        saving=(0.5 * gain.expected, gain.expected, gain.ceiling),
-        message=f"{duration(total(ops))} per step goes into fp16 products at {flop_rate(now)} on this CPU: "
-        f"{then / now:.0f} times slower than fp32",
-        advice="Use bfloat16, or float32, on this CPU: half precision has no hardware here.",
-        where=costliest_line(ops),
-        evidence={"time_in_fp16_products": time(total(ops)), "fp16_ceiling": rate(now), "fp32_ceiling": rate(then)},
-    )
+def half_without_hardware(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
+    """fp16 or bf16 products on a CPU that computes them at less than half of its fp32 rate."""
+    then = machine.flop_rate("fp32", ledger.threads)
+    for name, dtype in (("fp16", "c10::Half"), ("bf16", "c10::BFloat16")):
+        now = machine.flop_rate(name, ledger.threads)
+        if ledger.device is not None or not now or not then or now >= then / 2:
+            continue
+        ops = [op for op in ledger.ops if op.name in PRODUCTS and has_dtype(op, dtype)]
+        gain = sum((_at_rate(op, now, then) for op in ops), Gain())
+        if not worth_telling(ledger, gain.expected):
+            continue
+        evidence = {
+            f"time_in_{name}_products": time(total(ops)),
+            f"{name}_ceiling": rate(now),
+            "fp32_ceiling": rate(then),
+        }
+        yield Cause(
+            saving=(0.5 * gain.expected, gain.expected, gain.ceiling),
+            message=f"{duration(total(ops))} per step goes into {name} products at {flop_rate(now)} on this CPU: "
+            f"{then / now:.1f} times slower than fp32",
+            advice=f"Use float32 on this CPU, without autocast or a cast of the model: {name} has no hardware here.",
+            where=costliest_line(ops),
+            evidence=evidence,
+        )
 
 
 @rule("BRR104", "compute", needs={"ops", "shapes", "facts"}, remedies=("matmul_precision",))
