@@ -62,9 +62,9 @@ def _read(
     rows = True
     for op, tensor in readers:
         read, width = float(tensor.elements), tensor.shape[-1:]
-        if op.name in PICKS and tensor == op.reads[0]:
+        if op.name in PICKS and tensor == op.reads[0] and op.gives:
             read, width = min(read, op.gives[0].elements), op.gives[0].shape[-1:]
-        elif op.name in ALONG and tensor in _rows_of(op) and known.get(op.id, (1.0, False))[1]:
+        elif op.name in ALONG and op.id in known and known[op.id][1] and tensor in _rows_of(op):
             read *= known[op.id][0]
         parts[tensor.offset, tensor.kind] = max(read, parts.get((tensor.offset, tensor.kind), 0.0))
         rows &= width == made.shape[-1:]
