@@ -346,6 +346,16 @@ def test_denormals_are_held_against_the_ops_that_touch_them():
     assert not case.raised("BRR310")
 
 
+@pytest.mark.parametrize(("drift", "told"), [(0.6, True), (0.0, False)])
+def test_momenta_that_decayed_are_told_by_what_the_step_has_grown(drift: float, told: bool):
+    update = op("mul_", (64, 64), ms=1, floor_ns=1e6, phase="optimizer", where=(OTHER_LINE,))
+    seen = DenormalFacts("optimizer's momentum_buffer", 0.3, None)
+    case = Case(ops=(update, product(512, 512, 512)), facts=Facts(denormals=(seen,)))
+    case.step = replace(case.ledger.step, drift=drift, count=60)
+    found = case.raised("BRR310")
+    assert [each.where for each in found] == ([(OTHER_LINE,)] if told else [])
+
+
 def test_a_switch_that_is_nobodys_line_is_shown_at_the_loop():
     case = anomaly()
     loop = (OptimizerFacts(0, span=LOOP),)

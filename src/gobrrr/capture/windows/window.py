@@ -7,6 +7,7 @@ import ctypes
 import sys
 import time
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
@@ -229,8 +230,12 @@ class Window:
         return module_names([module for _, module in self.host.recorder.modules.alive()])
 
     def look_at_states(self, counted: Counted) -> None:
-        """Parameters and buffers of the modules that the program calls, for denormal values."""
-        for kind, named in self.states():
+        """Parameters and buffers of the modules that the program calls, and what optimizers keep of some parameters,
+        for denormal values."""
+        kept = [("optimizer's", list(state.items())) for _, optimizer in self.host.recorder.optimizers.alive()
+                if isinstance(getattr(optimizer, "state", None), dict)
+                for state in islice(list(optimizer.state.values()), 64) if isinstance(state, dict)]  # fmt: skip
+        for kind, named in (*self.states(), *kept):
             for name, tensor in named[:64]:
                 if is_plain(tensor):
                     counted.denormal(f"{kind} {name}", tensor, {})

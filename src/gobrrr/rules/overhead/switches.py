@@ -222,6 +222,10 @@ FLOOR_DOUBT = 0.5
 more with a shared machine's neighbours (docs/decisions/0005)."""
 
 
+KEPT = "optimizer's "
+"""How the names of tensors begin that an optimizer keeps: momenta of rows that are used no more decay."""
+
+
 @rule("BRR310", "overhead", needs={"plain", "ops", "facts"}, remedies=("flush_denormal",))
 def denormals(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """Subnormal values, and ops on them that run far above their floor. On a busy machine all ops do; an
@@ -235,16 +239,19 @@ def denormals(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     # Tiny ops are slowed too, though it cannot be shown.
     above = sum(max(0.0, op.ns - FLOOR_DOUBT * op.floor_ns) for op in touched)
     lost = sum(op.ns - op.floor_ns - op.dispatch_ns for op in slow)
+    if any(each.name.startswith(KEPT) for each in seen):  # they come late, and with them the steps grow
+        lost = max(lost, ledger.step.grown_ns)
     if not worth_telling(ledger, 0.8 * lost):
         return
     worst = max(seen, key=lambda each: each.share)
     times = total(slow) / max(1.0, sum(op.floor_ns for op in slow))
+    cost = f"take {times:.0f} times their floor" if slow else "take longer with every step"
     yield Cause(
         saving=(0.3 * lost, 0.8 * lost, max(lost, above, ledger.account("inefficiency"))),
         message=f"{share(worst.share)} of the values of {worst.name or 'a tensor'} are denormal, and ops on them "
-        f"take {times:.0f} times their floor: {duration(lost)} lost",
+        f"{cost}: {duration(lost)} lost",
         advice="Call torch.set_flush_denormal(True) at the start, and see why values shrink below 1e-38.",
-        where=costliest_line(slow) or first_span(worst.span),
+        where=costliest_line(slow) or first_span(worst.span) or costliest_line(touched),
         evidence={"denormal_share": ratio(worst.share), "slow_ops": time(total(slow)), "lost": time(lost)},
         confidence="inferred",
     )
@@ -257,7 +264,7 @@ def _touches(ledger: Ledger, op: OpGroup, seen: DenormalFacts) -> bool:
         return any(prod(s) == prod(i) and s[-1] == i[-1] for i in inputs for s in op.shapes if s)
     if seen.name == "activation" and seen.span is not None:
         return key(op.where) == (seen.span.file, seen.span.line)
-    return True
+    return op.phase == "optimizer" or not seen.name.startswith(KEPT)
 
 
 _BASE = ("torch.distributions.distribution.",)
