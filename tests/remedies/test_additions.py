@@ -67,7 +67,10 @@ def test_a_remedy_is_a_module_with_a_page(added: Path) -> None:
 
 
 def test_a_form_is_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    form = formats.Format("haiku", (".haiku",), {"report": lambda report, view: report.verdict.bound})
+    module = type(sys)("haiku")
+    module.written = lambda report, view: report.verdict.bound  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "gobrrr.report.haiku", module)
+    form = formats.Format("haiku", (".haiku",), {"report": "haiku:written"})
     monkeypatch.setattr(formats, "FORMATS", (*formats.FORMATS, form))
     assert "haiku" in formats.names() and formats.by_suffix("out.haiku") == "haiku"
     report = report_samples.starved()

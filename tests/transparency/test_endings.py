@@ -487,7 +487,7 @@ def test_a_fork_in_any_phase_is_free_of_instruments(plain: dict[str, Any], step:
     assert differences(plain, found) == []
     assert differences(before, surroundings()) == []
     (recording,) = load_run(tmp_path)
-    assert [w.kind for w in recording.windows[:3]] == ["profile", "count", "sample"]
+    assert [w.kind for w in recording.windows[:3]] == ["profile", "count", "flow"]
     assert {w.complete for w in recording.windows[:3]} == {True}
     assert len(recording.loops[0].steps) <= 36
 

@@ -27,7 +27,7 @@ def test_a_watched_training_is_the_plain_one_and_nothing_stays(plain: dict[str, 
         assert differences(plain, train()) == []
     assert differences(before, surroundings()) == []
     (recording,) = load_run(tmp_path)
-    assert [w.kind for w in recording.windows[:3]] == ["profile", "count", "sample"]
+    assert [w.kind for w in recording.windows[:3]] == ["profile", "count", "flow"]
     assert recording.ended == "block ended"
 
 
