@@ -59,10 +59,11 @@ TAKES_OFF = {
     "profiling.Profiled._disable", "workers.WorkerSampling.close", "journal.JournalWriter.close",
     "recorder.Recorder.started",
     "descriptors.Held.close", "descriptors.Held.fd", "descriptors.Held.__init__",
-    "lookup.KeptCalls.remove", "lookup.KeptCalls._put_back", "lookup.EngineLookup.remove",
+    "lookup.KeptCalls.on", "lookup.KeptCalls.remove", "lookup.KeptCalls._put_back", "lookup.EngineLookup.remove",
     "recorder._forked",
     "unlisted_thread.Unlisted.alive", "unlisted_thread.Unlisted.stop", "window.Overdue.stop",
-    "profiling.let_through", "profiling._heirs", "sampler.ThreadCalls.close",
+    "profiling.let_through", "profiling._heirs", "sampler.ThreadCalls.close", "dataflow.FlowWindow.off",
+    "dataflow.FlowWindow._let_go",
 }  # fmt: skip
 """What ends watching: were it broken, something would stay."""
 LATER = {

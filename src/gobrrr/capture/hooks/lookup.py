@@ -128,12 +128,12 @@ class ModuleCall:
         self._owner = owner
         self.plain = owner.__dict__["__call__"]
         self._mine = descriptor(self.plain)
-        self._owner.__call__ = self._mine
         self._wanted = True
         self._patches = Patches()
         tracing: Any = getattr(sys.modules.get("torch.fx._symbolic_trace"), "_Patcher", None)
         if tracing is not None:
             self._patches.replace(tracing, "revert_all_patches", self._behind(tracing.revert_all_patches))
+        self._owner.__call__ = self._mine  # last: what fails before has left nothing there
 
     def _behind(self, ends: Callable[..., Any]) -> Callable[..., Any]:
         def revert_all_patches(*args: Any) -> Any:
