@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from gobrrr.recording.run_folder.earlier_graphs import CARRIED, EARLIER
+from gobrrr.recording.run_folder.dataflow_file import CARRIED, EARLIER
 from gobrrr.recording.run_folder.fates import fates
 from gobrrr.recording.trace_files.limits import DEFAULT
 from tests.recording.test_repeated_ops import observed

@@ -13,8 +13,8 @@ import torch
 
 from gobrrr.capture.windows.dataflow import _kind, _look
 from gobrrr.recording.model.event_kinds import STEP_MARK
+from gobrrr.recording.run_folder.dataflow_file import CONSTANT, TWICE
 from gobrrr.recording.run_folder.fates import fates
-from gobrrr.recording.run_folder.repeated_ops import CONSTANT, TWICE
 from gobrrr.recording.trace_files.limits import DEFAULT
 
 FIXED, WEIGHT = torch.rand(32, 32), torch.rand(32, 32)

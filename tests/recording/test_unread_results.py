@@ -12,8 +12,8 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
+from gobrrr.recording.run_folder.dataflow_file import NO_WEIGHT
 from gobrrr.recording.run_folder.fates import ANY, fates
-from gobrrr.recording.run_folder.unread_results import NO_WEIGHT
 from gobrrr.recording.trace_files.limits import DEFAULT
 from tests.recording.test_repeated_ops import A, B, C, D, Written, observed, tensor
 

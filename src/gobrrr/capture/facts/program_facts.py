@@ -196,17 +196,15 @@ def orphans(recorder: Recorder, reached: set[int] | None = None) -> dict[str, An
 
 def loaders(recorder: Recorder) -> list[dict[str, Any]]:
     """Facts of every loader iterator; those of one loader share their `key`."""
-    looks = {} if recorder.draws.error else recorder.draws.looks
-    equal = {} if recorder.copies.error else recorder.copies.looks
-    return [
-        {
-            "id": number,
-            **facts,
-            **dict(zip(("num_looked", "num_drew"), looks.get(tuple(facts["key"]), ()), strict=False)),
-            **dict(zip(("num_compared", "num_equal"), equal.get(tuple(facts["key"]), ()), strict=False)),
-        }
-        for number, facts in recorder.loader_facts.items()
-    ]
+    counted = (("num_looked", "num_drew"), recorder.draws), (("num_compared", "num_equal"), recorder.copies)
+    found = []
+    for number, facts in recorder.loader_facts.items():
+        told = {"id": number, **facts}
+        for names, looking in counted:
+            if not looking.error:
+                told |= zip(names, looking.looks.get(tuple(facts["key"]), ()), strict=False)
+        found.append(told)
+    return found
 
 
 def draws(recorder: Recorder) -> int:

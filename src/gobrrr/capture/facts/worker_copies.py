@@ -14,7 +14,7 @@ from gobrrr.capture.hooks.transform_guard import is_tracing, unseen
 MOST_BATCHES = 64
 """Batches of a loader that are compared, each with the one before it, at most; proposed: 20 us each."""
 MOST_TENSORS, MOST_ELEMENTS = 4, 256
-"""What of a batch is compared; proposed: batches of different samples differ in fewer."""
+"""Tensors of a batch, and elements of each, that are compared; proposed: other samples differ in fewer."""
 
 
 class WorkerCopies:
@@ -28,8 +28,10 @@ class WorkerCopies:
 
     def look(self, loader: Key, facts: Mapping[str, Any], frame: FrameType) -> None:
         """The loader hands out a batch, in this frame of torch's."""
+        if self.error or not facts.get("stream") or facts.get("num_workers", 0) < 2:
+            return
         looks = self.looks.setdefault(loader, [0, 0])
-        if self.error or not facts.get("stream") or facts.get("num_workers", 0) < 2 or looks[0] >= MOST_BATCHES:
+        if looks[0] >= MOST_BATCHES:
             return
         try:
             if not is_tracing():

@@ -7,7 +7,7 @@ import ctypes
 import sys
 import time
 from collections.abc import Callable, Iterator
-from itertools import islice
+from itertools import chain
 from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
@@ -232,13 +232,18 @@ class Window:
     def look_at_states(self, counted: Counted) -> None:
         """Parameters and buffers of the modules that the program calls, and what optimizers keep of some parameters,
         for denormal values."""
-        kept = [("optimizer's", list(state.items())) for _, optimizer in self.host.recorder.optimizers.alive()
-                if isinstance(getattr(optimizer, "state", None), dict)
-                for state in islice(list(optimizer.state.values()), 64) if isinstance(state, dict)]  # fmt: skip
-        for kind, named in (*self.states(), *kept):
+        for kind, named in chain(self.states(), self._optimizer_states()):
             for name, tensor in named[:64]:
                 if is_plain(tensor):
                     counted.denormal(f"{kind} {name}", tensor, {})
+
+    def _optimizer_states(self) -> Iterator[tuple[str, list[tuple[str, Any]]]]:
+        """Yield ("optimizer's", what it keeps of a parameter by name), of some parameters of each optimizer."""
+        for _, optimizer in self.host.recorder.optimizers.alive():
+            kept = getattr(optimizer, "state", None)
+            for state in list(kept.values())[:64] if isinstance(kept, dict) else ():
+                if isinstance(state, dict):
+                    yield "optimizer's", list(state.items())
 
     def states(self) -> Iterator[tuple[str, list[tuple[str, Any]]]]:
         """Yield ("parameter", its parameters by name), then ("buffer", its buffers), of each model that is called."""

@@ -20,11 +20,8 @@ from gobrrr.ledger.work import work_of
 from gobrrr.recording.model.columns import numbered
 from gobrrr.recording.model.facts import Span
 from gobrrr.recording.model.trace import Signature, Trace
-from gobrrr.recording.run_folder.dataflow_file import tensor_shapes
-from gobrrr.recording.run_folder.earlier_graphs import CARRIED, EARLIER
+from gobrrr.recording.run_folder.dataflow_file import CARRIED, CONSTANT, EARLIER, NO_WEIGHT, TWICE, tensor_shapes
 from gobrrr.recording.run_folder.fates import ANY, Fates
-from gobrrr.recording.run_folder.repeated_ops import CONSTANT, TWICE
-from gobrrr.recording.run_folder.unread_results import NO_WEIGHT
 from gobrrr.recording.trace_files.categories import is_communication
 from gobrrr.spans import Ints
 

@@ -15,8 +15,10 @@ from gobrrr.recording.model import event_kinds
 from gobrrr.recording.trace_files.limits import Limits
 from gobrrr.system import files
 
-Key = tuple[str, tuple[Any, ...]]
-"""An op's name, and the shapes of its tensors."""
+NO_WEIGHT, CONSTANT, TWICE, EARLIER, CARRIED = range(1, 6)
+"""Fates of what an op computes; where two hold of one call, the later one here is told. No weight and no state that a
+later step reads depends on it; an earlier step computed the same; this one did before; backward reads what an earlier
+step made, its batch too; forward reads such a thing beside that backward."""
 RANDOM = ("rand", "normal", "uniform", "bernoulli", "multinomial", "poisson", "exponential", "cauchy", "geometric",
           "dropout", "gamma", "dirichlet", "binomial")  # fmt: skip
 FRESH = ("aten::lift_fresh", "aten::set_")
@@ -71,6 +73,8 @@ class Op:
         self.id, self.name, self.parent = node.id, node.name, node.ctrl_deps
         self.thread, schema = str(told.get("tid")), str(told.get("op_schema") or "")
         self.reads = list(_tensors(node.inputs.values, node.inputs.shapes, node.inputs.strides))
+        self.values = {each.storage for each in self.reads if each.kind not in (NUMBER, NO_TENSOR)}
+        """Storages that it reads, without Python's numbers: those look like counts of 64 bits, in memory of others."""
         self.gives = list(_tensors(node.outputs.values, node.outputs.shapes, node.outputs.strides))
         self.writes = {
             each.storage
@@ -79,7 +83,7 @@ class Op:
         }
         read = {each.storage for each in self.reads}
         self.makes = [each.storage for each in self.gives if each.storage not in read or node.name in FRESH]
-        self.key: Key = (node.name, tensor_shapes(node.inputs.shapes))
+        self.key = (node.name, tensor_shapes(node.inputs.shapes))
         self.scalars = repr([value for value in node.inputs.values if not any(_tensors([value], [[]], []))])
         self.is_op = bool(schema)
         self.is_told = all(kind.startswith(SAID) for kind in node.inputs.types)

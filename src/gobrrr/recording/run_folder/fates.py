@@ -1,4 +1,4 @@
-"""What becomes of each op's result: read in part, of use to no weight, or computed before; by the dataflow window."""
+"""The fate of each op's result: read in part, of use to no weight, or computed before; by the dataflow window."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gobrrr.recording.run_folder.dataflow_file import Op, steps_of
+from gobrrr.recording.run_folder.dataflow_file import NO_WEIGHT, steps_of
 from gobrrr.recording.run_folder.earlier_graphs import earlier_graphs
 from gobrrr.recording.run_folder.outer_ops import ENGINE, Step
 from gobrrr.recording.run_folder.repeated_ops import repeated_ops
-from gobrrr.recording.run_folder.unread_results import NO_WEIGHT, for_no_weight, partly_read
+from gobrrr.recording.run_folder.unread_results import for_no_weight, partly_read
 from gobrrr.recording.trace_files.limits import Limits
 
 ANY = ("any",)
@@ -31,23 +31,21 @@ def fates(path: Path, unchanged: Sequence[str], limits: Limits, own: Sequence[st
     *steps, rest = steps_of(path, limits)
     if len(steps) < 2:
         return {}
-    ops, after = steps[-2:]
-    before = [op for step in steps[:-2] for op in step]
+    *before, step, after = map(Step, steps)
     unread = {
-        **earlier_graphs(before, ops), **dict.fromkeys(for_no_weight(before, ops, after), NO_WEIGHT),
-        **partly_read(ops, after),
+        **earlier_graphs(before, step), **dict.fromkeys(for_no_weight(before, step, after), NO_WEIGHT),
+        **partly_read(step, after),
     }  # fmt: skip
-    found, known = _by_key(ops, unread), _by_key(after, repeated_ops(steps, rest, unchanged, own))
+    found, known = _by_key(step, unread), _by_key(after, repeated_ops(steps, rest, unchanged, own))
     for key, calls in known.items():
         others = found.get(key, calls)
         found[key] = tuple(map(max, calls, others)) if len(others) == len(calls) else calls
     return found
 
 
-def _by_key(ops: Sequence[Op], known: Mapping[int, float]) -> Fates:
+def _by_key(step: Step, known: Mapping[int, float]) -> Fates:
     calls: dict[Any, list[float]] = defaultdict(list)
-    step = Step(ops)
-    for op in ops:
+    for op in step.every:
         for shapes in (op.key[1], ANY):
             calls[op.name, shapes, step.within(op, ENGINE)].append(known.get(op.id, 0))
     return {key: tuple(each) for key, each in calls.items() if any(each)}

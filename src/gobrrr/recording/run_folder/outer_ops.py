@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gobrrr.recording.run_folder.dataflow_file import NO_TENSOR, NUMBER, Op
+from gobrrr.recording.run_folder.dataflow_file import Op
 
 ENGINE, OPTIMIZER, LOADER = "autograd::engine", "Optimizer.step#", "enumerate(DataLoader)"
 """How torch's annotations of a node of backward, of an update and of a batch begin."""
@@ -45,6 +45,6 @@ class Step:
         found: set[int] = set()
         for op in self.every:
             if op.id in self.inside and not self.within(op, *but):
-                found |= {each.storage for each in op.reads if each.kind not in (NUMBER, NO_TENSOR)} - made
+                found |= op.values - made
             made.update(op.makes)
         return found

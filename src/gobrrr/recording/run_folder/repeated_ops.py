@@ -12,10 +12,8 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Any
 
-from gobrrr.recording.run_folder.dataflow_file import NO_TENSOR, NUMBER, Op, Tensor
+from gobrrr.recording.run_folder.dataflow_file import CONSTANT, NO_TENSOR, NUMBER, TWICE, Op, Tensor
 
-CONSTANT, TWICE = 2, 3
-"""An op computed the same in an earlier step; one did in the same step."""
 ONE_INPUT = 0.7
 """Share of a step's ops that are constant, above which its input must be (proposed)."""
 

@@ -1,4 +1,4 @@
-"""What a step computes and nobody reads: rows of a product beside those that are taken, and work that no weight needs.
+"""Results of a step that nobody reads: rows of a product beside those that are taken, and work that no weight needs.
 
 By the dataflow window's file, in whose middle step it is seen what the step after it still reads. NumPy and Python read
 behind torch's back: a result that no op reads counts as read, and a loop that takes in arrays as one that needs all.
@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
-from gobrrr.recording.run_folder.dataflow_file import FRESH, NUMBER, Op, Tensor
+from gobrrr.recording.run_folder.dataflow_file import FRESH, Op, Tensor
 from gobrrr.recording.run_folder.outer_ops import ENGINE, LOADER, OPTIMIZER, Step
 
-NO_WEIGHT = 1
-"""No weight, and no state that a later step reads, depends on what the op computes."""
 MOST_READ = 0.5
 """Share of a result from which it counts as read (proposed): computing less takes an edit, worth it from half on."""
 PRODUCTS = frozenset(
@@ -30,15 +28,14 @@ PICKS = ("aten::index", "aten::index_select")
 """Ops that read as many elements of their first tensor as they give."""
 
 
-def partly_read(ops: Sequence[Op], after: Sequence[Op]) -> dict[int, float]:
+def partly_read(step: Step, after: Step) -> dict[int, float]:
     """Return the share of its result that is read, by op of a step, where it is small; `after`: the step that follows.
 
     Gradients do not count as readers: those of what is not read are zero.
     """
-    step = Step(ops)
     known: dict[int, tuple[float, bool]] = {}
     readers: dict[int, list[tuple[Op, Tensor]]] = defaultdict(list)
-    for each in (Step(after), step):
+    for each in (after, step):
         for op in reversed(each.ops):
             made = {tensor.storage: tensor for tensor in op.gives if tensor.storage in op.makes and tensor.elements}
             found = [_read(readers.pop(storage), of, known) for storage, of in made.items() if storage in readers]
@@ -78,11 +75,10 @@ def _rows_of(op: Op) -> list[Tensor]:
     return [each for each in op.reads if each.shape == op.gives[0].shape] if pointwise else op.reads[at : at + 1]
 
 
-def for_no_weight(before: Sequence[Op], ops: Sequence[Op], after: Sequence[Op]) -> set[int]:
+def for_no_weight(before: Sequence[Step], step: Step, after: Step) -> set[int]:
     """Return the ops of a step on which neither an optimizer's step nor what the step `after` it reads depends; none
     where tensors come in beside a loader and what was made `before`: Python may bring back with them what it read."""
-    step, live = Step(ops), Step(after).read_before_made()
-    made = {storage for op in before for storage in op.makes}
+    live, made = after.read_before_made(), set[int]().union(*(each.made_but() for each in before))
     elsewhere = (LOADER, OPTIMIZER, ENGINE)
     fresh = any(op.name in FRESH and not step.within(op, *elsewhere) for op in step.ops)
     updates = any(step.within(op, OPTIMIZER) for op in step.ops)
@@ -95,8 +91,7 @@ def for_no_weight(before: Sequence[Op], ops: Sequence[Op], after: Sequence[Op]) 
         lasts = not op.is_told or not op.name.startswith("aten::") or op.writes - own  # in a memory of samples, say
         if lasts or live & stores or step.within(op, OPTIMIZER):
             live -= step.makes[op.id]
-            # what a Python number becomes looks like a count of 64 bits, and lies where others were
-            live.update(each.storage for each in op.reads if each.kind != NUMBER)
+            live |= op.values
         elif stores:
             idle.update(step.inside[op.id])
     return idle
