@@ -201,10 +201,10 @@ class _Step:
         numel = sum(self.ours[n].numel for n in self.names) or 1
         self.rms = math.sqrt(sum(self.true[n].norm ** 2 for n in self.names) / numel)
         self.usual = self._errors_of(self.ours, worst[0])
-        """What the baseline errs, with the floors."""
+        """Error of the baseline by name, with the floors."""
         lowered = self._errors_of(self.naive, worst[1]) if self.naive else self.usual
         self.own = {n: max(self.usual[n], lowered[n]) for n in self.names}
-        """What the naive version at that precision errs."""
+        """Error of the baseline, or of the naive version at that precision where it errs more."""
 
     def _of(self, run: Observation | None, kind: str = "") -> Tensors:
         seen = run is not None and self.number < len(run.steps)

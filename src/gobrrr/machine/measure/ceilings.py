@@ -34,7 +34,7 @@ Python twice, and for the last sample, which may overdraw. A quiet machine is st
 
 Notify = Callable[[str], object]
 _HARDWARE = ("cpu", "isa", "logical_cores", "usable_cores", "memory_bytes", "caches", "max_mhz", "governor", "quota")
-"""What a Machine says as its Hardware does."""
+"""Fields that a Machine has as its Hardware has them."""
 
 
 def measure(

@@ -51,7 +51,7 @@ class View(NamedTuple):
     price_per_hour: float | None = None
     """Price of an hour of this machine, for a tuning."""
     regression: Held | None = None
-    """What a baseline says of the report, for forms that show findings at their lines."""
+    """The report held against a baseline, for forms that show findings at their lines."""
     ranks: Iterable[tuple[Report | None, Recording | None]] = ()
     """Every rank's report and recording, for a form that draws them; of a job one is read after another."""
 

@@ -11,9 +11,18 @@ from gobrrr.machine.model.machine import Machine
 from gobrrr.recording.model.facts import Span
 from gobrrr.rules.compute.unused_work import below
 from gobrrr.rules.model.evidence import count, ratio, time, worth_telling
-from gobrrr.rules.model.finding import Cause, rule
+from gobrrr.rules.model.finding import Cause, Quantity, rule
 from gobrrr.rules.model.shapes import costliest_line, total
 from gobrrr.units import duration, share
+
+
+def _is_told(ledger: Ledger, expected_ns: float) -> bool:
+    """Whether it is worth telling, and was seen: what compiled code reads and writes is not."""
+    return not ledger.facts.compile.used and worth_telling(ledger, expected_ns)
+
+
+def _evidence(ops: list[OpGroup], ns: float) -> dict[str, Quantity]:
+    return {"ops": count(sum(op.calls for op in ops)), "time": time(ns)}
 
 
 @rule("BRR114", "compute", needs={"ops"}, on_device=True)
@@ -21,15 +30,15 @@ def same_in_every_step(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """Ops that compute the same in every step, because nothing that they read ever changes."""
     ops = [op for op in ledger.ops if op.constant]
     again = total(ops)
-    if ledger.facts.compile.used or not worth_telling(ledger, 0.85 * again):
-        return  # what compiled code reads and writes is not seen
+    if not _is_told(ledger, 0.85 * again):
+        return
     yield Cause(
         saving=(0.5 * again, 0.85 * again, 1.3 * again),
         message=f"{sum(op.calls for op in ops):.0f} ops compute the same in every step, since nothing that they read "
         f"changes: {duration(again)}, {share(again / ledger.wall)} of the step",
         advice="Compute it once, before the loop or in __init__ (register_buffer), and use the result.",
         where=costliest_line(ops),
-        evidence={"ops": count(sum(op.calls for op in ops)), "time": time(again)},
+        evidence=_evidence(ops, again),
         of=ops,
     )
 
@@ -47,7 +56,7 @@ def same_twice_in_a_step(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     for op in ledger.ops:
         there[op.where][2 if op.phase == "backward" else int(op.repeated and not op.recomputed)] += op.ns
     again = total(ops) + sum(after for new, old, after in there.values() if old >= ALL * (new + old) > 0)
-    if ledger.facts.compile.used or not worth_telling(ledger, 0.85 * again):
+    if not _is_told(ledger, 0.85 * again):
         return
     yield Cause(
         saving=(0.5 * again, 0.85 * again, 1.3 * again),
@@ -55,7 +64,7 @@ def same_twice_in_a_step(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
         f"{duration(again)} with backward, {share(again / ledger.wall)} of the step",
         advice="Keep the first result and use it again; detach() it where no gradient is wanted.",
         where=_second_call(ledger, ops),
-        evidence={"ops": count(sum(op.calls for op in ops)), "time": time(again)},
+        evidence=_evidence(ops, again),
         of=ops,
     )
 
@@ -77,16 +86,16 @@ def read_in_part(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     forward = sums((op.where, op.ns) for op in ledger.ops if op.phase != "backward")
     backward = sums((op.where, op.ns) for op in ledger.ops if op.phase == "backward")
     again = sum(ns * (1 + backward.get(where, 0.0) / forward[where]) for where, ns in unread.items())
-    if ledger.facts.compile.used or not worth_telling(ledger, 0.8 * again):
+    if not _is_told(ledger, 0.8 * again):
         return
     most = max(op.read for op in ops)
     yield Cause(
         saving=(0.4 * again, 0.8 * again, 1.1 * again),
-        message=f"of products no more than {share(max(most, 0.001))} is read: {duration(again)} for nothing, "
-        f"{share(again / ledger.wall)} of the step",
+        message=f"at most {share(max(most, 0.001))} of what these products compute is read: {duration(again)} for "
+        f"nothing, {share(again / ledger.wall)} of the step",
         advice="Take those rows or positions first (x[:, -1]) and multiply afterwards.",
         where=costliest_line(ops),
-        evidence={"ops": count(sum(op.calls for op in ops)), "time": time(again), "read": ratio(most)},
+        evidence=_evidence(ops, again) | {"read": ratio(most)},
         of=ops,
     )
 
@@ -96,7 +105,7 @@ def changes_no_weight(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """Ops of a training step that no weight depends on: pictures, figures and evaluation in every step."""
     ops = [op for op in ledger.ops if op.for_no_weight]
     idle = total(ops)
-    if ledger.facts.compile.used or not worth_telling(ledger, 0.8 * idle):
+    if not _is_told(ledger, 0.8 * idle):
         return
     yield Cause(
         saving=(0.4 * idle, 0.8 * idle, 1.1 * idle),
@@ -104,7 +113,7 @@ def changes_no_weight(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
         f"nothing, for {duration(idle)}, {share(idle / ledger.wall)} of the step",
         advice="Do it every hundredth step, or after training.",
         where=costliest_line(ops),
-        evidence={"ops": count(sum(op.calls for op in ops)), "time": time(idle)},
+        evidence=_evidence(ops, idle),
         of=ops,
     )
 
@@ -118,8 +127,8 @@ def graph_of_earlier_steps(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
         return
     yield Cause(
         saving=(0.5 * again, 0.9 * again, max(again, ledger.phase("backward"))),
-        message="backward goes through the graphs of earlier steps too, with every step through more: a value that is "
-        "carried on was not detached",
+        message="backward also goes through the graphs of all earlier steps, so each step takes longer: a value "
+        "carried from step to step was not detached",
         advice="detach() what is carried from step to step, before it is added; then retain_graph is not needed.",
         where=costliest_line(carried),
         evidence={"time": time(total(ops)), "growth": time(ledger.step.grown_ns)},
