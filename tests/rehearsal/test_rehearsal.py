@@ -329,6 +329,27 @@ class TestFindings:
         assert [r.remedy for r in play.outcomes] == ["bf16_autocast", "fused_optimizer"]
         assert all(r.change_ns > 0 and r.saving.expected_ns == 0 for r in play.outcomes)
 
+    @pytest.mark.parametrize(("gflops", "is_played"), [(2.0, False), (11.0, True)])
+    def test_a_format_that_a_cpu_computes_ten_times_slower_is_known_to_lose(
+        self, monkeypatch: pytest.MonkeyPatch, gflops: float, is_played: bool
+    ) -> None:
+        """One of its products outlasted a rehearsal: nothing was known, and minutes of a race were lost to it."""
+        ledger = Case(ops=(product(512, 512, 512),), ms=100.0).ledger
+        seen: list[str] = []
+
+        def perform(script: Script, interpreter: str) -> dict[str, Played]:
+            seen.extend(each.remedy for each in script.scenes)
+            return {name: Played(name, why="no time") for name in seen}
+
+        monkeypatch.setattr(findings, "perform", perform)
+        start = Start(pid=1, torch="2.13.0")
+        play = findings.Rehearsal(ledger, machine(bf16=gflops), start, "python", also=("bf16_autocast",))
+        assert play([]) == ([], [])
+        assert bool(seen) is is_played
+        (op,) = ledger.ops
+        lost = [Rehearsed("bf16_autocast", Saving(0.0, 0.0, 0.0), pytest.approx(49 * op.ns), pytest.approx(op.ns))]
+        assert list(play.outcomes) == ([] if is_played else lost)
+
 
 class TestJudge:
     """What looks at all findings sees the savings that were rehearsed."""

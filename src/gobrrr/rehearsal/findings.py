@@ -13,19 +13,23 @@ from msgspec.structs import replace
 from gobrrr.ledger.model.ledger import Ledger
 from gobrrr.machine.model.machine import Machine
 from gobrrr.recording.run_folder.run import Start
+from gobrrr.rehearsal.autocast import LOWERED
 from gobrrr.rehearsal.outcome import outcome, promised, unlike
 from gobrrr.rehearsal.perform import OF_A_FINDING, SECONDS, perform
 from gobrrr.rehearsal.scenes import MAKERS, scene
 from gobrrr.rehearsal.script import Scene, Script
+from gobrrr.rehearsal.stage import HOPELESS
 from gobrrr.remedies.edits import catalogue
 from gobrrr.remedies.registry import edit_names, remedy
 from gobrrr.rules import Skipped
 from gobrrr.rules.model.evidence import worth_telling
-from gobrrr.rules.model.finding import Finding, Rehearsed, off_the_step, severity, whole
+from gobrrr.rules.model.finding import Finding, Rehearsed, Saving, off_the_step, severity, whole
 from gobrrr.units import duration
 
 LIGHTENING = ("bf16_autocast", "float16_autocast", "matmul_precision", "float32", "channels_last")
 """Remedies with which a device's kernels are shorter: what the host does to launch them stays about the same."""
+HALVES = {"c10::BFloat16": "bf16", "c10::Half": "fp16"}
+"""Names of the ceilings of half precisions, by the profiler's."""
 
 
 class Rehearsal:
@@ -49,7 +53,10 @@ class Rehearsal:
         scenes = [made for name, s in wanted.items() if (made := scene(name, self._ledger, self._machine, s))]
         if not scenes:
             return list(findings), []
+        lost = {each.remedy: found for each in scenes if (found := hopeless(each, self._ledger, self._machine))}
+        scenes = [each for each in scenes if each.remedy not in lost]
         known, why_not = played(scenes, self._ledger, self._start, self._interpreter, self._seconds)
+        known |= lost
         self.outcomes = tuple(known.values())
         kept, dropped = judged(findings, known, self._ledger, why_not)
         failed = [
@@ -65,6 +72,20 @@ def remedies(findings: Sequence[tuple[str, ...]]) -> dict[str, float]:
         fresh = [name for name in names if name in MAKERS and name not in found]
         found |= {name: OF_A_FINDING / len(fresh) for name in fresh}
     return found
+
+
+def hopeless(scene: Scene, ledger: Ledger, machine: Machine) -> Rehearsed | None:
+    """Return what a half precision costs whose products this CPU's ceilings make HOPELESS times slower than float32:
+    one call of them may outlast a rehearsal. None for all else."""
+    wide, cost = machine.flop_rate("fp32", ledger.threads) or 0.0, 0.0
+    for part in scene.parts if ledger.device is None else ():
+        then = part.then if part.then and part.then.get("name") in LOWERED else {}
+        rates = [
+            machine.flop_rate(HALVES[dtype], ledger.threads) for dtype in then.get("dtypes", ()) if dtype in HALVES
+        ]
+        slower = max((wide / rate for rate in rates if rate), default=0.0)
+        cost += part.ns * (slower - 1) if slower >= HOPELESS else 0.0
+    return Rehearsed(scene.remedy, Saving(0.0, 0.0, 0.0), cost, sum(part.ns for part in scene.parts)) if cost else None
 
 
 def played(
