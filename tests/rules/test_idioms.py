@@ -108,7 +108,8 @@ def test_time_of_ops_and_of_what_runs_inside_them_is_told_at_their_line(monkeypa
 
 
 @pytest.mark.parametrize("more", [
-    {"calls": 5.0}, {"factor": 1e9}, {"dtypes": ("double",)}, {"phases": ("backward",)}, {"source": "renorm"},
+    {"calls": 5.0}, {"factor": 1e9}, {"dtypes": ("double",)}, {"aspect": 3.0}, {"phases": ("backward",)},
+    {"source": "renorm"},
 ])  # fmt: skip
 def test_all_signs_must_be_there(monkeypatch, more):
     work = replace(op("renorm", (8,), ms=40, where=(CALL, LOOP)), floor_ns=1.0)

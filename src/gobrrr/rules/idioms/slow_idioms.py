@@ -131,13 +131,20 @@ def _of_ops(ledger: Ledger, seen: Seen) -> Iterator[Time]:
     every = (op for op in everything(ledger) if isinstance(op, OpGroup)) if names else ()
     shows = (op for op in every if op.name in names or not names.isdisjoint(op.parents))
     shows = (op for op in shows if not seen.phases or op.phase in seen.phases)
-    shows = (op for op in shows if not seen.dtypes or op.name not in names or op.dtypes[:1] in [*zip(seen.dtypes)])
+    shows = (op for op in shows if op.name not in names or _fits(op, seen))
     for ops in grouped(shows, lambda op: key(op.where)).values():
-        if seen.dtypes and not any(op.name in names for op in ops):
-            continue  # the op has another, whatever the ops that it calls have
+        if (seen.dtypes or seen.aspect) and not any(op.name in names for op in ops):
+            continue  # the op has others, whatever the ops that it calls have
         ns, floor = sum(op.ns for op in ops), sum(op.floor_ns for op in ops)
         if sum(op.calls for op in ops if op.name in names) >= seen.calls and ns >= seen.factor * floor and ns > 0:
             yield from ((op.where, op.ns, op.phase) for op in ops)
+
+
+def _fits(op: OpGroup, seen: Seen) -> bool:
+    """Whether the first tensor is as the idiom's is."""
+    ends = op.shapes[0][-2:] if op.shapes else ()
+    aspect = max(ends) / max(1, min(ends)) if len(ends) == 2 else 1.0
+    return (not seen.dtypes or op.dtypes[:1] in [*zip(seen.dtypes)]) and aspect >= seen.aspect
 
 
 def _of_lines(ledger: Ledger, idiom: Idiom) -> Iterator[Time]:

@@ -49,6 +49,8 @@ class Seen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """First dtype of `ops`, as the profiler writes it; any where none is named."""
     calls: float = 0.0
     """Calls of `ops` themselves per step, at least; what they call is not counted."""
+    aspect: float = 0.0
+    """Last two dimensions of the first tensor of `ops`, the larger over the smaller, at least."""
     factor: float = 0.0
     """Time of `ops` over their least time, at least."""
     lines: int = 1
