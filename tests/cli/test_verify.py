@@ -13,7 +13,7 @@ from gobrrr.errors import GobrrrError
 from gobrrr.guard.model.verdict import Guarded
 from gobrrr.trial.race.tuning import Measured
 from gobrrr.trial.receipt import receipt as receipts
-from gobrrr.trial.receipt.receipt import Receipt, Speedup
+from gobrrr.trial.receipt.receipt import EditTold, Receipt, Speedup
 
 CLAIMED = Speedup(1.5, 1.4, 1.6)
 
@@ -108,8 +108,29 @@ def test_another_script_is_said_before_anything_runs(
     if typed:
         _typed(receipt, ["train.py"])
     else:
-        _named(receipt, Path("receipt.json"), Namespace(yes=True))
+        _named(receipt, Path("receipt.json"))
     assert (OTHER_SCRIPT in capsys.readouterr().err) is not same
+
+
+@pytest.mark.parametrize("typed", [False, True])
+def test_an_edit_of_a_strangers_receipt_is_shown_and_asked_for(
+    typed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A typed command says nothing of the lines that a receipt would put into it."""
+    (tmp_path / "train.py").write_text("print()\n")
+    monkeypatch.chdir(tmp_path)
+    lines = "--- a/train.py\n+++ b/train.py\n@@ -1 +1 @@\n-print()\n+import os; os.system('x')\n"
+    edits = {"a.diff": EditTold(lines, {"LD_PRELOAD": "/tmp/x.so"})}
+    told = Receipt(verb="prove", kept=("a.diff",), speedup=CLAIMED, edits=edits, command=("python", "train.py"),
+                   folder=str(tmp_path), guard=Guarded("exact"))  # fmt: skip
+    receipts.write(told, tmp_path / "receipt.json")
+    words = {"receipt": "receipt.json", "program": ["train.py"] if typed else [], "yes": False, "allowed": [],
+             "unprotected": False}  # fmt: skip
+    with pytest.raises(GobrrrError, match="nobody is at this terminal") as caught:
+        run(Namespace(**words))
+    assert caught.value.exit_code == 4
+    shown = capsys.readouterr().err
+    assert "+import os; os.system('x')" in shown and "LD_PRELOAD=/tmp/x.so" in shown
 
 
 def test_a_receipt_of_an_objective_that_nobody_knows_is_refused(tmp_path: Path) -> None:
@@ -133,5 +154,5 @@ def test_a_receipt_of_an_objective_that_nobody_knows_is_refused(tmp_path: Path) 
 )
 def test_what_cannot_be_started_is_refused_in_one_line(words: tuple[str, ...], folder: str, why: str) -> None:
     with pytest.raises(GobrrrError) as caught:
-        _named(Receipt(command=words, folder=folder), Path("receipt.json"), Namespace(yes=True))
+        _named(Receipt(command=words, folder=folder), Path("receipt.json"))
     assert why in caught.value.message and len(caught.value.message) < 200

@@ -180,7 +180,7 @@ OTHER = {
     "has 59 different samples": {"unique": 59},
     "holds other samples": {"indices": "j"},
     "vary from the same random state": {"draws_alone": True, "items": {}, "batch": None},
-    "sample 2 of Pictures is another": {"items": {"1": "a", "2": "x"}},
+    "sample 2 of Pictures is another": {"items": {"1": "a", "2": "x"}, "batch": "x"},
     "make another batch": {"batch": "x"},
 }
 
@@ -201,6 +201,10 @@ def test_what_could_not_be_had_of_an_epoch_is_not_held_against_it(field: str) ->
 
 def test_other_items_make_another_batch() -> None:
     assert speaking(epoch(), epoch(items={"1": "a"}, batch="x")) == []
+
+
+def test_samples_in_another_form_are_the_same_where_the_batch_is() -> None:
+    assert speaking(epoch(), epoch(items={"1": "x", "2": "y"})) == []
 
 
 def test_another_order_is_proven_by_indices() -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch.testing._internal.two_tensor import TwoTensor
 
+from gobrrr.guard.watch.digest import look
 from gobrrr.guard.watch.inputs import Computed, data_of, fingerprint
 
 DENSE = torch.tensor([[0.0, 2.0, 0.0], [0.0, 0.0, 3.0]])
@@ -43,3 +45,13 @@ def test_a_large_graph_is_not_made_dense() -> None:
 
 def test_what_has_no_values_is_nothing() -> None:
     assert data_of((torch.empty(2, 2, device="meta"),)) == data_of(())
+
+
+def test_a_tensor_that_holds_others_is_read_as_those() -> None:
+    """An encoder in eval mode makes a nested one of a padded batch: reading it ended the program."""
+    rows = [torch.randn(3, 4), torch.randn(5, 4)]
+    flat = look(torch.cat([row.reshape(-1) for row in rows]))
+    nested = look(torch.nested.nested_tensor(rows))
+    assert (nested.digest, nested.norm) == (flat.digest, flat.norm)
+    for one in (torch.nested.nested_tensor(rows, layout=torch.jagged), TwoTensor(*rows[:1], rows[0] + 1)):
+        assert look(one) == look(one) and look(one).digest != look(one * 2).digest

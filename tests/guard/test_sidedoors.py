@@ -721,12 +721,17 @@ def test_items_of_a_data_set_that_gives_batches_in_one_piece_are_digested() -> N
         def __getitems__(self, indices: list[int]) -> Any:
             return {"x": torch.tensor(indices)}
 
+    class Single(Whole):
+        __getitems__: Any = None
+
     patches, watched = Patches(), Epochs()
     watched.watch(patches)
     list(DataLoader(Whole(), batch_size=4, collate_fn=lambda batch: batch))
-    (found,) = watched.read()
+    list(DataLoader(Single(), batch_size=4))
+    found, single = watched.read()
     patches.take_out()
     assert found.num == found.unique == 12 and len(found.items) == 8
+    assert found.batch == single.batch is not None, "the same samples, in another form"
 
 
 def test_random_streams_begin_as_the_program_would_begin_them_and_no_device_is_told(

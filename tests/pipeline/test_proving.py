@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 pytest.importorskip("torch")
@@ -85,6 +86,8 @@ def test_an_honest_edit_is_proven_and_its_receipt_verified(folder: Path) -> None
         (["--rename", "a.weight", "--env", "A=B"], "cannot read 'a.weight'"),
         (["--patch", "none.diff"], "none.diff cannot be read"),
         (["--env", "A=1", "--env", "A=1"], "two edits have the same name"),
+        (["--patch", "-", "--patch", "-"], "which can be read once"),
+        (["--minutes", "1e308", "--env", "A=1"], "at most 1,000,000,000"),
     ],
 )
 def test_a_mistake_is_told_in_a_line_and_starts_nothing(folder: Path, words: list[str], said: str) -> None:
@@ -142,6 +145,32 @@ def test_verify_and_prove_give_one_code_one_meaning() -> None:
     for trial, _, code, _ in CASES[:6]:
         measured = Measured(verdict=trial.verdict, speedup=trial.speedup)
         assert verify.exit_code(measured, trial.guard) == code
+
+
+@pytest.mark.parametrize(("numbers", "code"), [
+    ((2, 3), 6), ((1, 7), 5), ((1, 2, 7), 5), ((1, 5), 3), ((1, 2), 1), ((6, 2), 3), ((5, 3, 7), 6),
+])  # fmt: skip
+def test_of_several_edits_that_are_not_faster_the_gravest_gives_the_code(numbers: tuple[int, ...], code: int) -> None:
+    trials = [CASES[number][0] for number in numbers]
+    for order in (trials, trials[::-1]):
+        assert prove.exit_code(receipt(*order)) == code
+
+
+def test_a_pair_that_was_never_timed_does_not_lead() -> None:
+    pair = msgspec.structs.replace(tried("inconclusive", "unverified", None, why="no time"), remedies=("both",))
+    found = receipt(CASES[5][0], pair)
+    assert plainly(proof.verdict(found)).startswith("a.diff: Not settled, 1.10 times as fast")
+
+
+def test_the_steps_that_were_compared_are_said() -> None:
+    trial = CASES[0][0]
+    trial = msgspec.structs.replace(trial, guard=msgspec.structs.replace(trial.guard, steps=1230))
+    assert "numbers match in the first 1,230 steps; proven" in plainly(proof.verdict(receipt(trial, kept=("a.diff",))))
+
+
+def test_options_behind_the_program_are_the_programs_and_it_is_said(folder: Path) -> None:
+    done = gobrrr("prove", "train.py", "--patch", "a.diff", cwd=folder)
+    assert done.returncode == 2 and "options stand before the program" in done.stderr
 
 
 def test_several_edits_have_a_row_each() -> None:

@@ -18,6 +18,7 @@ from gobrrr.trial.edit.reading import (
     from_folder,
     from_patch,
     together,
+    told,
 )
 from gobrrr.trial.sandbox.workspace import Workspace
 
@@ -146,12 +147,13 @@ HOSTILE = {
     "GIT": (NEW.format("b/.GIT/hooks/x"), "no .git"),
     "nul": (NEW.format("b/a\0b"), "no file can have"),
     "quoted nul": (NEW.format('"b/a\\000b"'), "no file can have"),
+    "too long": (NEW.format(f"b/{'x' * 300}"), "no file can have"),
     "through a link": (NEW.format("b/link/x"), "a link"),
     "onto a link": (NEW.format("b/link"), "a link"),
     "onto a folder": (NEW.format("b/pkg"), "no plain file"),
     "a new link": (f"diff --git a/l b/l\nnew file mode 120000\n{NEW.format('b/l')}", "a link"),
     "mode alone": ("diff --git a/train.py b/train.py\nold mode 100644\nnew mode 100755\n", "changes no file's content"),
-    "other lines": ("--- a/train.py\n+++ b/train.py\n@@ -3 +3 @@\n-line 99\n+x\n", "py is another from"),
+    "other lines": ("--- a/train.py\n+++ b/train.py\n@@ -3 +3 @@\n-line 99\n+x\n", "py differs from what it expects at line 3"),
     "no such file": ("--- a/no.py\n+++ b/no.py\n@@ -1 +1 @@\n-a\n+b\n", "no.py"),
     "cut off": ("--- a/train.py\n+++ b/train.py\n@@ -1,4 +1,4 @@\n-line 0\n", "does not apply"),
     "there already": (NEW.format("b/train.py"), "train.py"),
@@ -385,3 +387,14 @@ def test_a_diff_without_context_is_read(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("one\ntwo\nthree\n")
     (tmp_path / "x.diff").write_text("--- a/train.py\n+++ b/train.py\n@@ -2 +2 @@\n-two\n+2\n")
     assert dict(from_patch(tmp_path / "x.diff", tmp_path).files) == {"train.py": b"one\n2\nthree\n"}
+
+
+@pytest.mark.parametrize("variable", ["PYTHONPATH", "GOBRRR_WATCH", "A B"])
+def test_a_receipt_sets_no_variable_that_an_edit_may_not(source: Path, variable: str) -> None:
+    with pytest.raises(GobrrrError):
+        told("a.diff", "", {variable: "x"}, None, source)
+
+
+def test_a_receipts_line_that_looks_like_a_header_is_none(source: Path) -> None:
+    lines = "--- a/train.py\n+++ b/train.py\n@@ -1,0 +2 @@\n+++ i\n"
+    assert b"++ i" in (told("a.diff", lines, {}, None, source).files["train.py"] or b"")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -181,8 +182,13 @@ def test_an_inference_may_batch_its_calls_otherwise_and_is_held_to_equal_samples
     silent = inferring(2)
     silent.rows = [msgspec.structs.replace(row, lines=0) for row in silent.rows]
     assert batched(silent, *plain)["output"] == "changed"
-    assert batched(inferring(24, given=0.5), *plain)["data"] == "changed"
+    assert batched(inferring(24, given=0.5, made=1.001), *plain)["data"] == "changed"
+    assert list(batched(inferring(24, given=0.5), *plain).values()) == ["exact"], (
+        "padding cut off: outputs are the same"
+    )
     assert batched(inferring(24, made=5.0), *plain)["outputs"] == "changed"
+    assert batched(inferring(24, made=math.nan), *plain)["outputs"] == "changed"
+    assert batched(inferring(24, given=math.nan, made=1.001), *plain)["data"] == "changed"
 
 
 def test_samples_that_nobody_compared_are_no_unit_of_time() -> None:

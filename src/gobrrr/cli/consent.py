@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from gobrrr.errors import GobrrrError
 from gobrrr.system.escape import LIMIT, command_line, plain
+
+if TYPE_CHECKING:
+    from gobrrr.trial.receipt.receipt import EditTold
 
 NOT_RUN = 4
 """Exit code where nothing was started because nobody agreed to it."""
@@ -16,6 +20,15 @@ def show(command: Sequence[str], folder: str, doing: str) -> None:
     """Write to stderr the command that is about to be started, its folder, and the reason."""
     sys.stderr.write(f"gobrrr: {plain(doing)}\n")
     sys.stderr.write(f"  command  {command_line(command)}\n  folder   {command_line([folder])}\n")
+    sys.stderr.flush()
+
+
+def show_edit(name: str, edit: EditTold) -> None:
+    """Write to stderr all that an edit of a file's changes: variables, words and lines."""
+    sys.stderr.write(f"  edit     {plain(name)}\n")
+    settings = [f"{variable}={value}" for variable, value in edit.env.items()]
+    told = [command_line([each]) for each in settings] + ([command_line(edit.args)] if edit.args is not None else [])
+    sys.stderr.writelines(f"           {plain(line)}\n" for line in [*told, *edit.diff.splitlines()])
     sys.stderr.flush()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import re
 from pathlib import Path
@@ -14,6 +13,8 @@ from gobrrr.errors import GobrrrError
 if TYPE_CHECKING:
     from gobrrr.trial.sandbox.limits import Limits
 
+MOST = 1e9  # of a number of minutes, say: more is no number of anything
+
 
 def more_than_zero(text: str) -> float:
     """A number above 0, and no endless one."""
@@ -21,8 +22,8 @@ def more_than_zero(text: str) -> float:
         value = float(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text[:40]!r} is no number") from None
-    if not (0 < value and math.isfinite(value)):
-        raise argparse.ArgumentTypeError(f"must be more than 0, not {text[:40]}")
+    if not 0 < value <= MOST:
+        raise argparse.ArgumentTypeError(f"must be more than 0 and at most {MOST:,.0f}, not {text[:40]}")
     return value
 
 

@@ -254,7 +254,8 @@ def candidates(report: Report, wishes: Wishes) -> list[Candidate]:
     """Remedies that the report calls for, staples, and those named; where memory is to be saved those that may save
     some, whatever the report says of time. Semantic ones only when named."""
     asked, for_memory, own = {*wishes.named, *wishes.only}, wishes.objective is MEMORY, own_step_ns(report)
-    third_party = [name for name in dict.fromkeys((*wishes.named, *wishes.only)) if name not in registry.names()]
+    ours = (*registry.names(), *catalogue.all_names())  # an edit is offered by its place in the source
+    third_party = [name for name in dict.fromkeys((*wishes.named, *wishes.only)) if name not in ours]
     found = []
     for name in (*registry.names(), *third_party):
         remedy = registry.remedy(name)

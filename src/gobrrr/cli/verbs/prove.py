@@ -13,7 +13,7 @@ from gobrrr.words import ACCEPTABLE
 
 if TYPE_CHECKING:
     from gobrrr.trial.edit.program_edit import ProgramEdit
-    from gobrrr.trial.receipt.receipt import Receipt
+    from gobrrr.trial.receipt.receipt import Receipt, TrialResult
 
 
 def prepare(parser: argparse.ArgumentParser) -> None:
@@ -85,6 +85,8 @@ def edits_of(args: argparse.Namespace, source: Path) -> tuple[ProgramEdit | None
     from gobrrr.trial.edit import reading
 
     base = None
+    if args.patch.count("-") > 1:
+        raise GobrrrError("--patch - reads the standard input, which can be read once", "give the others as files")
     patches = [reading.from_patch(file if file == "-" else Path(file), source) for file in args.patch]
     edits = [*patches, *([reading.from_folder(Path(args.folder_with), source)] if args.folder_with else [])]
     if args.end and not args.begin:
@@ -95,7 +97,9 @@ def edits_of(args: argparse.Namespace, source: Path) -> tuple[ProgramEdit | None
     edits += [reading.from_env(text) for text in args.env]
     edits += [reading.from_args(args.args)] if args.args is not None else []
     if not edits:
-        raise GobrrrError("no edit is given to prove", "--patch DIFF, --with DIR, --from COMMIT, --env A=B or --args")
+        late = any(word.startswith(("--patch", "--with", "--from", "--env", "--args")) for word in args.program)
+        hint = "before the program: --patch DIFF, --with DIR, --from COMMIT, --env A=B or --args"
+        raise GobrrrError("no edit is given to prove" + ": options stand before the program" * late, hint)
     if len({each.name for each in edits}) < len(edits):
         raise GobrrrError("two edits have the same name", "rename one of the files")
     if base is not None and len(edits) > 1:
@@ -122,13 +126,18 @@ def rename(text: str) -> tuple[str, tuple[str, ...]]:
 
 
 def exit_code(receipt: Receipt) -> int:
-    """0: faster, with the same numbers. Else by the first edit: see docs/prove/exit-codes.md."""
+    """0: an edit is faster, with the same numbers. Else the gravest of its edits' codes, as docs/prove/exit-codes.md
+    orders them."""
     if receipt.kept:
         return 0
-    if not receipt.measured:
-        return UNMEASURED
-    if receipt.guard.red:
+    codes = {_exit_code(trial) for trial in receipt.trials} or {UNMEASURED}
+    return next(code for code in (REFUSED, UNMEASURED, OPEN, NOT_BETTER) if code in codes)
+
+
+def _exit_code(trial: TrialResult) -> int:
+    if trial.guard.red:
         return REFUSED
-    ends = {trial.verdict for trial in receipt.trials}
-    settled = ends <= {"slower"} or (ends <= {"slower", "equivalent"} and receipt.guard.green)
+    if trial.verdict == "failed":
+        return UNMEASURED
+    settled = trial.verdict == "slower" or (trial.verdict == "equivalent" and trial.guard.green)
     return NOT_BETTER if settled else OPEN

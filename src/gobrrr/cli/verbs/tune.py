@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -42,7 +43,7 @@ def prepare(parser: argparse.ArgumentParser) -> None:
         "--patch", action="append", default=[], metavar="DIFF", help="race this edit too; may be given again"
     )
     parser.add_argument(
-        "--propose", default="", metavar="CMD",
+        "--propose", type=command_line, metavar="CMD",
         help="run CMD for each finding, which it gets as JSON on stdin, and race the diff on its stdout; CMD runs "
         "with your rights, in a copy of this folder",
     )  # fmt: skip
@@ -68,11 +69,14 @@ def run(args: argparse.Namespace) -> int:
     check_ranks(command)
     workspace.check(Path.cwd())
     limits = options.write_limits(args)
+    patches = tuple(reading.from_patch(file if file == "-" else Path(file), Path.cwd()) for file in args.patch)
+    if len({each.name for each in patches}) < len(patches):
+        raise GobrrrError("two patches have the same name", "rename one of the files")
     folder = _resumed(args.resume) if args.resume else run_folder.of_run(args.folder, command, "tune-")
     wishes = tuning.Wishes(
         seconds=args.minutes * 60, named=args.named, without=args.without, only=args.only, seed=args.seed,
-        limits=limits, redact=args.redact, objective=OBJECTIVES[args.objective], propose=args.propose,
-        patches=tuple(reading.from_patch(file if file == "-" else Path(file), Path.cwd()) for file in args.patch),
+        limits=limits, redact=args.redact, objective=OBJECTIVES[args.objective], propose=args.propose or "",
+        patches=patches,
     )  # fmt: skip
     with Interrupts() as interrupts:
         try:
@@ -123,6 +127,17 @@ def _resumed(folder: str) -> Path:
         if entry.is_symlink():
             raise GobrrrError(f"{entry} is a symbolic link, and gobrrr tune makes none", "tune into a new folder")
     return found
+
+
+def command_line(text: str) -> str:
+    """A command as a shell would read it, of one word at least."""
+    try:
+        words = shlex.split(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"cannot read {text!r}: {error}") from None
+    if not words:
+        raise argparse.ArgumentTypeError("names no command")
+    return text
 
 
 def names(text: str) -> tuple[str, ...]:

@@ -48,6 +48,7 @@ def prepare(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure and guard; 0 where what was kept is better here, with the same numbers, else as in exit_code."""
+    from gobrrr.cli import consent
     from gobrrr.remedies import registry
     from gobrrr.trial.receipt import receipt as receipts
     from gobrrr.trial.statistics.objective import OBJECTIVES
@@ -62,7 +63,11 @@ def run(args: argparse.Namespace) -> int:
         raise GobrrrError(f"{file} is for another objective than {known}", "verify it with the gobrrr that wrote it")
     _check_figures(before, file)
     limits = options.write_limits(args)
-    program = _typed(before, args.program) if args.program else _named(before, file, args)
+    program = _typed(before, args.program) if args.program else _named(before, file)
+    edited = any(name in before.edits for name in before.kept)
+    if not args.yes and (edited or not args.program) and not receipts.is_own(before):
+        why = "you did not write this receipt on this machine, or it was changed"
+        consent.ask(program.command, str(program.source), why)
     remedies = [name for name in before.kept if name not in before.edits]
     registry.environment(remedies, before.options)  # both are checked before anything is started
     with tempfile.TemporaryDirectory(prefix="gobrrr-verify-", ignore_cleanup_errors=True) as folder:
@@ -117,6 +122,9 @@ def _told(before: Receipt, command: Sequence[str], shown: Sequence[str], source:
     kept = ", ".join(before.kept)
     doing = f"starting this program ten to thirty times, in copies of its folder, plain and with {kept}"
     consent.show(shown, str(source), doing)
+    for name, edit in before.edits.items():
+        if name in before.kept:
+            consent.show_edit(name, edit)
     here = script_digest(command, source)
     if before.script_sha256 and here and here != before.script_sha256:
         streams.say(f"gobrrr: receipt: {OTHER_SCRIPT}")
@@ -138,11 +146,9 @@ def _fits(stored: str, word: str) -> bool:
     return word.startswith(head) and word.endswith(rest.rpartition(MASK)[2]) if masked else word == stored
 
 
-def _named(before: Receipt, file: Path, args: argparse.Namespace) -> Program:
-    """The program that the receipt names, once it was agreed to. Raises GobrrrError."""
-    from gobrrr.cli import consent
+def _named(before: Receipt, file: Path) -> Program:
+    """The program that the receipt names. Raises GobrrrError."""
     from gobrrr.system.secrets import MASK
-    from gobrrr.trial.receipt import receipt as receipts
 
     if not before.command:
         raise GobrrrError(f"{file} names no program", "tune again, or type it: gobrrr verify receipt.json -- script.py")
@@ -154,10 +160,7 @@ def _named(before: Receipt, file: Path, args: argparse.Namespace) -> Program:
     source = Path(before.folder).absolute()
     if not source.is_dir():
         raise GobrrrError(f"the folder of the program is gone: {source}", "put it back, or tune again")
-    program = _told(before, before.command, before.command, source)
-    if not args.yes and not receipts.is_own(before):
-        consent.ask(before.command, str(source), "you did not write this receipt on this machine, or it was changed")
-    return program
+    return _told(before, before.command, before.command, source)
 
 
 def _can_start(words: Sequence[str]) -> bool:

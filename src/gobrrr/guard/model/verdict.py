@@ -37,6 +37,8 @@ class Guarded(msgspec.Struct, frozen=True):
     first_module: str = ""
     """The first module to diverge, where one did."""
     evidence: dict[str, float | None] = {}
+    steps: int = 0
+    """Steps from the start that timed runs of an edit were compared in; 0 where they keep no account."""
 
     @property
     def green(self) -> bool:

@@ -203,10 +203,12 @@ def _other_epoch(b: Epoch, c: Epoch, a: Epoch) -> str:
     if b.draws_alone == a.draws_alone != c.draws_alone:
         said = "vary no more" if b.draws_alone else "vary"
         return f"samples of {b.dataset} {said} from the same random state"
+    collated = b.batch is not None and c.batch is not None and b.items.keys() == c.items.keys()
+    if collated and b.batch == c.batch:  # a data set that makes whole batches at once has its samples in another form
+        return ""
     for index in b.items.keys() & c.items.keys():
         if b.items[index] == a.items.get(index) != c.items[index]:
             return f"sample {index} of {b.dataset} is another from the same random state"
-    collated = b.batch is not None and c.batch is not None and b.items.keys() == c.items.keys()
     return f"the same samples of {b.dataset} make another batch" if collated and b.batch == a.batch != c.batch else ""
 
 

@@ -38,8 +38,9 @@ OTHER_START = 0.01
 OTHER_OUTPUTS = 0.2
 """The same of what models give while their weights go the same way; proposed: rounding that grew has less, other code
 about 1; evaluations of honest edits would settle it."""
-OTHER_INPUTS = 0.01
-"""Difference of what models are given over its size; proposed: rounding has 1e-5, other samples 0.1 and more."""
+OTHER_INPUTS, SAME_OUTPUTS = 0.01, 1e-4
+"""Difference of what models are given over its size; of what they give, up to which an inference may be given other
+numbers: padding cut off, say. Proposed: rounding has 1e-5 and 1e-6, other samples 0.1 and more."""
 SLOWER_CLOCK, UNSTEADY = 0.1, 1.5
 """Share of the referee's time that the program's clock may lack beyond so many times what the baseline's does;
 proposed: messages take some ms; gaps on crowded machines would settle it."""
@@ -174,10 +175,14 @@ class _Common:
             of_a_loader = row.updates and (row.batches or first.batches)
             if row.step > EARLY or of_a_loader or not self._calls_alike(row, first):
                 continue
+            if not row.updates and first.made[1] and _distance(row.made, first.made) <= SAME_OUTPUTS * first.made[1]:
+                continue
             # Code that is made (torch.fx) is called a level deeper: its call counts a step later.
             beside = [each[0].given for each, _ in self._rows[max(0, at - 1) : at + 2]]
-            apart = min(abs(row.given[0] - one) + abs(row.given[1] - other) for one, other in beside)
-            if len({each.given for each in same}) == 1 and apart > OTHER_INPUTS * first.given[1]:
+            apart = min(_distance(row.given, each) for each in beside)
+            if (
+                len({each.given for each in same}) == 1 and not apart <= OTHER_INPUTS * first.given[1]
+            ):  # or not a number
                 return True
         return False
 
@@ -188,11 +193,15 @@ class _Common:
             learns = bool(first.updates)
             if not self._calls_alike(row, first) or (learns and not near):
                 continue
-            apart = abs(row.made[0] - first.made[0]) + abs(row.made[1] - first.made[1])
+            apart = _distance(row.made, first.made)
             most = (OTHER_OUTPUTS if learns else OTHER_INPUTS) * first.made[1]
-            if len({each.made for each in same}) == 1 and apart > most:
+            if len({each.made for each in same}) == 1 and not apart <= most:
                 return True
         return False
+
+
+def _distance(one: tuple[float, float], other: tuple[float, float]) -> float:
+    return abs(one[0] - other[0]) + abs(one[1] - other[1])
 
 
 def _given_rows(row: Row) -> int:

@@ -117,14 +117,24 @@ def raw(tensor: torch.Tensor) -> memoryview:
 
 
 def dense(tensor: torch.Tensor) -> torch.Tensor:
-    """Strided, real, and its own storage's values (a conjugated view, say, has others)."""
+    """Strided, real, and its own storage's values (a conjugated view, say, has others); a nested tensor's in a row,
+    and those of the tensors that a subclass wraps."""
     import torch
 
+    if is_wrapper(tensor):
+        inner = (getattr(tensor, name) for name in tensor.__tensor_flatten__()[0])  # type: ignore[attr-defined]
+        return torch.cat([dense(each).reshape(-1).to(torch.float64) for each in inner if each is not None])
     found = tensor.detach()
+    found = torch.cat([part.reshape(-1) for part in found.unbind()]) if found.is_nested else found
     found = found.dequantize() if found.is_quantized else found
     found = found.to_dense() if found.layout != torch.strided else found
     found = found.resolve_conj().resolve_neg()
     return torch.view_as_real(found) if found.is_complex() else found
+
+
+def is_wrapper(tensor: torch.Tensor) -> bool:
+    """Whether it is of a subclass that holds other tensors, and no data: torch's C++ code crashes on reading it."""
+    return hasattr(tensor, "__tensor_flatten__")
 
 
 def _summed(flat: torch.Tensor) -> tuple[float, int, torch.Tensor]:

@@ -70,8 +70,9 @@ def _epoch(loader: Any) -> Epoch:
         items, digests = _items(_fetch(loader), drawn)
         batch = None
         if digests is not None and items and loader.collate_fn is not None:
-            begin(1000)
-            batch = loader.collate_fn(items)
+            begin(1000)  # fetched anew: a data set may make a whole batch at once
+            whole: Any = _MapDatasetFetcher(loader.dataset, True, loader.collate_fn, False)
+            batch = whole.fetch(drawn[: len(items)]) if _is_batched(loader) else loader.collate_fn(items)
         return msgspec.structs.replace(
             found, num=len(indices), unique=len(set(indices)),
             indices=hashlib.blake2b(repr(sorted(indices)).encode(), digest_size=12).hexdigest(),
@@ -105,9 +106,13 @@ def _indices(loader: Any) -> list[Any]:
     return found
 
 
+def _is_batched(loader: Any) -> bool:
+    return loader.batch_size is not None or loader.batch_sampler is not None
+
+
 def _fetch(loader: Any) -> Callable[[Any], Any]:
     """Gives the sample of an index as torch's fetcher does, with what a remedy has put in its way."""
-    if loader.batch_size is None and loader.batch_sampler is None:
+    if not _is_batched(loader):
         return _MapDatasetFetcher(loader.dataset, False, lambda sample: sample, False).fetch
     together: Any = _MapDatasetFetcher(loader.dataset, True, lambda samples: samples, False)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -31,7 +32,8 @@ class Parts:
             output = call(*args, **kwargs)
             found = tensors_of(output)
             if found and name not in self.seen and not hasattr(output, UNFINISHED):
-                self.seen[name] = look(found[0])
+                with contextlib.suppress(Exception):  # a kind of tensor that cannot be read: the program's all the same
+                    self.seen[name] = look(found[0])
             return output
 
         return called

@@ -28,7 +28,9 @@ def verdict(receipt: Receipt) -> Line:
         return (("Nothing was measured.", "bold magenta"),)
     kept = [each for each in receipt.trials if each.remedies == receipt.kept]
     red = [each for each in receipt.trials if each.guard.red]
-    trial = [*kept, *red, receipt.trials[-1]][0]
+    timed = [each for each in receipt.trials if each.speedup is not None]
+    timed.sort(key=lambda each: each.speedup.low if each.speedup is not None else 0.0, reverse=True)
+    trial = [*kept, *red, *timed, receipt.trials[-1]][0]
     name = f"{trial.name}: " if len(receipt.trials) > 1 else ""
     spent, word = receipt.seconds or 0.0, "proven" if receipt.kept else "judged"
     took = f"{word} in {spent / 60:.1f} min" if spent >= 60 else f"{word} in {spent:.0f} s"
@@ -63,7 +65,8 @@ def _numbers(trial: TrialResult) -> str:
         return trial.reason
     reason = f": {trial.guard.reasons[0]}" if trial.guard.reasons and not trial.guard.green else ""
     accepted = [each.partition("accepted: ")[2] for each in trial.guard.reasons if "accepted: " in each]
-    said = f"numbers {speedup_text.numbers(trial.guard, trial.remedies)}{reason}"
+    first = f" in the first {trial.guard.steps:,} steps" if trial.guard.steps and trial.guard.green else ""
+    said = f"numbers {speedup_text.numbers(trial.guard, trial.remedies)}{first}{reason}"
     return f"{said}, accepted: {accepted[0]}" if accepted and trial.guard.green else said
 
 

@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +58,15 @@ class ArmError(Exception):
     def __init__(self, reason: str, over: bool = False) -> None:
         super().__init__(reason)
         self.reason, self.over = reason, over
+
+
+@contextlib.contextmanager
+def _readable() -> Iterator[None]:
+    """Raises ArmError for a message that is none of ours: the program can write to the same line."""
+    try:
+        yield
+    except (msgspec.ValidationError, KeyError, TypeError, ValueError, OverflowError) as error:
+        raise ArmError("its process told what no process of gobrrr's tells") from error
 
 
 def require_hold(names: Iterable[str], applied: Mapping[str, str], declined: Mapping[str, str], where: str) -> None:
@@ -151,14 +160,15 @@ class Arm:
         protocol.make(self._folder)
         self._ask = protocol.Line(self._folder / protocol.ASK)
         self._told = protocol.Line(self._folder / protocol.TOLD)
-        start = limits.start(
-            command, waiting | environment(config) | self._env, self._folder, self._source, self._limits
-        )
+        usual = waiting | environment(config)
+        start = limits.start(command, dict(usual), self._folder, self._source, self._limits)
+        ours = {name for name, value in start.env.items() if usual.get(name) != value}  # no edit may open a folder
+        env = start.env | {name: value for name, value in self._env.items() if name not in ours}
         self._scratch = start.scratch
         printed = self._folder / protocol.STDOUT if watcher == OBSERVED else Path(os.devnull)
         with printed.open("wb") as out, (self._folder / limits.STDERR).open("ab") as err:
             self._process = subprocess.Popen(
-                start.command, env=start.env, cwd=work, stdin=subprocess.DEVNULL,
+                start.command, env=env, cwd=work, stdin=subprocess.DEVNULL,
                 stdout=out, stderr=err, start_new_session=True,
             )  # fmt: skip
         self._family = Family(self._process.pid)
@@ -166,6 +176,7 @@ class Arm:
         if self._killed:  # while it was being made
             self.kill(self._killed)
 
+    @_readable()
     def run(self, steps: int, expected_ns: float | None = None) -> Block:
         """Let it make so many steps, then stop it; it warms up where nobody expects how long they take. Raises ArmError
         where it dies, ends or hangs."""
@@ -270,6 +281,7 @@ class Arm:
         if self._family is not None and self._process is not None:
             self._family.signal(number)
 
+    @_readable()
     def _expect(self, kind: str, seconds: float) -> protocol.Message:
         """The next message of a kind. Raises ArmError where the process ends, fails or stays silent before it."""
         assert self._told is not None and self._process is not None

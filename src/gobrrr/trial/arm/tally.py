@@ -19,7 +19,7 @@ from gobrrr.capture.hooks.transform_guard import in_backward, is_transformed, un
 from gobrrr.capture.session.recorder import Recorder
 from gobrrr.capture.steps.device_memory import cuda_in_use
 from gobrrr.guard.model.account import LEADING_WEIGHTS, Account, Batch, Calls, Row, Weights, is_looked_at
-from gobrrr.guard.watch.digest import look, raw, sampled
+from gobrrr.guard.watch.digest import dense, is_wrapper, look, raw, sampled
 from gobrrr.guard.watch.effects import FileWrites
 from gobrrr.trial.arm.meters import Samples
 
@@ -109,8 +109,9 @@ class Tally(Samples):
         self._aside(perf_counter_ns() - began)
 
     def _note(self, module: Any, given: Any) -> None:
-        if next(module.parameters(), None) is None:  # a loss, a transform: an edit may call a function in its place
-            return
+        with contextlib.suppress(Exception):  # the program's own parameters(), perhaps
+            if next(module.parameters(), None) is None:  # a loss, a transform: an edit may call a function in its place
+                return
         began = perf_counter_ns()
         calls = self._calls[is_training(module)]
         calls[0] += 1
@@ -132,7 +133,7 @@ class Tally(Samples):
     def _sum(self, tensor: Any, into: list[float]) -> None:
         """Add some elements of each row; what has no rows is one."""
         rows = self._rows_now if tensor.dim() and tensor.shape[0] == self._rows_now else 1
-        if not tensor.numel():
+        if is_wrapper(tensor) or not tensor.numel():
             return
         flat = tensor.detach().reshape(rows, -1)
         values = flat[:, :: -(-flat.shape[1] // COLUMNS)].double().numpy()
@@ -209,7 +210,7 @@ class Tally(Samples):
             return None
         every = -(-sum(p.numel() for p in found) // MOST_ELEMENTS)
         with torch.no_grad(), unseen():
-            parts = [p.detach().reshape(-1)[::every].to("cpu", torch.float64) for p in found]
+            parts = [dense(p).reshape(-1)[::every].to("cpu", torch.float64) for p in found]
             shapes = hashlib.blake2b(repr([tuple(p.shape) for p in found]).encode(), digest_size=8).hexdigest()
             return Weights(self._number, shapes, look(torch.cat(parts)))
 
@@ -237,7 +238,7 @@ def _bytes(leaf: Any) -> bytes:
         return repr(leaf).encode() if isinstance(leaf, (int, float, str, bytes, bool)) else b""
     said = f"{tuple(leaf.shape)}{leaf.dtype}".encode()
     if hasattr(leaf, "layout"):
-        if leaf.device.type != "cpu":
+        if leaf.device.type != "cpu" or is_wrapper(leaf):
             return said
         found = sampled(leaf)
         with contextlib.suppress(TypeError, RuntimeError):  # a dtype that NumPy does not have

@@ -17,7 +17,7 @@ from gobrrr.trial.sandbox.workspace import LEFT_OUT
 
 MOST_FILES, MOST_BYTES = 2_000, 256 << 20
 """Files and bytes of an edit (proposed: the largest honest edit of the fields' programs would settle it)."""
-
+LONGEST_NAME = 255  # bytes, of most file systems
 _SCRIPT = 0o777
 """Mode of a new file that names its interpreter, less the umask: the program may start it."""
 
@@ -75,15 +75,21 @@ class ProgramEdit:
 
 def check_path(edit: str, path: str) -> None:
     """Raises GobrrrError for a path of an edit that is not, in any computer's eyes, one of a file in the folder."""
+    check_name(edit, path)
     parts = PurePosixPath(path).parts
-    if "\0" in path or not parts:
-        raise GobrrrError(f"{edit} has a file name that no file can have: {plain(path)}")
     if path.startswith("/") or ".." in parts or ("\\" in path and os.sep == "\\") or Path(path).is_absolute():
         raise GobrrrError(
             f"{edit} touches {plain(path)}, outside the program's folder", "start it in the folder that holds all of it"
         )
     if left := LEFT_OUT.intersection((*parts, *(".git" for part in parts if part.lower() == ".git"))):
         raise GobrrrError(f"{edit} touches {plain(path)}: no {min(left)} is in the copy that a trial runs in")
+
+
+def check_name(edit: str, path: str) -> None:
+    """Raises GobrrrError for a path that no file can have."""
+    parts = PurePosixPath(path).parts
+    if "\0" in path or not parts or any(len(os.fsencode(part)) > LONGEST_NAME for part in parts):
+        raise GobrrrError(f"{edit} has a file name that no file can have: {plain(path)}")
 
 
 def check_size(edit: str, count: int, size: int) -> None:

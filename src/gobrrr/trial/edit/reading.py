@@ -26,7 +26,7 @@ from gobrrr.errors import GobrrrError
 from gobrrr.remedies.edits import program
 from gobrrr.system import files
 from gobrrr.system.escape import is_plain, plain
-from gobrrr.trial.edit.program_edit import MOST_BYTES, ProgramEdit, check_path, check_size
+from gobrrr.trial.edit.program_edit import MOST_BYTES, ProgramEdit, check_name, check_path, check_size
 from gobrrr.trial.sandbox.workspace import LEFT_OUT, OUTPUT_MARK
 
 MOST_PATCH_BYTES = 16 << 20
@@ -66,6 +66,8 @@ def from_diff(name: str, patch: bytes, source: Path) -> ProgramEdit:
     headers = list(_headers(name, patch))
     if not headers:
         raise GobrrrError(f"{name} is no diff: no file is named in it", _MAKE)
+    for path, _ in headers:
+        check_name(name, path)
     refusal = ""
     for strip, paths in _strips(headers, source):
         for path in paths:
@@ -83,16 +85,21 @@ def from_diff(name: str, patch: bytes, source: Path) -> ProgramEdit:
                     raise GobrrrError(f"{name} changes no file's content: there is no edit to race", _MAKE)
                 return ProgramEdit(name, changed, diff=_shown(before, changed))
         refusal = refusal or done.stderr.decode(errors="replace")
-    raise GobrrrError(f"{name} does not apply: {_reason(refusal)}", "make it against the files as they are now")
+    hint = (
+        "its lines are too few or too many" if "corrupt patch" in refusal else "make it against the files as they are"
+    )
+    raise GobrrrError(f"{name} does not apply: {_reason(refusal)}", hint)
 
 
 def told(
     name: str, diff: str, env: Mapping[str, str], args: tuple[str, ...] | None, source: Path
 ) -> ProgramEdit:  # fmt: skip
     """The edit that a receipt tells of. Raises GobrrrError where its diff was cut, or does not apply any more."""
-    empty = re.search(r"^\+\+\+ [^\n]*\n(?!@@)", diff, re.MULTILINE)  # a new file without a line
+    empty = re.search(r"^--- /dev/null\n\+\+\+ [^\n]*\n(?!@@)", diff, re.MULTILINE)  # a new file without a line
     if empty or any(line.startswith(("... cut at ", "Binary file ")) for line in diff.splitlines()):
         raise GobrrrError(f"the receipt does not hold all of {name}", "prove it again")
+    for variable, value in env.items():
+        from_env(f"{variable}={value}")
     changed = from_diff(name, diff.encode(), source).files if diff else {}
     return ProgramEdit(name, changed, dict(env), args, diff)
 
@@ -334,7 +341,7 @@ def _reason(text: str) -> str:
     lines = [line.removeprefix("error: ") for line in text.splitlines() if line.startswith(("error: ", "fatal: "))]
     said = lines[0] if lines else "git says nothing"
     if failed := re.fullmatch(r"patch failed: (.*):(\d+)", said):
-        return f"{plain(failed[1])} is another from line {failed[2]} on"
+        return f"{plain(failed[1])} differs from what it expects at line {failed[2]} or a little below"
     return plain(said)
 
 

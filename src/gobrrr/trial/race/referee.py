@@ -11,6 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple
 
+import msgspec
 import psutil
 
 from gobrrr.capture.steps import vitals
@@ -263,7 +264,9 @@ class LiveReferee:
         others = [registry.remedy(name) for name in stack if name not in self._program.edits]
         accepted |= {"order", "samples", "random"} if any(map(draws_otherwise, others)) else set()
         accepted |= {"precision"} if any(each.precision for each in others) else set()
-        return edits.with_timed(guarded, timed.checks(*found.accounts, self._rows_per_call(stack)), accepted)
+        judged = edits.with_timed(guarded, timed.checks(*found.accounts, self._rows_per_call(stack)), accepted)
+        made = (max((row.step for account in side for row in account.rows), default=0) for side in found.accounts)
+        return msgspec.structs.replace(judged, steps=min(made))
 
     def guard(self, stack: Stack, milder: Stack = ()) -> Guarded:
         """The numbers of a stack against those of the untouched program; unverified where the time ended meanwhile, for
