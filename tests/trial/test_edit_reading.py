@@ -153,7 +153,7 @@ HOSTILE = {
     "onto a folder": (NEW.format("b/pkg"), "no plain file"),
     "a new link": (f"diff --git a/l b/l\nnew file mode 120000\n{NEW.format('b/l')}", "a link"),
     "mode alone": ("diff --git a/train.py b/train.py\nold mode 100644\nnew mode 100755\n", "changes no file's content"),
-    "other lines": ("--- a/train.py\n+++ b/train.py\n@@ -3 +3 @@\n-line 99\n+x\n", "py differs from what it expects at line 3"),
+    "other lines": ("--- a/train.py\n+++ b/train.py\n@@ -3 +3 @@\n-line 99\n+x\n", "differs from what it expects at line 3"),
     "no such file": ("--- a/no.py\n+++ b/no.py\n@@ -1 +1 @@\n-a\n+b\n", "no.py"),
     "cut off": ("--- a/train.py\n+++ b/train.py\n@@ -1,4 +1,4 @@\n-line 0\n", "does not apply"),
     "there already": (NEW.format("b/train.py"), "train.py"),
