@@ -209,6 +209,36 @@ def test_samples_of_an_inference_may_be_batched_otherwise() -> None:
     assert guard.compare(inference(1), inference(16), accepted=()).verdict in guard.GREEN
 
 
+class Masked(nn.Module):
+    """Sums the vectors of all tokens but padding."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(10, 4)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return (self.embedding(ids) * (ids != 0).unsqueeze(-1)).sum(1)
+
+
+def answering(width: int) -> Callable[[], None]:
+    """Requests of up to eight tokens, padded to twelve, of which so many are given."""
+
+    def infer() -> None:
+        torch.manual_seed(0)
+        model, ids = Masked().eval(), torch.randint(1, 10, (64, 12))
+        ids[:, 8:] = 0
+        with torch.no_grad():
+            for part in ids.split(2):
+                model(part[:, :width])
+
+    return infer
+
+
+def test_padding_of_an_inference_may_be_cut_off_and_tokens_may_not() -> None:
+    assert guard.compare(answering(12), answering(8), accepted=()).verdict in guard.GREEN
+    assert guard.compare(answering(12), answering(7), accepted=()).verdict in ("changed", "wrong")
+
+
 @pytest.mark.parametrize("candidate", [inference(16, scale=0.5), inference(16, reverse=True)])
 def test_other_samples_of_an_inference_are_seen_in_any_batches(candidate: Callable[[], None]) -> None:
     assert guard.compare(inference(1), candidate, accepted=()).verdict in ("changed", "wrong")

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -15,6 +16,8 @@ pytest.importorskip("torch")
 from gobrrr.cli.verbs import prove, verify
 from gobrrr.errors import GobrrrError
 from gobrrr.guard.model.verdict import Guarded
+from gobrrr.pipeline import proving
+from gobrrr.pipeline.first_run import Clock
 from gobrrr.report.forms import formats
 from gobrrr.report.told import proof
 from gobrrr.report.told.blocks import plainly
@@ -166,6 +169,14 @@ def test_the_steps_that_were_compared_are_said() -> None:
     trial = CASES[0][0]
     trial = msgspec.structs.replace(trial, guard=msgspec.structs.replace(trial.guard, steps=1230))
     assert "numbers match in the first 1,230 steps; proven" in plainly(proof.verdict(receipt(trial, kept=("a.diff",))))
+
+
+@pytest.mark.parametrize(("guard", "kept"), [("exact", True), ("unverified", False), ("changed", False)])
+def test_only_what_is_faster_with_the_same_numbers_is_kept(guard: str, kept: bool) -> None:
+    trial = tried("faster", guard)
+    report = SimpleNamespace(step=SimpleNamespace(plain_wall_ns=1e6))
+    found = proving._receipt([trial], True, {}, report, Clock(0.0, 1.0), proving.Asked(()))
+    assert bool(found.kept) is bool(found.speedup) is kept
 
 
 def test_options_behind_the_program_are_the_programs_and_it_is_said(folder: Path) -> None:

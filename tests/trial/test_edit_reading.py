@@ -20,6 +20,7 @@ from gobrrr.trial.edit.reading import (
     together,
     told,
 )
+from gobrrr.trial.edit.treatment import EditOnTrial
 from gobrrr.trial.sandbox.workspace import Workspace
 
 TEXT = "".join(f"line {number}\n" for number in range(20)).encode()
@@ -153,7 +154,7 @@ HOSTILE = {
     "onto a folder": (NEW.format("b/pkg"), "no plain file"),
     "a new link": (f"diff --git a/l b/l\nnew file mode 120000\n{NEW.format('b/l')}", "a link"),
     "mode alone": ("diff --git a/train.py b/train.py\nold mode 100644\nnew mode 100755\n", "changes no file's content"),
-    "other lines": ("--- a/train.py\n+++ b/train.py\n@@ -3 +3 @@\n-line 99\n+x\n", "differs from what it expects at line 3"),
+    "other lines": ("--- a/train.py\n+++ b/train.py\n@@ -3 +3 @@\n-line 99\n+x\n", "differs from what it expects"),
     "no such file": ("--- a/no.py\n+++ b/no.py\n@@ -1 +1 @@\n-a\n+b\n", "no.py"),
     "cut off": ("--- a/train.py\n+++ b/train.py\n@@ -1,4 +1,4 @@\n-line 0\n", "does not apply"),
     "there already": (NEW.format("b/train.py"), "train.py"),
@@ -398,3 +399,21 @@ def test_a_receipt_sets_no_variable_that_an_edit_may_not(source: Path, variable:
 def test_a_receipts_line_that_looks_like_a_header_is_none(source: Path) -> None:
     lines = "--- a/train.py\n+++ b/train.py\n@@ -1,0 +2 @@\n+++ i\n"
     assert b"++ i" in (told("a.diff", lines, {}, None, source).files["train.py"] or b"")
+
+
+def test_a_file_behind_a_linked_folder_is_removed_in_the_copy_alone(tmp_path: Path) -> None:
+    """An arm's copy has links to the user's own folders."""
+    own, mirror = tmp_path / "own", tmp_path / "mirror"
+    (own / "pkg").mkdir(parents=True)
+    mirror.mkdir()
+    for name in ("a.py", "b.py"):
+        (own / "pkg" / name).write_text("1\n")
+    (mirror / "pkg").symlink_to(own / "pkg")
+    ProgramEdit("a.diff", {"pkg/a.py": None}).put_on(mirror)
+    assert [file.name for file in (mirror / "pkg").iterdir()] == ["b.py"] and (own / "pkg" / "a.py").is_file()
+
+
+@pytest.mark.parametrize("word", ["order", "samples", "random"])
+def test_what_lets_samples_come_otherwise_lets_the_order_change(word: str) -> None:
+    edit = ProgramEdit("a.diff", {"a.py": b""})
+    assert EditOnTrial(edit, frozenset({word})).safety == "order" and EditOnTrial(edit).safety == "tolerance"

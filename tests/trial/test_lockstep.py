@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from gobrrr.guard.model.account import Account, Row
 from gobrrr.trial.arm.arm import ArmError
 from gobrrr.trial.arm.protocol import Block
 from gobrrr.trial.arm.side import LEAST_WARM, Side, level
@@ -168,6 +169,37 @@ def test_measuring_begins_at_the_same_step(tmp_path: Path) -> None:
     assert found.verdict != "faster" and made
 
 
+class Told(FakeArm):
+    """Keeps an account; fails where it makes half as many steps again as the first one made."""
+
+    def __init__(self, ns: int, first: list[Told], fails: bool) -> None:
+        super().__init__(())
+        self.ns, self.first, self.fails, self.account, self.done = ns, first, fails, Account(), 0
+
+    def run(self, steps: int, expected_ns: float | None = None) -> Block:
+        self.done += steps
+        self.account.rows.append(Row(self.done))
+        if self.fails and self.first[0] is not self and self.done > 1.5 * self.first[0].done:
+            raise ArmError("it ended with exit code 1")
+        time.sleep(1e-9 * self.ns * steps)
+        return Block(steps * self.ns, (self.ns,) * steps)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_is_faster_is_looked_at_behind_the_steps_that_were_timed(fails: bool, tmp_path: Path) -> None:
+    made: list[list[Told]] = [[], []]
+
+    def arm(side: int) -> Told:
+        made[side].append(Told((2_000_000, 1_000_000)[side], made[side], fails and side == 1))
+        return made[side][-1]
+
+    sides = [Side(lambda _, n=n: arm(n), tmp_path / str(n), ()) for n in (0, 1)]
+    found = measure(*sides, seed=0, seconds=12.0)
+    assert found.verdict == ("failed" if fails else "faster")
+    assert made[1][-1].done > 1.4 * made[1][0].done, "the last process goes on"
+    assert not fails or "behind step" in found.reason
+
+
 def test_a_steady_program_warms_up_for_a_few_steps_in_later_processes(tmp_path: Path) -> None:
     asked: list[int] = []
 
@@ -234,7 +266,7 @@ def test_a_round_ends_with_its_program(num: int, tmp_path: Path) -> None:
 
         return Side(made, tmp_path / str(arm), ())
 
-    found = measure(side(0), side(1), seed=1, seconds=600)
+    found = measure(side(0), side(1), seed=1, seconds=12.0)
     assert found.verdict == "faster" and found.speedup is not None and found.speedup.median == pytest.approx(2.0)
     rounds = Counter(found.samples.round)
     assert starts == [len(rounds)] * 2 == [3, 3]
@@ -242,7 +274,7 @@ def test_a_round_ends_with_its_program(num: int, tmp_path: Path) -> None:
 
 
 def test_a_program_too_short_for_a_round_is_started_within_it(tmp_path: Path) -> None:
-    found = measure(*(Side(lambda _: ShortArm(18), tmp_path / str(arm), ()) for arm in range(2)), seed=1, seconds=600)
+    found = measure(*(Side(lambda _: ShortArm(18), tmp_path / str(arm), ()) for arm in range(2)), seed=1, seconds=12.0)
     assert found.verdict == "equivalent" and all(blocks >= 8 for blocks in Counter(found.samples.round).values())
 
 

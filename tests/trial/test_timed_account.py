@@ -50,6 +50,11 @@ def account(steps: Sequence[int] = STEPS, made=row, **fields) -> Account:
     return msgspec.structs.replace(plain, **fields)
 
 
+def late(step: int, elements: int | None = None) -> Row:
+    half = step if step <= 50 else 50 + (step - 50) // 2
+    return row(step, trained=Calls(step, 4 * half, 40 * (elements or half)))
+
+
 def told(candidate: Account, baseline: Sequence[Account] = (account(), account())) -> dict[str, Check]:
     return {check.kind: check for check in checks(list(baseline), [candidate])}
 
@@ -138,8 +143,10 @@ def test_what_differs_is_named(kind: str, said: str, candidate: Account) -> None
         account(made=lambda step: row(step, lines=(step - 1) // 10, files=(step - 1) // 50)),
         account(batches=batches(1), weights=weights(turn=0.01)),
         account(clocks=[Clock(10, 5_000_000, 6_000_000, 7_000_000)] * 4),
+        account(made=lambda step: late(step, elements=step)),
     ],
-    ids=["rounding", "ahead", "one call", "one evaluation", "later in the step", "made otherwise", "faster"],
+    ids=["rounding", "ahead", "one call", "one evaluation", "later in the step", "made otherwise", "faster",
+         "rows of more elements, later"],
 )  # fmt: skip
 def test_honest_ways_of_writing_pass(candidate: Account) -> None:
     assert {check.verdict for check in told(candidate).values()} <= {"exact", "equivalent"}
@@ -194,6 +201,29 @@ def test_an_inference_may_batch_its_calls_otherwise_and_is_held_to_equal_samples
 def test_samples_that_nobody_compared_are_no_unit_of_time() -> None:
     """Calls that are given a thousand rows more, once nobody looks, would be a thousand times as fast."""
     assert batched(inferring(24, inflated=1000), inferring(1), inferring(1))["samples"] == "unverified"
+
+
+def test_calls_of_fewer_samples_than_were_compared_are_no_unit_of_time_either() -> None:
+    watched = inferring(24)
+    said = {check.kind: check.verdict for check in checks([inferring(1)] * 2, [watched], (1.0, 48.0))}
+    assert said["samples"] == "unverified"
+
+
+def test_what_the_baseline_does_now_and_then_between_steps_is_no_moved_work() -> None:
+    """Time between steps is more in one of its processes than in the candidate's."""
+    usual, busy = Clock(10, 10_000_000, 11_000_000, 12_000_000), Clock(10, 10_000_000, 20_000_000, 21_000_000)
+    baseline = [account(clocks=[usual] * 4), account(clocks=[usual] * 4), account(clocks=[busy] * 4)]
+    assert "time" not in told(account(clocks=[Clock(10, 5_000_000, 11_000_000, 12_000_000)] * 4), baseline)
+
+
+def test_a_baseline_that_changes_its_parameters_lets_an_edit_do_so() -> None:
+    changing = [account(weights=other(0)) for _ in range(2)]
+    assert "weights" not in told(account(weights=other(0)), changing)
+
+
+def test_how_far_weights_go_where_they_hardly_go_any_more_is_noise() -> None:
+    little, twice = (account(weights=weights(lambda step, by=by: 1.0 if step < 128 else by)) for by in (0.01, 0.02))
+    assert "weights" not in told(twice, [little, little])
 
 
 def test_two_processes_of_the_baseline_may_be_looked_at_in_different_steps() -> None:
@@ -260,11 +290,6 @@ def test_files_that_hold_less_are_told(share: float, less: bool) -> None:
     plain = [account(made=lambda step: row(step, files=1, written=20_000 * step)) for _ in range(2)]
     candidate = account(made=lambda step: row(step, files=1, written=int(20_000 * share * step)))
     assert ("files" in told(candidate, plain)) == less
-
-
-def late(step: int) -> Row:
-    half = step if step <= 50 else 50 + (step - 50) // 2
-    return row(step, trained=Calls(step, 4 * half, 40 * half))
 
 
 def other(step: int) -> list[Weights]:

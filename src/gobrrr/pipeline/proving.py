@@ -31,6 +31,8 @@ from gobrrr.trial.statistics.objective import BETTER, WHOLE
 FIRST_LOOK = 0.4
 """Share of the minutes for watching the program once; proposed: two starts and some steps; proofs of slow programs."""
 
+UNTIMED = "the time was spent while its numbers were checked: it was not timed (--minutes)"
+
 
 class Asked(NamedTuple):
     """Edits to prove, and how. `edits`: each alone; the last may be all of them together."""
@@ -105,9 +107,11 @@ def _tried(
                 began = time.monotonic()
                 guarded = referee.guard((name,))
                 measured = Measured(verdict="inconclusive")
-                if not guarded.red:
+                if time.monotonic() >= until:
+                    measured = Measured(verdict="inconclusive", reason=UNTIMED)
+                elif not guarded.red:
                     listener.began(Plan((), (name,)), number + 1)
-                    measured = referee.measure(Plan((), (name,)), max(0.0, until - time.monotonic()))
+                    measured = referee.measure(Plan((), (name,)), until - time.monotonic())
                     guarded = referee.with_account(guarded, measured, (name,))
                 found.append(receipts.confirmed((name,), measured, guarded, time.monotonic() - began))
                 listener.ended(found[-1])

@@ -56,7 +56,7 @@ def measure(
         if found.verdict not in BETTER or not candidate.accounts or apart:
             return found
         spent = time.monotonic() - began
-        _look_further(sides, min(FURTHER * spent, seconds - spent))
+        _look_further(sides, min(FURTHER * spent, 0.9 * (seconds - spent)))
         return msgspec.structs.replace(found, accounts=_accounts(sides))
     except ArmError as error:
         return Measured(verdict="failed", reason=error.reason, accounts=_accounts(sides))
