@@ -292,7 +292,7 @@ def test_recomputation_that_memory_asks_for_is_no_waste():
 
 @pytest.mark.parametrize(("ms", "told"), [(3.6, True), (3.4, False), (0.0, False)])
 def test_work_that_is_the_same_in_every_step_counts_by_its_own_time(ms: float, told: bool):
-    constant = replace(op("mul", (9, 9), (9, 9), ms=ms, where=(OTHER_LINE,)), constant=True)
+    constant = replace(op("mul", (9, 9), (9, 9), ms=ms, where=(OTHER_LINE,)), fate="constant")
     case = Case(ops=(op("mm", (8, 8), (8, 8), ms=90), constant))
     found = case.raised("BRR114")
     assert [each.where for each in found] == ([(OTHER_LINE,)] if told else [])
@@ -302,7 +302,7 @@ def test_work_that_is_the_same_in_every_step_counts_by_its_own_time(ms: float, t
 
 
 def test_a_faster_way_of_work_that_need_not_be_there_is_not_told():
-    constant = replace(op("mul", (9, 9), (9, 9), ms=20, where=(OTHER_LINE,)), constant=True)
+    constant = replace(op("mul", (9, 9), (9, 9), ms=20, where=(OTHER_LINE,)), fate="constant")
     (same,) = Case(ops=(constant,)).raised("BRR114")
     chain, elsewhere = replace(same, code="BRR201"), replace(same, code="BRR201", where=(LINE,))
     assert unknown_only([same, chain, elsewhere]) == [same, elsewhere]
@@ -313,7 +313,7 @@ def computed_twice(**changes: object) -> Case:
     work = op("sub", (9, 9), (9, 9), ms=20)
     return Case(ops=(
         replace(work, where=(inner, first, LINE)),
-        replace(work, where=(inner, second, LINE), **{"repeated": True, **changes}),
+        replace(work, where=(inner, second, LINE), **{"fate": "repeated", **changes}),
         replace(work, where=(inner, second, LINE), phase="backward", ns=10 * MS),
         op("mm", (8, 8), (8, 8), ms=50),
     ))  # fmt: skip
@@ -323,7 +323,7 @@ def test_what_is_computed_twice_is_told_at_its_second_call():
     (found,) = computed_twice().raised("BRR115")
     assert [span.function for span in found.where] == ["push", LINE.function]
     assert found.saving.expected_ns == pytest.approx(0.85 * 30 * MS)
-    assert not computed_twice(repeated=False).raised("BRR115")
+    assert not computed_twice(fate="").raised("BRR115")
 
 
 def test_a_backward_is_not_needed_twice_where_little_of_its_line_is():
@@ -362,7 +362,7 @@ def test_rows_that_nobody_reads_cost_their_share_of_forward_and_of_its_backward(
 
 @pytest.mark.parametrize(("ms", "told"), [(20.0, True), (0.5, False)])
 def test_what_changes_no_weight_is_told_where_it_takes_its_share(ms: float, told: bool):
-    preview = replace(op("mm", (9, 9), (9, 9), ms=ms, where=(OTHER_LINE,)), for_no_weight=True)
+    preview = replace(op("mm", (9, 9), (9, 9), ms=ms, where=(OTHER_LINE,)), fate="for no weight")
     case = Case(ops=(preview, op("mm", (8, 8), (8, 8), ms=50)))
     found = case.raised("BRR117")
     assert [each.where for each in found] == ([(OTHER_LINE,)] if told else [])
@@ -372,9 +372,9 @@ def test_what_changes_no_weight_is_told_where_it_takes_its_share(ms: float, told
 
 
 def test_backward_of_earlier_steps_is_told_at_the_line_that_carries_them():
-    mean = replace(op("mul", (9,), (), ms=1, where=(OTHER_LINE,)), carried=True)
-    old = replace(op("tanh_backward", (9, 9), (9, 9), ms=20, phase="backward"), earlier=True)
+    mean = replace(op("mul", (9,), (), ms=1, where=(OTHER_LINE,)), fate="carried")
+    old = replace(op("tanh_backward", (9, 9), (9, 9), ms=20, phase="backward"), fate="earlier")
     (found,) = Case(ops=(mean, old, op("mm", (8, 8), (8, 8), ms=50))).raised("BRR118")
     assert found.where == (OTHER_LINE,)
     assert found.saving.expected_ns == pytest.approx(0.9 * 20 * MS)
-    assert not Case(ops=(mean, replace(old, earlier=False))).raised("BRR118")
+    assert not Case(ops=(mean, replace(old, fate=""))).raised("BRR118")

@@ -82,6 +82,8 @@ def test_the_same_again_is_exact_and_no_account_is_no_verdict() -> None:
     [
         ("samples", "392 of 784 samples by step 196", account(made=fewer("samples", 0))),
         ("samples", "1,176 samples by step 196, the program as it is has 784", account(made=fewer("samples", 0, 1.5))),
+        ("samples", "840 samples by step 196, the program as it is has 784",
+         account(made=lambda step: row(step, samples=4 * (step + max(0, step - 100) // 7 + (step > 195))))),
         ("updates", "118 of 196 updates by step 196", account(made=fewer("updates", 40))),
         ("output", "9 of 19 lines printed by step 196", account(made=fewer("lines", 0))),
         ("files", "0 of 3 files written by step 196", account(made=fewer("files", 0, 0.0))),

@@ -48,17 +48,10 @@ class Asked(NamedTuple):
     redact: redaction.Patterns = ()
 
 
-class Outcome(NamedTuple):
-    """Results that a proof left behind."""
-
-    receipt: Receipt
-    folder: Path
-
-
 def prove(
     command: Sequence[str], source: Path, folder: Path, asked: Asked, stream: TextIO,
     stops: Callable[[Callable[[], None]], object] = lambda _: None,
-) -> Outcome:  # fmt: skip
+) -> Receipt:  # fmt: skip
     """Watch the program once, then check and race each edit against it. `stops` is given what ends the arms at once.
 
     Raises GobrrrError where the program as it is cannot be measured.
@@ -84,7 +77,7 @@ def prove(
     receipt = receipts.marked(redaction.redacted(receipt, asked.redact))
     receipts.write(receipt, folder / RECEIPT)
     files.write(folder / PAGE, formats.render(receipt, "html", formats.PLAIN))
-    return Outcome(receipt, folder)
+    return receipt
 
 
 def _tried(

@@ -254,10 +254,10 @@ def candidates(report: Report, wishes: Wishes) -> list[Candidate]:
     """Remedies that the report calls for, staples, and those named; where memory is to be saved those that may save
     some, whatever the report says of time. Semantic ones only when named."""
     asked, for_memory, own = {*wishes.named, *wishes.only}, wishes.objective is MEMORY, own_step_ns(report)
-    ours = (*registry.names(), *catalogue.all_names())  # an edit is offered by its place in the source
-    third_party = [name for name in dict.fromkeys((*wishes.named, *wishes.only)) if name not in ours]
     found = []
-    for name in (*registry.names(), *third_party):
+    for name in dict.fromkeys((*registry.names(), *wishes.named, *wishes.only)):
+        if name in catalogue.all_names():  # an edit is offered by its place in the source
+            continue
         remedy = registry.remedy(name)
         if not wishes.allow(name):
             continue
@@ -408,20 +408,12 @@ def tell(outcome: Outcome, program: Sequence[str], stream: TextIO, price_per_hou
     command = _next_command(folder, receipt, program)
     view = formats.View(next_command=command, seconds=outcome.seconds, price_per_hour=price_per_hour)
     formats.show(receipt, stream, view)
-    _write_page(outcome, command)
-    files = [name for name in (RECEIPT, PAGE, RECIPE, PATCH) if (folder / name).is_file()]
-    stream.write(f"files     {', '.join(files)} in {folder}\n")
-    if RECIPE in files and PATCH not in files:
+    files.write(folder / PAGE, formats.render(receipt, "html", formats.View(next_command=command)))
+    left = [name for name in (RECEIPT, PAGE, RECIPE, PATCH) if (folder / name).is_file()]
+    stream.write(f"files     {', '.join(left)} in {folder}\n")
+    if RECIPE in left and PATCH not in left:
         stream.write(f"          no {PATCH}: the place of what was kept was not found in the source\n")
     stream.flush()
-
-
-def _write_page(outcome: Outcome, next_command: str) -> None:
-    """The receipt to look at, beside it."""
-    from gobrrr.report.forms import formats
-
-    view = formats.View(next_command=next_command)
-    files.write(outcome.folder / PAGE, formats.render(outcome.receipt, "html", view))
 
 
 def _next_command(folder: Path, receipt: Receipt, program: Sequence[str]) -> str:

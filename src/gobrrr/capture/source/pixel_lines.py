@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from gobrrr.capture.source.statements import _name, tree_of
+from gobrrr.capture.source.statements import last_name, tree_of
 from gobrrr.capture.source.user_code import UserFiles
 
 _USER = UserFiles()
@@ -73,7 +73,7 @@ def float_lines(tree: ast.Module | None) -> list[int]:
     if tree is None:
         return []
     given = [node for node in tree.body if isinstance(node, ast.Assign) and _level(node.value, set())]
-    levels = {_name(target) for node in given for target in node.targets} - {""}  # names of such a number
+    levels = {last_name(target) for node in given for target in node.targets} - {""}  # names of such a number
     if not any(_by_levels(node, levels) for node in ast.walk(tree)):
         return []
     lines: set[int] = set()
@@ -112,17 +112,17 @@ def _by_levels(node: ast.AST, levels: set[str]) -> bool:
         return isinstance(node.op, ast.Div) and _level(node.right, levels)
     if isinstance(node, ast.AugAssign):
         return isinstance(node.op, ast.Div) and _level(node.value, levels)
-    return isinstance(node, ast.Call) and _name(node.func) in _SCALING and any(_level(a, levels) for a in node.args)
+    return isinstance(node, ast.Call) and last_name(node.func) in _SCALING and any(_level(a, levels) for a in node.args)
 
 
 def _converts(node: ast.AST) -> bool:
     """x.float(), x.astype(np.float32), x.to(torch.float32), np.asarray(x, dtype="float32"), np.float32(x)."""
     if not isinstance(node, ast.Call):
         return False
-    name, given = _name(node.func), [*node.args, *(each.value for each in node.keywords)]
+    name, given = last_name(node.func), [*node.args, *(each.value for each in node.keywords)]
     if name in ("float32", "FloatTensor") or (name == "float" and isinstance(node.func, ast.Attribute)):
         return True
-    dtypes = {each.value if isinstance(each, ast.Constant) else _name(each) for each in given}
+    dtypes = {each.value if isinstance(each, ast.Constant) else last_name(each) for each in given}
     return name in ("astype", "to", "type", "asarray", "array", "tensor", "as_tensor") and bool(dtypes & _FLOAT)
 
 
@@ -181,13 +181,13 @@ class Flow:
         if isinstance(statement, (ast.Assign, ast.AnnAssign)):
             targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
             links = self._value(statement.value)
-            self._names.update({name: links for target in targets if (name := _name(target))})
+            self._names.update({name: links for target in targets if (name := last_name(target))})
             return ()
         if isinstance(statement, ast.Expr):
             value, links = statement.value, self._value(statement.value)
             # picture.thumbnail(...) changes what has the name.
             if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "thumbnail":
-                self._names[_name(value.func.value)] = links
+                self._names[last_name(value.func.value)] = links
             return ()
         return self._branches(statement)
 
@@ -217,7 +217,7 @@ class Flow:
         if not isinstance(node, ast.Call):
             return _longest([self._value(each) for each in ast.iter_child_nodes(node) if isinstance(each, ast.expr)])
         given = _longest([self._value(each) for each in _subjects(node)])
-        name = _name(node.func)
+        name = last_name(node.func)
         if name not in RESIZES:
             inside = self.returned.get(name, ())
             return self._linked(given, inside) if inside else given
@@ -232,10 +232,10 @@ class Flow:
 def _subjects(call: ast.Call) -> Iterable[ast.expr]:
     """Return the object a call is made on and its arguments; of a module's function the arguments, of a resize the
     picture."""
-    method = isinstance(call.func, ast.Attribute) and _name(call.func.value) not in _ALIASES
+    method = isinstance(call.func, ast.Attribute) and last_name(call.func.value) not in _ALIASES
     receiver = [call.func.value] if isinstance(call.func, ast.Attribute) and method else []
     arguments = [*call.args, *(each.value for each in call.keywords)]
-    if _name(call.func) in RESIZES:
+    if last_name(call.func) in RESIZES:
         return receiver or arguments[:1]
     return [*receiver, *arguments]
 

@@ -40,7 +40,8 @@ def _parse(source: bytes) -> ast.Module:
         warnings._showwarnmsg = shown  # type: ignore[attr-defined]
 
 
-def _name(node: ast.expr) -> str:
+def last_name(node: ast.expr) -> str:
+    """AdamW of torch.optim.AdamW; empty where it has no name."""
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
@@ -51,13 +52,13 @@ def _calls(file: str) -> Iterator[ast.Call]:
 
 def call_line(files: list[str], names: tuple[str, ...]) -> dict[str, Any] | None:
     """The last line of the first of the user's files that calls one of `names` (as function or method)."""
-    return _last_call(files, lambda call: call.lineno if _name(call.func) in names else None)
+    return _last_call(files, lambda call: call.lineno if last_name(call.func) in names else None)
 
 
 def argument_lines(files: list[str], names: tuple[str, ...]) -> dict[str, int]:
     """The line of each keyword argument that the last call of one of `names` is given, in the first file with one."""
     for file in files:
-        made = [call for call in _calls(file) if _name(call.func) in names]
+        made = [call for call in _calls(file) if last_name(call.func) in names]
         if made:
             last = max(made, key=lambda call: call.lineno)
             return {each.arg: each.value.lineno for each in last.keywords if each.arg}
@@ -116,7 +117,7 @@ def _dotted(node: ast.expr) -> str:
     """'gc.collect', 'collect'; empty for what is more than a name and an attribute."""
     if isinstance(node, ast.Attribute):
         return f"{node.value.id}.{node.attr}" if isinstance(node.value, ast.Name) else ""
-    return _name(node)
+    return last_name(node)
 
 
 def growth_line(file: str, name: str) -> dict[str, Any] | None:
@@ -145,9 +146,9 @@ def _adds(node: ast.AST, name: str) -> bool:
         return _container(node.target) == name
     if not isinstance(node, ast.Assign):
         return False
-    joined = isinstance(node.value, ast.BinOp) and _name(node.value.left) == name
+    joined = isinstance(node.value, ast.BinOp) and last_name(node.value.left) == name
     return any(
-        joined if _name(target) == name else isinstance(target, ast.Subscript) and _container(target) == name
+        joined if last_name(target) == name else isinstance(target, ast.Subscript) and _container(target) == name
         for target in node.targets
     )
 
@@ -156,4 +157,4 @@ def _container(node: ast.expr) -> str:
     """The name of what is added to: x of x[key], of x[a][b] and of self.x."""
     while isinstance(node, ast.Subscript):
         node = node.value
-    return _name(node)
+    return last_name(node)

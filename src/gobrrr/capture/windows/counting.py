@@ -8,7 +8,6 @@ from typing import Any
 
 from gobrrr.capture.facts.program_facts import flushes_denormals, orphans
 from gobrrr.capture.facts.tensors import is_plain
-from gobrrr.capture.session import window_plan
 from gobrrr.capture.source import statements
 from gobrrr.capture.windows.counted import Counted
 from gobrrr.capture.windows.line_log import LineLog
@@ -24,11 +23,6 @@ class CountWindow(Window):
     _counted: Counted | None = None
     _saved: Saved | None = None
     _lines: LineLog | None = None
-
-    @property
-    def goal(self) -> int:
-        """Steps that it wants."""
-        return window_plan.count_steps(self.step_ns)
 
     def start(self) -> bool:
         """Begin to count."""

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gobrrr.capture.facts.tensors import is_plain, some_bytes, version
-from gobrrr.capture.session import window_plan
 from gobrrr.capture.windows.profiling import is_capturing, without_chatter
 from gobrrr.capture.windows.window import Window
 from gobrrr.recording.model import event_kinds as ev
@@ -55,11 +54,6 @@ class FlowWindow(Window):
     _path: Path | None = None
     _is_off = False
     _looks: tuple[_Look, ...] = ()
-
-    @property
-    def goal(self) -> int:
-        """Steps that it wants."""
-        return window_plan.count_steps(self.step_ns)
 
     def start(self) -> bool:
         """Look at the tensors, and begin; False where the program observes its ops itself."""

@@ -17,6 +17,7 @@ from gobrrr.capture.hooks import module_parts
 from gobrrr.capture.hooks.transform_guard import unseen
 from gobrrr.capture.process.config import Config
 from gobrrr.capture.process.unlisted_thread import Unlisted
+from gobrrr.capture.session import window_plan
 from gobrrr.capture.session.recorder import Recorder
 from gobrrr.capture.source.user_code import UserFiles
 from gobrrr.capture.windows.counted import Counted
@@ -135,7 +136,7 @@ class Window:
     @property
     def goal(self) -> int:
         """Steps that it wants."""
-        raise NotImplementedError
+        return window_plan.count_steps(self.step_ns)
 
     def start(self) -> bool:
         """Start the instruments; False where they cannot run."""

@@ -70,14 +70,14 @@ def run(args: argparse.Namespace) -> int:
     folder = run_folder.of_run(args.folder, command, "prove-")
     with Interrupts() as interrupts:
         try:
-            outcome = proving.prove(command, Path.cwd(), folder, asked, sys.stderr, interrupts.at_first)
+            receipt = proving.prove(command, Path.cwd(), folder, asked, sys.stderr, interrupts.at_first)
         except KeyboardInterrupt:
             return interrupts.exit_code
-    formats.show(outcome.receipt, sys.stderr)
+    formats.show(receipt, sys.stderr)
     sys.stderr.write(f"files     receipt.json, report.html in {folder}\n")
     if args.json:
-        put(as_json(outcome.receipt), None)
-    return exit_code(outcome.receipt) if outcome.receipt.complete else interrupts.exit_code
+        put(as_json(receipt), None)
+    return exit_code(receipt) if receipt.complete else interrupts.exit_code
 
 
 def edits_of(args: argparse.Namespace, source: Path) -> tuple[ProgramEdit | None, tuple[ProgramEdit, ...]]:

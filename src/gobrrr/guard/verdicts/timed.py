@@ -161,7 +161,8 @@ class _Common:
         slack = 2 * statistics.median(grows) if grows else 0
         last = known[-LAST:]
         fewer = all(then - now > slack for then, now in last)
-        more = all(now > MORE * then + LAST * slack for then, now in last)
+        ahead = max(0, known[len(known) // 2][1] - known[len(known) // 2][0]) if known else 0  # a loader's lead stays
+        more = all(now > MORE * then + LAST * slack or now - then - ahead > slack for then, now in last)
         return (last[-1][1], last[-1][0]) if len(last) == LAST and (fewer or more) else (0, 0)
 
     def _calls_alike(self, row: Row, first: Row) -> bool:

@@ -71,16 +71,10 @@ class OpGroup(msgspec.Struct, frozen=True):
     """It calls no other op: the work is here, not in its children."""
     recomputed: bool = False
     """A forward op that ran again in backward."""
-    constant: bool = False
-    """It computes the same in every step: nothing that it reads changes."""
-    repeated: bool = False
-    """It computes what another op of the step has computed: of the same values, as far as torch's ops show."""
-    earlier: bool = False
-    """A backward op of a graph that an earlier step made."""
-    carried: bool = False
-    """It reads what an earlier step made, whose graph backward goes through again."""
-    for_no_weight: bool = False
-    """No weight and no state of the training depends on what it computes, as far as torch's ops show."""
+    fate: str = ""
+    """What becomes of its result, as far as torch's ops show. constant: the same in every step; repeated: as another
+    op's of the step; earlier: backward of a graph that an earlier step made; carried: read from an earlier step, whose
+    graph backward goes through again; for no weight: no weight and no state of the training depends on it."""
     read: float = 1.0
     """Share of its result that ops read, where most of a product is not read."""
     elsewhere: bool = False

@@ -20,7 +20,7 @@ from gobrrr.ledger.work import work_of
 from gobrrr.recording.model.columns import numbered
 from gobrrr.recording.model.facts import Span
 from gobrrr.recording.model.trace import Signature, Trace
-from gobrrr.recording.run_folder.dataflow_file import CARRIED, CONSTANT, EARLIER, NO_WEIGHT, TWICE, tensor_shapes
+from gobrrr.recording.run_folder.dataflow_file import FATES, tensor_shapes
 from gobrrr.recording.run_folder.fates import ANY, Fates
 from gobrrr.recording.trace_files.categories import is_communication
 from gobrrr.spans import Ints
@@ -207,8 +207,8 @@ def _group(
         signature.concrete if signature else (), host.phase[row], _where(host, by, places, row),
         calls / steps, ns / steps, work.floor / steps, max(0.0, float(min(ns - work.floor, dispatch_ns))) / steps,
         work.flops / steps if counted else None, work.bytes / steps if counted else None, work.bound, by.chain[group],
-        row, bool(host.leaf[row]), bool(by.again[row]), bool(fate == CONSTANT), bool(fate == TWICE),
-        fate == EARLIER, fate == CARRIED, fate == NO_WEIGHT, fate if 0 < fate < 1 else 1.0,
+        row, bool(host.leaf[row]), bool(by.again[row]), FATES[int(fate)],
+        fate if 0 < fate < 1 else 1.0,
         work.elsewhere, float(by.in_a_row[group]),
     )  # fmt: skip
 

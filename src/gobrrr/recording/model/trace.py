@@ -189,7 +189,6 @@ class Flows(Columns):
     forward: Ints
     forward_thread: Ids
     backward: Ints
-    backward_thread: Ids
 
 
 @dataclass(frozen=True, eq=False)
@@ -236,9 +235,6 @@ class Properties:
     record_shapes: bool | None = None
     with_stack: bool | None = None
     profile_memory: bool | None = None
-    with_flops: bool | None = None
-    schema_version: int | None = None
-    display_unit: str = ""
     base_time: int = 0
     """ns that were added to every time."""
     profiler: str = "torch"
@@ -274,7 +270,6 @@ class Trace:
     kernels: Kernels
     device_annotations: Kernels
     """The user's annotations as spans on the device's streams; they are no work and count in no busy time."""
-    device_syncs: Kernels
     """Waits of a stream or a context, as CUPTI records them; no work either."""
     runtime: Runtime
     flows: Flows

@@ -16,6 +16,7 @@ from gobrrr.recording.trace_files.limits import Limits
 from gobrrr.system import files
 
 NO_WEIGHT, CONSTANT, TWICE, EARLIER, CARRIED = range(1, 6)
+FATES = ("", "for no weight", "constant", "repeated", "earlier", "carried")
 """Fates of what an op computes; where two hold of one call, the later one here is told. No weight and no state that a
 later step reads depends on it; an earlier step computed the same; this one did before; backward reads what an earlier
 step made, its batch too; forward reads such a thing beside that backward."""

@@ -13,7 +13,6 @@ from gobrrr.recording.model.trace import (
     COMMUNICATION,
     CPU_OP,
     DEVICE_ANNOTATION,
-    DEVICE_SYNC,
     KERNEL,
     PYTHON_FUNCTION,
     USER_ANNOTATION,
@@ -35,7 +34,7 @@ from gobrrr.recording.trace_files import categories as cat
 from gobrrr.recording.trace_files.tables import Tables
 from gobrrr.spans import among
 
-_FLAGS = ("record_shapes", "with_stack", "profile_memory", "with_flops")
+_FLAGS = ("record_shapes", "with_stack", "profile_memory")
 _MAX_BASE = 2**61  # ns: half of wire.MAX_TIME, so that sums still fit 64 bits
 
 
@@ -71,7 +70,6 @@ def assemble(tables: Tables, fields: dict[str, Any], source: str, truncated: boo
         ops=ops,
         kernels=kernels,
         device_annotations=device.take(device.kind == DEVICE_ANNOTATION),
-        device_syncs=device.take(device.kind == DEVICE_SYNC),
         runtime=runtime,
         flows=flows,
         steps=steps,
@@ -89,13 +87,13 @@ def read_properties(fields: dict[str, Any]) -> Properties:
     """The document's other fields, each as its own type or not at all."""
     fields = dict(fields)
     devices, distributed = fields.pop("deviceProperties", ()), fields.pop("distributedInfo", {})
-    schema, unit, base = (fields.pop(key, None) for key in ("schemaVersion", "displayTimeUnit", "baseTimeNanoseconds"))
+    *_, base = (
+        fields.pop(key, None) for key in ("schemaVersion", "displayTimeUnit", "with_flops", "baseTimeNanoseconds")
+    )
     flags = {key: bool(fields.pop(key)) for key in _FLAGS if isinstance(fields.get(key), int)}
     return Properties(
         devices=tuple(d for d in devices if isinstance(d, dict)) if isinstance(devices, list) else (),
         distributed=distributed if isinstance(distributed, dict) else {},
-        schema_version=schema if isinstance(schema, int) else None,
-        display_unit=unit if isinstance(unit, str) else "",
         base_time=base if isinstance(base, int) and abs(base) < _MAX_BASE else 0,
         profiler="torch",
         extra=fields,
@@ -187,5 +185,4 @@ def _flows(starts: Table, ends: Table, base: int) -> Flows:
         forward=starts.column("time")[forward][order] + base,
         forward_thread=starts.column("thread")[forward][order],
         backward=ends.column("time")[backward][order] + base,
-        backward_thread=ends.column("thread")[backward][order],
     )

@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-from gobrrr.remedies.edits.source import Change, Source, last_name, may_be_true
+from gobrrr.capture.source.statements import last_name
+from gobrrr.remedies.edits.source import Change, Source, may_be_true
 from gobrrr.remedies.edits.training import training
 
 

@@ -6,7 +6,8 @@ import ast
 import re
 from collections.abc import Sequence
 
-from gobrrr.remedies.edits.source import Change, Source, last_name
+from gobrrr.capture.source.statements import last_name
+from gobrrr.remedies.edits.source import Change, Source
 
 CASTS = frozenset({"to", "type_as", "float", "contiguous"})
 """Methods that change no value."""

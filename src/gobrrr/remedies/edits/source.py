@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
+from gobrrr.capture.source.statements import last_name
 from gobrrr.remedies.edits.names import FUNCTIONS, Names
 
 Change = tuple[int, int, str]
@@ -220,11 +221,6 @@ class Source:
         """Changes, with what they need behind the imports; none where that cannot be put there."""
         helper = self.helper(code)
         return [*helper, *changes] if changes and helper is not None else []
-
-
-def last_name(node: ast.expr) -> str:
-    """AdamW of torch.optim.AdamW; empty where it has no name."""
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
 def may_be_true(value: ast.expr) -> bool:

@@ -7,7 +7,8 @@ import re
 from functools import lru_cache
 from typing import NamedTuple
 
-from gobrrr.remedies.edits.source import Source, last_name
+from gobrrr.capture.source.statements import last_name
+from gobrrr.remedies.edits.source import Source
 
 MOST_HELD = 512
 """Files whose places are remembered: each edit asks for them, of every file (more than a program's most files)."""

@@ -6,8 +6,9 @@ import ast
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
+from gobrrr.capture.source.statements import last_name
 from gobrrr.remedies.edits.forms import SetKeyword
-from gobrrr.remedies.edits.source import Change, Source, last_name, may_be_true
+from gobrrr.remedies.edits.source import Change, Source, may_be_true
 from gobrrr.remedies.edits.training import made_optimizers, parameters
 
 MODELS = ("torch", "torchvision", "timm", "transformers", "torchaudio", "segmentation_models_pytorch")

@@ -28,7 +28,7 @@ def _evidence(ops: list[OpGroup], ns: float) -> dict[str, Quantity]:
 @rule("BRR114", "compute", needs={"ops"}, on_device=True)
 def same_in_every_step(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """Ops that compute the same in every step, because nothing that they read ever changes."""
-    ops = [op for op in ledger.ops if op.constant]
+    ops = [op for op in ledger.ops if op.fate == "constant"]
     again = total(ops)
     if not _is_told(ledger, 0.85 * again):
         return
@@ -51,10 +51,10 @@ Proposed."""
 @rule("BRR115", "compute", needs={"ops"}, on_device=True)
 def same_twice_in_a_step(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """Ops that compute what another op of the step has computed, of the same values."""
-    ops = [op for op in ledger.ops if op.repeated and not op.recomputed and op.phase != "backward"]
+    ops = [op for op in ledger.ops if op.fate == "repeated" and not op.recomputed and op.phase != "backward"]
     there: dict[tuple[Span, ...], list[float]] = defaultdict(lambda: [0.0, 0.0, 0.0])
     for op in ledger.ops:
-        there[op.where][2 if op.phase == "backward" else int(op.repeated and not op.recomputed)] += op.ns
+        there[op.where][2 if op.phase == "backward" else int(op.fate == "repeated" and not op.recomputed)] += op.ns
     again = total(ops) + sum(after for new, old, after in there.values() if old >= ALL * (new + old) > 0)
     if not _is_told(ledger, 0.85 * again):
         return
@@ -103,7 +103,7 @@ def read_in_part(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
 @rule("BRR117", "compute", needs={"ops"}, on_device=True)
 def changes_no_weight(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """Ops of a training step that no weight depends on: pictures, figures and evaluation in every step."""
-    ops = [op for op in ledger.ops if op.for_no_weight]
+    ops = [op for op in ledger.ops if op.fate == "for no weight"]
     idle = total(ops)
     if not _is_told(ledger, 0.8 * idle):
         return
@@ -121,7 +121,7 @@ def changes_no_weight(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
 @rule("BRR118", "compute", needs={"ops"}, on_device=True)
 def graph_of_earlier_steps(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """Backward goes through the graphs of earlier steps too: a running mean or a state was never detached."""
-    ops, carried = [op for op in ledger.ops if op.earlier], [op for op in ledger.ops if op.carried]
+    ops, carried = [op for op in ledger.ops if op.fate == "earlier"], [op for op in ledger.ops if op.fate == "carried"]
     again = max(total(ops), ledger.step.grown_ns)
     if not carried or not worth_telling(ledger, 0.9 * again):
         return

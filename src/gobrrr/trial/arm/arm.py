@@ -8,7 +8,7 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -251,27 +251,21 @@ class Arm:
 
     def resident(self) -> int:
         """Bytes that the family holds now."""
-        total = 0
-        for each in self._members():
-            with contextlib.suppress(psutil.Error):
-                total += each.memory_info().rss
-        return total
+        return int(self._total(lambda each: each.memory_info().rss))
 
     def held(self) -> int:
         """The same, pages that its processes share counted once: forked workers share most of what they hold."""
-        total = 0
-        for each in self._members():
-            with contextlib.suppress(psutil.Error, AttributeError):
-                found = each.memory_full_info()
-                total += getattr(found, "pss", found.uss)
-        return total
+        return int(self._total(lambda each: getattr(found := each.memory_full_info(), "pss", found.uss)))
 
     def _cpu_s(self) -> float:
         """Seconds of CPU time that its processes have used, those that ended among them."""
+        return self._total(lambda each: sum(each.cpu_times()[:4]))
+
+    def _total(self, of: Callable[[psutil.Process], float]) -> float:
         total = 0.0
         for each in self._members():
-            with contextlib.suppress(psutil.Error):
-                total += sum(each.cpu_times()[:4])
+            with contextlib.suppress(psutil.Error, AttributeError):
+                total += of(each)
         return total
 
     def _members(self) -> list[psutil.Process]:
