@@ -223,6 +223,63 @@ def test_a_baseline_that_changes_its_parameters_lets_an_edit_do_so() -> None:
     assert "weights" not in told(account(weights=other(0)), changing)
 
 
+def otherwise(since: int, turn: float) -> list[Weights]:
+    """The baseline's own way, bit for bit, and another one from a step on."""
+    return [own if own.step < since else other for own, other in zip(weights(), weights(turn=turn), strict=True)]
+
+
+@pytest.mark.parametrize(("turn", "verdict"), [(1.0, "changed"), (0.1, "unverified")])
+def test_the_same_weights_that_go_another_way_later_are_no_rounding(turn: float, verdict: str) -> None:
+    found = told(account(weights=otherwise(96, turn)))["weights"]
+    assert found.verdict == verdict and (turn == 1.0 or "otherwise later" in found.reason)
+    rounded = [msgspec.structs.replace(each, seen=seen(np.frombuffer(each.seen.sketch) + 1e-9)) for each in
+               otherwise(96, turn)]  # fmt: skip
+    assert "weights" not in told(account(weights=rounded)), "rounding grows"
+
+
+def test_steps_that_were_never_made_are_told_by_the_count() -> None:
+    """An edit that reaches into its own process may add to what that tells."""
+    found = told(account(STEPS, clocks=[Clock(60, 10_000_000, 11_000_000, 12_000_000)] * 4))
+    assert found["clock"].verdict == "wrong" and "told of 240 steps, and made 202 at most" in found["clock"].reason
+
+
+def seeing(made: float, extra: int, turn: float = 0.0) -> Account:
+    """An evaluation in every 50th step, and `extra` calls before the first."""
+
+    def row_of(step: int) -> Row:
+        num = step // 50
+        return row(step, evaluated=Calls(num + extra, 8 * num + extra, 80 * num), made=(made * num, 10.0 * num))
+
+    return account(made=row_of, weights=weights(turn=turn))
+
+
+def test_a_call_more_at_first_excuses_no_other_evaluation() -> None:
+    plain = [seeing(5.0, 0) for _ in range(2)]
+    assert "outputs" not in told(seeing(5.0, 1), plain) and "outputs" in told(seeing(0.0, 1), plain)
+    assert "outputs" in told(seeing(5.1, 0), plain), "of the same weights"
+    assert "outputs" not in told(seeing(5.1, 0, turn=0.01), plain), "of weights that differ by rounding"
+
+
+LINES = [f"step {n} loss {2.0 / (n + 1):.4f}" for n in range(200)]
+
+
+@pytest.mark.parametrize(("lines", "same"), [
+    (LINES, True), (["using sdpa", *LINES], True), (LINES[:50], True), ([f"{line}0" for line in LINES], True),
+    ([line.replace("loss", "err") for line in LINES], False), (LINES[:100] + LINES[:100], False),
+    ([*LINES[:100], *("step 7 loss 0.1" for _ in LINES[100:])], False), ([*LINES[:99], "odd", *LINES[100:]], True),
+])  # fmt: skip
+@pytest.mark.parametrize("place", ["said", "files"])
+def test_lines_that_are_printed_or_written_are_the_programs(place: str, lines: list[str], same: bool) -> None:
+    def one(text: list[str]) -> Account:
+        whole = "\n".join([*text, "cut"])
+        return account(**{place: whole if place == "said" else {"log.txt": whole}})
+
+    found = told(one(lines), [one(LINES), one(LINES)])
+    assert bool({"output", "files"} & found.keys()) is not same
+    noisy = [one(LINES), one([f"{line} in {n} s" for n, line in enumerate(LINES)])]
+    assert not {"output", "files"} & told(one(lines), noisy).keys(), "the program's own runs differ"
+
+
 def test_how_far_weights_go_where_they_hardly_go_any_more_is_noise() -> None:
     little, twice = (account(weights=weights(lambda step, by=by: 1.0 if step < 128 else by)) for by in (0.01, 0.02))
     assert "weights" not in told(twice, [little, little])

@@ -75,6 +75,10 @@ class Account(msgspec.Struct):
     clocks: list[Clock] = []
     seed: int | None = None
     """Seed of torch's generator at the first step."""
+    said: str = ""
+    """The first of what it printed."""
+    files: dict[str, str] = {}
+    """The first of what each text file that it made holds, by path; of a process that is over."""
     ended: int | None = None
     """Steps after which the program came to its end."""
 
@@ -83,10 +87,14 @@ class Account(msgspec.Struct):
         self.rows += later.rows
         self.batches += later.batches
         self.weights += later.weights
+        self.said += later.said
         self.seed = later.seed if self.seed is None else self.seed
         self.ended = later.ended
 
 
+MOST_TEXT = 1 << 16
+"""Characters of what is printed, and bytes of each file, that are kept. Proposed: hundreds of lines; logs of programs.
+"""
 LEADING_ROWS, LEADING_WEIGHTS = 6, 2
 """Leading binary digits of the numbers that are looked at: all up to 64, then 32 in every doubling; of weights two.
 Proposed: says where something began to a thirtieth, in some hundred rows; the size of accounts would settle it."""

@@ -28,7 +28,7 @@ TIMED_ACCEPTED_BY = {
     "samples": ("samples",), "data": ("samples", "order", "random"), "order": ("order", "samples", "random"),
     "evaluation": ("evaluation",), "output": ("output",), "files": ("output",), "time": ("time",), "end": ("samples",),
     "weights": ("samples", "order", "random", "precision", "hyperparameters"), "random": ("random",),
-    "updates": ("samples",),
+    "updates": ("samples",), "outputs": ("precision",),
 }  # fmt: skip
 """The same by the kind of a check of timed runs."""
 WRITING = ("data", "mode", "inputs", "random draws")

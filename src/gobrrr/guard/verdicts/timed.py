@@ -13,9 +13,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import numpy as np
 
-from gobrrr.guard.model.account import Account, Clock, Row, Weights
+from gobrrr.guard.model.account import LEADING_ROWS, Account, Clock, Row, Weights
 from gobrrr.guard.model.tensor_digest import distance
 from gobrrr.guard.model.verdict import Check
+from gobrrr.guard.verdicts import texts
 
 LAST = 3
 """Rows, the last ones, in all of which a count must be behind; proposed: what comes a step later is not missing."""
@@ -35,15 +36,16 @@ TELLING = 0.05
 OTHER_START = 0.01
 """Distance of the first weights over their norm that no step explains; proposed: an update moves by less, a seed by 1.
 """
-OTHER_OUTPUTS = 0.2
-"""The same of what models give while their weights go the same way; proposed: rounding that grew has less, other code
-about 1; evaluations of honest edits would settle it."""
+OTHER_OUTPUTS, SAME_WEIGHTS = 0.2, 1e-3
+"""Difference of what models give, over its size, while their weights go the same way, and where they are the same or
+nothing is learned. Proposed: rounding that grew has less, other code about 1; evaluations of honest edits."""
 OTHER_INPUTS, SAME_OUTPUTS = 0.01, 1e-4
 """Difference of what models are given over its size; of what they give, up to which an inference may be given other
 numbers: padding cut off, say. Proposed: rounding has 1e-5 and 1e-6, other samples 0.1 and more."""
 SLOWER_CLOCK, UNSTEADY = 0.1, 1.5
 """Share of the referee's time that the program's clock may lack beyond so many times what the baseline's does;
 proposed: messages take some ms; gaps on crowded machines would settle it."""
+LOOKED_AT = 1 + 1 / (1 << (LEADING_ROWS - 1))  # how far behind the last row a process may be
 MOVED, LEAST_MOVED = 0.25, 0.02
 """Shares of the saving, and of a step, that more time between steps may have; proposed: noise of what lies there."""
 
@@ -75,9 +77,11 @@ def _differences(ours: Sequence[Account], theirs: Account, regrouped: tuple[floa
         yield from _batched(theirs, regrouped[1])
     if rows.given() and not weights.near:
         yield _changed("data", f"models are given other numbers by step {rows.last}", ours)
-    if rows.made(weights.near):
+    if rows.made(weights.near, weights.same):
         yield _changed("outputs", f"models give other outputs by step {rows.last}", ours)
     yield from weights.differences()
+    if regrouped is None and (weights.same or not theirs.rows[-1].updates):
+        yield from texts.differences(ours, theirs)
 
 
 def _changed(kind: str, reason: str, ours: Sequence[Account]) -> Check:
@@ -187,18 +191,26 @@ class _Common:
                 return True
         return False
 
-    def made(self, near: bool) -> bool:
-        """Models give other outputs in as many calls: in a program without updates, or while weights are near."""
-        for same, row in self._rows:
-            first = same[0]
-            learns = bool(first.updates)
-            if not self._calls_alike(row, first) or (learns and not near):
+    def made(self, near: bool, same_weights: bool) -> bool:
+        """Whether models give other outputs in as many calls, from one row to the next: in a program without updates,
+        or while weights are near; much the same ones where these are the same."""
+        rows = [([Row(0)] * len(self._ours), Row(0)), *self._rows]
+        for (before, start), (same, row) in itertools.pairwise(rows):
+            learns, first = bool(same[0].updates), before[0]
+            calls = [(each.evaluated.calls - since.evaluated.calls, each.evaluated.rows - since.evaluated.rows)
+                     for since, each in ((start, row), (first, same[0]))]  # fmt: skip
+            if (calls[0] != calls[1] and not self._regrouped) or (learns and not near):
                 continue
-            apart = _distance(row.made, first.made)
-            most = (OTHER_OUTPUTS if learns else OTHER_INPUTS) * first.made[1]
-            if len({each.made for each in same}) == 1 and not apart <= most:
+            mine = _since(start.made, row.made)
+            known = [_since(since.made, each.made) for since, each in zip(before, same, strict=False)]
+            most = (OTHER_OUTPUTS if learns and not same_weights else SAME_WEIGHTS) * known[0][1]
+            if len(set(known)) == 1 and not _distance(mine, known[0]) <= most:
                 return True
         return False
+
+
+def _since(start: tuple[float, float], end: tuple[float, float]) -> tuple[float, float]:
+    return end[0] - start[0], end[1] - start[1]
 
 
 def _distance(one: tuple[float, float], other: tuple[float, float]) -> float:
@@ -268,6 +280,12 @@ class _Ways:
         found = [apart for step, apart in self._aparts() if SETTLING <= step <= EARLY]
         return bool(found) and max(found) <= NEAR
 
+    @property
+    def same(self) -> bool:
+        """Whether they are the baseline's own, bit for bit, in all early steps that are looked at."""
+        found = [apart for step, apart in self._aparts() if step <= EARLY]
+        return len(found) >= LAST and not any(found)
+
     def differences(self) -> Iterator[Check]:
         """Other weights to begin from, another way, or one that is farther or less far."""
         if not self._ours:
@@ -286,7 +304,14 @@ class _Ways:
                 reason = f"computes otherwise: its weights are {share} of the way apart by step {step}"
                 yield _changed("weights", reason, self._all)
                 return
-        yield from self._farther()
+        if farther := list(self._farther()):
+            yield from farther
+            return
+        later = [(step, apart) for step, apart in self._aparts() if step > EARLY and apart > NEAR + self._own(step)]
+        if self.same and later:  # rounding would have shown before
+            step, apart = later[0]
+            reason = f"computes otherwise later: the same weights at first, {apart:.0%} of the way apart by step {step}"
+            yield Check("timed weights", "changed" if later[-1][1] > APART else "unverified", reason, kind="weights")
 
     def _begins_otherwise(self) -> bool:
         first = self._theirs[min(self._theirs)]
@@ -354,6 +379,12 @@ def _clock(ours: Sequence[Account], theirs: Sequence[Account]) -> Iterator[Check
     baseline, candidate = ([clock for account in side for clock in account.clocks] for side in (ours, theirs))
     if not baseline or not candidate:
         return
+    for account in theirs:
+        told = sum(clock.steps for clock in account.clocks)
+        if (made := account.rows[-1].step * LOOKED_AT) < told:
+            said = f"its process told of {told:,} steps, and made {made:,.0f} at most"
+            yield Check("timed clock", "wrong", said, kind="clock")
+            return
     whole = statistics.median(clock.referee_ns / clock.steps for clock in candidate)
     lacking: tuple[Callable[[Clock], int], ...] = (
         lambda clock: clock.referee_ns - clock.whole_ns - clock.own_ns, lambda clock: clock.own_ns,

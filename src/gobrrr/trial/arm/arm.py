@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +20,14 @@ from gobrrr.capture.process.config import Config
 from gobrrr.capture.process.launch import environment
 from gobrrr.capture.steps import loops
 from gobrrr.guard.model import observation
-from gobrrr.guard.model.account import Account, Clock
+from gobrrr.guard.model.account import MOST_TEXT, Account, Clock
 from gobrrr.guard.model.observation import Observation
 from gobrrr.recording.model import event_kinds
 from gobrrr.trial.arm import protocol
 from gobrrr.trial.arm.orphans import HEIRS
 from gobrrr.trial.arm.process_group import Family
 from gobrrr.trial.arm.protocol import Block, RefereeSide
-from gobrrr.trial.edit.program_edit import ProgramEdit
+from gobrrr.trial.edit.program_edit import MOST_FILES, ProgramEdit
 from gobrrr.trial.sandbox import limits
 from gobrrr.trial.sandbox.limits import AT_HOME, Limits
 from gobrrr.trial.sandbox.workspace import WORK, Workspace, as_theirs, inside
@@ -50,6 +51,20 @@ POLL_S = 0.05  # seconds between looks whether a silent arm lives; proposed: soo
 BESIDE = {"OMP_WAIT_POLICY": "PASSIVE", "KMP_BLOCKTIME": "0"}
 """For runs that are watched beside each other: threads that spin while they wait take each other's cores. (Four of a
 transformer at once with four threads each on four cores: steps of 480 ms, spinning 9,000; one alone 260.)"""
+
+
+def texts_in(folder: Path, but: Collection[str]) -> dict[str, str]:
+    """The beginnings of the text files that a program made in its copy of the folder, where all else is a link."""
+    found: dict[str, str] = {}
+    made = (file for file in folder.rglob("*") if file.is_file() and not file.is_symlink())
+    for file in itertools.islice(made, MOST_FILES):
+        name = file.relative_to(folder).as_posix()
+        with contextlib.suppress(OSError):
+            with file.open("rb") as opened:
+                data = opened.read(MOST_TEXT)
+            if name not in but and b"\0" not in data:
+                found[name] = data.decode(errors="replace")
+    return found
 
 
 class ArmError(Exception):
@@ -233,6 +248,8 @@ class Arm:
         HEIRS.forget(process.pid)  # while its number is its own
         process.wait()
         self._process = None
+        if self.account is not None:
+            self.account.files = texts_in(self._folder / WORK, self._edit.files if self._edit is not None else ())
         if self._scratch is not None:
             shutil.rmtree(self._scratch, ignore_errors=True)
         for line in (self._ask, self._told):

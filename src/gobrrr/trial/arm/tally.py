@@ -18,7 +18,7 @@ from gobrrr.capture.hooks.module_parts import is_training
 from gobrrr.capture.hooks.transform_guard import in_backward, is_transformed, unseen
 from gobrrr.capture.session.recorder import Recorder
 from gobrrr.capture.steps.device_memory import cuda_in_use
-from gobrrr.guard.model.account import LEADING_WEIGHTS, Account, Batch, Calls, Row, Weights, is_looked_at
+from gobrrr.guard.model.account import LEADING_WEIGHTS, MOST_TEXT, Account, Batch, Calls, Row, Weights, is_looked_at
 from gobrrr.guard.watch.digest import dense, is_wrapper, look, raw, sampled
 from gobrrr.guard.watch.effects import FileWrites
 from gobrrr.trial.arm.meters import Samples
@@ -39,7 +39,7 @@ class Tally(Samples):
         """`aside`: told of ns in the program's step that went into counting."""
         super().__init__()
         self._recorder, self._aside = recorder, aside
-        self._updates = self._batches = self._samples = self._lines = 0
+        self._updates = self._batches = self._samples = self._lines = self._said = 0
         self._calls = {True: [0, 0, 0], False: [0, 0, 0]}
         self._indices, self._content = (hashlib.blake2b(digest_size=8) for _ in range(2))
         self._given, self._made = [0.0, 0.0], [0.0, 0.0]
@@ -64,7 +64,10 @@ class Tally(Samples):
 
     def _written(self, write: Callable[[str], int]) -> Callable[[str], int]:
         def written(text: str) -> int:
-            self._lines += text.count("\n") if type(text) is str else 0
+            if type(text) is str:
+                self._lines += text.count("\n")
+                self._later.said += text[: max(0, MOST_TEXT - self._said)]
+                self._said += len(text)
             return write(text)
 
         return written
