@@ -228,10 +228,10 @@ def otherwise(since: int, turn: float) -> list[Weights]:
     return [own if own.step < since else other for own, other in zip(weights(), weights(turn=turn), strict=True)]
 
 
-@pytest.mark.parametrize(("turn", "verdict"), [(1.0, "changed"), (0.1, "unverified")])
+@pytest.mark.parametrize(("turn", "verdict"), [(0.3, "changed"), (0.1, "unverified")])
 def test_the_same_weights_that_go_another_way_later_are_no_rounding(turn: float, verdict: str) -> None:
     found = told(account(weights=otherwise(96, turn)))["weights"]
-    assert found.verdict == verdict and (turn == 1.0 or "otherwise later" in found.reason)
+    assert found.verdict == verdict and "otherwise later" in found.reason
     rounded = [msgspec.structs.replace(each, seen=seen(np.frombuffer(each.seen.sketch) + 1e-9)) for each in
                otherwise(96, turn)]  # fmt: skip
     assert "weights" not in told(account(weights=rounded)), "rounding grows"
