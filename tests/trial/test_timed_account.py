@@ -324,6 +324,7 @@ def test_an_arm_counts_what_its_program_does(plain) -> None:
     assert (last.step, last.updates, last.batches, last.samples) == (70, 70, 70, 280)
     assert last.trained == Calls(280, 280 * 8, 280 * 8) and last.evaluated == Calls(6, 6 * 32, 6 * 32 * 8)
     assert (last.lines, last.files) == (6, 1) and last.written, "what comes behind the step's end is the next one's"
+    assert plain[0].said.count("\n") == 6 and plain[0].files and plain[0].files == plain[1].files
     assert plain[0].batches == plain[1].batches and plain[0].weights == plain[1].weights and plain[0].seed == 0
     assert [each.step for each in plain[0].weights] == [1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64]
     assert sum(clock.steps for clock in plain[0].clocks) == 69

@@ -117,6 +117,7 @@ class Arm:
         self._limits = within
         self._scratch: Path | None = None
         self._command, self._folder, self._source = list(command), folder, (source or Path.cwd()).resolve()
+        self._work = self._folder / WORK
         self.remedies, self._env = tuple(remedies), dict(env or {})
         self._process: subprocess.Popen[bytes] | None = None
         self._family: Family | None = None
@@ -162,7 +163,7 @@ class Arm:
         """Start it in a folder of its own, its group its own, its output into files: what it prints only for the guard,
         which reads it."""
         self._folder.mkdir(parents=True)
-        work = Workspace(self._source, self._folder / WORK).make()
+        self._work = work = Workspace(self._source, self._folder / WORK).make()
         if self._edit is not None:
             self._edit.put_on(work)
         command = [inside(word, self._source, work) for word in self._command]
@@ -249,7 +250,7 @@ class Arm:
         process.wait()
         self._process = None
         if self.account is not None:
-            self.account.files = texts_in(self._folder / WORK, self._edit.files if self._edit is not None else ())
+            self.account.files = texts_in(self._work, self._edit.files if self._edit is not None else ())
         if self._scratch is not None:
             shutil.rmtree(self._scratch, ignore_errors=True)
         for line in (self._ask, self._told):
