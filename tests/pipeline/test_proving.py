@@ -21,7 +21,7 @@ from gobrrr.pipeline.first_run import Clock
 from gobrrr.report.forms import formats
 from gobrrr.report.told import proof
 from gobrrr.report.told.blocks import plainly
-from gobrrr.trial.receipt.receipt import EditTold, Measured, Receipt, Speedup, TrialResult
+from gobrrr.trial.receipt.receipt import EditTold, Measured, Receipt, Speedup, StartUp, TrialResult
 
 PROGRAM = """
 import torch
@@ -177,6 +177,12 @@ def test_only_what_is_faster_with_the_same_numbers_is_kept(guard: str, kept: boo
     report = SimpleNamespace(step=SimpleNamespace(plain_wall_ns=1e6))
     found = proving._receipt([trial], True, {}, report, Clock(0.0, 1.0), proving.Asked(()))
     assert bool(found.kept) is bool(found.speedup) is kept
+
+
+def test_a_later_start_is_said(folder: Path) -> None:
+    trial = msgspec.structs.replace(CASES[0][0], start_up=StartUp(3.2, 410.0))
+    text = formats.render(receipt(trial, kept=("a.diff",)), "text", formats.PLAIN).decode()
+    assert "it costs 3.2 s at the start and pays after 410 steps" in " ".join(text.split())
 
 
 def test_options_behind_the_program_are_the_programs_and_it_is_said(folder: Path) -> None:

@@ -285,6 +285,19 @@ def test_how_far_weights_go_where_they_hardly_go_any_more_is_noise() -> None:
     assert "weights" not in told(twice, [little, little])
 
 
+def test_a_forward_that_changes_no_weight_may_go() -> None:
+    def without_loader(half: bool, turn: float) -> Account:
+        calls = 1 if half else 2
+        made = lambda step: row(
+            step, batches=0, samples=0, trained=Calls(calls * step, calls * 4 * step, 40 * calls * step)
+        )
+        return account(made=made, batches=[], weights=weights(turn=turn))
+
+    plain = [without_loader(False, 0.0)] * 2
+    assert "samples" not in told(without_loader(True, 0.0), plain)
+    assert "samples" in told(without_loader(True, 0.05), plain), "half of what the update was made of, perhaps"
+
+
 def test_two_processes_of_the_baseline_may_be_looked_at_in_different_steps() -> None:
     baseline = (account(), account(weights=weights()[::2]))
     found = told(account(weights=weights(turn=0.05)), baseline)

@@ -68,9 +68,9 @@ def checks(
 
 def _differences(ours: Sequence[Account], theirs: Account, regrouped: tuple[float, float] | None) -> Iterator[Check]:
     rows = _Common(ours, theirs, regrouped is not None)
-    yield from rows.differences()
-    yield from _end(ours, theirs, regrouped is not None)
     weights = _Ways(ours, theirs)
+    yield from rows.differences(weights.same)
+    yield from _end(ours, theirs, regrouped is not None)
     if regrouped is None:
         yield from _data(ours, theirs, weights.near)
     else:
@@ -107,8 +107,8 @@ class _Common:
         """The last step of those."""
         return self._rows[-1][1].step if self._rows else 0
 
-    def differences(self) -> Iterator[Check]:
-        """Say what there is less of, or more."""
+    def differences(self, same_weights: bool) -> Iterator[Check]:
+        """Say what there is less of, or more; a forward that changes no weight may go."""
         if not self._rows:
             yield Check("timed runs", "unverified", "no step was made by both", kind="steps")
             return
@@ -116,7 +116,7 @@ class _Common:
         if all(each.batches for each in (row, *same)):  # a loader is read
             yield from self._fewer("samples", "samples", lambda row: row.samples)
             yield from self._fewer_later()
-        else:
+        elif not same_weights:
             rows, elements = (lambda row: row.trained.rows), (lambda row: row.trained.elements)
             yield from self._fewer("samples", "samples given to models", rows, elements)
         yield from self._fewer("updates", "updates", lambda row: row.updates)
