@@ -288,9 +288,10 @@ def test_how_far_weights_go_where_they_hardly_go_any_more_is_noise() -> None:
 def test_a_forward_that_changes_no_weight_may_go() -> None:
     def without_loader(half: bool, turn: float) -> Account:
         calls = 1 if half else 2
-        made = lambda step: row(
-            step, batches=0, samples=0, trained=Calls(calls * step, calls * 4 * step, 40 * calls * step)
-        )
+
+        def made(step: int) -> Row:
+            return row(step, batches=0, samples=0, trained=Calls(calls * step, calls * 4 * step, 40 * calls * step))
+
         return account(made=made, batches=[], weights=weights(turn=turn))
 
     plain = [without_loader(False, 0.0)] * 2
