@@ -276,7 +276,9 @@ def test_parameters_that_are_joined_are_held_against_their_parts(renames: dict[s
     assert dict(found) == {"qk.weight": (("q.weight", 8), ("k.weight", 8)), "qk.bias": (("q.bias", 8), ("k.bias", 8))}
     with shifted(0), guard.Witness(parts=dict(found)) as witness:
         edited()
-    judged = guard.judge(plain, witness.observation(), again=plain, accepted=())
+    # One product of 16 rows rounds as two of 8 do on some chips alone.
+    others = [guard.observe(training(Apart, optimizer=optimizer, learning_rate=0.001), seed=seed) for seed in (1, 2)]
+    judged = guard.judge(plain, witness.observation(), again=plain, seeds=others, accepted=())
     assert judged.green, judged
     unmatched = guard.judge(plain, guard.observe(edited), again=plain, accepted=())
     assert unmatched.verdict == "unverified" and "--rename" in " ".join(unmatched.reasons)

@@ -6,7 +6,6 @@ from gobrrr import units
 from gobrrr.report.forms.formats import View
 from gobrrr.report.told import speedup_text
 from gobrrr.report.told.blocks import Cell, Fact, Groups, Line, Sentence, Table, facts
-from gobrrr.report.told.tuning import start_up
 from gobrrr.trial.receipt.receipt import Receipt, TrialResult
 from gobrrr.trial.statistics.objective import BETTER
 
@@ -78,4 +77,4 @@ def _facts(receipt: Receipt) -> list[Fact]:
         more += [trial.reason] if trial.reason and trial.verdict != "failed" else []
         told += [f"{trial.name}: {each}" for each in more]
     step = [f"{units.duration(receipt.step_ns)} as the program is"] if receipt.step_ns else []
-    return facts([("step", step), ("start", start_up(receipt)), ("notes", [*told, *receipt.notes])])
+    return facts([("step", step), ("start", speedup_text.start_up(receipt)), ("notes", [*told, *receipt.notes])])

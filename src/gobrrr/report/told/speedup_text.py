@@ -132,3 +132,19 @@ def numbers(found: Judged, remedies: Iterable[str] = ()) -> str:
     allowed = [ROUNDING[name] for name in remedies if name in ROUNDING]
     allowed += ["seed variation"] if any(reason.startswith(ORDER) for reason in found.reasons) else []
     return f"within {' and '.join(dict.fromkeys(allowed)) or 'rounding'}"
+
+
+def start_up(receipt: Receipt) -> list[str]:
+    """Return what the kept remedies cost at the start, and after how many steps that is paid back."""
+    lines = []
+    for trial in receipt.trials:
+        cost = trial.start_up
+        if trial.purpose != "final" or not receipt.kept or not cost.steps_to_pay or cost.steps_to_pay < 1:
+            continue
+        enough = ""
+        if cost.program_steps is not None:
+            pays = cost.program_steps >= cost.steps_to_pay
+            enough = f"; this program makes {cost.program_steps:,}" + ("" if pays else ": it does not pay here")
+        pays_after = f"pays after {cost.steps_to_pay:,.0f} steps{enough}"
+        lines.append(f"it costs {cost.seconds:.1f} s at the start and {pays_after}")
+    return lines

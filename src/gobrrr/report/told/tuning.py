@@ -42,7 +42,8 @@ def costs(receipt: Receipt, view: View) -> list[list[Fact]]:
     paid = pay_back(receipt, view.seconds or receipt.seconds or 0.0, view.price_per_hour)
     return [
         facts([("headroom", headspace(receipt.headspace))]),
-        facts([("start-up", start_up(receipt)), ("memory", [peaks(receipt)])]), facts([("notes", receipt.notes)]),
+        facts([("start-up", speedup_text.start_up(receipt)), ("memory", [peaks(receipt)])]),
+        facts([("notes", receipt.notes)]),
         facts([("pay-back", [paid])]),
     ]  # fmt: skip
 
@@ -213,22 +214,6 @@ def compiled(found: Compiled) -> str:
     if found.recompiled:
         parts.append(f"recompiled {_count(found.recompiled, 'time')} while it was measured")
     return ", ".join(parts)
-
-
-def start_up(receipt: Receipt) -> list[str]:
-    """Return what the kept remedies cost at the start, and after how many steps that is paid back."""
-    lines = []
-    for trial in receipt.trials:
-        cost = trial.start_up
-        if trial.purpose != "final" or not receipt.kept or not cost.steps_to_pay or cost.steps_to_pay < 1:
-            continue
-        enough = ""
-        if cost.program_steps is not None:
-            pays = cost.program_steps >= cost.steps_to_pay
-            enough = f"; this program makes {cost.program_steps:,}" + ("" if pays else ": it does not pay here")
-        pays_after = f"pays after {cost.steps_to_pay:,.0f} steps{enough}"
-        lines.append(f"it costs {cost.seconds:.1f} s at the start and {pays_after}")
-    return lines
 
 
 def peaks(receipt: Receipt) -> str:
