@@ -288,14 +288,16 @@ def test_how_far_weights_go_where_they_hardly_go_any_more_is_noise() -> None:
 def test_a_forward_that_changes_no_weight_may_go() -> None:
     def without_loader(half: bool, turn: float) -> Account:
         calls = 1 if half else 2
+        first = (1.0 * calls, 10.0 * calls)  # of the calls before the first update
 
         def made(step: int) -> Row:
-            return row(step, batches=0, samples=0, trained=Calls(calls * step, calls * 4 * step, 40 * calls * step))
+            trained = Calls(calls * step, calls * 4 * step, 40 * calls * step)
+            return row(step, batches=0, samples=0, trained=trained, made=first)
 
         return account(made=made, batches=[], weights=weights(turn=turn))
 
     plain = [without_loader(False, 0.0)] * 2
-    assert "samples" not in told(without_loader(True, 0.0), plain)
+    assert [check.verdict for check in told(without_loader(True, 0.0), plain).values()] == ["exact"]
     assert "samples" in told(without_loader(True, 0.05), plain), "half of what the update was made of, perhaps"
 
 

@@ -77,8 +77,8 @@ def _differences(ours: Sequence[Account], theirs: Account, regrouped: tuple[floa
         yield from _batched(theirs, regrouped[1])
     if rows.given() and not weights.near:
         yield _changed("data", f"models are given other numbers by step {rows.last}", ours)
-    if rows.made(weights.near, weights.same):
-        yield _changed("outputs", f"models give other outputs by step {rows.last}", ours)
+    if step := rows.made(weights.near, weights.same):
+        yield _changed("outputs", f"models give other outputs by step {step}", ours)
     yield from weights.differences()
     if regrouped is None and (weights.same or not theirs.rows[-1].updates):
         yield from texts.differences(ours, theirs)
@@ -191,22 +191,23 @@ class _Common:
                 return True
         return False
 
-    def made(self, near: bool, same_weights: bool) -> bool:
-        """Whether models give other outputs in as many calls, from one row to the next: in a program without updates,
-        or while weights are near; much the same ones where these are the same."""
+    def made(self, near: bool, same_weights: bool) -> int:
+        """Return the step by which models give other outputs in as many calls, from one row to the next, or 0: in a
+        program without updates, or while weights are near; much the same ones where these are the same."""
         rows = [([Row(0)] * len(self._ours), Row(0)), *self._rows]
         for (before, start), (same, row) in itertools.pairwise(rows):
             learns, first = bool(same[0].updates), before[0]
             calls = [(each.evaluated.calls - since.evaluated.calls, each.evaluated.rows - since.evaluated.rows)
                      for since, each in ((start, row), (first, same[0]))]  # fmt: skip
-            if (calls[0] != calls[1] and not self._regrouped) or (learns and not near):
+            # Before the first update training's outputs are among them.
+            if (calls[0] != calls[1] and not self._regrouped) or (learns and not (near and first.updates)):
                 continue
             mine = _since(start.made, row.made)
             known = [_since(since.made, each.made) for since, each in zip(before, same, strict=False)]
             most = (OTHER_OUTPUTS if learns and not same_weights else SAME_WEIGHTS) * known[0][1]
             if len(set(known)) == 1 and not _distance(mine, known[0]) <= most:
-                return True
-        return False
+                return row.step
+        return 0
 
 
 def _since(start: tuple[float, float], end: tuple[float, float]) -> tuple[float, float]:
