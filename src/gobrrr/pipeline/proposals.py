@@ -69,8 +69,9 @@ def proposed(
     copy of the program's folder, and answers with a diff on its stdout. It runs with the user's own rights."""
     findings = [each for each in report.findings if each.saving.ceiling_ns > 0]
     for number, finding in enumerate(findings, 1):
-        again = sum(each.code == finding.code for each in findings[: number - 1])
-        name = f"{finding.code}{f' ({again + 1})' * bool(again)} by {Path(shlex.split(command)[0]).name}"
+        nth = [each.code for each in findings[:number]].count(finding.code)
+        which = f" ({nth})" if nth > 1 else ""
+        name = f"{finding.code}{which} by {Path(shlex.split(command)[0]).name}"
         stream.write(f"gobrrr: asking for an edit for {finding.code} ({number} of {len(findings)}): {command}\n")
         stream.flush()
         with tempfile.TemporaryDirectory(dir=folder, ignore_cleanup_errors=True) as place:

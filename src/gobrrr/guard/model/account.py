@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import msgspec
 
 from gobrrr.guard.model.tensor_digest import Seen
@@ -92,6 +94,8 @@ class Account(msgspec.Struct):
         self.ended = later.ended
 
 
+NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|\bnan\b|\binf\b")
+"""A number in a line that a program prints."""
 MOST_TEXT = 1 << 16
 """Characters of what is printed, and bytes of each file, that are kept. Proposed: hundreds of lines; logs of programs.
 """

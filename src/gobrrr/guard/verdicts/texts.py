@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 
-from gobrrr.guard.model.account import Account
+from gobrrr.guard.model.account import NUMBER, Account
 from gobrrr.guard.model.verdict import Check
 
-NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?", re.IGNORECASE)
 CLOSE = 1e-3
 """Difference of two numbers over the larger that is rounding. Proposed: float32 has 1e-6, four printed digits 1e-4."""
 AHEAD = 5  # lines that an edit may print beside each of the program's; proposed: a warning, a progress line
@@ -18,8 +16,6 @@ LOST = 0.01
 
 def differences(ours: Sequence[Account], theirs: Account) -> Iterator[Check]:
     """Lines of the program's that two of its processes agree on and that the candidate does not print or write."""
-    if len(ours) < 2:
-        return
     yield from _missing("output", "", [each.said for each in ours], theirs.said)
     for name, text in theirs.files.items():
         if known := [each.files[name] for each in ours if name in each.files]:
@@ -27,6 +23,8 @@ def differences(ours: Sequence[Account], theirs: Account) -> Iterator[Check]:
 
 
 def _missing(kind: str, where: str, ours: Sequence[str], theirs: str) -> Iterator[Check]:
+    if len(ours) < 2:
+        return
     # The last line may be cut, and what a process was ended in is in no other.
     agreed = [same[0] if len(set(same)) == 1 else None for same in zip(*(_lines(text) for text in ours), strict=False)]
     lines = _lines(theirs)
@@ -42,7 +40,7 @@ def _missing(kind: str, where: str, ours: Sequence[str], theirs: str) -> Iterato
         if found is None and line is not None:
             lost.append((number, line))
         at = at + 1 if found is None else found + 1
-    if len(ours) > 1 and len(lost) > max(1, LOST * num):
+    if len(lost) > max(1, LOST * num):
         said = f"{len(lost)} of {num} lines{where} are others, the first is line {lost[0][0] + 1}: {lost[0][1][:60]!r}"
         yield Check(f"timed {kind}", "changed", said, kind=kind)
 

@@ -10,6 +10,7 @@ import itertools
 import math
 import statistics
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
 
 import numpy as np
 
@@ -185,9 +186,8 @@ class _Common:
             # Code that is made (torch.fx) is called a level deeper: its call counts a step later.
             beside = [each[0].given for each, _ in self._rows[max(0, at - 1) : at + 2]]
             apart = min(_distance(row.given, each) for each in beside)
-            if (
-                len({each.given for each in same}) == 1 and not apart <= OTHER_INPUTS * first.given[1]
-            ):  # or not a number
+            steady = len({each.given for each in same}) == 1
+            if steady and not apart <= OTHER_INPUTS * first.given[1]:  # or not a number
                 return True
         return False
 
@@ -278,13 +278,13 @@ class _Ways:
     @property
     def near(self) -> bool:
         """Whether it goes the baseline's way but for rounding, as far as that can be told."""
-        found = [apart for step, apart in self._aparts() if SETTLING <= step <= EARLY]
+        found = [apart for step, apart in self._aparts if SETTLING <= step <= EARLY]
         return bool(found) and max(found) <= NEAR
 
     @property
     def same(self) -> bool:
         """Whether they are the baseline's own, bit for bit, in all early steps that are looked at."""
-        found = [apart for step, apart in self._aparts() if step <= EARLY]
+        found = [apart for step, apart in self._aparts if step <= EARLY]
         return len(found) >= LAST and not any(found)
 
     def differences(self) -> Iterator[Check]:
@@ -299,7 +299,7 @@ class _Ways:
             yield Check("timed weights", "unverified", reason, kind="weights")
         if self._begins_otherwise():
             yield _changed("random", "it begins from other weights: of another seed, perhaps", self._all)
-        for step, apart in self._aparts():
+        for step, apart in self._aparts:
             if SETTLING <= step <= EARLY and apart > max(APART, 2 * self._own(step)):
                 share = f"{apart:.0%}" if apart < math.inf else "infinitely far"
                 reason = f"computes otherwise: its weights are {share} of the way apart by step {step}"
@@ -308,7 +308,7 @@ class _Ways:
         if farther := list(self._farther()):
             yield from farther
             return
-        later = [(step, apart) for step, apart in self._aparts() if step > EARLY and apart > NEAR + self._own(step)]
+        later = [(step, apart) for step, apart in self._aparts if step > EARLY and apart > NEAR + self._own(step)]
         if self.same and later:  # rounding would have shown before
             step, apart = later[0]
             reason = f"computes otherwise later: the same weights at first, {apart:.0%} of the way apart by step {step}"
@@ -322,6 +322,7 @@ class _Ways:
             return False
         return distance(first.seen, others[0].seen) > OTHER_START * max(others[0].seen.norm, 1e-12)
 
+    @cached_property
     def _aparts(self) -> list[tuple[int, float]]:
         """For each step the distance from the nearest process of the baseline, over the length of its way."""
         found = []

@@ -6,12 +6,12 @@ import contextlib
 import hashlib
 import itertools
 import os
-import re
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-_NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|\bnan\b|\binf\b")
+from gobrrr.guard.model.account import NUMBER
+
 # Flags of open(2) with which a file may change.
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_APPEND | os.O_TRUNC | os.O_CREAT
 MOST_TEXT, MOST_SHAPES = 4 << 20, 1000
@@ -140,6 +140,6 @@ def printed(text: str) -> dict[str, tuple[tuple[str, ...], ...]]:
     """Lines by what stays of them without their numbers, and the numbers of each of those lines."""
     seen: dict[str, list[tuple[str, ...]]] = {}
     for line in text[:MOST_TEXT].splitlines():
-        rows = seen.setdefault(_NUMBER.sub("#", line)[:200], []) if len(seen) < MOST_SHAPES else []
-        rows.append(tuple(_NUMBER.findall(line)))
+        rows = seen.setdefault(NUMBER.sub("#", line)[:200], []) if len(seen) < MOST_SHAPES else []
+        rows.append(tuple(NUMBER.findall(line)))
     return {shape: tuple(rows) for shape, rows in seen.items()}

@@ -270,7 +270,6 @@ class Trace:
     kernels: Kernels
     device_annotations: Kernels
     """The user's annotations as spans on the device's streams; they are no work and count in no busy time."""
-    """Waits of a stream or a context, as CUPTI records them; no work either."""
     runtime: Runtime
     flows: Flows
     steps: Steps

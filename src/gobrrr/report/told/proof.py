@@ -28,9 +28,8 @@ def verdict(receipt: Receipt) -> Line:
         return (("Nothing was measured.", "bold magenta"),)
     kept = [each for each in receipt.trials if each.remedies == receipt.kept]
     red = [each for each in receipt.trials if each.guard.red]
-    timed = [each for each in receipt.trials if each.speedup is not None]
-    timed.sort(key=lambda each: each.speedup.low if each.speedup is not None else 0.0, reverse=True)
-    trial = [*kept, *red, *timed, receipt.trials[-1]][0]
+    fastest = max(reversed(receipt.trials), key=lambda each: each.speedup.low if each.speedup is not None else -1.0)
+    trial = [*kept, *red, fastest][0]
     name = f"{trial.name}: " if len(receipt.trials) > 1 else ""
     spent, word = receipt.seconds or 0.0, "proven" if receipt.kept else "judged"
     took = f"{word} in {spent / 60:.1f} min" if spent >= 60 else f"{word} in {spent:.0f} s"

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
-import msgspec
 import psutil
 
 from gobrrr.guard.model.account import Account
@@ -53,11 +52,10 @@ def measure(
                           apart=apart, spent=time.monotonic() - began, objective=objective, started=abreast,
                           ahead_s=ahead_s)  # fmt: skip
         found = _compared(sides, schedule, progress, apart, pool, objective)
-        if found.verdict not in BETTER or not candidate.accounts or apart:
-            return found
-        spent = time.monotonic() - began
-        _look_further(sides, min(FURTHER * spent, 0.9 * (seconds - spent)))
-        return msgspec.structs.replace(found, accounts=_accounts(sides))
+        if found.verdict in BETTER and candidate.accounts and not apart:  # which grow
+            spent = time.monotonic() - began
+            _look_further(sides, min(FURTHER * spent, 0.9 * (seconds - spent)))
+        return found
     except ArmError as error:
         return Measured(verdict="failed", reason=error.reason, accounts=_accounts(sides))
     finally:
