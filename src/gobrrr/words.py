@@ -7,6 +7,10 @@ from __future__ import annotations
 
 import struct
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # the watched process imports no more than it must
+    from collections.abc import Iterable
+
 STEP, UPDATE, OPTIMIZER, LOADER = "ProfilerStep#", "Optimizer.step#", "Optimizer.", "enumerate(DataLoader)"
 """How names of torch's own annotations begin: of a step that torch.profiler.step() ends, of an optimizer's update, of
 all that an optimizer annotates, of the wait for a batch (torch.profiler, torch.optim, torch.utils.data)."""
@@ -31,3 +35,24 @@ ACCEPTABLE = {
     "time": "work that is moved out of the step",
 }
 """Changes of what a program computes that a user may accept of an edit (gobrrr prove --accept), with their meaning."""
+
+
+_PHASES = (
+    ("torch/utils/data/", "", "loading"), ("torch/serialization.py", "", "loading a file"),
+    ("torch/optim/", "step", "optimizer"), ("torch/autograd/", "backward", "backward"),
+    ("torch/_tensor.py", "backward", "backward"),
+)  # fmt: skip
+"""(part of a file's path, function or any, phase of a step)."""
+
+
+def phase_of(frames: Iterable[tuple[str, str]]) -> str:
+    """Return the phase of a step that a stack is in, by the outermost frame that says; `frames`: (file, function) from
+    the outermost on. Empty where none does."""
+    inside = ""
+    for file, function in frames:
+        for part, name, phase in _PHASES:
+            if part in file and name in ("", function):
+                return phase
+        if function == "forward":
+            inside = "forward"
+    return inside

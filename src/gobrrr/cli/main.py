@@ -42,6 +42,8 @@ VERBS = (
     Verb("run", ".verbs.run", "run a program as it is and say what makes it slow", True),
     Verb("tune", ".verbs.tune", "try remedies on the program's own step, keep what is proven to help", True),
     Verb("prove", ".verbs.prove", "race an edit against the program as it is, and judge its numbers", True),
+    Verb("sweep", ".verbs.sweep", "which batch size, or other setting, serves best: values measured in turns", True),
+    Verb("fit", ".verbs.fit", "does the program fit into a memory, and which batch is the largest that does", True),
     Verb("verify", ".verbs.verify", "repeat a receipt's measurement here"),
     Verb("remedies", ".verbs.remedies", "the remedies there are, and what each does"),
     Verb("diagnose", ".verbs.diagnose", "say what makes a program slow from the traces of torch.profiler"),

@@ -8,7 +8,7 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from gobrrr.errors import GobrrrError
 from gobrrr.ledger.steps.profiled_window import Profiled
@@ -18,9 +18,11 @@ from gobrrr.pipeline import redaction
 from gobrrr.pipeline.ceilings import interpreter, proven, say
 from gobrrr.pipeline.file_names import REPORT
 from gobrrr.pipeline.judging import judged
+from gobrrr.pipeline.out_of_memory import died_of
 from gobrrr.recording.run_folder.run import Recording
 from gobrrr.rehearsal.perform import SECONDS
 from gobrrr.report.told.money import priced
+from gobrrr.rules.memory.out_of_memory import Diagnosis
 from gobrrr.rules.verdict.report import Report
 from gobrrr.system import files
 
@@ -104,15 +106,23 @@ def report_of(folder: Path, command: list[str], code: int, *, late: GobrrrError 
     return report
 
 
-def tell(folder: Path, command: list[str], code: int, **how: Any) -> Report | GobrrrError:
+def tell(
+    folder: Path, command: list[str], code: int, *, kills_before: int | None = None, **how: Any
+) -> Report | GobrrrError:
     """As explain(), or in one line why not, which is returned: whatever happens here, the program has ended as it has.
+    Of one that died of memory that comes first. `kills_before`: as of out_of_memory.died_of().
 
     Raises OSError only, where stderr cannot be written.
     """
+    died = None
     try:
-        return explain(folder, command, code, **how)
+        if code and (died := died_of(folder, code, kills_before)) is not None:
+            show_death(died, sys.stderr)
+        return explain(folder, command, code, died=died, **how)
     except GobrrrError as error:
         why = GobrrrError(error.message, error.hint, code)
+        if died is not None:  # no step to judge: what ended the program is told
+            return GobrrrError(died.sentence, died.reason, code)
     except KeyboardInterrupt:
         why = GobrrrError(f"interrupted; the recording is kept, gobrrr report {folder}", "", code)
     except OSError:
@@ -135,6 +145,7 @@ def _diagnose(
     profiled: Profiled, folder: Path, command: list[str], code: int, *,
     portability: bool = False, patterns: redaction.Patterns = (), python: str | None = None, rehearsal: bool = True,
     rehearsal_s: float = SECONDS, also: Sequence[str] = (), price: float | None = None,
+    died: Diagnosis | None = None,
 ) -> Report:  # fmt: skip
     here = python or interpreter(command)
     machine = proven(profiled, here)
@@ -143,7 +154,7 @@ def _diagnose(
         profiled, machine, portability=portability, stage=stage, rehearsal_s=rehearsal_s, also=also,
         command=tuple(redaction.shown(command)), exit_code=code,
         rank=start.rank, world_size=start.world_size, versions={"python": start.python, "torch": start.torch},
-        recording=str(folder), host=of_hardware(probe()),
+        recording=str(folder), host=of_hardware(probe()), out_of_memory=died,
     )[1]  # fmt: skip
     return redaction.redacted(priced(report, price), patterns)
 
@@ -162,6 +173,16 @@ def _show(reports: list[Report], shown: dict[str, Any]) -> None:
     show(reports[0], sys.stderr, anywhere=True, **shown)
     for other in reports[1:]:
         print(f"rank {other.rank}: {plain(other.verdict.sentence)}", file=sys.stderr)
+
+
+def show_death(died: Diagnosis, stream: TextIO) -> None:
+    """Write why a program ran out of memory, as suits the stream."""
+    from gobrrr.report.memory.out_of_memory import blocks
+    from gobrrr.report.text.page import rendered, suited
+
+    width, color, ascii_only = suited(stream)
+    stream.write(f"\n{rendered(blocks(died), width=width, color=color, ascii_only=ascii_only)}\n")
+    stream.flush()
 
 
 def _unwritable(folder: Path) -> OSError | None:

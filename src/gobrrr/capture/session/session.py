@@ -101,7 +101,14 @@ class Session:
 
     def end(self, reason: str = "exit") -> None:
         """Remove everything and write the last facts; safe to call twice and at any moment."""
-        if self.ended or os.getpid() != self.recorder.pid:
+        if os.getpid() != self.recorder.pid:
+            return
+        if hasattr(sys, "last_value"):  # an error ends the program
+            with contextlib.suppress(Exception):
+                from gobrrr.capture.facts import failure  # not before: a program seldom dies
+
+                failure.note(Path(self.config.folder), self._steps, self.growth)
+        if self.ended:
             return
         self.ended = True
         try:

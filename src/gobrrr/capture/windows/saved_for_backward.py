@@ -121,7 +121,7 @@ class Saved:
         if not size or number in self._owned or number in self._kept:
             return
         place = self._places.at(_number(node))
-        saver = (place.module, _op(node), place.file, place.function, place.line)
+        saver = (place.module, op_of(node), place.file, place.function, place.line)
         self._kept[number] = (
             StorageWeakRef(storage),  # type: ignore[no-untyped-call]
             saver,
@@ -159,7 +159,7 @@ def kept_by(node: Any) -> Iterator[Any]:
     """The tensors that one node keeps. Raises NotShown."""
     if type(node).__name__ in ("CppFunction", "CopySlices"):
         raise NotShown(f"torch does not show what {node.name()} keeps")
-    for name in _fields(type(node)):
+    for name in fields_of(type(node)):
         try:
             value = getattr(node, name)
         except RuntimeError:  # freed already
@@ -188,7 +188,7 @@ def _tensor(saved: Any) -> Any:
 _known: dict[type, tuple[str, ...]] = {}
 
 
-def _fields(kind: type) -> tuple[str, ...]:
+def fields_of(kind: type) -> tuple[str, ...]:
     """Names of the attributes that hold the boxes of a kind of node; torch's own kinds are remembered."""
     found = _known.get(kind)
     if found is None:
@@ -213,7 +213,7 @@ def _number(node: Any) -> int:
     return int(node._sequence_nr())
 
 
-def _op(node: Any) -> str:
+def op_of(node: Any) -> str:
     """ScaledDotProductBackward0 -> scaled_dot_product."""
     return _WORDS.sub("_", _BACKWARD.sub("", node.name())).lower()
 

@@ -6,6 +6,7 @@ import argparse
 import difflib
 import re
 import sys
+from pathlib import Path
 from typing import Any
 
 from gobrrr.errors import GobrrrError
@@ -21,11 +22,15 @@ def prepare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "code", nargs="?", metavar="CODE", help="BRR401, a finding's, remedy's or idiom's name; none: list"
     )
+    parser.add_argument("--oom", metavar="LOG", help="what an out-of-memory message in a log says; - for stdin")
     parser.add_argument("--json", action="store_true", help="the same as JSON (gobrrr.explanation/1)")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the list or the page; raises GobrrrError for a code that does not exist."""
+    """Print the list or the page, or what a log's out-of-memory message means. Raises GobrrrError for a code that does
+    not exist, and for a log without such a message."""
+    if args.oom:
+        return _explain_oom(args.oom, args.json)
     code = args.code and code_of(args.code)
     if args.json:
         from gobrrr.cli.verbs.report import put
@@ -47,6 +52,22 @@ def code_of(word: str) -> str:
     if found := next(filter(_page, (code, word.lower(), word.lower().replace("-", "_"))), ""):
         return found
     raise GobrrrError(f"there is no code '{word}'", _nearest(f"BRR{number[1]}" if number else word))
+
+
+def _explain_oom(log: str, as_document: bool) -> int:
+    from gobrrr.pipeline.runs import show_death
+    from gobrrr.recording.trace_files.oom_log import in_text, read_log
+    from gobrrr.rules.memory.out_of_memory import diagnosis
+
+    found = diagnosis(in_text(sys.stdin.read(), "stdin") if log == "-" else read_log(Path(log)))
+    if as_document:
+        from gobrrr.cli.verbs.report import put
+        from gobrrr.report.forms.json import as_json
+
+        put(as_json(found), None)
+    else:
+        show_death(found, sys.stdout)
+    return 0
 
 
 def _page(name: str) -> str:

@@ -52,6 +52,7 @@ def run(args: argparse.Namespace) -> int:
     """Run, report, and leave with the program's own exit code."""
     from gobrrr.capture.process import launch
     from gobrrr.capture.process.config import SESSION, Config
+    from gobrrr.machine.probe.system_probe import oom_kills
     from gobrrr.system import run_folder
 
     command = program_of(args.program)
@@ -69,15 +70,18 @@ def run(args: argparse.Namespace) -> int:
     )  # fmt: skip
     if args.json == "":
         streams.keep_stdout()
+    kills = oom_kills()
     code = launch.run(command, config, variables)
     try:
-        _tell(args, recipe, folder, command, code)
+        _tell(args, recipe, folder, command, code, kills)
     except OSError:  # nobody reads stderr any more: the program's exit code is still asked for
         streams.to_nowhere(2)
     return launch.leave_as(code)
 
 
-def _tell(args: argparse.Namespace, recipe: Recipe | None, folder: Path, command: list[str], code: int) -> None:
+def _tell(
+    args: argparse.Namespace, recipe: Recipe | None, folder: Path, command: list[str], code: int, kills: int | None
+) -> None:
     from gobrrr.pipeline import runs  # not before: the program is started from a small process, without threads
 
     if recipe is not None:
@@ -86,7 +90,7 @@ def _tell(args: argparse.Namespace, recipe: Recipe | None, folder: Path, command
         for said in outcome(recipe, folder):
             streams.say(f"gobrrr: {said}")
     told = runs.tell(
-        folder, command, code, shown={"verbose": args.verbose, "ops": args.ops},
+        folder, command, code, kills_before=kills, shown={"verbose": args.verbose, "ops": args.ops},
         portability=args.portability, patterns=args.redact, rehearsal=args.rehearsal, price=options.price(args),
     )  # fmt: skip
     sys.stderr.flush()

@@ -166,6 +166,15 @@ def free_memory(root: Path = Path("/")) -> float | None:
     return float(min(known)) if known else None
 
 
+def oom_kills(root: Path = Path("/")) -> int | None:
+    """Processes that the kernel has killed for want of memory in this process's cgroups (memory.events of v2,
+    memory.oom_control of v1); None where neither tells."""
+    files = [folder / name for folder in _cgroups(root) for name in ("memory.events", "memory.oom_control")]
+    words = [line.split() for file in files for line in (_text(file) or "").splitlines()]
+    found = [int(each[1]) for each in words if len(each) == 2 and each[0] == "oom_kill" and each[1].isdigit()]
+    return sum(found) if found else None
+
+
 def _memory_groups(root: Path) -> list[tuple[int, int | None]]:
     """(limit, bytes in use) of every cgroup that has a limit, v2 or v1."""
     names = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes"))

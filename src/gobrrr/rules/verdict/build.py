@@ -18,7 +18,7 @@ from gobrrr.rules.model.shapes import grouped, line, total
 from gobrrr.rules.model.views import hot
 from gobrrr.rules.verdict.place import short
 from gobrrr.rules.verdict.regression import line_times
-from gobrrr.rules.verdict.report import Device, OpShare, Report, Span, Step, Tokens
+from gobrrr.rules.verdict.report import Confidence, Device, OpShare, Report, Span, Step, Tokens, Verdict
 from gobrrr.rules.verdict.sentence import confidence, costliest, fatal_doubts, is_doubt, judge
 
 MAX_SHAPES = 120
@@ -52,11 +52,13 @@ def build(
     elsewhere = {code for code, rule in REGISTRY.items() if rule.portability and not portability}
     ranked, step = rank_findings([f for f in findings if f.code not in elsewhere], ledger), ledger.step
     verdict = judge(ledger, ranked)
-    sure = confidence(ledger, ranked, verdict.bound)
+    sure: Confidence | None = confidence(ledger, ranked, verdict.bound)
     impossible = any(f.code == "BRR910" and f.severity == "critical" for f in ranked)
     if verdict.bound == "unreliable" and ("offline" in ledger.signals or impossible):
         # Nothing is claimed loudly of a file, which cannot be looked at again, or of figures that cannot be.
         ranked = tuple(f if is_doubt(f) else msgspec.structs.replace(f, severity="note") for f in ranked)
+    if (died := told.get("out_of_memory")) is not None:  # whatever else was slow, this ended it
+        verdict, sure = Verdict("memory", died.sentence), None
     slower = step.wall_ns / step.plain_wall_ns - 1 if step.wall_ns and step.plain_wall_ns else 0.0
     return Report(
         verdict=verdict,

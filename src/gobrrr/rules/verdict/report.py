@@ -11,6 +11,7 @@ from gobrrr.ledger.model.op_tables import OpTable
 from gobrrr.ledger.steps.serving import ServingClass
 from gobrrr.recording.model.facts import SavedTensor
 from gobrrr.recording.model.facts import Span as Line
+from gobrrr.rules.memory.out_of_memory import Diagnosis
 from gobrrr.rules.model.finding import Finding, Rehearsed
 
 SCHEMA = "gobrrr.report/1"
@@ -203,6 +204,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     memory: MemoryLedger = MemoryLedger()
     saved: tuple[SavedTensor, ...] = ()
     """The largest activations kept for backward, by the module and op that saved them."""
+    out_of_memory: Diagnosis | None = None
+    """Why the program died of memory; null where it did not."""
     roofline: Roofline = Roofline()
     tokens: Tokens | None = None
     """Null where the model works on no sequences, or their lengths were not seen."""

@@ -1,0 +1,298 @@
+"""What holds memory when a program dies of it: tensors and arrays by role, activations by layer and op.
+
+Read once, when the program is over. Roles are claimed in this order, each storage once: parameters, buffers,
+gradients, optimizer state, activations (kept by autograd's graphs), inputs (in the variables of the lines that failed),
+and other tensors and arrays by who holds them.
+"""
+
+from __future__ import annotations
+
+import gc
+import re
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import FrameType
+from typing import Any, NamedTuple
+
+from gobrrr.capture.facts.tensors import is_plain
+from gobrrr.capture.hooks import module_parts
+from gobrrr.capture.windows.saved_for_backward import ACCUMULATE, NotShown, fields_of, kept_by, op_of
+
+MAX_NODES = 500_000
+"""Most nodes of all graphs that are walked: some microseconds each."""
+MAX_NS = 5_000_000_000
+"""Longest time in ns for the look (proposed: nobody waits for a program that has died)."""
+FEWEST_TERMS = 6
+"""Terms from which a sum of losses is one over steps, not of one step's parts (proposed)."""
+MAX_ITEMS = 12
+"""Groups that are kept of each role, the largest."""
+AT_ONCE = 10_000
+"""Objects whose contents are asked for in one call."""
+_NUMBER = re.compile(r"\d+")
+_PARAMETER_NODES = ("T", "Transpose", "ToCopy", "View", "Permute", "Expand", "Unsqueeze", "Reshape")
+"""What stands between an op and its parameter: a weight that is turned, cast or viewed."""
+
+
+class Group(NamedTuple):
+    """Equal tensors of one role: who they are of (a layer, a container), the op that kept them, shape and dtype."""
+
+    name: str
+    op: str
+    shape: tuple[int, ...]
+    dtype: str
+
+
+class Alive:
+    """Bytes by device, role and group. `frames`: those of the failed lines, the innermost first; `roots`: tensors whose
+    backward pass failed."""
+
+    def __init__(self, frames: list[FrameType], is_user: Callable[[str], bool], roots: Sequence[Any] = ()) -> None:
+        self._frames, self._is_user, self._roots = frames, is_user, roots
+        self._claimed: set[tuple[str, int]] = set()
+        self._names: dict[int, str] = {}  # of parameters, by id
+        self._until = time.perf_counter_ns() + MAX_NS
+        self.sizes: dict[str, Counter[tuple[str, Group]]] = {}  # by device
+        self.counts: Counter[tuple[str, Group]] = Counter()
+        self.in_backward: tuple[str, str] | None = None
+        """(layer, op) that the backward pass had come to."""
+        self.optimizers: list[str] = []
+        self.summed: list[tuple[str, int]] = []
+        """(variable, terms) of sums whose terms keep their graphs."""
+        self.notes: list[str] = []
+
+    def look(self) -> None:
+        """Claim everything that is there."""
+        import torch
+
+        tensors, modules, optimizers = [], [], []
+        for each in gc.get_objects():
+            kind = type(each)
+            if issubclass(kind, torch.Tensor):
+                tensors.append(each)
+            elif issubclass(kind, torch.nn.Module):
+                modules.append(each)
+            elif issubclass(kind, torch.optim.Optimizer):
+                optimizers.append(each)
+        self.optimizers = [type(optimizer).__name__ for optimizer in optimizers]
+        parameters = self._parameters(modules, optimizers)
+        for param in parameters:
+            self._claim("gradients", param.grad if param.is_leaf else None, self._names[id(param)])
+        for optimizer in optimizers:
+            for param, state in list(getattr(optimizer, "state", {}).items()):
+                for value in state.values() if isinstance(state, dict) else ():
+                    self._claim("optimizer state", value, self._names.get(id(param), type(optimizer).__name__))
+        self._activations(tensors)
+        self._sums()
+        self._locals()
+        self._rest(tensors)
+
+    def _parameters(self, modules: list[Any], optimizers: list[Any]) -> list[Any]:
+        """Name all parameters, of the outermost modules first, and claim them."""
+        inner = {id(child) for module in modules for child in _parts(module, "_modules").values()}
+        found: dict[int, Any] = {}
+        for module in sorted(modules, key=lambda module: id(module) in inner):
+            for name, param in module_parts.parameters(module) if id(module) not in inner else _own(module):
+                if id(param) not in found:
+                    found[id(param)], self._names[id(param)] = param, name
+            for name, buffer in module_parts.buffers(module) if id(module) not in inner else ():
+                self._claim("buffers", buffer, name)
+        for optimizer in optimizers:
+            for param in (p for group in getattr(optimizer, "param_groups", ()) for p in group.get("params", ())):
+                if found.setdefault(id(param), param) is param:
+                    self._names.setdefault(id(param), type(optimizer).__name__)
+        for number, param in found.items():
+            self._claim("parameters", param, self._names[number])
+        return list(found.values())
+
+    def _claim(self, role: str, tensor: Any, name: str, op: str = "") -> bool:
+        """Count a tensor's storage for a role unless it is counted already."""
+        import torch
+
+        if not isinstance(tensor, torch.Tensor) or not is_plain(tensor) or tensor.device.type == "meta":
+            return False
+        storage = tensor.untyped_storage()
+        size, device = storage.nbytes(), str(tensor.device)
+        if not size or (device, storage.data_ptr()) in self._claimed:
+            return False
+        self._claimed.add((device, storage.data_ptr()))
+        dtype = str(tensor.dtype).removeprefix("torch.")
+        self._count(device, role, Group(_family(name), op, tuple(tensor.shape), dtype), size)
+        return True
+
+    def _count(self, device: str, role: str, group: Group, size: int) -> None:
+        self.sizes.setdefault(device, Counter())[role, group] += size
+        self.counts[role, group] += 1
+
+    # activations
+
+    def _activations(self, tensors: Iterable[Any]) -> None:
+        layers: dict[int, str] = {}
+        hidden = 0
+        failed = {id(node) for node in _nodes(self._roots)}
+        begun = any(_is_freed(node) for node in _nodes(self._roots))
+        for node in sorted(_nodes(tensors), key=lambda node: -node._sequence_nr()):
+            if node.name() == ACCUMULATE:
+                continue
+            layer = layers[id(node)] = self._layer(node) or layers.get(id(node), "")
+            for before, _ in node.next_functions:
+                if before is not None:  # what has no parameter of its own is told with what its result goes into
+                    layers.setdefault(id(before), layer)
+            if time.perf_counter_ns() > self._until:
+                self.notes.append("the graph is too large to be read whole")
+                return
+            try:
+                kept = list(kept_by(node))
+            except NotShown:
+                hidden += 1
+                continue
+            if self.in_backward is None and kept and id(node) in failed and begun:
+                self.in_backward = layer, op_of(node)
+            for tensor in kept:
+                self._claim("activations", tensor, layer, op_of(node))
+        if hidden:
+            self.notes.append(f"torch does not show what {hidden} nodes of the graph keep")
+
+    def _layer(self, node: Any) -> str:
+        """Return the module whose parameter an op of the graph uses; empty where it uses none."""
+        todo = [(before, 2) for before, _ in node.next_functions if before is not None]
+        while todo:
+            before, depth = todo.pop()
+            if before.name() == ACCUMULATE:
+                return self._names.get(id(before.variable), "").rpartition(".")[0]
+            if depth and before.name().removesuffix("Backward0") in _PARAMETER_NODES:
+                todo += [(each, depth - 1) for each, _ in before.next_functions if each is not None]
+        return ""
+
+    # the rest
+
+    def _locals(self) -> None:
+        """Tensors and arrays in the variables of the lines that failed."""
+        for frame in self._frames:
+            if self._is_user(frame.f_code.co_filename):
+                for name, value in list(frame.f_locals.items()):
+                    if not name.startswith("__"):
+                        self._claim("inputs", value, name) or self._array("inputs", value, name)
+
+    def _sums(self) -> None:
+        """Numbers of the program that add up results with their graphs: total += loss."""
+        import torch
+
+        for frame in self._frames:
+            for name, value in list(frame.f_locals.items()) if self._is_user(frame.f_code.co_filename) else ():
+                if isinstance(value, torch.Tensor) and value.dim() == 0 and value.grad_fn is not None:
+                    terms, node = 1, value.grad_fn
+                    while node is not None and node.name() == "AddBackward0":
+                        terms, node = terms + 1, node.next_functions[0][0]
+                    if terms >= FEWEST_TERMS:
+                        self.summed.append((name, terms))
+
+    def _rest(self, tensors: list[Any]) -> None:
+        holders = _Holders(self._frames, self._is_user)
+        for tensor in tensors:
+            self._claim("other tensors", tensor, "")
+        arrays = getattr(sys.modules.get("numpy"), "ndarray", None)
+        if arrays is None:
+            return
+        objects = gc.get_objects()
+        for at in range(0, len(objects), AT_ONCE):
+            if time.perf_counter_ns() > self._until:
+                self.notes.append("not all arrays were looked at")
+                break
+            for each in gc.get_referents(*objects[at : at + AT_ONCE]):
+                if type(each) is arrays:
+                    self._array("arrays", each, "")
+        del objects
+        self._name_holders(holders)
+
+    def _array(self, role: str, value: Any, name: str) -> bool:
+        """Count the memory of a numpy array: its owner's, none where a file is mapped."""
+        numpy = sys.modules.get("numpy")
+        if numpy is None or not isinstance(value, numpy.ndarray):
+            return False
+        owner = value
+        while isinstance(owner.base, numpy.ndarray):
+            owner = owner.base
+        key = "cpu", int(owner.__array_interface__["data"][0])
+        if isinstance(owner, numpy.memmap) or not owner.nbytes or key in self._claimed or owner.base is not None:
+            return False  # a mapped file; a tensor's or another library's memory
+        self._claimed.add(key)
+        self._count("cpu", role, Group(name, "", owner.shape, str(owner.dtype)), owner.nbytes)
+        return True
+
+    def _name_holders(self, holders: _Holders) -> None:
+        """Say for groups that nobody owns which variable of the program's holds them."""
+        for sizes in self.sizes.values():
+            for (role, group), size in list(sizes.items()):
+                if role in ("other tensors", "arrays") and size >= 1 << 20:
+                    name = holders.of(group)
+                    if name:
+                        named = group._replace(name=name)
+                        sizes[role, named] += sizes.pop((role, group))
+                        self.counts[role, named] += self.counts.pop((role, group), 0)
+
+
+class _Holders:
+    """The program's variables and attributes that hold containers, a few deep."""
+
+    def __init__(self, frames: list[FrameType], is_user: Callable[[str], bool]) -> None:
+        self._roots = [(name, value) for frame in frames if is_user(frame.f_code.co_filename)
+                       for name, value in list(frame.f_locals.items()) if not name.startswith("__")]  # fmt: skip
+
+    def of(self, group: Group) -> str:
+        """Return the dotted name of the container in which a tensor or array like these is found first."""
+        for name, value in self._roots:
+            if found := next(_paths(name, value, group), ""):
+                return found
+        return ""
+
+
+def _paths(name: str, value: Any, group: Group, depth: int = 3) -> Iterator[str]:
+    kind = type(value).__module__.partition(".")[0]
+    if kind in ("torch", "numpy") and getattr(value, "shape", None) is not None:
+        if tuple(value.shape) == group.shape and str(value.dtype).removeprefix("torch.") == group.dtype:
+            yield name
+    elif depth and isinstance(value, (list, tuple, dict)) and value:
+        items = list(value.values() if isinstance(value, dict) else value)
+        for item in (items[0], items[-1]):
+            yield from (name for _ in _paths(name, item, group, depth - 1))
+    elif depth and isinstance(getattr(value, "__dict__", None), dict) and kind != "builtins":
+        for attribute, item in list(vars(value).items()):
+            yield from _paths(f"{name}.{attribute}", item, group, depth - 1)
+
+
+def _nodes(roots: Iterable[Any]) -> list[Any]:
+    """Return the nodes of all graphs that lead to these tensors."""
+    found: dict[int, Any] = {}
+    todo = [tensor.grad_fn for tensor in roots if tensor.grad_fn is not None and is_plain(tensor)]
+    while todo and len(found) < MAX_NODES:
+        node = todo.pop()
+        if id(node) not in found:
+            found[id(node)] = node
+            todo.extend(before for before, _ in node.next_functions if before is not None)
+    return list(found.values())
+
+
+def _is_freed(node: Any) -> bool:
+    """Whether a backward pass has been at a node: it no longer has what it kept."""
+    try:
+        for name in fields_of(type(node)):
+            getattr(node, name)
+    except RuntimeError:
+        return True
+    return False
+
+
+def _own(module: Any) -> Iterator[tuple[str, Any]]:
+    return ((name, param) for name, param in _parts(module, "_parameters").items() if param is not None)
+
+
+def _parts(module: Any, kind: str) -> dict[str, Any]:
+    found = vars(module).get(kind)
+    return found if isinstance(found, dict) else {}
+
+
+def _family(name: str) -> str:
+    """h.3.attn.weight -> h.*.attn.weight: layers that repeat are told as one."""
+    return _NUMBER.sub("*", name)

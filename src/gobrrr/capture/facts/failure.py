@@ -1,0 +1,248 @@
+"""Which allocation did the program die of: line, layer, phase, and what held memory then; read when it is over.
+
+The interpreter keeps the error that ended a program, with its frames, until after the last callback: nothing has to
+stand in the program's way for it. An error that the program caught itself is not there any more.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import types
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from gobrrr.capture.facts.alive import MAX_ITEMS, Alive, Group
+from gobrrr.capture.hooks import module_parts
+from gobrrr.capture.hooks.transform_guard import unseen
+from gobrrr.capture.source.user_code import UserFiles
+from gobrrr.capture.steps import device_memory
+from gobrrr.machine.probe import system_probe
+from gobrrr.system import processes
+from gobrrr.words import phase_of
+
+SAYS_SO = re.compile(
+    r"out of memory|can't allocate memory|cannot allocate memory|not enough memory|unable to allocate|ALLOC_FAILED"
+    r"|std::bad_alloc|unable to mmap|killed by signal: (Killed|Bus error)|insufficient shared memory"
+    r"|could not create a (memory|primitive)|Native API failed.*OUT_OF_(DEVICE|HOST|RESOURCES)",
+    re.IGNORECASE,
+)
+"""Words of torch's allocators, its libraries, numpy and the loader."""
+MAX_TEXT = 4_000
+"""Characters of the message that are kept."""
+SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_NO_CUDA_MEMORY_CACHING",
+            "MALLOC_ARENA_MAX", "CUDA_VISIBLE_DEVICES")  # fmt: skip
+
+
+def note(folder: Path, steps: int, grown: Callable[[types.FrameType], list[dict[str, Any]]]) -> None:
+    """Write what the program died of into `folder`, where memory was it; `grown` are containers that grew."""
+    error = ended_by()
+    if error is None:
+        return
+    found = {"type": type(error).__name__, "text": str(error)[:MAX_TEXT], "steps": steps, **_where(error)}
+    path = folder / f"out-of-memory-{os.getpid()}.json"
+    frames = list(_frames(error))
+    user = UserFiles()
+    with suppress(Exception):
+        found["grown"] = grown(frames[0]) if frames else []
+    try:
+        with unseen():
+            found |= _alive(frames, user)
+    except (Exception, MemoryError) as failed:
+        found["notes"] = [f"what holds memory could not be read: {type(failed).__name__}"]
+    with suppress(Exception):
+        found |= _sizes()
+    path.write_text(json.dumps(found), encoding="utf-8")
+    path.chmod(0o600)
+
+
+def ended_by() -> BaseException | None:
+    """Return the error that ends the program, or one behind it, if it is one of memory."""
+    error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+    seen: set[int] = set()
+    while isinstance(error, BaseException) and id(error) not in seen:
+        seen.add(id(error))
+        if _is_of_memory(error):
+            return error
+        error = error.__cause__ or error.__context__
+    return None
+
+
+def _is_of_memory(error: BaseException) -> bool:
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    if isinstance(error, OSError):
+        return error.errno == 12  # ENOMEM
+    return isinstance(error, RuntimeError | ValueError) and bool(SAYS_SO.search(str(error)))
+
+
+def _frames(error: BaseException) -> Iterator[types.FrameType]:
+    """The frames of the failed lines, the innermost first."""
+    trace, found = error.__traceback__, []
+    while trace is not None:
+        found.append(trace.tb_frame)
+        trace = trace.tb_next
+    yield from reversed(found)
+
+
+def _where(error: BaseException) -> dict[str, Any]:
+    """Line, callers, layer, phase and inputs of the failed call."""
+    user, lines, trace = UserFiles(), [], error.__traceback__
+    functions: list[tuple[str, str]] = []
+    modules: list[Any] = []
+    while trace is not None:
+        frame, code = trace.tb_frame, trace.tb_frame.f_code
+        functions.append((code.co_filename.replace(os.sep, "/"), code.co_name))
+        if user.is_user(code.co_filename):
+            lines.append({"file": code.co_filename, "line": trace.tb_lineno, "function": code.co_name})
+        if (module := _module(frame)) is not None and (not modules or modules[-1] is not module):
+            modules.append(module)
+        trace = trace.tb_next
+    root = modules[0] if modules else None
+    names = {id(module): name for name, module in module_parts.modules(root)}
+    layer = next((module for module in reversed(modules) if id(module) in names), None)
+    phase = phase_of(functions)
+    order, name = list(names.values()), names.get(id(layer), "")
+    below = sum(each.startswith(f"{name}.") for each in order) if name else 0
+    return {
+        "lines": lines[::-1][:8],
+        "function": functions[-1][1] if functions else "",
+        "phase": "evaluation"
+        if phase == "forward" and root is not None and not module_parts.is_training(root)
+        else phase,
+        "model": type(root).__name__ if root is not None else "",
+        "layer": name,
+        "layer_kind": type(layer).__name__ if layer is not None else "",
+        "layers_before": order.index(name) + below // 2 if name else None,
+        "num_layers": len(order) or None,
+        "training": module_parts.is_training(root) if root is not None else None,
+        "batch_norm": any("BatchNorm" in type(module).__name__ for _, module in module_parts.modules(root)),
+        "inputs": _inputs(error, root),
+    }
+
+
+def _module(frame: types.FrameType) -> Any:
+    """The torch.nn.Module whose method a frame runs."""
+    from torch.nn import Module
+
+    code = frame.f_code
+    first = frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
+    if not issubclass(type(first), Module):
+        return None
+    return first if any(code.co_name in vars(base) for base in type(first).__mro__) else None
+
+
+def _inputs(error: BaseException, root: Any) -> list[dict[str, Any]]:
+    """Tensors that the outermost module was called with; of a failure outside of modules those of the user's lines."""
+    import torch
+
+    user, found = UserFiles(), dict[str, Any]()
+    for frame in reversed(list(_frames(error))):
+        code = frame.f_code
+        if root is None and user.is_user(code.co_filename):
+            found |= {name: value for name, value in frame.f_locals.items() if _is_data(value)}
+        elif root is not None and code.co_name == "forward" and _module(frame) is not None:
+            names = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
+            found = {name: frame.f_locals[name] for name in names if _is_data(frame.f_locals.get(name))}
+            if found:
+                break
+    tensors = ((name, value) for name, value in found.items() if isinstance(value, torch.Tensor))
+    return [
+        {"name": name, "shape": list(tensor.shape), "dtype": str(tensor.dtype).removeprefix("torch."),
+         "num_bytes": tensor.numel() * tensor.element_size()}
+        for name, tensor in list(tensors)[:6]
+    ]  # fmt: skip
+
+
+def _is_data(value: Any) -> bool:
+    import torch
+
+    return isinstance(value, torch.Tensor) and not isinstance(value, torch.nn.Parameter)
+
+
+def _alive(frames: list[types.FrameType], user: UserFiles) -> dict[str, Any]:
+    """Bytes by device and role, the largest groups of each."""
+    alive = Alive(frames, user.is_user, list(_backward_roots(frames)))
+    alive.look()
+    return {
+        "alive": {device: _told(sizes, alive.counts) for device, sizes in alive.sizes.items()},
+        "in_backward": alive.in_backward,
+        "optimizers": alive.optimizers,
+        "summed": alive.summed,
+        "notes": alive.notes,
+    }
+
+
+def _backward_roots(frames: list[types.FrameType]) -> Iterator[Any]:
+    """Tensors whose backward pass the failed lines had begun."""
+    import torch
+
+    for frame in frames:
+        if frame.f_code.co_name == "backward" and "torch" in frame.f_code.co_filename:
+            for value in (frame.f_locals.get("self"), frame.f_locals.get("tensors")):
+                for each in value if isinstance(value, (tuple, list)) else (value,):
+                    if isinstance(each, torch.Tensor):
+                        yield each
+
+
+def _told(sizes: Counter[tuple[str, Group]], counts: Counter[tuple[str, Group]]) -> list[dict[str, Any]]:
+    roles: dict[str, Counter[Group]] = {}
+    for (role, group), size in sizes.items():
+        roles.setdefault(role, Counter())[group] += size
+    return [
+        {
+            "role": role,
+            "num_bytes": groups.total(),
+            "groups": [
+                {**group._asdict(), "num_bytes": size, "count": counts[role, group]}
+                for group, size in groups.most_common(MAX_ITEMS)
+            ],
+        }
+        for role, groups in sorted(roles.items(), key=lambda item: -item[1].total())
+    ]
+
+
+def _sizes() -> dict[str, Any]:
+    """What the process and its device have in use, and the limits that there are."""
+    found: dict[str, Any] = {"settings": {name: os.environ[name] for name in SETTINGS if name in os.environ}}
+    used = processes.sizes("VmRSS", "VmHWM", "VmSize", "VmData", "VmSwap")
+    found["process"] = {"resident": used.get("VmRSS"), "peak": used.get("VmHWM"), "virtual": used.get("VmSize"),
+                        "data": used.get("VmData"), "swap": used.get("VmSwap")}  # fmt: skip
+    found["limits"] = limits()
+    if (cuda := device_memory.cuda_in_use()) is not None:
+        found["device"] = _device(cuda)
+    return found
+
+
+def limits() -> dict[str, int | None]:
+    """Bytes that this process may have: by its own limits, its group's or the machine's; and what is free now."""
+    import resource
+
+    def of(kind: int) -> int | None:
+        soft, _ = resource.getrlimit(kind)
+        return None if soft == resource.RLIM_INFINITY else soft
+
+    free = system_probe.free_memory()
+    return {"address_space": of(resource.RLIMIT_AS), "data": of(resource.RLIMIT_DATA),
+            "memory": system_probe.memory_limit(), "free": None if free is None else int(free)}  # fmt: skip
+
+
+def _device(cuda: Any) -> dict[str, Any]:
+    """The allocator's own figures of the device that holds most."""
+    numbers = device_memory.in_use()
+    number = max(numbers, key=lambda each: int(cuda.memory_allocated(each)), default=0)
+    stats = cuda.memory_stats(number)
+    free, total = cuda.mem_get_info(number)
+    blocks = [block["size"] for segment in cuda.memory_snapshot() if segment["device"] == number
+              for block in segment["blocks"] if block["state"] == "inactive"]  # fmt: skip
+    return {
+        "name": str(cuda.get_device_name(number)), "number": number, "total": int(total), "free": int(free),
+        "allocated": int(cuda.memory_allocated(number)), "reserved": int(cuda.memory_reserved(number)),
+        "peak": int(cuda.max_memory_allocated(number)), "largest_free_block": max(blocks, default=0),
+        "times": int(stats.get("num_ooms", 0)), "retries": int(stats.get("num_alloc_retries", 0)),
+    }  # fmt: skip

@@ -1,0 +1,33 @@
+"""`gobrrr fit`: does the program fit into a memory that is not there yet, and which batch is the largest that does?"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from gobrrr.cli.verbs import sweep
+from gobrrr.errors import GobrrrError
+
+
+def prepare(parser: argparse.ArgumentParser) -> None:
+    """All options stand before the program."""
+    parser.usage = "gobrrr fit --memory 24GiB [options] script.py [args] | -m module [args] | -- command [args]"
+    sweep.add_shared(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure the peaks of a few small batches and tell what follows from them."""
+    from gobrrr.cli.verbs.run import program_of
+    from gobrrr.trial.edit import setting
+
+    if args.memory is None:
+        raise GobrrrError("--memory is missing: how much may the program take?", "gobrrr fit --memory 24GiB train.py")
+    values = args.batch or ()
+    if not values:
+        now = setting.find("batch", program_of(args.program), Path.cwd()).now
+        if not now.isdigit():
+            raise GobrrrError("the program's own batch size is not known", "name some: --batch 2,4,8")
+        values = tuple(dict.fromkeys(str(max(1, int(now) // part)) for part in (8, 4, 2)))
+    if len(values) < 2:
+        raise GobrrrError("how the peak grows takes two batch sizes at least", "name some: --batch 2,4,8")
+    return sweep.measured(args, "batch", values, peaks_alone=True)

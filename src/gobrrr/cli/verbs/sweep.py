@@ -1,0 +1,140 @@
+"""`gobrrr sweep`: which value of a setting serves best, measured in turns: batch size, workers, any argument."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gobrrr.cli import options
+from gobrrr.errors import GobrrrError
+
+if TYPE_CHECKING:
+    from gobrrr.trial.receipt.swept import Swept
+
+_TIMES = {"us": 1e3, "ms": 1e6, "s": 1e9}
+_SIZES = {"": 1, "B": 1, **{f"{letter}{i}B": factor ** (power + 1) for power, letter in enumerate("KMGT")
+                            for i, factor in (("", 1000), ("i", 1024))}}  # fmt: skip
+
+
+def prepare(parser: argparse.ArgumentParser) -> None:
+    """All options stand before the program."""
+    parser.usage = "gobrrr sweep [options] script.py [args] | -m module [args] | -- command [args]"
+    parser.add_argument(
+        "--vary", metavar="NAME=A,B,C", type=vary, help="another setting: an argument or a name in the source"
+    )
+    parser.add_argument(
+        "--latency", metavar="TIME", type=latency, help="the most that 99 %% of steps may take, as 50ms"
+    )
+    parser.add_argument("--auto", action="store_true", help="sizes of its own choice, eight at most (the default)")
+    add_shared(parser)
+
+
+def add_shared(parser: argparse.ArgumentParser) -> None:
+    """Add the options that `fit` has, too."""
+    parser.add_argument("--batch", metavar="A,B,C", type=sizes, help="batch sizes to measure")
+    parser.add_argument("--memory", metavar="SIZE", type=memory, help="also say what fits into so much, as 24GiB")
+    parser.add_argument("--device", action="store_true", help="that is an accelerator's memory: add its context")
+    options.add_folder(parser, "the results")
+    parser.add_argument(
+        "--minutes", type=options.more_than_zero, default=5.0, metavar="M", help="wall time to spend, all in all (5)"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="of the order of blocks (0)")
+    parser.add_argument("--json", action="store_true", help="write what was found as JSON to stdout (gobrrr.sweep/1)")
+    options.add_writes(parser)
+    options.add_redact(parser)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Find the setting, measure, tell; 0 where something was measured."""
+    if args.vary is not None and (args.batch or args.auto):
+        raise GobrrrError("--vary names the setting itself", "give either --batch or --vary")
+    name, values = args.vary or ("batch", args.batch or ())
+    return measured(args, name, values, latency_ns=args.latency)
+
+
+def measured(args: argparse.Namespace, name: str, values: Sequence[str], **how: object) -> int:
+    """Sweep and tell. `how`: as of pipeline.sweeping.Wanted."""
+    from gobrrr.cli.interrupts import Interrupts
+    from gobrrr.cli.verbs import run as run_verb
+    from gobrrr.cli.verbs.report import put
+    from gobrrr.cli.verbs.tune import check_ranks
+    from gobrrr.pipeline import sweeping
+    from gobrrr.report.forms.json import as_json
+    from gobrrr.system import run_folder
+    from gobrrr.trial.arm import meters
+    from gobrrr.trial.edit import setting
+    from gobrrr.trial.sandbox import workspace
+
+    command = run_verb.program_of(args.program)
+    check_ranks(command, "sweep")
+    workspace.check(Path.cwd())
+    if why := meters.unable():
+        raise GobrrrError(why, meters.HINT)
+    found = setting.find(name, command, Path.cwd())
+    is_batch = name == "batch"
+    if not values and not (is_batch and found.now.isdigit()):
+        raise GobrrrError(f"the program's own {found.name} is not known", "name values: --batch 8,16,32")
+    wanted = sweeping.Wanted(
+        found, tuple(values), is_batch, memory=args.memory, device=args.device, seconds=args.minutes * 60,
+        seed=args.seed, limits=options.write_limits(args), redact=args.redact,
+    )._replace(**how)  # type: ignore[arg-type]  # fmt: skip
+    folder = run_folder.of_run(args.folder, command, "sweep-")
+    sys.stderr.write(f"gobrrr: varying {found.name} ({found.where}, now {found.now or 'unknown'})\n")
+    with Interrupts() as interrupts:
+        try:
+            swept = sweeping.sweep(command, Path.cwd(), folder, wanted, sys.stderr, interrupts.at_first)
+        except KeyboardInterrupt:
+            return interrupts.exit_code
+    show(swept)
+    sys.stderr.write(f"files     {sweeping.SWEEP} in {folder}\n")
+    if args.json:
+        put(as_json(swept), None)
+    return 0 if swept.complete else interrupts.exit_code
+
+
+def show(swept: Swept) -> None:
+    """Write it for a person, to stderr."""
+    from gobrrr.report.memory.sweep import blocks
+    from gobrrr.report.text.page import rendered, suited
+
+    width, color, ascii_only = suited(sys.stderr)
+    sys.stderr.write("\n" + rendered(blocks(swept), width=width, color=color, ascii_only=ascii_only))
+
+
+def vary(text: str) -> tuple[str, tuple[str, ...]]:
+    """'num_workers=0,1,2' as (name, values)."""
+    name, equals, values = text.partition("=")
+    found = tuple(filter(None, (value.strip() for value in values.split(","))))
+    if not equals or not name.strip() or len(found) < 2:
+        raise argparse.ArgumentTypeError(f"cannot read {text!r}: num_workers=0,2,4")
+    return name.strip(), tuple(dict.fromkeys(found))
+
+
+def sizes(text: str) -> tuple[str, ...]:
+    """'8,16,32': whole numbers from 1 on."""
+    found = tuple(dict.fromkeys(str(options.at_least_one(word.strip())) for word in text.split(",") if word.strip()))
+    if not found:
+        raise argparse.ArgumentTypeError("names no batch size: 8,16,32")
+    return found
+
+
+def latency(text: str) -> float:
+    """'50ms' in ns."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?(us|ms|s)", text.strip())
+    if match is None or not float(match[1]):
+        raise argparse.ArgumentTypeError(f"cannot read {text!r}: 50ms, 0.2s")
+    return float(match[1]) * _TIMES[match[2]]
+
+
+def memory(text: str) -> int:
+    """'24GiB' in bytes."""
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([KMGT]?i?B?)", text.strip())
+    unit = match[2] if match else ""
+    unit = f"{unit}B" if unit and unit[-1] != "B" else unit
+    if match is None or unit not in _SIZES or not float(match[1]):
+        raise argparse.ArgumentTypeError(f"cannot read {text!r}: 24GiB, 80GB")
+    return round(float(match[1]) * _SIZES[unit])

@@ -1,0 +1,218 @@
+"""Which value of a setting serves best, and which still fits: arms of the program with each, measured in turns."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple, TextIO
+
+import msgspec
+
+from gobrrr.errors import UNMEASURED, GobrrrError
+from gobrrr.pipeline import first_run, redaction, tuning
+from gobrrr.pipeline.file_names import ARMS, CACHES, DIAGNOSIS
+from gobrrr.recording.model.out_of_memory import Bounds, Group, Input, OutOfMemory, Process, Role
+from gobrrr.rules.memory.out_of_memory import Way, ways
+from gobrrr.rules.verdict.report import Report
+from gobrrr.system import files
+from gobrrr.trial.arm.arm import Arm
+from gobrrr.trial.arm.process_group import adopted
+from gobrrr.trial.edit.setting import Setting
+from gobrrr.trial.race.sweep import Point, Sweep, doubled
+from gobrrr.trial.receipt.swept import Fit, Swept
+from gobrrr.trial.sandbox import limits
+from gobrrr.trial.sandbox.limits import AT_HOME, Limits
+from gobrrr.trial.sandbox.workspace import mark_output
+from gobrrr.trial.statistics.objective import MEMORY
+from gobrrr.trial.statistics.scaling import DOUBLING, Line, between, line
+
+SWEEP = "sweep.json"
+MOST_SIZES = 8
+FIRST_LOOK = 0.3
+"""Share of the minutes for watching the program once."""
+NEAR_BEST = 0.95
+"""Share of the best throughput from which the smallest batch is told: a larger one is another training for little."""
+CONTEXT = 512 << 20
+"""Bytes that a CUDA context, its kernels and cuBLAS's workspace take beside tensors (300 to 600 MiB by card and
+version; PyTorch, CUDA semantics: a cuBLAS workspace is 8 MiB, on Hopper 32). Stated, not measured."""
+ROUNDING = 0.03
+"""Share that the device's allocator adds: blocks of 512 B and 2 MiB, and what lies between them. Stated."""
+
+
+class Wanted(NamedTuple):
+    """What a sweep is asked for. `values`: empty for sizes of its own choice."""
+
+    setting: Setting
+    values: tuple[str, ...] = ()
+    is_batch: bool = True
+    latency_ns: float | None = None
+    memory: int | None = None
+    """Bytes that it must fit into; null where that is not asked."""
+    device: bool = False
+    """Those are an accelerator's: its context and rounding are added to tensors."""
+    seconds: float = 300.0
+    seed: int = 0
+    limits: Limits = AT_HOME
+    redact: redaction.Patterns = ()
+    peaks_alone: bool = False
+
+
+def sweep(
+    command: Sequence[str], source: Path, folder: Path, wanted: Wanted, stream: TextIO,
+    stops: Callable[[Callable[[], None]], object] = lambda _: None,
+) -> Swept:  # fmt: skip
+    """Watch the program once, then measure its setting's values in turns. `stops` is given what ends the arms at once.
+
+    Raises GobrrrError where nothing could be measured.
+    """
+    mark_output(folder)
+    clock = first_run.Clock(time.monotonic(), wanted.seconds)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(adopted())
+        within = wanted.limits._replace(caches=tuning.own_folder(folder, CACHES, stack))
+        stream.write(f"gobrrr: {limits.told(source, within)}\n")
+        report = first_run.diagnosed(command, source, folder / DIAGNOSIS, stream, within, wanted.redact,
+                                     clock._replace(seconds=FIRST_LOOK * wanted.seconds), rehearsal=False)  # fmt: skip
+
+        def make(value: str, place: Path) -> Arm:
+            edit = wanted.setting.edit(value, source)
+            return Arm(edit.command(command), place, (), source=source, env=edit.env, within=within,
+                       loop=report.step.loop, objective=MEMORY, edit=edit)  # fmt: skip
+
+        arms = Sweep(make, tuning.own_folder(folder, ARMS, stack), until=clock.ends, seed=wanted.seed)
+        stops(arms.stop)
+        try:
+            points, complete = _measured(arms, wanted, stream)
+        finally:
+            arms.close()
+    found = _swept(points, report, wanted)
+    found = msgspec.structs.replace(found, seconds=round(clock.spent, 1), complete=complete,
+                                    command=tuple(redaction.shown(command)), machine=report.machine)  # fmt: skip
+    files.write(folder / SWEEP, msgspec.json.encode(found))
+    if not any(point.step_ns for point in points):
+        why = next((f": {point.failed}" for point in points if point.failed), "")
+        raise GobrrrError(
+            f"no value of {wanted.setting.name} could be measured{why}", "run the program alone", UNMEASURED
+        )
+    return found
+
+
+def _measured(arms: Sweep, wanted: Wanted, stream: TextIO) -> tuple[list[Point], bool]:
+    """(points in the order of their values, whether none was cut off by Ctrl-C)."""
+    values: list[str] = []
+
+    def points() -> list[Point]:
+        return sorted((arms.point(value) for value in values), key=lambda point: (point.number, point.value))
+
+    def look(value: str) -> None:
+        values.append(value)
+        point = arms.first(value)
+        told = f"{point.step_ns / 1e6:.4g} ms" if point.step_ns else point.failed
+        stream.write(f"gobrrr: {wanted.setting.name.lstrip('-')}={value}: {told}\n")
+        stream.flush()
+
+    try:
+        if wanted.values:
+            for value in sorted(wanted.values, key=lambda value: Point(value).number):
+                look(value)
+        else:
+            now = int(wanted.setting.now)
+            while (size := doubled(now, points(), MOST_SIZES)) is not None:
+                look(str(size))
+        for number in arms.rounds(wanted.peaks_alone):
+            stream.write(f"gobrrr: round {number} of all is measured\n")
+            stream.flush()
+        return points(), True
+    except KeyboardInterrupt:
+        return points(), False
+
+
+def _swept(points: Sequence[Point], report: Report, wanted: Wanted) -> Swept:
+    timed = [point for point in points if point.step_ns and not point.failed]
+    numbers = [point for point in timed if point.number > 0]
+    law = line([(point.number, point.step_ns or 0.0) for point in numbers]) if wanted.is_batch else None
+    peaks = line([(point.number, float(point.peak_bytes)) for point in numbers if point.peak_bytes])
+    found = Swept(
+        setting=wanted.setting.name.lstrip("-"), where=wanted.setting.where, now=wanted.setting.now,
+        is_batch=wanted.is_batch, points=tuple(points), time_law=law, peak_law=peaks, latency_ns=wanted.latency_ns,
+        knee=_knee(numbers) if wanted.is_batch else None,
+    )  # fmt: skip
+    best, within = _best(found, timed), [each for each in timed if _is_within(each, wanted.latency_ns)]
+    fit = _fit(peaks, report, wanted) if wanted.memory is not None else None
+    return msgspec.structs.replace(
+        found, best=best, best_within=_best(found, within) if wanted.latency_ns else "", fit=fit
+    )
+
+
+def _best(found: Swept, points: Sequence[Point]) -> str:
+    """The value with the most samples per second; of batches the smallest that comes near it."""
+    rates = {point.value: found.samples_per_s(point) or 0.0 for point in points}
+    most = max(rates.values(), default=0.0)
+    near = [point for point in points if rates[point.value] >= NEAR_BEST * most]
+    if found.is_batch:
+        return min(near, key=lambda point: point.number, default=Point("")).value
+    return max(rates, key=lambda value: rates[value], default="")
+
+
+def _is_within(point: Point, latency_ns: float | None) -> bool:
+    slow = point.p99_ns or point.high_ns
+    return latency_ns is None or (slow is not None and slow <= latency_ns)
+
+
+def _knee(points: Sequence[Point]) -> int | None:
+    """The smallest batch whose double takes longer by DOUBLING or more, by the straight lines between what was
+    measured."""
+    known = [(point.number, point.step_ns or 0.0) for point in points]
+    for number, ns in sorted(known):
+        twice = between(known, 2 * number)
+        if twice is not None and twice >= (1 + DOUBLING) * ns:
+            return int(number)
+    return None
+
+
+def _fit(peaks: Line | None, report: Report, wanted: Wanted) -> Fit:
+    """What fits into the memory that was asked about. Of a device the tensors of a run on the CPU are taken for its
+    own: what the process held before it made any is left out, context and rounding are added."""
+    memory, runtime = wanted.memory or 0, report.memory.runtime or 0
+    on_device = wanted.device and report.device is None
+    law, added = peaks, 0
+    if peaks is not None and on_device:
+        added = CONTEXT
+        law = Line(
+            max(0.0, peaks.fixed - runtime) * (1 + ROUNDING) + CONTEXT, peaks.each * (1 + ROUNDING), peaks.spread
+        )
+    now = Point(wanted.setting.now).number
+    low, high = law.around(now) if law is not None and now else (None, None)
+    held = report.memory
+    known = (("parameters", held.parameters), ("gradients", held.gradients), ("optimizer state", held.optimizer_state),
+             ("activations", held.activations), ("inputs", held.inputs))  # fmt: skip
+    roles = tuple((name, size) for name, size in known if size)
+    found = Fit(memory, law.largest(memory) if law else None, law, low, high, wanted.device, added, roles)
+    missing = (high or 0.0) - memory
+    return (
+        msgspec.structs.replace(found, ways=tuple(_ways(report, roles, int(now), high or 0.0, memory)))
+        if missing > 0
+        else found
+    )
+
+
+def _ways(report: Report, roles: Sequence[tuple[str, int]], now: int, need: float, memory: int) -> list[Way]:
+    """What would make the program's own value fit: judged as a failure with all that it would hold."""
+    saved = tuple(
+        Group(_family(each.module), each.op, (), "float32", each.num_bytes, each.count) for each in report.saved
+    )
+    alive = tuple(Role(name, size, saved if name == "activations" else ()) for name, size in roles)
+    optimizer = "AdamW" if any(name == "optimizer state" for name, _ in roles) else "SGD"
+    asked = OutOfMemory(
+        type="fit", phase="backward", training=report.step.kind == "training", alive={"cpu": alive},
+        optimizers=(optimizer,) if report.step.kind == "training" else (), process=Process(resident=round(need)),
+        inputs=(Input("batch", (now,)),) if now > 1 else (), limits=Bounds(memory=memory),
+    )  # fmt: skip
+    return ways(asked)
+
+
+def _family(name: str) -> str:
+    return re.sub(r"\d+", "*", name)

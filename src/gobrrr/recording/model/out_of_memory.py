@@ -1,0 +1,137 @@
+"""The OutOfMemory noun: which allocation failed, where, and what held memory then. Missing is null, never zero."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from gobrrr.recording.model.facts import HeldGraph, Span
+
+Number = Annotated[int, msgspec.Meta(ge=0, le=1 << 62)]
+Text = Annotated[str, msgspec.Meta(max_length=4_096)]
+
+
+class Group(msgspec.Struct, frozen=True):
+    """Equal tensors or arrays of one role."""
+
+    name: Text = ""
+    """The layer or parameter that they are of, or the variable that holds them; numbers in it are *."""
+    op: Text = ""
+    shape: tuple[int, ...] = ()
+    dtype: Text = ""
+    num_bytes: Number = 0
+    count: Number = 0
+
+
+class Role(msgspec.Struct, frozen=True):
+    """A use of memory: parameters, buffers, gradients, optimizer state, activations, inputs, other tensors, arrays."""
+
+    role: Text = ""
+    num_bytes: Number = 0
+    groups: tuple[Group, ...] = ()
+
+
+class Input(msgspec.Struct, frozen=True):
+    """A tensor that the failed call was given."""
+
+    name: Text = ""
+    shape: tuple[int, ...] = ()
+    dtype: Text = ""
+    num_bytes: Number = 0
+
+
+class Process(msgspec.Struct, frozen=True):
+    """Bytes of the process: resident, at most, of its address space, of its data, in swap."""
+
+    resident: Number | None = None
+    peak: Number | None = None
+    virtual: Number | None = None
+    data: Number | None = None
+    swap: Number | None = None
+
+
+class Bounds(msgspec.Struct, frozen=True):
+    """Bytes that a process may have: by RLIMIT_AS, RLIMIT_DATA, its group or machine; `free`: still to be had there."""
+
+    address_space: Number | None = None
+    data: Number | None = None
+    memory: Number | None = None
+    free: Number | None = None
+
+
+class DeviceState(msgspec.Struct, frozen=True):
+    """A device's memory as its allocator and its driver tell it, in bytes."""
+
+    name: Text = ""
+    number: Number = 0
+    total: Number | None = None
+    free: Number | None = None
+    """By the driver: outside of what torch has reserved."""
+    allocated: Number | None = None
+    """By tensors."""
+    reserved: Number | None = None
+    """By torch for tensors, in use or not."""
+    peak: Number | None = None
+    largest_free_block: Number | None = None
+    """Of what is reserved and not in use."""
+    in_process: Number | None = None
+    """By this process, what is not torch's included."""
+    others: Number | None = None
+    """By other processes."""
+    times: Number = 0
+    """How often an allocation failed, the program's caught ones included."""
+    retries: Number = 0
+    """How often the cache was emptied for one."""
+
+
+class OutOfMemory(msgspec.Struct, frozen=True):
+    """An allocation that failed and ended the program, or the kernel's killing of it (`type` is "killed")."""
+
+    type: Text = ""
+    text: Text = ""
+    asked: Number | None = None
+    """Bytes that were asked for; null where the message does not say."""
+    steps: Number | None = None
+    """Steps that were done by then; null where a log alone tells."""
+    lines: tuple[Span, ...] = ()
+    """The user's lines that led to it, the innermost first."""
+    function: Text = ""
+    """The innermost function, the user's or a library's."""
+    phase: Text = ""
+    """forward, evaluation, backward, optimizer, loading, loading a file; empty where none of them."""
+    model: Text = ""
+    layer: Text = ""
+    layer_kind: Text = ""
+    layers_before: Number | None = None
+    num_layers: Number | None = None
+    """Modules of the model, and how many stand before the failed one (of one that holds others: half of those too)."""
+    training: bool | None = None
+    batch_norm: bool = False
+    optimizers: tuple[Text, ...] = ()
+    """Their classes."""
+    inputs: tuple[Input, ...] = ()
+    alive: dict[Text, tuple[Role, ...]] = {}
+    """By device (cpu, cuda:0)."""
+    in_backward: tuple[Text, Text] | None = None
+    """Layer and op that a backward pass had come to."""
+    summed: tuple[tuple[Text, Number], ...] = ()
+    """(variable, terms) of sums over steps whose terms keep their graphs: total += loss."""
+    grown: tuple[HeldGraph, ...] = ()
+    notes: tuple[Text, ...] = ()
+    settings: dict[Text, Text] = {}
+    process: Process = Process()
+    limits: Bounds = Bounds()
+    device: DeviceState | None = None
+
+    @property
+    def place(self) -> str:
+        """Return the device whose memory ran out, as torch names it."""
+        lower = self.text.lower()
+        if "cpuallocator" in lower or self.type in ("MemoryError", "_ArrayMemoryError", "OSError", "killed"):
+            return "cpu"
+        return f"cuda:{self.device.number}" if self.device is not None else "cpu"
+
+    def roles(self) -> dict[str, int]:
+        """Return the bytes of each role where memory ran out, the largest first."""
+        return {role.role: role.num_bytes for role in self.alive.get(self.place, ())}

@@ -1,0 +1,24 @@
+"""What a watched process left of the allocation that it died of, read back as anybody's file."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+import msgspec
+
+from gobrrr.recording.model.out_of_memory import OutOfMemory
+from gobrrr.recording.trace_files.oom_log import filled
+from gobrrr.system import files
+
+MOST = 4 << 20
+"""Bytes of the file that are read: the watcher bounds what it writes."""
+
+
+def failures(folder: Path) -> list[OutOfMemory]:
+    """Return the processes of a run that died of memory; none where nothing was noted, or it cannot be read."""
+    found = []
+    for path in sorted(folder.glob("out-of-memory-*.json")):
+        with contextlib.suppress(OSError, msgspec.MsgspecError, ValueError):
+            found.append(filled(msgspec.json.decode(files.read(path, MOST), type=OutOfMemory)))
+    return found

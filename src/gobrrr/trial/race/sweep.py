@@ -1,0 +1,178 @@
+"""Measure a setting's values in turns: each in an arm of its own, blocks in an order drawn anew for every round."""
+
+from __future__ import annotations
+
+import math
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+import psutil
+
+from gobrrr.trial.arm.arm import SPENT, Arm, ArmError
+from gobrrr.trial.arm.side import Side, clear
+from gobrrr.trial.statistics.scaling import Line, line, middle
+
+BLOCK_NS = 1e9
+"""Length of a block (proposed: many steps of fast programs, one of slow ones)."""
+ENOUGH = 0.02
+"""Half the width of an interval, of the median, from which a value is measured well enough."""
+LEAST_ROUNDS, MOST_ROUNDS = 3, 30
+LATE_S = 20.0
+"""Seconds that a block which has begun may take beyond the time."""
+ROOM = 1.15
+"""An arm is started where memory has room for so many times its predicted peak."""
+TOO_LARGE = "memory has no room for it: {} predicted"
+
+
+class Point(msgspec.Struct, frozen=True):
+    """A value as it was measured. Times are ns of a step; null where none was made."""
+
+    value: str
+    step_ns: float | None = None
+    low_ns: float | None = None
+    high_ns: float | None = None
+    p99_ns: float | None = None
+    steps: int = 0
+    peak_bytes: int | None = None
+    """Most that its blocks held: tensors of the device, else resident memory."""
+    failed: str = ""
+    """Why it could not be measured."""
+
+    @property
+    def number(self) -> float:
+        """The value as a number; 0 where it is none."""
+        try:
+            return float(self.value)
+        except ValueError:
+            return 0.0
+
+
+class Sweep:
+    """The arms of one sweep. `make` gives a value's arm in a folder; `until` (of time.monotonic) ends all."""
+
+    def __init__(self, make: Callable[[str, Path], Arm], folder: Path, *, until: float, seed: int = 0) -> None:
+        self._make, self._folder, self._until, self._random = make, folder, until, random.Random(seed)
+        self._arms: list[Arm] = []
+        self._watch = threading.Timer(max(0.0, until - time.monotonic()) + LATE_S, self.stop)
+        self._watch.daemon = True
+        self._watch.start()
+        self._sides: dict[str, Side] = {}
+        self._blocks: dict[str, list[float]] = {}
+        self._walls: dict[str, list[int]] = {}
+        self._peaks: dict[str, int] = {}
+        self._failed: dict[str, str] = {}
+
+    def first(self, value: str) -> Point:
+        """Bring a value's arm up and make a block of it: its first figures."""
+        need = self._predicted(value)
+        held = sum(side.resident() for side in self._sides.values())
+        if need is not None and need * ROOM > psutil.virtual_memory().available + held:
+            self._failed[value] = TOO_LARGE.format(f"{need / (1 << 30):.1f} GiB")
+        elif need is not None and need * ROOM > psutil.virtual_memory().available:
+            self._end()  # they come up again in their turn
+        if value not in self._failed:
+            self._sides[value] = Side(lambda place: self._arm(value, place), self._folder / f"{len(self._sides)}", ())
+            self._block(value)
+        return self.point(value)
+
+    def rounds(self, peaks_alone: bool = False) -> Iterator[int]:
+        """Make rounds until every value is measured well enough, or the time is over; yields the number of each."""
+        for number in range(1, MOST_ROUNDS):
+            order = [value for value in self._sides if value not in self._failed]
+            self._random.shuffle(order)
+            done = number >= LEAST_ROUNDS and all(self._is_settled(value) for value in order)
+            if not order or done or time.monotonic() > self._until or (peaks_alone and number > 1):
+                return
+            for value in order:
+                if time.monotonic() < self._until:
+                    self._block(value)
+            yield number
+
+    def point(self, value: str) -> Point:
+        """The figures of a value so far."""
+        blocks = self._blocks.get(value)
+        if not blocks:
+            return Point(value, failed=self._failed.get(value, "not measured"))
+        median, low, high = middle(blocks)
+        p99 = float(np.percentile(self._walls[value], 99)) if len(self._walls[value]) >= 20 else None
+        return Point(value, median, low, high, p99, len(self._walls[value]), self._peaks.get(value) or None,
+                     self._failed.get(value, ""))  # fmt: skip
+
+    def peaks(self) -> Line | None:
+        """The line of peaks over values that are numbers."""
+        return line([(point.number, float(point.peak_bytes)) for value in self._blocks
+                     if (point := self.point(value)).peak_bytes and point.number > 0])  # fmt: skip
+
+    def stop(self) -> None:
+        """Kill whatever runs, from any thread; no arm starts any more."""
+        self._until = -math.inf
+        for arm in list(self._arms):
+            arm.kill()
+
+    def close(self) -> None:
+        """End all arms."""
+        self._watch.cancel()
+        self._end()
+        clear(self._folder)
+
+    def _arm(self, value: str, place: Path) -> Arm:
+        if self._until == -math.inf:
+            raise ArmError(SPENT)
+        arm = self._make(value, place)
+        self._arms.append(arm)
+        return arm
+
+    def _end(self) -> None:
+        for side in self._sides.values():
+            side.close()
+
+    def _predicted(self, value: str) -> float | None:
+        known = self.peaks()
+        number = Point(value).number
+        if known is not None and number > 0:
+            return known.at(number)
+        return max(self._peaks.values(), default=None)
+
+    def _block(self, value: str) -> None:
+        side = self._sides[value]
+        try:
+            side.start()
+            side.warm()
+            steps = max(1, round(BLOCK_NS / side.step_ns)) if side.step_ns else 1
+            block = side.block(steps)
+        except ArmError as error:
+            self._failed[value] = error.reason
+            side.close()
+            return
+        self._blocks.setdefault(value, []).append(block.ns / len(block.walls))
+        self._walls.setdefault(value, []).extend(block.walls)
+        self._peaks[value] = max(self._peaks.get(value, 0), block.peak_bytes or 0)
+
+    def _is_settled(self, value: str) -> bool:
+        point = self.point(value)
+        if point.step_ns is None or point.low_ns is None or point.high_ns is None:
+            return True
+        return (point.high_ns - point.low_ns) / 2 <= ENOUGH * point.step_ns
+
+
+def doubled(now: int, measured: Sequence[Point], most: int) -> int | None:
+    """Return the next batch size that is worth a look: twice the largest while a batch of twice the size makes samples
+    cheaper, then half the smallest, twice; None where enough were looked at."""
+    known = {int(point.number): point for point in measured}
+    if not known:
+        return now
+    if len(known) >= most:
+        return None
+    largest, smallest = max(known), min(known)
+    top, below = known[largest], known.get(largest // 2)
+    grows = top.step_ns is not None and (
+        below is None or below.step_ns is None or top.step_ns / largest < 0.98 * below.step_ns / (largest // 2)
+    )
+    if grows:
+        return 2 * largest
+    return smallest // 2 if smallest > max(1, now // 8) else None

@@ -1,0 +1,55 @@
+"""The Swept noun: what a sweep of one setting found (schema gobrrr.sweep/1)."""
+
+from __future__ import annotations
+
+import msgspec
+
+from gobrrr.rules.memory.out_of_memory import Way
+from gobrrr.trial.race.sweep import Point
+from gobrrr.trial.statistics.scaling import Line
+
+
+class Fit(msgspec.Struct, frozen=True):
+    """Bytes of memory that was asked about. `largest`: value that fits surely; `terms`: what was added to the line."""
+
+    memory: int
+    largest: int | None
+    law: Line | None
+    now_low: float | None = None
+    now_high: float | None = None
+    """Interval of the peak at the program's own value."""
+    device: bool = False
+    added: int = 0
+    roles: tuple[tuple[str, int], ...] = ()
+    """Bytes by role at the program's own value."""
+    ways: tuple[Way, ...] = ()
+
+
+class Swept(msgspec.Struct, frozen=True, kw_only=True):
+    """What a sweep found: schema gobrrr.sweep/1."""
+
+    schema: str = "gobrrr.sweep/1"
+    setting: str
+    where: str
+    now: str
+    is_batch: bool = True
+    points: tuple[Point, ...] = ()
+    time_law: Line | None = None
+    peak_law: Line | None = None
+    knee: int | None = None
+    """Batch from which twice the size makes the step longer by DOUBLING or more."""
+    best: str = ""
+    best_within: str = ""
+    """The best whose 99th percentile is within the latency that was asked for."""
+    latency_ns: float | None = None
+    fit: Fit | None = None
+    seconds: float = 0.0
+    command: tuple[str, ...] = ()
+    machine: str = ""
+    complete: bool = True
+
+    def samples_per_s(self, point: Point) -> float | None:
+        """Return the samples per second of a batch size; steps per second of another setting."""
+        if point.step_ns is None:
+            return None
+        return 1e9 * (point.number if self.is_batch else 1.0) / point.step_ns

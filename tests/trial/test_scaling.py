@@ -1,0 +1,69 @@
+"""The line of a step over its batch: against numbers made from a known one."""
+
+from __future__ import annotations
+
+import pytest
+
+from gobrrr.trial.race.sweep import Point, doubled
+from gobrrr.trial.statistics.scaling import between, line, middle
+
+
+def test_a_line_is_found_again_from_its_points() -> None:
+    found = line([(n, 5e6 + 2e5 * n) for n in (1, 4, 32)])
+    assert found is not None
+    assert (found.fixed, found.each, found.spread) == pytest.approx((5e6, 2e5, 0.0), rel=1e-6, abs=1e-6)
+    assert found.at(16) == pytest.approx(8.2e6)
+
+
+def test_no_part_of_it_is_below_zero() -> None:
+    steep, flat = line([(1, 1.0), (2, 4.0), (3, 9.0)]), line([(1, 3.0), (2, 2.0), (4, 1.0)])
+    assert steep is not None
+    assert steep.fixed == 0
+    assert flat is not None
+    assert flat.each == 0
+    assert flat.largest(100) is None
+
+
+def test_fewer_than_two_sizes_make_no_line() -> None:
+    assert line([(8, 1.0), (8, 1.1)]) is None
+
+
+def test_the_largest_that_fits_does_with_its_interval() -> None:
+    found = line([(n, 1000 + 10.0 * n) for n in (1, 2, 4)])
+    assert found is not None
+    largest = found.largest(2000)
+    assert largest is not None
+    assert found.around(largest)[1] <= 2000 < found.around(largest + 1)[1]
+    assert found.largest(10) == 0
+
+
+def test_between_is_straight_and_nowhere_else() -> None:
+    assert between([(2, 10.0), (4, 30.0)], 3) == 20.0
+    assert between([(2, 10.0), (4, 30.0)], 5) is None
+
+
+def test_the_middle_of_a_few_is_between_all() -> None:
+    assert middle([3.0, 1.0, 2.0]) == (2.0, 1.0, 3.0)
+    median, low, high = middle([float(n) for n in range(100)])
+    assert (median, low, high) == (49.5, 40.0, 59.0)  # ranks n/2 +- 0.98 sqrt(n)
+
+
+def sizes(times: dict[int, float], now: int, most: int = 8) -> list[int]:
+    """The sizes that a sweep of its own choice looks at, where a batch takes these times."""
+    seen: list[int] = []
+    while (size := doubled(now, [Point(str(n), times.get(n)) for n in seen], most)) is not None:
+        seen.append(size)
+    return seen
+
+
+def test_sizes_double_while_samples_get_cheaper_then_halve() -> None:
+    law = {2**n: 8.0 + 2**n for n in range(12)}
+    cheaper = sizes(law, 16)
+    assert cheaper[:4] == [16, 32, 64, 128]
+    assert len(cheaper) <= 8
+    linear = {2**n: 1.0 * 2**n for n in range(12)}
+    assert sizes(linear, 16) == [16, 32, 8, 4, 2]
+
+
+def test_what_did_not_fit_ends_the_doubling() -> None:
+    assert sizes({16: 1.0, 32: 1.1, 8: 0.9, 4: 0.8, 2: 0.8}, 16) == [16, 32, 64, 8, 4, 2]
