@@ -31,7 +31,9 @@ HEAD = """# What a course claims, and what answers it
 
 The course is one on efficient deep learning. A claim is answered by an experiment of [the lab](lab.md) with its verdict
 on our machines, by a finding, a remedy, an edit, a part of [gobrrr.data](../fix/data.md) or a command. If nothing was
-built for it, the row says why. Made by `python -m benchmarks.claims` from `claims.toml`.
+built for it, the row says why. "For your program": yes where a command, remedy or edit answers it of your own
+program, told where a finding speaks of it, no where the lab alone has it.
+Made by `python -m benchmarks.claims` from `claims.toml`.
 
 """
 
@@ -67,7 +69,7 @@ def page() -> str:
     parts = [f"{HEAD}Machines: {'; '.join(f'{letter}: {name}' for name, letter in _letters(results).items())}.\n"]
     for title, rows in claims().items():
         lines = "".join(_line(row, results) for row in rows)
-        parts.append(f"## {title}\n\n| # | claim | answered by |\n|--:|---|---|\n{lines}")
+        parts.append(f"## {title}\n\n| # | claim | for your program | answered by |\n|--:|---|---|---|\n{lines}")
     return "\n".join(parts)
 
 
@@ -83,7 +85,22 @@ def _letters(results: list[Result]) -> dict[str, str]:
 
 def _line(row: Claim, results: list[Result]) -> str:
     number, says, answers = row
-    return f"| {number} | {says} | {'; '.join(text for answer in answers for text in _said(answer, results))} |\n"
+    told = "; ".join(text for answer in answers for text in _said(answer, results))
+    return f"| {number} | {says} | {for_a_program(answers)} | {told} |\n"
+
+
+MEASURED, TOLD = ("run", "tune", "prove", "sweep", "fit", "explain"), ("diagnose", "compare", "machine")
+"""Verbs that answer of the user's own program, and those that tell of a trace or a machine."""
+
+
+def for_a_program(answers: list[str]) -> str:
+    """Say whether a claim is answered of anybody's own program: yes where something changes or measures it, told where
+    a finding or a verb speaks of it, no where the lab alone has it."""
+    kinds = {answer.partition(":")[0] for answer in answers}
+    verbs = {match[1] for answer in answers if (match := re.fullmatch(r"`gobrrr (\w+)`", answer))}
+    if kinds & {"remedy", "edit", "part"} or verbs & set(MEASURED):
+        return "yes"
+    return "told" if verbs & set(TOLD) or any(answer.startswith("BRR") for answer in answers) else "no"
 
 
 def _page(name: str, room: str) -> Path:

@@ -280,6 +280,55 @@ def test_a_language_model_of_somebody_else_gives_the_same_loss_and_gradients() -
     assert all(torch.equal(a, b) for a, b in zip(expected, loss_and_gradients(model, ids), strict=True))
 
 
+class Block(nn.Module):
+    """A block with dropout, as people write them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.up, self.down, self.drop = nn.Linear(16, 64), nn.Linear(64, 16), nn.Dropout(0.5)
+
+    def forward(self, x: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
+        return x + scale * self.drop(self.down(torch.relu(self.up(x))))
+
+
+def kept_bytes(model: nn.Module, x: torch.Tensor) -> tuple[int, list[torch.Tensor]]:
+    """Bytes that a forward keeps for backward, and the gradients, of one seed."""
+    kept = 0
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        nonlocal kept
+        kept += tensor.numel() * tensor.element_size()
+        return tensor
+
+    torch.manual_seed(3)
+    model.zero_grad()
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        loss = model(x).square().mean()
+    loss.backward()
+    return kept, [param.grad.clone() for param in model.parameters() if param.grad is not None]
+
+
+def test_blocks_that_repeat_are_computed_again_with_the_same_dropout() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(8, 16), nn.Sequential(*[Block() for _ in range(4)]), nn.Linear(16, 1))
+    x = torch.randn(32, 8)
+    plain, expected = kept_bytes(model, x)
+    with applied("activation_checkpointing") as said:
+        kept, found = kept_bytes(model, x)
+        assert said == {"activation_checkpointing": "4 blocks of Sequential"}
+    assert kept < plain / 2
+    assert all(torch.equal(a, b) for a, b in zip(expected, found, strict=True))
+    assert not any("forward" in vars(block) for block in model.modules())
+
+
+def test_blocks_with_running_statistics_keep_their_activations() -> None:
+    model = nn.Sequential(*[nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8)) for _ in range(3)])
+    with applied("activation_checkpointing") as said:
+        model(torch.randn(4, 8)).sum().backward()
+        assert not said
+    assert model[0][1].num_batches_tracked == 1
+
+
 def test_attention_of_a_model_of_somebody_else_is_switched_and_switched_back() -> None:
     model, ids = language_model(attn_implementation="eager", attn_pdrop=0.0)
     expected = loss_and_gradients(model, ids)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 from gobrrr.remedies.edits.forms import BeforeTraining, SetKeyword
+from gobrrr.remedies.edits.source import Change, Source
 from gobrrr.remedies.mechanism.seams import Seams
 from gobrrr.remedies.model import Remedy
 
@@ -41,11 +43,40 @@ def _may_move(module: Any) -> bool:
     """Whether a forward in train() mode may change it, as a batch norm's; of the program's own classes nobody knows."""
     from gobrrr.remedies.loader.copied_state import is_own
 
-    return is_own(module) or any(getattr(module, kind, False) for kind in ("track_running_stats", "n_power_iterations"))
+    return is_own(module) or _has_statistics(module)
+
+
+CHECKPOINT = """import functools
+import torch.utils.checkpoint
+
+
+def checkpoint_blocks(model):
+    inside = set()
+    for blocks in model.modules():
+        repeats = isinstance(blocks, (torch.nn.ModuleList, torch.nn.Sequential)) and len(set(map(type, blocks))) == 1
+        if repeats and len(blocks) > 1 and blocks not in inside and list(blocks.parameters()):
+            for block in blocks:
+                inside.update(block.modules())
+                block.forward = functools.partial(
+                    torch.utils.checkpoint.checkpoint, block.forward, use_reentrant=False
+                )
+"""
+
+
+class CheckpointBlocks:
+    """The edit: the model's own switch where transformers make it, else a helper for blocks that repeat."""
+
+    def __call__(self, source: Source, lines: Sequence[int] = ()) -> list[Change]:
+        """Add a statement before training."""
+        theirs = BeforeTraining(
+            '{model}.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})'
+        )
+        ours = BeforeTraining("checkpoint_blocks({model})", CHECKPOINT)
+        return (theirs if source.imported("transformers") else ours)(source, lines)
 
 
 class ActivationCheckpointing(Remedy):
-    """model.gradient_checkpointing_enable() on models of transformers: a third more computing, far less memory."""
+    """torch.utils.checkpoint around blocks that repeat: a third more computing, far less memory."""
 
     name = "activation_checkpointing"
     title = "recomputes activations in backward: less memory, more computing"
@@ -53,18 +84,54 @@ class ActivationCheckpointing(Remedy):
     place = "model"
     saves_memory = True
     serves = "training"
-    by_hand = "model.gradient_checkpointing_enable()  # or torch.utils.checkpoint.checkpoint(layer, x)"
-    edit = BeforeTraining(
-        '{model}.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})'
+    unseen = "what a block changes in its forward (a counter of its own) changes twice a step"
+    by_hand = (
+        "torch.utils.checkpoint.checkpoint(block, x, use_reentrant=False)  # or model.gradient_checkpointing_enable()"
     )
+    edit = CheckpointBlocks()
 
     def apply(self, seams: Seams) -> None:
         def enable(module: Any) -> None:
             switch = getattr(module, "gradient_checkpointing_enable", None)
-            if switch is None or getattr(module, "is_gradient_checkpointing", False):
+            if switch is not None:
+                if not getattr(module, "is_gradient_checkpointing", False):
+                    switch(gradient_checkpointing_kwargs={"use_reentrant": False})
+                    seams.undo(module.gradient_checkpointing_disable)
+                    seams.applied(self.name, type(module).__name__)
                 return
-            switch(gradient_checkpointing_kwargs={"use_reentrant": False})
-            seams.undo(module.gradient_checkpointing_disable)
-            seams.applied(self.name, type(module).__name__)
+            blocks = repeated_blocks(module)
+            still = [block for block in blocks if not any(map(_has_statistics, block.modules()))]
+            if len(still) < len(blocks):
+                seams.declined(self.name, f"running statistics of {type(blocks[0]).__name__} would be updated twice")
+            for block in still:
+                seams.replace(block, "forward", _checkpointed(block.forward))
+            if still:
+                seams.applied(self.name, f"{len(still)} blocks of {type(module).__name__}")
 
         seams.at_model(enable)
+
+
+def repeated_blocks(model: Any) -> list[Any]:
+    """The outermost modules with parameters that repeat in a ModuleList or Sequential, all of one class."""
+    from torch.nn import ModuleList, Sequential
+
+    found, inside = list[Any](), set[Any]()
+    for part in model.modules():
+        repeats = isinstance(part, (ModuleList, Sequential)) and len(part) > 1 and len(set(map(type, part))) == 1
+        if repeats and part not in inside and next(part.parameters(), None) is not None:
+            found += part
+            inside.update(each for block in part for each in block.modules())
+    return found
+
+
+def _has_statistics(module: Any) -> bool:
+    return any(getattr(module, kind, False) for kind in ("track_running_stats", "n_power_iterations"))
+
+
+def _checkpointed(forward: Any) -> Any:
+    """A forward whose activations are computed again in backward, dropout's masks as they were."""
+    import functools
+
+    from torch.utils.checkpoint import checkpoint
+
+    return functools.partial(checkpoint, forward, use_reentrant=False)
