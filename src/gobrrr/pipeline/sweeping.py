@@ -88,7 +88,7 @@ def sweep(
             points, complete = _measured(arms, wanted, stream)
         finally:
             arms.close()
-    found = _swept(points, report, wanted)
+    found = swept(points, report, wanted)
     found = msgspec.structs.replace(found, seconds=round(clock.spent, 1), complete=complete,
                                     command=tuple(redaction.shown(command)), machine=report.machine)  # fmt: skip
     files.write(folder / SWEEP, msgspec.json.encode(found))
@@ -130,7 +130,8 @@ def _measured(arms: Sweep, wanted: Wanted, stream: TextIO) -> tuple[list[Point],
         return points(), False
 
 
-def _swept(points: Sequence[Point], report: Report, wanted: Wanted) -> Swept:
+def swept(points: Sequence[Point], report: Report, wanted: Wanted) -> Swept:
+    """Return what follows from the points: laws, knee, the best, and what fits."""
     timed = [point for point in points if point.step_ns and not point.failed]
     numbers = [point for point in timed if point.number > 0]
     law = line([(point.number, point.step_ns or 0.0) for point in numbers]) if wanted.is_batch else None

@@ -1,0 +1,153 @@
+"""A sweep over arms that follow a law: each value is measured in its turn, and what follows from it is right."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gobrrr.pipeline.sweeping import Wanted, swept
+from gobrrr.report.memory.sweep import blocks, headline
+from gobrrr.report.text.page import rendered
+from gobrrr.rules.verdict.report import Report, Step, Verdict
+from gobrrr.trial.arm.arm import ArmError
+from gobrrr.trial.arm.protocol import Block
+from gobrrr.trial.edit.setting import Setting
+from gobrrr.trial.race.sweep import Point, Sweep
+
+MIB, MS = 1 << 20, 1_000_000
+
+
+class FakeArm:
+    """An arm whose step takes 4 ms and 0.25 ms per sample, and holds 200 MiB and 2 MiB per sample."""
+
+    def __init__(self, value: str, log: list[str], dies: bool = False) -> None:
+        self.applied: dict[str, str] = {}
+        self.declined: dict[str, str] = {}
+        self.start_seconds, self.peak_bytes = 0.1, 0
+        self._number, self._log, self._dies, self._alive = int(value), log, dies, False
+
+    def start(self, seconds: float = 0.0) -> None:
+        self._alive = True
+
+    def run(self, steps: int, expected_ns: float | None = None) -> Block:
+        if self._dies:
+            raise ArmError("the program ended with 1: out of memory")
+        if expected_ns is not None:
+            self._log.append(str(self._number))
+        wall = 4 * MS + self._number * MS // 4
+        return Block(steps * wall, (wall,) * steps, peak_bytes=(200 + 2 * self._number) * MIB)
+
+    def end(self) -> None:
+        self._alive = False
+
+    def kill(self) -> None:
+        self._alive = False
+
+    def alive(self) -> bool:
+        return self._alive
+
+    def resident(self) -> int:
+        return 0
+
+    held = wanting = resident
+
+    def pause(self) -> None: ...
+
+    resume = pause
+
+
+def measured(values: tuple[str, ...], tmp_path: Path, dies: str = "") -> tuple[list[Point], list[str]]:
+    """The points of a sweep, and whose block came when."""
+    log: list[str] = []
+
+    def make(value: str, place: Path) -> Any:
+        return FakeArm(value, log, value == dies)
+
+    sweep = Sweep(make, tmp_path, until=time.monotonic() + 60)
+    for value in values:
+        sweep.first(value)
+    for _ in sweep.rounds():
+        pass
+    sweep.close()
+    return [sweep.point(value) for value in values], log
+
+
+def report() -> Report:
+    step = Step(10, 8 * MS, 8 * MS)
+    return Report(verdict=Verdict("compute", "x"), step=step)
+
+
+def wanted(**how: Any) -> Wanted:
+    return Wanted(Setting("batch_size", "16", "train.py:1"), **how)
+
+
+def test_values_are_measured_in_turns_until_they_are_settled(tmp_path: Path) -> None:
+    points, log = measured(("8", "16", "32"), tmp_path)
+    assert [point.step_ns for point in points] == [6 * MS, 8 * MS, 12 * MS]
+    assert [point.peak_bytes for point in points] == [216 * MIB, 232 * MIB, 264 * MIB]
+    assert log[:3] == ["8", "16", "32"]  # a first look at each
+    rounds = [sorted(log[at : at + 3]) for at in range(3, len(log), 3)]
+    assert rounds
+    assert all(each == ["16", "32", "8"] for each in rounds)
+
+
+def test_a_value_whose_program_dies_is_told_and_others_go_on(tmp_path: Path) -> None:
+    points, _ = measured(("8", "64", "16"), tmp_path, dies="64")
+    assert points[1].step_ns is None
+    assert "out of memory" in points[1].failed
+    assert points[2].step_ns == 8 * MS
+
+
+def test_the_laws_the_knee_and_the_best(tmp_path: Path) -> None:
+    points, _ = measured(("4", "8", "16", "32", "64"), tmp_path)
+    found = swept(points, report(), wanted())
+    assert found.time_law is not None
+    assert found.peak_law is not None
+    assert (found.time_law.fixed, found.time_law.each) == pytest.approx((4 * MS, MS / 4))
+    assert (found.peak_law.fixed, found.peak_law.each) == pytest.approx((200 * MIB, 2 * MIB))
+    assert found.knee == 4  # 5 ms, and 6 ms for 8
+    assert found.best == "64"  # 3,200 samples a second; 32 have 2,667
+    assert headline(found) == "batch_size 64 serves best: 1.60 times the samples per second of 16."
+
+
+def test_near_the_best_the_smallest_is_told() -> None:
+    points = [Point(str(n), n * 1e5 + 1e3, n * 1e5, n * 1e5, None, 9, None) for n in (16, 32, 64)]
+    assert swept(points, report(), wanted()).best == "16"
+
+
+def test_the_latency_that_was_asked_for_bounds_the_best() -> None:
+    points = [Point(str(n), 4e6 + n * 2.5e5, None, None, 4.4e6 + n * 2.75e5, 50, None) for n in (8, 16, 32)]
+    found = swept(points, report(), wanted(latency_ns=9e6))
+    assert (found.best, found.best_within) == ("32", "16")
+    assert headline(found).startswith("batch_size 16 serves best within 9.00 ms")
+    nothing = swept(points, report(), wanted(latency_ns=1e6))
+    assert "No batch_size keeps 99 %" in headline(nothing)
+
+
+def test_what_fits_is_told_with_its_interval(tmp_path: Path) -> None:
+    points, _ = measured(("4", "8", "16"), tmp_path)
+    found = swept(points, report(), wanted(memory=400 * MIB, peaks_alone=True))
+    assert found.fit is not None
+    assert found.fit.largest == int((400 / 1.02 - 200) / 2)
+    assert found.fit.now_low == pytest.approx(232 * MIB * 0.98)
+    text = rendered(blocks(found))
+    assert "batch_size 96 is the largest that fits into 400 MiB" in text
+    assert "fits" in text
+
+
+def test_on_a_device_context_and_rounding_are_added(tmp_path: Path) -> None:
+    points, _ = measured(("4", "8", "16"), tmp_path)
+    found = swept(points, report(), wanted(memory=4096 * MIB, device=True))
+    assert found.fit is not None
+    assert found.fit.law is not None
+    assert found.fit.law.fixed == pytest.approx(200 * MIB * 1.03 + 512 * MIB)
+
+
+def test_another_setting_has_no_law(tmp_path: Path) -> None:
+    points = [Point("0", 8e6, 8e6, 8e6), Point("2", 4e6, 4e6, 4e6)]
+    found = swept(points, report(), Wanted(Setting("num_workers", "0", "train.py:3"), is_batch=False))
+    assert (found.best, found.time_law, found.knee) == ("2", None, None)
+    assert headline(found) == "num_workers 2 serves best: 2.00 times the steps per second of 0."
