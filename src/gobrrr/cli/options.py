@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import os
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gobrrr.errors import GobrrrError
 
 if TYPE_CHECKING:
+    from gobrrr.trial.edit.program_edit import ProgramEdit
     from gobrrr.trial.sandbox.limits import Limits
 
 MOST = 1e9  # of a number of minutes, say: more is no number of anything
@@ -113,3 +115,12 @@ def write_limits(args: argparse.Namespace) -> Limits:
         if not place.exists():
             raise GobrrrError(f"--allow-writes {place}: there is no such folder", "make it first")
     return Limits(tuple(place.resolve() for place in args.allowed), args.unprotected)
+
+
+def patches(files: Sequence[str], source: Path) -> tuple[ProgramEdit, ...]:
+    """Return the edits of --patch, one for each file; - is the standard input. Raises GobrrrError."""
+    from gobrrr.trial.edit import reading
+
+    if files.count("-") > 1:
+        raise GobrrrError("--patch - reads the standard input, which can be read once", "give the others as files")
+    return tuple(reading.from_patch("-" if file == "-" else Path(file), source) for file in files)

@@ -50,7 +50,8 @@ def _killed(folder: Path) -> OutOfMemory:
              "activations": memory.activations}  # fmt: skip
     roles = tuple(Role(name, size, ()) for name, size in found.items() if size)
     resident = recording.events[recording.events[:, 1] == event_kinds.RSS, 3]
-    places = [each.span for each in (*facts.held_graphs, *facts.optimizers) if each.span]
+    spans = (*(each.span for each in facts.held_graphs), *(each.span for each in facts.optimizers))
+    places = [span for span in spans if span is not None]
     return OutOfMemory(
         "killed", steps=sum(len(loop.steps) for loop in recording.loops), lines=tuple(places[:1]),
         alive={"cpu": tuple(sorted(roles, key=lambda role: -role.num_bytes))} if roles else {},

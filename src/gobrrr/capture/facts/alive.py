@@ -181,12 +181,8 @@ class Alive:
 
         for frame in self._frames:
             for name, value in list(frame.f_locals.items()) if self._is_user(frame.f_code.co_filename) else ():
-                if isinstance(value, torch.Tensor) and value.dim() == 0 and value.grad_fn is not None:
-                    terms, node = 1, value.grad_fn
-                    while node is not None and node.name() == "AddBackward0":
-                        terms, node = terms + 1, node.next_functions[0][0]
-                    if terms >= FEWEST_TERMS:
-                        self.summed.append((name, terms))
+                if isinstance(value, torch.Tensor) and value.dim() == 0 and (terms := _terms(value.grad_fn)) > 1:
+                    self.summed += [(name, terms)] if terms >= FEWEST_TERMS else []
 
     def _rest(self, tensors: list[Any]) -> None:
         holders = _Holders(self._frames, self._is_user)
@@ -272,6 +268,14 @@ def _nodes(roots: Iterable[Any]) -> list[Any]:
             found[id(node)] = node
             todo.extend(before for before, _ in node.next_functions if before is not None)
     return list(found.values())
+
+
+def _terms(node: Any) -> int:
+    """Return how many results a chain of additions holds."""
+    terms = 1
+    while node is not None and node.name() == "AddBackward0":
+        terms, node = terms + 1, node.next_functions[0][0]
+    return terms
 
 
 def _is_freed(node: Any) -> bool:

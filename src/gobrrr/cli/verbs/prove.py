@@ -85,9 +85,7 @@ def edits_of(args: argparse.Namespace, source: Path) -> tuple[ProgramEdit | None
     from gobrrr.trial.edit import reading
 
     base = None
-    if args.patch.count("-") > 1:
-        raise GobrrrError("--patch - reads the standard input, which can be read once", "give the others as files")
-    patches = [reading.from_patch(file if file == "-" else Path(file), source) for file in args.patch]
+    patches = options.patches(args.patch, source)
     edits = [*patches, *([reading.from_folder(Path(args.folder_with), source)] if args.folder_with else [])]
     if args.end and not args.begin:
         raise GobrrrError("--to needs --from: the commit that the program is compared with", "--from HEAD~1 --to HEAD")

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from gobrrr.trial.receipt.swept import Swept
 
 _TIMES = {"us": 1e3, "ms": 1e6, "s": 1e9}
-_SIZES = {"": 1, "B": 1, **{f"{letter}{i}B": factor ** (power + 1) for power, letter in enumerate("KMGT")
-                            for i, factor in (("", 1000), ("i", 1024))}}  # fmt: skip
+_SIZES: dict[str, int] = {"": 1, "B": 1}
+for _power, _letter in enumerate("KMGT", 1):
+    _SIZES |= {f"{_letter}B": 1000**_power, f"{_letter}iB": 1024**_power}
 
 
 def prepare(parser: argparse.ArgumentParser) -> None:
@@ -93,7 +94,7 @@ def measured(args: argparse.Namespace, name: str, values: Sequence[str], **how: 
     sys.stderr.write(f"files     {sweeping.SWEEP} in {folder}\n")
     if args.json:
         put(as_json(swept), None)
-    return 0 if swept.complete else interrupts.exit_code
+    return 0 if swept.complete else int(interrupts.exit_code)
 
 
 def show(swept: Swept) -> None:

@@ -61,7 +61,6 @@ def run(args: argparse.Namespace) -> int:
     from gobrrr.cli.verbs import run as run_verb
     from gobrrr.pipeline import tuning
     from gobrrr.system import run_folder
-    from gobrrr.trial.edit import reading
     from gobrrr.trial.sandbox import workspace
     from gobrrr.trial.statistics.objective import OBJECTIVES
 
@@ -69,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     check_ranks(command)
     workspace.check(Path.cwd())
     limits = options.write_limits(args)
-    patches = tuple(reading.from_patch(file if file == "-" else Path(file), Path.cwd()) for file in args.patch)
+    patches = options.patches(args.patch, Path.cwd())
     if len({each.name for each in patches}) < len(patches):
         raise GobrrrError("two patches have the same name", "rename one of the files")
     folder = _resumed(args.resume) if args.resume else run_folder.of_run(args.folder, command, "tune-")

@@ -124,7 +124,8 @@ def device_said(text: str) -> DeviceState:
     ):
         found["in_process"], named = named[0], []  # a container does not see its own number: torch names it so
     number = re.search(r"GPU (\d{1,3})", text)
-    return DeviceState(number=int(number[1]) if number else 0, others=sum(named) or None, **found)
+    state = DeviceState(number=int(number[1]) if number else 0, others=sum(named) or None)
+    return msgspec.structs.replace(state, **found)
 
 
 def _is_it(size: int, reserved: int | None, total: int | None) -> bool:

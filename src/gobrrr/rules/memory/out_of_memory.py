@@ -463,7 +463,9 @@ def _kept_data(oom: OutOfMemory) -> Iterator[Way]:
 
 @cache
 def _forms() -> list[dict[str, str | float]]:
-    return tomllib.loads((Path(__file__).parent / "large_results.toml").read_text(encoding="utf-8"))["form"]
+    text = (Path(__file__).parent / "large_results.toml").read_text(encoding="utf-8")
+    forms: list[dict[str, str | float]] = tomllib.loads(text)["form"]
+    return forms
 
 
 def _form(oom: OutOfMemory) -> dict[str, str | float] | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import shutil
 import signal
@@ -47,6 +46,8 @@ GRACE_S = 10.0  # seconds for a program to exit; proposed: with torch in it that
 SPENT = "the time was spent"
 """Why an arm was ended that had done nothing wrong."""
 UNHELD, AND = "never took hold", " and "
+MOST_TEXTS = 16 << 20
+"""Bytes of all text files together that are compared (proposed: logs and tables of honest programs are smaller)."""
 POLL_S = 0.05  # seconds between looks whether a silent arm lives; proposed: soon noticed; CPU time of looking
 BESIDE = {"OMP_WAIT_POLICY": "PASSIVE", "KMP_BLOCKTIME": "0"}
 """For runs that are watched beside each other: threads that spin while they wait take each other's cores. (Four of a
@@ -55,15 +56,15 @@ transformer at once with four threads each on four cores: steps of 480 ms, spinn
 
 def texts_in(folder: Path, but: Collection[str]) -> dict[str, str]:
     """The beginnings of the text files that a program made in its copy of the folder, where all else is a link."""
-    found: dict[str, str] = {}
-    made = (file for file in folder.rglob("*") if file.is_file() and not file.is_symlink())
-    for file in itertools.islice(made, MOST_FILES):
+    found, left = dict[str, str](), MOST_TEXTS
+    made = sorted(file for file in folder.rglob("*") if file.is_file() and not file.is_symlink())
+    for file in made[:MOST_FILES]:
         name = file.relative_to(folder).as_posix()
         with contextlib.suppress(OSError):
             with file.open("rb") as opened:
-                data = opened.read(MOST_TEXT)
+                data = opened.read(min(MOST_TEXT, left))
             if name not in but and b"\0" not in data:
-                found[name] = data.decode(errors="replace")
+                found[name], left = data.decode(errors="replace"), left - len(data)
     return found
 
 
@@ -81,7 +82,7 @@ def _readable() -> Iterator[None]:
     try:
         yield
     except (msgspec.ValidationError, KeyError, TypeError, ValueError, OverflowError) as error:
-        raise ArmError("its process told what no process of gobrrr's tells") from error
+        raise ArmError("the program wrote a message of its own where gobrrr's are read") from error
 
 
 def require_hold(names: Iterable[str], applied: Mapping[str, str], declined: Mapping[str, str], where: str) -> None:
@@ -192,7 +193,6 @@ class Arm:
         if self._killed:  # while it was being made
             self.kill(self._killed)
 
-    @_readable()
     def run(self, steps: int, expected_ns: float | None = None) -> Block:
         """Let it make so many steps, then stop it; it warms up where nobody expects how long they take. Raises ArmError
         where it dies, ends or hangs."""
@@ -205,13 +205,14 @@ class Arm:
         referee_ns = time.monotonic_ns() - granted
         self.pause()
         graphs = message.get("graphs")
-        block = Block(
-            int(message["ns"]), tuple(int(wall) for wall in message["walls"]), tuple(graphs) if graphs else None,
-            message.get("peak_bytes"), message.get("samples"), message.get("whole_ns"), referee_ns,
-            int(message.get("rows") or 0),
-        )  # fmt: skip
-        if self.account is not None and expected_ns is not None:
+        with _readable():
+            block = Block(
+                int(message["ns"]), tuple(int(wall) for wall in message["walls"]), tuple(graphs) if graphs else None,
+                message.get("peak_bytes"), message.get("samples"), message.get("whole_ns"), referee_ns,
+                int(message.get("rows") or 0),
+            )  # fmt: skip
             whole, own = (int(message.get(name, 0)) for name in ("whole_ns", "own_ns"))
+        if self.account is not None and expected_ns is not None:
             self.account.clocks.append(Clock(len(block.walls), block.ns, whole, referee_ns, own))
         return block
 
@@ -293,7 +294,6 @@ class Arm:
         if self._family is not None and self._process is not None:
             self._family.signal(number)
 
-    @_readable()
     def _expect(self, kind: str, seconds: float) -> protocol.Message:
         """The next message of a kind. Raises ArmError where the process ends, fails or stays silent before it."""
         assert self._told is not None and self._process is not None
@@ -303,10 +303,11 @@ class Arm:
             alive = process.poll() is None
             message = self._told.receive(POLL_S if alive else 0)
             if message is not None:
-                if message["kind"] == "once":  # it makes what it will not make again: its steps begin that much later
-                    began, looked = began + float(message["ns"]) / 1e9, None
-                elif self._heard(message, kind):
-                    return message
+                with _readable():
+                    if message["kind"] == "once":  # it makes what it will not again: its steps begin that much later
+                        began, looked = began + float(message["ns"]) / 1e9, None
+                    elif self._heard(message, kind):
+                        return message
                 continue
             if not alive:
                 raise self._gone()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from gobrrr.capture.source.statements import last_name
 from gobrrr.errors import GobrrrError
 from gobrrr.remedies.edits import program
 from gobrrr.remedies.edits.source import Source
@@ -59,8 +60,10 @@ def find(name: str, command: Sequence[str], folder: Path) -> Setting:
     names = BATCH if name in ("batch", "batch_size") else (_plain(name),)
     sources = program.read(program.files_of(command, folder))
     words = list(program_words(command))
-    looks = (lambda known: _in_words(known, words), lambda known: _defined(known, words, sources),
-             lambda known: _in_source(known, sources))  # fmt: skip
+    looks: tuple[Callable[[str], Setting | None], ...] = (
+        lambda known: _in_words(known, words), lambda known: _defined(known, words, sources),
+        lambda known: _in_source(known, sources),
+    )  # fmt: skip
     for look in looks:
         for known in names:
             if (found := look(known)) is not None:
@@ -139,23 +142,21 @@ def _for_evaluation(source: Source, value: ast.expr) -> bool:
 
 def _given(source: Source) -> Iterator[tuple[str, ast.expr]]:
     """(name, expression) of everything that the source gives a name."""
-    for node in source.nodes(ast.Assign):
-        for target in node.targets:
-            pairs = [(target, node.value)]
-            if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
-                pairs = list(zip(target.elts, node.value.elts, strict=False))
-            for each, value in pairs:
-                yield each.attr if isinstance(each, ast.Attribute) else getattr(each, "id", ""), value
-    for node in source.nodes(ast.AnnAssign):
-        if node.value is not None:
-            yield getattr(node.target, "id", ""), node.value
-    for node in source.nodes(ast.keyword):
-        yield node.arg or "", node.value
-    for node in source.nodes(ast.arguments):
-        every = [*node.posonlyargs, *node.args]
-        yield from ((arg.arg, value) for arg, value in zip(every[::-1], node.defaults[::-1], strict=False))
-        yield from ((arg.arg, value) for arg, value in zip(node.kwonlyargs, node.kw_defaults, strict=True) if value)
-    for node in source.nodes(ast.Dict):
-        for key, value in zip(node.keys, node.values, strict=True):
+    for assigned in source.nodes(ast.Assign):
+        for target in assigned.targets:
+            pairs: list[tuple[ast.expr, ast.expr]] = [(target, assigned.value)]
+            if isinstance(target, ast.Tuple) and isinstance(assigned.value, ast.Tuple):
+                pairs = list(zip(target.elts, assigned.value.elts, strict=False))
+            yield from ((last_name(each), value) for each, value in pairs)
+    for typed in source.nodes(ast.AnnAssign):
+        if typed.value is not None:
+            yield last_name(typed.target), typed.value
+    yield from ((word.arg or "", word.value) for word in source.nodes(ast.keyword))
+    for given in source.nodes(ast.arguments):
+        every = [*given.posonlyargs, *given.args]
+        yield from ((arg.arg, value) for arg, value in zip(every[::-1], given.defaults[::-1], strict=False))
+        yield from ((arg.arg, value) for arg, value in zip(given.kwonlyargs, given.kw_defaults, strict=True) if value)
+    for table in source.nodes(ast.Dict):
+        for key, value in zip(table.keys, table.values, strict=True):
             if isinstance(key, ast.Constant) and isinstance(key.value, str):
                 yield key.value, value
