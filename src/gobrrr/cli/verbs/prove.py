@@ -12,6 +12,7 @@ from gobrrr.errors import NOT_BETTER, OPEN, REFUSED, UNMEASURED, GobrrrError
 from gobrrr.words import ACCEPTABLE
 
 if TYPE_CHECKING:
+    from gobrrr.pipeline.proving import Asked
     from gobrrr.trial.edit.program_edit import ProgramEdit
     from gobrrr.trial.receipt.receipt import Receipt, TrialResult
 
@@ -34,6 +35,13 @@ def prepare(parser: argparse.ArgumentParser) -> None:
         "--rename", type=rename, action="append", default=[], metavar="A,B=AB",
         help="parameters A and B of the program are joined in AB of the edited one",
     )  # fmt: skip
+    parser.add_argument(
+        "--objective", choices=("time", "fit"), default="time",
+        help="fit: does the edit make a program end that runs out of memory",
+    )  # fmt: skip
+    parser.add_argument(
+        "--batch", metavar="N", help="with --objective fit: a batch size that fits, at which numbers are compared"
+    )
     options.add_folder(parser, "the results")
     parser.add_argument(
         "--minutes", type=options.more_than_zero, default=5.0, metavar="M",
@@ -68,6 +76,8 @@ def run(args: argparse.Namespace) -> int:
         args.redact,
     )  # fmt: skip
     folder = run_folder.of_run(args.folder, command, "prove-")
+    if args.objective == "fit":
+        return _fit(command, folder, asked, args)
     with Interrupts() as interrupts:
         try:
             receipt = proving.prove(command, Path.cwd(), folder, asked, sys.stderr, interrupts.at_first)
@@ -78,6 +88,28 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         put(as_json(receipt), None)
     return exit_code(receipt) if receipt.complete else interrupts.exit_code
+
+
+def _fit(command: list[str], folder: Path, asked: Asked, args: argparse.Namespace) -> int:
+    """Does the last edit make the program end that runs out of memory?"""
+    from gobrrr.cli.interrupts import Interrupts
+    from gobrrr.cli.verbs.report import put
+    from gobrrr.pipeline import fitting
+    from gobrrr.report.forms.json import as_json
+    from gobrrr.report.memory.fitted import blocks
+    from gobrrr.report.text.page import rendered, suited
+
+    with Interrupts() as interrupts:
+        try:
+            found = fitting.fit(command, Path.cwd(), folder, asked, args.batch or "", sys.stderr, interrupts.at_first)
+        except KeyboardInterrupt:
+            return int(interrupts.exit_code)
+    width, color, ascii_only = suited(sys.stderr)
+    sys.stderr.write("\n" + rendered(blocks(found), width=width, color=color, ascii_only=ascii_only))
+    sys.stderr.write(f"files     receipt.json in {folder}\n")
+    if args.json:
+        put(as_json(found), None)
+    return found.exit_code
 
 
 def edits_of(args: argparse.Namespace, source: Path) -> tuple[ProgramEdit | None, tuple[ProgramEdit, ...]]:

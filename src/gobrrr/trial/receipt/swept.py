@@ -1,10 +1,12 @@
-"""The Swept noun: what a sweep of one setting found (schema gobrrr.sweep/1)."""
+"""The Swept and Fitted nouns: what a sweep of one setting found, and whether an edit makes a program fit."""
 
 from __future__ import annotations
 
 import msgspec
 
-from gobrrr.rules.memory.out_of_memory import Way
+from gobrrr.errors import NOT_BETTER, OPEN, REFUSED
+from gobrrr.guard.model.verdict import Guarded
+from gobrrr.rules.memory.out_of_memory import Diagnosis, Way
 from gobrrr.trial.race.sweep import Point
 from gobrrr.trial.statistics.scaling import Line
 
@@ -53,3 +55,30 @@ class Swept(msgspec.Struct, frozen=True, kw_only=True):
         if point.step_ns is None:
             return None
         return 1e9 * (point.number if self.is_batch else 1.0) / point.step_ns
+
+
+class Fitted(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether an edit makes a program fit that dies of memory: schema gobrrr.fitted/1."""
+
+    schema: str = "gobrrr.fitted/1"
+    edit: str
+    plain: Diagnosis
+    """Why the program as it is dies."""
+    fits: bool
+    steps: int = 0
+    """Steps that the edited program made."""
+    again: Diagnosis | None = None
+    """Why it dies of memory still."""
+    ended: str = ""
+    """How it ended else, too early to be said to fit."""
+    guard: Guarded = Guarded()
+    batch: str = ""
+    """The setting at which numbers were compared."""
+    seconds: float = 0.0
+
+    @property
+    def exit_code(self) -> int:
+        """0: it fits, and its numbers match; else as docs/prove/exit-codes.md has it."""
+        if not self.fits:
+            return NOT_BETTER
+        return 0 if self.guard.green else REFUSED if self.guard.red else OPEN
