@@ -57,6 +57,10 @@ def unknown(answer: str) -> bool:
         import gobrrr.data
 
         return name not in gobrrr.data.__all__
+    if kind == "layer":
+        import gobrrr.layers
+
+        return name not in gobrrr.layers.__all__
     if answer.startswith("BRR"):
         return answer not in rules()
     verb = re.fullmatch(r"`gobrrr (\w+)`", answer)
@@ -86,7 +90,7 @@ def _letters(results: list[Result]) -> dict[str, str]:
 def _line(row: Claim, results: list[Result]) -> str:
     number, says, answers = row
     told = "; ".join(text for answer in answers for text in _said(answer, results))
-    return f"| {number} | {says} | {for_a_program(answers)} | {told} |\n"
+    return f"| {number} | {says} |{for_a_program(answers)}| {told} |\n"
 
 
 MEASURED, TOLD = ("run", "tune", "prove", "sweep", "fit", "explain"), ("diagnose", "compare", "machine")
@@ -98,7 +102,7 @@ def for_a_program(answers: list[str]) -> str:
     a finding or a verb speaks of it, no where the lab alone has it."""
     kinds = {answer.partition(":")[0] for answer in answers}
     verbs = {match[1] for answer in answers if (match := re.fullmatch(r"`gobrrr (\w+)`", answer))}
-    if kinds & {"remedy", "edit", "part"} or verbs & set(MEASURED):
+    if kinds & {"remedy", "edit", "part", "layer"} or verbs & set(MEASURED):
         return "yes"
     return "told" if verbs & set(TOLD) or any(answer.startswith("BRR") for answer in answers) else "no"
 
@@ -120,6 +124,8 @@ def _said(answer: str, results: list[Result]) -> Iterator[str]:
         yield f"[{answer}](../../{_page(answer, 'rules')})"
     elif kind in ("remedy", "edit"):
         yield f"[{name}](../../{_page(name, 'remedies')})"
+    elif kind == "layer":
+        yield f"[`gobrrr.layers.{name}`](../fix/batch.md#layers-that-keep-less)"
     elif kind == "part":
         yield f"[`gobrrr.data.{name}`](../fix/data.md)"
     else:
