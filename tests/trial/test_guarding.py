@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from gobrrr.errors import GobrrrError
-from gobrrr.guard.model.account import Account, Calls, Row
+from gobrrr.guard.model.account import Account, Batch, Calls, Row
 from gobrrr.guard.model.observation import Call, Data, Observation, Step
 from gobrrr.guard.model.verdict import Guarded
 from gobrrr.guard.reference.watched_steps import FEWEST_TWINS, TWIN_STEPS, twin_steps
@@ -506,4 +506,17 @@ def test_a_program_with_an_update_of_its_own_is_compared_step_by_step(
     monkeypatch.setattr(referee.guarding, "rows_per_call", lambda _: (1.0, 6.6))
     found = Measured(verdict="faster", speedup=Speedup(2.8, 2.7, 2.9), accounts=accounts)
     assert referee.with_account(Guarded("exact"), found, ("faster",)).verdict == told
+    referee.close()
+
+
+@pytest.mark.parametrize(("beside", "told"), [((), "changed"), (("packed_masks",), "bounded")])
+def test_other_masks_beside_an_edit_may_be_other_batches(beside: tuple[str, ...], told: str, tmp_path: Path) -> None:
+    """Dropout and a loader without workers draw from one stream: masks that are drawn otherwise are other batches."""
+    rows = [Row(step, trained=Calls(step, 12 * step, 99 * step), by_model=(12 * step,)) for step in range(1, 40)]
+    ours, theirs = ([Batch(number, "", f"{who}{number}") for number in range(1, 9)] for who in ("a", "b"))
+    accounts = ((Account(rows=rows, batches=ours),) * 2, (Account(rows=rows, batches=theirs),))
+    edits = MappingProxyType({"faster": EditOnTrial(ProgramEdit("faster"))})
+    referee = LiveReferee(Program(("python", "train.py"), tmp_path, 1e8, edits=edits), tmp_path)
+    found = Measured(verdict="faster", speedup=Speedup(1.2, 1.1, 1.3), accounts=accounts)
+    assert referee.with_account(Guarded("exact"), found, ("faster", *beside)).verdict == told
     referee.close()

@@ -264,6 +264,8 @@ class LiveReferee:
         others = [registry.remedy(name) for name in stack if name not in self._program.edits]
         accepted |= {"order", "samples", "random"} if any(map(draws_otherwise, others)) else set()
         accepted |= {"precision"} if any(each.precision for each in others) else set()
+        # other masks are other draws of the stream from which a loader may draw as well
+        accepted |= {"random"} if any(each.judged_without_dropout for each in others) else set()
         judged = edits.with_timed(guarded, timed.checks(*found.accounts, self._rows_per_call(stack)), accepted)
         made = (max((row.step for account in side for row in account.rows), default=0) for side in found.accounts)
         return msgspec.structs.replace(judged, steps=min(made))
