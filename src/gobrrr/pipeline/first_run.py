@@ -16,6 +16,7 @@ from typing import NamedTuple, TextIO
 from gobrrr.errors import UNMEASURED, GobrrrError
 from gobrrr.pipeline import redaction, runs
 from gobrrr.pipeline.file_names import MARK, PAGE, REPORT
+from gobrrr.pipeline.out_of_memory import died_of
 from gobrrr.report.forms import formats
 from gobrrr.report.forms.formats import View
 from gobrrr.rules.verdict.report import Report
@@ -120,6 +121,10 @@ def _made(
     except GobrrrError as error:
         if seen.code and (refused := limits.refusal(folder)):
             raise GobrrrError(f"the program ended with {seen.code}: {refused}", limits.HINT) from None
+        if seen.code and (died := died_of(folder, seen.code)) is not None:
+            raise GobrrrError(
+                f"{died.sentence}; {died.reason}", "gobrrr run tells what would fit", UNMEASURED
+            ) from None
         if seen.code:
             stream.write(as_theirs(_last_words(folder), source, work))
         raise error

@@ -110,13 +110,16 @@ class Alive:
         """Count a tensor's storage for a role unless it is counted already."""
         import torch
 
-        if not isinstance(tensor, torch.Tensor) or not is_plain(tensor) or tensor.device.type == "meta":
+        try:
+            if not isinstance(tensor, torch.Tensor) or not is_plain(tensor) or tensor.device.type == "meta":
+                return False
+            storage = tensor.untyped_storage()
+            size, device, address = storage.nbytes(), str(tensor.device), storage.data_ptr()
+        except (RuntimeError, ValueError, NotImplementedError):  # a fake or a lazy tensor has no memory
             return False
-        storage = tensor.untyped_storage()
-        size, device = storage.nbytes(), str(tensor.device)
-        if not size or (device, storage.data_ptr()) in self._claimed:
+        if not size or (device, address) in self._claimed:
             return False
-        self._claimed.add((device, storage.data_ptr()))
+        self._claimed.add((device, address))
         dtype = str(tensor.dtype).removeprefix("torch.")
         self._count(device, role, Group(_family(name), op, tuple(tensor.shape), dtype), size)
         return True

@@ -214,8 +214,9 @@ def _sizes() -> dict[str, Any]:
     found["process"] = {"resident": used.get("VmRSS"), "peak": used.get("VmHWM"), "virtual": used.get("VmSize"),
                         "data": used.get("VmData"), "swap": used.get("VmSwap")}  # fmt: skip
     found["limits"] = limits()
-    if (cuda := device_memory.cuda_in_use()) is not None:
-        found["device"] = _device(cuda)
+    with suppress(Exception):  # a device that failed may answer nothing any more
+        if (cuda := device_memory.cuda_in_use()) is not None:
+            found["device"] = _device(cuda)
     return found
 
 
