@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from gobrrr.pipeline import proposals
-from gobrrr.rules.model.finding import Finding, Saving
+from gobrrr.recording.model.facts import Span
+from gobrrr.rules.model.finding import Finding, Rehearsed, Saving
 from gobrrr.rules.verdict.report import Report, Step, Verdict
 
 DIFF = "--- a/train.py\n+++ b/train.py\n@@ -1 +1 @@\n-slow\n+fast\n"
@@ -68,3 +69,21 @@ def test_two_edits_for_one_finding_exclude_each_other(tmp_path: Path) -> None:
                     (tmp_path / name).mkdir() is None)  # fmt: skip
     renamed = other._replace(edit=other.edit.__class__("other.diff", other.edit.files))
     assert first.candidate([first, renamed]).conflicts == {"other.diff"}
+
+
+LOOP = "import torch\nm = torch.nn.Linear(2, 2)\no = torch.optim.AdamW(m.parameters())\n"
+
+
+@pytest.mark.parametrize(("live", "named", "offered"), [((), (), 1), (("fused_optimizer",), (), 0),
+                                                        (("fused_optimizer",), ("foreach_optimizer",), 1)])  # fmt: skip
+def test_an_edit_goes_behind_a_remedy_that_is_better(
+    tmp_path: Path, live: tuple[str, ...], named: tuple[str, ...], offered: int
+) -> None:
+    (tmp_path / "train.py").write_text(LOOP)
+    finding = Finding("BRR208", "x", "bandwidth", "critical", Saving(1e5, 1e6, 2e6), "m", where=(Span("train.py", 3),),
+                      remedies=("fused_optimizer", "foreach_optimizer"),
+                      rehearsed=(Rehearsed("foreach_optimizer", Saving(1.0, 2.0, 3.0)),))  # fmt: skip
+    told = Report(verdict=Verdict("bandwidth", ""), step=Step(10, 10**7, 10**7), findings=(finding,))
+    found = list(proposals.of_catalogue(told, ["python", "train.py"], tmp_path, named, live))
+    assert [each.edit.name for each in found] == ["foreach_optimizer"] * offered
+    assert all(each.saving.expected_ns == 2.0 for each in found), "it was rehearsed"

@@ -51,15 +51,21 @@ def on_trial(proposals: Sequence[Proposal]) -> dict[str, EditOnTrial]:
     return {each.edit.name: EditOnTrial(each.edit) for each in proposals}
 
 
-def of_catalogue(report: Report, command: Sequence[str], source: Path, named: Collection[str]) -> Iterator[Proposal]:
-    """Edits that findings call for, or the user, where their place is found; semantic ones only when they are named."""
+def of_catalogue(
+    report: Report, command: Sequence[str], source: Path, named: Collection[str], live: Collection[str] = ()
+) -> Iterator[Proposal]:
+    """Edits that findings call for, or the user, where their place is found; semantic ones only when they are named,
+    those that one of the `live` remedies is better than as well. Savings are rehearsed where they were."""
     savings = {finding.code: finding.saving for finding in report.findings}
+    played = {
+        each.remedy: each.saving for each in (*report.rehearsed, *(r for f in report.findings for r in f.rehearsed))
+    }
     for each in catalogue.offers(report, command, source, named=named):
-        if each.safety != "semantic" or each.name in named:
+        second = each.safety == "semantic" or not set(live).isdisjoint(catalogue.edit(each.name).second_to)
+        if not second or each.name in named:
             edit = ProgramEdit(each.name, dict(each.files), dict(each.env), diff=each.diff)
-            yield Proposal(
-                edit, savings.get(each.code, Saving()), each.code, SAFETY.index(each.safety), each.name in named
-            )
+            saving = played.get(each.name) or savings.get(each.code, Saving())
+            yield Proposal(edit, saving, each.code, SAFETY.index(each.safety), each.name in named)
 
 
 def proposed(

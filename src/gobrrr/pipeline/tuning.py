@@ -10,7 +10,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple, TextIO
@@ -135,9 +135,9 @@ def tune(
         waits = waits_for_loaders(report, chosen, wishes)
         guests = [registry.remedy(name) for name in family.guests] if family else []
         chosen += [_candidate(remedy, report, remedy.predicts(report)) for remedy in guests]
-        edits = (
-            [] if wishes.objective is MEMORY else list(_edits(report, command, source, folder, wishes, clock, stream))
-        )
+        live, edits = [c.name for c in chosen], list[proposals.Proposal]()
+        if wishes.objective is not MEMORY:
+            edits = list(_edits(report, command, source, folder, wishes, clock, stream, live))
         chosen += [each.candidate(edits) for each in edits]
         on_trial = proposals.on_trial(edits)
         program = program_of(report, command, source, within)._replace(
@@ -159,11 +159,12 @@ def tune(
 
 def _edits(
     report: Report, command: Sequence[str], source: Path, folder: Path, wishes: Wishes, clock: first_run.Clock,
-    stream: TextIO,
+    stream: TextIO, live: Collection[str],
 ) -> Iterator[proposals.Proposal]:  # fmt: skip
-    """Edits that the user lets be tried."""
+    """Edits that the user lets be tried. `live`: remedies that are raced."""
     wanted = {*wishes.named, *wishes.only} & {*catalogue.all_names()}
-    known = [each for each in proposals.of_catalogue(report, command, source, wanted) if wishes.allow(each.edit.name)]
+    offered = proposals.of_catalogue(report, command, source, wanted, live)
+    known = [each for each in offered if wishes.allow(each.edit.name)]
     for name in sorted(wanted - {each.edit.name for each in known}):
         stream.write(f"gobrrr: {name} finds no place in the source; by hand: gobrrr explain {name}\n")
     yield from known

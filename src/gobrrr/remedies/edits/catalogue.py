@@ -33,6 +33,8 @@ class SourceEdit:
     """One of gobrrr.remedies.model.SAFETY."""
     environment: Callable[[], Mapping[str, str]] = dict
     """Variables for `gobrrr prove --env`."""
+    second_to: tuple[str, ...] = ()
+    """Remedies that bring the same and more: it is raced where none of them is."""
 
     def offer(self, files: Sequence[Source], source: Path, findings: Sequence[Finding]) -> Offer | None:
         """Return it for the findings that name it; None where it would change nothing."""
@@ -83,7 +85,7 @@ _EDITS = (
                                     of=("BatchNorm", "torchvision", "timm"))),
     SourceEdit("foreach_optimizer", "updates parameters in a few calls over lists of tensors",
                SetKeyword(("Adam", "AdamW", "SGD", "RAdam", "NAdam", "RMSprop", "Adagrad"), "foreach", "True",
-                          unless=("fused", "differentiable"), positional=6)),
+                          unless=("fused", "differentiable"), positional=6), second_to=("fused_optimizer",)),
     SourceEdit("freeze_unused", "computes no gradients for parameters that no optimizer holds", updates.frozen),
     SourceEdit("fused_attention", "computes attention that is written by hand in one fused kernel",
                layers.fused_attention),
