@@ -21,7 +21,7 @@ class Attention(nn.Module):
 model = nn.Sequential(*(Attention(128, 4) for _ in range(6)), nn.Linear(128, 8))
 optimizer = torch.optim.Adam(model.parameters())
 for _ in range(3):
-    x = torch.randn(2, 2048, 128)
+    x = torch.randn(2, 3072, 128)
     loss = model(x).square().mean()
     optimizer.zero_grad()
     loss.backward()

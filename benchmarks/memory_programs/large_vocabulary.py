@@ -8,7 +8,7 @@ head = nn.Linear(128, VOCABULARY, bias=False)
 parameters = [*embedding.parameters(), *body.parameters(), *head.parameters()]
 optimizer = torch.optim.SGD(parameters, lr=0.1)
 for _ in range(3):
-    tokens = torch.randint(0, VOCABULARY, (8, 257))
+    tokens = torch.randint(0, VOCABULARY, (16, 257))
     hidden = body(embedding(tokens[:, :-1])).flatten(0, 1)
     target = tokens[:, 1:].flatten()
     # fix[chunked_loss]: pieces = zip(hidden.chunk(16), target.chunk(16))

@@ -6,8 +6,9 @@ query = nn.Parameter(torch.randn(1, 4096, 64))
 optimizer = torch.optim.SGD([query], lr=0.1)
 for _ in range(3):
     x = torch.randn(2048, 1, 64)
-    many = query.repeat(2048, 1, 1)  # dies, fix[repeated_copy]: many = query.expand(2048, -1, -1)
-    loss = torch.bmm(x, many.transpose(1, 2)).square().mean()
+    # fix[repeated_copy]: loss = (x @ query.transpose(1, 2)).square().mean()
+    many = query.repeat(2048, 1, 1)  # dies, unless: repeated_copy
+    loss = torch.bmm(x, many.transpose(1, 2)).square().mean()  # unless: repeated_copy
     optimizer.zero_grad()
     loss.backward()
     optimizer.step()

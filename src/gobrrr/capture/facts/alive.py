@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from gobrrr.capture.facts.tensors import is_plain
 from gobrrr.capture.hooks import module_parts
-from gobrrr.capture.windows.saved_for_backward import ACCUMULATE, NotShown, fields_of, kept_by, op_of
+from gobrrr.capture.windows.saved_for_backward import ACCUMULATE, NotShown, kept_by, op_of
 
 MAX_NODES = 500_000
 """Most nodes of all graphs that are walked: some microseconds each."""
@@ -134,7 +134,6 @@ class Alive:
         layers: dict[int, str] = {}
         hidden = 0
         failed = {id(node) for node in _nodes(self._roots)}
-        begun = any(_is_freed(node) for node in _nodes(self._roots))
         for node in sorted(_nodes(tensors), key=lambda node: -node._sequence_nr()):
             if node.name() == ACCUMULATE:
                 continue
@@ -150,7 +149,7 @@ class Alive:
             except NotShown:
                 hidden += 1
                 continue
-            if self.in_backward is None and kept and id(node) in failed and begun:
+            if self.in_backward is None and kept and id(node) in failed:  # those behind it are freed
                 self.in_backward = layer, op_of(node)
             for tensor in kept:
                 self._claim("activations", tensor, layer, op_of(node))
@@ -279,16 +278,6 @@ def _terms(node: Any) -> int:
     while node is not None and node.name() == "AddBackward0":
         terms, node = terms + 1, node.next_functions[0][0]
     return terms
-
-
-def _is_freed(node: Any) -> bool:
-    """Whether a backward pass has been at a node: it no longer has what it kept."""
-    try:
-        for name in fields_of(type(node)):
-            getattr(node, name)
-    except RuntimeError:
-        return True
-    return False
 
 
 def _own(module: Any) -> Iterator[tuple[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import mmap
 import os
 import sys
 import time
@@ -50,6 +51,9 @@ MAX_LOOPS = 3  # loops looked at closely; proposed: each costs windows; recordin
 TAIL_NS, TAIL_STEPS = 600 * window_plan.SECOND, 20_000
 TRAINING_NS = 2 * window_plan.SECOND
 """Without an update after which what goes on is no evaluation between two of them, or a long one."""
+RESERVE = 32 << 20
+"""Bytes of address space, never touched, that are given back when the program is over: to look at what it died of takes
+some MiB where none are left."""
 PROFILED = f"{ev.NO_WINDOW}: the program profiles or traces itself"
 TRACED = f"{ev.NO_WINDOW}: steps end inside torch.jit.trace; mark them outside of it: for batch in gobrrr.steps(loader)"
 
@@ -75,12 +79,15 @@ class Session:
         self._runtime: dict[str, Any] = {}
         self.ended = False
         self.nested = False
+        self._reserve: mmap.mmap | None = None
 
     # life
 
     def begin(self) -> None:
         """Install the hooks."""
         hide_own_code()
+        with contextlib.suppress(OSError):
+            self._reserve = mmap.mmap(-1, RESERVE)
         self._runtime = facts.memory()
         self.prepare()
         self.hooks.install()
@@ -103,6 +110,9 @@ class Session:
         """Remove everything and write the last facts; safe to call twice and at any moment."""
         if os.getpid() != self.recorder.pid:
             return
+        reserve, self._reserve = self._reserve, None
+        if reserve is not None:
+            reserve.close()
         if hasattr(sys, "last_value"):  # an error ends the program
             with contextlib.suppress(Exception):
                 from gobrrr.capture.facts import failure  # not before: a program seldom dies

@@ -159,7 +159,7 @@ def kept_by(node: Any) -> Iterator[Any]:
     """The tensors that one node keeps. Raises NotShown."""
     if type(node).__name__ in ("CppFunction", "CopySlices"):
         raise NotShown(f"torch does not show what {node.name()} keeps")
-    for name in fields_of(type(node)):
+    for name in _fields(type(node)):
         try:
             value = getattr(node, name)
         except RuntimeError:  # freed already
@@ -188,7 +188,7 @@ def _tensor(saved: Any) -> Any:
 _known: dict[type, tuple[str, ...]] = {}
 
 
-def fields_of(kind: type) -> tuple[str, ...]:
+def _fields(kind: type) -> tuple[str, ...]:
     """Names of the attributes that hold the boxes of a kind of node; torch's own kinds are remembered."""
     found = _known.get(kind)
     if found is None:

@@ -26,8 +26,9 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-ROOM = 0.02
-"""Share of the limit that a way must leave free to be said to fit (proposed: allocators round and fragment)."""
+ROOM = 0.05
+"""Share of the limit that a way must leave free to be said to fit (proposed: allocators keep what is freed, in pieces:
+200 MiB of 1.6 GiB after one step of an MLP)."""
 MOST_SPLITS = 1024
 """Micro-batches of a batch at most."""
 MAIN = 0.5
@@ -131,7 +132,8 @@ def activations(oom: OutOfMemory) -> int:
     """Return the bytes of activations at the end of the forward, as far as it had come."""
     kept = oom.roles().get("activations", 0)
     passed = (oom.layers_before or 0) / oom.num_layers if oom.num_layers else 0.0
-    if oom.phase != "forward" or not kept or passed < FEW_LAYERS:
+    of_steps = bool(oom.summed) or any(held.graph for held in oom.grown)  # they are not of this forward alone
+    if oom.phase != "forward" or not kept or passed < FEW_LAYERS or of_steps:
         return kept
     return max(kept, round(kept / passed))
 
@@ -141,7 +143,7 @@ def to_come(oom: OutOfMemory) -> int:
     were not reached, gradients and the optimizer's state where they are not there yet."""
     roles = oom.roles()
     params, kept = roles.get("parameters", 0), activations(oom)
-    rest = max(0, kept - roles.get("activations", 0) - (oom.asked or 0))
+    rest = max(0, kept - roles.get("activations", 0) - (oom.asked or 0)) + in_backward(oom)
     if not oom.optimizers or oom.phase not in ("forward", "backward", "optimizer"):
         return rest
     state = round(params * STATE.get(oom.optimizers[0], 1))
@@ -150,6 +152,13 @@ def to_come(oom: OutOfMemory) -> int:
     # Gradients come while activations go: of the two the larger is added, and the state comes when both are settled.
     later = max(0, grads + states - kept) if oom.phase != "optimizer" else states
     return max(rest, later) if oom.phase == "forward" else later
+
+
+def in_backward(oom: OutOfMemory) -> int:
+    """Return the bytes of gradients that a backward pass holds beside activations: of one op's result and input."""
+    if not oom.training or not oom.optimizers or oom.phase != "forward":
+        return 0
+    return 2 * round(max((g.num_bytes / max(1, g.count) for g in _groups(oom, "activations")), default=0.0))
 
 
 def reason(oom: OutOfMemory) -> str:
@@ -266,7 +275,7 @@ def ways(oom: OutOfMemory) -> list[Way]:
         elif way.fits is not None:
             found.append(way)
         elif way.saves > 0:
-            found.append(msgspec.structs.replace(way, fits=way.saves >= short.missing * (1 + ROOM)))
+            found.append(msgspec.structs.replace(way, fits=way.saves >= short.missing + ROOM * (short.limit or 0)))
     return sorted(found, key=lambda way: way.fits is False)
 
 
@@ -312,7 +321,7 @@ def _ways(oom: OutOfMemory, short: Shortage) -> Iterator[Way]:
     if oom.summed:
         name, terms = oom.summed[0]
         saves = round(roles.get("activations", 0) * (1 - 1 / terms))
-        yield Way("keep_numbers", f"add numbers to {name}: loss.item(), or loss.detach()", saves, None, "exact")
+        yield Way("keep_numbers", f"add numbers to {name}: loss.item(), or loss.detach()", saves, True, "exact")
     graph = roles.get("activations", 0)
     form = _form(oom) if asked > FORM * missing else None
     written = Way(
@@ -332,9 +341,7 @@ def _ways(oom: OutOfMemory, short: Shortage) -> Iterator[Way]:
         yield Way("chunked_loss", "compute the loss in 8 pieces (or F.linear_cross_entropy): logits are never whole",
                   logits, None, "equal up to rounding")  # fmt: skip
     if oom.phase == "optimizer":
-        copies = roles.get("parameters", 0)
-        yield Way("no_foreach", "optimizer(..., foreach=False) or fused=True: foreach holds a copy of all it updates",
-                  copies, None, "exact")  # fmt: skip
+        yield from _in_update(oom)
     yield from _split(oom, short, kept + inputs)
     yield from _checkpointed(oom, kept)
     if oom.training and kept:
@@ -389,16 +396,31 @@ def _state_to_come(oom: OutOfMemory) -> int:
     return round(oom.roles().get("parameters", 0) * STATE.get(oom.optimizers[0], 1))
 
 
+def _in_update(oom: OutOfMemory) -> Iterator[Way]:
+    """Temporaries of an update: of foreach, torch's default on devices, copies of all parameters; elsewhere two of the
+    largest one."""
+    if oom.place != "cpu":
+        what = "optimizer(..., foreach=False) or fused=True: foreach holds a copy of all that it updates"
+        yield Way("no_foreach", what, oom.roles().get("parameters", 0), None, "exact")
+        return
+    largest = max((group.num_bytes // max(1, group.count) for group in _groups(oom, "parameters")), default=0)
+    what = "optimizer(..., fused=True): an update without temporaries as large as a parameter"
+    yield Way("fused_optimizer", what, 2 * largest, None, "equal up to rounding")
+
+
 def _split(oom: OutOfMemory, short: Shortage, scales: int) -> Iterator[Way]:
     """The same batch in smaller parts. A result that failed scales with the batch as activations do."""
-    batch = next((each.shape[0] for each in oom.inputs if each.shape and each.shape[0] > 1), 0)
+    sizes = [each.shape[0] for each in oom.inputs if each.shape and each.shape[0] > 1]
+    kept = next((group.shape[0] for group in _groups(oom, "activations") if group.shape), 0)
+    batch = kept if kept in sizes else next(iter(sizes), 0)
     if not batch or not (scales or oom.phase in ("forward", "evaluation", "backward")):
         return
-    parts = scales + short.asked * (oom.phase in ("forward", "evaluation", "backward"))
-    if short.missing is None or parts <= short.missing:
+    parts = scales + in_backward(oom) + short.asked * (oom.phase in ("forward", "evaluation", "backward"))
+    needed = (short.missing or 0) + ROOM * (short.limit or 0)
+    if short.missing is None or parts <= needed:
         splits = 2
     else:
-        splits = next((k for k in (2**n for n in range(1, 11)) if parts * (1 - 1 / k) >= short.missing * (1 + ROOM)), 0)
+        splits = next((k for k in (2**n for n in range(1, 11)) if parts * (1 - 1 / k) >= needed), 0)
     if not splits or splits > batch:
         return
     saves = round(parts * (1 - 1 / splits))
