@@ -1,4 +1,4 @@
-# limit: data 1.2GiB | holder: parameters,optimizer state,gradients | first: fused_optimizer,optimizer_8bit
+# limit: data 1.27GiB | holder: parameters,optimizer state,gradients | first: fused_optimizer,optimizer_8bit
 import torch
 from torch import nn
 

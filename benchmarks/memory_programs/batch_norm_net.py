@@ -1,4 +1,4 @@
-# limit: data 1.6GiB | holder: activations | first: activation_checkpointing,micro_batch,bf16_autocast
+# limit: data 1.3GiB | holder: activations | first: activation_checkpointing,micro_batch,bf16_autocast
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint

@@ -1,4 +1,4 @@
-# limit: data 1.35GiB | holder: parameters | first: file_loaded_whole
+# limit: data 1.15GiB | holder: parameters | first: file_loaded_whole
 import os
 import tempfile
 

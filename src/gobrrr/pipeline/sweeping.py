@@ -118,14 +118,15 @@ def _measured(arms: Sweep, wanted: Wanted, stream: TextIO) -> tuple[list[Point],
         if wanted.values:
             for value in sorted(wanted.values, key=lambda value: Point(value).number):
                 look(value)
-        else:
-            now = int(wanted.setting.now)
-            while (size := doubled(now, points(), MOST_SIZES)) is not None:
+        own = 0 if wanted.values else int(wanted.setting.now)
+        while True:  # sizes of its own choice are chosen once more when all are measured better
+            while own and (size := doubled(own, points(), MOST_SIZES)) is not None:
                 look(str(size))
-        for number in arms.rounds(wanted.peaks_alone):
-            stream.write(f"gobrrr: round {number} of all is measured\n")
-            stream.flush()
-        return points(), True
+            for number in arms.rounds(wanted.peaks_alone):
+                stream.write(f"gobrrr: measured {number} times in turns\n")
+                stream.flush()
+            if not own or arms.over or doubled(own, points(), MOST_SIZES) is None:
+                return points(), True
     except KeyboardInterrupt:
         return points(), False
 

@@ -132,27 +132,29 @@ class Alive:
 
     def _activations(self, tensors: Iterable[Any]) -> None:
         layers: dict[int, str] = {}
-        hidden = 0
-        failed = {id(node) for node in _nodes(self._roots)}
-        for node in sorted(_nodes(tensors), key=lambda node: -node._sequence_nr()):
-            if node.name() == ACCUMULATE:
-                continue
+        nodes = sorted(_nodes(tensors), key=lambda node: -node._sequence_nr())
+        for node in nodes:
             layer = layers[id(node)] = self._layer(node) or layers.get(id(node), "")
             for before, _ in node.next_functions:
                 if before is not None:  # what has no parameter of its own is told with what its result goes into
                     layers.setdefault(id(before), layer)
+        failed = {id(node) for node in _nodes(self._roots)}
+        hidden = 0
+        for node in reversed(nodes):  # who keeps a storage first is its saver
+            if node.name() == ACCUMULATE:
+                continue
             if time.perf_counter_ns() > self._until:
                 self.notes.append("the graph is too large to be read whole")
-                return
+                break
             try:
                 kept = list(kept_by(node))
             except NotShown:
                 hidden += 1
                 continue
-            if self.in_backward is None and kept and id(node) in failed:  # those behind it are freed
-                self.in_backward = layer, op_of(node)
+            if kept and id(node) in failed:  # a backward pass has freed what lies behind the last of these
+                self.in_backward = layers[id(node)], op_of(node)
             for tensor in kept:
-                self._claim("activations", tensor, layer, op_of(node))
+                self._claim("activations", tensor, layers[id(node)], op_of(node))
         if hidden:
             self.notes.append(f"torch does not show what {hidden} nodes of the graph keep")
 

@@ -86,12 +86,17 @@ class Sweep:
             order = [value for value in self._sides if value not in self._failed]
             self._random.shuffle(order)
             done = number >= LEAST_ROUNDS and all(self._is_settled(value) for value in order)
-            if not order or done or time.monotonic() > self._until or (peaks_alone and number > 1):
+            if not order or done or self.over or (peaks_alone and number > 1):
                 return
             for value in order:
-                if time.monotonic() < self._until:
+                if not self.over:
                     self._block(value)
             yield number
+
+    @property
+    def over(self) -> bool:
+        """Whether the time is."""
+        return time.monotonic() > self._until
 
     def point(self, value: str) -> Point:
         """The figures of a value so far."""
