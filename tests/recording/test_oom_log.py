@@ -52,6 +52,7 @@ KERNEL = (
         (MPS, "device", round(563.62 * MIB)),
         (CPU, "cpu", 268435456),
         (NUMPY, "numpy", round(7.45 * GIB)),
+        (NUMPY.replace("7.45 GiB", "192. KiB"), "numpy", 192 << 10),
         (KERNEL, "killed", None),
         ("RuntimeError: CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`", "device", None),
         ("RuntimeError: DataLoader worker (pid 19597) is killed by signal: Killed. ", "worker", None),

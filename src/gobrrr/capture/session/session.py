@@ -87,7 +87,7 @@ class Session:
         """Install the hooks."""
         hide_own_code()
         with contextlib.suppress(OSError):
-            self._reserve = mmap.mmap(-1, RESERVE)
+            self._reserve = mmap.mmap(-1, RESERVE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self._runtime = facts.memory()
         self.prepare()
         self.hooks.install()

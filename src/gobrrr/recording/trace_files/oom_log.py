@@ -20,7 +20,7 @@ from gobrrr.words import phase_of
 
 MOST = 256 << 20
 """Bytes of a log that are read."""
-_SIZE = r"(\d+(?:\.\d+)?) ?(bytes|[KMGTP]?i?B)"
+_SIZE = r"(\d+\.?\d*) ?(bytes|[KMGTP]?i?B)"
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 << 50}
 """All of these messages divide by 1,024, also where they write MB (torch's MPS allocator)."""
 FAILURES = (

@@ -87,9 +87,12 @@ class Diagnosis(msgspec.Struct, frozen=True):
 def diagnosis(oom: OutOfMemory) -> Diagnosis:
     """Return why a program ran out of memory and what would have made it fit."""
     asked = f" {size(oom.asked)} asked" if oom.asked else ""
-    layer = f", layer {oom.layer}" if oom.layer else f", layer {oom.in_backward[0]}" if oom.in_backward else ""
+    name, op = oom.in_backward or ("", "")
+    name = oom.layer or name
+    layer = f", layer {name}" if name else f", backward of {op}" if op else ""
     at = f" at {place(oom.lines[0])}{layer}" if oom.lines else ""
-    step = "" if oom.steps is None else f"after {several('step', oom.steps)}" if oom.steps else "in the first step"
+    first = "in the first step" if oom.phase in ("forward", "backward", "optimizer") else "before the first step"
+    step = "" if oom.steps is None else f"after {several('step', oom.steps)}" if oom.steps else first
     when = ", ".join(filter(None, (oom.phase, step)))
     said = f"Out of memory:{asked}{at}{f' ({when})' if when else ''}"
     return Diagnosis(oom, said if said[-1] != ":" else said[:-1], reason(oom), shortage(oom), tuple(ways(oom)))
@@ -186,6 +189,12 @@ def reason(oom: OutOfMemory) -> str:
         return f"This one result is larger than all memory that {short.whose} has."
     if short.used and short.asked > MAIN * (short.used + short.asked):
         return "This one result is larger than all that is in use."
+    if total and short.asked > total:
+        return "This one result is larger than all tensors and arrays that are alive."
+    if total and total < MAIN * (oom.process.resident or 0) and oom.place == "cpu":
+        return (
+            "Most of it is not seen from Python: temporaries of one op, libraries, or freed memory that malloc keeps."
+        )
     role, held = next(iter(roles.items()), ("", 0))
     if total and held > MAIN * total:
         first = _largest(oom, role)
