@@ -74,8 +74,11 @@ def sweep(
         stack.enter_context(adopted())
         within = wanted.limits._replace(caches=tuning.own_folder(folder, CACHES, stack))
         stream.write(f"gobrrr: {limits.told(source, within)}\n")
-        report = first_run.diagnosed(command, source, folder / DIAGNOSIS, stream, within, wanted.redact,
-                                     clock._replace(seconds=FIRST_LOOK * wanted.seconds), rehearsal=False)  # fmt: skip
+        least = wanted.setting.edit(min(wanted.values, key=_number), source) if wanted.peaks_alone else None
+        report = first_run.diagnosed(
+            least.command(command) if least else command, source, folder / DIAGNOSIS, stream, within, wanted.redact,
+            clock._replace(seconds=FIRST_LOOK * wanted.seconds), base=least, rehearsal=False,
+        )  # fmt: skip
 
         def make(value: str, place: Path) -> Arm:
             edit = wanted.setting.edit(value, source)
@@ -116,7 +119,7 @@ def _measured(arms: Sweep, wanted: Wanted, stream: TextIO) -> tuple[list[Point],
 
     try:
         if wanted.values:
-            for value in sorted(wanted.values, key=lambda value: Point(value).number):
+            for value in sorted(wanted.values, key=_number):
                 look(value)
         own = 0 if wanted.values else int(wanted.setting.now)
         while True:  # sizes of its own choice are chosen once more when all are measured better
@@ -135,14 +138,16 @@ def swept(points: Sequence[Point], report: Report, wanted: Wanted) -> Swept:
     """Return what follows from the points: laws, knee, the best, and what fits."""
     timed = [point for point in points if point.step_ns and not point.failed]
     numbers = [point for point in timed if point.number > 0]
-    law = line([(point.number, point.step_ns or 0.0) for point in numbers]) if wanted.is_batch else None
+    timed_too = wanted.is_batch and not wanted.peaks_alone
+    law = line([(point.number, point.step_ns or 0.0) for point in numbers]) if timed_too else None
     peaks = line([(point.number, float(point.peak_bytes)) for point in numbers if point.peak_bytes])
     found = Swept(
         setting=wanted.setting.name.lstrip("-"), where=wanted.setting.where, now=wanted.setting.now,
         is_batch=wanted.is_batch, points=tuple(points), time_law=law, peak_law=peaks, latency_ns=wanted.latency_ns,
-        knee=_knee(numbers) if wanted.is_batch else None,
+        knee=_knee(numbers) if timed_too else None,
     )  # fmt: skip
-    best, within = _best(found, timed), [each for each in timed if _is_within(each, wanted.latency_ns)]
+    best = "" if wanted.peaks_alone else _best(found, timed)
+    within = [each for each in timed if _is_within(each, wanted.latency_ns)]
     fit = _fit(peaks, report, wanted) if wanted.memory is not None else None
     return msgspec.structs.replace(
         found, best=best, best_within=_best(found, within) if wanted.latency_ns else "", fit=fit
@@ -189,9 +194,13 @@ def _fit(peaks: Line | None, report: Report, wanted: Wanted) -> Fit:
     now = Point(wanted.setting.now).number
     low, high = law.around(now) if law is not None and now else (None, None)
     held = report.memory
+    # What goes with the batch was seen at the least value, if at all; else the line says how much it is.
+    seen = _number(min(wanted.values, key=_number)) if wanted.peaks_alone and wanted.values else now
+    grows = now / seen if now and seen else 1.0
+    kept = held.activations * grows if held.activations else law.each * now if law is not None else 0.0
     known = (("parameters", held.parameters), ("gradients", held.gradients), ("optimizer state", held.optimizer_state),
-             ("activations", held.activations), ("inputs", held.inputs))  # fmt: skip
-    roles = tuple((name, size) for name, size in known if size)
+             ("activations", kept), ("inputs", held.inputs and held.inputs * grows))  # fmt: skip
+    roles = tuple((name, round(size)) for name, size in known if size)
     found = Fit(memory, law.largest(memory) if law else None, law, low, high, wanted.device, added, roles)
     missing = (high or 0.0) - memory
     return (
@@ -203,8 +212,11 @@ def _fit(peaks: Line | None, report: Report, wanted: Wanted) -> Fit:
 
 def _ways(report: Report, roles: Sequence[tuple[str, int]], now: int, need: float, memory: int) -> list[Way]:
     """What would make the program's own value fit: judged as a failure with all that it would hold."""
+    seen = max(1, sum(each.num_bytes for each in report.saved))
+    grows = dict(roles).get("activations", 0) / seen  # those that are told are the largest: all go with the batch
     saved = tuple(
-        Group(_family(each.module), each.op, (), "float32", each.num_bytes, each.count) for each in report.saved
+        Group(_family(each.module), each.op, (), "float32", round(each.num_bytes * grows), each.count)
+        for each in report.saved
     )
     alive = tuple(Role(name, size, saved if name == "activations" else ()) for name, size in roles)
     optimizer = "AdamW" if any(name == "optimizer state" for name, _ in roles) else "SGD"
@@ -214,6 +226,10 @@ def _ways(report: Report, roles: Sequence[tuple[str, int]], now: int, need: floa
         inputs=(Input("batch", (now,)),) if now > 1 else (), limits=Bounds(memory=memory),
     )  # fmt: skip
     return ways(asked)
+
+
+def _number(value: str) -> float:
+    return Point(value).number
 
 
 def _family(name: str) -> str:

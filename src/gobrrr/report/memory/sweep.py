@@ -48,6 +48,9 @@ def headline(found: Swept) -> str:
 
 
 def _table(found: Swept) -> Table:
+    if not found.best:  # peaks alone were asked for
+        rows = tuple(tuple(_row(found, point)[at] for at in (0, 5, 6)) for point in found.points)
+        return Table("", ((found.setting, True), ("peak", True), ("", False)), rows)
     rate = "samples/s" if found.is_batch else "steps/s"
     heads = (
         (found.setting, True),
@@ -83,7 +86,7 @@ def _growth(found: Swept) -> Iterator[Line]:
         yield f"its peak is {size(law.fixed)} and {size(law.each)} per sample, within {share(2 * law.spread)}"
     if found.knee is not None:
         yield f"from {found.knee} on a batch of twice the size makes the step longer by {share(DOUBLING)} or more"
-    elif found.points:
+    elif found.time_law is not None:
         yield f"nowhere here a batch of twice the size makes the step longer by {share(DOUBLING)}"
 
 

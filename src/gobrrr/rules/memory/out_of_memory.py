@@ -333,7 +333,8 @@ def _ways(oom: OutOfMemory, short: Shortage) -> Iterator[Way]:
         saves = round(roles.get("activations", 0) * (1 - 1 / terms))
         yield Way("keep_numbers", f"add numbers to {name}: loss.item(), or loss.detach()", saves, True, "exact")
     graph = roles.get("activations", 0)
-    form = _form(oom) if asked > FORM * missing else None
+    scores = _scores(oom, kept)
+    form = _form(oom) if asked > FORM * missing and not scores else None
     written = Way(
         str(form["name"]).replace(" ", "_"), f"{form['why']} {form['instead']}",
         round(asked * (1 - float(form["keeps"]))), None, "the same values",
@@ -344,7 +345,7 @@ def _ways(oom: OutOfMemory, short: Shortage) -> Iterator[Way]:
         yield Way("no_grad", "run it under torch.no_grad(): nothing is kept for a backward pass", kept, None, "exact")
     if written is not None and asked <= graph:
         yield written
-    if scores := _scores(oom, kept):
+    if scores:
         yield Way("sdpa", "F.scaled_dot_product_attention: the same values without a score for each pair of tokens",
                   scores, None, "equal up to rounding")  # fmt: skip
     if logits := _logits(oom):
