@@ -1,4 +1,4 @@
-# limit: data 1.5GiB | holder: inputs,parameters,other tensors | first: dense_copy_of_a_sparse_tensor
+# limit: data 1.5GiB | holder: variables,parameters,other tensors | first: dense_copy_of_a_sparse_tensor
 import torch
 from torch import nn
 

@@ -1,4 +1,4 @@
-# limit: data 1.5GiB | holder: inputs,arrays,other tensors | first: double_precision,free_references,table_read_whole
+# limit: data 1.5GiB | holder: variables,arrays,other tensors | first: double_precision,free_references,table_read_whole
 import numpy as np
 import torch
 

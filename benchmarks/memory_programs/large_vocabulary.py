@@ -1,4 +1,4 @@
-# limit: data 2.0GiB | holder: activations,inputs,other tensors | first: chunked_loss,micro_batch
+# limit: data 2.0GiB | holder: activations,variables,other tensors | first: chunked_loss,micro_batch
 import torch
 from torch import nn
 

@@ -1,4 +1,4 @@
-# limit: data 1.6GiB | holder: parameters,inputs,optimizer state | first: one-hot_rows
+# limit: data 1.6GiB | holder: parameters,variables,optimizer state | first: one-hot_rows
 import torch
 from torch import nn
 

@@ -1,4 +1,4 @@
-# limit: data 2.0GiB | holder: inputs,other tensors | first: pairs_of_all_rows
+# limit: data 2.0GiB | holder: variables,other tensors | first: pairs_of_all_rows
 import torch
 
 points = torch.randn(3000, 64)

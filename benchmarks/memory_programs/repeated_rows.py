@@ -1,4 +1,4 @@
-# limit: data 1.5GiB | holder: inputs,parameters,other tensors | first: repeated_copy
+# limit: data 1.5GiB | holder: variables,parameters,other tensors | first: repeated_copy
 import torch
 from torch import nn
 

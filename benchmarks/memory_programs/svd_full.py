@@ -1,4 +1,4 @@
-# limit: data 2.2GiB | holder: inputs,other tensors | first: all_singular_vectors
+# limit: data 2.2GiB | holder: variables,other tensors | first: all_singular_vectors
 import torch
 
 x = torch.randn(20_000, 32)

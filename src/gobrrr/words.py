@@ -46,13 +46,12 @@ _PHASES = (
 
 
 def phase_of(frames: Iterable[tuple[str, str]]) -> str:
-    """Return the phase of a step that a stack is in, by the outermost frame that says; `frames`: (file, function) from
-    the outermost on. Empty where none does."""
-    inside = ""
-    for file, function in frames:
-        for part, name, phase in _PHASES:
-            if part in file and name in ("", function):
-                return phase
-        if function == "forward":
-            inside = "forward"
-    return inside
+    """Return the phase of a step that a stack is in: backward, whatever it calls, else by the innermost frame that
+    says; `frames`: (file, function) from the outermost on. Empty where none does."""
+    found = [
+        phase
+        for file, function in frames
+        for part, name, phase in (*_PHASES, ("", "forward", "forward"))
+        if part in file and name in ("", function)
+    ]
+    return "backward" if "backward" in found else found[-1] if found else ""

@@ -16,6 +16,7 @@ SETTINGS: list[tuple[dict[str, Any], dict[str, Any]]] = [
     ({"stride": 2, "bias": False, "groups": 2}, {"affine": False}),
     ({"dilation": 2, "padding": (2, 1)}, {"momentum": None, "eps": 0.1}),
     ({}, {"track_running_stats": False}),
+    ({}, {"momentum": 0.3}),
     ({"padding": 1, "padding_mode": "reflect"}, {}),
     ({"padding": "same"}, {}),
 ]
@@ -42,6 +43,20 @@ def test_it_is_torchs_own_in_float64(conv: dict[str, Any], norm: dict[str, Any])
     x = torch.randn(5, 4, 9, 8, dtype=torch.float64)
     for expected, found in zip(run(plain, x), run(ours, x), strict=True):
         torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
+
+
+def test_what_torch_refuses_is_refused() -> None:
+    with pytest.raises(ValueError, match="64 channels"):
+        ConvBn2d(nn.Conv2d(2, 64, 1), nn.BatchNorm2d(2))
+    with pytest.raises(ValueError, match="more than 1 value per channel"):
+        ConvBn2d(nn.Conv2d(2, 2, 1), nn.BatchNorm2d(2))(torch.randn(1, 2, 1, 1))
+
+
+def test_hooks_on_the_two_are_called() -> None:
+    layer, seen = ConvBn2d(nn.Conv2d(2, 3, 1), nn.BatchNorm2d(3, momentum=0.3)), []
+    layer.conv.register_forward_hook(lambda *_: seen.append(1))
+    layer(torch.randn(4, 2, 3, 3))
+    assert seen == [1]
 
 
 def test_gradients_are_those_of_differences() -> None:

@@ -66,7 +66,7 @@ KERNEL = (
 )
 def test_each_form_says_whose_memory_and_how_much_was_asked(text: str, kind: str, asked: int | None) -> None:
     found = said(text)
-    assert (found.type, found.asked) == (kind, asked)
+    assert (found.kind, found.asked) == (kind, asked)
 
 
 def test_what_merely_speaks_of_memory_is_no_failure() -> None:

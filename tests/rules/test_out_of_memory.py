@@ -9,7 +9,10 @@ import pytest
 
 from gobrrr.recording.model.facts import HeldGraph, Span
 from gobrrr.recording.model.out_of_memory import Bounds, DeviceState, Group, Input, OutOfMemory, Process, Role
-from gobrrr.rules.memory.out_of_memory import diagnosis, to_come, ways
+from gobrrr.rules.memory.out_of_memory import diagnosis
+from gobrrr.rules.memory.shortage import shortage, to_come
+from gobrrr.rules.memory.ways import Way
+from gobrrr.rules.memory.ways import ways as ways_of
 
 MIB, GIB = 1 << 20, 1 << 30
 LINE = Span("train.py", 7, "forward")
@@ -23,16 +26,21 @@ def failed(**changed: Any) -> OutOfMemory:
     """A training whose forward failed after 8 of 16 blocks: 2.5 GiB of activations, 4 GiB in all."""
     roles = (
         Role("activations", 8 * 320 * MIB, BLOCK), Role("parameters", 64 * MIB), Role("gradients", 64 * MIB),
-        Role("optimizer state", 128 * MIB), Role("inputs", 16 * MIB),
+        Role("optimizer state", 128 * MIB), Role("variables", 16 * MIB),
     )  # fmt: skip
     usual = OutOfMemory(
-        type="RuntimeError", text="DefaultCPUAllocator: can't allocate memory", asked=256 * MIB, steps=3, lines=(LINE,),
+        type="RuntimeError", text="DefaultCPUAllocator: can't allocate memory", kind="cpu", asked=256 * MIB, steps=3,
+        lines=(LINE,),
         phase="forward", layer="blocks.8.down", layers_before=8, num_layers=16, training=True, optimizers=("AdamW",),
         inputs=(Input("x", (128, 256), "float32", 16 * MIB),), alive={"cpu": roles},
         process=Process(resident=3 * GIB, virtual=4 * GIB - 128 * MIB),
         limits=Bounds(address_space=4 * GIB, memory=64 * GIB, free=60 * GIB),
     )  # fmt: skip
     return msgspec.structs.replace(usual, **changed)
+
+
+def ways(oom: OutOfMemory, line: str = "") -> list[Way]:
+    return ways_of(oom, shortage(oom), line)
 
 
 def names(oom: OutOfMemory) -> list[str]:
@@ -94,14 +102,15 @@ def test_scores_of_attention_are_spared_before_the_batch_is_split() -> None:
 
 def test_the_first_step_of_an_optimizer_needs_its_state() -> None:
     roles = (Role("parameters", GIB, (Group("*.weight", num_bytes=GIB, count=4),)), Role("gradients", GIB))
-    oom = failed(phase="optimizer", alive={"cpu": roles}, process=Process(resident=int(2.5 * GIB), virtual=3 * GIB))
+    oom = failed(
+        phase="optimizer", steps=0, alive={"cpu": roles}, process=Process(resident=int(2.5 * GIB), virtual=3 * GIB)
+    )
     assert to_come(oom) == 2 * GIB
     found = {way.name: way for way in ways(oom)}
     assert found["optimizer_8bit"].saves == int(1.5 * GIB)
     assert found["fused_optimizer"].saves == GIB // 2  # two temporaries of the largest
-    on_card = msgspec.structs.replace(
-        oom, text="CUDA out of memory", alive={"cuda:0": roles}, device=DeviceState(total=4 * GIB)
-    )
+    card = DeviceState(total=4 * GIB)
+    on_card = msgspec.structs.replace(oom, kind="device", alive={"cuda:0": roles}, device=card)
     assert {way.name: way.saves for way in ways(on_card)}["no_foreach"] == GIB
 
 
@@ -113,7 +122,9 @@ def test_the_nearest_limit_is_the_one_that_was_met() -> None:
 
 def on_device(**changed: Any) -> OutOfMemory:
     device = DeviceState(total=16 * GIB, free=GIB, allocated=12 * GIB, reserved=13 * GIB, in_process=14 * GIB)
-    return OutOfMemory("device", "CUDA out of memory", asked=2 * GIB, device=msgspec.structs.replace(device, **changed))
+    return OutOfMemory(
+        "", "CUDA out of memory", "device", asked=2 * GIB, device=msgspec.structs.replace(device, **changed)
+    )
 
 
 @pytest.mark.parametrize(
@@ -134,22 +145,58 @@ def test_a_devices_own_figures_say_why(changed: dict[str, Any], reason: str, fir
     assert all(way.fits is not True for way in found.ways)  # nobody knows what the step would still have taken
 
 
-def test_a_form_of_the_failed_line_says_what_to_write_instead(tmp_path: Any) -> None:
-    script = tmp_path / "t.py"
-    script.write_text("x = 1\nd = (a[:, None] - b[None]).square().sum(-1)\n")
-    oom = failed(lines=(Span(str(script), 2),), asked=3 * GIB, phase="", training=None, optimizers=())
-    assert ways(oom)[0].name == "pairs_of_all_rows"
-    assert "cdist" in ways(oom)[0].what
+def test_a_form_of_the_failed_line_says_what_to_write_instead() -> None:
+    oom = failed(asked=3 * GIB, phase="", training=None, optimizers=())
+    found = ways(oom, "d = (a[:, None] - b[None]).square().sum(-1)")
+    assert found[0].name == "pairs_of_all_rows"
+    assert "cdist" in found[0].what
+    for line in ("x = x.unsqueeze(1)", "y = x  # softmax(", "z = x.transpose(0, 1)"):
+        assert not [way for way in ways(oom, line) if way.exact == "the same values"], line
+
+
+def test_where_nothing_is_known_of_the_need_no_way_is_said_to_fit() -> None:
+    for oom in (failed(asked=None), failed(layers_before=0), failed(limits=Bounds(memory=640 * GIB, free=600 * GIB))):
+        assert shortage(oom).missing is None
+        assert {way.fits for way in ways(oom)} == {None}
+
+
+def test_frozen_parameters_and_later_steps_need_no_more_state() -> None:
+    roles = (Role("frozen parameters", 14 * GIB), Role("parameters", 64 * MIB), Role("gradients", 64 * MIB))
+    first = failed(phase="backward", steps=0, alive={"cpu": roles})
+    assert to_come(first) == 128 * MIB
+    assert to_come(msgspec.structs.replace(first, steps=7)) == 0
+    assert to_come(msgspec.structs.replace(first, optimizers=("SGD",))) == 0
+
+
+def test_what_is_not_enough_comes_last_the_largest_first_and_crumbs_are_left_out() -> None:
+    found = ways(failed(inputs=(), limits=Bounds(address_space=4 * GIB)))
+    short = [way for way in found if way.fits is False]
+    assert found[-len(short) :] == short
+    assert [way.saves for way in short] == sorted((way.saves for way in short), reverse=True)
+    tiny = ways(failed(alive={"cpu": (Role("activations", 2 * GIB, BLOCK), Role("optimizer state", 8192))}))
+    assert "optimizer_8bit" not in [way.name for way in tiny]
+
+
+def test_masks_of_dropout_keep_the_scores_on_the_cpu() -> None:
+    scores = tuple(Group("a", op, (8, 4, 1024, 1024), "float32", GIB, 8) for op in ("softmax", "native_dropout"))
+    assert "sdpa" not in names(failed(alive={"cpu": (Role("activations", 2 * GIB, scores),)}))
+
+
+def test_a_smaller_batch_does_not_end_what_grows() -> None:
+    found = {way.name: way for way in ways(failed(training=False, phase="evaluation", steps=8))}
+    assert found["smaller_batch"].fits is None
+    assert found["no_grad"].fits
 
 
 @pytest.mark.parametrize("text", ["worker (pid 3) is killed by signal: Killed", "killed by signal: Bus error"])
 def test_a_workers_death_is_about_workers(text: str) -> None:
-    found = diagnosis(OutOfMemory("worker", f"RuntimeError: DataLoader {text}"))
+    alive = {"cpu": (Role("activations", GIB),)}
+    found = diagnosis(OutOfMemory("RuntimeError", f"RuntimeError: DataLoader {text}", "worker", alive=alive))
     assert "fewer_workers" in [way.name for way in found.ways]
     assert ("shared_memory" in [way.name for way in found.ways]) == ("Bus" in text)
 
 
 def test_nothing_known_is_said_so() -> None:
-    found = diagnosis(OutOfMemory("cpu", "std::bad_alloc"))
+    found = diagnosis(OutOfMemory("RuntimeError", "std::bad_alloc", "cpu"))
     assert "not known" in found.reason
     assert found.sentence == "Out of memory"

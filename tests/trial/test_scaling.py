@@ -35,6 +35,20 @@ def test_the_largest_that_fits_does_with_its_interval() -> None:
     assert largest is not None
     assert found.around(largest)[1] <= 2000 < found.around(largest + 1)[1]
     assert found.largest(10) == 0
+    near = found.largest(1060)
+    assert near is not None
+    assert found.around(near)[1] <= 1060 < found.around(near + 1)[1]
+
+
+def test_an_interval_widens_with_the_distance() -> None:
+    found = line([(1, 500.2), (2, 500.1), (4, 500.4)])  # per sample nearly nothing: noise says how much
+    assert found is not None
+    low, high = found.around(4000)
+    assert low <= 0
+    assert high > 10_000
+    largest = found.largest(1000)
+    assert largest is not None
+    assert largest < 400
 
 
 def test_between_is_straight_and_nowhere_else() -> None:

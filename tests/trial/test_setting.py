@@ -23,6 +23,7 @@ def found(tmp_path: Path, source: str, *words: str, name: str = "batch") -> Sett
         (("--batch-size", "8", "--lr", "1"), ("--batch-size", "7", "--lr", "1")),
         (("--train_batch_size=8",), ("--train_batch_size=7",)),
         (("data.batch_size=8", "lr=1"), ("data.batch_size=7", "lr=1")),
+        (("--out", "ckpt_{}.pt", "--bs", "8"), ("--out", "ckpt_{}.pt", "--bs", "7")),
     ],
 )
 def test_an_argument_of_the_command_line_goes_first(

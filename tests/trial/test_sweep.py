@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from gobrrr.ledger.model.ledger import MemoryLedger
 from gobrrr.pipeline.sweeping import Wanted, swept
 from gobrrr.report.memory.sweep import blocks, headline
 from gobrrr.report.text.page import rendered
@@ -131,11 +132,21 @@ def test_what_fits_is_told_with_its_interval(tmp_path: Path) -> None:
     points, _ = measured(("4", "8", "16"), tmp_path)
     found = swept(points, report(), wanted(memory=400 * MIB, peaks_alone=True))
     assert found.fit is not None
-    assert found.fit.largest == int((400 / 1.02 - 200) / 2)
+    assert found.fit.largest == int((400 - 200) / (2 + 0.02 * 232 / 16))
     assert found.fit.now_low == pytest.approx(232 * MIB * 0.98)
     text = rendered(blocks(found))
-    assert "batch_size 96 is the largest that fits into 400 MiB" in text
-    assert "fits" in text
+    assert f"batch_size {found.fit.largest} is the largest that fits into 400 MiB" in text
+    assert "serves best" not in text
+
+
+def test_where_the_own_batch_does_not_fit_ways_out_are_told(tmp_path: Path) -> None:
+    points, _ = measured(("4", "8", "16"), tmp_path)
+    memory = MemoryLedger(parameters=50 * MIB, gradients=50 * MIB, optimizer_state=100 * MIB, activations=24 * MIB)
+    told = Report(verdict=Verdict("compute", "x"), step=Step(10, 8 * MS, 8 * MS), memory=memory)
+    found = swept(points, told, wanted(memory=210 * MIB, values=("4", "8", "16"), peaks_alone=True))
+    assert found.fit is not None
+    assert dict(found.fit.roles)["activations"] == 96 * MIB  # seen at 4, of 16
+    assert {"micro_batch", "optimizer_8bit"} <= {way.name for way in found.fit.ways}
 
 
 def test_on_a_device_context_and_rounding_are_added(tmp_path: Path) -> None:
@@ -144,6 +155,11 @@ def test_on_a_device_context_and_rounding_are_added(tmp_path: Path) -> None:
     assert found.fit is not None
     assert found.fit.law is not None
     assert found.fit.law.fixed == pytest.approx(200 * MIB * 1.03 + 512 * MIB)
+    own = Report(verdict=Verdict("x", "x"), step=Step(10, 8 * MS, 8 * MS), memory=MemoryLedger(runtime=150 * MIB))
+    found = swept(points, own, wanted(memory=4096 * MIB, device=True))
+    assert found.fit is not None
+    assert found.fit.law is not None
+    assert found.fit.law.fixed == pytest.approx(50 * MIB * 1.03 + 512 * MIB)  # without what was there before
 
 
 def test_another_setting_has_no_law(tmp_path: Path) -> None:

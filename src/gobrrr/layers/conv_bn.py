@@ -23,8 +23,11 @@ class _Recomputed(torch.autograd.Function):
         mean: Tensor | None, variance: Tensor | None, how: tuple[Any, ...],
     ) -> Tensor:  # fmt: skip
         *_, training, momentum, eps = how
+        inner = _convolved(x, weight, bias, how)
+        if training and inner.numel() == inner.shape[1]:
+            raise ValueError(f"Expected more than 1 value per channel when training, got input size {inner.size()}")
         result, batch_mean, deviation = torch.native_batch_norm(
-            _convolved(x, weight, bias, how), gamma, beta, mean, variance, training, momentum, eps
+            inner, gamma, beta, mean, variance, training, momentum, eps
         )
         ctx.save_for_backward(x, weight, bias, gamma, mean, variance, batch_mean, deviation)
         ctx.how = how
@@ -57,18 +60,23 @@ class ConvBn2d(nn.Module):
 
     x: (N, C_in, H, W), any floating dtype that both take; the result is theirs: affine or not, running statistics or
     not, momentum None, eps. Gradients are theirs up to rounding, running statistics are updated once. Where a second
-    derivative, autocast, a padding other than zeros or hooks on the two layers are wanted, use them as they are: under
-    autocast and for other paddings this does so itself.
+    derivative is wanted use the two as they are; under autocast, with hooks on them and for other paddings than zeros
+    this does so itself.
     """
 
     def __init__(self, conv: nn.Conv2d, norm: nn.BatchNorm2d) -> None:
+        """Raises ValueError where the norm is not for as many channels as the convolution gives."""
         super().__init__()
+        if conv.out_channels != norm.num_features:
+            raise ValueError(f"the convolution gives {conv.out_channels} channels, the norm takes {norm.num_features}")
         self.conv, self.norm = conv, norm
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the normed convolution of x."""
         conv, norm = self.conv, self.norm
         plain = conv.padding_mode != "zeros" or isinstance(conv.padding, str) or x.dim() != 4
+        plain = plain or any(part._forward_hooks or part._forward_pre_hooks or part._backward_hooks
+                             or part._backward_pre_hooks for part in (conv, norm))  # fmt: skip
         if plain or torch.is_autocast_enabled(x.device.type) or not torch.is_grad_enabled():
             result: Tensor = norm(conv(x))
             return result

@@ -178,9 +178,11 @@ def put_aside(place: Path) -> None:
 
 
 def watched(
-    command: Sequence[str], source: Path, folder: Path, within: Limits, clock: Clock, base: ProgramEdit | None = None
-) -> Seen:
-    """Run the program in its own copy, with an arm's limits, until enough was seen or the time for it is over."""
+    command: Sequence[str], source: Path, folder: Path, within: Limits, clock: Clock, base: ProgramEdit | None = None,
+    closely: bool = True,
+) -> Seen:  # fmt: skip
+    """Run the program in its own copy, with an arm's limits and with the edit `base`, until enough was seen or the time
+    for it is over. Not `closely`: its steps are counted alone, which takes no memory, and it is not left."""
     from gobrrr.capture.process.config import Config
     from gobrrr.capture.process.launch import environment
 
@@ -188,14 +190,19 @@ def watched(
     work = Workspace(source, folder / WORK).make()
     if base is not None:
         base.put_on(work)
-    config = Config(str(folder.resolve()), leave=_waiting(clock), stop_after=MOST_STEPS, source=str(source),
-                    watcher=DIAGNOSING, first=FIRST)  # fmt: skip
-    words = [inside(word, source, work) for word in command]
-    start = limits.start(words, environment(config), folder, source, within)
+    config = Config(str(folder.resolve()), stop_after=MOST_STEPS, source=str(source), watcher=DIAGNOSING, first=FIRST)
+    if closely:
+        config.leave = _waiting(clock)
+    else:
+        config.budget_ns = -1
+    usual = environment(config)
+    start = limits.start([inside(word, source, work) for word in command], dict(usual), folder, source, within)
+    ours = {name for name, value in start.env.items() if usual.get(name) != value}  # no edit may open a folder
+    env = {name: value for name, value in (base.env.items() if base is not None else ()) if name not in ours}
     try:
         with (folder / limits.STDERR).open("ab") as err:
             process = subprocess.Popen(
-                start.command, env=start.env, cwd=work, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                start.command, env=start.env | env, cwd=work, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                 stderr=err, start_new_session=True,
             )  # fmt: skip
         return _ended(process, folder, clock)

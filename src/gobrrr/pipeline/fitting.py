@@ -12,7 +12,8 @@ import msgspec
 
 from gobrrr.errors import UNMEASURED, GobrrrError
 from gobrrr.guard.model.verdict import Guarded
-from gobrrr.pipeline import first_run, tuning
+from gobrrr.machine.probe.system_probe import oom_kills
+from gobrrr.pipeline import first_run, redaction, tuning
 from gobrrr.pipeline.file_names import ARMS, CACHES, DIAGNOSIS, RECEIPT
 from gobrrr.pipeline.out_of_memory import died_of
 from gobrrr.pipeline.proving import Asked
@@ -33,6 +34,8 @@ BEYOND = 3
 the second forward are there by then)."""
 PLAIN, EDITED = 0.25, 0.3
 """Shares of the minutes for the program as it is and for the edited one; the rest is for its numbers."""
+AS_FAR = 2
+"""Times as many steps as the program dies after: what keeps growing would die by then (proposed)."""
 STEP_NS = 1e8
 """Length that is taken for the step of a program of which none was timed."""
 
@@ -45,15 +48,18 @@ def fit(
     one of its own). Raises GobrrrError where the program as it is does not die of memory."""
     mark_output(folder)
     clock = first_run.Clock(time.monotonic(), asked.seconds)
-    edit = asked.edits[-1]
+    if len(asked.edits) > 1 or asked.base is not None:
+        raise GobrrrError("--objective fit takes one edit of the folder as it is", "prove the others by themselves")
+    edit = asked.edits[0]
     with contextlib.ExitStack() as stack:
         stack.enter_context(adopted())
         within = asked.limits._replace(caches=tuning.own_folder(folder, CACHES, stack))
         stream.write(f"gobrrr: {limits.told(source, within)}\ngobrrr: running the program until it dies of memory\n")
         stream.flush()
         place = folder / DIAGNOSIS
-        seen = first_run.watched(command, source, place, within, _part(clock, PLAIN), asked.base)
-        died = died_of(place, seen.code)
+        kills = oom_kills()
+        seen = first_run.watched(command, source, place, within, _part(clock, PLAIN), closely=False)
+        died = died_of(place, seen.code, kills)
         if died is None:
             raise GobrrrError(
                 f"the program as it is does not run out of memory: it {_ended(seen, place)}",
@@ -62,10 +68,12 @@ def fit(
         stream.write(f"gobrrr: {died.sentence}\ngobrrr: running it with {edit.name}\n")
         stream.flush()
         edited = folder / "edited"
-        seen = first_run.watched(edit.command(command), source, edited, within, _part(clock, EDITED), edit)
-        again = died_of(edited, seen.code)
+        kills = oom_kills()
+        part = _part(clock, EDITED)
+        seen = first_run.watched(edit.command(command), source, edited, within, part, edit, closely=False)
+        again = died_of(edited, seen.code, kills)
         steps = _steps(edited)
-        enough = steps >= (died.failed.steps or 0) + BEYOND or (seen.code == 0 and not seen.cut)
+        enough = steps >= AS_FAR * (died.failed.steps or 0) + BEYOND or (seen.code == 0 and not seen.cut)
         found = Fitted(edit=edit.name, plain=died, fits=again is None and enough, steps=steps, again=again,
                        ended="" if enough or again is not None else _ended(seen, edited))  # fmt: skip
         if found.fits:
@@ -73,7 +81,7 @@ def fit(
             stream.flush()
             guarded, told = _numbers(command, source, folder, asked, edit, batch, within, clock, stack, stops)
             found = msgspec.structs.replace(found, guard=guarded, batch=told)
-    found = msgspec.structs.replace(found, seconds=round(clock.spent, 1))
+    found = redaction.redacted(msgspec.structs.replace(found, seconds=round(clock.spent, 1)), asked.redact)
     files.write(folder / RECEIPT, msgspec.json.encode(found))
     return found
 

@@ -14,6 +14,7 @@ from gobrrr.recording.run_folder.failure_file import failures
 from gobrrr.recording.run_folder.noted_facts import facts_of
 from gobrrr.recording.run_folder.run import load_run
 from gobrrr.rules.memory.out_of_memory import Diagnosis, diagnosis
+from gobrrr.rules.verdict.place import reader
 
 KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
 """Exit codes of a process that SIGKILL ended, seen directly and through a shell."""
@@ -25,7 +26,7 @@ not known (proposed)."""
 def died_of(folder: Path, code: int, kills_before: int | None = None) -> Diagnosis | None:
     """Return why a run ran out of memory; None where it did not. `kills_before`: oom_kills() before it began."""
     if found := failures(folder):
-        return diagnosis(found[0])
+        return diagnosis(found[0], reader(str(Path.cwd()), anywhere=True))
     if code not in KILLED:
         return None
     kills = oom_kills()
@@ -43,17 +44,15 @@ def _killed(folder: Path) -> OutOfMemory:
     try:
         recording = load_run(folder)[0]
     except GobrrrError:
-        return OutOfMemory("killed", limits=bounds)
+        return OutOfMemory(kind="killed", limits=bounds)
     facts = facts_of(recording, list(recording.main.steps) if recording.main else [])
     memory = memory_ledger(facts)
     found = {"parameters": memory.parameters, "gradients": memory.gradients, "optimizer state": memory.optimizer_state,
              "activations": memory.activations}  # fmt: skip
     roles = tuple(Role(name, size, ()) for name, size in found.items() if size)
     resident = recording.events[recording.events[:, 1] == event_kinds.RSS, 3]
-    spans = (*(each.span for each in facts.held_graphs), *(each.span for each in facts.optimizers))
-    places = [span for span in spans if span is not None]
     return OutOfMemory(
-        "killed", steps=sum(len(loop.steps) for loop in recording.loops), lines=tuple(places[:1]),
+        kind="killed", steps=sum(len(loop.steps) for loop in recording.loops),
         alive={"cpu": tuple(sorted(roles, key=lambda role: -role.num_bytes))} if roles else {},
         optimizers=tuple(each.kind for each in facts.optimizers), training=bool(facts.optimizers),
         inputs=tuple(Input("input", each.shape, each.dtype, each.num_bytes) for each in facts.inputs[:2]),

@@ -117,7 +117,7 @@ def tell(
     died = None
     try:
         if code and (died := died_of(folder, code, kills_before)) is not None:
-            show_death(died, sys.stderr)
+            show_death(died, sys.stderr, redaction.masker(how.get("patterns", ())))
         return explain(folder, command, code, died=died, **how)
     except GobrrrError as error:
         why = GobrrrError(error.message, error.hint, code)
@@ -175,13 +175,13 @@ def _show(reports: list[Report], shown: dict[str, Any]) -> None:
         print(f"rank {other.rank}: {plain(other.verdict.sentence)}", file=sys.stderr)
 
 
-def show_death(died: Diagnosis, stream: TextIO) -> None:
-    """Write why a program ran out of memory, as suits the stream."""
+def show_death(died: Diagnosis, stream: TextIO, mask: Callable[[str], str] = str) -> None:
+    """Write why a program ran out of memory, as suits the stream; `mask`: as of redaction.masker()."""
     from gobrrr.report.memory.out_of_memory import blocks
     from gobrrr.report.text.page import rendered, suited
 
     width, color, ascii_only = suited(stream)
-    stream.write(f"\n{rendered(blocks(died), width=width, color=color, ascii_only=ascii_only)}\n")
+    stream.write(f"\n{mask(rendered(blocks(died), width=width, color=color, ascii_only=ascii_only))}\n")
     stream.flush()
 
 

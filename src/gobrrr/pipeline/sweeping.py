@@ -15,13 +15,15 @@ from gobrrr.errors import UNMEASURED, GobrrrError
 from gobrrr.pipeline import first_run, redaction, tuning
 from gobrrr.pipeline.file_names import ARMS, CACHES, DIAGNOSIS
 from gobrrr.recording.model.out_of_memory import Bounds, Group, Input, OutOfMemory, Process, Role
-from gobrrr.rules.memory.out_of_memory import Way, ways
+from gobrrr.rules.memory.shortage import shortage
+from gobrrr.rules.memory.ways import Way, ways
 from gobrrr.rules.verdict.report import Report
 from gobrrr.system import files
 from gobrrr.trial.arm.arm import Arm
 from gobrrr.trial.arm.process_group import adopted
 from gobrrr.trial.edit.setting import Setting
 from gobrrr.trial.race.sweep import Point, Sweep, doubled
+from gobrrr.trial.race.sweep import peaks as arms_peaks
 from gobrrr.trial.receipt.swept import Fit, Swept
 from gobrrr.trial.sandbox import limits
 from gobrrr.trial.sandbox.limits import AT_HOME, Limits
@@ -85,7 +87,8 @@ def sweep(
             return Arm(edit.command(command), place, (), source=source, env=edit.env, within=within,
                        loop=report.step.loop, objective=MEMORY, edit=edit)  # fmt: skip
 
-        arms = Sweep(make, tuning.own_folder(folder, ARMS, stack), until=clock.ends, seed=wanted.seed)
+        arms = Sweep(make, tuning.own_folder(folder, ARMS, stack), until=clock.ends, seed=wanted.seed,
+                     in_ram=report.device is None)  # fmt: skip
         stops(arms.stop)
         try:
             points, complete = _measured(arms, wanted, stream)
@@ -94,6 +97,7 @@ def sweep(
     found = swept(points, report, wanted)
     found = msgspec.structs.replace(found, seconds=round(clock.spent, 1), complete=complete,
                                     command=tuple(redaction.shown(command)), machine=report.machine)  # fmt: skip
+    found = redaction.redacted(found, wanted.redact)
     files.write(folder / SWEEP, msgspec.json.encode(found))
     if not any(point.step_ns for point in points):
         why = next((f": {point.failed}" for point in points if point.failed), "")
@@ -119,7 +123,7 @@ def _measured(arms: Sweep, wanted: Wanted, stream: TextIO) -> tuple[list[Point],
 
     try:
         if wanted.values:
-            for value in sorted(wanted.values, key=_number):
+            for value in sorted(dict.fromkeys(wanted.values), key=_number):
                 look(value)
         own = 0 if wanted.values else int(wanted.setting.now)
         while True:  # sizes of its own choice are chosen once more when all are measured better
@@ -140,7 +144,7 @@ def swept(points: Sequence[Point], report: Report, wanted: Wanted) -> Swept:
     numbers = [point for point in timed if point.number > 0]
     timed_too = wanted.is_batch and not wanted.peaks_alone
     law = line([(point.number, point.step_ns or 0.0) for point in numbers]) if timed_too else None
-    peaks = line([(point.number, float(point.peak_bytes)) for point in numbers if point.peak_bytes])
+    peaks = arms_peaks(numbers) if wanted.is_batch else None
     found = Swept(
         setting=wanted.setting.name.lstrip("-"), where=wanted.setting.where, now=wanted.setting.now,
         is_batch=wanted.is_batch, points=tuple(points), time_law=law, peak_law=peaks, latency_ns=wanted.latency_ns,
@@ -165,8 +169,7 @@ def _best(found: Swept, points: Sequence[Point]) -> str:
 
 
 def _is_within(point: Point, latency_ns: float | None) -> bool:
-    slow = point.p99_ns or point.high_ns
-    return latency_ns is None or (slow is not None and slow <= latency_ns)
+    return latency_ns is None or (point.p99_ns is not None and point.p99_ns <= latency_ns)
 
 
 def _knee(points: Sequence[Point]) -> int | None:
@@ -184,13 +187,12 @@ def _fit(peaks: Line | None, report: Report, wanted: Wanted) -> Fit:
     """What fits into the memory that was asked about. Of a device the tensors of a run on the CPU are taken for its
     own: what the process held before it made any is left out, context and rounding are added."""
     memory, runtime = wanted.memory or 0, report.memory.runtime or 0
-    on_device = wanted.device and report.device is None
     law, added = peaks, 0
-    if peaks is not None and on_device:
+    if peaks is not None and (wanted.device or report.device is not None):
         added = CONTEXT
-        law = Line(
-            max(0.0, peaks.fixed - runtime) * (1 + ROUNDING) + CONTEXT, peaks.each * (1 + ROUNDING), peaks.spread
-        )
+        tensors = peaks.fixed - (runtime if report.device is None else 0)
+        law = msgspec.structs.replace(peaks, fixed=max(0.0, tensors) * (1 + ROUNDING) + CONTEXT,
+                                      each=peaks.each * (1 + ROUNDING))  # fmt: skip
     now = Point(wanted.setting.now).number
     low, high = law.around(now) if law is not None and now else (None, None)
     held = report.memory
@@ -201,7 +203,7 @@ def _fit(peaks: Line | None, report: Report, wanted: Wanted) -> Fit:
     known = (("parameters", held.parameters), ("gradients", held.gradients), ("optimizer state", held.optimizer_state),
              ("activations", kept), ("inputs", held.inputs and held.inputs * grows))  # fmt: skip
     roles = tuple((name, round(size)) for name, size in known if size)
-    found = Fit(memory, law.largest(memory) if law else None, law, low, high, wanted.device, added, roles)
+    found = Fit(memory, law.largest(memory) if law else None, law, low, high, added, roles)
     missing = (high or 0.0) - memory
     return (
         msgspec.structs.replace(found, ways=tuple(_ways(report, roles, int(now), high or 0.0, memory)))
@@ -219,13 +221,14 @@ def _ways(report: Report, roles: Sequence[tuple[str, int]], now: int, need: floa
         for each in report.saved
     )
     alive = tuple(Role(name, size, saved if name == "activations" else ()) for name, size in roles)
-    optimizer = "AdamW" if any(name == "optimizer state" for name, _ in roles) else "SGD"
+    held = dict(roles)
+    optimizer = "AdamW" if held.get("optimizer state", 0) > 1.5 * held.get("parameters", 0) else "SGD"
     asked = OutOfMemory(
-        type="fit", phase="backward", training=report.step.kind == "training", alive={"cpu": alive},
+        kind="cpu", asked=0, steps=1, phase="backward", training=report.step.kind == "training", alive={"cpu": alive},
         optimizers=(optimizer,) if report.step.kind == "training" else (), process=Process(resident=round(need)),
         inputs=(Input("batch", (now,)),) if now > 1 else (), limits=Bounds(memory=memory),
     )  # fmt: skip
-    return ways(asked)
+    return ways(asked, shortage(asked))
 
 
 def _number(value: str) -> float:

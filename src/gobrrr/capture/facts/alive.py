@@ -11,8 +11,9 @@ import gc
 import re
 import sys
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -28,6 +29,8 @@ FEWEST_TERMS = 6
 """Terms from which a sum of losses is one over steps, not of one step's parts (proposed)."""
 MAX_ITEMS = 12
 """Groups that are kept of each role, the largest."""
+FIRST = 8
+"""Items of a container that are looked at for what it holds, and its last."""
 AT_ONCE = 10_000
 """Objects whose contents are asked for in one call."""
 _NUMBER = re.compile(r"\d+")
@@ -54,7 +57,7 @@ class Alive:
         self._names: dict[int, str] = {}  # of parameters, by id
         self._until = time.perf_counter_ns() + MAX_NS
         self.sizes: dict[str, Counter[tuple[str, Group]]] = {}  # by device
-        self.counts: Counter[tuple[str, Group]] = Counter()
+        self.counts: dict[str, Counter[tuple[str, Group]]] = {}
         self.in_backward: tuple[str, str] | None = None
         """(layer, op) that the backward pass had come to."""
         self.optimizers: list[str] = []
@@ -103,7 +106,7 @@ class Alive:
                 if found.setdefault(id(param), param) is param:
                     self._names.setdefault(id(param), type(optimizer).__name__)
         for number, param in found.items():
-            self._claim("parameters", param, self._names[number])
+            self._claim("parameters" if param.requires_grad else "frozen parameters", param, self._names[number])
         return list(found.values())
 
     def _claim(self, role: str, tensor: Any, name: str, op: str = "") -> bool:
@@ -111,7 +114,7 @@ class Alive:
         import torch
 
         try:
-            if not isinstance(tensor, torch.Tensor) or not is_plain(tensor) or tensor.device.type == "meta":
+            if not issubclass(type(tensor), torch.Tensor) or not is_plain(tensor) or tensor.device.type == "meta":
                 return False
             storage = tensor.untyped_storage()
             size, device, address = storage.nbytes(), str(tensor.device), storage.data_ptr()
@@ -126,7 +129,7 @@ class Alive:
 
     def _count(self, device: str, role: str, group: Group, size: int) -> None:
         self.sizes.setdefault(device, Counter())[role, group] += size
-        self.counts[role, group] += 1
+        self.counts.setdefault(device, Counter())[role, group] += 1
 
     # activations
 
@@ -177,25 +180,30 @@ class Alive:
             if self._is_user(frame.f_code.co_filename):
                 for name, value in list(frame.f_locals.items()):
                     if not name.startswith("__"):
-                        self._claim("inputs", value, name) or self._array("inputs", value, name)
+                        self._claim("variables", value, name) or self._array("variables", value, name)
 
     def _sums(self) -> None:
         """Numbers of the program that add up results with their graphs: total += loss."""
         import torch
 
         for frame in self._frames:
-            for name, value in list(frame.f_locals.items()) if self._is_user(frame.f_code.co_filename) else ():
-                if isinstance(value, torch.Tensor) and value.dim() == 0 and (terms := _terms(value.grad_fn)) > 1:
+            code = frame.f_code
+            # Where a backward pass follows, a step may sum many losses; in a module's method its caller has it.
+            mine = (
+                self._is_user(code.co_filename) and "backward" not in code.co_names and "self" not in code.co_varnames
+            )
+            for name, value in list(frame.f_locals.items()) if mine else ():
+                if issubclass(type(value), torch.Tensor) and value.dim() == 0 and (terms := _terms(value.grad_fn)) > 1:
                     self.summed += [(name, terms)] if terms >= FEWEST_TERMS else []
 
     def _rest(self, tensors: list[Any]) -> None:
-        holders = _Holders(self._frames, self._is_user)
         for tensor in tensors:
+            if time.perf_counter_ns() > self._until:
+                self.notes.append("not all tensors were looked at")
+                break
             self._claim("other tensors", tensor, "")
         arrays = getattr(sys.modules.get("numpy"), "ndarray", None)
-        if arrays is None:
-            return
-        objects = gc.get_objects()
+        objects = gc.get_objects() if arrays is not None else []
         for at in range(0, len(objects), AT_ONCE):
             if time.perf_counter_ns() > self._until:
                 self.notes.append("not all arrays were looked at")
@@ -203,13 +211,12 @@ class Alive:
             for each in gc.get_referents(*objects[at : at + AT_ONCE]):
                 if type(each) is arrays:
                     self._array("arrays", each, "")
-        del objects
-        self._name_holders(holders)
+        self._name_holders()
 
     def _array(self, role: str, value: Any, name: str) -> bool:
         """Count the memory of a numpy array: its owner's, none where a file is mapped."""
         numpy = sys.modules.get("numpy")
-        if numpy is None or not isinstance(value, numpy.ndarray):
+        if numpy is None or not issubclass(type(value), numpy.ndarray):
             return False
         owner = value
         while isinstance(owner.base, numpy.ndarray):
@@ -221,45 +228,36 @@ class Alive:
         self._count("cpu", role, Group(name, "", owner.shape, str(owner.dtype)), owner.nbytes)
         return True
 
-    def _name_holders(self, holders: _Holders) -> None:
+    def _name_holders(self) -> None:
         """Say for groups that nobody owns which variable of the program's holds them."""
-        for sizes in self.sizes.values():
+        roots = [(name, value) for frame in self._frames if self._is_user(frame.f_code.co_filename)
+                 for name, value in list(frame.f_locals.items()) if not name.startswith("__")]  # fmt: skip
+        for device, sizes in self.sizes.items():
             for (role, group), size in list(sizes.items()):
                 if role in ("other tensors", "arrays") and size >= 1 << 20:
-                    name = holders.of(group)
-                    if name:
+                    several = self.counts[device][role, group] > 1  # then a container has them, no variable
+                    paths = (path for name, value in roots for path in _paths(name, value, group, several))
+                    if name := next(paths, ""):
                         named = group._replace(name=name)
                         sizes[role, named] += sizes.pop((role, group))
-                        self.counts[role, named] += self.counts.pop((role, group), 0)
+                        self.counts[device][role, named] += self.counts[device].pop((role, group))
 
 
-class _Holders:
-    """The program's variables and attributes that hold containers, a few deep."""
-
-    def __init__(self, frames: list[FrameType], is_user: Callable[[str], bool]) -> None:
-        self._roots = [(name, value) for frame in frames if is_user(frame.f_code.co_filename)
-                       for name, value in list(frame.f_locals.items()) if not name.startswith("__")]  # fmt: skip
-
-    def of(self, group: Group) -> str:
-        """Return the dotted name of the container in which a tensor or array like these is found first."""
-        for name, value in self._roots:
-            if found := next(_paths(name, value, group), ""):
-                return found
-        return ""
-
-
-def _paths(name: str, value: Any, group: Group, depth: int = 3) -> Iterator[str]:
-    kind = type(value).__module__.partition(".")[0]
-    if kind in ("torch", "numpy") and getattr(value, "shape", None) is not None:
-        if tuple(value.shape) == group.shape and str(value.dtype).removeprefix("torch.") == group.dtype:
+def _paths(name: str, value: Any, group: Group, inside: bool, depth: int = 4) -> Iterator[str]:
+    """Names of containers, attributes in them, in which tensors or arrays like a group's are found; `inside`: no
+    variable that is one itself."""
+    kind = type(value)
+    package = kind.__module__.partition(".")[0]
+    if package in ("torch", "numpy") and hasattr(kind, "shape"):
+        if not inside and tuple(value.shape) == group.shape and str(value.dtype).endswith(group.dtype):
             yield name
-    elif depth and isinstance(value, (list, tuple, dict)) and value:
-        items = list(value.values() if isinstance(value, dict) else value)
-        for item in (items[0], items[-1]):
-            yield from (name for _ in _paths(name, item, group, depth - 1))
-    elif depth and isinstance(getattr(value, "__dict__", None), dict) and kind != "builtins":
-        for attribute, item in list(vars(value).items()):
-            yield from _paths(f"{name}.{attribute}", item, group, depth - 1)
+    elif depth and issubclass(kind, (list, tuple, dict, deque)) and len(value):
+        every = value.values() if issubclass(kind, dict) else value
+        items = [*islice(every, FIRST), next(reversed(every))]
+        yield from (name for item in items for _ in _paths(name, item, group, False, depth - 1))
+    elif depth and package != "builtins" and type(attributes := getattr(value, "__dict__", None)) is dict:
+        for attribute, item in list(attributes.items()):
+            yield from _paths(f"{name}.{attribute}", item, group, inside, depth - 1)
 
 
 def _nodes(roots: Iterable[Any]) -> list[Any]:

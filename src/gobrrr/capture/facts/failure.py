@@ -23,13 +23,13 @@ from gobrrr.capture.hooks.transform_guard import unseen
 from gobrrr.capture.source.user_code import UserFiles
 from gobrrr.capture.steps import device_memory
 from gobrrr.machine.probe import system_probe
-from gobrrr.system import processes
+from gobrrr.system import files, processes
 from gobrrr.words import phase_of
 
 SAYS_SO = re.compile(
     r"out of memory|can't allocate memory|cannot allocate memory|not enough memory|unable to allocate|ALLOC_FAILED"
     r"|std::bad_alloc|unable to mmap|killed by signal: (Killed|Bus error)|insufficient shared memory"
-    r"|could not create a (memory|primitive)|Native API failed.*OUT_OF_(DEVICE|HOST|RESOURCES)",
+    r"|could not create a memory object|Native API failed.*OUT_OF_(DEVICE|HOST|RESOURCES)",
     re.IGNORECASE,
 )
 """Words of torch's allocators, its libraries, numpy and the loader."""
@@ -46,19 +46,20 @@ def note(folder: Path, steps: int, grown: Callable[[types.FrameType], list[dict[
         return
     found = {"type": type(error).__name__, "text": str(error)[:MAX_TEXT], "steps": steps, **_where(error)}
     path = folder / f"out-of-memory-{os.getpid()}.json"
+    _write(path, found)  # the rest takes memory, of which little may be left
     frames = list(_frames(error))
     user = UserFiles()
     with suppress(Exception):
         found["grown"] = grown(frames[0]) if frames else []
-    try:
-        with unseen():
-            found |= _alive(frames, user)
-    except (Exception, MemoryError) as failed:
-        found["notes"] = [f"what holds memory could not be read: {type(failed).__name__}"]
+    found |= _alive(frames, user)
     with suppress(Exception):
-        found |= _sizes()
-    path.write_text(json.dumps(found), encoding="utf-8")
-    path.chmod(0o600)
+        found |= _sizes(found["text"])
+    _write(path, found)
+
+
+def _write(path: Path, found: dict[str, Any]) -> None:
+    """Write whole or not at all; what is no text of UTF-8 in it is replaced."""
+    files.write(path, json.dumps(found, ensure_ascii=False).encode("utf-8", "replace"))
 
 
 def ended_by() -> BaseException | None:
@@ -69,7 +70,7 @@ def ended_by() -> BaseException | None:
         seen.add(id(error))
         if _is_of_memory(error):
             return error
-        error = error.__cause__ or error.__context__
+        error = error.__cause__  # not what was handled while it came up: that may have been long ago
     return None
 
 
@@ -139,8 +140,6 @@ def _module(frame: types.FrameType) -> Any:
 
 def _inputs(error: BaseException, root: Any) -> list[dict[str, Any]]:
     """Tensors that the outermost module was called with; of a failure outside of modules those of the user's lines."""
-    import torch
-
     user, found = UserFiles(), dict[str, Any]()
     for frame in reversed(list(_frames(error))):
         code = frame.f_code
@@ -151,26 +150,30 @@ def _inputs(error: BaseException, root: Any) -> list[dict[str, Any]]:
             found = {name: frame.f_locals[name] for name in names if _is_data(frame.f_locals.get(name))}
             if found:
                 break
-    tensors = ((name, value) for name, value in found.items() if isinstance(value, torch.Tensor))
     return [
         {"name": name, "shape": list(tensor.shape), "dtype": str(tensor.dtype).removeprefix("torch."),
          "num_bytes": tensor.numel() * tensor.element_size()}
-        for name, tensor in list(tensors)[:6]
+        for name, tensor in list(found.items())[:6]
     ]  # fmt: skip
 
 
 def _is_data(value: Any) -> bool:
     import torch
 
-    return isinstance(value, torch.Tensor) and not isinstance(value, torch.nn.Parameter)
+    kind = type(value)  # not isinstance, which asks the object
+    return issubclass(kind, torch.Tensor) and not issubclass(kind, torch.nn.Parameter)
 
 
 def _alive(frames: list[types.FrameType], user: UserFiles) -> dict[str, Any]:
     """Bytes by device and role, the largest groups of each."""
     alive = Alive(frames, user.is_user, list(_backward_roots(frames)))
-    alive.look()
+    try:
+        with unseen():
+            alive.look()
+    except Exception as failed:  # what was claimed so far stays
+        alive.notes.append(f"not all that holds memory could be read: {type(failed).__name__}")
     return {
-        "alive": {device: _told(sizes, alive.counts) for device, sizes in alive.sizes.items()},
+        "alive": {device: _told(sizes, alive.counts[device]) for device, sizes in alive.sizes.items()},
         "in_backward": alive.in_backward,
         "optimizers": alive.optimizers,
         "summed": alive.summed,
@@ -185,8 +188,8 @@ def _backward_roots(frames: list[types.FrameType]) -> Iterator[Any]:
     for frame in frames:
         if frame.f_code.co_name == "backward" and "torch" in frame.f_code.co_filename:
             for value in (frame.f_locals.get("self"), frame.f_locals.get("tensors")):
-                for each in value if isinstance(value, (tuple, list)) else (value,):
-                    if isinstance(each, torch.Tensor):
+                for each in (*value,) if isinstance(value, (tuple, list)) else (value,):
+                    if issubclass(type(each), torch.Tensor):
                         yield each
 
 
@@ -207,7 +210,7 @@ def _told(sizes: Counter[tuple[str, Group]], counts: Counter[tuple[str, Group]])
     ]
 
 
-def _sizes() -> dict[str, Any]:
+def _sizes(text: str) -> dict[str, Any]:
     """What the process and its device have in use, and the limits that there are."""
     found: dict[str, Any] = {"settings": {name: os.environ[name] for name in SETTINGS if name in os.environ}}
     used = processes.sizes("VmRSS", "VmHWM", "VmSize", "VmData", "VmSwap")
@@ -216,7 +219,7 @@ def _sizes() -> dict[str, Any]:
     found["limits"] = limits()
     with suppress(Exception):  # a device that failed may answer nothing any more
         if (cuda := device_memory.cuda_in_use()) is not None:
-            found["device"] = _device(cuda)
+            found["device"] = _device(cuda, text)
     return found
 
 
@@ -230,13 +233,13 @@ def limits() -> dict[str, int | None]:
 
     free = system_probe.free_memory()
     return {"address_space": of(resource.RLIMIT_AS), "data": of(resource.RLIMIT_DATA),
-            "memory": system_probe.memory_limit(), "free": None if free is None else int(free)}  # fmt: skip
+            "memory": system_probe.memory_limit(), "free": None if free is None else max(0, int(free))}  # fmt: skip
 
 
-def _device(cuda: Any) -> dict[str, Any]:
-    """The allocator's own figures of the device that holds most."""
-    numbers = device_memory.in_use()
-    number = max(numbers, key=lambda each: int(cuda.memory_allocated(each)), default=0)
+def _device(cuda: Any, text: str) -> dict[str, Any]:
+    """The allocator's own figures of the device that the message names, else of the one that holds most."""
+    numbers, named = device_memory.in_use(), re.search(r"GPU (\d{1,3})", text)
+    number = int(named[1]) if named else max(numbers, key=lambda each: int(cuda.memory_allocated(each)), default=0)
     stats = cuda.memory_stats(number)
     free, total = cuda.mem_get_info(number)
     blocks = [block["size"] for segment in cuda.memory_snapshot() if segment["device"] == number

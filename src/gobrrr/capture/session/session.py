@@ -113,7 +113,7 @@ class Session:
         reserve, self._reserve = self._reserve, None
         if reserve is not None:
             reserve.close()
-        if hasattr(sys, "last_value"):  # an error ends the program
+        if hasattr(sys, "last_value") and not hasattr(sys, "ps1"):  # an error ends the program, not a line of a shell
             with contextlib.suppress(Exception):
                 from gobrrr.capture.facts import failure  # not before: a program seldom dies
 

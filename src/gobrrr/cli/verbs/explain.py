@@ -56,10 +56,12 @@ def code_of(word: str) -> str:
 
 def _explain_oom(log: str, as_document: bool) -> int:
     from gobrrr.pipeline.runs import show_death
-    from gobrrr.recording.trace_files.oom_log import in_text, read_log
+    from gobrrr.recording.trace_files.oom_log import MOST, in_text, read_log
     from gobrrr.rules.memory.out_of_memory import diagnosis
+    from gobrrr.rules.verdict.place import reader
 
-    found = diagnosis(in_text(sys.stdin.read(), "stdin") if log == "-" else read_log(Path(log)))
+    oom = in_text(sys.stdin.read(MOST), "stdin") if log == "-" else read_log(Path(log))
+    found = diagnosis(oom, reader(str(Path.cwd())))
     if as_document:
         from gobrrr.cli.verbs.report import put
         from gobrrr.report.forms.json import as_json

@@ -30,7 +30,7 @@ def prepare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--latency", metavar="TIME", type=latency, help="the most that 99 %% of steps may take, as 50ms"
     )
-    parser.add_argument("--auto", action="store_true", help="sizes of its own choice, eight at most (the default)")
+    parser.add_argument("--auto", action="store_true", help="sizes of its own choice, eight at most (without --batch)")
     add_shared(parser)
 
 
@@ -76,7 +76,7 @@ def measured(args: argparse.Namespace, name: str, values: Sequence[str], **how: 
     if why := meters.unable():
         raise GobrrrError(why, meters.HINT)
     found = setting.find(name, command, Path.cwd())
-    is_batch = name == "batch"
+    is_batch = setting.is_batch(name)
     if not values and not (is_batch and found.now.isdigit()):
         raise GobrrrError(f"the program's own {found.name} is not known", "name values: --batch 8,16,32")
     wanted = sweeping.Wanted(

@@ -86,10 +86,13 @@ class DeviceState(msgspec.Struct, frozen=True):
 
 
 class OutOfMemory(msgspec.Struct, frozen=True):
-    """An allocation that failed and ended the program, or the kernel's killing of it (`type` is "killed")."""
+    """An allocation that failed and ended the program, or the kernel's killing of it (`kind` is "killed")."""
 
     type: Text = ""
+    """Class of the error."""
     text: Text = ""
+    kind: Text = ""
+    """Whose memory: device, cpu, numpy, worker, killed, python."""
     asked: Number | None = None
     """Bytes that were asked for; null where the message does not say."""
     steps: Number | None = None
@@ -125,12 +128,18 @@ class OutOfMemory(msgspec.Struct, frozen=True):
     device: DeviceState | None = None
 
     @property
+    def on_device(self) -> bool:
+        """Say whether an accelerator's memory ran out, not the host's."""
+        return self.kind == "device" and self.device is not None
+
+    @property
     def place(self) -> str:
-        """Return the device whose memory ran out, as torch names it."""
-        lower = self.text.lower()
-        if "cpuallocator" in lower or self.type in ("MemoryError", "_ArrayMemoryError", "OSError", "killed"):
+        """Return the device whose memory ran out, as torch names it; the only one that holds tensors, where it has
+        another name."""
+        if not self.on_device or self.device is None:
             return "cpu"
-        return f"cuda:{self.device.number}" if self.device is not None else "cpu"
+        named = f"cuda:{self.device.number}"
+        return named if named in self.alive else next((each for each in self.alive if each != "cpu"), named)
 
     def roles(self) -> dict[str, int]:
         """Return the bytes of each role where memory ran out, the largest first."""

@@ -19,6 +19,6 @@ def failures(folder: Path) -> list[OutOfMemory]:
     """Return the processes of a run that died of memory; none where nothing was noted, or it cannot be read."""
     found = []
     for path in sorted(folder.glob("out-of-memory-*.json")):
-        with contextlib.suppress(OSError, msgspec.MsgspecError, ValueError):
+        with contextlib.suppress(OSError, msgspec.MsgspecError, ValueError, OverflowError):
             found.append(filled(msgspec.json.decode(files.read(path, MOST), type=OutOfMemory)))
     return found

@@ -46,6 +46,8 @@ _FIGURES = {
     "reserved": (rf"; {_SIZE} (?:reserved in total|cached)",),
     "beside": (rf"other allocations: {_SIZE}",),
 }  # fmt: skip
+_WHOLE = re.compile(r"unallocated|reserved in total|cached\)|pool")
+"""Words near the end of a device's message."""
 _OTHER = re.compile(rf"[Pp]rocess \d+ has {_SIZE} memory in use")
 _FRAME = re.compile(
     r'File "([^"\n]{1,1000})", line (\d{1,7}), in (\S{1,200})|^\s*(\S{1,900}\.py):(\d{1,7}):? in (\S{1,200})'
@@ -59,7 +61,9 @@ LINES_BEFORE = 200
 def read_log(path: Path) -> OutOfMemory:
     """Return the last out-of-memory failure in a log file. Raises GobrrrError where it holds none."""
     try:
-        data = files.read(path, MOST)
+        with files.opened(path) as file:
+            file.seek(max(0, file.seek(0, 2) - MOST))  # the last message counts
+            data = file.read(MOST)
     except OSError as error:
         raise GobrrrError(f"cannot read {path}: {error.strerror}", "name a log that holds the error message") from None
     return in_text(data.decode("utf-8", "replace"), str(path))
@@ -75,7 +79,10 @@ def in_text(text: str, source: str) -> OutOfMemory:
         )
     while found and kind_of(lines[found - 1]):
         found -= 1  # a message of several lines begins with the first of them
-    told = " ".join(line.strip() for line in lines[found : found + 8])
+    told = lines[found].strip()
+    for line in lines[found + 1 : found + 5]:  # a terminal may have broken it
+        if "Tried to allocate" in told and not _WHOLE.search(told):
+            told += f" {line.strip()}"
     frames = _frames(lines[max(0, found - LINES_BEFORE) : found])
     own = [span for span in frames if not _LIBRARY.search(span.file)]
     phase = phase_of((span.file.replace("\\", "/"), span.function) for span in reversed(frames))
@@ -99,7 +106,7 @@ def said(text: str, lines: tuple[Span, ...] = ()) -> OutOfMemory:
         else Process()
     )
     return OutOfMemory(
-        type=kind, text=text[:4_000], asked=asked, lines=lines, function=lines[0].function if lines else "",
+        text=text[:4_000], kind=kind, asked=asked, lines=lines, function=lines[0].function if lines else "",
         device=device, process=process,
     )  # fmt: skip
 
@@ -148,11 +155,12 @@ def _frames(lines: list[str]) -> list[Span]:
 
 
 def filled(found: OutOfMemory) -> OutOfMemory:
-    """Return it with the figures that its own message tells and nobody measured."""
+    """Return it with what its own message tells and nobody measured."""
     told = said(found.text)
+    kind = told.kind or ("device" if found.type == "OutOfMemoryError" else "python")
     device = found.device or told.device
     if found.device is not None and told.device is not None:
         known = {name: value for name, value in msgspec.structs.asdict(told.device).items()
                  if value is not None and getattr(found.device, name) is None}  # fmt: skip
         device = msgspec.structs.replace(found.device, **known)
-    return msgspec.structs.replace(found, asked=told.asked, device=device)
+    return msgspec.structs.replace(found, kind=kind, asked=told.asked, device=device)

@@ -54,7 +54,8 @@ def checkpoint_blocks(model):
     inside = set()
     for blocks in model.modules():
         repeats = isinstance(blocks, (torch.nn.ModuleList, torch.nn.Sequential)) and len(set(map(type, blocks))) == 1
-        if repeats and len(blocks) > 1 and blocks not in inside and list(blocks.parameters()):
+        updated = any(getattr(part, "track_running_stats", False) for part in blocks.modules())
+        if repeats and len(blocks) > 1 and blocks not in inside and list(blocks.parameters()) and not updated:
             for block in blocks:
                 inside.update(block.modules())
                 block.forward = functools.partial(

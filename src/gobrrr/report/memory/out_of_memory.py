@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from gobrrr.recording.model.out_of_memory import DeviceState, Group, OutOfMemory
 from gobrrr.report.told.blocks import Block, Fact, Groups, Line, Sentence
-from gobrrr.rules.memory.out_of_memory import Diagnosis, Way
+from gobrrr.rules.memory.out_of_memory import Diagnosis
+from gobrrr.rules.memory.ways import Way
 from gobrrr.rules.verdict.place import short
 from gobrrr.units import several, size
 
@@ -21,7 +22,7 @@ def blocks(found: Diagnosis) -> Groups:
     return [
         [Sentence((((f"{found.sentence}.", "bold red"),), found.reason))],
         [Fact("asked", list(_asked(found))), *_held(oom)],
-        _ways(found),
+        ways_out(found.ways),
     ]
 
 
@@ -35,7 +36,7 @@ def _asked(found: Diagnosis) -> Iterator[Line]:
     if short_by.limit is not None:
         coming = f", {size(short_by.to_come)} of the step still to come" if short_by.to_come else ""
         yield f"{size(short_by.used)} in use of {size(short_by.limit)} that {short_by.whose} has{coming}"
-    if oom.device is not None and oom.place != "cpu":
+    if oom.device is not None and oom.on_device:
         yield from _device(oom.device)
     for each in oom.grown:
         yield f"grew: {each.name} keeps {each.length:,} tensors, {each.growth_per_step:.1f} more per step"
@@ -66,7 +67,7 @@ def _held(oom: OutOfMemory) -> list[Block]:
             groups = ", ".join(map(_group, role.groups[:NUM_GROUPS]))
             lines.append(f"{size(role.num_bytes):>9}  {role.role}: {groups}")
     total, used = sum(role.num_bytes for role in roles), oom.process.resident
-    if oom.device is not None and oom.place != "cpu":
+    if oom.device is not None and oom.on_device:
         used = oom.device.allocated
     if used is not None and used > total:
         lines.append(f"{size(used - total):>9}  unknown: libraries, temporaries, freed memory that is kept")
@@ -82,14 +83,13 @@ def _shape(shape: tuple[int, ...]) -> str:
     return "x".join(map(str, shape)) or "scalar"
 
 
-def _ways(found: Diagnosis) -> list[Block]:
-    """The ways, numbered; those that fit say so."""
-    lines: list[Line] = [(f"{number}. {told(way)}",) for number, way in enumerate(found.ways[:NUM_WAYS], 1)]
+def ways_out(ways: Sequence[Way]) -> list[Block]:
+    """Return the ways, numbered, with their bytes, whether they are enough, and what becomes of the numbers."""
+    lines: list[Line] = [(f"{number}. {_told(way)}",) for number, way in enumerate(ways[:NUM_WAYS], 1)]
     return [Fact("to fit", lines)] if lines else []
 
 
-def told(way: Way) -> str:
-    """Return a way with its bytes, whether it is enough, and what becomes of the numbers."""
+def _told(way: Way) -> str:
     saved = f"saves about {size(way.saves)}, " if way.saves else ""
     exact = f"; {way.exact}" if way.exact else ""
     return f"{way.what} ({saved}{FITS[way.fits]}{exact})"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gobrrr.report.memory.out_of_memory import told
+from gobrrr.report.memory.out_of_memory import ways_out
 from gobrrr.report.told.blocks import Block, Cell, Fact, Groups, Line, Sentence, Table
 from gobrrr.trial.race.sweep import Point
 from gobrrr.trial.receipt.swept import Fit, Swept
@@ -12,10 +12,9 @@ from gobrrr.trial.statistics.scaling import DOUBLING
 from gobrrr.units import duration, interval, share, size
 
 ANOTHER = (
-    "A larger batch is another training: fewer updates per epoch. The learning rate is usually scaled: linearly "
-    "for SGD (arXiv 1706.02677), by its square root for Adam (arXiv 2205.10287), with a warm-up."
+    "Another batch size is another training. The learning rate is usually scaled with it: linearly for SGD (arXiv "
+    "1706.02677), by its square root for Adam (arXiv 2205.10287)."
 )
-NUM_WAYS = 5
 
 
 def blocks(found: Swept) -> Groups:
@@ -35,7 +34,9 @@ def headline(found: Swept) -> str:
     if found.latency_ns and not found.best_within:
         return f"No {found.setting} keeps 99 % of its steps within {duration(found.latency_ns)}."
     best = found.best_within or found.best
-    if found.fit is not None and found.fit.largest is not None:
+    if not best and found.fit is not None and found.fit.largest == 0:
+        return f"No {found.setting} fits into {size(found.fit.memory)}."
+    if not best and found.fit is not None and found.fit.largest is not None:
         return f"{found.setting} {found.fit.largest} is the largest that fits into {size(found.fit.memory)}."
     if best not in points:
         return f"No {found.setting} could be measured."
@@ -102,5 +103,4 @@ def _fit(fit: Fit) -> list[Block]:
     if fit.roles:
         lines.append(", ".join(f"{name} {size(held)}" for name, held in fit.roles))
     found: list[Block] = [Fact("memory", lines)] if lines else []
-    ways: list[Line] = [(f"{number}. {told(way)}",) for number, way in enumerate(fit.ways[:NUM_WAYS], 1)]
-    return [*found, Fact("to fit", ways)] if ways else found
+    return [*found, *ways_out(fit.ways)]

@@ -59,6 +59,8 @@ def texts_in(folder: Path, but: Collection[str]) -> dict[str, str]:
     found, left = dict[str, str](), MOST_TEXTS
     made = sorted(file for file in folder.rglob("*") if file.is_file() and not file.is_symlink())
     for file in made[:MOST_FILES]:
+        if not left:
+            break
         name = file.relative_to(folder).as_posix()
         with contextlib.suppress(OSError):
             with file.open("rb") as opened:

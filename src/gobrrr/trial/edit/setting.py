@@ -18,6 +18,8 @@ from gobrrr.trial.edit.program_edit import ProgramEdit
 BATCH = ("batch_size", "train_batch_size", "per_device_train_batch_size", "micro_batch_size", "batch", "bs", "bsz",
          "minibatch_size", "mini_batch_size", "n_batch", "batchsize")  # fmt: skip
 """Names under which programs have their batch size; the first that a program has is taken."""
+VALUE = "\0"
+"""Stands where the value goes: no argument has it."""
 NOT_TRAINING = re.compile(r"(?:^|_)(?:eval|test|val|valid|validation|dev|predict)(?:_|$)", re.IGNORECASE)
 """Names of settings that are not training's."""
 
@@ -36,14 +38,14 @@ class Setting(NamedTuple):
     now: str
     where: str
     words: tuple[str, ...] = ()
-    """The program's arguments, with {} where the value goes; empty where it stands in the source."""
+    """The program's arguments, with VALUE where the value goes; empty where it stands in the source."""
     places: tuple[Place, ...] = ()
 
     def edit(self, value: str, folder: Path) -> ProgramEdit:
         """Return the edit that gives the setting a value."""
         title = f"{self.name.lstrip('-')}={value}"
         if self.words:
-            return ProgramEdit(title, args=tuple(word.replace("{}", value) for word in self.words))
+            return ProgramEdit(title, args=tuple(word.replace(VALUE, value) for word in self.words))
         texts: dict[str, tuple[str, str]] = {}
         for source in dict.fromkeys(place.source for place in self.places):
             mine = [place.node for place in self.places if place.source is source]
@@ -78,6 +80,11 @@ def program_words(command: Sequence[str]) -> Sequence[str]:
     return command[min(behind) + 1 :] if behind else ()
 
 
+def is_batch(name: str) -> bool:
+    """Whether a setting of this name is a batch size."""
+    return _plain(name) in BATCH
+
+
 def _plain(name: str) -> str:
     return name.strip().lstrip("-").replace("-", "_").lower()
 
@@ -89,9 +96,9 @@ def _in_words(name: str, words: list[str]) -> Setting | None:
         if _plain(option.rpartition(".")[2]) != name:
             continue
         if equals:
-            return Setting(option, value, f"{option} in the command line", _with(words, at, f"{option}={{}}"))
+            return Setting(option, value, f"{option} in the command line", _with(words, at, f"{option}={VALUE}"))
         if word.startswith("-") and at + 1 < len(words):
-            return Setting(word, words[at + 1], f"{word} in the command line", _with(words, at + 1, "{}"))
+            return Setting(word, words[at + 1], f"{word} in the command line", _with(words, at + 1, VALUE))
     return None
 
 
@@ -111,7 +118,7 @@ def _defined(name: str, words: list[str], sources: Sequence[Source]) -> Setting 
             if called in ("add_argument", "option") and option is not None:
                 default = next((word.value for word in node.keywords if word.arg == "default"), None)
                 now = str(default.value) if isinstance(default, ast.Constant) else ""
-                return Setting(option, now, f"{option} of {source.file.name}:{node.lineno}", (*words, option, "{}"))
+                return Setting(option, now, f"{option} of {source.file.name}:{node.lineno}", (*words, option, VALUE))
     return None
 
 

@@ -11,17 +11,18 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
-import psutil
 
+from gobrrr.machine.probe.system_probe import free_memory
 from gobrrr.trial.arm.arm import SPENT, Arm, ArmError
 from gobrrr.trial.arm.side import Side, clear
 from gobrrr.trial.statistics.scaling import Line, line, middle
+from gobrrr.units import size
 
 BLOCK_NS = 1e9
 """Length of a block (proposed: many steps of fast programs, one of slow ones)."""
 ENOUGH = 0.02
 """Half the width of an interval, of the median, from which a value is measured well enough."""
-LEAST_ROUNDS, MOST_ROUNDS = 3, 30
+LEAST_ROUNDS, MOST_ROUNDS = 3, 29
 LATE_S = 20.0
 """Seconds that a block which has begun may take beyond the time."""
 ROOM = 1.15
@@ -47,15 +48,20 @@ class Point(msgspec.Struct, frozen=True):
     def number(self) -> float:
         """The value as a number; 0 where it is none."""
         try:
-            return float(self.value)
+            number = float(self.value)
         except ValueError:
             return 0.0
+        return number if math.isfinite(number) else 0.0
 
 
 class Sweep:
     """The arms of one sweep. `make` gives a value's arm in a folder; `until` (of time.monotonic) ends all."""
 
-    def __init__(self, make: Callable[[str, Path], Arm], folder: Path, *, until: float, seed: int = 0) -> None:
+    def __init__(
+        self, make: Callable[[str, Path], Arm], folder: Path, *, until: float, seed: int = 0, in_ram: bool = True
+    ) -> None:  # fmt: skip
+        """`in_ram`: peaks are of this machine's memory, which must have room for an arm before it starts."""
+        self._in_ram = in_ram
         self._make, self._folder, self._until, self._random = make, folder, until, random.Random(seed)
         self._arms: list[Arm] = []
         self._watch = threading.Timer(max(0.0, until - time.monotonic()) + LATE_S, self.stop)
@@ -69,20 +75,17 @@ class Sweep:
 
     def first(self, value: str) -> Point:
         """Bring a value's arm up and make a block of it: its first figures."""
-        need = self._predicted(value)
         held = sum(side.resident() for side in self._sides.values())
-        if need is not None and need * ROOM > psutil.virtual_memory().available + held:
-            self._failed[value] = TOO_LARGE.format(f"{need / (1 << 30):.1f} GiB")
-        elif need is not None and need * ROOM > psutil.virtual_memory().available:
-            self._end()  # they come up again in their turn
-        if value not in self._failed:
+        if self._lacks(value) > held:
+            self._failed[value] = TOO_LARGE.format(size(self._predicted(value) or 0))
+        else:
             self._sides[value] = Side(lambda place: self._arm(value, place), self._folder / f"{len(self._sides)}", ())
             self._block(value)
         return self.point(value)
 
     def rounds(self, peaks_alone: bool = False) -> Iterator[int]:
         """Make rounds until every value is measured well enough, or the time is over; yields the number of each."""
-        for number in range(1, MOST_ROUNDS):
+        for number in range(1, MOST_ROUNDS + 1):
             order = [value for value in self._sides if value not in self._failed]
             self._random.shuffle(order)
             done = number >= LEAST_ROUNDS and all(self._is_settled(value) for value in order)
@@ -104,14 +107,9 @@ class Sweep:
         if not blocks:
             return Point(value, failed=self._failed.get(value, "not measured"))
         median, low, high = middle(blocks)
-        p99 = float(np.percentile(self._walls[value], 99)) if len(self._walls[value]) >= 20 else None
+        p99 = float(np.percentile(self._walls[value], 99, method="higher"))
         return Point(value, median, low, high, p99, len(self._walls[value]), self._peaks.get(value) or None,
                      self._failed.get(value, ""))  # fmt: skip
-
-    def peaks(self) -> Line | None:
-        """The line of peaks over values that are numbers."""
-        return line([(point.number, float(point.peak_bytes)) for value in self._blocks
-                     if (point := self.point(value)).peak_bytes and point.number > 0])  # fmt: skip
 
     def stop(self) -> None:
         """Kill whatever runs, from any thread; no arm starts any more."""
@@ -137,21 +135,29 @@ class Sweep:
             side.close()
 
     def _predicted(self, value: str) -> float | None:
-        known = self.peaks()
+        known = peaks([self.point(each) for each in self._blocks])
         number = Point(value).number
         if known is not None and number > 0:
             return known.at(number)
         return max(self._peaks.values(), default=None)
 
+    def _lacks(self, value: str) -> float:
+        """Return the bytes that memory lacks for a value's arm, by the peaks of others; below 0 where it has room."""
+        free, need = free_memory(), self._predicted(value)
+        return need * ROOM - free if self._in_ram and free is not None and need is not None else -math.inf
+
     def _block(self, value: str) -> None:
         side = self._sides[value]
+        if not side.resident() and self._lacks(value) > 0:
+            self._end()  # the others come up again in their turn
         try:
             side.start()
             side.warm()
             steps = max(1, round(BLOCK_NS / side.step_ns)) if side.step_ns else 1
             block = side.block(steps)
         except ArmError as error:
-            self._failed[value] = error.reason
+            if error.reason != SPENT or value not in self._blocks:
+                self._failed[value] = error.reason
             side.close()
             return
         self._blocks.setdefault(value, []).append(block.ns / len(block.walls))
@@ -163,6 +169,11 @@ class Sweep:
         if point.step_ns is None or point.low_ns is None or point.high_ns is None:
             return True
         return (point.high_ns - point.low_ns) / 2 <= ENOUGH * point.step_ns
+
+
+def peaks(points: Sequence[Point]) -> Line | None:
+    """Return the line of peaks over values that are numbers."""
+    return line([(each.number, float(each.peak_bytes)) for each in points if each.peak_bytes and each.number > 0])
 
 
 def doubled(now: int, measured: Sequence[Point], most: int) -> int | None:

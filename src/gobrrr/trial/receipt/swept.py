@@ -6,13 +6,14 @@ import msgspec
 
 from gobrrr.errors import NOT_BETTER, OPEN, REFUSED
 from gobrrr.guard.model.verdict import Guarded
-from gobrrr.rules.memory.out_of_memory import Diagnosis, Way
+from gobrrr.rules.memory.out_of_memory import Diagnosis
+from gobrrr.rules.memory.ways import Way
 from gobrrr.trial.race.sweep import Point
 from gobrrr.trial.statistics.scaling import Line
 
 
 class Fit(msgspec.Struct, frozen=True):
-    """Bytes of memory that was asked about. `largest`: value that fits surely; `terms`: what was added to the line."""
+    """Bytes of memory that was asked about. `largest`: value that fits surely; `added`: for a device's context."""
 
     memory: int
     largest: int | None
@@ -20,7 +21,6 @@ class Fit(msgspec.Struct, frozen=True):
     now_low: float | None = None
     now_high: float | None = None
     """Interval of the peak at the program's own value."""
-    device: bool = False
     added: int = 0
     roles: tuple[tuple[str, int], ...] = ()
     """Bytes by role at the program's own value."""

@@ -22,26 +22,34 @@ DOUBLING = 0.10
 
 
 class Line(msgspec.Struct, frozen=True):
-    """fixed + each x n, both at least 0. `spread`: standard deviation of the points' relative distance from it."""
+    """fixed + each x n, both at least 0. `spread`: standard deviation of the points' relative distance; `reach`: the
+    largest n among them."""
 
     fixed: float
     each: float
     spread: float = 0.0
+    reach: float = 0.0
 
     def at(self, n: float) -> float:
         """Return the value for n."""
         return self.fixed + self.each * n
 
     def around(self, n: float) -> tuple[float, float]:
-        """Return a low and a high value for n: two deviations on either side."""
-        wide = max(LEAST_SPREAD, 2 * self.spread)
-        return self.at(n) * (1 - wide), self.at(n) * (1 + wide)
+        """Return a low and a high value for n: two deviations on either side, beyond the points as much more as it is
+        further away."""
+        wide = self._wide() * max(1.0, n / self.reach if self.reach else 1.0)
+        return max(0.0, self.at(n) - wide), self.at(n) + wide
 
     def largest(self, most: float) -> int | None:
         """Return the largest n whose high value is at most `most`; None where it grows with none."""
         if self.each <= 0:
             return None
-        return max(0, math.floor((most / (1 + max(LEAST_SPREAD, 2 * self.spread)) - self.fixed) / self.each))
+        n = (most - self.fixed) / (self.each + (self._wide() / self.reach if self.reach else 0.0))
+        n = n if n > self.reach else (most - self.fixed - self._wide()) / self.each
+        return max(0, math.floor(n))
+
+    def _wide(self) -> float:
+        return max(LEAST_SPREAD, 2 * self.spread) * self.at(self.reach)
 
 
 def line(points: Sequence[tuple[float, float]]) -> Line | None:
@@ -59,7 +67,7 @@ def line(points: Sequence[tuple[float, float]]) -> Line | None:
         errors = (found[0] * columns[0] + found[1] * columns[1]) * weights - 1
         spread = float(np.sqrt((errors**2).sum() / max(1, len(n) - 2)))
         if best is None or spread < best.spread:
-            best = Line(float(found[0]), float(found[1]), spread)
+            best = Line(float(found[0]), float(found[1]), spread, float(n.max()))
     return best
 
 

@@ -1,0 +1,283 @@
+"""What would have made a program fit, each way with its bytes; those that are enough lead."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator
+from functools import cache
+from math import prod
+from pathlib import Path
+
+import msgspec
+
+from gobrrr.recording.model.out_of_memory import Group, OutOfMemory
+from gobrrr.rules.memory.shortage import (
+    Shortage,
+    activations,
+    crowded,
+    groups,
+    in_backward,
+    kept_by_container,
+    spare,
+    state_to_come,
+)
+from gobrrr.units import several, size
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+ROOM = 0.05
+"""Share of the limit that a way must leave free to be said to fit (proposed: allocators keep what is freed, in pieces:
+200 MiB of 1.6 GiB after one step of an MLP)."""
+FREED = 0.25
+"""Share of a micro-batch's activations that the host's allocator keeps in pieces when they are freed (proposed: 180 of
+1,016 MB with blocks of 32 MiB, which glibc keeps in its heap)."""
+MOST_SPLITS = 1024
+"""Micro-batches of a batch at most."""
+FORM = 0.25
+"""Share of what is missing that the failed result must be for its line's form to be told (proposed)."""
+WORTH = 0.05
+"""Share of what is alive from which kept data is told, and of what is missing from which a way is (proposed)."""
+SCORES = ("softmax", "bmm", "mul", "div", "masked_fill", "native_dropout", "dropout", "add", "where", "baddbmm")
+LOSSES = ("log_softmax", "nll_loss", "nll_loss_nd", "softmax")
+EXACT = "exact"
+
+
+class Way(msgspec.Struct, frozen=True):
+    """A change that saves bytes. `fits`: whether it would have been enough; null where that is not known."""
+
+    name: str
+    what: str
+    saves: int = 0
+    fits: bool | None = None
+    exact: str = ""
+    """What becomes of the numbers."""
+
+
+SHARED = (
+    Way(
+        "micro_batch", "smaller batches; in training accumulate their gradients", exact="exact where the loss is a mean"
+    ),
+    Way("no_grad", "if it is no training: torch.no_grad() around it", exact=EXACT),
+    Way("activation_checkpointing", "torch.utils.checkpoint around the model's blocks", exact=EXACT),
+)
+"""Ways whose bytes nobody knows: a log alone tells of the failure."""
+
+
+def ways(oom: OutOfMemory, short: Shortage, line: str = "") -> list[Way]:
+    """Return what would have saved memory: ways that are known not to be enough come last, else in the order of
+    preference: what is wrong first, then what is exact, then what costs time or digits. `line`: the failed line's
+    source."""
+    if oom.kind == "worker":
+        return list(_of_workers(oom))
+    if not oom.alive:
+        return list(_unmeasured(oom, short, line))
+    needed = None if short.missing is None else short.missing + ROOM * (short.limit or 0)
+    found = [
+        msgspec.structs.replace(way, fits=None if needed is None or way.fits is False else way.saves >= needed)
+        for way in _ways(oom, short, line)
+        if way.saves > 0
+    ]
+    found = [way for way in found if way.fits is not False or way.saves >= WORTH * (short.missing or 0)]
+    return sorted(found, key=lambda way: (way.fits is False, -way.saves if way.fits is False else 0))
+
+
+def _ways(oom: OutOfMemory, short: Shortage, line: str) -> Iterator[Way]:
+    roles, graph = oom.roles(), oom.roles().get("activations", 0)
+    kept = activations(oom) or graph
+    yield from _outside(oom, short)
+    yield from _kept_graphs(oom, graph)
+    scores = _scores(oom, kept)
+    form = None if scores or short.asked <= FORM * (short.missing or 0) else _form(line)
+    written = [_of_form(form, short.asked)] if form is not None else []
+    no_grad = Way("no_grad", "run it under torch.no_grad(): nothing is kept for a backward pass", kept, exact=EXACT)
+    if short.asked > graph:
+        yield from written
+    if graph and oom.training is False:
+        yield no_grad
+    if short.asked <= graph:
+        yield from written
+    if scores:
+        yield Way("sdpa", "F.scaled_dot_product_attention: the same values without a score for each pair of tokens",
+                  scores, exact="equal up to rounding")  # fmt: skip
+    if logits := _logits(oom):
+        yield Way("chunked_loss", "compute the loss in 8 pieces (or F.linear_cross_entropy): logits are never whole",
+                  logits, exact="equal up to rounding")  # fmt: skip
+    if oom.phase == "optimizer":
+        yield from _in_update(oom)
+    yield from _split(oom, short, kept + roles.get("variables", 0))
+    if graph and oom.training and not oom.optimizers and not roles.get("gradients"):
+        yield msgspec.structs.replace(no_grad, what=SHARED[1].what)
+    yield from _checkpointed(oom, kept)
+    if oom.training and graph:
+        half = sum(g.num_bytes for g in groups(oom, "activations") if g.dtype == "float32") / 2
+        yield Way("bf16_autocast", "torch.autocast(device, torch.bfloat16) around the forward",
+                  round(half * kept / graph), exact="3 digits in place of 7")  # fmt: skip
+    state = max(roles.get("optimizer state", 0), state_to_come(oom))
+    if state and any(name.startswith(("Adam", "NAdam", "RAdam")) for name in oom.optimizers):
+        yield Way("optimizer_8bit", "an 8-bit Adam (torchao.optim.AdamW8bit): its state takes a quarter",
+                  round(0.75 * state), exact="another rounding of its state")  # fmt: skip
+    yield from _kept_data(oom)
+    fixed = roles.get("parameters", 0) + roles.get("gradients", 0) + state
+    if oom.on_device and fixed:
+        yield Way("offload", "shard or offload parameters and state (FSDP2 with CPU offload)", fixed // 2, exact=EXACT)
+
+
+def _unmeasured(oom: OutOfMemory, short: Shortage, line: str) -> Iterator[Way]:
+    if oom.kind == "killed":
+        yield Way("less_in_memory", "fewer workers, data in files that are mapped, or a larger memory limit of the job")
+        return
+    yield from _outside(oom, short)
+    if (form := _form(line)) is not None:
+        yield msgspec.structs.replace(_of_form(form, 0), exact="")
+    if oom.phase == "optimizer":
+        yield from (msgspec.structs.replace(way, saves=0) for way in _in_update(oom))
+    if oom.phase == "loading a file":
+        yield Way("mapped_file", "torch.load(path, mmap=True, map_location='cpu')", exact=EXACT)
+    split, no_grad, checkpoint = SHARED
+    if oom.phase in ("forward", "backward") or (oom.kind == "device" and not oom.phase):
+        yield split
+    if oom.phase in ("forward", "backward"):
+        yield checkpoint if oom.phase == "backward" else no_grad
+
+
+def _outside(oom: OutOfMemory, short: Shortage) -> Iterator[Way]:
+    """What is not the program's own tensors: other processes, fragmentation."""
+    if not oom.on_device:
+        return
+    if held := crowded(oom):
+        yield Way(
+            "end_others", f"end what else runs on the device (nvidia-smi names it): {size(held)}", held, exact=EXACT
+        )
+    if short.asked and spare(oom) >= short.asked and "expandable_segments:True" not in " ".join(oom.settings.values()):
+        yield Way("expandable_segments", "PYTORCH_ALLOC_CONF=expandable_segments:True: free blocks are joined",
+                  spare(oom), exact=EXACT)  # fmt: skip
+
+
+def _kept_graphs(oom: OutOfMemory, graph: int) -> Iterator[Way]:
+    """Results of earlier steps that are kept."""
+    if (held := kept_by_container(oom)) is not None:
+        what = (
+            "keep numbers, not tensors with a graph: loss.item()" if held.graph else "keep numbers, or write them away"
+        )
+        saves = graph * (1 - 1 / max(1, held.length)) if held.graph else held.length * held.storage_bytes
+        yield Way("keep_numbers", f"{held.name}: {what}", round(saves), exact=EXACT)
+    for name, terms in oom.summed[:1]:
+        yield Way("keep_numbers", f"add numbers to {name}: loss.item(), or loss.detach()",
+                  round(graph * (1 - 1 / max(1, terms))), exact=EXACT)  # fmt: skip
+
+
+def _of_workers(oom: OutOfMemory) -> Iterator[Way]:
+    if "Bus error" in oom.text or "shared memory" in oom.text:
+        yield Way("shared_memory", "give the container more shared memory (docker run --shm-size=8g)")
+    yield Way("fewer_workers", "fewer workers, or a smaller prefetch_factor: each holds its batches")
+    yield Way("arrays", "samples in one array or file, not in lists of Python objects: forked workers copy those")
+
+
+def _in_update(oom: OutOfMemory) -> Iterator[Way]:
+    """Temporaries of an update: of foreach, torch's default on devices, copies of all parameters; elsewhere two of the
+    largest one."""
+    if oom.on_device:
+        what = "optimizer(..., foreach=False) or fused=True: foreach holds a copy of all that it updates"
+        yield Way("no_foreach", what, oom.roles().get("parameters", 0), exact=EXACT)
+        return
+    largest = max((group.num_bytes // max(1, group.count) for group in groups(oom, "parameters")), default=0)
+    what = "optimizer(..., fused=True): an update without temporaries as large as a parameter"
+    yield Way("fused_optimizer", what, 2 * largest, exact="equal up to rounding")
+
+
+def _split(oom: OutOfMemory, short: Shortage, scales: int) -> Iterator[Way]:
+    """The same batch in smaller parts. A result that failed scales with the batch as activations do."""
+    sizes = [each.shape[0] for each in oom.inputs if each.shape and each.shape[0] > 1]
+    kept = next((group.shape[0] for group in groups(oom, "activations") if group.shape), 0)
+    batch = kept if kept in sizes else next(iter(sizes), 0)
+    parts = scales + in_backward(oom) + short.asked
+    if not batch or oom.phase not in ("forward", "evaluation", "backward"):
+        return
+    needed = (short.missing or 0) + ROOM * (short.limit or 0)
+    each = 1.0 if oom.on_device else 1 + FREED
+    powers = [2**n for n in range(1, MOST_SPLITS.bit_length())]
+    splits = next((k for k in powers if short.missing is None or parts * (1 - each / k) >= needed), 2)
+    if splits > batch:
+        return
+    smaller, saves = -(-batch // splits), round(parts * (1 - 1 / splits))
+    if oom.training is False or not oom.optimizers:
+        grows = bool(oom.steps) and "activations" in oom.roles()  # graphs that nobody frees: it only dies later
+        what = f"batches of {smaller} in place of {batch}"
+        yield Way("smaller_batch", what, saves, False if grows else None, EXACT)
+        return
+    exact = "not exact: BatchNorm sees smaller batches" if oom.batch_norm else "exact where the loss is a mean"
+    what = f"{splits} micro-batches of {smaller}, gradients accumulated, in place of {batch}"
+    yield Way("micro_batch", what, saves, exact=exact)
+
+
+def _checkpointed(oom: OutOfMemory, kept: int) -> Iterator[Way]:
+    """Blocks that repeat (layers.*.): of each its input is kept, and one block's activations at a time."""
+    families: dict[str, list[Group]] = {}
+    for group in groups(oom, "activations"):
+        prefix, star, _ = group.name.partition(".*")
+        if star:
+            families.setdefault(prefix, []).append(group)
+    if not families or not oom.training:
+        return
+    name, members = max(families.items(), key=lambda item: sum(group.num_bytes for group in item[1]))
+    num = max(group.count for group in members)
+    each = [group.num_bytes / max(1, group.count) for group in members]
+    inside = sum(group.num_bytes for group in members) * kept / max(1, oom.roles().get("activations", 0))
+    smallest = min((size for size in each if size > 0.02 * sum(each)), default=0.0)
+    if num > 1:
+        what = f"torch.utils.checkpoint around each of {name}.*: computed again in backward"
+        yield Way("activation_checkpointing", what, round(inside - num * smallest - inside / num),
+                  exact="exact; a third more computing")  # fmt: skip
+
+
+def _scores(oom: OutOfMemory, kept: int) -> int:
+    """Return the bytes of attention scores (..., length, length) among the activations."""
+    found = [group for group in groups(oom, "activations") if len(group.shape) in (3, 4) and group.op in SCORES
+             and group.shape[-1] == group.shape[-2] >= 64 and prod(group.shape[:-2]) > 1]  # fmt: skip
+    masked = any("dropout" in group.op for group in found) and not oom.on_device  # there SDPA builds them, too
+    if masked or not any(group.op == "softmax" for group in found):
+        return 0
+    return round(sum(group.num_bytes for group in found) * kept / max(1, oom.roles().get("activations", 0)))
+
+
+def _logits(oom: OutOfMemory) -> int:
+    """Return the bytes that a loss in pieces saves: log-probabilities and the logits' gradient beside them."""
+    found = [group for group in groups(oom, "activations") if group.op in LOSSES and len(group.shape) >= 2
+             and group.shape[-1] >= 4096 and "attn" not in group.name]  # fmt: skip
+    whole = max((group.num_bytes for group in found), default=0)
+    if not whole and oom.asked and oom.function in ("cross_entropy", "log_softmax", "nll_loss"):
+        whole = oom.asked
+    return round(whole * (3 if oom.phase in ("forward", "") else 2) * 7 / 8)
+
+
+def _kept_data(oom: OutOfMemory) -> Iterator[Way]:
+    for role, kind in (("other tensors", "tensor"), ("arrays", "array")):
+        for group in groups(oom, role)[:1]:
+            if group.num_bytes > WORTH * sum(oom.roles().values()):
+                what = f"{several(kind, group.count)} in {group.name or 'the program'}"
+                yield Way(
+                    "free_references", f"{what}: drop what is used up, or keep it in a file (memmap)", group.num_bytes
+                )
+
+
+@cache
+def _forms() -> list[dict[str, str | float]]:
+    text = (Path(__file__).parent / "large_results.toml").read_text(encoding="utf-8")
+    forms: list[dict[str, str | float]] = tomllib.loads(text)["form"]
+    return forms
+
+
+def _form(line: str) -> dict[str, str | float] | None:
+    """Return the known form that a line is written in."""
+    code = line.partition("#")[0]
+    return next((form for form in _forms() if re.search(str(form["form"]), code)), None)
+
+
+def _of_form(form: dict[str, str | float], asked: int) -> Way:
+    name = str(form["name"]).replace(" ", "_")
+    what = f"{form['why']} {form['instead']}"
+    return Way(name, what, round(asked * (1 - float(form["keeps"]))), exact="the same values")
