@@ -1,8 +1,8 @@
-"""Is the peak of a batch that was not measured where `gobrrr fit` says, and is `gobrrr sweep`'s best the grid's?
+"""Is the peak of a batch that was not measured where `gobrrr fit` says, of programs of others?
 
     python -m benchmarks.fits [--only NAME ...] [--minutes 3] [--json FILE]
 
-For each program of others: peaks at a quarter, half and all of its batch size make the line; the peak at twice the size
+For each program of others: peaks at half, all and twice its batch size make the line; the peak at four times the size
 is held against it. The programs need the packages of benchmarks/zoo/requirements.txt; those that cannot start are told.
 """
 
@@ -22,7 +22,7 @@ from benchmarks.stamp import stamp
 from gobrrr.errors import GobrrrError
 from gobrrr.pipeline import sweeping
 from gobrrr.trial.edit import setting
-from gobrrr.trial.statistics.scaling import line
+from gobrrr.trial.statistics.scaling import bent
 
 HERE = Path(__file__).parent
 PROGRAMS = (
@@ -62,8 +62,8 @@ def row(program: Path, words: tuple[str, ...], minutes: float) -> dict[str, Any]
     try:
         found = setting.find("batch", command, source)
         now = int(found.now)
-        sizes = [max(1, now // 4), max(1, now // 2), now]
-        wanted = sweeping.Wanted(found, tuple(map(str, (*sizes, 2 * now))), memory=1 << 34, seconds=60 * minutes,
+        sizes = list(dict.fromkeys((max(1, now // 2), now, 2 * now)))
+        wanted = sweeping.Wanted(found, tuple(map(str, (*sizes, 4 * now))), memory=1 << 34, seconds=60 * minutes,
                                  peaks_alone=True)  # fmt: skip
         swept = sweeping.sweep(command, source, source / "out", wanted, told)
     except (GobrrrError, ValueError) as error:
@@ -71,11 +71,13 @@ def row(program: Path, words: tuple[str, ...], minutes: float) -> dict[str, Any]
     finally:
         shutil.rmtree(source / "out" / "arms", ignore_errors=True)
     peaks = {int(point.value): point.peak_bytes for point in swept.points if point.peak_bytes}
-    law = line([(size, float(peaks[size])) for size in sizes if size in peaks])
+    law = bent([(size, float(peaks[size])) for size in sizes if size in peaks])
     shutil.rmtree(source, ignore_errors=True)
-    if law is None or 2 * now not in peaks:
+    if law is None or 4 * now not in peaks:
         return {"name": program.stem, "error": None, "why": "; ".join(point.failed for point in swept.points)}
-    return {"name": program.stem, "error": round(law.at(2 * now) / peaks[2 * now] - 1, 4),
+    low, high = law.around(4 * now)
+    return {"name": program.stem, "error": round(law.at(4 * now) / peaks[4 * now] - 1, 4),
+            "inside": low <= peaks[4 * now] <= high,
             "peaks_mib": {size: round(peak / 2**20) for size, peak in sorted(peaks.items())}}  # fmt: skip
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gobrrr.trial.race.sweep import Point, doubled
-from gobrrr.trial.statistics.scaling import between, line, middle
+from gobrrr.trial.statistics.scaling import bent, between, line, middle
 
 
 def test_a_line_is_found_again_from_its_points() -> None:
@@ -81,3 +81,16 @@ def test_sizes_double_while_samples_get_cheaper_then_halve() -> None:
 
 def test_what_did_not_fit_ends_the_doubling() -> None:
     assert sizes({16: 1.0, 32: 1.1, 8: 0.9, 4: 0.8, 2: 0.8}, 16) == [16, 32, 64, 8, 4, 2]
+
+
+def test_a_line_that_bends_is_told_from_its_upper_end() -> None:
+    flat = [(1, 1000.0), (2, 1000.0)]
+    rising = [(n, 500.0 + 130 * n) for n in (4, 8, 16)]
+    found = bent(flat + rising)
+    assert found is not None
+    assert found.at(32) == pytest.approx(500 + 130 * 32)
+    two = bent([*flat, (4, 1400.0)])
+    assert two is not None
+    assert two.each == pytest.approx(200)
+    assert two.spread > 0.02, "two points alone say less"
+    assert bent([(1, 5.0)]) is None

@@ -29,7 +29,7 @@ from gobrrr.trial.sandbox import limits
 from gobrrr.trial.sandbox.limits import AT_HOME, Limits
 from gobrrr.trial.sandbox.workspace import mark_output
 from gobrrr.trial.statistics.objective import MEMORY
-from gobrrr.trial.statistics.scaling import DOUBLING, Line, between, line
+from gobrrr.trial.statistics.scaling import DOUBLING, LEAST_SPREAD, Line, between, line
 
 SWEEP = "sweep.json"
 MOST_SIZES = 8
@@ -125,6 +125,11 @@ def _measured(arms: Sweep, wanted: Wanted, stream: TextIO) -> tuple[list[Point],
         if wanted.values:
             for value in sorted(dict.fromkeys(wanted.values), key=_number):
                 look(value)
+        while wanted.peaks_alone and not arms.over and len(values) < MOST_SIZES:
+            law, largest = arms_peaks(points()), max(map(_number, values))
+            if law is None or law.spread <= LEAST_SPREAD or arms.point(str(round(largest))).failed:
+                break  # else they lie on no line yet: another phase of the step has the peak of the small ones
+            look(str(2 * round(largest)))
         own = 0 if wanted.values else int(wanted.setting.now)
         while True:  # sizes of its own choice are chosen once more when all are measured better
             while own and (size := doubled(own, points(), MOST_SIZES)) is not None:

@@ -8,6 +8,9 @@ from pathlib import Path
 from gobrrr.cli.verbs import sweep
 from gobrrr.errors import GobrrrError
 
+SMALL = 16
+"""Batch size below which a part of it says too little of how the peak grows."""
+
 
 def prepare(parser: argparse.ArgumentParser) -> None:
     """All options stand before the program."""
@@ -27,7 +30,8 @@ def run(args: argparse.Namespace) -> int:
         now = setting.find("batch", program_of(args.program), Path.cwd()).now
         if not now.isdigit():
             raise GobrrrError("the program's own batch size is not known", "name some: --batch 2,4,8")
-        values = tuple(dict.fromkeys(str(max(1, int(now) // part)) for part in (8, 4, 2)))
+        sizes = (int(now) // 8, int(now) // 4, int(now) // 2) if int(now) >= SMALL else (1, 2, 4)
+        values = tuple(dict.fromkeys(map(str, sizes)))
     if len(values) < 2:
         raise GobrrrError("how the peak grows takes two batch sizes at least", "name some: --batch 2,4,8")
     return sweep.measured(args, "batch", values, peaks_alone=True)

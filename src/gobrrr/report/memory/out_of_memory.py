@@ -39,7 +39,8 @@ def _asked(found: Diagnosis) -> Iterator[Line]:
     if oom.device is not None and oom.on_device:
         yield from _device(oom.device)
     for each in oom.grown:
-        yield f"grew: {each.name} keeps {each.length:,} tensors, {each.growth_per_step:.1f} more per step"
+        at = f" at {short(each.span)}" if each.span is not None else ""
+        yield f"grew: {each.name}{at} keeps {each.length:,} tensors, {each.growth_per_step:.1f} more per step"
     if not oom.alive and oom.text:
         yield f"the message: {oom.text[:160]}"
     yield from oom.notes

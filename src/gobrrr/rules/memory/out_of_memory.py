@@ -60,8 +60,12 @@ def _reason(oom: OutOfMemory, short: Shortage) -> str:
     """Return in a sentence why it did not fit."""
     roles = oom.roles()
     total, (role, held) = sum(roles.values()), next(iter(roles.items()), ("", 0))
+    kept = kept_by_container(oom)
+    grew = f"{kept.name} keeps {kept.length:,} tensors, {kept.growth_per_step:.0f} more per step" if kept else ""
     if oom.kind == "killed":
-        return "The kernel ended the process: the machine or its group had no memory left."
+        return (
+            f"The kernel ended the process: the machine or its group had no memory left{f'; {grew}' if grew else ''}."
+        )
     if oom.kind == "worker":
         if "Bus error" in oom.text or "shared memory" in oom.text:
             return (
@@ -70,8 +74,8 @@ def _reason(oom: OutOfMemory, short: Shortage) -> str:
         return "A worker of the loader was killed: the machine or its group had no memory left."
     if told := _of_device(oom):
         return told
-    if (kept := kept_by_container(oom)) is not None:
-        return f"Memory grew: {kept.name} keeps {kept.length:,} tensors, {kept.growth_per_step:.0f} more per step."
+    if grew:
+        return f"Memory grew: {grew}."
     if oom.summed:
         name, terms = oom.summed[0]
         return f"{name} is a sum of {terms:,} results that all keep their graphs."

@@ -93,6 +93,8 @@ def _ways(oom: OutOfMemory, short: Shortage, line: str) -> Iterator[Way]:
     scores = _scores(oom, kept)
     form = None if scores or short.asked <= FORM * (short.missing or 0) else _form(line)
     written = [_of_form(form, short.asked)] if form is not None else []
+    if form is not None and form.get("maps") and short.whose.startswith("the process"):
+        written = []  # what is mapped counts for ulimit, though it takes no memory
     no_grad = Way("no_grad", "run it under torch.no_grad(): nothing is kept for a backward pass", kept, exact=EXACT)
     if short.asked > graph:
         yield from written
@@ -260,7 +262,7 @@ def _kept_data(oom: OutOfMemory) -> Iterator[Way]:
             if group.num_bytes > WORTH * sum(oom.roles().values()):
                 what = f"{several(kind, group.count)} in {group.name or 'the program'}"
                 yield Way(
-                    "free_references", f"{what}: drop what is used up, or keep it in a file (memmap)", group.num_bytes
+                    "free_references", f"{what}: drop what is used up, keep it smaller, or in a file", group.num_bytes
                 )
 
 

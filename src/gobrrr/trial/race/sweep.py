@@ -15,7 +15,7 @@ import numpy as np
 from gobrrr.machine.probe.system_probe import free_memory
 from gobrrr.trial.arm.arm import SPENT, Arm, ArmError
 from gobrrr.trial.arm.side import Side, clear
-from gobrrr.trial.statistics.scaling import Line, line, middle
+from gobrrr.trial.statistics.scaling import Line, bent, middle
 from gobrrr.units import size
 
 BLOCK_NS = 1e9
@@ -173,7 +173,7 @@ class Sweep:
 
 def peaks(points: Sequence[Point]) -> Line | None:
     """Return the line of peaks over values that are numbers."""
-    return line([(each.number, float(each.peak_bytes)) for each in points if each.peak_bytes and each.number > 0])
+    return bent([(each.number, float(each.peak_bytes)) for each in points if each.peak_bytes and each.number > 0])
 
 
 def doubled(now: int, measured: Sequence[Point], most: int) -> int | None:

@@ -71,6 +71,18 @@ def line(points: Sequence[tuple[float, float]]) -> Line | None:
     return best
 
 
+def bent(points: Sequence[tuple[float, float]]) -> Line | None:
+    """Return the line through the largest n that lie on one: a peak is the highest of several phases of a step, and at
+    small n another one may be it. Two points alone are trusted half as much."""
+    known = sorted(points)
+    for first in range(max(1, len(known) - 1)):
+        found = line(known[first:])
+        if found is not None and (first == 0 or len(known) - first > 2) and found.spread <= LEAST_SPREAD:
+            return found
+    last = line(known[-2:])
+    return last and Line(last.fixed, last.each, 2 * LEAST_SPREAD, last.reach)
+
+
 def between(points: Sequence[tuple[float, float]], n: float) -> float | None:
     """Return the value for n on the straight line between its neighbours among the points; None outside of them."""
     known = sorted(points)
