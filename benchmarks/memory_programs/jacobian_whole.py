@@ -1,4 +1,4 @@
-# limit: data 1.5GiB | holder: parameters,variables,other tensors,activations | first: whole_Jacobian
+# limit: data 1.5GiB | holder: frozen parameters,parameters,variables,other tensors,activations | first: whole_Jacobian
 import torch
 from torch import nn
 

@@ -244,8 +244,8 @@ class Alive:
 
 
 def _paths(name: str, value: Any, group: Group, inside: bool, depth: int = 4) -> Iterator[str]:
-    """Names of containers, attributes in them, in which tensors or arrays like a group's are found; `inside`: no
-    variable that is one itself."""
+    """Names of containers, attributes in them, in which tensors or arrays like a group's are found, modules left out;
+    `inside`: no variable that is one itself."""
     kind = type(value)
     package = kind.__module__.partition(".")[0]
     if package in ("torch", "numpy") and hasattr(kind, "shape"):
@@ -255,7 +255,12 @@ def _paths(name: str, value: Any, group: Group, inside: bool, depth: int = 4) ->
         every = value.values() if issubclass(kind, dict) else value
         items = [*islice(every, FIRST), next(reversed(every))]
         yield from (name for item in items for _ in _paths(name, item, group, False, depth - 1))
-    elif depth and package != "builtins" and type(attributes := getattr(value, "__dict__", None)) is dict:
+    elif (
+        depth
+        and package != "builtins"
+        and not hasattr(kind, "_call_impl")
+        and type(attributes := getattr(value, "__dict__", None)) is dict
+    ):
         for attribute, item in list(attributes.items()):
             yield from _paths(f"{name}.{attribute}", item, group, inside, depth - 1)
 

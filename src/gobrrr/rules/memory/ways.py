@@ -82,7 +82,8 @@ def ways(oom: OutOfMemory, short: Shortage, line: str = "") -> list[Way]:
         if way.saves > 0
     ]
     found = [way for way in found if way.fits is not False or way.saves >= WORTH * (short.missing or 0)]
-    return sorted(found, key=lambda way: (way.fits is False, -way.saves if way.fits is False else 0))
+    by_size = {True: False, None: not oom.phase, False: True}  # outside of a step no way is nearer than another
+    return sorted(found, key=lambda way: ((True, None, False).index(way.fits), -way.saves * by_size[way.fits]))
 
 
 def _ways(oom: OutOfMemory, short: Shortage, line: str) -> Iterator[Way]:
@@ -114,6 +115,7 @@ def _ways(oom: OutOfMemory, short: Shortage, line: str) -> Iterator[Way]:
     if graph and oom.training and not oom.optimizers and not roles.get("gradients"):
         yield msgspec.structs.replace(no_grad, what=SHARED[1].what)
     yield from _checkpointed(oom, kept)
+    yield from _kept_data(oom)
     if oom.training and graph:
         half = sum(g.num_bytes for g in groups(oom, "activations") if g.dtype == "float32") / 2
         yield Way("bf16_autocast", "torch.autocast(device, torch.bfloat16) around the forward",
@@ -122,7 +124,6 @@ def _ways(oom: OutOfMemory, short: Shortage, line: str) -> Iterator[Way]:
     if state and any(name.startswith(("Adam", "NAdam", "RAdam")) for name in oom.optimizers):
         yield Way("optimizer_8bit", "an 8-bit Adam (torchao.optim.AdamW8bit): its state takes a quarter",
                   round(0.75 * state), exact="another rounding of its state")  # fmt: skip
-    yield from _kept_data(oom)
     fixed = roles.get("parameters", 0) + roles.get("gradients", 0) + state
     if oom.on_device and fixed:
         yield Way("offload", "shard or offload parameters and state (FSDP2 with CPU offload)", fixed // 2, exact=EXACT)
@@ -240,7 +241,8 @@ def _scores(oom: OutOfMemory, kept: int) -> int:
     """Return the bytes of attention scores (..., length, length) among the activations."""
     found = [group for group in groups(oom, "activations") if len(group.shape) in (3, 4) and group.op in SCORES
              and group.shape[-1] == group.shape[-2] >= 64 and prod(group.shape[:-2]) > 1]  # fmt: skip
-    masked = any("dropout" in group.op for group in found) and not oom.on_device  # there SDPA builds them, too
+    # Dropout on the CPU keeps its mask by a product, and SDPA builds the scores for it, too.
+    masked = any(group.op in ("mul", "native_dropout") for group in found) and not oom.on_device
     if masked or not any(group.op == "softmax" for group in found):
         return 0
     return round(sum(group.num_bytes for group in found) * kept / max(1, oom.roles().get("activations", 0)))
