@@ -43,11 +43,11 @@ def failure(tmp_path: Path) -> dict[str, object]:
 
 def test_activations_that_are_too_large_are_told_by_layer(plainly: Runner, gobrrr: Runner, tmp_path: Path) -> None:
     _, said = both("large", plainly, gobrrr)
-    assert said.startswith("Out of memory: 256 MiB asked")
+    assert said.startswith("Out of memory: 64.0 MiB asked")
     assert f"out_of_memory.py:{line_of('h = torch.relu')}" in said or f":{line_of('return x + self.down')}" in said
     assert "layer blocks." in said
     assert "forward" in said
-    assert "x 65536x64 float32" in said
+    assert "x 16384x64 float32" in said
     assert "micro-batches of" in said
     assert "defect of gobrrr" not in said
     assert "no step to judge" not in said
@@ -56,6 +56,9 @@ def test_activations_that_are_too_large_are_told_by_layer(plainly: Runner, gobrr
     assert found["optimizers"] == ["Adam"]
     (roles,) = found["alive"].values()  # type: ignore[attr-defined]
     sizes = {role["role"]: role["num_bytes"] for role in roles}
+    held = {group["name"]: group for role in roles if role["role"] == "activations" for group in role["groups"]}
+    assert {"blocks.*.up", "blocks.*.down"} <= set(held)
+    assert held["blocks.*.down"]["shape"] == [16384, 1024]
     params = 6 * (64 * 1024 + 1024 + 1024 * 64 + 64) * 4
     assert sizes["parameters"] == sizes["gradients"] == params
     assert params * 2 < sizes["optimizer state"] < params * 2 + 1000  # two moments, and the step of each parameter
@@ -66,6 +69,12 @@ def test_tensors_that_are_kept_are_named(plainly: Runner, gobrrr: Runner) -> Non
     assert f"out_of_memory.py:{line_of('kept.append')}" in said
     assert "kept" in said.partition("to fit")[0]
     assert "kept" in said.partition("to fit")[2]
+
+
+def test_a_sum_of_results_with_graphs_is_named(plainly: Runner, gobrrr: Runner) -> None:
+    _, said = both("sums", plainly, gobrrr)
+    assert "total is a sum of" in said
+    assert "1. add numbers to total: loss.item()" in said
 
 
 def test_an_array_that_numpy_refuses_is_told_by_its_line(plainly: Runner, gobrrr: Runner) -> None:
