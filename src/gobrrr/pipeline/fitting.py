@@ -35,7 +35,8 @@ the second forward are there by then)."""
 PLAIN, EDITED = 0.25, 0.3
 """Shares of the minutes for the program as it is and for the edited one; the rest is for its numbers."""
 AS_FAR = 2
-"""Times as many steps as the program dies after: what keeps growing would die by then (proposed)."""
+"""Multiple of the steps that the program dies after, which the edited one must make: what keeps growing would die by
+then (proposed)."""
 STEP_NS = 1e8
 """Length that is taken for the step of a program of which none was timed."""
 

@@ -39,7 +39,7 @@ def died_of(folder: Path, code: int, kills_before: int | None = None) -> Diagnos
 
 
 def _killed(folder: Path) -> OutOfMemory:
-    """What the journal knew at its last entry: sizes by role as they were noted, and the process's."""
+    """Return what the journal knew at its last entry: sizes by role as they were noted, and the process's."""
     bounds = Bounds(memory=memory_limit())
     try:
         recording = load_run(folder)[0]

@@ -45,7 +45,7 @@ ROUNDING = 0.03
 
 
 class Wanted(NamedTuple):
-    """What a sweep is asked for. `values`: empty for sizes of its own choice."""
+    """Request of a sweep. `values`: empty for sizes of its own choice."""
 
     setting: Setting
     values: tuple[str, ...] = ()
@@ -54,7 +54,7 @@ class Wanted(NamedTuple):
     memory: int | None = None
     """Bytes that it must fit into; null where that is not asked."""
     device: bool = False
-    """Those are an accelerator's: its context and rounding are added to tensors."""
+    """It is an accelerator's: its context and rounding are added to tensors."""
     seconds: float = 300.0
     seed: int = 0
     limits: Limits = AT_HOME
@@ -189,7 +189,7 @@ def _knee(points: Sequence[Point]) -> int | None:
 
 
 def _fit(peaks: Line | None, report: Report, wanted: Wanted) -> Fit:
-    """What fits into the memory that was asked about. Of a device the tensors of a run on the CPU are taken for its
+    """Return what fits into the memory that was asked about. Of a device the tensors of a run on the CPU are taken for its
     own: what the process held before it made any is left out, context and rounding are added."""
     memory, runtime = wanted.memory or 0, report.memory.runtime or 0
     law, added = peaks, 0
@@ -218,7 +218,7 @@ def _fit(peaks: Line | None, report: Report, wanted: Wanted) -> Fit:
 
 
 def _ways(report: Report, roles: Sequence[tuple[str, int]], now: int, need: float, memory: int) -> list[Way]:
-    """What would make the program's own value fit: judged as a failure with all that it would hold."""
+    """Return what would make the program's own value fit: judged as a failure with all that it would hold."""
     seen = max(1, sum(each.num_bytes for each in report.saved))
     grows = dict(roles).get("activations", 0) / seen  # those that are told are the largest: all go with the batch
     saved = tuple(

@@ -1,4 +1,4 @@
-"""What holds memory when a program dies of it: tensors and arrays by role, activations by layer and op.
+"""Holders of memory when a program dies of it: tensors and arrays by role, activations by layer and op.
 
 Read once, when the program is over. Roles are claimed in this order, each storage once: parameters, buffers,
 gradients, optimizer state, activations (kept by autograd's graphs), inputs (in the variables of the lines that failed),
@@ -35,7 +35,7 @@ AT_ONCE = 10_000
 """Objects whose contents are asked for in one call."""
 _NUMBER = re.compile(r"\d+")
 _PARAMETER_NODES = ("T", "Transpose", "ToCopy", "View", "Permute", "Expand", "Unsqueeze", "Reshape")
-"""What stands between an op and its parameter: a weight that is turned, cast or viewed."""
+"""Nodes between an op and its parameter: a weight that is turned, cast or viewed."""
 
 
 class Group(NamedTuple):

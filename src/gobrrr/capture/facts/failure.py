@@ -211,7 +211,7 @@ def _told(sizes: Counter[tuple[str, Group]], counts: Counter[tuple[str, Group]])
 
 
 def _sizes(text: str) -> dict[str, Any]:
-    """What the process and its device have in use, and the limits that there are."""
+    """Return the bytes that the process and its device have in use, and the limits that there are."""
     found: dict[str, Any] = {"settings": {name: os.environ[name] for name in SETTINGS if name in os.environ}}
     used = processes.sizes("VmRSS", "VmHWM", "VmSize", "VmData", "VmSwap")
     found["process"] = {"resident": used.get("VmRSS"), "peak": used.get("VmHWM"), "virtual": used.get("VmSize"),

@@ -74,7 +74,7 @@ class DeviceState(msgspec.Struct, frozen=True):
     """By torch for tensors, in use or not."""
     peak: Number | None = None
     largest_free_block: Number | None = None
-    """Of what is reserved and not in use."""
+    """Largest part of what is reserved and not in use."""
     in_process: Number | None = None
     """By this process, what is not torch's included."""
     others: Number | None = None
