@@ -189,8 +189,8 @@ def _knee(points: Sequence[Point]) -> int | None:
 
 
 def _fit(peaks: Line | None, report: Report, wanted: Wanted) -> Fit:
-    """Return what fits into the memory that was asked about. Of a device the tensors of a run on the CPU are taken for its
-    own: what the process held before it made any is left out, context and rounding are added."""
+    """Return what fits into the memory that was asked about. Of a device the tensors of a run on the CPU are taken for
+    its own: what the process held before it made any is left out, context and rounding are added."""
     memory, runtime = wanted.memory or 0, report.memory.runtime or 0
     law, added = peaks, 0
     if peaks is not None and (wanted.device or report.device is not None):
