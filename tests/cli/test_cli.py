@@ -286,6 +286,8 @@ SURFACE = {
         "-o",
     },
     "top": {"--format", "--help", "--json", "--once", "-h"},
+    "sweep": {"--batch", "--help", "--json", "--latency", "--memory", "--minutes", "--redact", "--vary", "-h", "-o"},
+    "fit": {"--batch", "--device", "--help", "--json", "--memory", "--minutes", "--redact", "-h", "-o"},
     "verify": {"--help", "--minutes", "--seed", "--yes", "-h"},
     "remedies": {"--help", "-h"},
     "compare": {"--format", "--help", "--ops", "--output", "-h", "-o"},

@@ -113,7 +113,9 @@ class Session:
         reserve, self._reserve = self._reserve, None
         if reserve is not None:
             reserve.close()
-        if hasattr(sys, "last_value") and not hasattr(sys, "ps1"):  # an error ends the program, not a line of a shell
+        # An error ends the program, not a line of a shell. After an interrupt nothing is imported: the eval() of a named
+        # tuple would make Python forget that it is to die of the signal.
+        if isinstance(getattr(sys, "last_value", None), Exception) and not hasattr(sys, "ps1"):
             with contextlib.suppress(Exception):
                 from gobrrr.capture.facts import failure  # not before: a program seldom dies
 
