@@ -113,7 +113,7 @@ class Session:
         reserve, self._reserve = self._reserve, None
         if reserve is not None:
             reserve.close()
-        # An error ends the program, not a line of a shell. After an interrupt nothing is imported: the eval() of a named
+        # An error ends the program, not a line of a shell. After an interrupt nothing is imported: eval() of a named
         # tuple would make Python forget that it is to die of the signal.
         if isinstance(getattr(sys, "last_value", None), Exception) and not hasattr(sys, "ps1"):
             with contextlib.suppress(Exception):
