@@ -94,3 +94,6 @@ def test_a_line_that_bends_is_told_from_its_upper_end() -> None:
     assert two.each == pytest.approx(200)
     assert two.spread > 0.02, "two points alone say less"
     assert bent([(1, 5.0)]) is None
+    over = bent([(1, 400.0), (2, 455.0), (4, 565.0), (8, 795.0), (16, 790.0)])
+    assert over is not None
+    assert over.each > 10, "what flattens at its end is not taken for flat"

@@ -36,7 +36,10 @@ MOST_SIZES = 8
 FIRST_LOOK = 0.3
 """Share of the minutes for watching the program once."""
 NEAR_BEST = 0.95
-"""Share of the best throughput from which the smallest batch is told: a larger one is another training for little."""
+"""Share of the best throughput from which the program's own value is told, else the smallest batch: another one is
+another training for little."""
+TOLD = 5
+"""Rounds between two lines of progress."""
 CONTEXT = 512 << 20
 """Bytes that a CUDA context, its kernels and cuBLAS's workspace take beside tensors (300 to 600 MiB by card and
 version; PyTorch, CUDA semantics: a cuBLAS workspace is 8 MiB, on Hopper 32). Stated, not measured."""
@@ -135,8 +138,9 @@ def _measured(arms: Sweep, wanted: Wanted, stream: TextIO) -> tuple[list[Point],
             while own and (size := doubled(own, points(), MOST_SIZES)) is not None:
                 look(str(size))
             for number in arms.rounds(wanted.peaks_alone):
-                stream.write(f"gobrrr: measured {number} times in turns\n")
-                stream.flush()
+                if number % TOLD == 0:
+                    stream.write(f"gobrrr: measured {number} times in turns\n")
+                    stream.flush()
             if not own or arms.over or doubled(own, points(), MOST_SIZES) is None:
                 return points(), True
     except KeyboardInterrupt:
@@ -168,6 +172,8 @@ def _best(found: Swept, points: Sequence[Point]) -> str:
     rates = {point.value: found.samples_per_s(point) or 0.0 for point in points}
     most = max(rates.values(), default=0.0)
     near = [point for point in points if rates[point.value] >= NEAR_BEST * most]
+    if any(point.value == found.now for point in near):
+        return found.now
     if found.is_batch:
         return min(near, key=lambda point: point.number, default=Point("")).value
     return max(rates, key=lambda value: rates[value], default="")

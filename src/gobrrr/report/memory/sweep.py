@@ -11,6 +11,8 @@ from gobrrr.trial.receipt.swept import Fit, Swept
 from gobrrr.trial.statistics.scaling import DOUBLING
 from gobrrr.units import duration, interval, share, size
 
+ODD = 0.1
+"""Deviation of the points from which they are told to lie on no line (proposed)."""
 ANOTHER = (
     "Another batch size is another training. The learning rate is usually scaled with it: linearly for SGD (arXiv "
     "1706.02677), by its square root for Adam (arXiv 2205.10287)."
@@ -40,6 +42,8 @@ def headline(found: Swept) -> str:
         return f"{found.setting} {found.fit.largest} is the largest that fits into {size(found.fit.memory)}."
     if best not in points:
         return f"No {found.setting} could be measured."
+    if best == found.now and not found.latency_ns:
+        return f"{found.setting} {best}, as it is, serves best, or within 5 % of it."
     rate, now = found.samples_per_s(points[best]), points.get(found.now)
     base = found.samples_per_s(now) if now is not None else None
     what = "samples per second" if found.is_batch else "steps per second"
@@ -82,9 +86,11 @@ def _row(found: Swept, point: Point) -> tuple[Cell, ...]:
 
 def _growth(found: Swept) -> Iterator[Line]:
     if (law := found.time_law) is not None:
-        yield f"a step takes {duration(law.fixed)} and {duration(law.each)} per sample, within {share(2 * law.spread)}"
+        law_of = f"a step takes {duration(law.fixed)} and {duration(law.each)} per sample"
+        yield f"{law_of}, within {share(2 * law.spread)}" if law.spread < ODD else "a step's time lies on no line"
     if (law := found.peak_law) is not None:
-        yield f"its peak is {size(law.fixed)} and {size(law.each)} per sample, within {share(2 * law.spread)}"
+        law_of = f"its peak is {size(law.fixed)} and {size(law.each)} per sample"
+        yield f"{law_of}, within {share(2 * law.spread)}" if law.spread < ODD else "its peak lies on no line"
     if found.knee is not None:
         yield f"from {found.knee} on a batch of twice the size makes the step longer by {share(DOUBLING)} or more"
     elif found.time_law is not None:

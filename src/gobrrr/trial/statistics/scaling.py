@@ -79,8 +79,10 @@ def bent(points: Sequence[tuple[float, float]]) -> Line | None:
         found = line(known[first:])
         if found is not None and (first == 0 or len(known) - first > 2) and found.spread <= LEAST_SPREAD:
             return found
-    last = line(known[-2:])
-    return last and Line(last.fixed, last.each, 2 * LEAST_SPREAD, last.reach)
+    whole, last = line(known), line(known[-2:])
+    if whole is None or last is None or last.each < whole.each:  # it does not bend upwards: nothing else is known
+        return whole
+    return Line(last.fixed, last.each, 2 * LEAST_SPREAD, last.reach)
 
 
 def between(points: Sequence[tuple[float, float]], n: float) -> float | None:
