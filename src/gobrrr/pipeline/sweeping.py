@@ -215,12 +215,16 @@ def _fit(peaks: Line | None, report: Report, wanted: Wanted) -> Fit:
              ("activations", kept), ("inputs", held.inputs and held.inputs * grows))  # fmt: skip
     roles = tuple((name, round(size)) for name, size in known if size)
     found = Fit(memory, law.largest(memory) if law else None, law, low, high, added, roles)
-    missing = (high or 0.0) - memory
-    return (
-        msgspec.structs.replace(found, ways=tuple(_ways(report, roles, int(now), high or 0.0, memory)))
-        if missing > 0
-        else found
-    )
+    if high is None or high <= memory:
+        return found
+    told = _ways(report, roles, int(now), high, memory)
+    if law is not None and found.largest:  # the line knows better than the bytes of roles
+        parts = next(2**n for n in range(1, 64) if -(-int(now) // 2**n) <= found.largest)
+        smaller = -(-int(now) // parts)
+        what = f"{parts} micro-batches of {smaller}, gradients accumulated, in place of {int(now)}"
+        split = Way("micro_batch", what, round(law.each * (now - smaller)), True, "exact where the loss is a mean")
+        told = [split, *(way for way in told if way.name != split.name)]
+    return msgspec.structs.replace(found, ways=tuple(told))
 
 
 def _ways(report: Report, roles: Sequence[tuple[str, int]], now: int, need: float, memory: int) -> list[Way]:
