@@ -195,14 +195,12 @@ def watched(
         config.leave = _waiting(clock)
     else:
         config.budget_ns = -1
-    usual = environment(config)
-    start = limits.start([inside(word, source, work) for word in command], dict(usual), folder, source, within)
-    ours = {name for name, value in start.env.items() if usual.get(name) != value}  # no edit may open a folder
-    env = {name: value for name, value in (base.env.items() if base is not None else ()) if name not in ours}
+    words = [inside(word, source, work) for word in command]
+    start = limits.start(words, environment(config), folder, source, within, base.env if base is not None else {})
     try:
         with (folder / limits.STDERR).open("ab") as err:
             process = subprocess.Popen(
-                start.command, env=start.env | env, cwd=work, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                start.command, env=start.env, cwd=work, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
                 stderr=err, start_new_session=True,
             )  # fmt: skip
         return _ended(process, folder, clock)

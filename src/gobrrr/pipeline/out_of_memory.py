@@ -31,9 +31,11 @@ def died_of(folder: Path, code: int, kills_before: int | None = None) -> Diagnos
         return None
     kills = oom_kills()
     known = kills is not None and kills_before is not None
+    if known and kills == kills_before:
+        return None
     killed = _killed(folder)
     limit, used = killed.limits.memory or 0, killed.process.resident or 0
-    if (known and kills == kills_before) or (not known and used < FULL * limit):
+    if not known and used < FULL * limit:
         return None
     return diagnosis(killed)
 

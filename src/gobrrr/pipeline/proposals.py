@@ -17,7 +17,7 @@ import msgspec
 
 from gobrrr.errors import GobrrrError
 from gobrrr.remedies.edits import catalogue
-from gobrrr.remedies.model import SAFETY
+from gobrrr.remedies.model import SAFETY, played
 from gobrrr.rules.model.finding import Finding, Saving
 from gobrrr.rules.verdict.report import Report
 from gobrrr.trial.edit import reading
@@ -57,14 +57,12 @@ def of_catalogue(
     """Edits that findings call for, or the user, where their place is found; semantic ones only when they are named,
     those that one of the `live` remedies is better than as well. Savings are rehearsed where they were."""
     savings = {finding.code: finding.saving for finding in report.findings}
-    played = {
-        each.remedy: each.saving for each in (*report.rehearsed, *(r for f in report.findings for r in f.rehearsed))
-    }
     for each in catalogue.offers(report, command, source, named=named):
         second = each.safety == "semantic" or not set(live).isdisjoint(catalogue.edit(each.name).second_to)
         if not second or each.name in named:
             edit = ProgramEdit(each.name, dict(each.files), dict(each.env), diff=each.diff)
-            saving = played.get(each.name) or savings.get(each.code, Saving())
+            known = played(each.name, report)
+            saving = known.saving if known is not None else savings.get(each.code, Saving())
             yield Proposal(edit, saving, each.code, SAFETY.index(each.safety), each.name in named)
 
 

@@ -178,10 +178,11 @@ def _show(reports: list[Report], shown: dict[str, Any]) -> None:
 def show_death(died: Diagnosis, stream: TextIO, mask: Callable[[str], str] = str) -> None:
     """Write why a program ran out of memory, as suits the stream; `mask`: as of redaction.masker()."""
     from gobrrr.report.memory.out_of_memory import blocks
-    from gobrrr.report.text.page import rendered, suited
+    from gobrrr.report.text.page import show
 
-    width, color, ascii_only = suited(stream)
-    stream.write(f"\n{mask(rendered(blocks(died), width=width, color=color, ascii_only=ascii_only))}\n")
+    stream.write("\n")
+    show(blocks(died), stream, mask)
+    stream.write("\n")
     stream.flush()
 
 

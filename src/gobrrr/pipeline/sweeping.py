@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import NamedTuple, TextIO
 
 import msgspec
 
+from gobrrr.capture.facts.alive import family
 from gobrrr.errors import UNMEASURED, GobrrrError
 from gobrrr.pipeline import first_run, redaction, tuning
 from gobrrr.pipeline.file_names import ARMS, CACHES, DIAGNOSIS
@@ -232,7 +232,7 @@ def _ways(report: Report, roles: Sequence[tuple[str, int]], now: int, need: floa
     seen = max(1, sum(each.num_bytes for each in report.saved))
     grows = dict(roles).get("activations", 0) / seen  # those that are told are the largest: all go with the batch
     saved = tuple(
-        Group(_family(each.module), each.op, (), "float32", round(each.num_bytes * grows), each.count)
+        Group(family(each.module), each.op, (), "float32", round(each.num_bytes * grows), each.count)
         for each in report.saved
     )
     alive = tuple(Role(name, size, saved if name == "activations" else ()) for name, size in roles)
@@ -248,7 +248,3 @@ def _ways(report: Report, roles: Sequence[tuple[str, int]], now: int, need: floa
 
 def _number(value: str) -> float:
     return Point(value).number
-
-
-def _family(name: str) -> str:
-    return re.sub(r"\d+", "*", name)

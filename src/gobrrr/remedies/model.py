@@ -23,6 +23,12 @@ PLACES = ("environment", "flags", "optimizer", "model", "loader")
 _rules = cache(rules.load)
 
 
+def played(name: str, report: Report) -> Rehearsed | None:
+    """Return the result of playing the run's own ops with a remedy or an edit; None where they were not played."""
+    everything = (*report.rehearsed, *(r for f in report.findings for r in f.rehearsed))
+    return next((r for r in everything if r.remedy == name), None)
+
+
 class Remedy:
     """One remedy. Subclasses set the class attributes and override what they need."""
 
@@ -78,8 +84,7 @@ class Remedy:
 
     def played(self, report: Report) -> Rehearsed | None:
         """Return the result of playing the run's own ops with it; None where they were not played."""
-        everything = (*report.rehearsed, *(r for f in report.findings for r in f.rehearsed))
-        return next((r for r in everything if r.remedy == self.name), None)
+        return played(self.name, report)
 
     def is_pointless(self, report: Report) -> bool:
         """Whether nothing in this program can be changed by it, so that it is tried only when its name is given."""

@@ -1,8 +1,8 @@
 """Holders of memory when a program dies of it: tensors and arrays by role, activations by layer and op.
 
 Read once, when the program is over. Roles are claimed in this order, each storage once: parameters, buffers,
-gradients, optimizer state, activations (kept by autograd's graphs), inputs (in the variables of the lines that failed),
-and other tensors and arrays by who holds them.
+gradients, optimizer state, activations (kept by autograd's graphs), variables of the lines that failed, and other
+tensors and arrays by who holds them.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
 from gobrrr.capture.facts.tensors import is_plain
 from gobrrr.capture.hooks import module_parts
-from gobrrr.capture.windows.saved_for_backward import ACCUMULATE, NotShown, kept_by, op_of
+from gobrrr.capture.windows.saved_for_backward import ACCUMULATE, NotShown, kept_by, nodes_behind, op_of
 
 MAX_NODES = 500_000
 """Most nodes of all graphs that are walked: some microseconds each."""
@@ -93,13 +93,15 @@ class Alive:
 
     def _parameters(self, modules: list[Any], optimizers: list[Any]) -> list[Any]:
         """Name all parameters, of the outermost modules first, and claim them."""
-        inner = {id(child) for module in modules for child in _parts(module, "_modules").values()}
+        inner = {id(child) for module in modules for _, child in module_parts.items(module, "_modules")}
         found: dict[int, Any] = {}
         for module in sorted(modules, key=lambda module: id(module) in inner):
-            for name, param in module_parts.parameters(module) if id(module) not in inner else _own(module):
-                if id(param) not in found:
+            outermost = id(module) not in inner
+            named = module_parts.parameters(module) if outermost else module_parts.items(module, "_parameters")
+            for name, param in named:
+                if param is not None and id(param) not in found:
                     found[id(param)], self._names[id(param)] = param, name
-            for name, buffer in module_parts.buffers(module) if id(module) not in inner else ():
+            for name, buffer in module_parts.buffers(module) if outermost else ():
                 self._claim("buffers", buffer, name)
         for optimizer in optimizers:
             for param in (p for group in getattr(optimizer, "param_groups", ()) for p in group.get("params", ())):
@@ -124,7 +126,7 @@ class Alive:
             return False
         self._claimed.add((device, address))
         dtype = str(tensor.dtype).removeprefix("torch.")
-        self._count(device, role, Group(_family(name), op, tuple(tensor.shape), dtype), size)
+        self._count(device, role, Group(family(name), op, tuple(tensor.shape), dtype), size)
         return True
 
     def _count(self, device: str, role: str, group: Group, size: int) -> None:
@@ -176,25 +178,26 @@ class Alive:
 
     def _locals(self) -> None:
         """Tensors and arrays in the variables of the lines that failed."""
+        for _, name, value in self._variables():
+            self._claim("variables", value, name) or self._array("variables", value, name)
+
+    def _variables(self) -> Iterator[tuple[CodeType, str, Any]]:
+        """(code, name, value) of the variables of the user's functions, the innermost function's first."""
         for frame in self._frames:
             if self._is_user(frame.f_code.co_filename):
-                for name, value in list(frame.f_locals.items()):
-                    if not name.startswith("__"):
-                        self._claim("variables", value, name) or self._array("variables", value, name)
+                every = list(frame.f_locals.items())
+                yield from ((frame.f_code, name, value) for name, value in every if not name.startswith("__"))
 
     def _sums(self) -> None:
         """Numbers of the program that add up results with their graphs: total += loss."""
         import torch
 
-        for frame in self._frames:
-            code = frame.f_code
+        for code, name, value in self._variables():
             # Where a backward pass follows, a step may sum many losses; in a module's method its caller has it.
-            mine = (
-                self._is_user(code.co_filename) and "backward" not in code.co_names and "self" not in code.co_varnames
-            )
-            for name, value in list(frame.f_locals.items()) if mine else ():
-                if issubclass(type(value), torch.Tensor) and value.dim() == 0 and (terms := _terms(value.grad_fn)) > 1:
-                    self.summed += [(name, terms)] if terms >= FEWEST_TERMS else []
+            one_step = "backward" in code.co_names or "self" in code.co_varnames
+            if not one_step and issubclass(type(value), torch.Tensor) and value.dim() == 0:
+                terms = _terms(value.grad_fn)
+                self.summed += [(name, terms)] if terms >= FEWEST_TERMS else []
 
     def _rest(self, tensors: list[Any]) -> None:
         for tensor in tensors:
@@ -230,8 +233,7 @@ class Alive:
 
     def _name_holders(self) -> None:
         """Say for groups that nobody owns which variable of the program's holds them."""
-        roots = [(name, value) for frame in self._frames if self._is_user(frame.f_code.co_filename)
-                 for name, value in list(frame.f_locals.items()) if not name.startswith("__")]  # fmt: skip
+        roots = [(name, value) for _, name, value in self._variables()]
         for device, sizes in self.sizes.items():
             for (role, group), size in list(sizes.items()):
                 if role in ("other tensors", "arrays") and size >= 1 << 20:
@@ -267,14 +269,7 @@ def _paths(name: str, value: Any, group: Group, inside: bool, depth: int = 4) ->
 
 def _nodes(roots: Iterable[Any]) -> list[Any]:
     """Return the nodes of all graphs that lead to these tensors."""
-    found: dict[int, Any] = {}
-    todo = [tensor.grad_fn for tensor in roots if tensor.grad_fn is not None and is_plain(tensor)]
-    while todo and len(found) < MAX_NODES:
-        node = todo.pop()
-        if id(node) not in found:
-            found[id(node)] = node
-            todo.extend(before for before, _ in node.next_functions if before is not None)
-    return list(found.values())
+    return nodes_behind((root.grad_fn for root in roots if root.grad_fn is not None and is_plain(root)), MAX_NODES)
 
 
 def _terms(node: Any) -> int:
@@ -285,15 +280,6 @@ def _terms(node: Any) -> int:
     return terms
 
 
-def _own(module: Any) -> Iterator[tuple[str, Any]]:
-    return ((name, param) for name, param in _parts(module, "_parameters").items() if param is not None)
-
-
-def _parts(module: Any, kind: str) -> dict[str, Any]:
-    found = vars(module).get(kind)
-    return found if isinstance(found, dict) else {}
-
-
-def _family(name: str) -> str:
+def family(name: str) -> str:
     """h.3.attn.weight -> h.*.attn.weight: layers that repeat are told as one."""
     return _NUMBER.sub("*", name)

@@ -20,7 +20,7 @@ from typing import Any
 from gobrrr.capture.facts.alive import MAX_ITEMS, Alive, Group
 from gobrrr.capture.hooks import module_parts
 from gobrrr.capture.hooks.transform_guard import unseen
-from gobrrr.capture.source.user_code import UserFiles
+from gobrrr.capture.source.user_code import UserFiles, is_method
 from gobrrr.capture.steps import device_memory
 from gobrrr.machine.probe import system_probe
 from gobrrr.system import files, processes
@@ -135,7 +135,7 @@ def _module(frame: types.FrameType) -> Any:
     first = frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
     if not issubclass(type(first), Module):
         return None
-    return first if any(code.co_name in vars(base) for base in type(first).__mro__) else None
+    return first if is_method(code, type(first)) else None
 
 
 def _inputs(error: BaseException, root: Any) -> list[dict[str, Any]]:

@@ -23,7 +23,7 @@ def modules(root: Any) -> Iterator[tuple[str, Any]]:
             continue
         seen.add(id(module))
         yield name, module
-        below = [(f"{name}.{part}" if name else part, child) for part, child in _items(module, "_modules")]
+        below = [(f"{name}.{part}" if name else part, child) for part, child in items(module, "_modules")]
         waiting.extend(reversed(below))
 
 
@@ -60,7 +60,7 @@ def takes_length_first(root: Any) -> bool:
 
 def original(module: Any) -> Any | None:
     """The module that torch.compile wrapped in this one, or None."""
-    return next((part for name, part in _items(module, "_modules") if name == "_orig_mod"), None)
+    return next((part for name, part in items(module, "_modules") if name == "_orig_mod"), None)
 
 
 def is_compiled(module: Any) -> bool:
@@ -71,13 +71,14 @@ def is_compiled(module: Any) -> bool:
 def _tensors(root: Any, kind: str) -> Iterator[tuple[str, Any]]:
     seen: set[int] = set()
     for prefix, module in modules(root):
-        for name, tensor in _items(module, kind):
+        for name, tensor in items(module, kind):
             if tensor is not None and id(tensor) not in seen:
                 seen.add(id(tensor))
                 yield f"{prefix}.{name}" if prefix else name, tensor
 
 
-def _items(module: Any, kind: str) -> list[tuple[str, Any]]:
+def items(module: Any, kind: str) -> list[tuple[str, Any]]:
+    """(name, what it is) of a module's own `_modules`, `_parameters` or `_buffers`; what was set to None is there."""
     found = _own(module).get(kind)
     return list(found.items()) if found is not None else []  # a ScriptModule's are torch's own wrappers
 

@@ -7,7 +7,7 @@ import inspect
 import os
 import sys
 from collections.abc import Iterator
-from types import FunctionType, MethodType
+from types import CodeType, FunctionType, MethodType
 from typing import Any
 
 from gobrrr.capture.hooks.transform_guard import variables
@@ -105,8 +105,11 @@ def _is_modules(frame: Any) -> bool:
 
     code = frame.f_code
     kind = type(variables(frame).get(code.co_varnames[0])) if code.co_argcount else object
-    if not issubclass(kind, Module):
-        return False
+    return issubclass(kind, Module) and is_method(code, kind)
+
+
+def is_method(code: CodeType, kind: type) -> bool:
+    """Whether a class has a method of this code, its own or a base's, decorated or not."""
     methods = (vars(base).get(code.co_name) for base in kind.__mro__)
     return any(inspect.unwrap(each).__code__ is code for each in methods if isinstance(each, FunctionType))
 

@@ -142,16 +142,23 @@ class Saved:
 
 
 def _nodes(roots: Iterable[Any]) -> list[Any]:
-    """All nodes of a graph. They are held until all are known: an address alone may be used again."""
+    """All nodes of a graph. Raises NotShown where they are too many."""
+    found = nodes_behind(filter(None, map(_node, roots)), MAX_NODES)
+    if len(found) > MAX_NODES:
+        raise NotShown(f"a graph has more than {MAX_NODES} nodes")
+    return found
+
+
+def nodes_behind(first: Iterable[Any], most: int) -> list[Any]:
+    """Return these nodes and all that lead to them, each once; where there are more than `most`, one more than that.
+    They are held until all are known: an address alone may be used again."""
     held: dict[int, Any] = {}
-    todo = [node for root in roots if (node := _node(root)) is not None]
-    while todo:
+    todo = list(first)
+    while todo and len(held) <= most:
         node = todo.pop()
         if id(node) not in held:
             held[id(node)] = node
             todo.extend(before for before, _ in node.next_functions if before is not None)
-        if len(held) > MAX_NODES:
-            raise NotShown(f"a graph has more than {MAX_NODES} nodes")
     return list(held.values())
 
 

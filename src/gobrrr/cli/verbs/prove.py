@@ -97,15 +97,15 @@ def _fit(command: list[str], folder: Path, asked: Asked, args: argparse.Namespac
     from gobrrr.pipeline import fitting
     from gobrrr.report.forms.json import as_json
     from gobrrr.report.memory.fitted import blocks
-    from gobrrr.report.text.page import rendered, suited
+    from gobrrr.report.text.page import show
 
     with Interrupts() as interrupts:
         try:
             found = fitting.fit(command, Path.cwd(), folder, asked, args.batch or "", sys.stderr, interrupts.at_first)
         except KeyboardInterrupt:
             return int(interrupts.exit_code)
-    width, color, ascii_only = suited(sys.stderr)
-    sys.stderr.write("\n" + rendered(blocks(found), width=width, color=color, ascii_only=ascii_only))
+    sys.stderr.write("\n")
+    show(blocks(found), sys.stderr)
     sys.stderr.write(f"files     receipt.json in {folder}\n")
     if args.json:
         put(as_json(found), None)

@@ -7,13 +7,9 @@ import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from gobrrr.cli import options
 from gobrrr.errors import GobrrrError
-
-if TYPE_CHECKING:
-    from gobrrr.trial.receipt.swept import Swept
 
 _TIMES = {"us": 1e3, "ms": 1e6, "s": 1e9}
 _SIZES: dict[str, int] = {"": 1, "B": 1}
@@ -65,6 +61,8 @@ def measured(args: argparse.Namespace, name: str, values: Sequence[str], **how: 
     from gobrrr.cli.verbs.tune import check_ranks
     from gobrrr.pipeline import sweeping
     from gobrrr.report.forms.json import as_json
+    from gobrrr.report.memory.sweep import blocks
+    from gobrrr.report.text.page import show
     from gobrrr.system import run_folder
     from gobrrr.trial.arm import meters
     from gobrrr.trial.edit import setting
@@ -90,20 +88,12 @@ def measured(args: argparse.Namespace, name: str, values: Sequence[str], **how: 
             swept = sweeping.sweep(command, Path.cwd(), folder, wanted, sys.stderr, interrupts.at_first)
         except KeyboardInterrupt:
             return interrupts.exit_code
-    show(swept)
+    sys.stderr.write("\n")
+    show(blocks(swept), sys.stderr)
     sys.stderr.write(f"files     {sweeping.SWEEP} in {folder}\n")
     if args.json:
         put(as_json(swept), None)
     return 0 if swept.complete else int(interrupts.exit_code)
-
-
-def show(swept: Swept) -> None:
-    """Write it for a person, to stderr."""
-    from gobrrr.report.memory.sweep import blocks
-    from gobrrr.report.text.page import rendered, suited
-
-    width, color, ascii_only = suited(sys.stderr)
-    sys.stderr.write("\n" + rendered(blocks(swept), width=width, color=color, ascii_only=ascii_only))
 
 
 def vary(text: str) -> tuple[str, tuple[str, ...]]:

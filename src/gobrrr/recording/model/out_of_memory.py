@@ -25,7 +25,7 @@ class Group(msgspec.Struct, frozen=True):
 
 
 class Role(msgspec.Struct, frozen=True):
-    """A use of memory: parameters, buffers, gradients, optimizer state, activations, inputs, other tensors, arrays."""
+    """A use of memory: parameters, gradients, optimizer state, activations, variables, arrays and others."""
 
     role: Text = ""
     num_bytes: Number = 0
@@ -92,7 +92,7 @@ class OutOfMemory(msgspec.Struct, frozen=True):
     """Class of the error."""
     text: Text = ""
     kind: Text = ""
-    """Whose memory: device, cpu, numpy, worker, killed, python."""
+    """Memory that ran out: device, cpu, numpy, worker, killed, python."""
     asked: Number | None = None
     """Bytes that were asked for; null where the message does not say."""
     steps: Number | None = None

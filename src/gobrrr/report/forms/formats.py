@@ -147,10 +147,9 @@ def render(noun: Any, name: str, view: View) -> bytes:
 
 def show(noun: Any, stream: TextIO, view: View = PLAIN) -> None:
     """Write a noun's blocks to a stream as suits that."""
-    from gobrrr.report.text.page import rendered, suited
+    from gobrrr.report.text import page
 
-    width, color, ascii_only = suited(stream)
-    stream.write(rendered(blocks(noun, view), width=width, color=color, ascii_only=ascii_only))
+    page.show(blocks(noun, view), stream)
 
 
 def check(name: str, kind: str) -> None:

@@ -1,1 +1,1 @@
-"""How is told which memory ran out, which batch fits, and which serves best?"""
+"""How does gobrrr tell which memory ran out, and which batch fits and serves best?"""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TextIO
 
 import msgspec
@@ -125,6 +125,12 @@ def rendered(groups: Groups, *, width: int = WIDTH, color: bool = False, ascii_o
     """Blocks as text that ends with a newline; pure."""
     page = Page(max(width, MIN_WIDTH), ascii_only)
     return laid_out([[part for block in group for part in page.block(block)] for group in groups], page.width, color)
+
+
+def show(groups: Groups, stream: TextIO, mask: Callable[[str], str] = str) -> None:
+    """Write blocks to a stream as suits it; `mask` masks what --redact finds in them."""
+    width, color, ascii_only = suited(stream)
+    stream.write(mask(rendered(groups, width=width, color=color, ascii_only=ascii_only)))
 
 
 def suited(stream: TextIO) -> tuple[int, bool, bool]:

@@ -180,14 +180,12 @@ class Arm:
         self._ask = protocol.Line(self._folder / protocol.ASK)
         self._told = protocol.Line(self._folder / protocol.TOLD)
         usual = waiting | environment(config)
-        start = limits.start(command, dict(usual), self._folder, self._source, self._limits)
-        ours = {name for name, value in start.env.items() if usual.get(name) != value}  # no edit may open a folder
-        env = start.env | {name: value for name, value in self._env.items() if name not in ours}
+        start = limits.start(command, usual, self._folder, self._source, self._limits, self._env)
         self._scratch = start.scratch
         printed = self._folder / protocol.STDOUT if watcher == OBSERVED else Path(os.devnull)
         with printed.open("wb") as out, (self._folder / limits.STDERR).open("ab") as err:
             self._process = subprocess.Popen(
-                start.command, env=env, cwd=work, stdin=subprocess.DEVNULL,
+                start.command, env=start.env, cwd=work, stdin=subprocess.DEVNULL,
                 stdout=out, stderr=err, start_new_session=True,
             )  # fmt: skip
         self._family = Family(self._process.pid)

@@ -49,10 +49,10 @@ class ProgramEdit:
         such words, and it names neither."""
         if self.args is None:
             return list(plain)
-        behind = [n + (word == "-m") for n, word in enumerate(plain) if word == "-m" or word.endswith(".py")]
-        if not behind:
+        begin = own_words(plain)
+        if begin is None:
             raise GobrrrError("--args needs a script or a module, and this command names neither", "name train.py")
-        return [*plain[: min(behind) + 1], *self.args]
+        return [*plain[:begin], *self.args]
 
     def put_on(self, mirror: Path) -> None:
         """Write into an arm's copy of the program's folder, in which links lead to the user's own: a link in the way is
@@ -71,6 +71,12 @@ class ProgramEdit:
             elif place.is_dir() and not place.is_symlink():
                 shutil.rmtree(place)  # the copy's own, and no link in it is followed
             files.write(place, data, mode)
+
+
+def own_words(command: Sequence[str]) -> int | None:
+    """Return where the words behind a command's script or module begin; None where it names neither."""
+    behind = [n + (word == "-m") for n, word in enumerate(command) if word == "-m" or word.endswith(".py")]
+    return min(behind) + 1 if behind else None
 
 
 def check_path(edit: str, path: str) -> None:

@@ -13,7 +13,7 @@ from gobrrr.errors import GobrrrError
 from gobrrr.remedies.edits import program
 from gobrrr.remedies.edits.source import Source
 from gobrrr.system.escape import plain
-from gobrrr.trial.edit.program_edit import ProgramEdit
+from gobrrr.trial.edit.program_edit import ProgramEdit, own_words
 
 BATCH = ("batch_size", "train_batch_size", "per_device_train_batch_size", "micro_batch_size", "batch", "bs", "bsz",
          "minibatch_size", "mini_batch_size", "n_batch", "batchsize")  # fmt: skip
@@ -61,7 +61,8 @@ def find(name: str, command: Sequence[str], folder: Path) -> Setting:
     several things."""
     names = BATCH if name in ("batch", "batch_size") else (_plain(name),)
     sources = program.read(program.files_of(command, folder))
-    words = list(program_words(command))
+    begin = own_words(command)
+    words = list(command[begin:]) if begin is not None else []
     looks: tuple[Callable[[str], Setting | None], ...] = (
         lambda known: _in_words(known, words), lambda known: _defined(known, words, sources),
         lambda known: _in_source(known, sources),
@@ -72,12 +73,6 @@ def find(name: str, command: Sequence[str], folder: Path) -> Setting:
                 return found
     hint = "name its option or variable: --vary NAME=1,2,4"
     raise GobrrrError(f"no {plain(name)} was found in the command line or the program's source", hint)
-
-
-def program_words(command: Sequence[str]) -> Sequence[str]:
-    """Return the words behind a command's script or module."""
-    behind = [n + (word == "-m") for n, word in enumerate(command) if word == "-m" or word.endswith(".py")]
-    return command[min(behind) + 1 :] if behind else ()
 
 
 def is_batch(name: str) -> bool:
@@ -110,12 +105,11 @@ def _defined(name: str, words: list[str], sources: Sequence[Source]) -> Setting 
     """An option that the program defines (argparse, click) and the command line leaves at its default."""
     for source in sources:
         for node in source.nodes(ast.Call):
-            called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
             options = [
                 each.value for each in node.args if isinstance(each, ast.Constant) and isinstance(each.value, str)
             ]
             option = next((each for each in options if each.startswith("--") and _plain(each) == name), None)
-            if called in ("add_argument", "option") and option is not None:
+            if last_name(node.func) in ("add_argument", "option") and option is not None:
                 default = next((word.value for word in node.keywords if word.arg == "default"), None)
                 now = str(default.value) if isinstance(default, ast.Constant) else ""
                 return Setting(option, now, f"{option} of {source.file.name}:{node.lineno}", (*words, option, VALUE))

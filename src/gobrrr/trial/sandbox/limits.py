@@ -9,6 +9,7 @@ import stat
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
 from gobrrr.system import files
@@ -84,9 +85,11 @@ def told(source: Path, limits: Limits) -> str:
 
 
 def start(
-    command: Sequence[str], env: Mapping[str, str], folder: Path, source: Path, limits: Limits = AT_HOME
-) -> Start:
-    """Return the Start of an arm in `folder`, which exists; `source`: the user's. Leaves WRITABLE, PROTECTION in it."""
+    command: Sequence[str], env: Mapping[str, str], folder: Path, source: Path, limits: Limits = AT_HOME,
+    edit: Mapping[str, str] = MappingProxyType({}),
+) -> Start:  # fmt: skip
+    """Return the Start of an arm in `folder`, which exists; `source`: the user's. `edit`: variables that an edit or a
+    remedy sets, but for those that are set here: none may open a folder. Leaves WRITABLE, PROTECTION in the folder."""
     found, given = protection(source, limits), dict(env)
     temporary, scratch = _temporary(source, given)
     caches = _caches(limits.caches or folder / "caches", given, source)
@@ -94,6 +97,7 @@ def start(
     names = (os.path.realpath(str(place)) for place in places)
     (folder / WRITABLE).write_bytes(b"\0".join(os.fsencode(name) for name in dict.fromkeys(names)))
     (folder / PROTECTION).write_text(found, encoding="utf-8")
+    given |= {name: value for name, value in edit.items() if given.get(name) == env.get(name)}
     if found in (PYTHON, UNPROTECTED):
         return Start(list(command), given, scratch)
     return Start(landlock.confined(command, found, str((folder / WRITABLE).resolve())), given, scratch)
