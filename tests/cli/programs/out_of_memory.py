@@ -28,10 +28,10 @@ class Net(nn.Module):
         return x
 
 
-def evaluate(model):
+def evaluate(scale):
     total = 0.0
-    for _ in range(400):
-        total += model(torch.randn(64, 64)).square().mean()
+    for _ in range(400):  # one large result a round, so that it is always this op that finds no room
+        total += torch.exp(scale.expand(4 << 20)).sum()
     return total
 
 
@@ -42,7 +42,7 @@ model = Net()
 optimizer = torch.optim.Adam(model.parameters())
 kept = []
 if how == "sums":
-    evaluate(model)
+    evaluate(nn.Parameter(torch.zeros(())))
 for step in range(100):
     rows = 16384 if how == "large" and step >= 3 else 64
     if how == "keeps":
