@@ -77,3 +77,16 @@ def test_what_is_not_there_or_means_two_things_is_an_error(tmp_path: Path) -> No
         found(tmp_path, "x = 1\n")
     with pytest.raises(GobrrrError, match=r"12 at train.py:1, 100 at train.py:2"):
         found(tmp_path, "a = DataLoader(d, batch_size=12)\nb = DataLoader(d, batch_size=100)\n")
+
+
+def test_checkpointing_is_a_setting_of_every_training(tmp_path: Path) -> None:
+    train = "import torch\nmodel = make()\noptimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+    setting = found(tmp_path, train, name="checkpointing")
+    assert setting.now == "none"
+    assert not setting.edit("none", tmp_path).files
+    assert b"checkpoint_blocks(model)" in (setting.edit("all", tmp_path).files["train.py"] or b"")
+    assert b"0.5 * len(found)" in (setting.edit("0.5", tmp_path).files["train.py"] or b"")
+    with pytest.raises(GobrrrError, match="cannot be half"):
+        setting.edit("half", tmp_path)
+    with pytest.raises(GobrrrError, match="no statement that makes an optimizer"):
+        found(tmp_path, "import torch\n", name="checkpointing")

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from gobrrr.ledger.model.ledger import MemoryLedger
+from gobrrr.cli.main import main
+from gobrrr.ledger.model.ledger import MemoryLedger, Roofline
 from gobrrr.pipeline.sweeping import Wanted, swept
+from gobrrr.report.forms.json import as_json
+from gobrrr.report.html.curve_chart import Axis, CurvePoint, curve
 from gobrrr.report.memory.sweep import blocks, headline
 from gobrrr.report.text.page import rendered
-from gobrrr.rules.verdict.report import Report, Step, Verdict
+from gobrrr.rules.verdict.report import Report, Step, Tokens, Verdict
 from gobrrr.trial.arm.arm import ArmError
 from gobrrr.trial.arm.protocol import Block
 from gobrrr.trial.edit.setting import Setting
@@ -167,3 +171,50 @@ def test_another_setting_has_no_law(tmp_path: Path) -> None:
     found = swept(points, report(), Wanted(Setting("num_workers", "0", "train.py:3"), is_batch=False))
     assert (found.best, found.time_law, found.knee) == ("2", None, None)
     assert headline(found) == "num_workers 2 serves best: 2.00 times the steps per second of 0."
+
+
+def test_what_takes_less_memory_is_told_with_its_price() -> None:
+    figures = (("none", 8e6, 400), ("selective", 9e6, 300), ("0.5", 9.5e6, 310), ("all", 10e6, 200))
+    points = [Point(name, ns, ns, ns, None, 9, mib * MIB) for name, ns, mib in figures]
+    setting = Setting("checkpointing", "none", "blocks")
+    text = rendered(blocks(swept(points, report(), Wanted(setting, is_batch=False))))
+    assert "selective: 25.0 % less memory, 1.12 times the step" in text
+    assert "all: 50.0 % less memory, 1.25 times the step" in text
+    assert "0.5:" not in text  # selective takes less in less time
+
+
+def test_rates_are_told_in_tokens_flops_and_money(tmp_path: Path) -> None:
+    points, _ = measured(("8", "16", "32"), tmp_path)
+    told = Report(verdict=Verdict("compute", "x"), step=Step(10, 8 * MS, 8 * MS), tokens=Tokens(1.0, 5, 1e6),
+                  roofline=Roofline(flops=16e9, mfu=0.5, ceiling_flop_rate=4e12))  # fmt: skip
+    found = swept(points, told, wanted(price_per_hour=3.6))
+    by_value = {point.value: point for point in found.points}
+    assert found.tokens_per_s(by_value["16"]) == pytest.approx(1e6)  # 8,000 tokens in 8 ms
+    assert found.tokens_per_s(by_value["32"]) == pytest.approx(16_000 / 12e-3)
+    assert found.mfu(by_value["32"]) == pytest.approx(32e9 / 12e-3 / 4e12)
+    assert found.million(by_value["32"]) == pytest.approx(1e6 * 12e-3 / 32 / 3600 * 3.6)
+    assert all(word in rendered(blocks(found)) for word in ("tokens/s", "MFU", "1M samples"))
+
+
+def test_the_page_has_both_curves_and_is_written_from_the_file_again(tmp_path: Path, capsys: Any) -> None:
+    points, _ = measured(("8", "16", "32"), tmp_path / "arms")
+    file = tmp_path / "sweep.json"
+    file.write_bytes(as_json(swept(points, report(), wanted())))
+    assert main(["report", str(file), "-o", str(tmp_path / "page.html")]) == 0
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert page.count("<polyline") == 2
+    assert all(f"<h2>{name}</h2>" in page for name in ("Latency against throughput", "Time against memory"))
+    assert ">32 (best)</text>" in page
+    assert main(["report", str(file)]) == 0
+    assert "serves best" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -1.0, 0.0, 1e-300, 1e300])
+def test_a_curve_draws_what_can_be_drawn(value: float) -> None:
+    axis = Axis("x", str)
+    drawn = curve([CurvePoint("<b>", 1.0, 2.0), CurvePoint("c", value, 1.0), CurvePoint("d", 3.0, 1.0)], axis, axis)
+    assert "<b>" not in drawn
+    assert "nan" not in drawn
+    assert "inf" not in drawn
+    assert drawn.count("<circle") in (2, 3)
+    assert not curve([CurvePoint("a", 1.0, 2.0)], axis, axis)

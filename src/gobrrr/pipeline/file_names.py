@@ -1,8 +1,9 @@
-"""Names of the files in a run's and in a tuning's folder."""
+"""Names of the files in the folder of a run, a tuning or a sweep."""
 
 REPORT, PAGE, MARK = "report.json", "report.html", "report.mark"
 """The report, the page to look at, and the mark of who found it, before a tuning."""
 RECEIPT, RECIPE, PATCH, JOURNAL, DIAGNOSIS = "receipt.json", "recipe.toml", "recipe.patch", "journal.jsonl", "diagnosis"
+SWEEP = "sweep.json"
 ARMS, CACHES = "arms-", "caches-"
 """Folders that a tuning makes and takes away."""
 LEFT = (JOURNAL, RECEIPT, f"{DIAGNOSIS}/{MARK}")

@@ -13,8 +13,9 @@ import msgspec
 from gobrrr.capture.facts.alive import family
 from gobrrr.errors import UNMEASURED, GobrrrError
 from gobrrr.pipeline import first_run, redaction, tuning
-from gobrrr.pipeline.file_names import ARMS, CACHES, DIAGNOSIS
+from gobrrr.pipeline.file_names import ARMS, CACHES, DIAGNOSIS, PAGE, SWEEP
 from gobrrr.recording.model.out_of_memory import Bounds, Group, Input, OutOfMemory, Process, Role
+from gobrrr.report.forms import formats
 from gobrrr.rules.memory.shortage import shortage
 from gobrrr.rules.memory.ways import Way, ways
 from gobrrr.rules.verdict.report import Report
@@ -31,7 +32,6 @@ from gobrrr.trial.sandbox.workspace import mark_output
 from gobrrr.trial.statistics.objective import MEMORY
 from gobrrr.trial.statistics.scaling import DOUBLING, LEAST_SPREAD, Line, between, line
 
-SWEEP = "sweep.json"
 MOST_SIZES = 8
 FIRST_LOOK = 0.3
 """Share of the minutes for watching the program once."""
@@ -62,6 +62,7 @@ class Wanted(NamedTuple):
     seed: int = 0
     limits: Limits = AT_HOME
     redact: redaction.Patterns = ()
+    price_per_hour: float | None = None
     peaks_alone: bool = False
 
 
@@ -91,7 +92,7 @@ def sweep(
                        loop=report.step.loop, objective=MEMORY, edit=edit)  # fmt: skip
 
         arms = Sweep(make, tuning.own_folder(folder, ARMS, stack), until=clock.ends, seed=wanted.seed,
-                     in_ram=report.device is None)  # fmt: skip
+                     in_ram=report.device is None, peaks_alone=wanted.peaks_alone)  # fmt: skip
         stops(arms.stop)
         try:
             points, complete = _measured(arms, wanted, stream)
@@ -102,6 +103,7 @@ def sweep(
                                     command=tuple(redaction.shown(command)), machine=report.machine)  # fmt: skip
     found = redaction.redacted(found, wanted.redact)
     files.write(folder / SWEEP, msgspec.json.encode(found))
+    files.write(folder / PAGE, formats.render(found, "html", formats.PLAIN))
     if not any(point.step_ns for point in points):
         why = next((f": {point.failed}" for point in points if point.failed), "")
         raise GobrrrError(
@@ -115,7 +117,7 @@ def _measured(arms: Sweep, wanted: Wanted, stream: TextIO) -> tuple[list[Point],
     values: list[str] = []
 
     def points() -> list[Point]:
-        return sorted((arms.point(value) for value in values), key=lambda point: (point.number, point.value))
+        return sorted((arms.point(value) for value in values), key=lambda point: point.number)
 
     def look(value: str) -> None:
         values.append(value)
@@ -126,7 +128,8 @@ def _measured(arms: Sweep, wanted: Wanted, stream: TextIO) -> tuple[list[Point],
 
     try:
         if wanted.values:
-            for value in sorted(dict.fromkeys(wanted.values), key=_number):
+            ordered = all(map(_number, wanted.values))
+            for value in sorted(dict.fromkeys(wanted.values), key=_number if ordered else lambda _: 0):
                 look(value)
         while wanted.peaks_alone and not arms.over and len(values) < MOST_SIZES:
             law, largest = arms_peaks(points()), max(map(_number, values))
@@ -137,7 +140,7 @@ def _measured(arms: Sweep, wanted: Wanted, stream: TextIO) -> tuple[list[Point],
         while True:  # sizes of its own choice are chosen once more when all are measured better
             while own and (size := doubled(own, points(), MOST_SIZES)) is not None:
                 look(str(size))
-            for number in arms.rounds(wanted.peaks_alone):
+            for number in arms.rounds():
                 if number % TOLD == 0:
                     stream.write(f"gobrrr: measured {number} times in turns\n")
                     stream.flush()
@@ -154,10 +157,13 @@ def swept(points: Sequence[Point], report: Report, wanted: Wanted) -> Swept:
     timed_too = wanted.is_batch and not wanted.peaks_alone
     law = line([(point.number, point.step_ns or 0.0) for point in numbers]) if timed_too else None
     peaks = arms_peaks(numbers) if wanted.is_batch else None
+    roof, tokens = report.roofline, report.tokens
     found = Swept(
         setting=wanted.setting.name.lstrip("-"), where=wanted.setting.where, now=wanted.setting.now,
         is_batch=wanted.is_batch, points=tuple(points), time_law=law, peak_law=peaks, latency_ns=wanted.latency_ns,
-        knee=_knee(numbers) if timed_too else None,
+        knee=_knee(numbers) if timed_too else None, flops=roof.flops if roof.mfu else None,
+        ceiling_flop_rate=roof.ceiling_flop_rate, price_per_hour=wanted.price_per_hour,
+        tokens=tokens.per_s * report.step.plain_wall_ns / 1e9 if tokens is not None and tokens.per_s else None,
     )  # fmt: skip
     best = "" if wanted.peaks_alone else _best(found, timed)
     within = [each for each in timed if _is_within(each, wanted.latency_ns)]

@@ -12,7 +12,7 @@ from gobrrr.cli import options, streams
 from gobrrr.errors import GobrrrError
 from gobrrr.ledger.model import WAYS
 from gobrrr.pipeline import redaction
-from gobrrr.pipeline.file_names import RECEIPT, REPORT
+from gobrrr.pipeline.file_names import RECEIPT, REPORT, SWEEP
 from gobrrr.report.forms import formats
 from gobrrr.report.forms.formats import SORTS, View
 from gobrrr.system import files
@@ -22,8 +22,10 @@ if TYPE_CHECKING:  # the renderers are imported where they are used: `gobrrr --h
     from gobrrr.recording.run_folder.run import Recording
     from gobrrr.rules.verdict.report import Report
     from gobrrr.trial.receipt.receipt import Receipt
+    from gobrrr.trial.receipt.swept import Swept
 
 RUNS = ".gobrrr"
+NOUNS = (REPORT, RECEIPT, SWEEP)
 TEN = 10
 """Rows of a table where no number is said."""
 NO_NUMBER = -1
@@ -32,7 +34,9 @@ NO_NUMBER = -1
 
 def prepare(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
-    parser.add_argument("run", nargs="?", default=RUNS, help=f"its folder, {REPORT} or {RECEIPT} (default: the latest)")
+    parser.add_argument(
+        "run", nargs="?", default=RUNS, help=f"its folder, {REPORT}, {RECEIPT} or {SWEEP} (default: the latest)"
+    )
     add_formats(parser)
     parser.add_argument("--json", dest="format", action="store_const", const="json", help="as --format json")
     add_options(parser, tables=True)
@@ -47,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
 
     file = find(Path(args.run))
     check_target(args.output, [str(file)])
-    if (noun := receipt_in(file)) is not None:
+    if (noun := receipt_in(file) or _sweep_in(file)) is not None:
         show(redaction.redacted(noun, args.redact), format_of(args), args.output, View(str(Path.cwd())))
         return 0
     report, form = redaction.redacted(priced(load(file), options.price(args)), args.redact), format_of(args)
@@ -59,13 +63,13 @@ def run(args: argparse.Namespace) -> int:
 
 
 def find(path: Path) -> Path:
-    """The report or receipt that `path` means: itself, the one in it, or the latest of the runs in it."""
+    """The report, receipt or sweep that `path` means: itself, the one in it, or the latest of the runs in it."""
     if path.is_file():
         return path
-    for name in (REPORT, RECEIPT):
+    for name in NOUNS:
         if (path / name).is_file():
             return path / name
-    found = [run for name in (REPORT, RECEIPT) for run in path.glob(f"*/{name}")] if path.is_dir() else []
+    found = [run for name in NOUNS for run in path.glob(f"*/{name}")] if path.is_dir() else []
     runs = [run for run in found if run.is_file()]
     if not runs:
         raise GobrrrError(f"{path}: no {REPORT} here", "make one with: gobrrr run script.py")
@@ -204,7 +208,7 @@ RECORDED = "rank*"
 def check_target(output: str | None, inputs: Iterable[str]) -> None:
     """Raises GobrrrError where writing would overwrite what is to be read."""
     every = [Path(word) for word in inputs]
-    folders = [path.parent if path.name in (REPORT, RECEIPT) else path for path in every]
+    folders = [path.parent if path.name in NOUNS else path for path in every]
     recorded = [file for folder in folders for file in folder.glob(RECORDED)]
     read = [file for file in (*every, *recorded) if file.is_file()]
     if output and Path(output).exists() and any(file.samefile(output) for file in read):
@@ -217,6 +221,14 @@ def receipt_in(file: Path) -> Receipt | None:
     from gobrrr.trial.receipt import receipt
 
     return receipt.read(file) if _schema(file).startswith("gobrrr.receipt/") else None
+
+
+def _sweep_in(file: Path) -> Swept | None:
+    from gobrrr.trial.receipt.receipt import decoded
+    from gobrrr.trial.receipt.swept import Swept
+
+    own = _schema(file).startswith("gobrrr.sweep/")
+    return decoded(file, Swept, "sweep", f"name a {SWEEP} that gobrrr sweep wrote") if own else None
 
 
 def _schema(file: Path) -> str:

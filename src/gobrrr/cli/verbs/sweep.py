@@ -41,6 +41,7 @@ def add_shared(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--seed", type=int, default=0, help="of the order of blocks (0)")
     parser.add_argument("--json", action="store_true", help="write what was found as JSON to stdout (gobrrr.sweep/1)")
+    options.add_price(parser)
     options.add_writes(parser)
     options.add_redact(parser)
 
@@ -60,6 +61,7 @@ def measured(args: argparse.Namespace, name: str, values: Sequence[str], **how: 
     from gobrrr.cli.verbs.report import put
     from gobrrr.cli.verbs.tune import check_ranks
     from gobrrr.pipeline import sweeping
+    from gobrrr.pipeline.file_names import PAGE, SWEEP
     from gobrrr.report.forms.json import as_json
     from gobrrr.report.memory.sweep import blocks
     from gobrrr.report.text.page import show
@@ -79,7 +81,7 @@ def measured(args: argparse.Namespace, name: str, values: Sequence[str], **how: 
         raise GobrrrError(f"the program's own {found.name} is not known", "name values: --batch 8,16,32")
     wanted = sweeping.Wanted(
         found, tuple(values), is_batch, memory=args.memory, device=args.device, seconds=args.minutes * 60,
-        seed=args.seed, limits=options.write_limits(args), redact=args.redact,
+        seed=args.seed, limits=options.write_limits(args), redact=args.redact, price_per_hour=options.price(args),
     )._replace(**how)  # type: ignore[arg-type]  # fmt: skip
     folder = run_folder.of_run(args.folder, command, "sweep-")
     sys.stderr.write(f"gobrrr: varying {found.name} ({found.where}, now {found.now or 'unknown'})\n")
@@ -90,7 +92,7 @@ def measured(args: argparse.Namespace, name: str, values: Sequence[str], **how: 
             return interrupts.exit_code
     sys.stderr.write("\n")
     show(blocks(swept), sys.stderr)
-    sys.stderr.write(f"files     {sweeping.SWEEP} in {folder}\n")
+    sys.stderr.write(f"files     {SWEEP}, {PAGE} in {folder}\n")
     if args.json:
         put(as_json(swept), None)
     return 0 if swept.complete else int(interrupts.exit_code)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from gobrrr.remedies.edits.forms import BeforeTraining, SetKeyword
@@ -51,29 +52,54 @@ import torch.utils.checkpoint
 
 
 def checkpoint_blocks(model):
-    inside = set()
+    found, inside = [], set()
     for blocks in model.modules():
         repeats = isinstance(blocks, (torch.nn.ModuleList, torch.nn.Sequential)) and len(set(map(type, blocks))) == 1
         updated = any(getattr(part, "track_running_stats", False) for part in blocks.modules())
         if repeats and len(blocks) > 1 and blocks not in inside and list(blocks.parameters()) and not updated:
-            for block in blocks:
-                inside.update(block.modules())
-                block.forward = functools.partial(
-                    torch.utils.checkpoint.checkpoint, block.forward, use_reentrant=False
-                )
+            found += blocks
+            inside.update(part for block in blocks for part in block.modules())
+    kept = {}
+    for block in found:
+        block.forward = functools.partial(
+            torch.utils.checkpoint.checkpoint, block.forward, use_reentrant=False, **kept
+        )
 """
+PRODUCTS = """[
+        getattr(torch.ops.aten, name).default
+        for name in ("mm", "addmm", "bmm", "convolution", "_scaled_dot_product_flash_attention",
+                     "_scaled_dot_product_flash_attention_for_cpu", "_scaled_dot_product_efficient_attention")
+    ]
+    kept = {"context_fn": functools.partial(torch.utils.checkpoint.create_selective_checkpoint_contexts, products)}"""
+NO_CACHE = """    for part in model.modules():
+        if hasattr(getattr(part, "config", None), "use_cache"):
+            part.config.use_cache = False
+    kept"""
+SELECTIVE = "selective"
 
 
+@dataclass(frozen=True)
 class CheckpointBlocks:
     """The edit: the model's own switch where transformers make it, else a helper for blocks that repeat."""
 
+    amount: str = "1"
+    """Share of the blocks, from the input on; SELECTIVE: all, of which results of products and convolutions are kept
+    (torch.utils.checkpoint.create_selective_checkpoint_contexts)."""
+
     def __call__(self, source: Source, lines: Sequence[int] = ()) -> list[Change]:
         """Add a statement before training."""
-        theirs = BeforeTraining(
-            '{model}.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})'
-        )
-        ours = BeforeTraining("checkpoint_blocks({model})", CHECKPOINT)
-        return (theirs if source.imported("transformers") else ours)(source, lines)
+        theirs = source.imported("transformers")
+        if theirs and self.amount == "1":
+            own = '{model}.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})'
+            return BeforeTraining(own)(source, lines)
+        helper = CHECKPOINT
+        if theirs:  # a cache of keys would be filled twice
+            helper = helper.replace("    kept", NO_CACHE, 1)
+        if self.amount == SELECTIVE:
+            helper = helper.replace("kept = {}", f"products = {PRODUCTS}", 1)
+        elif self.amount != "1":
+            helper = helper.replace("in found:", f"in found[: round({self.amount} * len(found))]:", 1)
+        return BeforeTraining("checkpoint_blocks({model})", helper)(source, lines)
 
 
 class ActivationCheckpointing(Remedy):

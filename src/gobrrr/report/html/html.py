@@ -1,4 +1,4 @@
-"""A report, tuning, comparison or job as one page of HTML: no network, complete without JavaScript, nothing foreign.
+"""A report, tuning, sweep, comparison or job as one page of HTML: no network, complete without JavaScript.
 
 Three walls stand between a hostile name and the page: `plain` (no control character reaches it), Jinja2's autoescape,
 and a Content-Security-Policy that allows one style sheet and one script, ours, by their hashes, and loads nothing.
@@ -21,11 +21,12 @@ from gobrrr.ledger.comparison import Comparison
 from gobrrr.ledger.job.ranks import Job
 from gobrrr.report.forms.formats import PLAIN, View
 from gobrrr.report.forms.json import as_json
-from gobrrr.report.html import comparison_page, job_page, report_page, tuning_page
+from gobrrr.report.html import comparison_page, job_page, report_page, sweep_page, tuning_page
 from gobrrr.report.told.blocks import plainly
 from gobrrr.rules.verdict.report import Report
 from gobrrr.system.escape import plain
 from gobrrr.trial.receipt.receipt import Receipt
+from gobrrr.trial.receipt.swept import Swept
 
 HERE = Path(__file__).parent
 MOST_DATA = 1 << 20
@@ -35,6 +36,7 @@ MOST_DATA = 1 << 20
 PAGES: dict[type, tuple[str, Callable[[Any, View], dict[str, Any]]]] = {
     Report: ("page", report_page.parts), Receipt: ("tuning", tuning_page.parts),
     Comparison: ("comparison", comparison_page.parts), Job: ("job", job_page.parts),
+    Swept: ("sweep", sweep_page.parts),
 }  # fmt: skip
 """Template of each noun, and what fills it."""
 

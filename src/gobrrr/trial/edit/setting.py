@@ -12,6 +12,7 @@ from gobrrr.capture.source.statements import last_name
 from gobrrr.errors import GobrrrError
 from gobrrr.remedies.edits import program
 from gobrrr.remedies.edits.source import Source
+from gobrrr.remedies.memory.memory import SELECTIVE, CheckpointBlocks
 from gobrrr.system.escape import plain
 from gobrrr.trial.edit.program_edit import ProgramEdit, own_words
 
@@ -20,6 +21,8 @@ BATCH = ("batch_size", "train_batch_size", "per_device_train_batch_size", "micro
 """Names under which programs have their batch size; the first that a program has is taken."""
 VALUE = "\0"
 """Stands where the value goes: no argument has it."""
+CHECKPOINTING = "checkpointing"
+"""Setting that every training has: how much of the model is computed again in backward."""
 NOT_TRAINING = re.compile(r"(?:^|_)(?:eval|test|val|valid|validation|dev|predict)(?:_|$)", re.IGNORECASE)
 """Names of settings that are not training's."""
 
@@ -40,13 +43,15 @@ class Setting(NamedTuple):
     words: tuple[str, ...] = ()
     """The program's arguments, with VALUE where the value goes; empty where it stands in the source."""
     places: tuple[Place, ...] = ()
+    made: Callable[[str], dict[str, tuple[str, str]]] | None = None
+    """Gives the files' texts, before and after, for a value."""
 
     def edit(self, value: str, folder: Path) -> ProgramEdit:
         """Return the edit that gives the setting a value."""
         title = f"{self.name.lstrip('-')}={value}"
         if self.words:
             return ProgramEdit(title, args=tuple(word.replace(VALUE, value) for word in self.words))
-        texts: dict[str, tuple[str, str]] = {}
+        texts = self.made(value) if self.made is not None else {}
         for source in dict.fromkeys(place.source for place in self.places):
             mine = [place.node for place in self.places if place.source is source]
             new = {node: repr(value) if isinstance(node.value, str) else value for node in mine}
@@ -59,6 +64,8 @@ def find(name: str, command: Sequence[str], folder: Path) -> Setting:
     """Return the setting of this name; for "batch" under any of its usual names. Looked for in the command line, then
     among the options that the program defines, then in its source. Raises GobrrrError where it is not found, or means
     several things."""
+    if _plain(name) == CHECKPOINTING:
+        return _checkpointing(command, folder)
     names = BATCH if name in ("batch", "batch_size") else (_plain(name),)
     sources = program.read(program.files_of(command, folder))
     begin = own_words(command)
@@ -73,6 +80,23 @@ def find(name: str, command: Sequence[str], folder: Path) -> Setting:
                 return found
     hint = "name its option or variable: --vary NAME=1,2,4"
     raise GobrrrError(f"no {plain(name)} was found in the command line or the program's source", hint)
+
+
+def _checkpointing(command: Sequence[str], folder: Path) -> Setting:
+    """How much of the model is computed again in backward: nothing, a share of the blocks that repeat, or all."""
+    sources = program.read(program.files_of(command, folder))
+
+    def made(value: str) -> dict[str, tuple[str, str]]:
+        amount = {"none": "0", "all": "1"}.get(value, value)
+        if amount != SELECTIVE and not re.fullmatch(r"0|1|0?\.\d+", amount):
+            raise GobrrrError(f"{CHECKPOINTING} cannot be {plain(value)}", "none, selective, 0.5 of the blocks, or all")
+        texts = program.texts(sources, [CheckpointBlocks(amount)], folder) if amount != "0" else {}
+        if amount != "0" and not texts:
+            raise GobrrrError("no statement that makes an optimizer or trainer was found", "edit the program by hand")
+        return texts
+
+    made("all")
+    return Setting(CHECKPOINTING, "none", "torch.utils.checkpoint around blocks that repeat", made=made)
 
 
 def is_batch(name: str) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from statistics import median
+from typing import TypeVar
 
 import msgspec
 
@@ -16,6 +17,7 @@ from gobrrr.system import files
 from gobrrr.trial.sandbox import signature as mark
 from gobrrr.trial.statistics.objective import SETTLED
 
+Noun = TypeVar("Noun")
 SCHEMA = "gobrrr.receipt/1"
 MAX_BYTES = 256 << 20
 """A receipt holds every block of every trial: some hundred KB. What is larger was not written by us."""
@@ -262,22 +264,25 @@ def _unmarked(receipt: Receipt) -> bytes:
 
 def read(file: Path) -> Receipt:
     """Read it back. Raises GobrrrError for what is missing, too large, truncated or no receipt."""
-    try:
-        data = files.read(file, MAX_BYTES)
-        if len(data) > MAX_BYTES:
-            raise GobrrrError(f"{file} is too large for a receipt", "name a receipt.json that gobrrr tune wrote")
-        receipt = msgspec.json.decode(data, type=Receipt)
-    except OSError as error:
-        raise GobrrrError(
-            f"cannot read {file}: {error.strerror}", "name a receipt.json that gobrrr tune wrote"
-        ) from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise GobrrrError(f"{file} is no receipt: {error}", "name a receipt.json that gobrrr tune wrote") from None
+    receipt = decoded(file, Receipt, "receipt", "name a receipt.json that gobrrr tune wrote")
     if receipt.schema != SCHEMA:
         raise GobrrrError(
             f"{file} has the schema {receipt.schema!r}, not {SCHEMA}", "tune the program again with this gobrrr"
         )
     return receipt
+
+
+def decoded(file: Path, kind: type[Noun], name: str, hint: str) -> Noun:
+    """Return a file of JSON as a noun. Raises GobrrrError for what is missing, too large, truncated or another."""
+    try:
+        data = files.read(file, MAX_BYTES)
+        if len(data) > MAX_BYTES:
+            raise GobrrrError(f"{file} is too large for a {name}", hint)
+        return msgspec.json.decode(data, type=kind)
+    except OSError as error:
+        raise GobrrrError(f"cannot read {file}: {error.strerror}", hint) from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise GobrrrError(f"{file} is no {name}: {error}", hint) from None
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):

@@ -45,6 +45,12 @@ class Swept(msgspec.Struct, frozen=True, kw_only=True):
     """The best whose 99th percentile is within the latency that was asked for."""
     latency_ns: float | None = None
     fit: Fit | None = None
+    flops: float | None = None
+    """Model FLOPs of a step at the program's own value, as far as they are counted."""
+    ceiling_flop_rate: float | None = None
+    tokens: float | None = None
+    """Tokens of a step at the program's own value."""
+    price_per_hour: float | None = None
     seconds: float = 0.0
     command: tuple[str, ...] = ()
     machine: str = ""
@@ -55,6 +61,24 @@ class Swept(msgspec.Struct, frozen=True, kw_only=True):
         if point.step_ns is None:
             return None
         return 1e9 * (point.number if self.is_batch else 1.0) / point.step_ns
+
+    def tokens_per_s(self, point: Point) -> float | None:
+        """Return the tokens per second of a batch size: as many in a sample as at the program's own."""
+        rate, own = self.samples_per_s(point), Point(self.now).number
+        return rate * self.tokens / own if self.is_batch and rate and self.tokens and own else None
+
+    def mfu(self, point: Point) -> float | None:
+        """Return the FLOPs per second over the machine's ceiling: as many FLOPs for a sample as at the program's own
+        batch size."""
+        rate, own = self.samples_per_s(point), Point(self.now).number
+        if not (self.is_batch and rate and own and self.flops and self.ceiling_flop_rate):
+            return None
+        return rate * self.flops / own / self.ceiling_flop_rate
+
+    def million(self, point: Point) -> float | None:
+        """Return the price of a million samples; of a million steps where another setting than the batch is varied."""
+        rate = self.samples_per_s(point)
+        return 1e6 / rate / 3600 * self.price_per_hour if rate and self.price_per_hour else None
 
 
 class Fitted(msgspec.Struct, frozen=True, kw_only=True):
