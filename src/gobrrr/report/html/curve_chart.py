@@ -28,10 +28,11 @@ class CurvePoint(NamedTuple):
 
 
 class Axis(NamedTuple):
-    """An axis from 0: its name, and how a figure on it is written."""
+    """An axis from 0: its name, how a figure on it is written, and whether round ones are powers of two."""
 
     name: str
     written: Callable[[float], str]
+    is_binary: bool = False
 
 
 def curve(points: Sequence[CurvePoint], across: Axis, up: Axis) -> Markup:
@@ -65,6 +66,7 @@ def _grid(axis: Axis, most: float, at: Callable[[float], float], is_up: bool) ->
     """Lines at round figures with what they are."""
     step = 10 ** math.floor(math.log10(most / TICKS))
     step *= next(factor for factor in (1, 2, 5, 10) if most / (factor * step) <= TICKS)
+    step = 2.0 ** math.ceil(math.log2(most / TICKS)) if axis.is_binary else step
     for value in (step * part for part in range(int(most / step) + 1)):
         where, told = at(value), axis.written(value) if value else "0"
         if is_up:

@@ -16,13 +16,13 @@ from gobrrr.units import duration, size
 def parts(found: Swept, view: View) -> dict[str, Any]:
     """Everything that the template needs."""
     told = [block for group in sweep.blocks(found) for block in group]
-    rate = Axis("samples per second" if found.is_batch else "steps per second", lambda value: f"{value:,.4g}")
-    steps, bytes_ = Axis("step, 99th percentile", duration), Axis("peak of memory", size)
-    marks = {found.best_within or found.best: "best", found.now: "now"}
-    timed = [(point.value, point, marks.get(point.value, "")) for point in found.points if not point.failed]
+    rate = Axis("samples per second", lambda value: f"{value:,.4g}")
+    steps, bytes_ = Axis("step, 99th percentile", duration), Axis("peak of memory", size, is_binary=True)
+    timed = [(point.value, point, sweep.mark(found, point)) for point in found.points if not point.failed]
     latency = [CurvePoint(name, found.samples_per_s(point) or 0.0, point.p99_ns or 0.0, mark)
                for name, point, mark in timed]  # fmt: skip
-    memory = [CurvePoint(name, point.step_ns or 0.0, point.peak_bytes or 0.0, mark) for name, point, mark in timed]
+    memory = sorted((CurvePoint(name, point.step_ns or 0.0, point.peak_bytes or 0.0, mark)
+                     for name, point, mark in timed), key=lambda each: each.across)  # fmt: skip
     fit = [CurvePoint(point.value, point.number, point.peak_bytes or 0.0) for point in found.points]
     is_timed = bool(found.best)
     return {
@@ -30,7 +30,7 @@ def parts(found: Swept, view: View) -> dict[str, Any]:
         "facts": [block for block in told if isinstance(block, Fact)],
         "table": next(block for block in told if isinstance(block, Table)),
         "curves": [drawn for drawn in (
-            ("Latency against throughput", curve(latency, rate, steps) if is_timed else ""),
+            ("Latency against throughput", curve(latency, rate, steps) if is_timed and found.is_batch else ""),
             ("Time against memory", curve(memory, Axis("step, median", duration), bytes_) if is_timed else ""),
             ("Memory", "" if is_timed else curve(fit, Axis(found.setting, lambda value: f"{value:,g}"), bytes_)),
         ) if drawn[1]],

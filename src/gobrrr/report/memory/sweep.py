@@ -71,19 +71,24 @@ def _row(found: Swept, point: Point) -> tuple[Cell, ...]:
     rate = found.samples_per_s(point)
     low, high, tokens = point.low_ns, point.high_ns, found.tokens_per_s(point)
     mfu, price = found.mfu(point), found.million(point)
-    mark = "best" if point.value == (found.best_within or found.best) else "now" if point.value == found.now else ""
     return (
         Cell(point.value, point.number),
         Cell(duration(point.step_ns) if point.step_ns else "", point.step_ns),
-        Cell(interval(low, high) if low and high else ""),
-        Cell(duration(point.p99_ns) if point.p99_ns else ""),
+        Cell(interval(low, high) if low and high else "", low),
+        Cell(duration(point.p99_ns) if point.p99_ns else "", point.p99_ns),
         Cell(f"{rate:,.4g}" if rate else "", rate),
         Cell(f"{tokens:,.4g}" if tokens else "", tokens),
         Cell(share(mfu) if mfu else "", mfu),
         Cell(money(price) if price else "", price),
         Cell(size(point.peak_bytes) if point.peak_bytes else "", point.peak_bytes),
-        Cell(point.failed or mark),
+        Cell(point.failed or mark(found, point)),
     )
+
+
+def mark(found: Swept, point: Point) -> str:
+    """Return whether a value is the best, or the program's own."""
+    is_best, is_now = point.value == (found.best_within or found.best), point.value == found.now
+    return "best, now" if is_best and is_now else "best" if is_best else "now" if is_now else ""
 
 
 def _growth(found: Swept) -> Iterator[Line]:
