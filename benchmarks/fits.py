@@ -2,8 +2,9 @@
 
     python -m benchmarks.fits [--only NAME ...] [--minutes 3] [--json FILE]
 
-For each program of others: peaks at half, all and twice its batch size make the line; the peak at four times the size
-is held against it. The programs need the packages of benchmarks/zoo/requirements.txt; those that cannot start are told.
+For each program of others: `fit` measures half, all and twice its batch size, and larger ones where these lie on no
+line; the peak at twice the largest is held against its line. The programs need the packages of
+benchmarks/zoo/requirements.txt; those that cannot start are told.
 """
 
 from __future__ import annotations
@@ -22,7 +23,6 @@ from benchmarks.stamp import stamp
 from gobrrr.errors import GobrrrError
 from gobrrr.pipeline import sweeping
 from gobrrr.trial.edit import setting
-from gobrrr.trial.statistics.scaling import bent
 
 HERE = Path(__file__).parent
 PROGRAMS = (
@@ -63,21 +63,21 @@ def row(program: Path, words: tuple[str, ...], minutes: float) -> dict[str, Any]
         found = setting.find("batch", command, source)
         now = int(found.now)
         sizes = list(dict.fromkeys((max(1, now // 2), now, 2 * now)))
-        wanted = sweeping.Wanted(found, tuple(map(str, (*sizes, 4 * now))), memory=1 << 34, seconds=60 * minutes,
-                                 peaks_alone=True)  # fmt: skip
+        wanted = sweeping.Wanted(found, tuple(map(str, sizes)), memory=1 << 34, seconds=60 * minutes, peaks_alone=True)
         swept = sweeping.sweep(command, source, source / "out", wanted, told)
+        held = 2 * max(int(point.value) for point in swept.points if point.peak_bytes)
+        beyond = sweeping.sweep(command, source, source / "held", wanted._replace(values=(str(held),)), told)
     except (GobrrrError, ValueError) as error:
         return {"name": program.stem, "error": None, "why": str(error)}
     finally:
-        shutil.rmtree(source / "out" / "arms", ignore_errors=True)
-    peaks = {int(point.value): point.peak_bytes for point in swept.points if point.peak_bytes}
-    law = bent([(size, float(peaks[size])) for size in sizes if size in peaks])
-    shutil.rmtree(source, ignore_errors=True)
-    if law is None or 4 * now not in peaks:
-        return {"name": program.stem, "error": None, "why": "; ".join(point.failed for point in swept.points)}
-    low, high = law.around(4 * now)
-    return {"name": program.stem, "error": round(law.at(4 * now) / peaks[4 * now] - 1, 4),
-            "inside": low <= peaks[4 * now] <= high,
+        shutil.rmtree(source, ignore_errors=True)
+    points, law = (*swept.points, *beyond.points), swept.peak_law
+    peaks = {int(point.value): point.peak_bytes for point in points if point.peak_bytes}
+    if law is None or held not in peaks:
+        return {"name": program.stem, "error": None, "why": "; ".join(point.failed for point in points)}
+    low, high = law.around(held)
+    return {"name": program.stem, "held": held, "error": round(law.at(held) / peaks[held] - 1, 4),
+            "inside": low <= peaks[held] <= high,
             "peaks_mib": {size: round(peak / 2**20) for size, peak in sorted(peaks.items())}}  # fmt: skip
 
 

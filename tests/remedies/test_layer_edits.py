@@ -150,3 +150,75 @@ def test_a_shifted_loss_is_computed_of_shifted_states() -> None:
 def test_logits_that_are_used_otherwise_stay(before: str, then: str) -> None:
     text = LOSS.replace(before, then)
     assert edited("chunked_loss", text) == text
+
+
+NORM = """
+import torch
+from torch import nn
+
+
+class Norm(nn.Module):
+    def __init__(self, width, eps=1e-3):
+        super().__init__()
+        self.gain, self.shift = nn.Parameter(torch.ones(width)), nn.Parameter(torch.zeros(width))
+        self.wide, self.eps = nn.Parameter(torch.ones(1, width)), eps
+
+    def forward(self, x):
+{body}
+"""
+NORMS = (
+    "mean = x.mean(-1, keepdim=True)\nvar = x.var(-1, keepdim=True, unbiased=False)\n"
+    "return self.gain * (x - mean) / torch.sqrt(var + self.eps) + self.shift",
+    "return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.eps) * self.gain",
+    "variance = x.to(torch.float32).pow(2).mean(-1, keepdim=True)\nx = x * torch.rsqrt(variance + self.eps)\n"
+    "return self.gain * x.to(x.dtype)",
+    "norm = torch.sqrt(torch.mean(x ** 2, dim=-1, keepdim=True) + 1e-3)\nreturn self.wide * (x / norm)",
+    "mu = x.mean(dim=-1, keepdim=True)\nc = x - mu\nv = (c * c).mean(dim=-1, keepdim=True)\n"
+    "return c * (v + self.eps).rsqrt() * self.gain + self.shift",
+    "u = x.mean(-1, keepdim=True)\ns = (x - u).square().mean(-1, keepdim=True)\n"
+    "x = (x - u) / (s + self.eps) ** 0.5\nreturn self.gain * x + self.shift",
+    "var = x.var(-1, keepdim=True, correction=0)\nmean = torch.mean(x, -1, keepdim=True)\n"
+    "return (x - mean) * (var + self.eps) ** -0.5 * self.wide",
+)
+NO_NORMS = (
+    "std = x.std(-1, keepdim=True)\nreturn (x - x.mean(-1, keepdim=True)) / (std + self.eps)",
+    "mean = x.mean(-1, keepdim=True)\nreturn (x - mean) / torch.sqrt(x.var(-1, keepdim=True) + self.eps)",
+    "mean = x.mean(1, keepdim=True)\nvar = x.var(1, keepdim=True, unbiased=False)\n"
+    "return (x - mean) / torch.sqrt(var + self.eps)",
+    "mean = x.mean(-1, keepdim=True)\nself.seen = mean\nvar = x.var(-1, keepdim=True, unbiased=False)\n"
+    "return (x - mean) / torch.sqrt(var + self.eps)",
+    "mean = x.mean(-1, keepdim=True)\nvar = x.var(-1, keepdim=True, unbiased=False)\nx = x * 2\n"
+    "return (x - mean) / torch.sqrt(var + self.eps)",
+    "y = x * 2\nreturn x * torch.rsqrt(y.pow(2).mean(-1, keepdim=True) + self.eps)",
+    "return x * torch.rsqrt(x.pow(3).mean(-1, keepdim=True) + self.eps)",
+    "return x * torch.rsqrt(x.pow(2).sum(-1, keepdim=True) + self.eps)",
+    "mean = x.mean(-1, keepdim=True)\nreturn (x - mean) / torch.sqrt(x.pow(2).mean(-1, keepdim=True) + self.eps)",
+)
+
+
+def norm(body: str) -> str:
+    return NORM.replace("{body}", "\n".join(f"        {line}" for line in body.splitlines()))
+
+
+@pytest.mark.parametrize("body", NORMS)
+def test_a_norm_by_hand_becomes_one_kernel_with_the_same_values_and_gradients(body: str) -> None:
+    after = patched(norm(body), [catalogue.edit("fused_norm").change])
+    found = []
+    for source in (norm(body), after):
+        names: dict[str, Any] = {}
+        exec(source, names)
+        torch.manual_seed(0)
+        model, x = names["Norm"](16).double(), torch.randn(2, 5, 16, dtype=torch.float64, requires_grad=True)
+        torch.nn.init.normal_(model.gain), torch.nn.init.normal_(model.shift)
+        out = model(x)
+        out.square().sum().backward()
+        found.append((out, x.grad, model.gain.grad, model.shift.grad))
+    assert "_norm(x, x.shape[-1:]" in after
+    assert ".mean(" not in after.partition("def forward")[2]
+    for one, other in zip(*found, strict=True):
+        assert one is other is None or torch.allclose(one, other, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("body", NO_NORMS)
+def test_what_is_no_norm_stays_as_it_is(body: str) -> None:
+    assert patched(norm(body), [catalogue.edit("fused_norm").change]) == norm(body)

@@ -227,6 +227,14 @@ def test_general_advice_gives_way_to_the_idiom_below_its_line():
     assert unknown_only([finding("BRR301", 50, Span("other.py", 1)), idiom])[1] == idiom
 
 
+def test_an_edit_that_an_idiom_names_makes_its_pair_fast():
+    named = [each for each in idioms() if each.edit]
+    assert named
+    for each in named:
+        before = each.pair.text("ill")
+        assert patched(before, [catalogue.edit(each.edit).change]) != before
+
+
 def test_a_rewrite_is_offered_and_made_at_the_findings_line(monkeypatch):
     idiom = replace(made(ops=("aten::renorm",)), rewrite=Rewrite(r"slow\((\w+)\)", r"fast(\1)", "import quick"))
     monkeypatch.setattr(catalogue, "idioms", lambda: (idiom,))

@@ -89,6 +89,7 @@ _EDITS = (
     SourceEdit("freeze_unused", "computes no gradients for parameters that no optimizer holds", updates.frozen),
     SourceEdit("fused_attention", "computes attention that is written by hand in one fused kernel",
                layers.fused_attention),
+    SourceEdit("fused_norm", "computes norms that are written by hand in one kernel each", layers.fused_norm),
     SourceEdit("gc_freeze", "keeps Python's garbage collector away from objects that stay", updates.collector_frozen,
                "exact"),
     SourceEdit("identity", "changes nothing: measures what trials scatter by on this machine", safety="exact",

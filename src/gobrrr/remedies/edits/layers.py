@@ -1,10 +1,10 @@
-"""Edits of layers that are written by hand: attention as products and softmax, a loss over all logits at once."""
+"""Edits of layers that are written by hand: attention, a loss over all logits at once, norms."""
 
 from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from gobrrr.capture.source.statements import last_name
 from gobrrr.remedies.edits.source import Change, Source
@@ -62,15 +62,25 @@ class Chain:
     def value(self, node: ast.expr) -> ast.expr:
         """Return a node without casts: for a name, the expression that it was given last in the block."""
         while True:
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CASTS:
-                node = node.func.value
-                continue
+            node = _uncast(node)
             name, above = ast.unparse(node), reversed(range(len(self._above)))
             at = next((n for n in above if _target(self._above[n]) == name), None)
             if at is None or not isinstance(given := self._above[at], ast.Assign):
                 return node
             self.passed.append(given)
             self._above, node = self._above[:at], given.value
+
+    def once(self, node: ast.expr, fits: Callable[[ast.expr], object]) -> ast.expr:
+        """Return the expression that a name was given, once in the block, where it fits; or the node."""
+        node = _uncast(node)
+        given = [
+            each for each in self._block[: self._block.index(self._statement)] if _target(each) == ast.unparse(node)
+        ]
+        if len(given) != 1 or not isinstance(given[0], ast.Assign) or not fits(value := _uncast(given[0].value)):
+            return node
+        if given[0] not in self.passed:
+            self.passed.append(given[0])
+        return value
 
     def serves_only(self, node: ast.expr) -> bool:
         """Whether what was passed is used nowhere but there, stands in lines of its own, and may as well be computed
@@ -94,6 +104,12 @@ class Chain:
             if read and (stored & read or not isinstance(each, (ast.Assign, ast.AnnAssign, ast.Expr))):
                 return False
         return True
+
+
+def _uncast(node: ast.expr) -> ast.expr:
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CASTS:
+        node = node.func.value
+    return node
 
 
 def _target(node: ast.stmt) -> str:
@@ -220,3 +236,119 @@ def _logits(source: Source, chain: Chain, given: ast.expr) -> tuple[ast.expr, st
             return ast.Name(""), ""
         cut, node = f"[{source.code(node.slice)}]", chain.value(node.value)
     return node, cut
+
+
+def fused_norm(source: Source, lines: Sequence[int]) -> list[Change]:
+    """Put layer_norm or rms_norm in the place of a mean, a variance and a quotient over the last dimension, where
+    nothing else is computed of them."""
+    found: list[Change] = []
+    for node in source.nodes(ast.BinOp):
+        pairs = [(node.left, node.right, "sqrt")] if isinstance(node.op, ast.Div) else []
+        if isinstance(node.op, ast.Mult):
+            pairs = [(node.left, node.right, "rsqrt"), (node.right, node.left, "rsqrt")]
+        found += next(filter(None, (_norm(source, node, *pair) for pair in pairs)), [])
+    return source.with_helper("import torch", found)
+
+
+def _norm(source: Source, last: ast.BinOp, above: ast.expr, below: ast.expr, root: str) -> list[Change]:
+    """The changes for one quotient: x / sqrt(mean(x^2) + eps), (x - mean) / sqrt(var + eps)."""
+    chain, gain, times = Chain(source, last), "", ""
+    inside = _under(chain.once(below, lambda node: _under(node, root)), root)
+    if not isinstance(inside, ast.BinOp) or not isinstance(inside.op, ast.Add):
+        return []
+    spread = chain.once(inside.left, lambda node: _moment(source, node))
+    if isinstance(above, ast.BinOp) and isinstance(above.op, ast.Mult):  # gain * (x - mean) / ...
+        gain = source.code(above.left) if _is_vector(source, above.left) else ""
+        times, above = "" if gain else f"{_factor(source, above.left)} * ", above.right
+    top = chain.once(above, _is_difference)
+    kind, of, rest = _moment(source, spread) or ("", spread, {})
+    if kind == "mean":
+        squared = _squared(source, of)
+        of = chain.once(squared, _is_difference) if squared is not None else of
+        if squared is None or not (_same(of, top) or _same(squared, above)):
+            return []
+    elif rest not in ({"unbiased": "False"}, {"correction": "0"}) or not _is_difference(top):
+        return []
+    x, name, more = top, "rms_norm", ""
+    if isinstance(top, ast.BinOp):
+        x, name = top.left, "layer_norm"
+        mean = _moment(source, chain.once(top.right, lambda node: _moment(source, node)))
+        if mean is None or mean[0] != "mean" or not _same(mean[1], x) or not (kind == "mean" or _same(of, x)):
+            return []
+    if not isinstance(x, (ast.Name, ast.Attribute)) or not chain.serves_only(last):
+        return []
+    whole: ast.expr = last
+    if not (gain or times):
+        gain, whole = _scaled(source, last, ast.Mult)
+    if name == "layer_norm":
+        shift, whole = _scaled(source, whole, ast.Add) if gain else ("", whole)
+        more = f"{shift or None}, "
+    read = source.code(x)
+    code = f"torch.nn.functional.{name}({read}, {read}.shape[-1:], {gain or None}, {more}{source.code(inside.right)})"
+    return [*map(source.without, chain.passed), source.replacing(whole, f"{times}{code}")]
+
+
+def _scaled(source: Source, node: ast.expr, kind: type[ast.operator]) -> tuple[str, ast.expr]:
+    """Return the vector that a norm's result is multiplied by, or that is added, and the whole; nothing, and the node,
+    where it is none."""
+    outer = next(source.parents(node))
+    if isinstance(outer, ast.BinOp) and isinstance(outer.op, kind):
+        other = outer.right if outer.left is node else outer.left
+        if _is_vector(source, other):
+            return source.code(other), outer
+    return "", node
+
+
+def _is_vector(source: Source, node: ast.expr) -> bool:
+    """Whether it is a parameter that was made of one dimension: nn.Parameter(torch.ones(width))."""
+    made = [each for each in source.names.values(node) if isinstance(each, ast.Call)]
+    inner = made[0].args[0] if len(made) == 1 and last_name(made[0].func) == "Parameter" and made[0].args else None
+    if not isinstance(node, ast.Attribute) or not isinstance(inner, ast.Call) or len(inner.args) != 1:
+        return False
+    is_one = not isinstance(inner.args[0], (ast.Tuple, ast.List, ast.Starred, ast.Subscript))
+    return is_one and last_name(inner.func) in ("ones", "zeros")
+
+
+def _under(node: ast.expr, root: str) -> ast.expr | None:
+    """Return what a root is of: torch.sqrt(v), v.sqrt(), v ** 0.5; rsqrt likewise."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
+        return node.left if ast.unparse(node.right) == {"sqrt": "0.5", "rsqrt": "-0.5"}[root] else None
+    if not isinstance(node, ast.Call) or last_name(node.func) != root:
+        return None
+    return node.args[0] if node.args else getattr(node.func, "value", None)
+
+
+def _moment(source: Source, node: ast.expr) -> tuple[str, ast.expr, dict[str, str]] | None:
+    """Return mean or var over the last dimension, what it is of, and what else it is given."""
+    if not isinstance(node, ast.Call) or (kind := last_name(node.func)) not in ("mean", "var"):
+        return None
+    given, of = list(node.args), getattr(node.func, "value", None)
+    if source.names.origin(node.func).startswith("torch."):
+        of = given.pop(0) if given else None
+    said = {each.arg or "": ast.unparse(each.value) for each in node.keywords}
+    said |= dict(zip(("dim", "keepdim"), map(ast.unparse, given), strict=False))
+    if of is None or said.pop("dim", "") not in ("-1", "(-1,)", "[-1]") or said.pop("keepdim", "") != "True":
+        return None
+    return kind, _uncast(of), said
+
+
+def _squared(source: Source, node: ast.expr) -> ast.expr | None:
+    """Return what is squared: x.pow(2), x ** 2, x.square(), x * x."""
+    match node:
+        case ast.BinOp(left, ast.Pow(), ast.Constant(2)):
+            return _uncast(left)
+        case ast.BinOp(left, ast.Mult(), right) if _same(left, right):
+            return _uncast(left)
+        case ast.Call(func, args) if last_name(func) in ("pow", "square"):
+            given = [*([] if source.names.origin(func).startswith("torch.") else [getattr(func, "value", func)]), *args]
+            if list(map(ast.unparse, given[1:])) == (["2"] if last_name(func) == "pow" else []):
+                return _uncast(given[0])
+    return None
+
+
+def _is_difference(node: ast.expr) -> bool:
+    return isinstance(node, ast.BinOp) and isinstance(node.op, ast.Sub)
+
+
+def _same(one: ast.expr, other: ast.expr) -> bool:
+    return ast.unparse(_uncast(one)) == ast.unparse(_uncast(other))

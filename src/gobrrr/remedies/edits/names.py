@@ -133,8 +133,11 @@ def _assigned(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
     """Names and what they come to stand for: what is assigned, and what a function returns."""
     if isinstance(node, (ast.Assign, ast.AnnAssign, ast.NamedExpr)) and node.value is not None:
         for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-            for each in target.elts if isinstance(target, (ast.Tuple, ast.List)) else [target]:
-                yield _text(each), node.value
+            many, value = (ast.Tuple, ast.List), node.value
+            parts = target.elts if isinstance(target, many) else [target]
+            given = value.elts if isinstance(value, many) and isinstance(target, many) else [value] * len(parts)
+            same = len(given) == len(parts) and not any(isinstance(each, ast.Starred) for each in (*parts, *given))
+            yield from zip(map(_text, parts), given if same else [value] * len(parts), strict=True)
     if isinstance(node, FUNCTIONS):
         for inner in ast.walk(node):
             if isinstance(inner, ast.Return) and inner.value is not None:

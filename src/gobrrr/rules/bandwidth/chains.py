@@ -84,7 +84,7 @@ class Spent(msgspec.Struct, frozen=True):
     "BRR201",
     "bandwidth",
     needs={"ops", "shapes"},
-    remedies=("compile", "compile_max_autotune", "compile_frozen", "fold_batch_norm"),
+    remedies=("compile", "compile_max_autotune", "compile_frozen", "fold_batch_norm", "fused_norm"),
     on_device=True,
 )
 def unfused_elementwise_chain(ledger: Ledger, machine: Machine) -> Iterator[Cause]:

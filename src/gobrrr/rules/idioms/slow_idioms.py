@@ -63,7 +63,7 @@ def slow_idiom(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
             bound=found.bound,
             both=True,
             name=idiom.name.replace("_", "-"),
-            remedies=(idiom.name,) if idiom.rewrite else (),
+            remedies=(idiom.name,) if idiom.rewrite else tuple(filter(None, [idiom.edit])),
         )
 
 

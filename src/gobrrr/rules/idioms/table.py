@@ -114,6 +114,8 @@ class Idiom(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seen: Seen
     pair: Pair
     rewrite: Rewrite | None = None
+    edit: str = ""
+    """Edit of gobrrr.remedies.edits that makes it."""
     name: str = ""
     """The file's."""
 
