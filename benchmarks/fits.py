@@ -28,8 +28,9 @@ HERE = Path(__file__).parent
 PROGRAMS = (
     *((f"models/{name}.py", ("--steps", "1000000")) for name in ("bert", "gpt2", "llama", "t5", "vit", "whisper")),
     *((f"zoo/programs/{name}.py", ()) for name in (
-        "dcgan", "diffusers_unet", "peft_lora", "pyg_graphs", "lightning_images", "hf_trainer_images")),
-    ("../examples/gpt/train.py", ("--steps", "1000000")),
+        "diffusers_unet", "peft_lora", "pyg_graphs", "lightning_images", "hf_trainer_images")),
+    ("../examples/gpt/train.py", ("--steps", "1000000")), ("proving/gan/program.py", ()),
+    ("proving/nanogpt/program.py", ()), ("proving/trainer/program.py", ()),
 )  # fmt: skip
 
 
@@ -42,7 +43,7 @@ def main() -> int:
     args = parser.parse_args()
     rows = []
     for name, words in PROGRAMS:
-        if not args.only or Path(name).stem in args.only:
+        if not args.only or any(word in name for word in args.only):
             rows.append(row((HERE / name).resolve(), words, args.minutes))
             print("  ".join(f"{key}={value}" for key, value in rows[-1].items()), flush=True)
     errors = [abs(each["error"]) for each in rows if each.get("error") is not None]
@@ -54,6 +55,7 @@ def main() -> int:
 
 def row(program: Path, words: tuple[str, ...], minutes: float) -> dict[str, Any]:
     """The held-out peak of one program against the line through smaller ones."""
+    name = program.stem if program.stem not in ("train", "program") else f"{program.parent.name}/{program.stem}"
     source = Path(tempfile.mkdtemp(prefix="gobrrr-fits-"))
     for file in program.parent.glob("*.py"):
         shutil.copy2(file, source)
@@ -68,15 +70,15 @@ def row(program: Path, words: tuple[str, ...], minutes: float) -> dict[str, Any]
         held = 2 * max(int(point.value) for point in swept.points if point.peak_bytes)
         beyond = sweeping.sweep(command, source, source / "held", wanted._replace(values=(str(held),)), told)
     except (GobrrrError, ValueError) as error:
-        return {"name": program.stem, "error": None, "why": str(error)}
+        return {"name": name, "error": None, "why": str(error)}
     finally:
         shutil.rmtree(source, ignore_errors=True)
     points, law = (*swept.points, *beyond.points), swept.peak_law
     peaks = {int(point.value): point.peak_bytes for point in points if point.peak_bytes}
     if law is None or held not in peaks:
-        return {"name": program.stem, "error": None, "why": "; ".join(point.failed for point in points)}
+        return {"name": name, "error": None, "why": "; ".join(point.failed for point in points)}
     low, high = law.around(held)
-    return {"name": program.stem, "held": held, "error": round(law.at(held) / peaks[held] - 1, 4),
+    return {"name": name, "held": held, "error": round(law.at(held) / peaks[held] - 1, 4),
             "inside": low <= peaks[held] <= high,
             "peaks_mib": {size: round(peak / 2**20) for size, peak in sorted(peaks.items())}}  # fmt: skip
 

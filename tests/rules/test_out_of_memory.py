@@ -200,3 +200,74 @@ def test_nothing_known_is_said_so() -> None:
     found = diagnosis(OutOfMemory("RuntimeError", "std::bad_alloc", "cpu"))
     assert "not known" in found.reason
     assert found.sentence == "Out of memory"
+
+
+def by_name(oom: OutOfMemory) -> dict[str, Way]:
+    return {way.name: way for way in ways(oom)}
+
+
+def test_an_input_far_larger_than_those_before_is_named_first() -> None:
+    before = (Input("", (128, 8), "float32", 4096), Input("", (128, 32), "float32", 16384))
+    oom = failed(model="Net", usual=before)
+    assert names(oom)[0] == "large_input"
+    assert "x 128x256 is 8 times as large as those before (128x32)" in by_name(oom)["large_input"].what
+    assert "large_input" not in names(failed(usual=before))  # variables of a line may be anything
+    half = (Input("", (128, 128), "float32", 65536),)
+    assert "large_input" not in names(failed(model="Net", usual=half))
+    other = (Input("", (128, 64), "int64", 65536), Input("", (128,), "float32", 512))
+    assert "large_input" not in names(failed(model="Net", usual=other))
+
+
+def test_a_column_and_a_row_that_broadcast_are_to_have_one_shape() -> None:
+    column, row = Input("pred", (32768, 1), "float32", 131072), Input("target", (32768,), "float32", 131072)
+    oom = failed(inputs=(column, row), asked=4 * 32768**2, phase="")
+    assert names(oom)[0] == "same_shapes"
+    assert "pred 32768x1 and target 32768 broadcast" in by_name(oom)["same_shapes"].what
+    assert "same_shapes" not in names(failed(inputs=(column, row), asked=32768**2))
+
+
+def test_a_value_for_each_pair_of_rows_is_no_batch_to_split() -> None:
+    num = 10_000
+    pairs = (Group("", "sigmoid", (num, num), "float32", 4 * num * num, 1),)
+    oom = failed(inputs=(Input("z", (num, 32), "float32", 128 * num),), alive={"cpu": (
+        Role("activations", 4 * num * num, pairs), Role("parameters", MIB))}, asked=4 * num * num)  # fmt: skip
+    assert "fewer_pairs" in names(oom)
+    assert "micro_batch" not in names(oom)
+    few = failed(inputs=(Input("z", (1024, 32), "float32", 131072),), asked=4 * 1024**2)
+    assert "fewer_pairs" not in names(few)
+
+
+def test_an_array_in_a_wider_type_keeps_its_own() -> None:
+    shape = (36000, 64, 64, 3)
+    text = f"Unable to allocate 3.30 GiB for an array with shape {shape} and data type float64"
+    same = Role("variables", 442_368_000, (Group("images", "", shape, "uint8", 442_368_000, 1),))
+    oom = failed(kind="numpy", text=text, asked=8 * 442_368_000, alive={"cpu": (same,)}, phase="", inputs=())
+    assert "images as float64 is 8 times as large: keep uint8" in by_name(oom)["keep_type"].what
+    other = msgspec.structs.replace(same.groups[0], shape=(9,))
+    assert "keep_type" not in names(
+        msgspec.structs.replace(oom, alive={"cpu": (Role("variables", 442_368_000, (other,)),)})
+    )
+
+
+def test_a_layer_that_holds_most_of_the_model_is_named() -> None:
+    wide = Group("fc.weight", "", (1024, 262_144), "float32", GIB, 1)
+    oom = failed(phase="backward", steps=0, asked=GIB, alive={"cpu": (Role("parameters", GIB + MIB, (wide,)),)})
+    assert "fc.weight 1024x262144 holds 99.9 %" in by_name(oom)["smaller_layer"].what
+    assert "pool what goes into it" in by_name(oom)["smaller_layer"].what
+    assert "smaller_layer" not in names(failed())
+
+
+def test_views_that_keep_their_whole_tensor_are_to_be_copied() -> None:
+    views = Group("bank", "", (32, 197, 192), "float32", 2 * GIB, 400, shown=0.005)
+    oom = failed(alive={"cpu": (Role("other tensors", 2 * GIB, (views,)), Role("parameters", MIB))})
+    assert names(oom)[0] == "copy_views"  # before a smaller batch: most of what is known is kept by it
+    assert "400 tensors in bank are kept by views of 0.5 % of them" in by_name(oom)["copy_views"].what
+    assert "free_references" not in names(oom)
+
+
+def test_memory_that_nobody_holds_comes_back_by_the_allocators_threshold() -> None:
+    process = Process(resident=4 * GIB, virtual=4 * GIB, runtime=256 * MIB)
+    rest = 4 * GIB - 256 * MIB - (8 * 320 + 272) * MIB
+    assert by_name(failed(process=process))["return_freed"].saves == round(0.8 * rest)
+    full = msgspec.structs.replace(process, runtime=256 * MIB + rest)
+    assert "return_freed" not in names(failed(process=full))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 from pathlib import Path
+
+import msgspec
 
 from gobrrr.errors import GobrrrError
 from gobrrr.ledger.memory import memory_ledger
@@ -26,7 +29,7 @@ not known (proposed)."""
 def died_of(folder: Path, code: int, kills_before: int | None = None) -> Diagnosis | None:
     """Return why a run ran out of memory; None where it did not. `kills_before`: oom_kills() before it began."""
     if found := failures(folder):
-        return diagnosis(found[0], reader(str(Path.cwd()), anywhere=True))
+        return diagnosis(_beside(found[0], folder), reader(str(Path.cwd()), anywhere=True))
     if code not in KILLED:
         return None
     kills = oom_kills()
@@ -38,6 +41,16 @@ def died_of(folder: Path, code: int, kills_before: int | None = None) -> Diagnos
     if not known and used < FULL * limit:
         return None
     return diagnosis(killed)
+
+
+def _beside(failed: OutOfMemory, folder: Path) -> OutOfMemory:
+    """Return the failure with the inputs of the steps before it, as far as some were looked at."""
+    with contextlib.suppress(GobrrrError, OSError):
+        recording = load_run(folder)[0]
+        inputs = facts_of(recording, list(recording.main.steps) if recording.main else []).inputs
+        usual = tuple(Input("", each.shape, each.dtype, each.num_bytes) for each in inputs)
+        return msgspec.structs.replace(failed, usual=usual)
+    return failed
 
 
 def _killed(folder: Path) -> OutOfMemory:

@@ -35,7 +35,7 @@ from gobrrr.trial.statistics.scaling import DOUBLING, LEAST_SPREAD, Line, betwee
 MOST_SIZES = 8
 FIRST_LOOK = 0.3
 """Share of the minutes for watching the program once."""
-NEAR_BEST = 0.95
+NEAR_BEST = 0.97
 """Share of the best throughput from which the program's own value is told, else the smallest batch: another one is
 another training for little."""
 TOLD = 5

@@ -13,6 +13,7 @@ import sys
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import islice
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
@@ -29,6 +30,10 @@ FEWEST_TERMS = 6
 """Terms from which a sum of losses is one over steps, not of one step's parts (proposed)."""
 MAX_ITEMS = 12
 """Groups that are kept of each role, the largest."""
+NOBODYS = ("other tensors", "arrays")
+"""Roles of what neither a model nor an optimizer nor a graph owns."""
+MOST_LOOKED_AT = 20_000
+"""Objects that are looked at for who holds a group (proposed: 10 ms)."""
 FIRST = 8
 """Items of a container that are looked at for what it holds, and its last."""
 AT_ONCE = 10_000
@@ -45,6 +50,8 @@ class Group(NamedTuple):
     op: str
     shape: tuple[int, ...]
     dtype: str
+    shown: float = 1.0
+    """Share of their bytes that the views which hold them show."""
 
 
 class Alive:
@@ -58,6 +65,7 @@ class Alive:
         self._until = time.perf_counter_ns() + MAX_NS
         self.sizes: dict[str, Counter[tuple[str, Group]]] = {}  # by device
         self.counts: dict[str, Counter[tuple[str, Group]]] = {}
+        self._places: dict[tuple[str, str, Group], set[int]] = {}  # addresses of what nobody owns
         self.in_backward: tuple[str, str] | None = None
         """(layer, op) that the backward pass had come to."""
         self.optimizers: list[str] = []
@@ -126,10 +134,12 @@ class Alive:
             return False
         self._claimed.add((device, address))
         dtype = str(tensor.dtype).removeprefix("torch.")
-        self._count(device, role, Group(family(name), op, tuple(tensor.shape), dtype), size)
+        self._count(device, role, Group(family(name), op, tuple(tensor.shape), dtype), size, address)
         return True
 
-    def _count(self, device: str, role: str, group: Group, size: int) -> None:
+    def _count(self, device: str, role: str, group: Group, size: int, address: int) -> None:
+        if role in NOBODYS:
+            self._places.setdefault((device, role, group), set()).add(address)
         self.sizes.setdefault(device, Counter())[role, group] += size
         self.counts.setdefault(device, Counter())[role, group] += 1
 
@@ -177,7 +187,13 @@ class Alive:
     # the rest
 
     def _locals(self) -> None:
-        """Tensors and arrays in the variables of the lines that failed."""
+        """Tensors and arrays in the variables of the lines that failed; in a layer's forward they are its results."""
+        for frame in self._frames:
+            if (first := next(iter(frame.f_code.co_varnames[: frame.f_code.co_argcount]), "")) and hasattr(
+                type(frame.f_locals.get(first)), "_call_impl"
+            ):
+                for name, value in list(frame.f_locals.items()):
+                    self._claim("forward activations", value, name)
         for _, name, value in self._variables():
             self._claim("variables", value, name) or self._array("variables", value, name)
 
@@ -228,7 +244,7 @@ class Alive:
         if isinstance(owner, numpy.memmap) or not owner.nbytes or key in self._claimed or owner.base is not None:
             return False  # a mapped file; a tensor's or another library's memory
         self._claimed.add(key)
-        self._count("cpu", role, Group(name, "", owner.shape, str(owner.dtype)), owner.nbytes)
+        self._count("cpu", role, Group(name, "", owner.shape, str(owner.dtype)), owner.nbytes, key[1])
         return True
 
     def _name_holders(self) -> None:
@@ -236,35 +252,59 @@ class Alive:
         roots = [(name, value) for _, name, value in self._variables()]
         for device, sizes in self.sizes.items():
             for (role, group), size in list(sizes.items()):
-                if role in ("other tensors", "arrays") and size >= 1 << 20:
+                if role in NOBODYS and size >= 1 << 20:
                     several = self.counts[device][role, group] > 1  # then a container has them, no variable
-                    paths = (path for name, value in roots for path in _paths(name, value, group, several))
+                    search = _Search(self._places[device, role, group])
+                    paths = (path for name, value in roots for path in search.paths(name, value, several))
                     if name := next(paths, ""):
-                        named = group._replace(name=name)
+                        named = group._replace(name=name, shown=search.shown)
                         sizes[role, named] += sizes.pop((role, group))
                         self.counts[device][role, named] += self.counts[device].pop((role, group))
 
 
-def _paths(name: str, value: Any, group: Group, inside: bool, depth: int = 4) -> Iterator[str]:
-    """Names of containers, attributes in them, in which tensors or arrays like a group's are found, modules left out;
-    `inside`: no variable that is one itself."""
-    kind = type(value)
-    package = kind.__module__.partition(".")[0]
-    if package in ("torch", "numpy") and hasattr(kind, "shape"):
-        if not inside and tuple(value.shape) == group.shape and str(value.dtype).endswith(group.dtype):
-            yield name
-    elif depth and issubclass(kind, (list, tuple, dict, deque)) and len(value):
-        every = value.values() if issubclass(kind, dict) else value
-        items = [*islice(every, FIRST), next(reversed(every))]
-        yield from (name for item in items for _ in _paths(name, item, group, False, depth - 1))
-    elif (
-        depth
-        and package != "builtins"
-        and not hasattr(kind, "_call_impl")
-        and type(attributes := getattr(value, "__dict__", None)) is dict
-    ):
-        for attribute, item in list(attributes.items()):
-            yield from _paths(f"{name}.{attribute}", item, group, inside, depth - 1)
+class _Search:
+    """Looks for tensors and arrays by the addresses of their memory in the program's variables. `shown`: share of the
+    bytes that the first one found shows, of which a view keeps all."""
+
+    def __init__(self, addresses: set[int]) -> None:
+        self._addresses, self._left, self.shown = addresses, MOST_LOOKED_AT, 1.0
+
+    def paths(self, name: str, value: Any, inside: bool, depth: int = 7) -> Iterator[str]:
+        """Names of containers, attributes in them, modules left out; `inside`: no variable that is one itself."""
+        kind = type(value)
+        package = kind.__module__.partition(".")[0]
+        self._left -= 1
+        if self._left < 0:
+            return
+        if package in ("torch", "numpy") and hasattr(kind, "shape"):
+            if not inside and self._is_one(value):
+                yield name
+        elif depth and issubclass(kind, (list, tuple, dict, deque)) and len(value):
+            every = value.values() if issubclass(kind, dict) else value
+            items = [*islice(every, FIRST), next(reversed(every))]
+            yield from (name for item in items for _ in self.paths(name, item, False, depth - 1))
+        elif (
+            depth
+            and package != "builtins"
+            and not hasattr(kind, "_call_impl")
+            and type(attributes := getattr(value, "__dict__", None)) is dict
+        ):
+            for attribute, item in list(attributes.items()):
+                yield from self.paths(f"{name}.{attribute}", item, inside, depth - 1)
+
+    def _is_one(self, value: Any) -> bool:
+        with suppress(Exception):  # whatever a subclass does
+            if hasattr(value, "untyped_storage"):
+                storage = value.untyped_storage()
+                whole, address = storage.nbytes(), storage.data_ptr()
+            else:
+                while isinstance(value.base, type(value)):
+                    value = value.base
+                whole, address = value.nbytes, int(value.__array_interface__["data"][0])
+            if address in self._addresses:
+                self.shown = value.nbytes / max(1, whole)
+                return True
+        return False
 
 
 def _nodes(roots: Iterable[Any]) -> list[Any]:

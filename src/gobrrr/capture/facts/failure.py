@@ -39,8 +39,11 @@ SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_
             "MALLOC_ARENA_MAX", "CUDA_VISIBLE_DEVICES")  # fmt: skip
 
 
-def note(folder: Path, steps: int, grown: Callable[[types.FrameType], list[dict[str, Any]]]) -> None:
-    """Write what the program died of into `folder`, where memory was it; `grown` are containers that grew."""
+def note(
+    folder: Path, steps: int, grown: Callable[[types.FrameType], list[dict[str, Any]]], runtime: int | None = None
+) -> None:  # fmt: skip
+    """Write what the program died of into `folder`, where memory was it; `grown` are containers that grew, `runtime`
+    the bytes that the interpreter and torch held before."""
     error = ended_by()
     if error is None:
         return
@@ -54,6 +57,7 @@ def note(folder: Path, steps: int, grown: Callable[[types.FrameType], list[dict[
     found |= _alive(frames, user)
     with suppress(Exception):
         found |= _sizes(found["text"])
+        found["process"]["runtime"] = runtime
     _write(path, found)
 
 
@@ -141,10 +145,12 @@ def _module(frame: types.FrameType) -> Any:
 def _inputs(error: BaseException, root: Any) -> list[dict[str, Any]]:
     """Tensors that the outermost module was called with; of a failure outside of modules those of the user's lines."""
     user, found = UserFiles(), dict[str, Any]()
-    for frame in reversed(list(_frames(error))):
+    frames = list(_frames(error))
+    for frame in frames if root is None else reversed(frames):
         code = frame.f_code
         if root is None and user.is_user(code.co_filename):
-            found |= {name: value for name, value in frame.f_locals.items() if _is_data(value)}
+            found = {name: value for name, value in frame.f_locals.items() if _is_data(value)} | found
+            found = dict(sorted(found.items(), key=lambda item: item[0] not in frames[0].f_locals))
         elif root is not None and code.co_name == "forward" and _module(frame) is not None:
             names = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
             found = {name: frame.f_locals[name] for name in names if _is_data(frame.f_locals.get(name))}

@@ -119,7 +119,7 @@ class Session:
             with contextlib.suppress(Exception):
                 from gobrrr.capture.facts import failure  # not before: a program seldom dies
 
-                failure.note(Path(self.config.folder), self._steps, self.growth)
+                failure.note(Path(self.config.folder), self._steps, self.growth, self._runtime.get("rss_bytes"))
         if self.ended:
             return
         self.ended = True

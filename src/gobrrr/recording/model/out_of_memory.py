@@ -22,6 +22,8 @@ class Group(msgspec.Struct, frozen=True):
     dtype: Text = ""
     num_bytes: Number = 0
     count: Number = 0
+    shown: float = 1.0
+    """Share of their bytes that the views which hold them show."""
 
 
 class Role(msgspec.Struct, frozen=True):
@@ -42,13 +44,14 @@ class Input(msgspec.Struct, frozen=True):
 
 
 class Process(msgspec.Struct, frozen=True):
-    """Bytes of the process: resident, at most, of its address space, of its data, in swap."""
+    """Bytes of the process: resident, at most, of its address space, of its data, in swap, before it made anything."""
 
     resident: Number | None = None
     peak: Number | None = None
     virtual: Number | None = None
     data: Number | None = None
     swap: Number | None = None
+    runtime: Number | None = None
 
 
 class Bounds(msgspec.Struct, frozen=True):
@@ -114,6 +117,8 @@ class OutOfMemory(msgspec.Struct, frozen=True):
     optimizers: tuple[Text, ...] = ()
     """Their classes."""
     inputs: tuple[Input, ...] = ()
+    usual: tuple[Input, ...] = ()
+    """Inputs of steps before."""
     alive: dict[Text, tuple[Role, ...]] = {}
     """By device (cpu, cuda:0)."""
     in_backward: tuple[Text, Text] | None = None

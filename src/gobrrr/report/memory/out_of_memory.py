@@ -7,12 +7,15 @@ from collections.abc import Iterator, Sequence
 from gobrrr.recording.model.out_of_memory import DeviceState, Group, OutOfMemory
 from gobrrr.report.told.blocks import Block, Fact, Groups, Line, Sentence
 from gobrrr.rules.memory.out_of_memory import Diagnosis
+from gobrrr.rules.memory.shortage import unseen
 from gobrrr.rules.memory.ways import Way
 from gobrrr.rules.verdict.place import short
 from gobrrr.units import several, size
 
 NUM_WAYS, NUM_GROUPS = 5, 3
 """Ways, and groups of a role, that are told (proposed: what one screen holds)."""
+OWN = 250
+"""MiB of address space that watching takes (measured: 258 of a small training)."""
 FITS = {True: "fits", False: "not enough alone", None: "may fit"}
 
 
@@ -36,6 +39,8 @@ def _asked(found: Diagnosis) -> Iterator[Line]:
     if short_by.limit is not None:
         coming = f", {size(short_by.to_come)} of the step still to come" if short_by.to_come else ""
         yield f"{size(short_by.used)} in use of {size(short_by.limit)} that {short_by.whose} has{coming}"
+        if short_by.whose.endswith("(ulimit -v)"):
+            yield f"{OWN} MiB of that address space are gobrrr's own threads and reserve, though they hold no memory"
     if oom.device is not None and oom.on_device:
         yield from _device(oom.device)
     for each in oom.grown:
@@ -67,11 +72,14 @@ def _held(oom: OutOfMemory) -> list[Block]:
         if role.num_bytes >= 1 << 20:
             groups = ", ".join(map(_group, role.groups[:NUM_GROUPS]))
             lines.append(f"{size(role.num_bytes):>9}  {role.role}: {groups}")
-    total, used = sum(role.num_bytes for role in roles), oom.process.resident
     if oom.device is not None and oom.on_device:
-        used = oom.device.allocated
-    if used is not None and used > total:
-        lines.append(f"{size(used - total):>9}  unknown: libraries, temporaries, freed memory that is kept")
+        rest, what = (oom.device.allocated or 0) - sum(role.num_bytes for role in roles), "temporaries"
+    else:
+        rest, what = unseen(oom), "temporaries, objects, freed memory that is kept"
+        if oom.process.runtime:
+            lines.append(f"{size(oom.process.runtime):>9}  interpreter and torch, from the start")
+    if rest > 0:
+        lines.append(f"{size(rest):>9}  unknown: libraries, {what}")
     return [Fact("held", lines)]
 
 

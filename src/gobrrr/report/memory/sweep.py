@@ -46,7 +46,7 @@ def headline(found: Swept) -> str:
     if best not in points:
         return f"No {found.setting} could be measured."
     if best == found.now and not found.latency_ns:
-        return f"{found.setting} {best}, as it is, serves best, or within 5 % of it."
+        return f"{found.setting} {best}, as it is, serves best, or within 3 % of it."
     rate, now = found.samples_per_s(points[best]), points.get(found.now)
     base = found.samples_per_s(now) if now is not None else None
     what = "samples per second" if found.is_batch else "steps per second"

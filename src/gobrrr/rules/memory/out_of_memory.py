@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from gobrrr.recording.model.out_of_memory import OutOfMemory
-from gobrrr.rules.memory.shortage import Shortage, crowded, groups, kept_by_container, shortage, spare
+from gobrrr.rules.memory.shortage import Shortage, crowded, groups, kept_by_container, shortage, spare, unseen
 from gobrrr.rules.memory.ways import Way, ways
 from gobrrr.rules.verdict.place import Source, no_source
 from gobrrr.rules.verdict.place import short as place
@@ -23,6 +23,7 @@ BESIDE = 256 << 20
 """Bytes of context and libraries from which they are told."""
 _ROLES = {"activations": "activations kept for backward", "variables": "variables of the failed lines",
           "optimizer state": "the optimizer's state", "other tensors": "tensors that the program keeps",
+          "forward activations": "results of layers that the failed forward still needs",
           "arrays": "arrays that the program keeps"}  # fmt: skip
 
 
@@ -87,7 +88,7 @@ def _reason(oom: OutOfMemory, short: Shortage) -> str:
         return _unseen(oom, short)
     if short.asked > total:
         return "This one result is larger than all tensors and arrays that are alive."
-    if not oom.on_device and total < MAIN * (oom.process.resident or 0):
+    if not oom.on_device and total < unseen(oom):
         return "Most of it is not seen from Python: temporaries of one op, libraries, objects, or freed memory."
     start = "" if oom.steps else ": too large from the start"
     if held > MAIN * total:

@@ -136,6 +136,11 @@ def crowded(oom: OutOfMemory) -> int:
     return held if total and held > OTHERS * total else 0
 
 
+def unseen(oom: OutOfMemory) -> int:
+    """Return the bytes of the process that no tensor or array holds, nor the interpreter and torch from the start."""
+    return max(0, (oom.process.resident or 0) - sum(oom.roles().values()) - (oom.process.runtime or 0))
+
+
 def groups(oom: OutOfMemory, role: str) -> Sequence[Group]:
     """Return the groups of a role, the largest first."""
     return next((each.groups for each in oom.alive.get(oom.place, ()) if each.role == role), ())

@@ -21,8 +21,9 @@ from gobrrr.rules.memory.shortage import (
     kept_by_container,
     spare,
     state_to_come,
+    unseen,
 )
-from gobrrr.units import several, size
+from gobrrr.units import several, share, size
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -41,6 +42,18 @@ FORM = 0.25
 """Share of what is missing that the failed result must be for its line's form to be told (proposed)."""
 WORTH = 0.05
 """Share of what is alive from which kept data is told, and of what is missing from which a way is (proposed)."""
+OUTLIER = 4.0
+"""Times as large as inputs before from which one is told to be larger (proposed)."""
+ROWS = 2_048
+"""Rows from which a value for each pair is a reason (proposed: 16 MiB in float32)."""
+WIDTHS = (2, 4, 8)
+"""Bytes of a value."""
+HALF = 0.5
+RETURNED = 0.8
+"""Share of what nobody holds that comes back where freed blocks do (proposed: gpt2 at a batch of 32 held 4.9 GB, with
+the variable 3.9)."""
+LITTLE = 0.1
+"""Share of the limit from which memory that nobody holds is told as a way (proposed)."""
 SCORES = ("softmax", "bmm", "mul", "div", "masked_fill", "native_dropout", "dropout", "add", "where", "baddbmm")
 LOSSES = ("log_softmax", "nll_loss", "nll_loss_nd", "softmax")
 EXACT = "exact"
@@ -91,6 +104,17 @@ def _ways(oom: OutOfMemory, short: Shortage, line: str) -> Iterator[Way]:
     kept = activations(oom) or graph
     yield from _outside(oom, short)
     yield from _kept_graphs(oom, graph)
+    yield from _of_shapes(oom, short, kept)
+    data = sum(roles.get(role, 0) for role in ("other tensors", "arrays"))
+    rest = [held for role, held in roles.items() if role not in ("other tensors", "arrays")]
+    keeps_most = data > max(unseen(oom), *rest, 0)
+    if keeps_most:
+        yield from _kept_data(oom)
+    freed = Way("return_freed", "MALLOC_MMAP_THRESHOLD_=65536 in the environment: what is freed goes back at once",
+                round(RETURNED * unseen(oom)), exact="exact; slower allocations")  # fmt: skip
+    keeps_freed = not oom.on_device and unseen(oom) > LITTLE * (short.limit or oom.process.resident or 0)
+    if keeps_freed and unseen(oom) > sum(roles.values()):
+        yield freed
     scores = _scores(oom, kept)
     form = None if scores or short.asked <= FORM * (short.missing or 0) else _form(line)
     written = [_of_form(form, short.asked)] if form is not None else []
@@ -111,11 +135,15 @@ def _ways(oom: OutOfMemory, short: Shortage, line: str) -> Iterator[Way]:
                   logits, exact="equal up to rounding")  # fmt: skip
     if oom.phase == "optimizer":
         yield from _in_update(oom)
-    yield from _split(oom, short, kept + roles.get("variables", 0))
+    if not _pairs(oom):
+        yield from _split(oom, short, kept + roles.get("variables", 0) + roles.get("forward activations", 0))
     if graph and oom.training and not oom.optimizers and not roles.get("gradients"):
         yield msgspec.structs.replace(no_grad, what=SHARED[1].what)
     yield from _checkpointed(oom, kept)
-    yield from _kept_data(oom)
+    if not keeps_most:
+        yield from _kept_data(oom)
+    if keeps_freed and unseen(oom) <= sum(roles.values()):
+        yield freed
     if oom.training and graph:
         half = sum(g.num_bytes for g in groups(oom, "activations") if g.dtype == "float32") / 2
         yield Way("bf16_autocast", "torch.autocast(device, torch.bfloat16) around the forward",
@@ -125,8 +153,69 @@ def _ways(oom: OutOfMemory, short: Shortage, line: str) -> Iterator[Way]:
         yield Way("optimizer_8bit", "an 8-bit Adam (torchao.optim.AdamW8bit): its state takes a quarter",
                   round(0.75 * state), exact="another rounding of its state")  # fmt: skip
     fixed = roles.get("parameters", 0) + roles.get("gradients", 0) + state
+    yield from _large_layer(oom, fixed)
     if oom.on_device and fixed:
         yield Way("offload", "shard or offload parameters and state (FSDP2 with CPU offload)", fixed // 2, exact=EXACT)
+
+
+def _of_shapes(oom: OutOfMemory, short: Shortage, kept: int) -> Iterator[Way]:
+    """What the shapes say: an input far larger than those before, a column and a row that broadcast, pairs of all rows,
+    an array in a wider type. `kept`: activations at the end of the forward."""
+    scales = kept + sum(oom.roles().get(role, 0) for role in ("forward activations", "variables")) + short.asked
+    scales += in_backward(oom)
+    for each in oom.inputs if oom.model else ():  # else they are any variables
+        like = [use for use in oom.usual if use.dtype == each.dtype and len(use.shape) == len(each.shape)]
+        before = max(like, key=lambda use: prod(use.shape), default=None)
+        times = prod(each.shape) / max(1, prod(before.shape)) if before is not None else 0.0
+        if before is not None and times >= OUTLIER:
+            yield Way("large_input", f"{each.name} {_of(each.shape)} is {times:.0f} times as large as those before "
+                      f"({_of(before.shape)}): crop it, leave it out, or compute it in pieces",
+                      round(scales * (1 - 1 / times)), exact="other data, or borders between pieces")  # fmt: skip
+            break
+    columns = {each.shape[0]: each for each in oom.inputs if len(each.shape) == 2 and each.shape[1] == 1}
+    for row in oom.inputs:
+        num = row.shape[0] if len(row.shape) == 1 else 0
+        if (column := columns.get(num)) and short.asked in [num * num * width for width in WIDTHS]:
+            yield Way("same_shapes", f"{column.name} {num}x1 and {row.name} {num} broadcast to {num}x{num}: give both "
+                      "one shape (squeeze(-1))", short.asked, exact="what is meant of rows")  # fmt: skip
+            return
+    if num := _pairs(oom):
+        whole = [g.num_bytes for g in groups(oom, "activations") if g.shape == (num, num)]
+        yield Way("fewer_pairs", f"a value for each pair of {num} rows: compute blocks of rows, or sample pairs",
+                  round(0.9 * (short.asked + sum(whole))), exact="exact in blocks that are checkpointed")  # fmt: skip
+    said = re.search(r"array with shape \(([\d, ]+)\) and data type (\w+)", oom.text)
+    if said is not None:
+        shape = tuple(int(number) for number in said[1].split(",") if number.strip())
+        same = [g for role in ("variables", "arrays") for g in groups(oom, role) if g.shape == shape]
+        times = short.asked * same[0].count / max(1, same[0].num_bytes) if same else 0.0
+        if times > 1:
+            what = f"{same[0].name or 'the array'} as {said[2]} is {times:.0f} times as large"
+            yield Way("keep_type", f"{what}: keep {same[0].dtype}, and convert each batch where it is used",
+                      short.asked, exact="the same values")  # fmt: skip
+
+
+def _pairs(oom: OutOfMemory) -> int:
+    """Return the number of rows of which each pair has a value in what failed or is kept; 0 where none has."""
+    rows = {each.shape[0] for each in oom.inputs if each.shape and each.shape[0] >= ROWS}
+    kept = {g.shape[0] for g in groups(oom, "activations") if len(g.shape) == 2 and g.shape[0] == g.shape[1]}
+    asked = {num for num in rows if oom.asked in [num * num * width for width in WIDTHS]}
+    return max(rows & (kept | asked), default=0)
+
+
+def _of(shape: tuple[int, ...]) -> str:
+    return "x".join(map(str, shape))
+
+
+def _large_layer(oom: OutOfMemory, fixed: int) -> Iterator[Way]:
+    """One parameter that holds most of the model, where the model is what fills memory."""
+    first, held = next(iter(groups(oom, "parameters")), None), oom.roles().get("parameters", 0)
+    if first is not None and first.num_bytes > HALF * held and fixed > HALF * sum(oom.roles().values()):
+        what = (
+            f"{first.name} {_of(first.shape)} holds {share(first.num_bytes / held)} of the parameters: a smaller layer"
+        )
+        pooled = " (pool what goes into it)" if len(first.shape) == 2 and first.shape[1] > first.shape[0] else ""
+        every = fixed + state_to_come(oom) + max(0, held - oom.roles().get("gradients", 0))
+        yield Way("smaller_layer", what + pooled, round(0.9 * every * first.num_bytes / held), exact="another model")
 
 
 def _unmeasured(oom: OutOfMemory, short: Shortage, line: str) -> Iterator[Way]:
@@ -263,6 +352,10 @@ def _kept_data(oom: OutOfMemory) -> Iterator[Way]:
         for group in groups(oom, role)[:1]:
             if group.num_bytes > WORTH * sum(oom.roles().values()):
                 what = f"{several(kind, group.count)} in {group.name or 'the program'}"
+                if group.shown < HALF:
+                    yield Way("copy_views", f"{what} are kept by views of {share(group.shown)} of them: keep .clone()",
+                              round(group.num_bytes * (1 - group.shown)), exact=EXACT)  # fmt: skip
+                    continue
                 yield Way(
                     "free_references", f"{what}: drop what is used up, keep it smaller, or in a file", group.num_bytes
                 )

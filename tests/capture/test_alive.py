@@ -1,0 +1,62 @@
+"""Who holds memory: by address, through containers and objects, a view of a part by its whole."""
+
+from __future__ import annotations
+
+import sys
+from types import FrameType
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from gobrrr.capture.facts.alive import Alive, Group  # noqa: E402
+
+
+class Layer:
+    def __init__(self) -> None:
+        self.keys, self.values = torch.ones(1, 8, 4096, 32), torch.ones(1, 8, 4096, 32)
+
+
+class Cache:
+    def __init__(self) -> None:
+        self.layers = [Layer(), Layer()]
+
+
+class Backend:
+    def __init__(self) -> None:
+        self.sessions = {"a": Cache(), "b": Cache()}
+
+
+def groups(frame: FrameType, role: str) -> dict[str, Group]:
+    found = Alive([frame], lambda file: file == __file__)
+    found.look()
+    return {group.name: group for kind, group in found.sizes["cpu"] if kind == role}
+
+
+def test_tensors_deep_in_objects_are_told_by_the_container_that_holds_them() -> None:
+    backend = Backend()
+    found = groups(sys._getframe(), "other tensors")
+    assert found["backend.sessions"].shape == (1, 8, 4096, 32)
+    assert found["backend.sessions"].shown == 1.0
+    del backend
+
+
+def test_a_view_is_told_as_the_part_that_it_shows() -> None:
+    bank = [torch.ones(64, 197, 192)[:, 0] for _ in range(3)]
+    found = groups(sys._getframe(), "other tensors")
+    assert found["bank"].shown == pytest.approx(1 / 197)
+    del bank
+
+
+def test_variables_of_a_forward_are_its_activations() -> None:
+    seen: list[dict[str, Any]] = []
+
+    class Net(torch.nn.Module):
+        def forward(self, x: Any) -> Any:
+            wide = x.repeat(1, 64)
+            seen.append(groups(sys._getframe(), "forward activations"))
+            return wide
+
+    Net()(torch.ones(128, 64))
+    assert {"x", "wide"} <= set(seen[0])
