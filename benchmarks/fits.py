@@ -3,7 +3,8 @@
     python -m benchmarks.fits [--only NAME ...] [--minutes 3] [--json FILE]
 
 For each program of others: `fit` measures half, all and twice its batch size, and larger ones where these lie on no
-line; the peak at twice the largest is held against its line. The programs need the packages of
+line; the peak at twice the largest is held against its line: `error` where the C library gives freed memory back,
+`as_it_is` where it keeps it. The programs need the packages of
 benchmarks/zoo/requirements.txt; those that cannot start are told.
 """
 
@@ -46,11 +47,14 @@ def main() -> int:
         if not args.only or any(word in name for word in args.only):
             rows.append(row((HERE / name).resolve(), words, args.minutes))
             print("  ".join(f"{key}={value}" for key, value in rows[-1].items()), flush=True)
-    errors = [abs(each["error"]) for each in rows if each.get("error") is not None]
-    bars = {"programs": len(errors), "median": statistics.median(errors), "most": max(errors)} if errors else {}
+    bars = {}
+    for kind in ("error", "as_it_is"):
+        errors = [abs(each[kind]) for each in rows if each.get(kind) is not None]
+        if errors:
+            bars[kind] = {"programs": len(errors), "median": statistics.median(errors), "most": max(errors)}
     args.json.write_text(json.dumps({**stamp(), "bars": bars, "programs": rows}, indent=1) + "\n", encoding="utf-8")
     print(bars)
-    return 0 if bars and bars["median"] <= 0.05 and bars["most"] <= 0.10 else 1
+    return 0 if bars and all(each["median"] <= 0.05 and each["most"] <= 0.10 for each in bars.values()) else 1
 
 
 def row(program: Path, words: tuple[str, ...], minutes: float) -> dict[str, Any]:
@@ -75,11 +79,12 @@ def row(program: Path, words: tuple[str, ...], minutes: float) -> dict[str, Any]
         shutil.rmtree(source, ignore_errors=True)
     points, law = (*swept.points, *beyond.points), swept.peak_law
     peaks = {int(point.value): point.peak_bytes for point in points if point.peak_bytes}
-    if law is None or held not in peaks:
+    if law is None or held not in peaks or not (swept.fit and swept.fit.law and beyond.fit and beyond.fit.as_it_is):
         return {"name": name, "error": None, "why": "; ".join(point.failed for point in points)}
     low, high = law.around(held)
-    return {"name": name, "held": held, "error": round(law.at(held) / peaks[held] - 1, 4),
-            "inside": low <= peaks[held] <= high,
+    return {"name": name, "held": held, "error": round(law.at(held) / peaks[held] - 1, 4), 
+            "as_it_is": round(swept.fit.law.at(held) / beyond.fit.as_it_is - 1, 4),
+            "keeps": round(beyond.fit.keeps, 3), "inside": low <= peaks[held] <= high,
             "peaks_mib": {size: round(peak / 2**20) for size, peak in sorted(peaks.items())}}  # fmt: skip
 
 

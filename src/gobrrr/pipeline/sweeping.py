@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
@@ -30,7 +30,7 @@ from gobrrr.trial.sandbox import limits
 from gobrrr.trial.sandbox.limits import AT_HOME, Limits
 from gobrrr.trial.sandbox.workspace import mark_output
 from gobrrr.trial.statistics.objective import MEMORY
-from gobrrr.trial.statistics.scaling import DOUBLING, LEAST_SPREAD, Line, between, line
+from gobrrr.trial.statistics.scaling import DOUBLING, LEAST_SPREAD, between, line
 
 MOST_SIZES = 8
 FIRST_LOOK = 0.3
@@ -43,6 +43,9 @@ TOLD = 5
 CONTEXT = 512 << 20
 """Bytes that a CUDA context, its kernels and cuBLAS's workspace take beside tensors (300 to 600 MiB by card and
 version; PyTorch, CUDA semantics: a cuBLAS workspace is 8 MiB, on Hopper 32). Stated, not measured."""
+RETURNED = {"MALLOC_MMAP_THRESHOLD_": "65536"}
+"""Environment in which the C library gives freed blocks of 64 KiB and more back at once (mallopt(3)): without it the
+peak depends on which sizes of blocks there were before, by 7 to 27 % of the tensors (gpt2, whisper)."""
 ROUNDING = 0.03
 """Share that the device's allocator adds: blocks of 512 B and 2 MiB, and what lies between them. Stated."""
 
@@ -86,19 +89,23 @@ def sweep(
             clock._replace(seconds=FIRST_LOOK * wanted.seconds), base=least, rehearsal=False,
         )  # fmt: skip
 
-        def make(value: str, place: Path) -> Arm:
-            edit = wanted.setting.edit(value, source)
-            return Arm(edit.command(command), place, (), source=source, env=edit.env, within=within,
-                       loop=report.step.loop, objective=MEMORY, edit=edit)  # fmt: skip
+        def arms(env: Mapping[str, str]) -> Sweep:
+            def make(value: str, place: Path) -> Arm:
+                edit = wanted.setting.edit(value, source)
+                return Arm(edit.command(command), place, (), source=source, env={**env, **edit.env}, within=within,
+                           loop=report.step.loop, objective=MEMORY, edit=edit)  # fmt: skip
 
-        arms = Sweep(make, tuning.own_folder(folder, ARMS, stack), until=clock.ends, seed=wanted.seed,
-                     in_ram=report.device is None, peaks_alone=wanted.peaks_alone)  # fmt: skip
-        stops(arms.stop)
-        try:
-            points, complete = _measured(arms, wanted, stream)
-        finally:
-            arms.close()
-    found = swept(points, report, wanted)
+            made = Sweep(make, tuning.own_folder(folder, ARMS, stack), until=clock.ends, seed=wanted.seed,
+                         in_ram=report.device is None, peaks_alone=wanted.peaks_alone)  # fmt: skip
+            stack.callback(made.close)
+            stops(made.stop)
+            return made
+
+        returns = wanted.peaks_alone and report.device is None
+        points, complete = _measured(arms(RETURNED if returns else {}), wanted, stream)
+        largest = max((point.value for point in points if point.peak_bytes), key=_number, default="")
+        as_it_is = arms({}).first(largest).peak_bytes if returns and complete and largest else None
+    found = swept(points, report, wanted, as_it_is)
     found = msgspec.structs.replace(found, seconds=round(clock.spent, 1), complete=complete,
                                     command=tuple(redaction.shown(command)), machine=report.machine)  # fmt: skip
     found = redaction.redacted(found, wanted.redact)
@@ -150,8 +157,9 @@ def _measured(arms: Sweep, wanted: Wanted, stream: TextIO) -> tuple[list[Point],
         return points(), False
 
 
-def swept(points: Sequence[Point], report: Report, wanted: Wanted) -> Swept:
-    """Return what follows from the points: laws, knee, the best, and what fits."""
+def swept(points: Sequence[Point], report: Report, wanted: Wanted, as_it_is: int | None = None) -> Swept:
+    """Return what follows from the points: laws, knee, the best, and what fits. `as_it_is`: peak of the largest value
+    where freed memory is not given back, as it was in the points."""
     timed = [point for point in points if point.step_ns and not point.failed]
     numbers = [point for point in timed if point.number > 0]
     timed_too = wanted.is_batch and not wanted.peaks_alone
@@ -167,7 +175,7 @@ def swept(points: Sequence[Point], report: Report, wanted: Wanted) -> Swept:
     )  # fmt: skip
     best = "" if wanted.peaks_alone else _best(found, timed)
     within = [each for each in timed if _is_within(each, wanted.latency_ns)]
-    fit = _fit(peaks, report, wanted) if wanted.memory is not None else None
+    fit = _fit(found, report, wanted, as_it_is) if wanted.memory is not None else None
     return msgspec.structs.replace(
         found, best=best, best_within=_best(found, within) if wanted.latency_ns else "", fit=fit
     )
@@ -200,11 +208,16 @@ def _knee(points: Sequence[Point]) -> int | None:
     return None
 
 
-def _fit(peaks: Line | None, report: Report, wanted: Wanted) -> Fit:
+def _fit(swept: Swept, report: Report, wanted: Wanted, as_it_is: int | None) -> Fit:
     """Return what fits into the memory that was asked about. Of a device the tensors of a run on the CPU are taken for
     its own: what the process held before it made any is left out, context and rounding are added."""
     memory, runtime = wanted.memory or 0, report.memory.runtime or 0
-    law, added = peaks, 0
+    law, added, keeps, peaks = swept.peak_law, 0, 0.0, swept.peak_law
+    largest = max((point.peak_bytes or 0 for point in swept.points), default=0)
+    if peaks is not None and as_it_is and largest > runtime and not wanted.device:
+        keeps = max(0.0, as_it_is - largest) / (largest - runtime)
+        law = msgspec.structs.replace(peaks, fixed=peaks.fixed + keeps * max(0.0, peaks.fixed - runtime),
+                                      each=peaks.each * (1 + keeps))  # fmt: skip
     if peaks is not None and (wanted.device or report.device is not None):
         added = CONTEXT
         tensors = peaks.fixed - (runtime if report.device is None else 0)
@@ -220,7 +233,10 @@ def _fit(peaks: Line | None, report: Report, wanted: Wanted) -> Fit:
     known = (("parameters", held.parameters), ("gradients", held.gradients), ("optimizer state", held.optimizer_state),
              ("activations", kept), ("inputs", held.inputs and held.inputs * grows))  # fmt: skip
     roles = tuple((name, round(size)) for name, size in known if size)
-    found = Fit(memory, law.largest(memory) if law else None, law, low, high, added, roles)
+    found = Fit(
+        memory, law.largest(memory) if law else None, law, low, high, added, roles, as_it_is=as_it_is, keeps=keeps,
+        largest_returned=peaks.largest(memory) if keeps and peaks else None,
+    )  # fmt: skip
     if high is None or high <= memory:
         return found
     told = _ways(report, roles, int(now), high, memory)

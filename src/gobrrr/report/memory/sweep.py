@@ -127,6 +127,11 @@ def _fit(fit: Fit) -> list[Block]:
         lines.append(
             f"of them {size(fit.added)} for context and libraries, 3 % for the allocator's rounding (both stated)"
         )
+    if fit.keeps > WORTH:
+        lines.append(
+            f"of them {share(fit.keeps / (1 + fit.keeps))} are freed memory that the C library keeps; "
+            f"MALLOC_MMAP_THRESHOLD_=65536 in the environment returns it: then {fit.largest_returned} is the largest"
+        )
     if fit.roles:
         lines.append(", ".join(f"{name} {size(held)}" for name, held in fit.roles))
     found: list[Block] = [Fact("memory", lines)] if lines else []

@@ -64,11 +64,12 @@ class Side:
 
     def __init__(
         self, make: Callable[[Path], Runner], folder: Path, remedies: tuple[str, ...], late: Collection[str] = (),
-        turn: AbstractContextManager[object] = AT_ONCE,
+        turn: AbstractContextManager[object] = AT_ONCE, warm_steps: int = 0,
     ) -> None:  # fmt: skip
-        """`late`: remedies that may take hold after the first step, in an evaluation say. `turn`: held while it warms
-        up: threads of OpenMP that wait for a core that another arm has make steps ten times as long. For the same
-        reason arms that come up beside each other all make their first step before one of them warms up."""
+        """`warm_steps`: after so many it is taken to be warm; 0: when they agree. `late`: remedies that may take hold
+        after the first step, in an evaluation say. `turn`: held while it warms up: threads of OpenMP that wait for a
+        core that another arm has make steps ten times as long. For the same reason arms that come up beside each other
+        all make their first step before one of them warms up."""
         self._turn = turn
         self._make, self._folder, self._remedies, self._late = make, folder, remedies, late
         self._numbers = itertools.count(1)  # whose next() no thread can interrupt
@@ -78,7 +79,7 @@ class Side:
         """One of each of its processes so far, where those are kept."""
         """Its next processes, which stand at their first step already."""
         self._cold = False
-        self._enough = 0
+        self._enough = warm_steps
         """Steps after which its first process was warm."""
         self._ends = 0
         self.step_ns = 0.0

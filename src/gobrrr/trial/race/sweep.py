@@ -27,6 +27,8 @@ LATE_S = 20.0
 """Seconds that a block which has begun may take beyond the time."""
 PEAK_STEPS = 6
 """Steps of a block that is made for its peak: of one step it lies up to 8 % off (gpt2, allocator of the C library)."""
+PEAK_WARM = 2
+"""Steps before that: gradients and the optimizer's state are there after one."""
 ROOM = 1.15
 """An arm is started where memory has room for so many times its predicted peak."""
 TOO_LARGE = "memory has no room for it: {} predicted"
@@ -82,7 +84,8 @@ class Sweep:
         if self._lacks(value) > held:
             self._failed[value] = TOO_LARGE.format(size(self._predicted(value) or 0))
         else:
-            self._sides[value] = Side(lambda place: self._arm(value, place), self._folder / f"{len(self._sides)}", ())
+            self._sides[value] = Side(lambda place: self._arm(value, place), self._folder / f"{len(self._sides)}", (),
+                                      warm_steps=PEAK_WARM if self._peaks_alone else 0)  # fmt: skip
             self._block(value)
         return self.point(value)
 
@@ -92,7 +95,7 @@ class Sweep:
             order = [value for value in self._sides if value not in self._failed]
             self._random.shuffle(order)
             done = number >= LEAST_ROUNDS and all(self._is_settled(value) for value in order)
-            if not order or done or self.over or (self._peaks_alone and number > 1):
+            if not order or done or self.over or self._peaks_alone:
                 return
             for value in order:
                 if not self.over:

@@ -25,6 +25,12 @@ class Fit(msgspec.Struct, frozen=True):
     roles: tuple[tuple[str, int], ...] = ()
     """Bytes by role at the program's own value."""
     ways: tuple[Way, ...] = ()
+    as_it_is: int | None = None
+    """Peak of the largest value that was measured, where freed memory is not given back as it was for the points."""
+    keeps: float = 0.0
+    """Share of tensors that the C library's allocator keeps beside them after they are freed."""
+    largest_returned: int | None = None
+    """Value that fits where it gives them back."""
 
 
 class Swept(msgspec.Struct, frozen=True, kw_only=True):
