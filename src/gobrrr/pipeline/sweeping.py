@@ -10,6 +10,7 @@ from typing import NamedTuple, TextIO
 
 import msgspec
 
+from gobrrr import units
 from gobrrr.capture.facts.alive import family
 from gobrrr.errors import UNMEASURED, GobrrrError
 from gobrrr.pipeline import first_run, redaction, tuning
@@ -129,7 +130,8 @@ def _measured(arms: Sweep, wanted: Wanted, stream: TextIO) -> tuple[list[Point],
     def look(value: str) -> None:
         values.append(value)
         point = arms.first(value)
-        told = f"{point.step_ns / 1e6:.4g} ms" if point.step_ns else point.failed
+        figure = units.size(point.peak_bytes or 0) if wanted.peaks_alone else units.duration(point.step_ns or 0.0)
+        told = figure if point.step_ns else point.failed
         stream.write(f"gobrrr: {wanted.setting.name.lstrip('-')}={value}: {told}\n")
         stream.flush()
 
