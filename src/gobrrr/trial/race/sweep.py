@@ -25,10 +25,10 @@ ENOUGH = 0.02
 LEAST_ROUNDS, MOST_ROUNDS = 3, 29
 LATE_S = 20.0
 """Seconds that a block which has begun may take beyond the time."""
-PEAK_STEPS = 6
-"""Steps of a block that is made for its peak: of one step it lies up to 8 % off (gpt2, allocator of the C library)."""
-PEAK_WARM = 2
-"""Steps before that: gradients and the optimizer's state are there after one."""
+PEAK_WARM = 1
+"""Steps before a block that is made for its peak: gradients and the optimizer's state are there after one."""
+PEAK_STEPS, PEAK_NS = (3, 12), 10e9
+"""Fewest and most steps of such a block, and its length between them: lengths differ from batch to batch."""
 ROOM = 1.15
 """An arm is started where memory has room for so many times its predicted peak."""
 TOO_LARGE = "memory has no room for it: {} predicted"
@@ -160,7 +160,9 @@ class Sweep:
             side.start()
             side.warm()
             steps = max(1, round(BLOCK_NS / side.step_ns)) if side.step_ns else 1
-            steps = PEAK_STEPS if self._peaks_alone else steps
+            if self._peaks_alone:
+                fewest, most = PEAK_STEPS
+                steps = max(fewest, min(most, round(PEAK_NS / side.step_ns))) if side.step_ns else fewest
             block = side.block(steps)
         except ArmError as error:
             if error.reason != SPENT or value not in self._blocks:
