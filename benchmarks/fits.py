@@ -84,7 +84,7 @@ def row(program: Path, words: tuple[str, ...], minutes: float) -> dict[str, Any]
     low, high = law.around(held)
     return {"name": name, "held": held, "error": round(law.at(held) / peaks[held] - 1, 4), 
             "as_it_is": round(swept.fit.law.at(held) / beyond.fit.as_it_is - 1, 4),
-            "keeps": round(beyond.fit.keeps, 3), "inside": low <= peaks[held] <= high,
+            "keeps": round(swept.fit.keeps, 3), "inside": low <= peaks[held] <= high,
             "peaks_mib": {size: round(peak / 2**20) for size, peak in sorted(peaks.items())}}  # fmt: skip
 
 

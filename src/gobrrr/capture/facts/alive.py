@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from gobrrr.capture.facts.tensors import is_plain
 from gobrrr.capture.hooks import module_parts
+from gobrrr.capture.source.user_code import is_method
 from gobrrr.capture.windows.saved_for_backward import ACCUMULATE, NotShown, kept_by, nodes_behind, op_of
 
 MAX_NODES = 500_000
@@ -37,7 +38,7 @@ MOST_LOOKED_AT = 20_000
 FIRST = 8
 """Items of a container that are looked at for what it holds, and its last."""
 AT_ONCE = 10_000
-"""Objects whose contents are asked for in one call."""
+"""Objects whose contents are asked for in one call; addresses of a group that are kept."""
 _NUMBER = re.compile(r"\d+")
 _PARAMETER_NODES = ("T", "Transpose", "ToCopy", "View", "Permute", "Expand", "Unsqueeze", "Reshape")
 """Nodes between an op and its parameter: a weight that is turned, cast or viewed."""
@@ -139,7 +140,9 @@ class Alive:
 
     def _count(self, device: str, role: str, group: Group, size: int, address: int) -> None:
         if role in NOBODYS:
-            self._places.setdefault((device, role, group), set()).add(address)
+            places = self._places.setdefault((device, role, group), set())
+            if len(places) < AT_ONCE:
+                places.add(address)
         self.sizes.setdefault(device, Counter())[role, group] += size
         self.counts.setdefault(device, Counter())[role, group] += 1
 
@@ -189,9 +192,9 @@ class Alive:
     def _locals(self) -> None:
         """Tensors and arrays in the variables of the lines that failed; in a layer's forward they are its results."""
         for frame in self._frames:
-            if (first := next(iter(frame.f_code.co_varnames[: frame.f_code.co_argcount]), "")) and hasattr(
-                type(frame.f_locals.get(first)), "_call_impl"
-            ):
+            code = frame.f_code
+            first = frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
+            if hasattr(type(first), "_call_impl") and is_method(code, type(first)):
                 for name, value in list(frame.f_locals.items()):
                     self._claim("forward activations", value, name)
         for _, name, value in self._variables():

@@ -88,7 +88,7 @@ def _reason(oom: OutOfMemory, short: Shortage) -> str:
         return _unseen(oom, short)
     if short.asked > total:
         return "This one result is larger than all tensors and arrays that are alive."
-    if not oom.on_device and total < unseen(oom):
+    if total < unseen(oom):
         return "Most of it is not seen from Python: temporaries of one op, libraries, objects, or freed memory."
     start = "" if oom.steps else ": too large from the start"
     if held > MAIN * total:

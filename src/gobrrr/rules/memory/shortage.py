@@ -138,6 +138,8 @@ def crowded(oom: OutOfMemory) -> int:
 
 def unseen(oom: OutOfMemory) -> int:
     """Return the bytes of the process that no tensor or array holds, nor the interpreter and torch from the start."""
+    if oom.on_device:
+        return 0
     return max(0, (oom.process.resident or 0) - sum(oom.roles().values()) - (oom.process.runtime or 0))
 
 

@@ -112,7 +112,7 @@ def _ways(oom: OutOfMemory, short: Shortage, line: str) -> Iterator[Way]:
         yield from _kept_data(oom)
     freed = Way("return_freed", "MALLOC_MMAP_THRESHOLD_=65536 in the environment: what is freed goes back at once",
                 round(RETURNED * unseen(oom)), exact="exact; slower allocations")  # fmt: skip
-    keeps_freed = not oom.on_device and unseen(oom) > LITTLE * (short.limit or oom.process.resident or 0)
+    keeps_freed = unseen(oom) > LITTLE * (short.limit or oom.process.resident or 0)
     if keeps_freed and unseen(oom) > sum(roles.values()):
         yield freed
     scores = _scores(oom, kept)
