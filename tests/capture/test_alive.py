@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from types import FrameType
 from typing import Any
 
+import numpy
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -60,3 +62,11 @@ def test_variables_of_a_forward_are_its_activations() -> None:
 
     Net()(torch.ones(128, 64))
     assert {"x", "wide"} <= set(seen[0])
+
+
+def test_arrays_in_tuples_that_the_collector_does_not_know_are_seen() -> None:
+    cache = {number: (numpy.ones((256, 1024)), number) for number in range(4)}
+    gc.collect()  # from now on its tuples are not tracked
+    found = groups(sys._getframe(), "arrays")
+    assert found["cache"].shape == (256, 1024)
+    del cache

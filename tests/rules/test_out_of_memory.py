@@ -208,14 +208,14 @@ def by_name(oom: OutOfMemory) -> dict[str, Way]:
 
 def test_an_input_far_larger_than_those_before_is_named_first() -> None:
     before = (Input("", (128, 8), "float32", 4096), Input("", (128, 32), "float32", 16384))
-    oom = failed(model="Net", usual=before)
+    oom = failed(of_model=True, usual=before)
     assert names(oom)[0] == "large_input"
     assert "x 128x256 is 8 times as large as those before (128x32)" in by_name(oom)["large_input"].what
     assert "large_input" not in names(failed(usual=before))  # variables of a line may be anything
     half = (Input("", (128, 128), "float32", 65536),)
-    assert "large_input" not in names(failed(model="Net", usual=half))
+    assert "large_input" not in names(failed(of_model=True, usual=half))
     other = (Input("", (128, 64), "int64", 65536), Input("", (128,), "float32", 512))
-    assert "large_input" not in names(failed(model="Net", usual=other))
+    assert "large_input" not in names(failed(of_model=True, usual=other))
 
 
 def test_a_column_and_a_row_that_broadcast_are_to_have_one_shape() -> None:
@@ -271,3 +271,23 @@ def test_memory_that_nobody_holds_comes_back_by_the_allocators_threshold() -> No
     assert by_name(failed(process=process))["return_freed"].saves == round(0.8 * rest)
     full = msgspec.structs.replace(process, runtime=256 * MIB + rest)
     assert "return_freed" not in names(failed(process=full))
+
+
+def test_a_whole_graph_is_no_batch() -> None:
+    edges = Input("edge_index", (2, 900_000), "int64", 16 * 900_000)
+    oom = failed(inputs=(Input("x", (50_000, 64), "float32", 12_800_000), edges))
+    assert "the whole graph of 50,000 nodes" in by_name(oom)["sampled_graph"].what
+    assert "micro_batch" not in names(oom)
+
+
+def test_models_of_earlier_folds_are_to_be_dropped() -> None:
+    oom = failed(phase="optimizer", repeated=4)
+    assert by_name(oom)["old_models"].saves == 192 * MIB  # three fourths of 256
+    assert "old_models" not in names(failed(phase="optimizer"))
+
+
+def test_what_has_a_row_for_each_sample_goes_with_the_batch() -> None:
+    cache = Group("", "", (128, 8, 24, 16), "float32", GIB, 21)
+    roles = Role("other tensors", GIB, (cache,)), Role("parameters", 64 * MIB)
+    oom = failed(phase="evaluation", training=False, optimizers=(), alive={"cpu": roles}, steps=0)
+    assert by_name(oom)["smaller_batch"].saves > GIB // 2

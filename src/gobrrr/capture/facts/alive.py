@@ -70,6 +70,8 @@ class Alive:
         self.in_backward: tuple[str, str] | None = None
         """(layer, op) that the backward pass had come to."""
         self.optimizers: list[str] = []
+        self.repeated = 1
+        """Optimizers over parameters of the same shapes, where several are alive."""
         self.summed: list[tuple[str, int]] = []
         """(variable, terms) of sums whose terms keep their graphs."""
         self.notes: list[str] = []
@@ -88,6 +90,7 @@ class Alive:
             elif issubclass(kind, torch.optim.Optimizer):
                 optimizers.append(each)
         self.optimizers = [type(optimizer).__name__ for optimizer in optimizers]
+        self.repeated = max(Counter(map(_of_shapes, optimizers)).values(), default=1)
         parameters = self._parameters(modules, optimizers)
         for param in parameters:
             self._claim("gradients", param.grad if param.is_leaf else None, self._names[id(param)])
@@ -230,9 +233,13 @@ class Alive:
             if time.perf_counter_ns() > self._until:
                 self.notes.append("not all arrays were looked at")
                 break
-            for each in gc.get_referents(*objects[at : at + AT_ONCE]):
-                if type(each) is arrays:
-                    self._array("arrays", each, "")
+            found = gc.get_referents(*objects[at : at + AT_ONCE])
+            while found:  # the collector does not know tuples and dicts that hold none of its objects
+                for each in found:
+                    if type(each) is arrays:
+                        self._array("arrays", each, "")
+                plain = [each for each in found if type(each) in (tuple, dict) and not gc.is_tracked(each)]
+                found = gc.get_referents(*plain) if plain else []
         self._name_holders()
 
     def _array(self, role: str, value: Any, name: str) -> bool:
@@ -313,6 +320,11 @@ class _Search:
 def _nodes(roots: Iterable[Any]) -> list[Any]:
     """Return the nodes of all graphs that lead to these tensors."""
     return nodes_behind((root.grad_fn for root in roots if root.grad_fn is not None and is_plain(root)), MAX_NODES)
+
+
+def _of_shapes(optimizer: Any) -> tuple[Any, ...]:
+    groups = getattr(optimizer, "param_groups", ())
+    return type(optimizer), *(tuple(param.shape) for group in groups for param in group.get("params", ()))
 
 
 def _terms(node: Any) -> int:

@@ -128,6 +128,11 @@ def _where(error: BaseException) -> dict[str, Any]:
         "training": module_parts.is_training(root) if root is not None else None,
         "batch_norm": any("BatchNorm" in type(module).__name__ for _, module in module_parts.modules(root)),
         "inputs": _inputs(error, root),
+        "of_model": root is not None
+        and any(
+            frame.f_code.co_name == "forward" and _module(frame) is root and "torch" not in frame.f_code.co_filename
+            for frame in _frames(error)
+        ),
     }
 
 
@@ -182,6 +187,7 @@ def _alive(frames: list[types.FrameType], user: UserFiles) -> dict[str, Any]:
         "alive": {device: _told(sizes, alive.counts[device]) for device, sizes in alive.sizes.items()},
         "in_backward": alive.in_backward,
         "optimizers": alive.optimizers,
+        "repeated": alive.repeated,
         "summed": alive.summed,
         "notes": alive.notes,
     }

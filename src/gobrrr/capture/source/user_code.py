@@ -51,6 +51,9 @@ class UserFiles:
         if filename.startswith("<"):
             return "ipython" in filename or (filename == "<string>" and main is None)
         path = os.path.realpath(filename)
+        package, dot, _ = os.path.basename(path).removesuffix(".py").partition(".")  # noqa: PTH119
+        if dot and (made_by := getattr(sys.modules.get(package), "__file__", None)):  # a library wrote it for itself
+            return self.is_user(made_by)
         if f"{os.sep}site-packages{os.sep}" in path or f"{os.sep}dist-packages{os.sep}" in path:
             return False
         packages = (os.path.realpath(each) + os.sep for each in sys.path[1:] if _holds_packages(each))

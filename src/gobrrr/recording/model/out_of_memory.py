@@ -116,7 +116,11 @@ class OutOfMemory(msgspec.Struct, frozen=True):
     batch_norm: bool = False
     optimizers: tuple[Text, ...] = ()
     """Their classes."""
+    repeated: Number = 1
+    """Optimizers over parameters of the same shapes, where several are alive."""
     inputs: tuple[Input, ...] = ()
+    of_model: bool = False
+    """The inputs are those that the outermost module's forward was called with."""
     usual: tuple[Input, ...] = ()
     """Inputs of steps before."""
     alive: dict[Text, tuple[Role, ...]] = {}

@@ -104,7 +104,11 @@ def _ways(oom: OutOfMemory, short: Shortage, line: str) -> Iterator[Way]:
     kept = activations(oom) or graph
     yield from _outside(oom, short)
     yield from _kept_graphs(oom, graph)
-    yield from _of_shapes(oom, short, kept)
+    if oom.repeated > 1:
+        model = sum(roles.get(role, 0) for role in ("parameters", "gradients", "optimizer state"))
+        yield Way("old_models", f"{oom.repeated} optimizers of equal models are alive: drop those that are done, with "
+                  "whatever refers to them", round(model * (1 - 1 / oom.repeated)), exact=EXACT)  # fmt: skip
+    yield from _of_shapes(oom, short)
     data = sum(roles.get(role, 0) for role in ("other tensors", "arrays"))
     rest = [held for role, held in roles.items() if role not in ("other tensors", "arrays")]
     keeps_most = data > max(unseen(oom), *rest, 0)
@@ -112,9 +116,6 @@ def _ways(oom: OutOfMemory, short: Shortage, line: str) -> Iterator[Way]:
         yield from _kept_data(oom)
     freed = Way("return_freed", "MALLOC_MMAP_THRESHOLD_=65536 in the environment: what is freed goes back at once",
                 round(RETURNED * unseen(oom)), exact="exact; slower allocations")  # fmt: skip
-    keeps_freed = unseen(oom) > LITTLE * (short.limit or oom.process.resident or 0)
-    if keeps_freed and unseen(oom) > sum(roles.values()):
-        yield freed
     scores = _scores(oom, kept)
     form = None if scores or short.asked <= FORM * (short.missing or 0) else _form(line)
     written = [_of_form(form, short.asked)] if form is not None else []
@@ -135,14 +136,23 @@ def _ways(oom: OutOfMemory, short: Shortage, line: str) -> Iterator[Way]:
                   logits, exact="equal up to rounding")  # fmt: skip
     if oom.phase == "optimizer":
         yield from _in_update(oom)
-    if not _pairs(oom):
-        yield from _split(oom, short, kept + roles.get("variables", 0) + roles.get("forward activations", 0))
+    scales = kept + roles.get("variables", 0) + roles.get("forward activations", 0)
+    yield from _outlier(oom, short, scales)
+    if any(
+        each.dtype == "int64" and len(each.shape) == 2 and each.shape[0] == 2 < each.shape[1] for each in oom.inputs
+    ):
+        nodes = max(each.shape[0] for each in oom.inputs if each.shape)
+        yield Way("sampled_graph", f"the whole graph of {nodes:,} nodes at once: sample neighbours (NeighborLoader), or "
+                  "torch.utils.checkpoint around the layers", round(HALF * (scales + short.asked)),
+                  exact="samples give another gradient; checkpoints are exact")  # fmt: skip
+    elif not _pairs(oom):
+        yield from _split(oom, short, scales)
     if graph and oom.training and not oom.optimizers and not roles.get("gradients"):
         yield msgspec.structs.replace(no_grad, what=SHARED[1].what)
     yield from _checkpointed(oom, kept)
     if not keeps_most:
         yield from _kept_data(oom)
-    if keeps_freed and unseen(oom) <= sum(roles.values()):
+    if unseen(oom) > LITTLE * (short.limit or oom.process.resident or 0):
         yield freed
     if oom.training and graph:
         half = sum(g.num_bytes for g in groups(oom, "activations") if g.dtype == "float32") / 2
@@ -158,20 +168,22 @@ def _ways(oom: OutOfMemory, short: Shortage, line: str) -> Iterator[Way]:
         yield Way("offload", "shard or offload parameters and state (FSDP2 with CPU offload)", fixed // 2, exact=EXACT)
 
 
-def _of_shapes(oom: OutOfMemory, short: Shortage, kept: int) -> Iterator[Way]:
-    """What the shapes say: an input far larger than those before, a column and a row that broadcast, pairs of all rows,
-    an array in a wider type. `kept`: activations at the end of the forward."""
-    scales = kept + sum(oom.roles().get(role, 0) for role in ("forward activations", "variables")) + short.asked
-    scales += in_backward(oom)
-    for each in oom.inputs if oom.model else ():  # else they are any variables
+def _outlier(oom: OutOfMemory, short: Shortage, scales: int) -> Iterator[Way]:
+    """An input far larger than those before."""
+    for each in oom.inputs if oom.of_model else ():  # else they are any variables
         like = [use for use in oom.usual if use.dtype == each.dtype and len(use.shape) == len(each.shape)]
         before = max(like, key=lambda use: prod(use.shape), default=None)
         times = prod(each.shape) / max(1, prod(before.shape)) if before is not None else 0.0
         if before is not None and times >= OUTLIER:
             yield Way("large_input", f"{each.name} {_of(each.shape)} is {times:.0f} times as large as those before "
                       f"({_of(before.shape)}): crop it, leave it out, or compute it in pieces",
-                      round(scales * (1 - 1 / times)), exact="other data, or borders between pieces")  # fmt: skip
-            break
+                      round((scales + short.asked + in_backward(oom)) * (1 - 1 / times)),
+                      exact="other data, or borders between pieces")  # fmt: skip
+            return
+
+
+def _of_shapes(oom: OutOfMemory, short: Shortage) -> Iterator[Way]:
+    """What the shapes say: a column and a row that broadcast, pairs of all rows, an array in a wider type."""
     columns = {each.shape[0]: each for each in oom.inputs if len(each.shape) == 2 and each.shape[1] == 1}
     for row in oom.inputs:
         num = row.shape[0] if len(row.shape) == 1 else 0
@@ -286,7 +298,9 @@ def _split(oom: OutOfMemory, short: Shortage, scales: int) -> Iterator[Way]:
     sizes = [each.shape[0] for each in oom.inputs if each.shape and each.shape[0] > 1]
     kept = next((group.shape[0] for group in groups(oom, "activations") if group.shape), 0)
     batch = kept if kept in sizes else next(iter(sizes), 0)
-    parts = scales + in_backward(oom) + short.asked
+    # Caches of keys and values, say: what is not the model's and has as many rows.
+    rows = sum(g.num_bytes for g in groups(oom, "other tensors") if g.shape and g.shape[0] == batch)
+    parts = scales + in_backward(oom) + short.asked + (rows if oom.phase == "evaluation" else 0)
     if not batch or oom.phase not in ("forward", "evaluation", "backward"):
         return
     needed = (short.missing or 0) + ROOM * (short.limit or 0)
