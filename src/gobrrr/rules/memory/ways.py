@@ -138,12 +138,11 @@ def _ways(oom: OutOfMemory, short: Shortage, line: str) -> Iterator[Way]:
         yield from _in_update(oom)
     scales = kept + roles.get("variables", 0) + roles.get("forward activations", 0)
     yield from _outlier(oom, short, scales)
-    if any(
-        each.dtype == "int64" and len(each.shape) == 2 and each.shape[0] == 2 < each.shape[1] for each in oom.inputs
-    ):
+    edges = [each.shape for each in oom.inputs if each.dtype == "int64" and len(each.shape) == 2 and each.shape[0] == 2]
+    if any(shape[1] > 2 for shape in edges):
         nodes = max(each.shape[0] for each in oom.inputs if each.shape)
-        yield Way("sampled_graph", f"the whole graph of {nodes:,} nodes at once: sample neighbours (NeighborLoader), or "
-                  "torch.utils.checkpoint around the layers", round(HALF * (scales + short.asked)),
+        what = f"the whole graph of {nodes:,} nodes at once: sample neighbours (NeighborLoader), or checkpoint layers"
+        yield Way("sampled_graph", what, round(HALF * (scales + short.asked)),
                   exact="samples give another gradient; checkpoints are exact")  # fmt: skip
     elif not _pairs(oom):
         yield from _split(oom, short, scales)
@@ -391,4 +390,4 @@ def _form(line: str) -> dict[str, str | float] | None:
 def _of_form(form: dict[str, str | float], asked: int) -> Way:
     name = str(form["name"]).replace(" ", "_")
     what = f"{form['why']} {form['instead']}"
-    return Way(name, what, round(asked * (1 - float(form["keeps"]))), exact="the same values")
+    return Way(name, what, round(asked * (1 - float(form["keeps"]))), exact=str(form.get("exact", "the same values")))
