@@ -12,6 +12,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from gobrrr.capture.facts import failure  # noqa: E402
 from gobrrr.capture.facts.alive import Alive, Group  # noqa: E402
 
 
@@ -70,3 +71,26 @@ def test_arrays_in_tuples_that_the_collector_does_not_know_are_seen() -> None:
     found = groups(sys._getframe(), "arrays")
     assert found["cache"].shape == (256, 1024)
     del cache
+
+
+@pytest.mark.parametrize(("detached", "name"), [(False, "state"), (True, "")])
+def test_a_state_that_brings_its_graph_is_told(detached: bool, name: str) -> None:
+    class Net(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.cell = torch.nn.GRUCell(4, 8)
+            self.full = False
+
+        def forward(self, x: Any, state: Any) -> Any:
+            x = self.cell(x, *state)  # a name that is given to another value
+            if self.full:
+                raise MemoryError
+            return (x,)
+
+    net = Net()
+    state = net(torch.ones(2, 4), (torch.zeros(2, 8),))
+    state = tuple(each.detach() for each in state) if detached else state
+    net.full = True
+    with pytest.raises(MemoryError) as died:
+        net(torch.ones(2, 4), state)
+    assert failure._where(died.value)["carried"] == name

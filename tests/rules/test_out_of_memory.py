@@ -291,3 +291,10 @@ def test_what_has_a_row_for_each_sample_goes_with_the_batch() -> None:
     roles = Role("other tensors", GIB, (cache,)), Role("parameters", 64 * MIB)
     oom = failed(phase="evaluation", training=False, optimizers=(), alive={"cpu": roles}, steps=0)
     assert by_name(oom)["smaller_batch"].saves > GIB // 2
+
+
+def test_a_state_that_brings_its_graph_is_the_reason() -> None:
+    found = diagnosis(failed(carried="hidden"))
+    assert found.reason == "hidden brings the graph of the 3 steps before."
+    first = found.ways[0]
+    assert (first.name, first.saves) == ("detach_state", 8 * 320 * MIB * 3 // 4)

@@ -17,11 +17,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from gobrrr.capture.facts.alive import MAX_ITEMS, Alive, Group
+from gobrrr.capture.facts.alive import MAX_ITEMS, MAX_NODES, Alive, Group
 from gobrrr.capture.hooks import module_parts
 from gobrrr.capture.hooks.transform_guard import unseen
 from gobrrr.capture.source.user_code import UserFiles, is_method
 from gobrrr.capture.steps import device_memory
+from gobrrr.capture.windows.saved_for_backward import ACCUMULATE, nodes_behind
 from gobrrr.machine.probe import system_probe
 from gobrrr.system import files, processes
 from gobrrr.words import phase_of
@@ -109,6 +110,7 @@ def _where(error: BaseException) -> dict[str, Any]:
             modules.append(module)
         trace = trace.tb_next
     root = modules[0] if modules else None
+    given = _given(error, root) if root is not None else {}
     names = {id(module): name for name, module in module_parts.modules(root)}
     layer = next((module for module in reversed(modules) if id(module) in names), None)
     phase = phase_of(functions)
@@ -127,12 +129,9 @@ def _where(error: BaseException) -> dict[str, Any]:
         "num_layers": len(order) or None,
         "training": module_parts.is_training(root) if root is not None else None,
         "batch_norm": any("BatchNorm" in type(module).__name__ for _, module in module_parts.modules(root)),
-        "inputs": _inputs(error, root),
-        "of_model": root is not None
-        and any(
-            frame.f_code.co_name == "forward" and _module(frame) is root and "torch" not in frame.f_code.co_filename
-            for frame in _frames(error)
-        ),
+        "inputs": _inputs(error, modules),
+        "carried": _carried(given, root),
+        "of_model": any(_is_data(value) for value in given.values()),
     }
 
 
@@ -147,25 +146,46 @@ def _module(frame: types.FrameType) -> Any:
     return first if is_method(code, type(first)) else None
 
 
-def _inputs(error: BaseException, root: Any) -> list[dict[str, Any]]:
+def _given(error: BaseException, module: Any) -> dict[str, Any]:
+    """Return the arguments that a module was called with, by name: its forward may have given the names to others."""
+    for frame in _frames(error):
+        if frame.f_code.co_name == "_call_impl" and frame.f_locals.get("self") is module:
+            code = getattr(getattr(type(module), "forward", None), "__code__", None)
+            names = code.co_varnames[1 : code.co_argcount] if code is not None else ()
+            args, kwargs = frame.f_locals.get("args") or (), frame.f_locals.get("kwargs") or {}
+            return {**{names[at] if at < len(names) else str(at): value for at, value in enumerate(args)}, **kwargs}
+    return {}
+
+
+def _inputs(error: BaseException, modules: list[Any]) -> list[dict[str, Any]]:
     """Tensors that the outermost module was called with; of a failure outside of modules those of the user's lines."""
     user, found = UserFiles(), dict[str, Any]()
-    frames = list(_frames(error))
-    for frame in frames if root is None else reversed(frames):
-        code = frame.f_code
-        if root is None and user.is_user(code.co_filename):
+    for module in modules:
+        found = {name: value for name, value in _given(error, module).items() if _is_data(value)}
+        if found:
+            break
+    frames = list(_frames(error)) if not modules else []
+    for frame in frames:
+        if user.is_user(frame.f_code.co_filename):
             found = {name: value for name, value in frame.f_locals.items() if _is_data(value)} | found
             found = dict(sorted(found.items(), key=lambda item: item[0] not in frames[0].f_locals))
-        elif root is not None and code.co_name == "forward" and _module(frame) is not None:
-            names = code.co_varnames[1 : code.co_argcount + code.co_kwonlyargcount]
-            found = {name: frame.f_locals[name] for name in names if _is_data(frame.f_locals.get(name))}
-            if found:
-                break
     return [
         {"name": name, "shape": list(tensor.shape), "dtype": str(tensor.dtype).removeprefix("torch."),
          "num_bytes": tensor.numel() * tensor.element_size()}
         for name, tensor in list(found.items())[:6]
     ]  # fmt: skip
+
+
+def _carried(given: dict[str, Any], root: Any) -> str:
+    """Return the argument of the outermost module that its own parameters made: a state of the steps before with its
+    graph; empty where none is."""
+    own = {id(param) for _, param in module_parts.parameters(root)} if root is not None else set()
+    for name, value in given.items() if own else ():
+        parts: Any = value if type(value) in (tuple, list) else (value,)
+        made = [part.grad_fn for part in parts if _is_data(part) and part.grad_fn is not None]
+        if any(node.name() == ACCUMULATE and id(node.variable) in own for node in nodes_behind(made, MAX_NODES)):
+            return name
+    return ""
 
 
 def _is_data(value: Any) -> bool:

@@ -119,6 +119,8 @@ class OutOfMemory(msgspec.Struct, frozen=True):
     repeated: Number = 1
     """Optimizers over parameters of the same shapes, where several are alive."""
     inputs: tuple[Input, ...] = ()
+    carried: Text = ""
+    """Argument of the outermost module's forward that brings the graph of the steps before."""
     of_model: bool = False
     """The inputs are those that the outermost module's forward was called with."""
     usual: tuple[Input, ...] = ()

@@ -77,6 +77,8 @@ def _reason(oom: OutOfMemory, short: Shortage) -> str:
         return told
     if grew:
         return f"Memory grew: {grew}."
+    if oom.carried and oom.steps:
+        return f"{oom.carried} brings the graph of the {several('step', oom.steps)} before."
     if oom.summed:
         name, terms = oom.summed[0]
         return f"{name} is a sum of {terms:,} results that all keep their graphs."

@@ -268,6 +268,9 @@ def _kept_graphs(oom: OutOfMemory, graph: int) -> Iterator[Way]:
         )
         saves = graph * (1 - 1 / max(1, held.length)) if held.graph else held.length * held.storage_bytes
         yield Way("keep_numbers", f"{held.name}: {what}", round(saves), exact=EXACT)
+    if oom.carried and oom.steps:
+        yield Way("detach_state", f"{oom.carried} brings the graph of all steps before: detach it after each step",
+                  round(graph * (1 - 1 / (oom.steps + 1))), exact="gradients end at the step, as is usual")  # fmt: skip
     for name, terms in oom.summed[:1]:
         yield Way("keep_numbers", f"add numbers to {name}: loss.item(), or loss.detach()",
                   round(graph * (1 - 1 / max(1, terms))), exact=EXACT)  # fmt: skip
