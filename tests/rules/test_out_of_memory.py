@@ -277,6 +277,8 @@ def test_a_whole_graph_is_no_batch() -> None:
     edges = Input("edge_index", (2, 900_000), "int64", 16 * 900_000)
     oom = failed(inputs=(Input("x", (50_000, 64), "float32", 12_800_000), edges))
     assert "the whole graph of 50,000 nodes" in by_name(oom)["sampled_graph"].what
+    ids = Input("ids", (2, 512), "int64", 8192)  # a batch of two
+    assert "sampled_graph" not in names(failed(inputs=(ids, msgspec.structs.replace(ids, name="labels"))))
     assert "micro_batch" not in names(oom)
 
 

@@ -138,9 +138,7 @@ def _ways(oom: OutOfMemory, short: Shortage, line: str) -> Iterator[Way]:
         yield from _in_update(oom)
     scales = kept + roles.get("variables", 0) + roles.get("forward activations", 0)
     yield from _outlier(oom, short, scales)
-    edges = [each.shape for each in oom.inputs if each.dtype == "int64" and len(each.shape) == 2 and each.shape[0] == 2]
-    if any(shape[1] > 2 for shape in edges):
-        nodes = max(each.shape[0] for each in oom.inputs if each.shape)
+    if nodes := _nodes(oom):
         what = f"the whole graph of {nodes:,} nodes at once: sample neighbours (NeighborLoader), or checkpoint layers"
         yield Way("sampled_graph", what, round(HALF * (scales + short.asked)),
                   exact="samples give another gradient; checkpoints are exact")  # fmt: skip
@@ -165,6 +163,13 @@ def _ways(oom: OutOfMemory, short: Shortage, line: str) -> Iterator[Way]:
     yield from _large_layer(oom, fixed)
     if oom.on_device and fixed:
         yield Way("offload", "shard or offload parameters and state (FSDP2 with CPU offload)", fixed // 2, exact=EXACT)
+
+
+def _nodes(oom: OutOfMemory) -> int:
+    """Return the nodes of a graph that the model is given whole: rows of numbers beside (2, edges); 0 for others."""
+    tables = [each for each in oom.inputs if len(each.shape) == 2]
+    edges = any(each.dtype == "int64" and each.shape[0] == 2 < each.shape[1] for each in tables)
+    return max((each.shape[0] for each in tables if edges and each.dtype.startswith("float")), default=0)
 
 
 def _outlier(oom: OutOfMemory, short: Shortage, scales: int) -> Iterator[Way]:
