@@ -267,7 +267,7 @@ def _ways(report: Report, roles: Sequence[tuple[str, int]], now: int, need: floa
         optimizers=(optimizer,) if report.step.kind == "training" else (), process=Process(resident=round(need)),
         inputs=(Input("batch", (now,)),) if now > 1 else (), limits=Bounds(memory=memory),
     )  # fmt: skip
-    return ways(asked, shortage(asked))
+    return [way for way in ways(asked, shortage(asked)) if way.name != "return_freed"]  # it is told by itself
 
 
 def _number(value: str) -> float:
