@@ -4,8 +4,8 @@
 
 For each program of others: `fit` measures half, all and twice its batch size, and larger ones where these lie on no
 line; the peak at twice the largest is held against its line: `error` where the C library gives freed memory back,
-`as_it_is` where it keeps it. The programs need the packages of
-benchmarks/zoo/requirements.txt; those that cannot start are told.
+`as_it_is` where it keeps it. The programs need the packages of benchmarks/zoo/requirements.txt; those that cannot start
+are told.
 """
 
 from __future__ import annotations

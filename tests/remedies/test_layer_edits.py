@@ -56,8 +56,8 @@ OTHERWISE = (
 )
 
 
-def attention(body: str) -> str:
-    return ATTENTION.replace("{body}", "\n".join(f"        {line}" for line in body.splitlines()))
+def attention(body: str, around: str = ATTENTION) -> str:
+    return around.replace("{body}", "\n".join(f"        {line}" for line in body.splitlines()))
 
 
 def edited(name: str, text: str, *lines: int) -> str:
@@ -197,12 +197,12 @@ NO_NORMS = (
 
 
 def norm(body: str) -> str:
-    return NORM.replace("{body}", "\n".join(f"        {line}" for line in body.splitlines()))
+    return attention(body, NORM)
 
 
 @pytest.mark.parametrize("body", NORMS)
 def test_a_norm_by_hand_becomes_one_kernel_with_the_same_values_and_gradients(body: str) -> None:
-    after = patched(norm(body), [catalogue.edit("fused_norm").change])
+    after = edited("fused_norm", norm(body))
     found = []
     for source in (norm(body), after):
         names: dict[str, Any] = {}
@@ -221,4 +221,4 @@ def test_a_norm_by_hand_becomes_one_kernel_with_the_same_values_and_gradients(bo
 
 @pytest.mark.parametrize("body", NO_NORMS)
 def test_what_is_no_norm_stays_as_it_is(body: str) -> None:
-    assert patched(norm(body), [catalogue.edit("fused_norm").change]) == norm(body)
+    assert edited("fused_norm", norm(body)) == norm(body)

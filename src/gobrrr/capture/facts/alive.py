@@ -1,8 +1,8 @@
 """Holders of memory when a program dies of it: tensors and arrays by role, activations by layer and op.
 
 Read once, when the program is over. Roles are claimed in this order, each storage once: parameters, buffers,
-gradients, optimizer state, activations (kept by autograd's graphs), variables of the lines that failed, and other
-tensors and arrays by who holds them.
+gradients, optimizer state, activations (kept by autograd's graphs), results in a forward that failed, variables of the
+lines that failed, and other tensors and arrays by who holds them.
 """
 
 from __future__ import annotations
@@ -195,9 +195,7 @@ class Alive:
     def _locals(self) -> None:
         """Tensors and arrays in the variables of the lines that failed; in a layer's forward they are its results."""
         for frame in self._frames:
-            code = frame.f_code
-            first = frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
-            if hasattr(type(first), "_call_impl") and is_method(code, type(first)):
+            if module_of(frame) is not None:
                 for name, value in list(frame.f_locals.items()):
                     self._claim("forward activations", value, name)
         for _, name, value in self._variables():
@@ -270,6 +268,15 @@ class Alive:
                         named = group._replace(name=name, shown=search.shown)
                         sizes[role, named] += sizes.pop((role, group))
                         self.counts[device][role, named] += self.counts[device].pop((role, group))
+
+
+def module_of(frame: FrameType) -> Any:
+    """The torch.nn.Module whose method a frame runs."""
+    from torch.nn import Module
+
+    code = frame.f_code
+    first = frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
+    return first if issubclass(type(first), Module) and is_method(code, type(first)) else None
 
 
 class _Search:

@@ -17,10 +17,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from gobrrr.capture.facts.alive import MAX_ITEMS, MAX_NODES, Alive, Group
+from gobrrr.capture.facts.alive import MAX_ITEMS, MAX_NODES, Alive, Group, module_of
 from gobrrr.capture.hooks import module_parts
 from gobrrr.capture.hooks.transform_guard import unseen
-from gobrrr.capture.source.user_code import UserFiles, is_method
+from gobrrr.capture.source.user_code import UserFiles
 from gobrrr.capture.steps import device_memory
 from gobrrr.capture.windows.saved_for_backward import ACCUMULATE, nodes_behind
 from gobrrr.machine.probe import system_probe
@@ -106,7 +106,7 @@ def _where(error: BaseException) -> dict[str, Any]:
         functions.append((code.co_filename.replace(os.sep, "/"), code.co_name))
         if user.is_user(code.co_filename):
             lines.append({"file": code.co_filename, "line": trace.tb_lineno, "function": code.co_name})
-        if (module := _module(frame)) is not None and (not modules or modules[-1] is not module):
+        if (module := module_of(frame)) is not None and (not modules or modules[-1] is not module):
             modules.append(module)
         trace = trace.tb_next
     root = modules[0] if modules else None
@@ -133,17 +133,6 @@ def _where(error: BaseException) -> dict[str, Any]:
         "carried": _carried(given, root),
         "of_model": any(_is_data(value) for value in given.values()),
     }
-
-
-def _module(frame: types.FrameType) -> Any:
-    """The torch.nn.Module whose method a frame runs."""
-    from torch.nn import Module
-
-    code = frame.f_code
-    first = frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
-    if not issubclass(type(first), Module):
-        return None
-    return first if is_method(code, type(first)) else None
 
 
 def _given(error: BaseException, module: Any) -> dict[str, Any]:

@@ -74,9 +74,8 @@ def activations(oom: OutOfMemory) -> int | None:
     """Return the bytes of activations at the end of the forward, as far as it had come; null where it had not come far
     enough to say."""
     kept = oom.roles().get("activations", 0)
-    of_steps = bool(oom.summed or oom.carried) or any(
-        held.graph for held in oom.grown
-    )  # they are not of this forward alone
+    # Those that earlier steps left are not of this forward alone.
+    of_steps = bool(oom.summed or oom.carried) or any(held.graph for held in oom.grown)
     if oom.phase != "forward" or of_steps or not oom.training:
         return kept
     passed = (oom.layers_before or 0) / oom.num_layers if oom.num_layers else 0.0

@@ -109,13 +109,11 @@ def _ways(oom: OutOfMemory, short: Shortage, line: str) -> Iterator[Way]:
         yield Way("old_models", f"{oom.repeated} optimizers of equal models are alive: drop those that are done, with "
                   "whatever refers to them", round(model * (1 - 1 / oom.repeated)), exact=EXACT)  # fmt: skip
     yield from _of_shapes(oom, short)
-    data = sum(roles.get(role, 0) for role in ("other tensors", "arrays"))
-    rest = [held for role, held in roles.items() if role not in ("other tensors", "arrays")]
-    keeps_most = data > max(unseen(oom), *rest, 0)
+    of_data = {role: held for role, held in roles.items() if role in ("other tensors", "arrays")}
+    rest = [held for role, held in roles.items() if role not in of_data]
+    keeps_most = sum(of_data.values()) > max([unseen(oom), *rest])
     if keeps_most:
         yield from _kept_data(oom)
-    freed = Way("return_freed", "MALLOC_MMAP_THRESHOLD_=65536 in the environment: what is freed goes back at once",
-                round(RETURNED * unseen(oom)), exact="exact; slower allocations")  # fmt: skip
     scores = _scores(oom, kept)
     form = None if scores or short.asked <= FORM * (short.missing or 0) else _form(line)
     written = [_of_form(form, short.asked)] if form is not None else []
@@ -150,7 +148,8 @@ def _ways(oom: OutOfMemory, short: Shortage, line: str) -> Iterator[Way]:
     if not keeps_most:
         yield from _kept_data(oom)
     if unseen(oom) > LITTLE * (short.limit or oom.process.resident or 0):
-        yield freed
+        yield Way("return_freed", "MALLOC_MMAP_THRESHOLD_=65536 in the environment: what is freed goes back at once",
+                  round(RETURNED * unseen(oom)), exact="exact; slower allocations")  # fmt: skip
     if oom.training and graph:
         half = sum(g.num_bytes for g in groups(oom, "activations") if g.dtype == "float32") / 2
         yield Way("bf16_autocast", "torch.autocast(device, torch.bfloat16) around the forward",

@@ -159,11 +159,8 @@ class Sweep:
         try:
             side.start()
             side.warm()
-            steps = max(1, round(BLOCK_NS / side.step_ns)) if side.step_ns else 1
-            if self._peaks_alone:
-                fewest, most = PEAK_STEPS
-                steps = max(fewest, min(most, round(PEAK_NS / side.step_ns))) if side.step_ns else fewest
-            block = side.block(steps)
+            (fewest, most), ns = (PEAK_STEPS, PEAK_NS) if self._peaks_alone else ((1, math.inf), BLOCK_NS)
+            block = side.block(int(max(fewest, min(most, round(ns / side.step_ns)))) if side.step_ns else fewest)
         except ArmError as error:
             if error.reason != SPENT or value not in self._blocks:
                 self._failed[value] = error.reason
