@@ -3,32 +3,28 @@
     python -m benchmarks.sweeps [--only WORD ...] [--minutes 3] [--json FILE]
 
 For each program of others: a sweep with sizes of its own choice (eight at most), then a grid of all sizes from its
-least to its largest in steps of a fourth of a doubling. Its choice is held against the grid's best, and a step's time
-between its points, on the straight line, against the grid's.
+least to its largest in steps of a fourth of a doubling. Its choice and the grid's best are measured against each other
+once more, for the best of many noisy figures is too good; a step's time between its points, on the straight line, is
+held against the grid's.
 """
 
 from __future__ import annotations
 
-import argparse
 import io
-import json
-import shutil
 import statistics
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
-from benchmarks.stamp import stamp
-from gobrrr.errors import GobrrrError
+from benchmarks.varied import STEPS, measured
 from gobrrr.pipeline import sweeping
-from gobrrr.trial.edit import setting
+from gobrrr.trial.edit.setting import Setting
+from gobrrr.trial.receipt.swept import Swept
 from gobrrr.trial.statistics.scaling import between
 
-HERE = Path(__file__).parent
 PROGRAMS = (
-    ("../examples/gpt/train.py", ("--steps", "1000000")), ("../examples/images/train.py", ("--epochs", "1000")),
-    ("models/vit.py", ("--steps", "1000000")), ("models/bert.py", ("--steps", "1000000")),
+    ("../examples/gpt/train.py", STEPS), ("../examples/images/train.py", ("--epochs", "1000")),
+    ("models/vit.py", STEPS), ("models/bert.py", STEPS),
     *((f"proving/{name}/program.py", ()) for name in ("gan", "inference", "nanogpt", "loader_bound")),
     *((f"zoo/programs/{name}.py", ()) for name in ("pyg_graphs", "lightning_images", "peft_lora")),
 )  # fmt: skip
@@ -38,57 +34,49 @@ GRID = 12
 
 def main() -> int:
     """Measure all and print the table; 0 where each choice is within 5 % of the best and held-out sizes within 8 %."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", default=[])
-    parser.add_argument("--minutes", type=float, default=3.0)
-    parser.add_argument("--json", type=Path, default=HERE / "results" / f"sweeps-{stamp()['date']}.json")
-    args = parser.parse_args()
-    rows = []
-    for name, words in PROGRAMS:
-        if not args.only or any(word in name for word in args.only):
-            rows.append({"name": name, **row((HERE / name).resolve(), words, args.minutes)})
-            print("  ".join(f"{key}={value}" for key, value in rows[-1].items()), flush=True)
+    found = measured(__doc__, "sweeps", PROGRAMS, row, bars)
+    good = found["programs"] and found["lost_most"] <= 0.05 and found["held_out_within_8"] == found["held_out"]
+    return 0 if good else 1
+
+
+def bars(rows: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the most that a choice lost, and how far held-out sizes were off."""
     lost = [each["lost"] for each in rows if "lost" in each]
     held = [abs(error) for each in rows for error in each.get("held_out", {}).values()]
-    bars = {"programs": len(lost), "lost_most": max(lost, default=None), "held_out": len(held),
-            "held_out_median": statistics.median(held) if held else None, "held_out_most": max(held, default=None),
-            "held_out_within_8": sum(error <= 0.08 for error in held)}  # fmt: skip
-    args.json.write_text(json.dumps({**stamp(), "bars": bars, "programs": rows}, indent=1) + "\n", encoding="utf-8")
-    print(bars)
-    return 0 if lost and max(lost) <= 0.05 and max(held, default=0.0) <= 0.08 else 1
+    return {"programs": len(lost), "lost_most": max(lost, default=None), "lost_within_5": sum(x <= 0.05 for x in lost),
+            "held_out": len(held), "held_out_median": statistics.median(held) if held else None,
+            "held_out_most": max(held, default=None), "held_out_within_8": sum(x <= 0.08 for x in held)}  # fmt: skip
 
 
-def row(program: Path, words: tuple[str, ...], minutes: float) -> dict[str, Any]:
-    """The choice and the points of a sweep of one program against a grid."""
-    source = Path(tempfile.mkdtemp(prefix="gobrrr-sweeps-"))
-    for file in program.parent.iterdir():
-        if file.is_file():
-            shutil.copy2(file, source)
-    command, told = [sys.executable, program.name, *words], io.StringIO()
-    try:
-        found = setting.find("batch", command, source)
-        wanted = sweeping.Wanted(found, seconds=60 * minutes)
-        swept = sweeping.sweep(command, source, source / "sweep", wanted, told)
-        sizes = sorted(int(point.value) for point in swept.points if point.step_ns)
-        values = tuple(map(str, grid(sizes[0], sizes[-1])))
-        full = sweeping.sweep(command, source, source / "grid", wanted._replace(values=values), told)
-    except (GobrrrError, ValueError) as error:
-        return {"why": str(error)}
-    finally:
-        shutil.rmtree(source, ignore_errors=True)
-    known = {int(point.value): point.step_ns for point in full.points if point.step_ns}
-    rates = {size: size / ns for size, ns in known.items()}
-    points = [(float(point.value), point.step_ns) for point in swept.points if point.step_ns]
+def row(source: Path, command: list[str], found: Setting, seconds: float) -> dict[str, Any]:
+    """Return the choice and the points of a sweep of one program against a grid."""
+
+    def swept(name: str, values: tuple[int, ...] = (), share: float = 1.0) -> Swept:
+        wanted = sweeping.Wanted(found, tuple(map(str, values)), seconds=share * seconds)
+        return sweeping.sweep(command, source, source / name, wanted, io.StringIO())
+
+    own = swept("sweep")
+    sizes, best = sorted(int(point.value) for point in own.points if point.step_ns), int(own.best)
+    known = _times(swept("grid", grid(sizes[0], sizes[-1])))
+    most = max(known, key=lambda size: size / known[size])
+    again = _times(swept("again", (best, most), 0.5)) if best != most else {}
+    points = [(float(point.value), point.step_ns) for point in own.points if point.step_ns]
     lines = {size: between(points, size) for size in known if size not in sizes}
     return {
-        "sizes": sizes, "best": int(swept.best), "grid_best": max(rates, key=lambda size: rates[size]),
-        "lost": round(1 - rates[int(swept.best)] / max(rates.values()), 4),
+        "sizes": sizes, "best": best, "grid_best": most,
+        "lost": round(1 - (best / again[best]) / (most / again[most]), 4) if again else 0.0,
+        "lost_in_grid": round(1 - (best / known[best]) / (most / known[most]), 4) if best in known else None,
         "held_out": {size: round(at / known[size] - 1, 4) for size, at in lines.items() if at},
+        "ms": {int(size): round(ns / 1e6, 3) for size, ns in points},
         "grid_ms": {size: round(ns / 1e6, 3) for size, ns in sorted(known.items())},
     }  # fmt: skip
 
 
-def grid(least: int, most: int) -> list[int]:
+def _times(swept: Swept) -> dict[int, float]:
+    return {int(point.value): point.step_ns for point in swept.points if point.step_ns}
+
+
+def grid(least: int, most: int) -> tuple[int, ...]:
     """Sizes from the least to the most, all doublings of the least among them; the smallest steps go first."""
     found, size = {least, most}, least
     while size <= most:
@@ -96,7 +84,7 @@ def grid(least: int, most: int) -> list[int]:
         size *= 2
     doublings = sorted(each for each in found if (each // least).bit_count() == 1 and each % least == 0)
     others = sorted(found - set(doublings), reverse=True)
-    return sorted({*doublings, *others[: max(0, GRID - len(doublings))]})
+    return tuple(sorted({*doublings, *others[: max(0, GRID - len(doublings))]}))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gobrrr.trial.race.sweep import Point, doubled
+from gobrrr.trial.race.sweep import Point, next_size
 from gobrrr.trial.statistics.scaling import bent, between, line, middle
 
 
@@ -65,7 +65,7 @@ def test_the_middle_of_a_few_is_between_all() -> None:
 def sizes(times: dict[int, float], now: int, most: int = 8) -> list[int]:
     """The sizes that a sweep of its own choice looks at, where a batch takes these times."""
     seen: list[int] = []
-    while (size := doubled(now, [Point(str(n), times.get(n)) for n in seen], most)) is not None:
+    while (size := next_size(now, [Point(str(n), times.get(n)) for n in seen], most)) is not None:
         seen.append(size)
     return seen
 
@@ -75,12 +75,22 @@ def test_sizes_double_while_samples_get_cheaper_then_halve() -> None:
     cheaper = sizes(law, 16)
     assert cheaper[:4] == [16, 32, 64, 128]
     assert len(cheaper) <= 8
-    linear = {2**n: 1.0 * 2**n for n in range(12)}
-    assert sizes(linear, 16) == [16, 32, 8, 4, 2]
+    linear = {n: 1.0 * n for n in range(64)}
+    assert sizes(linear, 16)[:5] == [16, 32, 8, 4, 2]
+
+
+def test_a_size_between_doublings_is_found() -> None:
+    """A cache holds 50 samples: of the doublings 32 is best, and 48 is better by 18 %."""
+    cached = {n: 20.0 + n * (1.0 if n <= 50 else 2.0) for n in range(1, 512)}
+    looked = sizes(cached, 16)
+    assert looked == [16, 32, 64, 8, 4, 2, 48, 40]
+    rates = [n / cached[n] for n in range(1, 65)]
+    assert max(n / cached[n] for n in looked) >= 0.95 * max(rates)
+    assert sizes({1: 1.0, 2: 1.0, 4: 2.5}, 1)[-1] == 3, "beside the best, as far as there is a size"
 
 
 def test_what_did_not_fit_ends_the_doubling() -> None:
-    assert sizes({16: 1.0, 32: 1.1, 8: 0.9, 4: 0.8, 2: 0.8}, 16) == [16, 32, 64, 8, 4, 2]
+    assert sizes({16: 1.0, 32: 1.1, 8: 0.9, 4: 0.8, 2: 0.8}, 16) == [16, 32, 64, 8, 4, 2, 48, 24]
 
 
 def test_a_line_that_bends_is_told_from_its_upper_end() -> None:

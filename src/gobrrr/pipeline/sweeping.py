@@ -24,7 +24,7 @@ from gobrrr.system import files
 from gobrrr.trial.arm.arm import Arm
 from gobrrr.trial.arm.process_group import adopted
 from gobrrr.trial.edit.setting import Setting
-from gobrrr.trial.race.sweep import Point, Sweep, doubled
+from gobrrr.trial.race.sweep import Point, Sweep, next_size
 from gobrrr.trial.race.sweep import peaks as arms_peaks
 from gobrrr.trial.receipt.swept import Fit, Swept
 from gobrrr.trial.sandbox import limits
@@ -147,13 +147,13 @@ def _measured(arms: Sweep, wanted: Wanted, stream: TextIO) -> tuple[list[Point],
             look(str(2 * round(largest)))
         own = 0 if wanted.values else int(wanted.setting.now)
         while True:  # sizes of its own choice are chosen once more when all are measured better
-            while own and (size := doubled(own, points(), MOST_SIZES)) is not None:
+            while own and (size := next_size(own, points(), MOST_SIZES)) is not None:
                 look(str(size))
             for number in arms.rounds():
                 if number % TOLD == 0:
                     stream.write(f"gobrrr: measured {number} times in turns\n")
                     stream.flush()
-            if not own or arms.over or doubled(own, points(), MOST_SIZES) is None:
+            if not own or arms.over or next_size(own, points(), MOST_SIZES) is None:
                 return points(), True
     except KeyboardInterrupt:
         return points(), False

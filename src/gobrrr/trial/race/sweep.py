@@ -31,6 +31,10 @@ PEAK_STEPS, PEAK_NS = (3, 12), 10e9
 """Fewest and most steps of such a block, and its length between them: lengths differ from batch to batch."""
 ROOM = 1.15
 """An arm is started where memory has room for so many times its predicted peak."""
+CHEAPER = 0.98
+"""Cost of a sample in a batch of twice the size, over that in a batch of the size, below which the next is tried."""
+BETWEEN = 2
+"""Sizes that are kept for a look between doublings."""
 TOO_LARGE = "memory has no room for it: {} predicted"
 
 
@@ -182,19 +186,28 @@ def peaks(points: Sequence[Point]) -> Line | None:
     return bent([(each.number, float(each.peak_bytes)) for each in points if each.peak_bytes and each.number > 0])
 
 
-def doubled(now: int, measured: Sequence[Point], most: int) -> int | None:
-    """Return the next batch size that is worth a look: twice the largest while a batch of twice the size makes samples
-    cheaper, then half the smallest, twice; None where enough were looked at."""
-    known = {int(point.number): point for point in measured}
+def next_size(now: int, measured: Sequence[Point], most: int) -> int | None:
+    """Return the next batch size that is worth a look; None where enough were looked at.
+
+    First twice the largest while that makes samples cheaper, then half the smallest, then the middle of the wider
+    gap beside the best (golden-section search): caches and cores make sizes cheap that are no doublings.
+    """
+    known = {int(point.number): point.step_ns for point in measured}
     if not known:
         return now
     if len(known) >= most:
         return None
     largest, smallest = max(known), min(known)
     top, below = known[largest], known.get(largest // 2)
-    grows = top.step_ns is not None and (
-        below is None or below.step_ns is None or top.step_ns / largest < 0.98 * below.step_ns / (largest // 2)
-    )
-    if grows:
+    if top is not None and (below is None or top / largest < CHEAPER * below / (largest // 2)):
         return 2 * largest
-    return smallest // 2 if smallest > max(1, now // 8) else None
+    if smallest > max(1, now // 8) and len(known) < most - BETWEEN:
+        return smallest // 2
+    rates = {size: size / ns if ns else 0.0 for size, ns in known.items()}
+    best = max(rates, key=lambda size: rates[size])
+    sides = (
+        max((size for size in known if size < best), default=best),
+        min((size for size in known if size > best), default=best),
+    )
+    wide = [size for size in sides if abs(size - best) >= max(2, best / 4)]
+    return (best + max(wide, key=lambda size: (abs(size - best), rates[size]))) // 2 if wide else None
