@@ -88,12 +88,14 @@ def test_what_was_most_is_told_of_the_device_that_holds_most(cuda: Cuda) -> None
     peaks = {0: 3 << 20, 1: 5 << 20}
     cuda.max_memory_allocated, cuda.max_memory_reserved = peaks.__getitem__, lambda number: peaks[number] + 1
     cuda.get_device_properties = lambda number: SimpleNamespace(total_memory=(80 + number) << 30)
+    cuda.memory_stats = lambda number: {"num_ooms": number}
     assert most() == {}
     cuda.used = True
     assert most()["device_peak_bytes"] == 3 << 20
     cuda.contexts = (0, 1)
     assert most() == {
         "device_peak_bytes": 5 << 20, "device_reserved_bytes": (5 << 20) + 1, "device_capacity_bytes": 81 << 30,
+        "device_failed": 1,
     }  # fmt: skip
     peaks |= {0: 0, 1: 0}
     assert most() == {}, "nobody has told it anything"

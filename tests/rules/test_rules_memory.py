@@ -85,6 +85,13 @@ def test_swap_in_use_is_critical():
     assert found.severity == "critical" and "swap" in found.message
 
 
+def test_allocations_that_failed_are_critical_wherever_memory_ends():
+    """A program that catches them loses a step each, and says nothing."""
+    (found,) = Case(facts=Facts(peak_rss_bytes=GIB, memory_limit=8 * GIB, device_failed=3)).raised("BRR602")
+    assert found.severity == "critical" and "3 allocations of the device failed" in found.message
+    assert not Case(facts=Facts(peak_rss_bytes=GIB, memory_limit=8 * GIB, device_failed=0)).raised("BRR602")
+
+
 def test_pressure_without_a_limit_takes_the_machines_memory():
     assert Case(facts=Facts(peak_rss_bytes=15 * GIB)).raised("BRR602")
     assert not Case(facts=Facts()).raised("BRR602")

@@ -33,8 +33,8 @@ def in_use() -> list[int]:
 
 
 def most() -> dict[str, Any]:
-    """Peak, reserved peak and size of the memory of the device that holds most, in bytes; nothing where none is used,
-    or its allocator does not tell."""
+    """Peak, reserved peak and size of the memory of the device that holds most, in bytes, and how many of its
+    allocations failed; nothing where none is used, or its allocator does not tell."""
     cuda, devices = cuda_in_use(), in_use()
     try:
         peaks = {number: int(cuda.max_memory_allocated(number)) for number in devices}
@@ -45,6 +45,7 @@ def most() -> dict[str, Any]:
             "device_peak_bytes": peaks[fullest],
             "device_reserved_bytes": int(cuda.max_memory_reserved(fullest)),
             "device_capacity_bytes": int(cuda.get_device_properties(fullest).total_memory),
+            "device_failed": int(cuda.memory_stats(fullest).get("num_ooms", 0)),
         }
     except Exception:  # an allocator of the program's own may not tell
         return {}

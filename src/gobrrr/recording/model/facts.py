@@ -383,6 +383,8 @@ class Facts(msgspec.Struct, frozen=True):
     """Most that tensors held on the device that holds most, by its allocator; the two below likewise."""
     device_reserved_bytes: int | None = None
     device_capacity_bytes: int | None = None
+    device_failed: int | None = None
+    """Allocations that failed on it: what a program goes on from it has caught."""
     device_growth_per_step: float | None = None
     runtime_bytes: int | None = None
     """Resident when torch had been imported: the interpreter and torch, before the program made anything."""

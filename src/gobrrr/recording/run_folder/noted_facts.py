@@ -16,7 +16,7 @@ from gobrrr.recording.model.vitals import rates
 from gobrrr.recording.run_folder.iterators import loaders
 from gobrrr.recording.run_folder.run import Recording
 
-_DEVICE = ("device_peak_bytes", "device_reserved_bytes", "device_capacity_bytes")
+_DEVICE = ("device_peak_bytes", "device_reserved_bytes", "device_capacity_bytes", "device_failed")
 _MEMORY = ("rss_bytes", "peak_rss_bytes", "runtime_bytes", "memory_limit", "swap_used", *_DEVICE)
 
 

@@ -11,7 +11,7 @@ from gobrrr.recording.model.facts import HeldGraph, LoaderFacts, Span
 from gobrrr.rules.model.cores import batches_per_step, first_span, worker_groups
 from gobrrr.rules.model.evidence import count, ratio, size, time, worth_telling
 from gobrrr.rules.model.finding import Cause, Quantity, fitting, rule
-from gobrrr.units import PAGE, share
+from gobrrr.units import PAGE, several, share
 from gobrrr.units import size as bytes_text
 
 CREEP_BYTES = 1 << 27
@@ -130,12 +130,13 @@ def _left(ledger: Ledger, machine: Machine) -> float:
 @rule("BRR602", "memory", remedies=("bf16_autocast", "activation_checkpointing", "compile_memory_budget"))
 def memory_pressure(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """Peak memory near the limit, swap in use, or an allocator that must ask the driver in every step: the next larger
-    batch dies, or this one crawls."""
+    batch dies, this one crawls, or steps are lost to errors that the program catches."""
     peak, limit = peak_and_limit(ledger, machine)
     part = peak / limit if limit else 0.0
     swapped = (ledger.facts.swap_used or 0) >= SWAPPED
     stalled = _stalled(ledger)
-    if part < PRESSURE and not swapped and not worth_telling(ledger, stalled):
+    failed = ledger.facts.device_failed or 0
+    if part < PRESSURE and not swapped and not failed and not worth_telling(ledger, stalled):
         return
     there = ledger.device_memory
     calls = there.driver_calls if there else 0.0
@@ -145,6 +146,7 @@ def memory_pressure(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
             f"Peak memory is {bytes_text(peak)}" + (f", {share(part)} of {bytes_text(limit)}" if limit else ""),
             f"; {bytes_text(ledger.facts.swap_used or 0)} of this process lie in swap" if swapped else "",
             f"; {calls:.0f} call{'s'[: calls >= 1.5]} to the driver for memory stall every step" if stalled else "",
+            f"; {several('allocation', failed)} of the device failed" if failed else "",
         ),
         advice="Take a smaller micro-batch with accumulation, checkpoint activations, or free what is not used.",
         where=there.where if there else (),
@@ -153,11 +155,12 @@ def memory_pressure(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
             "limit": size(limit),
             "share": ratio(part),
             "stalled": time(stalled),
+            "failed_in_all": count(failed),
             **{name: size(held) for name, held in ledger.memory.alive_at_peak[:3]},
         },
         cost_bytes=peak,
         confidence="measured",
-        level="critical" if part >= CRITICAL_PRESSURE or swapped else "warning",
+        level="critical" if part >= CRITICAL_PRESSURE or swapped or failed else "warning",
     )
 
 
