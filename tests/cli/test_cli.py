@@ -287,7 +287,7 @@ SURFACE = {
     },
     "top": {"--format", "--help", "--json", "--once", "-h"},
     "sweep": {"--batch", "--help", "--json", "--latency", "--memory", "--minutes", "--redact", "--vary", "-h", "-o"},
-    "fit": {"--batch", "--device", "--help", "--json", "--memory", "--minutes", "--redact", "-h", "-o"},
+    "fit": {"--batch", "--device", "--help", "--json", "--memory", "--minutes", "--redact", "--vary", "-h", "-o"},
     "verify": {"--help", "--minutes", "--seed", "--yes", "-h"},
     "remedies": {"--help", "-h"},
     "compare": {"--format", "--help", "--ops", "--output", "-h", "-o"},

@@ -107,3 +107,20 @@ def test_a_line_that_bends_is_told_from_its_upper_end() -> None:
     over = bent([(1, 400.0), (2, 455.0), (4, 565.0), (8, 795.0), (16, 790.0)])
     assert over is not None
     assert over.each > 10, "what flattens at its end is not taken for flat"
+
+
+def test_a_peak_over_the_length_may_have_a_square() -> None:
+    attention = [(n, 300e6 + 4e4 * n + 50.0 * n * n) for n in (256, 512, 1024, 2048)]
+    found = line(attention[:3], squared=True)
+    assert found is not None
+    assert found.squared == pytest.approx(50.0, rel=1e-3)
+    assert found.around(2048)[0] < attention[3][1] < found.around(2048)[1]
+    most = found.largest(800e6)
+    assert most is not None
+    assert found.around(most)[1] <= 800e6 < found.around(most + 1)[1]
+    straight = line([(n, 3e8 + 4e4 * n * (1.001 if n == 512 else 1)) for n in (256, 512, 1024)], squared=True)
+    assert straight is not None
+    assert straight.squared == 0, "noise is no square"
+    assert line(attention[:2], squared=True) == line(attention[:2])
+    assert line(attention) == line(attention, squared=False)
+    assert found.scaled(2, 1.0).at(10) == pytest.approx(1 + 2 * (found.at(10) - found.fixed))

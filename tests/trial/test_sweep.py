@@ -166,6 +166,24 @@ def test_on_a_device_context_and_rounding_are_added(tmp_path: Path) -> None:
     assert found.fit.law.fixed == pytest.approx(50 * MIB * 1.03 + 512 * MIB)  # without what was there before
 
 
+def test_a_length_that_fits_is_found_by_its_square(tmp_path: Path) -> None:
+    setting = Setting("max_length", "1024", "train.py:3")
+    points = [Point(str(n), 8e6, peak_bytes=200 * MIB + 1000 * n + 200 * n * n) for n in (128, 256, 512)]
+    asked = Wanted(setting, ("128", "256", "512"), is_batch=False, memory=300 * MIB, peaks_alone=True)
+    memory = MemoryLedger(parameters=50 * MIB, activations=3 * MIB)
+    told = Report(verdict=Verdict("compute", "x"), step=Step(10, 8 * MS, 8 * MS), memory=memory)
+    found = swept(points, told, asked)
+    assert found.fit is not None
+    assert found.fit.largest == pytest.approx(700, rel=0.05)  # of 721: its interval is in it
+    assert found.fit.now_low is not None
+    assert found.fit.now_low <= 201 * MIB + 200 * 1024**2 <= (found.fit.now_high or 0)
+    assert dict(found.fit.roles)["activations"] == pytest.approx(3 * MIB * 210.8e6 / 3.405e6, rel=0.01)  # not 8 times
+    assert "micro_batch" not in {way.name for way in found.fit.ways}, "a length is no batch"
+    text = rendered(blocks(found))
+    assert "200 B per max_length squared" in text
+    assert "max_length 6" in text or "max_length 7" in text
+
+
 def test_another_setting_has_no_law(tmp_path: Path) -> None:
     points = [Point("0", 8e6, 8e6, 8e6), Point("2", 4e6, 4e6, 4e6)]
     found = swept(points, report(), Wanted(Setting("num_workers", "0", "train.py:3"), is_batch=False))

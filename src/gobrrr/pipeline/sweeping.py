@@ -140,7 +140,7 @@ def _measured(arms: Sweep, wanted: Wanted, stream: TextIO) -> tuple[list[Point],
             ordered = all(map(_number, wanted.values))
             for value in sorted(dict.fromkeys(wanted.values), key=_number if ordered else lambda _: 0):
                 look(value)
-        while wanted.peaks_alone and not arms.over and len(values) < MOST_SIZES:
+        while wanted.peaks_alone and wanted.is_batch and not arms.over and len(values) < MOST_SIZES:
             law, largest = arms_peaks(points()), max(map(_number, values))
             if law is None or law.spread <= LEAST_SPREAD or arms.point(str(round(largest))).failed:
                 break  # else they lie on no line yet: another phase of the step has the peak of the small ones
@@ -166,7 +166,7 @@ def swept(points: Sequence[Point], report: Report, wanted: Wanted, as_it_is: int
     numbers = [point for point in timed if point.number > 0]
     timed_too = wanted.is_batch and not wanted.peaks_alone
     law = line([(point.number, point.step_ns or 0.0) for point in numbers]) if timed_too else None
-    peaks = arms_peaks(numbers) if wanted.is_batch else None
+    peaks = arms_peaks(numbers, is_batch=wanted.is_batch) if wanted.is_batch or wanted.peaks_alone else None
     roof, tokens = report.roofline, report.tokens
     found = Swept(
         setting=wanted.setting.name.lstrip("-"), where=wanted.setting.where, now=wanted.setting.now,
@@ -218,20 +218,19 @@ def _fit(swept: Swept, report: Report, wanted: Wanted, as_it_is: int | None) -> 
     largest = max((point.peak_bytes or 0 for point in swept.points), default=0)
     if peaks is not None and as_it_is and largest > runtime and not wanted.device:
         keeps = max(0.0, as_it_is - largest) / (largest - runtime)
-        law = msgspec.structs.replace(peaks, fixed=peaks.fixed + keeps * max(0.0, peaks.fixed - runtime),
-                                      each=peaks.each * (1 + keeps))  # fmt: skip
+        law = peaks.scaled(1 + keeps, peaks.fixed + keeps * max(0.0, peaks.fixed - runtime))
     if peaks is not None and (wanted.device or report.device is not None):
         added = CONTEXT
         tensors = peaks.fixed - (runtime if report.device is None else 0)
-        law = msgspec.structs.replace(peaks, fixed=max(0.0, tensors) * (1 + ROUNDING) + CONTEXT,
-                                      each=peaks.each * (1 + ROUNDING))  # fmt: skip
+        law = peaks.scaled(1 + ROUNDING, max(0.0, tensors) * (1 + ROUNDING) + CONTEXT)
     now = Point(wanted.setting.now).number
     low, high = law.around(now) if law is not None and now else (None, None)
     held = report.memory
-    # What goes with the batch was seen at the least value, if at all; else the line says how much it is.
+    # What goes with the value was seen at the least one, if at all; else the line says how much it is.
     seen = _number(min(wanted.values, key=_number)) if wanted.peaks_alone and wanted.values else now
     grows = now / seen if now and seen else 1.0
-    kept = held.activations * grows if held.activations else law.each * now if law is not None else 0.0
+    grown, less = (law.at(n) - law.fixed if law is not None else 0.0 for n in (now, seen))
+    kept = held.activations * (grown / less if less and grown else grows) if held.activations else grown
     known = (("parameters", held.parameters), ("gradients", held.gradients), ("optimizer state", held.optimizer_state),
              ("activations", kept), ("inputs", held.inputs and held.inputs * grows))  # fmt: skip
     roles = tuple((name, round(size)) for name, size in known if size)
@@ -241,8 +240,8 @@ def _fit(swept: Swept, report: Report, wanted: Wanted, as_it_is: int | None) -> 
     )  # fmt: skip
     if high is None or high <= memory:
         return found
-    told = _ways(report, roles, int(now), high, memory)
-    if law is not None and found.largest:  # the line knows better than the bytes of roles
+    told = _ways(report, roles, int(now) if wanted.is_batch else 1, high, memory)
+    if law is not None and found.largest and wanted.is_batch:  # the line knows better than the bytes of roles
         parts = next(2**n for n in range(1, 64) if -(-int(now) // 2**n) <= found.largest)
         smaller = -(-int(now) // parts)
         what = f"{parts} micro-batches of {smaller}, gradients accumulated, in place of {int(now)}"

@@ -15,23 +15,28 @@ SMALL = 16
 def prepare(parser: argparse.ArgumentParser) -> None:
     """All options stand before the program."""
     parser.usage = "gobrrr fit --memory 24GiB [options] script.py [args] | -m module [args] | -- command [args]"
+    parser.add_argument(
+        "--vary", metavar="NAME=A,B,C", type=sweep.vary, help="numbers of another setting, as max_length=64,128,256"
+    )
     sweep.add_shared(parser)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Measure the peaks of a few small batches and tell what follows from them."""
+    """Measure the peaks of a few small batches, or values of another setting, and tell what follows from them."""
     from gobrrr.cli.verbs.run import program_of
     from gobrrr.trial.edit import setting
 
     if args.memory is None:
         raise GobrrrError("--memory is missing: how much may the program take?", "gobrrr fit --memory 24GiB train.py")
-    values = args.batch or ()
+    if args.vary is not None and args.batch:
+        raise GobrrrError("--vary names the setting itself", "give either --batch or --vary")
+    name, values = args.vary or ("batch", args.batch or ())
     if not values:
         now = setting.find("batch", program_of(args.program), Path.cwd()).now
         if not now.isdigit():
             raise GobrrrError("the program's own batch size is not known", "name some: --batch 2,4,8")
         sizes = (int(now) // 8, int(now) // 4, int(now) // 2) if int(now) >= SMALL else (1, 2, 4)
         values = tuple(dict.fromkeys(map(str, sizes)))
-    if len(values) < 2:
-        raise GobrrrError("how the peak grows takes two batch sizes at least", "name some: --batch 2,4,8")
-    return sweep.measured(args, "batch", values, peaks_alone=True)
+    if len(values) < 2 or not all(value.isdigit() and int(value) for value in values):
+        raise GobrrrError("how the peak grows takes two numbers at least", "name some: --batch 2,4,8")
+    return sweep.measured(args, name, values, peaks_alone=True)

@@ -27,7 +27,7 @@ def blocks(found: Swept, view: View = PLAIN) -> Groups:
     return [
         [Sentence((((headline(found), "bold green"),),))],
         [_table(found)],
-        [Fact("growth", list(_growth(found)))] if found.is_batch else facts([("memory", list(_trades(found)))]),
+        facts([("growth", list(_growth(found))), ("memory", [] if found.is_batch else list(_trades(found)))]),
         _fit(found.fit) if found.fit is not None else [],
         [Fact("note", [ANOTHER])] if found.is_batch and found.best not in ("", found.now) else [],
     ]
@@ -96,7 +96,9 @@ def _growth(found: Swept) -> Iterator[Line]:
         law_of = f"a step takes {duration(law.fixed)} and {duration(law.each)} per sample"
         yield f"{law_of}, within {share(2 * law.spread)}" if law.spread < ODD else "a step's time lies on no line"
     if (law := found.peak_law) is not None:
-        law_of = f"its peak is {size(law.fixed)} and {size(law.each)} per sample"
+        n = "sample" if found.is_batch else found.setting
+        per = [f"{size(part)} per {of}" for part, of in ((law.each, n), (law.squared, f"{n} squared")) if part]
+        law_of = f"its peak is {' and '.join([size(law.fixed), *per])}"
         yield f"{law_of}, within {share(2 * law.spread)}" if law.spread < ODD else "its peak lies on no line"
     if found.knee is not None:
         yield f"from {found.knee} on a batch of twice the size makes the step longer by {share(DOUBLING)} or more"

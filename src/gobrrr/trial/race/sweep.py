@@ -15,7 +15,7 @@ import numpy as np
 from gobrrr.machine.probe.system_probe import free_memory
 from gobrrr.trial.arm.arm import SPENT, Arm, ArmError
 from gobrrr.trial.arm.side import Side, clear
-from gobrrr.trial.statistics.scaling import Line, bent, middle
+from gobrrr.trial.statistics.scaling import Line, bent, line, middle
 from gobrrr.units import size
 
 BLOCK_NS = 1e9
@@ -181,9 +181,11 @@ class Sweep:
         return (point.high_ns - point.low_ns) / 2 <= ENOUGH * point.step_ns
 
 
-def peaks(points: Sequence[Point]) -> Line | None:
-    """Return the line of peaks over values that are numbers."""
-    return bent([(each.number, float(each.peak_bytes)) for each in points if each.peak_bytes and each.number > 0])
+def peaks(points: Sequence[Point], *, is_batch: bool = True) -> Line | None:
+    """Return the line of peaks over values that are numbers: of a batch straight, else with a square where it has
+    one."""
+    known = [(each.number, float(each.peak_bytes)) for each in points if each.peak_bytes and each.number > 0]
+    return bent(known) if is_batch else line(known, squared=True)
 
 
 def next_size(now: int, measured: Sequence[Point], most: int) -> int | None:

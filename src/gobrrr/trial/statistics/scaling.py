@@ -1,7 +1,7 @@
 """How a step's time and peak grow with its batch: a line through what was measured, its knee, and what it predicts.
 
-Time and peak of a batch of n are taken for a fixed part and a part per sample (Amdahl's law of batching): a + b n.
-Pure.
+Time and peak of a batch of n are taken for a fixed part and a part per sample (Amdahl's law of batching): a + b n; the
+peak over another setting may grow with its square too, as attention that is written out does with the length. Pure.
 """
 
 from __future__ import annotations
@@ -21,18 +21,23 @@ DOUBLING = 0.10
 """Growth of the step below which a batch of twice the size is nearly free (the course's question)."""
 
 
+STRAIGHT, CURVED = ((0, 1), (1,), (0,)), ((0, 2), (0, 1, 2), (1, 2))
+"""Powers of n that a line has parts of."""
+
+
 class Line(msgspec.Struct, frozen=True):
-    """fixed + each x n, both at least 0. `spread`: standard deviation of the points' relative distance; `reach`: the
-    largest n among them."""
+    """fixed + each x n + squared x n^2, none below 0. `spread`: standard deviation of the points' relative distance;
+    `reach`: the largest n among them."""
 
     fixed: float
     each: float
     spread: float = 0.0
     reach: float = 0.0
+    squared: float = 0.0
 
     def at(self, n: float) -> float:
         """Return the value for n."""
-        return self.fixed + self.each * n
+        return self.fixed + self.each * n + self.squared * n * n
 
     def around(self, n: float) -> tuple[float, float]:
         """Return a low and a high value for n: two deviations on either side, beyond the points as much more as it is
@@ -42,32 +47,45 @@ class Line(msgspec.Struct, frozen=True):
 
     def largest(self, most: float) -> int | None:
         """Return the largest n whose high value is at most `most`; None where it grows with none."""
-        if self.each <= 0:
+        if self.each <= 0 and self.squared <= 0:
             return None
-        n = (most - self.fixed) / (self.each + (self._wide() / self.reach if self.reach else 0.0))
-        n = n if n > self.reach else (most - self.fixed - self._wide()) / self.each
-        return max(0, math.floor(n))
+        n = self._root(most - self.fixed, self._wide() / self.reach if self.reach else 0.0)
+        return max(0, math.floor(n if n > self.reach else self._root(most - self.fixed - self._wide(), 0.0)))
+
+    def scaled(self, factor: float, fixed: float) -> Line:
+        """Return the line whose growing parts are `factor` times as large, with another fixed part."""
+        return msgspec.structs.replace(self, fixed=fixed, each=self.each * factor, squared=self.squared * factor)
+
+    def _root(self, left: float, more: float) -> float:
+        """The n from which (each + more) n + squared n^2 is more than what is left."""
+        each = self.each + more
+        return 2 * left / (each + math.sqrt(each * each + 4 * self.squared * left)) if left > 0 else 0.0
 
     def _wide(self) -> float:
         return max(LEAST_SPREAD, 2 * self.spread) * self.at(self.reach)
 
 
-def line(points: Sequence[tuple[float, float]]) -> Line | None:
+def line(points: Sequence[tuple[float, float]], *, squared: bool = False) -> Line | None:
     """Return the line through (n, value) with the least relative squares, no part of it below 0; None for fewer than
-    two different n."""
+    two different n. `squared`: with a part per n^2 where no straight line passes and there are three n."""
     if len({n for n, _ in points}) < 2:
         return None
     n, value = np.array([p[0] for p in points], float), np.array([p[1] for p in points], float)
     weights = 1 / value
     best: Line | None = None
-    for columns in ((np.ones_like(n), n), (np.zeros_like(n), n), (np.ones_like(n), np.zeros_like(n))):
-        found, *_ = np.linalg.lstsq(np.stack(columns, 1) * weights[:, None], np.ones_like(n), rcond=None)
+    for parts in (*STRAIGHT, *(CURVED if squared and len(set(n)) > 2 else ())):
+        if parts == CURVED[0] and best is not None and best.spread <= LEAST_SPREAD / 2:
+            break  # a part that is not needed would be noise, and most of what is predicted
+        columns = np.stack([n**power for power in parts], 1) * weights[:, None]
+        found, *_ = np.linalg.lstsq(columns, np.ones_like(n), rcond=None)
         if (found < 0).any():
             continue
-        errors = (found[0] * columns[0] + found[1] * columns[1]) * weights - 1
-        spread = float(np.sqrt((errors**2).sum() / max(1, len(n) - 2)))
+        errors, free = columns @ found - 1, len(n) - len(parts)
+        spread = float(np.sqrt((errors**2).sum() / max(1, free)))
         if best is None or spread < best.spread:
-            best = Line(float(found[0]), float(found[1]), spread, float(n.max()))
+            of = dict(zip(parts, map(float, found), strict=True))
+            sure = spread if free or parts in STRAIGHT else LEAST_SPREAD  # it passes through three points in any case
+            best = Line(of.get(0, 0.0), of.get(1, 0.0), sure, float(n.max()), of.get(2, 0.0))
     return best
 
 
