@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 PAGE = 4096
 """Bytes that one page fault brings."""
@@ -55,6 +56,11 @@ def several(what: str, count: int) -> str:
     )
     ending = "" if count == 1 else "es" if head.endswith(("ch", "ss")) else "s"
     return f"{count} {head}{ending}{link}{rest}"
+
+
+def shape_text(shape: Iterable[object]) -> str:
+    """(2, 3) -> '2x3', () -> 'scalar'."""
+    return "x".join(map(str, shape)) or "scalar"
 
 
 def share(part: float) -> str:

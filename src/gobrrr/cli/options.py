@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +15,12 @@ if TYPE_CHECKING:
     from gobrrr.trial.edit.program_edit import ProgramEdit
     from gobrrr.trial.sandbox.limits import Limits
 
+_TIMES = {"us": 1e3, "ms": 1e6, "s": 1e9, "m": 60e9, "min": 60e9}
+_SIZES = {"B": 1} | {
+    f"{letter}{unit}": base**power
+    for power, letter in enumerate("KMGT", 1)
+    for unit, base in (("", 1000), ("B", 1000), ("I", 1024), ("IB", 1024))
+}
 MOST = 1e9  # of a number of minutes, say: more is no number of anything
 
 
@@ -38,6 +44,23 @@ def at_least_one(text: str) -> int:
     if value < 1:
         raise argparse.ArgumentTypeError(f"must be at least 1, not {text[:40]}")
     return value
+
+
+def duration(text: str) -> int:
+    """'50ms' in ns."""
+    return _amount(text, _TIMES, "50ms, 0.2s")
+
+
+def size(text: str) -> int:
+    """'24GiB' in bytes."""
+    return _amount(text.upper(), _SIZES, "24GiB, 80GB")
+
+
+def _amount(text: str, units: Mapping[str, float], examples: str) -> int:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]+)", text.strip())
+    if match is None or match[2] not in units or not 0 < (value := float(match[1]) * units[match[2]]) < 1e18:
+        raise argparse.ArgumentTypeError(f"cannot read {text[:40]!r}: {examples}")
+    return round(value)
 
 
 def add_folder(parser: argparse.ArgumentParser, what: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-import re
+import contextlib
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,9 +15,6 @@ from gobrrr.errors import GobrrrError
 if TYPE_CHECKING:
     from gobrrr.rules.verdict.report import Report
     from gobrrr.trial.receipt.recipe import Recipe
-
-_SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0}
-_BYTES = {"MB": 1e6, "GB": 1e9, "MIB": 1 << 20, "GIB": 1 << 30}
 
 
 def prepare(parser: argparse.ArgumentParser) -> None:
@@ -123,12 +120,10 @@ def parse_budget(text: str) -> tuple[int, int]:
     """'30s', '200MB' or '30s,200MB' as (ns, bytes); what is not named keeps its default. Raises GobrrrError."""
     found = [60_000_000_000, 512_000_000]
     for part in filter(None, (p.strip() for p in text.split(","))):
-        match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]+)?", part)
-        unit = (match.group(2) or "s") if match else ""
-        if match and unit.lower() in _SECONDS:
-            found[0] = int(float(match.group(1)) * _SECONDS[unit.lower()] * 1e9)
-        elif match and unit.upper() in _BYTES:
-            found[1] = int(float(match.group(1)) * _BYTES[unit.upper()])
+        for at, read in enumerate((options.duration, options.size)):
+            with contextlib.suppress(argparse.ArgumentTypeError):
+                found[at] = read(part)
+                break
         else:
             hint = "say --budget 30s, --budget 200MB or both with a comma"
             raise GobrrrError(f"cannot read the budget {part!r}", hint)

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from gobrrr.cli import options
 from gobrrr.errors import GobrrrError
-
-_TIMES = {"us": 1e3, "ms": 1e6, "s": 1e9}
-_SIZES: dict[str, int] = {"": 1, "B": 1}
-for _power, _letter in enumerate("KMGT", 1):
-    _SIZES |= {f"{_letter}B": 1000**_power, f"{_letter}iB": 1024**_power}
 
 
 def prepare(parser: argparse.ArgumentParser) -> None:
@@ -24,7 +18,7 @@ def prepare(parser: argparse.ArgumentParser) -> None:
         "--vary", metavar="NAME=A,B,C", type=vary, help="another setting: an argument or a name in the source"
     )
     parser.add_argument(
-        "--latency", metavar="TIME", type=latency, help="the most that 99 %% of steps may take, as 50ms"
+        "--latency", metavar="TIME", type=options.duration, help="the most that 99 %% of steps may take, as 50ms"
     )
     parser.add_argument("--auto", action="store_true", help="sizes of its own choice, eight at most (without --batch)")
     add_shared(parser)
@@ -33,7 +27,7 @@ def prepare(parser: argparse.ArgumentParser) -> None:
 def add_shared(parser: argparse.ArgumentParser) -> None:
     """Add the options that `fit` has, too."""
     parser.add_argument("--batch", metavar="A,B,C", type=sizes, help="batch sizes to measure")
-    parser.add_argument("--memory", metavar="SIZE", type=memory, help="also say what fits into so much, as 24GiB")
+    parser.add_argument("--memory", metavar="SIZE", type=options.size, help="also say what fits into so much, as 24GiB")
     parser.add_argument("--device", action="store_true", help="that is an accelerator's memory: add its context")
     options.add_folder(parser, "the results")
     parser.add_argument(
@@ -113,21 +107,3 @@ def sizes(text: str) -> tuple[str, ...]:
     if not found:
         raise argparse.ArgumentTypeError("names no batch size: 8,16,32")
     return found
-
-
-def latency(text: str) -> float:
-    """'50ms' in ns."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?(us|ms|s)", text.strip())
-    if match is None or not float(match[1]):
-        raise argparse.ArgumentTypeError(f"cannot read {text!r}: 50ms, 0.2s")
-    return float(match[1]) * _TIMES[match[2]]
-
-
-def memory(text: str) -> int:
-    """'24GiB' in bytes."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?) ?([KMGT]?i?B?)", text.strip())
-    unit = match[2] if match else ""
-    unit = f"{unit}B" if unit and unit[-1] != "B" else unit
-    if match is None or unit not in _SIZES or not float(match[1]):
-        raise argparse.ArgumentTypeError(f"cannot read {text!r}: 24GiB, 80GB")
-    return round(float(match[1]) * _SIZES[unit])

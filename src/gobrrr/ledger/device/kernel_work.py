@@ -24,6 +24,7 @@ from gobrrr.ledger.steps.profiled_window import ProfiledWindow
 from gobrrr.machine.model.machine import UNKNOWN, Machine
 from gobrrr.recording.model.call_tree import with_children
 from gobrrr.recording.model.trace import KERNEL, Signature, Trace
+from gobrrr.units import shape_text
 
 MAX_NAMED = 8  # unknown ops named, longest first; proposed: a person reads few; a longer list asked for would settle it
 
@@ -143,5 +144,4 @@ def by_shape(
 
 def _shapes(called: Signature) -> str:
     """Return the shapes of its tensors, in the order of its arguments: '32x512, 512x2048'."""
-    tensors = (shape for shape in called.shapes if shape and all(isinstance(n, int) for n in shape))
-    return ", ".join("x".join(map(str, shape)) for shape in tensors)
+    return ", ".join(shape_text(each) for each in called.shapes if each and all(isinstance(n, int) for n in each))

@@ -12,6 +12,7 @@ from gobrrr.ledger.device.launchers import launchers, time_launched
 from gobrrr.recording.model.call_tree import nest_threads, with_children
 from gobrrr.recording.model.trace import CPU_OP, Trace
 from gobrrr.spans import Ints
+from gobrrr.units import shape_text
 
 Key = tuple[str, str]
 """(op, shapes as text); ops of unknown shapes have ""."""
@@ -78,4 +79,4 @@ def _within(keys: list[Key], group: Ints, parent: npt.NDArray[np.int32]) -> dict
 def shapes_of(trace: Trace, signature: int) -> str:
     """'8x16 16x4', of what an op was called with; empty where that was not recorded."""
     shapes = trace.signatures[signature].shapes if signature >= 0 else ()
-    return " ".join("x".join(map(str, s)) if s else "-" for s in shapes)[:MAX_SHAPES].rstrip(" -")
+    return " ".join(shape_text(s) if s else "-" for s in shapes)[:MAX_SHAPES].rstrip(" -")

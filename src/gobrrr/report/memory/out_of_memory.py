@@ -10,7 +10,7 @@ from gobrrr.rules.memory.out_of_memory import Diagnosis
 from gobrrr.rules.memory.shortage import unseen
 from gobrrr.rules.memory.ways import Way
 from gobrrr.rules.verdict.place import short
-from gobrrr.units import several, size
+from gobrrr.units import several, shape_text, size
 
 NUM_WAYS, NUM_GROUPS = 5, 3
 """Ways, and groups of a role, that are told (proposed: what one screen holds)."""
@@ -31,7 +31,7 @@ def blocks(found: Diagnosis) -> Groups:
 
 def _asked(found: Diagnosis) -> Iterator[Line]:
     oom, short_by = found.failed, found.shortage
-    given = ", ".join(f"{each.name} {_shape(each.shape)} {each.dtype}" for each in oom.inputs)
+    given = ", ".join(f"{each.name} {shape_text(each.shape)} {each.dtype}" for each in oom.inputs)
     if given:
         yield f"with {given}"
     if len(oom.lines) > 1:
@@ -85,11 +85,7 @@ def _held(oom: OutOfMemory) -> list[Block]:
 
 def _group(group: Group) -> str:
     what = " ".join(filter(None, (group.name, group.op)))
-    return f"{what + ' ' if what else ''}{group.count} x {_shape(group.shape)} {group.dtype}"
-
-
-def _shape(shape: tuple[int, ...]) -> str:
-    return "x".join(map(str, shape)) or "scalar"
+    return f"{what + ' ' if what else ''}{group.count} x {shape_text(group.shape)} {group.dtype}"
 
 
 def ways_out(ways: Sequence[Way]) -> list[Block]:

@@ -23,7 +23,7 @@ from gobrrr.rules.memory.shortage import (
     state_to_come,
     unseen,
 )
-from gobrrr.units import several, share, size
+from gobrrr.units import several, shape_text, share, size
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -178,8 +178,8 @@ def _outlier(oom: OutOfMemory, short: Shortage, scales: int) -> Iterator[Way]:
         before = max(like, key=lambda use: prod(use.shape), default=None)
         times = prod(each.shape) / max(1, prod(before.shape)) if before is not None else 0.0
         if before is not None and times >= OUTLIER:
-            yield Way("large_input", f"{each.name} {_of(each.shape)} is {times:.0f} times as large as those before "
-                      f"({_of(before.shape)}): crop it, leave it out, or compute it in pieces",
+            yield Way("large_input", f"{each.name} {shape_text(each.shape)} is {times:.0f} times as large as those "
+                      f"before ({shape_text(before.shape)}): crop it, leave it out, or compute it in pieces",
                       round((scales + short.asked + in_backward(oom)) * (1 - 1 / times)),
                       exact="other data, or borders between pieces")  # fmt: skip
             return
@@ -217,17 +217,12 @@ def _pairs(oom: OutOfMemory) -> int:
     return max(rows & (kept | asked), default=0)
 
 
-def _of(shape: tuple[int, ...]) -> str:
-    return "x".join(map(str, shape))
-
-
 def _large_layer(oom: OutOfMemory, fixed: int) -> Iterator[Way]:
     """One parameter that holds most of the model, where the model is what fills memory."""
     first, held = next(iter(groups(oom, "parameters")), None), oom.roles().get("parameters", 0)
     if first is not None and first.num_bytes > HALF * held and fixed > HALF * sum(oom.roles().values()):
-        what = (
-            f"{first.name} {_of(first.shape)} holds {share(first.num_bytes / held)} of the parameters: a smaller layer"
-        )
+        part = share(first.num_bytes / held)
+        what = f"{first.name} {shape_text(first.shape)} holds {part} of the parameters: a smaller layer"
         pooled = " (pool what goes into it)" if len(first.shape) == 2 and first.shape[1] > first.shape[0] else ""
         every = fixed + state_to_come(oom) + max(0, held - oom.roles().get("gradients", 0))
         yield Way("smaller_layer", what + pooled, round(0.9 * every * first.num_bytes / held), exact="another model")

@@ -20,6 +20,7 @@ from gobrrr.rules.verdict.place import short
 from gobrrr.rules.verdict.regression import line_times
 from gobrrr.rules.verdict.report import Confidence, Device, OpShare, Report, Span, Step, Tokens, Verdict
 from gobrrr.rules.verdict.sentence import confidence, costliest, fatal_doubts, is_doubt, judge
+from gobrrr.units import shape_text
 
 MAX_SHAPES = 120
 """Characters of an op's shapes that are shown (proposed: the width of a line of text; pages that cut them would settle
@@ -203,7 +204,7 @@ def _op(ops: list[OpGroup], wall: float) -> OpShare:
     return OpShare(
         first.name, calls, ns, ns / wall, first.phase,
         1e9 * flops / ns if counted else None, 1e9 * moved / ns if counted else None, first.bound,
-        line(first), ", ".join("x".join(map(str, shape)) for shape in costliest.shapes if shape)[:MAX_SHAPES],
+        line(first), ", ".join(shape_text(shape) for shape in costliest.shapes if shape)[:MAX_SHAPES],
     )  # fmt: skip
 
 
