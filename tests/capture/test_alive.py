@@ -45,6 +45,22 @@ def test_tensors_deep_in_objects_are_told_by_the_container_that_holds_them() -> 
     del backend
 
 
+def test_lists_that_hooks_fill_are_told_by_the_module_that_has_them() -> None:
+    class Distance(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net, self.taps = torch.nn.Linear(512, 512), {3: [torch.ones(512, 1024) for _ in range(2)]}
+
+    class Model(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.distance = Distance()
+
+    model = Model()
+    assert groups(sys._getframe(), "other tensors")["model.distance.taps"].shape == (512, 1024)
+    del model
+
+
 def test_a_view_is_told_as_the_part_that_it_shows() -> None:
     bank = [torch.ones(64, 197, 192)[:, 0] for _ in range(3)]
     found = groups(sys._getframe(), "other tensors")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections import OrderedDict, UserDict, defaultdict, deque
+from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
@@ -13,7 +15,7 @@ torch = pytest.importorskip("torch")
 from gobrrr.capture.facts.tensors import MIN_PADDED_LENGTH, describe, tensors_in  # noqa: E402
 from gobrrr.capture.session.recorder import Recorder  # noqa: E402
 from gobrrr.capture.source.user_code import UserFiles  # noqa: E402
-from gobrrr.capture.windows.counted import Counted, grown, held_tensors  # noqa: E402
+from gobrrr.capture.windows.counted import Counted, grown, held_tensors, kept_graphs  # noqa: E402
 from gobrrr.capture.windows.line_log import LineLog, module_names  # noqa: E402
 
 
@@ -340,7 +342,11 @@ def held(**names: Any) -> dict[str, int]:
     losses, kept, other = (names.get(name) for name in ("losses", "kept", "other"))
     found = held_tensors(sys._getframe(), Users())
     del losses, kept, other
-    return {name: now.length for (_, function, name), now in found.items() if function == "held" and name != "names"}
+    return {
+        name: now.length
+        for (_, function, name), now in found.items()
+        if function == "held" and not name.startswith("names")
+    }
 
 
 def with_graph() -> Any:
@@ -398,6 +404,32 @@ def test_containers_of_the_trainer_itself_are_held() -> None:
             return held_tensors(sys._getframe(), Users())
 
     assert ("step", "losses") in {(function, name) for _, function, name in Trainer().step()}
+
+
+def test_lists_of_a_dict_are_containers_of_their_own() -> None:
+    """history = {"loss": [], "accuracy": []} is how most people keep figures."""
+    assert held(other={"loss": [with_graph()], "accuracy": [0.5]}) == {"other['loss']": 1}
+
+
+def test_graphs_that_reach_over_steps_are_kept_though_nobody_looked_before() -> None:
+    """A list that the last of three steps made anew is none; it is told by the order of the ops alone."""
+
+    def train(found: list[Any]) -> None:
+        log, weight = {"loss": list[Any]()}, torch.ones(2, requires_grad=True)
+        for _ in range(4):
+            layers = [(weight * number).sum() for number in range(5)]
+            log["loss"].append(sum(layers))
+        found += kept_graphs(sys._getframe(), Users(), 4)
+        del log, layers
+
+    seen: list[Any] = []
+    thread = threading.Thread(target=train, args=(seen,))  # the order of ops is a thread's own
+    thread.start()
+    thread.join()
+    (found,) = (each for each in seen if "loss" in each["name"])
+    assert not [each for each in seen if each["name"] == "layers"]
+    assert (found["name"], found["length"], found["growth_per_step"], found["graph"]) == ("log['loss']", 4, 1.0, True)
+    assert "append" in Path(__file__).read_text(encoding="utf-8").splitlines()[found["span"]["line"] - 1]
 
 
 def test_only_what_is_kept_itself_has_grown() -> None:

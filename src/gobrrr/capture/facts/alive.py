@@ -287,7 +287,7 @@ class _Search:
         self._addresses, self._left, self.shown = addresses, MOST_LOOKED_AT, 1.0
 
     def paths(self, name: str, value: Any, inside: bool, depth: int = 7) -> Iterator[str]:
-        """Names of containers, attributes in them, modules left out; `inside`: no variable that is one itself."""
+        """Names of containers and of attributes in them; `inside`: no variable that is one itself."""
         kind = type(value)
         package = kind.__module__.partition(".")[0]
         self._left -= 1
@@ -300,13 +300,11 @@ class _Search:
             every = value.values() if issubclass(kind, dict) else value
             items = [*islice(every, FIRST), next(reversed(every))]
             yield from (name for item in items for _ in self.paths(name, item, False, depth - 1))
-        elif (
-            depth
-            and package != "builtins"
-            and not hasattr(kind, "_call_impl")
-            and type(attributes := getattr(value, "__dict__", None)) is dict
-        ):
-            for attribute, item in list(attributes.items()):
+        elif depth and package != "builtins" and type(attributes := getattr(value, "__dict__", None)) is dict:
+            modules = attributes.get("_modules") if hasattr(kind, "_call_impl") else None
+            for attribute, item in [*attributes.items(), *(modules or {}).items()]:
+                if modules is not None and attribute.startswith("_"):
+                    continue  # parameters and hooks of a module, which are told by themselves
                 yield from self.paths(f"{name}.{attribute}", item, inside, depth - 1)
 
     def _is_one(self, value: Any) -> bool:

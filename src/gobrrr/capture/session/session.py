@@ -34,7 +34,7 @@ from gobrrr.capture.source import pixel_lines
 from gobrrr.capture.source.user_code import UserFiles, calling_line
 from gobrrr.capture.steps import device_memory
 from gobrrr.capture.steps.loops import Loop
-from gobrrr.capture.windows.counted import Held, Name, grown, held_tensors
+from gobrrr.capture.windows.counted import Held, Name, grown, held_tensors, kept_graphs
 from gobrrr.capture.windows.counting import CountWindow
 from gobrrr.capture.windows.dataflow import FlowWindow
 from gobrrr.capture.windows.profiling import ProfileWindow, is_capturing, leave_without_kineto, let_through
@@ -411,12 +411,12 @@ class Session:
         recorder.journal.json(found)
 
     def growth(self, frame: FrameType) -> list[dict[str, Any]]:
-        """Containers that hold tensors and grew since the windows began, or since the window that counts did: what is
-        freed at an epoch's end may have been freed between."""
+        """Containers that hold tensors and grew since the windows began, or since the window that counts did (what is
+        freed at an epoch's end may have been freed between); else those whose graphs are of many steps."""
         for since, before in self._held:
             if found := grown(frame, self.user, before, max(1, self._steps - since)):
                 return found
-        return []
+        return kept_graphs(frame, self.user, self._steps) if self._steps > 2 else []
 
     def look_for_tensors(self) -> None:
         """Note which containers hold tensors now, for growth()."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from collections import deque
 from collections.abc import Callable
+from itertools import islice
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -173,9 +174,15 @@ class Held(NamedTuple):
     """Bytes that the item's tensors hold; of views all of what they are views of."""
     own_bytes: int = 0
     """Bytes of their own elements."""
+    first: int = 0
+    newest: int = 0
+    """Numbers of the ops, in the order of all forwards, that made the first item's tensor and the last one's."""
 
 
 Name = tuple[str, str, str]
+_CONTAINERS = (list, tuple, dict, set, deque)
+MAX_KEYS = 32
+"""Containers of a dict that are looked at."""
 LARGE = 1 << 16
 """Bytes from which an item without a graph is noted (proposed: a gigabyte in 16,000 steps)."""
 
@@ -202,22 +209,38 @@ def grown(frame: FrameType, user: UserFiles, before: dict[Name, Held], steps: in
     found: list[dict[str, Any]] = []
     for (file, function, name), now in held_tensors(frame, user).items():
         then = before.get((file, function, name))
-        if then is None or then.last() is None or now.length <= then.length:
-            continue
-        span = growth_line(file, name) or {"file": file, "line": frame.f_lineno, "function": function}
-        rate = (now.length - then.length) / steps
-        found.append({
-            "name": name, "length": now.length, "growth_per_step": rate, "span": span, "graph": now.graph,
-            "storage_bytes": now.storage_bytes, "own_bytes": now.own_bytes,
-        })  # fmt: skip
+        if then is not None and then.last() is not None and now.length > then.length:
+            found.append(_told((file, function, name), now, (now.length - then.length) / steps, frame))
     return found
 
 
-def _holds(found: dict[Name, Held], key: Name, value: Any) -> None:
-    if type(value) not in (list, tuple, dict, set, deque) or not value:
+def kept_graphs(frame: FrameType, user: UserFiles, steps: int) -> list[dict[str, Any]]:
+    """Containers whose graphs reach back over half of all forwards, though nobody looked before; so a list that one of
+    three steps or more made anew is none. Told as of `grown`."""
+    return [
+        _told(key, now, now.length / steps, frame)
+        for key, now in held_tensors(frame, user).items()
+        if now.graph and now.length > 2 and 2 * now.first < now.newest
+    ]
+
+
+def _told(key: Name, now: Held, rate: float, frame: FrameType) -> dict[str, Any]:
+    file, function, name = key
+    span = growth_line(file, name.partition("[")[0]) or {"file": file, "line": frame.f_lineno, "function": function}
+    return {
+        "name": name, "length": now.length, "growth_per_step": rate, "span": span, "graph": now.graph,
+        "storage_bytes": now.storage_bytes, "own_bytes": now.own_bytes,
+    }  # fmt: skip
+
+
+def _holds(found: dict[Name, Held], key: Name, value: Any, *, inner: bool = False) -> None:
+    if type(value) not in _CONTAINERS or not value:
         return
     items = value.values() if type(value) is dict else value
     last = next(reversed(items)) if type(value) is not set else next(iter(items))
+    if type(value) is dict and type(last) in _CONTAINERS and not inner:  # history = {"loss": [], "accuracy": []}
+        for at, item in islice(value.items(), MAX_KEYS):
+            _holds(found, (*key[:2], f"{key[2]}[{at!r:.40}]"), item, inner=True)
     tensors = list(tensors_in(last))
     graph = next((t for t in tensors if t.grad_fn is not None), None)
     plain = [t for t in tensors if is_plain(t)]
@@ -225,4 +248,8 @@ def _holds(found: dict[Name, Held], key: Name, value: Any) -> None:
     num_bytes, own = sum(storages.values()), sum(t.numel() * t.element_size() for t in plain)
     if graph is not None or (plain and num_bytes >= LARGE):
         kept = graph if graph is not None else plain[0]
-        found[key] = Held(len(value), weakref.ref(kept), graph is not None, num_bytes, own)
+        first = next((t.grad_fn for t in tensors_in(next(iter(items))) if t.grad_fn is not None), None)
+        made = [node._sequence_nr() for node in (first, kept.grad_fn) if node is not None]
+        found[key] = Held(
+            len(value), weakref.ref(kept), graph is not None, num_bytes, own, *made[: 2 * (len(made) > 1)]
+        )
