@@ -300,3 +300,74 @@ def test_a_state_that_brings_its_graph_is_the_reason() -> None:
     assert found.reason == "hidden brings the graph of the 3 steps before."
     first = found.ways[0]
     assert (first.name, first.saves) == ("detach_state", 8 * 320 * MIB * 3 // 4)
+    evaluated = failed(carried="sample", training=False, phase="evaluation")
+    assert names(evaluated)[:2] == ["no_grad", "detach_state"]
+
+
+def test_a_result_far_larger_than_its_input_is_made_for_some_rows_at_a_time() -> None:
+    queries = Input("Q", (160, 32, 48), "float32", 4 * 160 * 32 * 48)
+    asked, roles = 4 * 160 * 800 * 32 * 128, (Role("variables", 20 * MIB),)
+    process, limits = Process(resident=GIB, virtual=GIB), Bounds(address_space=2 * GIB, memory=64 * GIB, free=60 * GIB)
+    oom = failed(inputs=(queries,), asked=asked, alive={"cpu": roles}, phase="", model="", training=None,
+                 process=process, limits=limits)  # fmt: skip
+    found = by_name(oom)["pieces"]
+    assert found.what == "compute it for 40 of the 160 rows of Q at a time"  # 0.95 of 1.95 GiB were missing
+    assert (found.saves, found.fits) == (asked * 3 // 4, True)
+    assert "pieces" in names(msgspec.structs.replace(oom, model="Net", training=False))
+    assert "pieces" not in names(msgspec.structs.replace(oom, model="Net", training=True)), "all would be kept"
+    assert "pieces" not in names(msgspec.structs.replace(oom, asked=asked + 4)), "no row for each of its rows"
+    large = msgspec.structs.replace(queries, num_bytes=asked // 2)
+    assert "pieces" not in names(msgspec.structs.replace(oom, inputs=(large,)))
+
+
+def test_a_wider_type_of_a_reshaped_array_is_told_too() -> None:
+    text = "Unable to allocate 1.29 GiB for an array with shape (6144, 4, 84, 84) and data type float64"
+    obs = Group("self.obs", "", (384, 16, 4, 84, 84), "uint8", 173_408_256, 1)
+    oom = failed(kind="numpy", text=text, asked=8 * 173_408_256, phase="", inputs=(),
+                 alive={"cpu": (Role("arrays", 173_408_256, (obs,)),)})  # fmt: skip
+    assert "self.obs as float64 is 8 times as large: keep uint8" in by_name(oom)["keep_type"].what
+
+
+def test_what_has_a_row_for_each_of_a_large_input_goes_with_it() -> None:
+    before = (Input("", (4, 256), "float32", 4096),)
+    feats = Group("feats", "", (128, 256), "float32", 2 * GIB, 20)
+    roles = Role("other tensors", 2 * GIB, (feats,)), Role("parameters", MIB)
+    found = ways(failed(of_model=True, usual=before, alive={"cpu": roles}))
+    assert [way.name for way in found][:2] == ["large_input", "free_references"]
+    assert found[0].saves > 2 * GIB * 31 / 32
+
+
+def test_containers_are_told_whole_whatever_shapes_they_hold() -> None:
+    cache = tuple(Group("self._cache", "", (257, 6001 - n), "complex64", 200 * MIB, 14) for n in range(3))
+    roles = (
+        Role("other tensors", 3 * GIB, (Group("x", "", (9,), "float32", 300 * MIB, 1), *cache)),
+        Role("parameters", 1),
+    )
+    found = by_name(failed(alive={"cpu": roles}))["free_references"]
+    assert found.what.startswith("42 tensors in self._cache")
+    assert found.saves == 600 * MIB
+
+
+def test_whole_layers_of_a_fine_tuning_are_named() -> None:
+    embed, head = (Group(f"{n}.weight", "", (128_004, 256), "float32", 500 * MIB, 1) for n in ("embed", "head"))
+    lora = Group("layers.*.lora_A", "", (8, 256), "float32", MIB, 16)
+    roles = Role("parameters", 1001 * MIB, (embed, head, lora)), Role("frozen parameters", GIB)
+    found = by_name(failed(phase="optimizer", alive={"cpu": roles}))["freeze"]
+    assert found.what.startswith("embed.weight and head.weight are 99.9 % of what is trained")
+    assert "freeze" not in names(failed(phase="optimizer", alive={"cpu": roles[:1]})), "no fine-tuning"
+    alone = Role("parameters", 1000 * MIB, (embed, head)), roles[1]
+    assert "freeze" not in names(failed(phase="optimizer", alive={"cpu": alone})), "all that is trained"
+
+
+def test_ways_that_are_enough_together_are_told_as_such() -> None:
+    """Two that save the same activations are not added up."""
+    process = Process(resident=4 * GIB, virtual=4 * GIB, runtime=256 * MIB)
+    params = Role("parameters", 800 * MIB, (Group("w", "", (1, 1), "float32", 100 * MIB, 8),))
+    oom = failed(phase="optimizer", steps=0, asked=100 * MIB, process=process,
+                 alive={"cpu": (params, Role("gradients", 800 * MIB))})  # fmt: skip
+    found = ways(oom)
+    assert all(way.fits is False for way in found[1:])
+    assert found[0].fits
+    assert found[0].name == "together"
+    told = [int(word) for word in found[0].what.replace(",", "").split() if word.isdigit()]
+    assert found[0].saves == sum(found[number - 1].saves for number in told)

@@ -153,11 +153,9 @@ def _inputs(error: BaseException, modules: list[Any]) -> list[dict[str, Any]]:
         found = {name: value for name, value in _given(error, module).items() if _is_data(value)}
         if found:
             break
-    frames = list(_frames(error)) if not modules else []
+    frames = [frame for frame in _frames(error) if user.is_user(frame.f_code.co_filename)] if not modules else []
     for frame in frames:
-        if user.is_user(frame.f_code.co_filename):
-            found = {name: value for name, value in frame.f_locals.items() if _is_data(value)} | found
-            found = dict(sorted(found.items(), key=lambda item: item[0] not in frames[0].f_locals))
+        found |= {name: value for name, value in frame.f_locals.items() if _is_data(value) and name not in found}
     return [
         {"name": name, "shape": list(tensor.shape), "dtype": str(tensor.dtype).removeprefix("torch."),
          "num_bytes": tensor.numel() * tensor.element_size()}

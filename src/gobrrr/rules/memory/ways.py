@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 import sys
 from collections.abc import Iterator
@@ -49,6 +50,10 @@ ROWS = 2_048
 WIDTHS = (2, 4, 8)
 """Bytes of a value."""
 HALF = 0.5
+LARGE_LAYER = 0.2
+"""Share of the trained parameters from which a layer is told to be trained whole (proposed)."""
+FAR_LARGER = 4
+"""Times its input from which a result is one that can be made in pieces (proposed)."""
 RETURNED = 0.8
 """Share of what nobody holds that comes back where freed blocks do (proposed: gpt2 at a batch of 32 held 4.9 GB, with
 the variable 3.9)."""
@@ -57,6 +62,9 @@ LITTLE = 0.1
 SCORES = ("softmax", "bmm", "mul", "div", "masked_fill", "native_dropout", "dropout", "add", "where", "baddbmm")
 LOSSES = ("log_softmax", "nll_loss", "nll_loss_nd", "softmax")
 EXACT = "exact"
+OF_OTHER_ROLES = ("fused_optimizer", "no_foreach", "optimizer_8bit", "return_freed", "free_references", "end_others",
+                  "keep_type", "freeze")  # fmt: skip
+"""Ways that save other bytes than those for activations do."""
 
 
 class Way(msgspec.Struct, frozen=True):
@@ -94,21 +102,39 @@ def ways(oom: OutOfMemory, short: Shortage, line: str = "") -> list[Way]:
         for way in _ways(oom, short, line)
         if way.saves > 0
     ]
-    found = [way for way in found if way.fits is not False or way.saves >= WORTH * (short.missing or 0)]
+    found = [way for way in found if way.fits is not False or way.saves >= WORTH * max(short.missing or 0, short.asked)]
     by_size = {True: False, None: not oom.phase, False: True}  # outside of a step no way is nearer than another
-    return sorted(found, key=lambda way: ((True, None, False).index(way.fits), -way.saves * by_size[way.fits]))
+    found.sort(key=lambda way: ((True, None, False).index(way.fits), -way.saves * by_size[way.fits]))
+    return [*_together(found, needed or 0.0), *found] if found and found[0].fits is False else found
+
+
+def _together(found: list[Way], needed: float) -> Iterator[Way]:
+    """The fewest ways that are enough together: one of those that make activations smaller, others of other roles."""
+    taken: list[Way] = []
+    for way in found:
+        if way.name in OF_OTHER_ROLES or not any(each.name not in OF_OTHER_ROLES for each in taken):
+            taken.append(way)
+        if len(taken) > 1 and (saves := sum(each.saves for each in taken)) >= needed:
+            numbers = [str(found.index(each) + 2) for each in taken]  # this one leads
+            yield Way("together", f"{', '.join(numbers[:-1])} and {numbers[-1]} together", saves, True)
+            return
 
 
 def _ways(oom: OutOfMemory, short: Shortage, line: str) -> Iterator[Way]:
     roles, graph = oom.roles(), oom.roles().get("activations", 0)
     kept = activations(oom) or graph
+    no_grad = Way("no_grad", "run it under torch.no_grad(): nothing is kept for a backward pass", kept, exact=EXACT)
     yield from _outside(oom, short)
+    if graph and oom.training is False and short.asked <= graph:
+        yield no_grad
     yield from _kept_graphs(oom, graph)
     if oom.repeated > 1:
         model = sum(roles.get(role, 0) for role in ("parameters", "gradients", "optimizer state"))
         yield Way("old_models", f"{oom.repeated} optimizers of equal models are alive: drop those that are done, with "
                   "whatever refers to them", round(model * (1 - 1 / oom.repeated)), exact=EXACT)  # fmt: skip
     yield from _of_shapes(oom, short)
+    scales = kept + roles.get("variables", 0) + roles.get("forward activations", 0)
+    yield from _outlier(oom, short, scales)
     of_data = {role: held for role, held in roles.items() if role in ("other tensors", "arrays")}
     rest = [held for role, held in roles.items() if role not in of_data]
     keeps_most = sum(of_data.values()) > max([unseen(oom), *rest])
@@ -119,13 +145,11 @@ def _ways(oom: OutOfMemory, short: Shortage, line: str) -> Iterator[Way]:
     written = [_of_form(form, short.asked)] if form is not None else []
     if form is not None and form.get("maps") and short.whose.startswith("the process"):
         written = []  # what is mapped counts for ulimit, though it takes no memory
-    no_grad = Way("no_grad", "run it under torch.no_grad(): nothing is kept for a backward pass", kept, exact=EXACT)
-    if short.asked > graph:
-        yield from written
-    if graph and oom.training is False:
+    yield from written
+    if graph and oom.training is False and short.asked > graph:
         yield no_grad
-    if short.asked <= graph:
-        yield from written
+    if not written:
+        yield from _pieces(oom, short)
     if scores:
         yield Way("sdpa", "F.scaled_dot_product_attention: the same values without a score for each pair of tokens",
                   scores, exact="equal up to rounding")  # fmt: skip
@@ -134,8 +158,6 @@ def _ways(oom: OutOfMemory, short: Shortage, line: str) -> Iterator[Way]:
                   logits, exact="equal up to rounding")  # fmt: skip
     if oom.phase == "optimizer":
         yield from _in_update(oom)
-    scales = kept + roles.get("variables", 0) + roles.get("forward activations", 0)
-    yield from _outlier(oom, short, scales)
     if nodes := _nodes(oom):
         what = f"the whole graph of {nodes:,} nodes at once: sample neighbours (NeighborLoader), or checkpoint layers"
         yield Way("sampled_graph", what, round(HALF * (scales + short.asked)),
@@ -147,7 +169,7 @@ def _ways(oom: OutOfMemory, short: Shortage, line: str) -> Iterator[Way]:
     yield from _checkpointed(oom, kept)
     if not keeps_most:
         yield from _kept_data(oom)
-    if unseen(oom) > LITTLE * (short.limit or oom.process.resident or 0):
+    if unseen(oom) > LITTLE * (short.limit or oom.process.resident or 0) and short.asked < (short.limit or math.inf):
         yield Way("return_freed", "MALLOC_MMAP_THRESHOLD_=65536 in the environment: what is freed goes back at once",
                   round(RETURNED * unseen(oom)), exact="exact; slower allocations")  # fmt: skip
     if oom.training and graph:
@@ -160,6 +182,7 @@ def _ways(oom: OutOfMemory, short: Shortage, line: str) -> Iterator[Way]:
                   round(0.75 * state), exact="another rounding of its state")  # fmt: skip
     fixed = roles.get("parameters", 0) + roles.get("gradients", 0) + state
     yield from _large_layer(oom, fixed)
+    yield from _trained_whole(oom, state)
     if oom.on_device and fixed:
         yield Way("offload", "shard or offload parameters and state (FSDP2 with CPU offload)", fixed // 2, exact=EXACT)
 
@@ -178,9 +201,10 @@ def _outlier(oom: OutOfMemory, short: Shortage, scales: int) -> Iterator[Way]:
         before = max(like, key=lambda use: prod(use.shape), default=None)
         times = prod(each.shape) / max(1, prod(before.shape)) if before is not None else 0.0
         if before is not None and times >= OUTLIER:
+            rows = sum(g.num_bytes for g in groups(oom, "other tensors") if g.shape[:1] == each.shape[:1])
             yield Way("large_input", f"{each.name} {shape_text(each.shape)} is {times:.0f} times as large as those "
                       f"before ({shape_text(before.shape)}): crop it, leave it out, or compute it in pieces",
-                      round((scales + short.asked + in_backward(oom)) * (1 - 1 / times)),
+                      round((scales + rows + short.asked + in_backward(oom)) * (1 - 1 / times)),
                       exact="other data, or borders between pieces")  # fmt: skip
             return
 
@@ -201,12 +225,28 @@ def _of_shapes(oom: OutOfMemory, short: Shortage) -> Iterator[Way]:
     said = re.search(r"array with shape \(([\d, ]+)\) and data type (\w+)", oom.text)
     if said is not None:
         shape = tuple(int(number) for number in said[1].split(",") if number.strip())
-        same = [g for role in ("variables", "arrays") for g in groups(oom, role) if g.shape == shape]
+        same = [g for role in ("variables", "arrays") for g in groups(oom, role) if prod(g.shape) == prod(shape)]
         times = short.asked * same[0].count / max(1, same[0].num_bytes) if same else 0.0
         if times > 1:
             what = f"{same[0].name or 'the array'} as {said[2]} is {times:.0f} times as large"
             yield Way("keep_type", f"{what}: keep {same[0].dtype}, and convert each batch where it is used",
                       short.asked, exact="the same values")  # fmt: skip
+
+
+def _pieces(oom: OutOfMemory, short: Shortage) -> Iterator[Way]:
+    """A result far larger than what it is made of, for some rows of that at a time; in a training's forward all pieces
+    would be kept."""
+    if oom.model and oom.training is not False:
+        return
+    needed = (short.missing or 0) + ROOM * (short.limit or 0)
+    for each in oom.inputs:
+        rows = each.shape[0] if each.shape and FAR_LARGER * each.num_bytes < short.asked else 1
+        powers = (2**n for n in range(1, rows.bit_length()))
+        parts = next((parts for parts in powers if short.asked * (1 - 1 / parts) >= needed), 0)
+        if parts and any(short.asked % (rows * width) == 0 for width in WIDTHS):
+            what = f"compute it for {max(1, rows // parts)} of the {rows} rows of {each.name} at a time"
+            yield Way("pieces", what, round(short.asked * (1 - 1 / parts)), exact="exact where rows do not mix")
+            return
 
 
 def _pairs(oom: OutOfMemory) -> int:
@@ -226,6 +266,18 @@ def _large_layer(oom: OutOfMemory, fixed: int) -> Iterator[Way]:
         pooled = " (pool what goes into it)" if len(first.shape) == 2 and first.shape[1] > first.shape[0] else ""
         every = fixed + state_to_come(oom) + max(0, held - oom.roles().get("gradients", 0))
         yield Way("smaller_layer", what + pooled, round(0.9 * every * first.num_bytes / held), exact="another model")
+
+
+def _trained_whole(oom: OutOfMemory, state: int) -> Iterator[Way]:
+    """Whole layers that are trained where most of the model is frozen: their gradients and state are what a fine-tuning
+    was to spare."""
+    roles, held = oom.roles(), oom.roles().get("parameters", 0)
+    large = [g for g in groups(oom, "parameters") if held and g.num_bytes > LARGE_LAYER * held]
+    if not roles.get("frozen parameters") or not large or len(large) == len(groups(oom, "parameters")):
+        return
+    part = sum(g.num_bytes for g in large) / held
+    what = f"{' and '.join(g.name for g in large)} are {share(part)} of what is trained: freeze them, or train few rows"
+    yield Way("freeze", what, round(part * (max(held, roles.get("gradients", 0)) + state)), exact="another training")
 
 
 def _unmeasured(oom: OutOfMemory, short: Shortage, line: str) -> Iterator[Way]:
@@ -364,16 +416,19 @@ def _logits(oom: OutOfMemory) -> int:
 
 def _kept_data(oom: OutOfMemory) -> Iterator[Way]:
     for role, kind in (("other tensors", "tensor"), ("arrays", "array")):
-        for group in groups(oom, role)[:1]:
-            if group.num_bytes > WORTH * sum(oom.roles().values()):
-                what = f"{several(kind, group.count)} in {group.name or 'the program'}"
-                if group.shown < HALF:
-                    yield Way("copy_views", f"{what} are kept by views of {share(group.shown)} of them: keep .clone()",
-                              round(group.num_bytes * (1 - group.shown)), exact=EXACT)  # fmt: skip
-                    continue
-                yield Way(
-                    "free_references", f"{what}: drop what is used up, keep it smaller, or in a file", group.num_bytes
-                )
+        holders: dict[str, list[Group]] = {}
+        for group in groups(oom, role):
+            holders.setdefault(group.name, []).append(group)
+        name, held = max(holders.items(), key=lambda item: sum(g.num_bytes for g in item[1]), default=("", []))
+        num_bytes, shown = sum(g.num_bytes for g in held), min((g.shown for g in held), default=1.0)
+        if num_bytes <= WORTH * sum(oom.roles().values()):
+            continue
+        what = f"{several(kind, sum(g.count for g in held))} in {name or 'the program'}"
+        if shown < HALF:
+            yield Way("copy_views", f"{what} are kept by views of {share(shown)} of them: keep .clone()",
+                      round(num_bytes * (1 - shown)), exact=EXACT)  # fmt: skip
+        else:
+            yield Way("free_references", f"{what}: drop what is used up, keep it smaller, or in a file", num_bytes)
 
 
 @cache
