@@ -132,7 +132,8 @@ def _ways(oom: OutOfMemory, short: Shortage, line: str) -> Iterator[Way]:
         model = sum(roles.get(role, 0) for role in ("parameters", "gradients", "optimizer state"))
         yield Way("old_models", f"{oom.repeated} optimizers of equal models are alive: drop those that are done, with "
                   "whatever refers to them", round(model * (1 - 1 / oom.repeated)), exact=EXACT)  # fmt: skip
-    yield from _of_shapes(oom, short)
+    shaped = list(_of_shapes(oom, short))
+    yield from shaped
     scales = kept + roles.get("variables", 0) + roles.get("forward activations", 0)
     yield from _outlier(oom, short, scales)
     of_data = {role: held for role, held in roles.items() if role in ("other tensors", "arrays")}
@@ -148,7 +149,7 @@ def _ways(oom: OutOfMemory, short: Shortage, line: str) -> Iterator[Way]:
     yield from written
     if graph and oom.training is False and short.asked > graph:
         yield no_grad
-    if not written:
+    if not written and not shaped:
         yield from _pieces(oom, short)
     if scores:
         yield Way("sdpa", "F.scaled_dot_product_attention: the same values without a score for each pair of tokens",
@@ -234,9 +235,9 @@ def _of_shapes(oom: OutOfMemory, short: Shortage) -> Iterator[Way]:
 
 
 def _pieces(oom: OutOfMemory, short: Shortage) -> Iterator[Way]:
-    """A result far larger than what it is made of, for some rows of that at a time; in a training's forward all pieces
-    would be kept."""
-    if oom.model and oom.training is not False:
+    """A result far larger than what it is made of, for some rows of that at a time; a model's input is split as a
+    batch."""
+    if oom.model:
         return
     needed = (short.missing or 0) + ROOM * (short.limit or 0)
     for each in oom.inputs:
