@@ -99,6 +99,31 @@ def test_values_are_measured_in_turns_until_they_are_settled(tmp_path: Path) -> 
     assert all(each == ["16", "32", "8"] for each in rounds)
 
 
+def test_a_value_is_the_median_of_its_processes(tmp_path: Path) -> None:
+    """One process is 20 % slower in all its blocks: its own interval would not show it."""
+    made: list[int] = []
+
+    class Uneven(FakeArm):
+        def __init__(self, value: str, log: list[str]) -> None:
+            super().__init__(value, log)
+            made.append(len(made))
+            self._factor = 1.2 if len(made) == 1 else 1.0
+
+        def run(self, steps: int, expected_ns: float | None = None) -> Block:
+            found = super().run(steps, expected_ns)
+            walls = tuple(round(wall * self._factor) for wall in found.walls)
+            return Block(sum(walls), walls, peak_bytes=found.peak_bytes)
+
+    sweep = Sweep(lambda value, place: Uneven(value, []), tmp_path, until=time.monotonic() + 60)  # type: ignore[arg-type, return-value]
+    assert sweep.first("16").step_ns == pytest.approx(8 * MS * 1.2)
+    for _ in sweep.rounds():
+        pass
+    sweep.close()
+    found = sweep.point("16")
+    assert (found.step_ns, found.low_ns) == (8 * MS, 8 * MS)
+    assert len(made) >= 3
+
+
 def test_a_value_whose_program_dies_is_told_and_others_go_on(tmp_path: Path) -> None:
     points, _ = measured(("8", "64", "16"), tmp_path, dies="64")
     assert points[1].step_ns is None

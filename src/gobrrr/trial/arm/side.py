@@ -78,6 +78,8 @@ class Side:
         self.accounts: list[Account] = []
         """One of each of its processes so far, where those are kept."""
         """Its next processes, which stand at their first step already."""
+        self.processes = 0
+        """Processes that were started so far, those ahead left out."""
         self._cold = False
         self._enough = warm_steps
         """Steps after which its first process was warm."""
@@ -104,7 +106,7 @@ class Side:
         if self._arm is not None:
             return
         began = time.monotonic()
-        self._made, self._cold = 1, True
+        self._made, self._cold, self.processes = 1, True, self.processes + 1
         while self._ahead:
             arm = self._ahead.pop(0)
             if arm.alive():

@@ -1,9 +1,13 @@
-"""Measure a setting's values in turns: each in an arm of its own, blocks in an order drawn anew for every round."""
+"""Measure a setting's values in turns: each in an arm of its own, blocks in an order drawn anew for every round.
+
+A value's arm is started anew every few rounds: processes of one program differ by more than its blocks do.
+"""
 
 from __future__ import annotations
 
 import math
 import random
+import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +26,11 @@ BLOCK_NS = 1e9
 """Length of a block (proposed: many steps of fast programs, one of slow ones)."""
 ENOUGH = 0.02
 """Half the width of an interval, of the median, from which a value is measured well enough."""
-LEAST_ROUNDS, MOST_ROUNDS = 3, 29
+ROUNDS, MOST_ROUNDS = 3, 30
+"""Rounds of one process, and of all at most."""
+PROCESSES = 3
+"""Processes of a value at least, where the time allows: sizes of two sweeps differed by 10 % where each was one process
+whose blocks lay within 5 % (two cores of an EPYC)."""
 LATE_S = 20.0
 """Seconds that a block which has begun may take beyond the time."""
 PEAK_WARM = 1
@@ -77,7 +85,7 @@ class Sweep:
         self._watch.daemon = True
         self._watch.start()
         self._sides: dict[str, Side] = {}
-        self._blocks: dict[str, list[float]] = {}
+        self._blocks: dict[str, dict[int, list[float]]] = {}  # by process
         self._walls: dict[str, list[int]] = {}
         self._peaks: dict[str, int] = {}
         self._failed: dict[str, str] = {}
@@ -98,9 +106,11 @@ class Sweep:
         for number in range(1, MOST_ROUNDS + 1):
             order = [value for value in self._sides if value not in self._failed]
             self._random.shuffle(order)
-            done = number >= LEAST_ROUNDS and all(self._is_settled(value) for value in order)
-            if not order or done or self.over or self._peaks_alone:
+            if not order or all(map(self._is_settled, order)) or self.over or self._peaks_alone:
                 return
+            ready = sum(self._sides[value].ready_seconds for value in order)
+            if number % ROUNDS == 0 and time.monotonic() + ready < self._until:
+                self._end()  # all come up again in their turn
             for value in order:
                 if not self.over:
                     self._block(value)
@@ -113,10 +123,10 @@ class Sweep:
 
     def point(self, value: str) -> Point:
         """The figures of a value so far."""
-        blocks = self._blocks.get(value)
-        if not blocks:
+        processes = list(self._blocks.get(value, {}).values())
+        if not processes:
             return Point(value, failed=self._failed.get(value, "not measured"))
-        median, low, high = middle(blocks)
+        median, low, high = middle(processes[0] if len(processes) == 1 else list(map(statistics.median, processes)))
         p99 = float(np.percentile(self._walls[value], 99, method="higher"))
         return Point(value, median, low, high, p99, len(self._walls[value]), self._peaks.get(value) or None,
                      self._failed.get(value, ""))  # fmt: skip
@@ -170,7 +180,8 @@ class Sweep:
                 self._failed[value] = error.reason
             side.close()
             return
-        self._blocks.setdefault(value, []).append(block.ns / len(block.walls))
+        processes = self._blocks.setdefault(value, {})
+        processes.setdefault(side.processes, []).append(block.ns / len(block.walls))
         self._walls.setdefault(value, []).extend(block.walls)
         self._peaks[value] = max(self._peaks.get(value, 0), block.peak_bytes or 0)
 
@@ -178,7 +189,8 @@ class Sweep:
         point = self.point(value)
         if point.step_ns is None or point.low_ns is None or point.high_ns is None:
             return True
-        return (point.high_ns - point.low_ns) / 2 <= ENOUGH * point.step_ns
+        is_narrow = (point.high_ns - point.low_ns) / 2 <= ENOUGH * point.step_ns
+        return is_narrow and len(self._blocks[value]) >= PROCESSES
 
 
 def peaks(points: Sequence[Point], *, is_batch: bool = True) -> Line | None:
