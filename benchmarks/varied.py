@@ -45,7 +45,7 @@ def measured(
             command = [sys.executable, program.name, *words]
             try:
                 found = row(source, command, setting.find("batch", command, source), 60 * args.minutes)
-            except (GobrrrError, ValueError) as error:
+            except (GobrrrError, ValueError, KeyError) as error:
                 found = {"why": str(error)}
         rows.append({"name": own + program.stem, **found})
         print("  ".join(f"{key}={value}" for key, value in rows[-1].items()), flush=True)

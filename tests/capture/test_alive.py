@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+import threading
 from types import FrameType
 from typing import Any
 
@@ -103,10 +104,18 @@ def test_a_state_that_brings_its_graph_is_told(detached: bool, name: str) -> Non
                 raise MemoryError
             return (x,)
 
-    net = Net()
-    state = net(torch.ones(2, 4), (torch.zeros(2, 8),))
-    state = tuple(each.detach() for each in state) if detached else state
-    net.full = True
-    with pytest.raises(MemoryError) as died:
-        net(torch.ones(2, 4), state)
-    assert failure._where(died.value)["carried"] == name
+    def run(found: list[Any]) -> None:
+        net, state = Net(), (torch.zeros(2, 8),)
+        for _ in range(3):
+            state = net(torch.ones(2, 4), state)
+            state = tuple(each.detach() for each in state) if detached else state
+        net.full = True
+        with pytest.raises(MemoryError) as died:
+            net(torch.ones(2, 4), state)
+        found.append(failure._where(died.value)["carried"])
+
+    found: list[Any] = []
+    thread = threading.Thread(target=run, args=(found,))  # the order of ops is a thread's own
+    thread.start()
+    thread.join()
+    assert found == [name]

@@ -417,9 +417,11 @@ def test_graphs_that_reach_over_steps_are_kept_though_nobody_looked_before() -> 
     def train(found: list[Any]) -> None:
         log, weight = {"loss": list[Any]()}, torch.ones(2, requires_grad=True)
         for _ in range(4):
-            layers = [(weight * number).sum() for number in range(5)]
+            layers = [(weight.exp() * number).sum() for number in range(5)]
             log["loss"].append(sum(layers))
         found += kept_graphs(sys._getframe(), Users(), 4)
+        sum(log["loss"]).backward()
+        found += [{**each, "name": "freed"} for each in kept_graphs(sys._getframe(), Users(), 4)]
         del log, layers
 
     seen: list[Any] = []
@@ -428,6 +430,7 @@ def test_graphs_that_reach_over_steps_are_kept_though_nobody_looked_before() -> 
     thread.join()
     (found,) = (each for each in seen if "loss" in each["name"])
     assert not [each for each in seen if each["name"] == "layers"]
+    assert [each["graph"] for each in seen if each["name"] == "freed"] == [False], "a backward pass has freed it"
     assert (found["name"], found["length"], found["growth_per_step"], found["graph"]) == ("log['loss']", 4, 1.0, True)
     assert "append" in Path(__file__).read_text(encoding="utf-8").splitlines()[found["span"]["line"] - 1]
 

@@ -11,7 +11,7 @@ from gobrrr.recording.model.facts import HeldGraph, Span
 from gobrrr.recording.model.out_of_memory import Bounds, DeviceState, Group, Input, OutOfMemory, Process, Role
 from gobrrr.rules.memory.out_of_memory import diagnosis
 from gobrrr.rules.memory.shortage import shortage, to_come
-from gobrrr.rules.memory.ways import Way
+from gobrrr.rules.memory.ways import Way, with_together
 from gobrrr.rules.memory.ways import ways as ways_of
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -184,7 +184,7 @@ def test_masks_of_dropout_keep_the_scores_on_the_cpu() -> None:
 
 def test_a_smaller_batch_does_not_end_what_grows() -> None:
     found = {way.name: way for way in ways(failed(training=False, phase="evaluation", steps=8))}
-    assert found["smaller_batch"].fits is None
+    assert found["smaller_batch"].fits is False, "it only dies later"
     assert found["no_grad"].fits
 
 
@@ -360,13 +360,66 @@ def test_whole_layers_of_a_fine_tuning_are_named() -> None:
 
 def test_ways_that_are_enough_together_are_told_as_such() -> None:
     """Two that save the same activations are not added up."""
-    process = Process(resident=4 * GIB, virtual=4 * GIB, runtime=256 * MIB)
-    params = Role("parameters", 800 * MIB, (Group("w", "", (1, 1), "float32", 100 * MIB, 8),))
+    process = Process(resident=1800 * MIB, virtual=4 * GIB, runtime=100 * MIB)
+    params = Role("parameters", 800 * MIB, tuple(Group(n, "", (1, 9), "float32", 400 * MIB, 1) for n in "ab"))
     oom = failed(phase="optimizer", steps=0, asked=100 * MIB, process=process,
                  alive={"cpu": (params, Role("gradients", 800 * MIB))})  # fmt: skip
-    found = ways(oom)
-    assert all(way.fits is False for way in found[1:])
-    assert found[0].fits
-    assert found[0].name == "together"
-    told = [int(word) for word in found[0].what.replace(",", "").split() if word.isdigit()]
-    assert found[0].saves == sum(found[number - 1].saves for number in told)
+    found = list(diagnosis(oom).ways)  # 1,600 MiB are missing, and 205 are to be free
+    assert [way.name for way in found] == ["together", "optimizer_8bit", "fused_optimizer"]
+    assert [way.fits for way in found] == [True, False, False]
+    assert found[0].what == "2 and 3 of this list together"
+    assert found[0].saves == (1200 + 800) * MIB
+    less = msgspec.structs.replace(params, groups=[msgspec.structs.replace(each, count=4) for each in params.groups])
+    alone = diagnosis(msgspec.structs.replace(oom, alive={"cpu": (less, Role("gradients", 800 * MIB))})).ways
+    assert "together" not in [way.name for way in alone], "1,400 are not enough"
+    short, role = shortage(oom), (Way(name, name, 1000 * MIB, False) for name in ("micro_batch", "bf16_autocast"))
+    assert with_together(same := list(role), short) == same
+
+
+def test_twins_and_what_nobody_is_seen_to_hold_are_never_said_to_fit() -> None:
+    process = Process(resident=20 * GIB, virtual=4 * GIB, runtime=256 * MIB)
+    assert by_name(failed(process=process))["return_freed"].fits is None
+    alive = {"cpu": (Role("parameters", 3 * GIB), Role("gradients", 3 * GIB), Role("optimizer state", 6 * GIB))}
+    assert by_name(failed(phase="optimizer", repeated=2, alive=alive))["old_models"].fits is None
+    assert by_name(failed(phase="optimizer", repeated=3, alive=alive))["old_models"].fits
+
+
+def test_gradients_that_are_wanted_in_eval_are_left() -> None:
+    """Style transfer and attacks optimise their input through a frozen model."""
+    activations = Role("activations", 2 * GIB, BLOCK)
+    frozen = failed(training=False, alive={"cpu": (activations, Role("frozen parameters", 64 * MIB))})
+    assert "no_grad" not in names(frozen)
+    own = failed(training=False, alive={"cpu": (activations, Role("parameters", 64 * MIB))})
+    assert names(own)[0] == "no_grad"
+    assert "no_grad" not in names(msgspec.structs.replace(own, phase="backward"))
+
+
+def test_an_eight_bit_optimizer_and_half_precision_are_not_proposed_twice() -> None:
+    assert "optimizer_8bit" not in names(failed(phase="optimizer", optimizers=("AdamW8bit",)))
+    halves = tuple(msgspec.structs.replace(group, dtype="bfloat16") for group in BLOCK)
+    roles = (Role("activations", 8 * 320 * MIB, halves), Role("parameters", 64 * MIB))
+    assert "bf16_autocast" not in names(failed(alive={"cpu": roles}))
+    assert "bf16_autocast" in names(failed())
+
+
+def test_softmax_of_long_attention_is_no_loss() -> None:
+    square = Group("out", "softmax", (1, 8, 4096, 4096), "float32", 3 * 512 * MIB, 3)
+    roles = (Role("activations", 2 * GIB, (square, *BLOCK)), Role("parameters", 64 * MIB))
+    assert "chunked_loss" not in names(failed(alive={"cpu": roles}))
+
+
+def test_a_layer_as_wide_as_the_batch_is_long_makes_no_pairs() -> None:
+    square = Group("up", "addmm", (4096, 4096), "float32", 64 * MIB, 1)
+    bias = Group("up.bias", "", (4096,), "float32", 16384, 1)
+    roles = (Role("activations", 2 * GIB, (square, *BLOCK)), Role("parameters", 64 * MIB, (bias,)))
+    oom = failed(alive={"cpu": roles}, inputs=(Input("x", (4096, 512), "float32", 8 * MIB),))
+    assert "fewer_pairs" not in names(oom)
+    assert "micro_batch" in names(oom)
+
+
+def test_micro_batches_are_as_many_as_the_batch_needs() -> None:
+    found = by_name(failed(inputs=(Input("x", (9, 256), "float32", MIB),)))["micro_batch"]
+    assert found.what.startswith("3 micro-batches of 3"), "not 4"
+    assert found.saves == round((5120 + 16 + 256 + 512) * MIB * (1 - 3 / 9))
+    few = by_name(failed(inputs=(Input("x", (3, 256), "float32", MIB),)))["micro_batch"]
+    assert few.what.startswith("3 micro-batches of 1")

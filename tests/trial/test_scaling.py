@@ -124,3 +124,18 @@ def test_a_peak_over_the_length_may_have_a_square() -> None:
     assert line(attention[:2], squared=True) == line(attention[:2])
     assert line(attention) == line(attention, squared=False)
     assert found.scaled(2, 1.0).at(10) == pytest.approx(1 + 2 * (found.at(10) - found.fixed))
+
+
+def test_a_square_beside_a_large_fixed_part_is_seen() -> None:
+    """The points lie within 0.3 % of a straight line, and what it says of 8,192 is half the truth."""
+    found = line([(n, 2e9 + 50.0 * n * n) for n in (128, 256, 512)], squared=True)
+    assert found is not None
+    low, high = found.around(8192)
+    assert low <= 2e9 + 50 * 8192**2 <= high
+
+
+def test_two_points_lie_on_every_line() -> None:
+    two, three = line([(2, 10.0), (4, 18.0)]), line([(2, 10.0), (3, 14.0), (4, 18.0)])
+    assert two is not None
+    assert three is not None
+    assert two.around(4)[1] - two.at(4) == pytest.approx(2 * (three.around(4)[1] - three.at(4)))

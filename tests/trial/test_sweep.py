@@ -209,6 +209,27 @@ def test_a_length_that_fits_is_found_by_its_square(tmp_path: Path) -> None:
     assert "max_length 6" in text or "max_length 7" in text
 
 
+def test_a_peak_that_does_not_grow_is_said_so(tmp_path: Path) -> None:
+    points = [Point(str(n), 8e6, peak_bytes=500 * MIB) for n in (4, 8, 12)]
+    asked = wanted(memory=600 * MIB, peaks_alone=True, values=("4", "8", "12"))
+    text = rendered(blocks(swept(points, report(), asked, as_it_is=500 * MIB)))
+    assert "The peak does not grow with batch_size, as far as it was measured." in text
+    assert "there was no time" not in text
+    assert "freed memory that the C library keeps: there was no time" in rendered(
+        blocks(swept(points, report(), asked))
+    )
+    kept = swept(points, report(), asked, as_it_is=600 * MIB).fit
+    assert kept is not None
+    assert kept.keeps == pytest.approx(0.2)
+
+
+def test_no_double_no_word_of_doubles() -> None:
+    odd = [Point(str(n), 8e6, 8e6, 8e6) for n in (8, 12)]
+    assert "twice the size" not in rendered(blocks(swept(odd, report(), wanted())))
+    doubled = [Point(str(n), 8e6, 8e6, 8e6) for n in (8, 16)]
+    assert "twice the size" in rendered(blocks(swept(doubled, report(), wanted())))
+
+
 def test_another_setting_has_no_law(tmp_path: Path) -> None:
     points = [Point("0", 8e6, 8e6, 8e6), Point("2", 4e6, 4e6, 4e6)]
     found = swept(points, report(), Wanted(Setting("num_workers", "0", "train.py:3"), is_batch=False))

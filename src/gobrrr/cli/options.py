@@ -58,9 +58,10 @@ def size(text: str) -> int:
 
 def _amount(text: str, units: Mapping[str, float], examples: str) -> int:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]+)", text.strip())
-    if match is None or match[2] not in units or not 0 < (value := float(match[1]) * units[match[2]]) < 1e18:
+    value = round(float(match[1]) * units.get(match[2], 0)) if match is not None else 0
+    if value <= 0:
         raise argparse.ArgumentTypeError(f"cannot read {text[:40]!r}: {examples}")
-    return round(value)
+    return value
 
 
 def add_folder(parser: argparse.ArgumentParser, what: str) -> None:

@@ -89,7 +89,7 @@ def diagnosed(
 
     Raises GobrrrError where no step was seen, or too late for any other start.
     """
-    kind = f"report\0{about(command, source)}"
+    kind = f"report\0{about(command, source)}{base.name if base is not None else ''}"
     if (earlier := _earlier(folder, kind)) is not None:
         return earlier
     stream.write("gobrrr: diagnosing the program first\n")

@@ -18,7 +18,7 @@ from gobrrr.pipeline.file_names import ARMS, CACHES, DIAGNOSIS, PAGE, SWEEP
 from gobrrr.recording.model.out_of_memory import Bounds, Group, Input, OutOfMemory, Process, Role
 from gobrrr.report.forms import formats
 from gobrrr.rules.memory.shortage import shortage
-from gobrrr.rules.memory.ways import Way, ways
+from gobrrr.rules.memory.ways import Way, micro_batches, ways
 from gobrrr.rules.verdict.report import Report
 from gobrrr.system import files
 from gobrrr.trial.arm.arm import Arm
@@ -97,22 +97,25 @@ def sweep(
                            loop=report.step.loop, objective=MEMORY, edit=edit)  # fmt: skip
 
             made = Sweep(make, tuning.own_folder(folder, ARMS, stack), until=clock.ends, seed=wanted.seed,
-                         in_ram=report.device is None, peaks_alone=wanted.peaks_alone)  # fmt: skip
+                         in_ram=report.device is None, peaks_alone=wanted.peaks_alone,
+                         is_batch=wanted.is_batch)  # fmt: skip
             stack.callback(made.close)
             stops(made.stop)
             return made
 
-        returns = wanted.peaks_alone and report.device is None
+        returns = wanted.peaks_alone and report.device is None and not wanted.device
         points, complete = _measured(arms(RETURNED if returns else {}), wanted, stream)
         largest = max((point.value for point in points if point.peak_bytes), key=_number, default="")
-        as_it_is = arms({}).first(largest).peak_bytes if returns and complete and largest else None
+        as_it_is = None
+        with contextlib.suppress(KeyboardInterrupt):
+            as_it_is = arms({}).first(largest).peak_bytes if returns and complete and largest else None
     found = swept(points, report, wanted, as_it_is)
     found = msgspec.structs.replace(found, seconds=round(clock.spent, 1), complete=complete,
                                     command=tuple(redaction.shown(command)), machine=report.machine)  # fmt: skip
     found = redaction.redacted(found, wanted.redact)
     files.write(folder / SWEEP, msgspec.json.encode(found))
     files.write(folder / PAGE, formats.render(found, "html", formats.PLAIN))
-    if not any(point.step_ns for point in points):
+    if complete and not any(point.step_ns for point in points):
         why = next((f": {point.failed}" for point in points if point.failed), "")
         raise GobrrrError(
             f"no value of {wanted.setting.name} could be measured{why}", "run the program alone", UNMEASURED
@@ -242,11 +245,12 @@ def _fit(swept: Swept, report: Report, wanted: Wanted, as_it_is: int | None) -> 
         return found
     told = _ways(report, roles, int(now) if wanted.is_batch else 1, high, memory)
     if law is not None and found.largest and wanted.is_batch:  # the line knows better than the bytes of roles
-        parts = next(2**n for n in range(1, 64) if -(-int(now) // 2**n) <= found.largest)
-        smaller = -(-int(now) // parts)
-        what = f"{parts} micro-batches of {smaller}, gradients accumulated, in place of {int(now)}"
-        split = Way("micro_batch", what, round(law.each * (now - smaller)), True, "exact where the loss is a mean")
-        told = [split, *(way for way in told if way.name != split.name)]
+        smaller = next(-(-int(now) // 2**n) for n in range(1, 64) if -(-int(now) // 2**n) <= found.largest)
+        trains = report.step.kind == "training"
+        what = micro_batches(int(now), smaller) if trains else f"batches of {smaller} in place of {int(now)}"
+        exact = "exact where the loss is a mean and no BatchNorm sees the batch" if trains else "exact"
+        split = Way("micro_batch", what, round(law.each * (now - smaller)), True, exact)
+        told = [split, *(way for way in told if way.name not in ("micro_batch", "smaller_batch"))]
     return msgspec.structs.replace(found, ways=tuple(told))
 
 

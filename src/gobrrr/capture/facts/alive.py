@@ -212,9 +212,13 @@ class Alive:
         """Numbers of the program that add up results with their graphs: total += loss."""
         import torch
 
+        lines = [frame for frame in self._frames if self._is_user(frame.f_code.co_filename)]
+        root = next(filter(None, map(module_of, reversed(self._frames))), None)
+        trains = root is None or module_parts.is_training(root)
+        follows = trains and any("backward" in frame.f_code.co_names for frame in lines)
         for code, name, value in self._variables():
             # Where a backward pass follows, a step may sum many losses; in a module's method its caller has it.
-            one_step = "backward" in code.co_names or "self" in code.co_varnames
+            one_step = follows or "backward" in code.co_names or "self" in code.co_varnames
             if not one_step and issubclass(type(value), torch.Tensor) and value.dim() == 0:
                 terms = _terms(value.grad_fn)
                 self.summed += [(name, terms)] if terms >= FEWEST_TERMS else []

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from gobrrr.capture.facts.alive import MAX_ITEMS, MAX_NODES, Alive, Group, module_of
+from gobrrr.capture.facts.tensors import is_plain
 from gobrrr.capture.hooks import module_parts
 from gobrrr.capture.hooks.transform_guard import unseen
 from gobrrr.capture.source.user_code import UserFiles
@@ -64,7 +65,7 @@ def note(
 
 def _write(path: Path, found: dict[str, Any]) -> None:
     """Write whole or not at all; what is no text of UTF-8 in it is replaced."""
-    files.write(path, json.dumps(found, ensure_ascii=False).encode("utf-8", "replace"))
+    files.write(path, json.dumps(found, ensure_ascii=False, default=str).encode("utf-8", "replace"))
 
 
 def ended_by() -> BaseException | None:
@@ -170,7 +171,10 @@ def _carried(given: dict[str, Any], root: Any) -> str:
     for name, value in given.items() if own else ():
         parts: Any = value if type(value) in (tuple, list) else (value,)
         made = [part.grad_fn for part in parts if _is_data(part) and part.grad_fn is not None]
-        if any(node.name() == ACCUMULATE and id(node.variable) in own for node in nodes_behind(made, MAX_NODES)):
+        nodes = nodes_behind(made, MAX_NODES)
+        ops = [node._sequence_nr() for node in nodes if node.name() != ACCUMULATE]
+        mine = any(node.name() == ACCUMULATE and id(node.variable) in own for node in nodes)
+        if mine and 2 * min(ops, default=0) < max(ops, default=0):  # else a loop over a step's own parts made it
             return name
     return ""
 
@@ -179,7 +183,7 @@ def _is_data(value: Any) -> bool:
     import torch
 
     kind = type(value)  # not isinstance, which asks the object
-    return issubclass(kind, torch.Tensor) and not issubclass(kind, torch.nn.Parameter)
+    return issubclass(kind, torch.Tensor) and not issubclass(kind, torch.nn.Parameter) and is_plain(value)
 
 
 def _alive(frames: list[types.FrameType], user: UserFiles) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 from collections import deque
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from gobrrr.capture.hooks import module_parts
 from gobrrr.capture.hooks.transform_guard import in_backward, is_transformed, unseen, variables
 from gobrrr.capture.source.statements import growth_line
 from gobrrr.capture.source.user_code import UserFiles, user_line
+from gobrrr.capture.windows.saved_for_backward import ACCUMULATE, NotShown, kept_by, nodes_behind
 
 MAX_SAMPLED = 4096  # values read of a tensor for denormals; proposed: a sample is cheap; shares missed would settle it
 MAX_TENSORS = 256  # tensors looked at for denormals; proposed: bounds the cost; measured cost per look would settle it
@@ -174,13 +176,14 @@ class Held(NamedTuple):
     """Bytes that the item's tensors hold; of views all of what they are views of."""
     own_bytes: int = 0
     """Bytes of their own elements."""
-    first: int = 0
-    newest: int = 0
-    """Numbers of the ops, in the order of all forwards, that made the first item's tensor and the last one's."""
+    oldest: weakref.ref[Any] | None = None
+    """Tensor of the first item that has a graph."""
 
 
 Name = tuple[str, str, str]
 _CONTAINERS = (list, tuple, dict, set, deque)
+MAX_LOOKED_AT = 2_000
+"""Nodes of a graph that are asked whether they keep something."""
 MAX_KEYS = 32
 """Containers of a dict that are looked at."""
 LARGE = 1 << 16
@@ -220,16 +223,36 @@ def kept_graphs(frame: FrameType, user: UserFiles, steps: int) -> list[dict[str,
     return [
         _told(key, now, now.length / steps, frame)
         for key, now in held_tensors(frame, user).items()
-        if now.graph and now.length > 2 and 2 * now.first < now.newest
+        if now.graph and now.length > 2 and 2 * _number(now.oldest) < _number(now.last)
     ]
+
+
+def _number(ref: weakref.ref[Any] | None) -> int:
+    """The number of the op that made a tensor, in the order of all forwards."""
+    tensor = ref() if ref is not None else None
+    return 0 if tensor is None or tensor.grad_fn is None else int(tensor.grad_fn._sequence_nr())
+
+
+def _keeps(ref: weakref.ref[Any] | None) -> bool:
+    """Whether a tensor's graph still keeps anything: a backward pass has freed what it kept."""
+    tensor = ref() if ref is not None else None
+    for node in nodes_behind([tensor.grad_fn], MAX_LOOKED_AT) if tensor is not None and tensor.grad_fn else ():
+        with contextlib.suppress(NotShown):
+            if node.name() != ACCUMULATE and any(each.numel() > 1 for each in kept_by(node)):
+                return True
+    return False
 
 
 def _told(key: Name, now: Held, rate: float, frame: FrameType) -> dict[str, Any]:
     file, function, name = key
-    span = growth_line(file, name.partition("[")[0]) or {"file": file, "line": frame.f_lineno, "function": function}
+    at: FrameType | None = frame
+    while at is not None and (at.f_code.co_filename, at.f_code.co_name) != (file, function):
+        at = at.f_back
+    line = (at or frame).f_lineno
+    span = growth_line(file, name.partition("[")[0]) or {"file": file, "line": line, "function": function}
     return {
-        "name": name, "length": now.length, "growth_per_step": rate, "span": span, "graph": now.graph,
-        "storage_bytes": now.storage_bytes, "own_bytes": now.own_bytes,
+        "name": name, "length": now.length, "growth_per_step": rate, "span": span,
+        "graph": now.graph and _keeps(now.oldest), "storage_bytes": now.storage_bytes, "own_bytes": now.own_bytes,
     }  # fmt: skip
 
 
@@ -248,8 +271,5 @@ def _holds(found: dict[Name, Held], key: Name, value: Any, *, inner: bool = Fals
     num_bytes, own = sum(storages.values()), sum(t.numel() * t.element_size() for t in plain)
     if graph is not None or (plain and num_bytes >= LARGE):
         kept = graph if graph is not None else plain[0]
-        first = next((t.grad_fn for t in tensors_in(next(iter(items))) if t.grad_fn is not None), None)
-        made = [node._sequence_nr() for node in (first, kept.grad_fn) if node is not None]
-        found[key] = Held(
-            len(value), weakref.ref(kept), graph is not None, num_bytes, own, *made[: 2 * (len(made) > 1)]
-        )
+        oldest = next((weakref.ref(t) for t in tensors_in(next(iter(items))) if t.grad_fn is not None), None)
+        found[key] = Held(len(value), weakref.ref(kept), graph is not None, num_bytes, own, oldest)

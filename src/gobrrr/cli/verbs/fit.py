@@ -37,6 +37,8 @@ def run(args: argparse.Namespace) -> int:
             raise GobrrrError("the program's own batch size is not known", "name some: --batch 2,4,8")
         sizes = (int(now) // 8, int(now) // 4, int(now) // 2) if int(now) >= SMALL else (1, 2, 4)
         values = tuple(dict.fromkeys(map(str, sizes)))
-    if len(values) < 2 or not all(value.isdigit() and int(value) for value in values):
-        raise GobrrrError("how the peak grows takes two numbers at least", "name some: --batch 2,4,8")
+    least = 3 if args.vary else 2  # a peak may grow with the square of a length
+    if len(values) < least or not all(value.isdigit() and int(value) for value in values):
+        example = "--vary max_length=64,128,256" if args.vary else "--batch 2,4,8"
+        raise GobrrrError(f"{least} whole numbers are the least that tell how the peak grows", f"as in {example}")
     return sweep.measured(args, name, values, peaks_alone=True)

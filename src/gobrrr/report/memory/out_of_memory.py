@@ -8,12 +8,12 @@ from gobrrr.recording.model.out_of_memory import DeviceState, Group, OutOfMemory
 from gobrrr.report.told.blocks import Block, Fact, Groups, Line, Sentence
 from gobrrr.rules.memory.out_of_memory import Diagnosis
 from gobrrr.rules.memory.shortage import unseen
-from gobrrr.rules.memory.ways import Way
+from gobrrr.rules.memory.ways import NUM_WAYS, Way
 from gobrrr.rules.verdict.place import short
-from gobrrr.units import several, shape_text, size
+from gobrrr.units import calls, several, shape_text, size
 
-NUM_WAYS, NUM_GROUPS = 5, 3
-"""Ways, and groups of a role, that are told (proposed: what one screen holds)."""
+NUM_GROUPS = 3
+"""Groups of a role that are told (proposed: what one screen holds)."""
 OWN = 250
 """MiB of address space that watching takes (measured: 258 of a small training)."""
 FITS = {True: "fits", False: "not enough alone", None: "may fit"}
@@ -45,7 +45,7 @@ def _asked(found: Diagnosis) -> Iterator[Line]:
         yield from _device(oom.device)
     for each in oom.grown:
         at = f" at {short(each.span)}" if each.span is not None else ""
-        yield f"grew: {each.name}{at} keeps {each.length:,} tensors, {each.growth_per_step:.1f} more per step"
+        yield f"grew: {each.name}{at} keeps {each.length:,} tensors, {calls(each.growth_per_step)} more per step"
     if not oom.alive and oom.text:
         yield f"the message: {oom.text[:160]}"
     yield from oom.notes

@@ -28,7 +28,7 @@ def blocks(found: Swept, view: View = PLAIN) -> Groups:
         [Sentence((((headline(found), "bold green"),),))],
         [_table(found)],
         facts([("growth", list(_growth(found))), ("memory", [] if found.is_batch else list(_trades(found)))]),
-        _fit(found.fit) if found.fit is not None else [],
+        _fit(found.fit, peaks_alone=not found.best) if found.fit is not None else [],
         [Fact("note", [ANOTHER])] if found.is_batch and found.best not in ("", found.now) else [],
     ]
 
@@ -43,6 +43,8 @@ def headline(found: Swept) -> str:
         return f"No {found.setting} fits into {size(found.fit.memory)}."
     if not best and found.fit is not None and found.fit.largest is not None:
         return f"{found.setting} {found.fit.largest} is the largest that fits into {size(found.fit.memory)}."
+    if not best and found.fit is not None and found.peak_law is not None:
+        return f"The peak does not grow with {found.setting}, as far as it was measured."
     if best not in points:
         return f"No {found.setting} could be measured."
     if best == found.now and not found.latency_ns:
@@ -102,7 +104,9 @@ def _growth(found: Swept) -> Iterator[Line]:
         yield f"{law_of}, within {share(2 * law.spread)}" if law.spread < ODD else "its peak lies on no line"
     if found.knee is not None:
         yield f"from {found.knee} on a batch of twice the size makes the step longer by {share(DOUBLING)} or more"
-    elif found.time_law is not None:
+    elif found.time_law is not None and any(
+        2 * one.number == two.number for one in found.points for two in found.points
+    ):
         yield f"nowhere here a batch of twice the size makes the step longer by {share(DOUBLING)}"
 
 
@@ -120,7 +124,7 @@ def _trades(found: Swept) -> Iterator[Line]:
             yield f"{point.value}: {share(1 - held / peak)} less memory, {times:.2f} times the step"
 
 
-def _fit(fit: Fit) -> list[Block]:
+def _fit(fit: Fit, *, peaks_alone: bool) -> list[Block]:
     lines: list[Line] = []
     if fit.now_low and fit.now_high:
         fits = "fits" if fit.now_high <= fit.memory else "does not fit" if fit.now_low > fit.memory else "may not fit"
@@ -134,6 +138,8 @@ def _fit(fit: Fit) -> list[Block]:
             f"of them {share(fit.keeps / (1 + fit.keeps))} are freed memory that the C library keeps; "
             f"MALLOC_MMAP_THRESHOLD_=65536 in the environment returns it: then {fit.largest_returned} is the largest"
         )
+    elif peaks_alone and fit.as_it_is is None and not fit.added:
+        lines.append("without the freed memory that the C library keeps: there was no time to measure that")
     if fit.roles:
         lines.append(", ".join(f"{name} {size(held)}" for name, held in fit.roles))
     found: list[Block] = [Fact("memory", lines)] if lines else []

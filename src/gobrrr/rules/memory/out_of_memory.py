@@ -6,10 +6,10 @@ import msgspec
 
 from gobrrr.recording.model.out_of_memory import OutOfMemory
 from gobrrr.rules.memory.shortage import Shortage, crowded, groups, kept_by_container, shortage, spare, unseen
-from gobrrr.rules.memory.ways import Way, ways
+from gobrrr.rules.memory.ways import Way, ways, with_together
 from gobrrr.rules.verdict.place import Source, no_source
 from gobrrr.rules.verdict.place import short as place
-from gobrrr.units import several, size
+from gobrrr.units import calls, several, size
 
 MAIN = 0.5
 """Share of what is in use from which one role, holder or result is the reason (proposed)."""
@@ -42,7 +42,9 @@ def diagnosis(oom: OutOfMemory, source: Source = no_source) -> Diagnosis:
     """Return why a program ran out of memory and what would have made it fit. `source` reads a line of it."""
     short = shortage(oom)
     line = source(oom.lines[0].file, oom.lines[0].line) if oom.lines else ""
-    return Diagnosis(oom, _sentence(oom), _reason(oom, short), short, tuple(ways(oom, short, line)))
+    return Diagnosis(
+        oom, _sentence(oom), _reason(oom, short), short, tuple(with_together(ways(oom, short, line), short))
+    )
 
 
 def _sentence(oom: OutOfMemory) -> str:
@@ -62,7 +64,7 @@ def _reason(oom: OutOfMemory, short: Shortage) -> str:
     roles = oom.roles()
     total, (role, held) = sum(roles.values()), next(iter(roles.items()), ("", 0))
     kept = kept_by_container(oom)
-    grew = f"{kept.name} keeps {kept.length:,} tensors, {kept.growth_per_step:.0f} more per step" if kept else ""
+    grew = f"{kept.name} keeps {kept.length:,} tensors, {calls(kept.growth_per_step)} more per step" if kept else ""
     if oom.kind == "killed":
         return (
             f"The kernel ended the process: the machine or its group had no memory left{f'; {grew}' if grew else ''}."

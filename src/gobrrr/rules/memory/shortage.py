@@ -23,6 +23,11 @@ STATE = {"Adam": 2, "AdamW": 2, "NAdam": 2, "RAdam": 2, "Adamax": 2, "RMSprop": 
 """Optimizer's state in copies of the parameters (torch.optim's documentation); others, SGD without momentum: none."""
 
 
+ROOM = 0.05
+"""Share of the limit that a way must leave free to be said to fit (proposed: allocators keep what is freed, in pieces:
+200 MiB of 1.6 GiB after one step of an MLP)."""
+
+
 class Shortage(msgspec.Struct, frozen=True):
     """Bytes that were missing. `limit`: bytes there were, by `whose`; `used` when it failed; `to_come`: what the step
     would still have taken; `missing`: by how much all of it is above the limit. Null where that is not known."""
@@ -33,6 +38,11 @@ class Shortage(msgspec.Struct, frozen=True):
     asked: int
     to_come: int | None
     missing: int | None
+
+    @property
+    def needed(self) -> float:
+        """Return the bytes that a way must save to be said to fit; 0 where what is missing is not known."""
+        return 0.0 if self.missing is None else self.missing + ROOM * (self.limit or 0)
 
 
 def shortage(oom: OutOfMemory) -> Shortage:

@@ -31,9 +31,6 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-ROOM = 0.05
-"""Share of the limit that a way must leave free to be said to fit (proposed: allocators keep what is freed, in pieces:
-200 MiB of 1.6 GiB after one step of an MLP)."""
 FREED = 0.25
 """Share of a micro-batch's activations that the host's allocator keeps in pieces when they are freed (proposed: 180 of
 1,016 MB with blocks of 32 MiB, which glibc keeps in its heap)."""
@@ -50,6 +47,11 @@ ROWS = 2_048
 WIDTHS = (2, 4, 8)
 """Bytes of a value."""
 HALF = 0.5
+HALVES = ("bfloat16", "float16")
+TWINS = 2
+"""Equal models that may all be in use: twin critics, say."""
+NUM_WAYS = 5
+"""Ways that are told (proposed: what one screen holds)."""
 LARGE_LAYER = 0.2
 """Share of the trained parameters from which a layer is told to be trained whole (proposed)."""
 FAR_LARGER = 4
@@ -62,9 +64,10 @@ LITTLE = 0.1
 SCORES = ("softmax", "bmm", "mul", "div", "masked_fill", "native_dropout", "dropout", "add", "where", "baddbmm")
 LOSSES = ("log_softmax", "nll_loss", "nll_loss_nd", "softmax")
 EXACT = "exact"
-OF_OTHER_ROLES = ("fused_optimizer", "no_foreach", "optimizer_8bit", "return_freed", "free_references", "end_others",
-                  "keep_type", "freeze")  # fmt: skip
-"""Ways that save other bytes than those for activations do."""
+ROLES = {"fused_optimizer": "update", "no_foreach": "update", "optimizer_8bit": "state", "freeze": "state",
+         "free_references": "kept", "copy_views": "kept", "end_others": "others"}  # fmt: skip
+"""What a way's bytes are of, where not of activations."""
+ADAMS = ("Adam", "AdamW", "NAdam", "RAdam")
 
 
 class Way(msgspec.Struct, frozen=True):
@@ -96,28 +99,39 @@ def ways(oom: OutOfMemory, short: Shortage, line: str = "") -> list[Way]:
         return list(_of_workers(oom))
     if not oom.alive:
         return list(_unmeasured(oom, short, line))
-    needed = None if short.missing is None else short.missing + ROOM * (short.limit or 0)
     found = [
-        msgspec.structs.replace(way, fits=None if needed is None or way.fits is False else way.saves >= needed)
-        for way in _ways(oom, short, line)
-        if way.saves > 0
+        msgspec.structs.replace(way, fits=_fits(way, oom, short)) for way in _ways(oom, short, line) if way.saves > 0
     ]
     found = [way for way in found if way.fits is not False or way.saves >= WORTH * max(short.missing or 0, short.asked)]
     by_size = {True: False, None: not oom.phase, False: True}  # outside of a step no way is nearer than another
     found.sort(key=lambda way: ((True, None, False).index(way.fits), -way.saves * by_size[way.fits]))
-    return [*_together(found, needed or 0.0), *found] if found and found[0].fits is False else found
+    return found
 
 
-def _together(found: list[Way], needed: float) -> Iterator[Way]:
-    """The fewest ways that are enough together: one of those that make activations smaller, others of other roles."""
-    taken: list[Way] = []
-    for way in found:
-        if way.name in OF_OTHER_ROLES or not any(each.name not in OF_OTHER_ROLES for each in taken):
-            taken.append(way)
-        if len(taken) > 1 and (saves := sum(each.saves for each in taken)) >= needed:
-            numbers = [str(found.index(each) + 2) for each in taken]  # this one leads
-            yield Way("together", f"{', '.join(numbers[:-1])} and {numbers[-1]} together", saves, True)
-            return
+def _fits(way: Way, oom: OutOfMemory, short: Shortage) -> bool | None:
+    if short.missing is None or way.fits is False:
+        return way.fits
+    # What nobody is seen to hold may be objects of Python, or a library's; two equal models may both be in use.
+    unsure = way.name == "return_freed" or (way.name == "old_models" and oom.repeated == TWINS)
+    return False if way.saves < short.needed else None if unsure else True
+
+
+def with_together(found: list[Way], short: Shortage) -> list[Way]:
+    """Return the ways, led by those that are enough together where none is alone: of each role's bytes one, the largest
+    first, as far as they are shown."""
+    taken: dict[str, Way] = {}
+    for way in found[: NUM_WAYS - 1] if found and all(way.fits is False for way in found) else ():
+        whole = way.name in ("large_input", "smaller_batch")  # tensors that are kept go with these
+        if way.name != "return_freed" and not (whole and "kept" in taken):
+            taken |= {role: way for role in ("activations", "kept") if role not in taken} if whole else {}
+            taken.setdefault(ROLES.get(way.name, "activations"), way)
+        ways = list(dict.fromkeys(taken.values()))
+        if len(ways) > 1 and (saves := sum(each.saves for each in ways)) >= short.needed:
+            numbers = [str(found.index(each) + 2) for each in ways]  # this one leads
+            what = f"{', '.join(numbers[:-1])} and {numbers[-1]} of this list together"
+            exact = "; ".join(dict.fromkeys(each.exact for each in ways if each.exact not in ("", EXACT)))
+            return [Way("together", what, saves, True, exact), *found]
+    return found
 
 
 def _ways(oom: OutOfMemory, short: Shortage, line: str) -> Iterator[Way]:
@@ -125,13 +139,17 @@ def _ways(oom: OutOfMemory, short: Shortage, line: str) -> Iterator[Way]:
     kept = activations(oom) or graph
     no_grad = Way("no_grad", "run it under torch.no_grad(): nothing is kept for a backward pass", kept, exact=EXACT)
     yield from _outside(oom, short)
-    if graph and oom.training is False and short.asked <= graph:
+    # Images that are optimised through a frozen model ask for gradients in eval().
+    of_inputs = "frozen parameters" in roles and "parameters" not in roles
+    evaluates = bool(graph) and oom.training is False and oom.phase != "backward" and not of_inputs
+    if evaluates and short.asked <= graph:
         yield no_grad
     yield from _kept_graphs(oom, graph)
     if oom.repeated > 1:
         model = sum(roles.get(role, 0) for role in ("parameters", "gradients", "optimizer state"))
-        yield Way("old_models", f"{oom.repeated} optimizers of equal models are alive: drop those that are done, with "
-                  "whatever refers to them", round(model * (1 - 1 / oom.repeated)), exact=EXACT)  # fmt: skip
+        yield Way("old_models", f"{oom.repeated} optimizers of equal models are alive: if earlier ones are done, drop "
+                  "them, with whatever refers to them", round(model * (1 - 1 / oom.repeated)),
+                  exact=EXACT)  # fmt: skip
     shaped = list(_of_shapes(oom, short))
     yield from shaped
     scales = kept + roles.get("variables", 0) + roles.get("forward activations", 0)
@@ -147,7 +165,7 @@ def _ways(oom: OutOfMemory, short: Shortage, line: str) -> Iterator[Way]:
     if form is not None and form.get("maps") and short.whose.startswith("the process"):
         written = []  # what is mapped counts for ulimit, though it takes no memory
     yield from written
-    if graph and oom.training is False and short.asked > graph:
+    if evaluates and short.asked > graph:
         yield no_grad
     if not written and not shaped:
         yield from _pieces(oom, short)
@@ -173,12 +191,12 @@ def _ways(oom: OutOfMemory, short: Shortage, line: str) -> Iterator[Way]:
     if unseen(oom) > LITTLE * (short.limit or oom.process.resident or 0) and short.asked < (short.limit or math.inf):
         yield Way("return_freed", "MALLOC_MMAP_THRESHOLD_=65536 in the environment: what is freed goes back at once",
                   round(RETURNED * unseen(oom)), exact="exact; slower allocations")  # fmt: skip
-    if oom.training and graph:
+    if oom.training and graph and not any(g.dtype in HALVES for g in groups(oom, "activations")):
         half = sum(g.num_bytes for g in groups(oom, "activations") if g.dtype == "float32") / 2
         yield Way("bf16_autocast", "torch.autocast(device, torch.bfloat16) around the forward",
                   round(half * kept / graph), exact="3 digits in place of 7")  # fmt: skip
     state = max(roles.get("optimizer state", 0), state_to_come(oom))
-    if state and any(name.startswith(("Adam", "NAdam", "RAdam")) for name in oom.optimizers):
+    if state and any(name in ADAMS for name in oom.optimizers):
         yield Way("optimizer_8bit", "an 8-bit Adam (torchao.optim.AdamW8bit): its state takes a quarter",
                   round(0.75 * state), exact="another rounding of its state")  # fmt: skip
     fixed = roles.get("parameters", 0) + roles.get("gradients", 0) + state
@@ -192,7 +210,8 @@ def _nodes(oom: OutOfMemory) -> int:
     """Return the nodes of a graph that the model is given whole: rows of numbers beside (2, edges); 0 for others."""
     tables = [each for each in oom.inputs if len(each.shape) == 2]
     edges = any(each.dtype == "int64" and each.shape[0] == 2 < each.shape[1] for each in tables)
-    return max((each.shape[0] for each in tables if edges and each.dtype.startswith("float")), default=0)
+    nodes = [each.shape[0] for each in tables if each.dtype.startswith("float") and each.shape[0] > 2]
+    return max(nodes, default=0) if edges else 0
 
 
 def _outlier(oom: OutOfMemory, short: Shortage, scales: int) -> Iterator[Way]:
@@ -217,7 +236,7 @@ def _of_shapes(oom: OutOfMemory, short: Shortage) -> Iterator[Way]:
         num = row.shape[0] if len(row.shape) == 1 else 0
         if (column := columns.get(num)) and short.asked in [num * num * width for width in WIDTHS]:
             yield Way("same_shapes", f"{column.name} {num}x1 and {row.name} {num} broadcast to {num}x{num}: give both "
-                      "one shape (squeeze(-1))", short.asked, exact="what is meant of rows")  # fmt: skip
+                      "one shape (squeeze(-1))", short.asked, exact="another result: what was meant")  # fmt: skip
             return
     if num := _pairs(oom):
         whole = [g.num_bytes for g in groups(oom, "activations") if g.shape == (num, num)]
@@ -239,11 +258,10 @@ def _pieces(oom: OutOfMemory, short: Shortage) -> Iterator[Way]:
     batch."""
     if oom.model:
         return
-    needed = (short.missing or 0) + ROOM * (short.limit or 0)
     for each in oom.inputs:
         rows = each.shape[0] if each.shape and FAR_LARGER * each.num_bytes < short.asked else 1
         powers = (2**n for n in range(1, rows.bit_length()))
-        parts = next((parts for parts in powers if short.asked * (1 - 1 / parts) >= needed), 0)
+        parts = next((parts for parts in powers if short.asked * (1 - 1 / parts) >= short.needed), 0)
         if parts and any(short.asked % (rows * width) == 0 for width in WIDTHS):
             what = f"compute it for {max(1, rows // parts)} of the {rows} rows of {each.name} at a time"
             yield Way("pieces", what, round(short.asked * (1 - 1 / parts)), exact="exact where rows do not mix")
@@ -255,7 +273,9 @@ def _pairs(oom: OutOfMemory) -> int:
     rows = {each.shape[0] for each in oom.inputs if each.shape and each.shape[0] >= ROWS}
     kept = {g.shape[0] for g in groups(oom, "activations") if len(g.shape) == 2 and g.shape[0] == g.shape[1]}
     asked = {num for num in rows if oom.asked in [num * num * width for width in WIDTHS]}
-    return max(rows & (kept | asked), default=0)
+    # A layer as wide as the batch is long has as large a result: its bias or its weight tells.
+    wide = {g.shape[0] for g in groups(oom, "parameters") if g.shape and set(g.shape) == {g.shape[0]}}
+    return max((rows & (kept | asked)) - wide, default=0)
 
 
 def _large_layer(oom: OutOfMemory, fixed: int) -> Iterator[Way]:
@@ -357,21 +377,25 @@ def _split(oom: OutOfMemory, short: Shortage, scales: int) -> Iterator[Way]:
     parts = scales + in_backward(oom) + short.asked + (rows if oom.phase == "evaluation" else 0)
     if not batch or oom.phase not in ("forward", "evaluation", "backward"):
         return
-    needed = (short.missing or 0) + ROOM * (short.limit or 0)
     each = 1.0 if oom.on_device else 1 + FREED
-    powers = [2**n for n in range(1, MOST_SPLITS.bit_length())]
-    splits = next((k for k in powers if short.missing is None or parts * (1 - each / k) >= needed), 2)
-    if splits > batch:
+    sizes = [-(-batch // 2**n) for n in range(1, MOST_SPLITS.bit_length()) if 2**n < 2 * batch]
+    is_enough = (n for n in sizes if short.missing is None or parts * (1 - each * n / batch) >= short.needed)
+    smaller = next(is_enough, next(iter(sizes), batch))
+    if smaller >= batch:
         return
-    smaller, saves = -(-batch // splits), round(parts * (1 - 1 / splits))
+    saves = round(parts * (1 - smaller / batch))
     if oom.training is False or not oom.optimizers:
         grows = bool(oom.steps) and "activations" in oom.roles()  # graphs that nobody frees: it only dies later
         what = f"batches of {smaller} in place of {batch}"
         yield Way("smaller_batch", what, saves, False if grows else None, EXACT)
         return
     exact = "not exact: BatchNorm sees smaller batches" if oom.batch_norm else "exact where the loss is a mean"
-    what = f"{splits} micro-batches of {smaller}, gradients accumulated, in place of {batch}"
-    yield Way("micro_batch", what, saves, exact=exact)
+    yield Way("micro_batch", micro_batches(batch, smaller), saves, exact=exact)
+
+
+def micro_batches(batch: int, smaller: int) -> str:
+    """'4 micro-batches of 16, gradients accumulated, in place of 64'."""
+    return f"{-(-batch // smaller)} micro-batches of {smaller}, gradients accumulated, in place of {batch}"
 
 
 def _checkpointed(oom: OutOfMemory, kept: int) -> Iterator[Way]:
@@ -388,10 +412,11 @@ def _checkpointed(oom: OutOfMemory, kept: int) -> Iterator[Way]:
     each = [group.num_bytes / max(1, group.count) for group in members]
     inside = sum(group.num_bytes for group in members) * kept / max(1, oom.roles().get("activations", 0))
     smallest = min((size for size in each if size > 0.02 * sum(each)), default=0.0)
+    exact = "gradients exact, BatchNorm's statistics not" if oom.batch_norm else EXACT
     if num > 1:
         what = f"torch.utils.checkpoint around each of {name}.*: computed again in backward"
         yield Way("activation_checkpointing", what, round(inside - num * smallest - inside / num),
-                  exact="exact; a third more computing")  # fmt: skip
+                  exact=f"{exact}; a third more computing")  # fmt: skip
 
 
 def _scores(oom: OutOfMemory, kept: int) -> int:
@@ -408,8 +433,8 @@ def _scores(oom: OutOfMemory, kept: int) -> int:
 def _logits(oom: OutOfMemory) -> int:
     """Return the bytes that a loss in pieces saves: log-probabilities and the logits' gradient beside them."""
     found = [group for group in groups(oom, "activations") if group.op in LOSSES and len(group.shape) >= 2
-             and group.shape[-1] >= 4096 and "attn" not in group.name]  # fmt: skip
-    whole = max((group.num_bytes for group in found), default=0)
+             and group.shape[-1] >= 4096 and group.shape[-1] != group.shape[-2]]  # fmt: skip
+    whole = max((group.num_bytes // max(1, group.count) for group in found), default=0)
     if not whole and oom.asked and oom.function in ("cross_entropy", "log_softmax", "nll_loss"):
         whole = oom.asked
     return round(whole * (3 if oom.phase in ("forward", "") else 2) * 7 / 8)

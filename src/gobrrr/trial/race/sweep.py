@@ -75,10 +75,10 @@ class Sweep:
 
     def __init__(
         self, make: Callable[[str, Path], Arm], folder: Path, *, until: float, seed: int = 0, in_ram: bool = True,
-        peaks_alone: bool = False,
+        peaks_alone: bool = False, is_batch: bool = True,
     ) -> None:  # fmt: skip
         """`in_ram`: peaks are of this machine's memory, which must have room for an arm before it starts."""
-        self._in_ram, self._peaks_alone = in_ram, peaks_alone
+        self._in_ram, self._peaks_alone, self._is_batch = in_ram, peaks_alone, is_batch
         self._make, self._folder, self._until, self._random = make, folder, until, random.Random(seed)
         self._arms: list[Arm] = []
         self._watch = threading.Timer(max(0.0, until - time.monotonic()) + LATE_S, self.stop)
@@ -155,7 +155,7 @@ class Sweep:
             side.close()
 
     def _predicted(self, value: str) -> float | None:
-        known = peaks([self.point(each) for each in self._blocks])
+        known = peaks([self.point(each) for each in self._blocks], is_batch=self._is_batch)
         number = Point(value).number
         if known is not None and number > 0:
             return known.at(number)

@@ -74,7 +74,11 @@ def line(points: Sequence[tuple[float, float]], *, squared: bool = False) -> Lin
     weights = 1 / value
     best: Line | None = None
     for parts in (*STRAIGHT, *(CURVED if squared and len(set(n)) > 2 else ())):
-        if parts == CURVED[0] and best is not None and best.spread <= LEAST_SPREAD / 2:
+        if (
+            parts == CURVED[0]
+            and best is not None
+            and best.spread <= LEAST_SPREAD / 2 * (1 - value.min() / value.max())
+        ):
             break  # a part that is not needed would be noise, and most of what is predicted
         columns = np.stack([n**power for power in parts], 1) * weights[:, None]
         found, *_ = np.linalg.lstsq(columns, np.ones_like(n), rcond=None)
@@ -84,7 +88,7 @@ def line(points: Sequence[tuple[float, float]], *, squared: bool = False) -> Lin
         spread = float(np.sqrt((errors**2).sum() / max(1, free)))
         if best is None or spread < best.spread:
             of = dict(zip(parts, map(float, found), strict=True))
-            sure = spread if free or parts in STRAIGHT else LEAST_SPREAD  # it passes through three points in any case
+            sure = spread if free else LEAST_SPREAD  # it passes through so few points in any case
             best = Line(of.get(0, 0.0), of.get(1, 0.0), sure, float(n.max()), of.get(2, 0.0))
     return best
 
