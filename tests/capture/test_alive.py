@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 import threading
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
@@ -119,3 +120,32 @@ def test_a_state_that_brings_its_graph_is_told(detached: bool, name: str) -> Non
     thread.start()
     thread.join()
     assert found == [name]
+
+
+def sums(program: Callable[[], None]) -> list[tuple[str, int]]:
+    """What the look after an error says of sums."""
+    with pytest.raises(MemoryError) as died:
+        program()
+    found = Alive(list(failure._frames(died.value)), lambda file: file == __file__)
+    found.look()
+    return found.summed
+
+
+def loss_of(weight: Any) -> Any:
+    total = 0.0
+    for number in range(8):
+        total = total + (weight * number).sum()
+    raise MemoryError
+
+
+def test_a_sum_of_losses_over_steps_is_told_and_one_of_a_steps_parts_is_not() -> None:
+    weight = torch.ones(2, requires_grad=True)
+
+    def evaluates() -> None:
+        loss_of(weight)
+
+    def trains() -> None:
+        loss_of(weight).backward()
+
+    assert sums(evaluates) == [("total", 8)]
+    assert sums(trains) == [], "its caller calls backward"

@@ -340,7 +340,8 @@ def _terms(node: Any) -> int:
     """Return how many results a chain of additions holds."""
     terms = 1
     while node is not None and node.name() == "AddBackward0":
-        terms, node = terms + 1, node.next_functions[0][0]
+        before = [each for each, _ in node.next_functions if each is not None]  # a number has no node
+        terms, node = terms + len(before) - 1, next(iter(before), None)
     return terms
 
 
