@@ -20,6 +20,8 @@ def prepare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--latency", metavar="TIME", type=options.duration, help="the most that 99 %% of steps may take, as 50ms"
     )
+    parser.add_argument("--seed", type=int, default=0, help="of the order of blocks (0)")
+    options.add_price(parser)
     parser.add_argument("--auto", action="store_true", help="sizes of its own choice, eight at most (without --batch)")
     add_shared(parser)
 
@@ -33,19 +35,18 @@ def add_shared(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--minutes", type=options.more_than_zero, default=5.0, metavar="M", help="wall time to spend, all in all (5)"
     )
-    parser.add_argument("--seed", type=int, default=0, help="of the order of blocks (0)")
     parser.add_argument("--json", action="store_true", help="write what was found as JSON to stdout (gobrrr.sweep/1)")
-    options.add_price(parser)
     options.add_writes(parser)
     options.add_redact(parser)
 
 
 def run(args: argparse.Namespace) -> int:
     """Find the setting, measure, tell; 0 where something was measured."""
-    if args.vary is not None and (args.batch or args.auto):
-        raise GobrrrError("--vary names the setting itself", "give either --batch or --vary")
+    if (args.vary is not None) + bool(args.batch) + args.auto > 1:
+        raise GobrrrError("--batch, --auto and --vary each say what is measured", "give one of them")
     name, values = args.vary or ("batch", args.batch or ())
-    return measured(args, name, values, latency_ns=args.latency)
+    price = options.price(args)
+    return measured(args, name, values, latency_ns=args.latency, seed=args.seed, price_per_hour=price)
 
 
 def measured(args: argparse.Namespace, name: str, values: Sequence[str], **how: object) -> int:
@@ -75,7 +76,7 @@ def measured(args: argparse.Namespace, name: str, values: Sequence[str], **how: 
         raise GobrrrError(f"the program's own {found.name} is not known", "name values: --batch 8,16,32")
     wanted = sweeping.Wanted(
         found, tuple(values), is_batch, memory=args.memory, device=args.device, seconds=args.minutes * 60,
-        seed=args.seed, limits=options.write_limits(args), redact=args.redact, price_per_hour=options.price(args),
+        limits=options.write_limits(args), redact=args.redact,
     )._replace(**how)  # type: ignore[arg-type]  # fmt: skip
     folder = run_folder.of_run(args.folder, command, "sweep-")
     sys.stderr.write(f"gobrrr: varying {found.name} ({found.where}, now {found.now or 'unknown'})\n")
