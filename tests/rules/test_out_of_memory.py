@@ -11,7 +11,7 @@ from gobrrr.recording.model.facts import HeldGraph, Span
 from gobrrr.recording.model.out_of_memory import Bounds, DeviceState, Group, Input, OutOfMemory, Process, Role
 from gobrrr.rules.memory.out_of_memory import diagnosis
 from gobrrr.rules.memory.shortage import shortage, to_come
-from gobrrr.rules.memory.ways import Way, with_together
+from gobrrr.rules.memory.way import Way, with_together
 from gobrrr.rules.memory.ways import ways as ways_of
 
 MIB, GIB = 1 << 20, 1 << 30

@@ -18,7 +18,9 @@ from gobrrr.pipeline.file_names import ARMS, CACHES, DIAGNOSIS, PAGE, SWEEP
 from gobrrr.recording.model.out_of_memory import Bounds, Group, Input, OutOfMemory, Process, Role
 from gobrrr.report.forms import formats
 from gobrrr.rules.memory.shortage import shortage
-from gobrrr.rules.memory.ways import Way, micro_batches, ways
+from gobrrr.rules.memory.smaller_inputs import micro_batches
+from gobrrr.rules.memory.way import Way
+from gobrrr.rules.memory.ways import ways
 from gobrrr.rules.verdict.report import Report
 from gobrrr.system import files
 from gobrrr.trial.arm.arm import Arm

@@ -8,7 +8,7 @@ from gobrrr.recording.model.out_of_memory import DeviceState, Group, OutOfMemory
 from gobrrr.report.told.blocks import Block, Fact, Groups, Line, Sentence
 from gobrrr.rules.memory.out_of_memory import Diagnosis
 from gobrrr.rules.memory.shortage import unseen
-from gobrrr.rules.memory.ways import NUM_WAYS, Way
+from gobrrr.rules.memory.way import NUM_WAYS, Way
 from gobrrr.rules.verdict.place import short
 from gobrrr.units import calls, several, shape_text, size
 

@@ -6,7 +6,8 @@ import msgspec
 
 from gobrrr.recording.model.out_of_memory import OutOfMemory
 from gobrrr.rules.memory.shortage import Shortage, crowded, groups, kept_by_container, shortage, spare, unseen
-from gobrrr.rules.memory.ways import Way, ways, with_together
+from gobrrr.rules.memory.way import Way, with_together
+from gobrrr.rules.memory.ways import ways
 from gobrrr.rules.verdict.place import Source, no_source
 from gobrrr.rules.verdict.place import short as place
 from gobrrr.units import calls, several, size

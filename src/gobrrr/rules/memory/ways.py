@@ -13,17 +13,18 @@ from pathlib import Path
 import msgspec
 
 from gobrrr.recording.model.out_of_memory import Group, OutOfMemory
+from gobrrr.rules.memory import smaller_inputs
 from gobrrr.rules.memory.shortage import (
     Shortage,
     activations,
     crowded,
     groups,
-    in_backward,
     kept_by_container,
     spare,
     state_to_come,
     unseen,
 )
+from gobrrr.rules.memory.way import EXACT, Way, fits
 from gobrrr.units import several, shape_text, share, size
 
 if sys.version_info >= (3, 11):
@@ -31,31 +32,14 @@ if sys.version_info >= (3, 11):
 else:
     import tomli as tomllib
 
-FREED = 0.25
-"""Share of a micro-batch's activations that the host's allocator keeps in pieces when they are freed (proposed: 180 of
-1,016 MB with blocks of 32 MiB, which glibc keeps in its heap)."""
-MOST_SPLITS = 1024
-"""Micro-batches of a batch at most."""
 FORM = 0.25
 """Share of what is missing that the failed result must be for its line's form to be told (proposed)."""
 WORTH = 0.05
 """Share of what is alive from which kept data is told, and of what is missing from which a way is (proposed)."""
-OUTLIER = 4.0
-"""Times as large as inputs before from which one is told to be larger (proposed)."""
-ROWS = 2_048
-"""Rows from which a value for each pair is a reason (proposed: 16 MiB in float32)."""
-WIDTHS = (2, 4, 8)
-"""Bytes of a value."""
 HALF = 0.5
 HALVES = ("bfloat16", "float16")
-TWINS = 2
-"""Equal models that may all be in use: twin critics, say."""
-NUM_WAYS = 5
-"""Ways that are told (proposed: what one screen holds)."""
 LARGE_LAYER = 0.2
 """Share of the trained parameters from which a layer is told to be trained whole (proposed)."""
-FAR_LARGER = 4
-"""Times its input from which a result is one that can be made in pieces (proposed)."""
 RETURNED = 0.8
 """Share of what nobody holds that comes back where freed blocks do (proposed: gpt2 at a batch of 32 held 4.9 GB, with
 the variable 3.9)."""
@@ -63,22 +47,7 @@ LITTLE = 0.1
 """Share of the limit from which memory that nobody holds is told as a way (proposed)."""
 SCORES = ("softmax", "bmm", "mul", "div", "masked_fill", "native_dropout", "dropout", "add", "where", "baddbmm")
 LOSSES = ("log_softmax", "nll_loss", "nll_loss_nd", "softmax")
-EXACT = "exact"
-ROLES = {"fused_optimizer": "update", "no_foreach": "update", "optimizer_8bit": "state", "freeze": "state",
-         "free_references": "kept", "copy_views": "kept", "end_others": "others"}  # fmt: skip
-"""What a way's bytes are of, where not of activations."""
 ADAMS = ("Adam", "AdamW", "NAdam", "RAdam")
-
-
-class Way(msgspec.Struct, frozen=True):
-    """A change that saves bytes. `fits`: whether it would have been enough; null where that is not known."""
-
-    name: str
-    what: str
-    saves: int = 0
-    fits: bool | None = None
-    exact: str = ""
-    """What becomes of the numbers."""
 
 
 SHARED = (
@@ -100,37 +69,11 @@ def ways(oom: OutOfMemory, short: Shortage, line: str = "") -> list[Way]:
     if not oom.alive:
         return list(_unmeasured(oom, short, line))
     found = [
-        msgspec.structs.replace(way, fits=_fits(way, oom, short)) for way in _ways(oom, short, line) if way.saves > 0
+        msgspec.structs.replace(way, fits=fits(way, oom, short)) for way in _ways(oom, short, line) if way.saves > 0
     ]
     found = [way for way in found if way.fits is not False or way.saves >= WORTH * max(short.missing or 0, short.asked)]
     by_size = {True: False, None: not oom.phase, False: True}  # outside of a step no way is nearer than another
     found.sort(key=lambda way: ((True, None, False).index(way.fits), -way.saves * by_size[way.fits]))
-    return found
-
-
-def _fits(way: Way, oom: OutOfMemory, short: Shortage) -> bool | None:
-    if short.missing is None or way.fits is False:
-        return way.fits
-    # What nobody is seen to hold may be objects of Python, or a library's; two equal models may both be in use.
-    unsure = way.name == "return_freed" or (way.name == "old_models" and oom.repeated == TWINS)
-    return False if way.saves < short.needed else None if unsure else True
-
-
-def with_together(found: list[Way], short: Shortage) -> list[Way]:
-    """Return the ways, led by those that are enough together where none is alone: of each role's bytes one, the largest
-    first, as far as they are shown."""
-    taken: dict[str, Way] = {}
-    for way in found[: NUM_WAYS - 1] if found and all(way.fits is False for way in found) else ():
-        whole = way.name in ("large_input", "smaller_batch")  # tensors that are kept go with these
-        if way.name != "return_freed" and not (whole and "kept" in taken):
-            taken |= {role: way for role in ("activations", "kept") if role not in taken} if whole else {}
-            taken.setdefault(ROLES.get(way.name, "activations"), way)
-        ways = list(dict.fromkeys(taken.values()))
-        if len(ways) > 1 and (saves := sum(each.saves for each in ways)) >= short.needed:
-            numbers = [str(found.index(each) + 2) for each in ways]  # this one leads
-            what = f"{', '.join(numbers[:-1])} and {numbers[-1]} of this list together"
-            exact = "; ".join(dict.fromkeys(each.exact for each in ways if each.exact not in ("", EXACT)))
-            return [Way("together", what, saves, True, exact), *found]
     return found
 
 
@@ -150,10 +93,10 @@ def _ways(oom: OutOfMemory, short: Shortage, line: str) -> Iterator[Way]:
         yield Way("old_models", f"{oom.repeated} optimizers of equal models are alive: if earlier ones are done, drop "
                   "them, with whatever refers to them", round(model * (1 - 1 / oom.repeated)),
                   exact=EXACT)  # fmt: skip
-    shaped = list(_of_shapes(oom, short))
+    shaped = list(smaller_inputs.of_shapes(oom, short))
     yield from shaped
     scales = kept + roles.get("variables", 0) + roles.get("forward activations", 0)
-    yield from _outlier(oom, short, scales)
+    yield from smaller_inputs.outlier(oom, short, scales)
     of_data = {role: held for role, held in roles.items() if role in ("other tensors", "arrays")}
     rest = [held for role, held in roles.items() if role not in of_data]
     keeps_most = sum(of_data.values()) > max([unseen(oom), *rest])
@@ -168,7 +111,7 @@ def _ways(oom: OutOfMemory, short: Shortage, line: str) -> Iterator[Way]:
     if evaluates and short.asked > graph:
         yield no_grad
     if not written and not shaped:
-        yield from _pieces(oom, short)
+        yield from smaller_inputs.pieces(oom, short)
     if scores:
         yield Way("sdpa", "F.scaled_dot_product_attention: the same values without a score for each pair of tokens",
                   scores, exact="equal up to rounding")  # fmt: skip
@@ -177,12 +120,12 @@ def _ways(oom: OutOfMemory, short: Shortage, line: str) -> Iterator[Way]:
                   logits, exact="equal up to rounding")  # fmt: skip
     if oom.phase == "optimizer":
         yield from _in_update(oom)
-    if nodes := _nodes(oom):
+    if nodes := smaller_inputs.whole_graph(oom):
         what = f"the whole graph of {nodes:,} nodes at once: sample neighbours (NeighborLoader), or checkpoint layers"
         yield Way("sampled_graph", what, round(HALF * (scales + short.asked)),
                   exact="samples give another gradient; checkpoints are exact")  # fmt: skip
-    elif not _pairs(oom):
-        yield from _split(oom, short, scales)
+    elif not smaller_inputs.pairs(oom):
+        yield from smaller_inputs.split(oom, short, scales)
     if graph and oom.training and not oom.optimizers and not roles.get("gradients"):
         yield msgspec.structs.replace(no_grad, what=SHARED[1].what)
     yield from _checkpointed(oom, kept)
@@ -204,78 +147,6 @@ def _ways(oom: OutOfMemory, short: Shortage, line: str) -> Iterator[Way]:
     yield from _trained_whole(oom, state)
     if oom.on_device and fixed:
         yield Way("offload", "shard or offload parameters and state (FSDP2 with CPU offload)", fixed // 2, exact=EXACT)
-
-
-def _nodes(oom: OutOfMemory) -> int:
-    """Return the nodes of a graph that the model is given whole: rows of numbers beside (2, edges); 0 for others."""
-    tables = [each for each in oom.inputs if len(each.shape) == 2]
-    edges = any(each.dtype == "int64" and each.shape[0] == 2 < each.shape[1] for each in tables)
-    nodes = [each.shape[0] for each in tables if each.dtype.startswith("float") and each.shape[0] > 2]
-    return max(nodes, default=0) if edges else 0
-
-
-def _outlier(oom: OutOfMemory, short: Shortage, scales: int) -> Iterator[Way]:
-    """An input far larger than those before."""
-    for each in oom.inputs if oom.of_model else ():  # else they are any variables
-        like = [use for use in oom.usual if use.dtype == each.dtype and len(use.shape) == len(each.shape)]
-        before = max(like, key=lambda use: prod(use.shape), default=None)
-        times = prod(each.shape) / max(1, prod(before.shape)) if before is not None else 0.0
-        if before is not None and times >= OUTLIER:
-            rows = sum(g.num_bytes for g in groups(oom, "other tensors") if g.shape[:1] == each.shape[:1])
-            yield Way("large_input", f"{each.name} {shape_text(each.shape)} is {times:.0f} times as large as those "
-                      f"before ({shape_text(before.shape)}): crop it, leave it out, or compute it in pieces",
-                      round((scales + rows + short.asked + in_backward(oom)) * (1 - 1 / times)),
-                      exact="other data, or borders between pieces")  # fmt: skip
-            return
-
-
-def _of_shapes(oom: OutOfMemory, short: Shortage) -> Iterator[Way]:
-    """What the shapes say: a column and a row that broadcast, pairs of all rows, an array in a wider type."""
-    columns = {each.shape[0]: each for each in oom.inputs if len(each.shape) == 2 and each.shape[1] == 1}
-    for row in oom.inputs:
-        num = row.shape[0] if len(row.shape) == 1 else 0
-        if (column := columns.get(num)) and short.asked in [num * num * width for width in WIDTHS]:
-            yield Way("same_shapes", f"{column.name} {num}x1 and {row.name} {num} broadcast to {num}x{num}: give both "
-                      "one shape (squeeze(-1))", short.asked, exact="another result: what was meant")  # fmt: skip
-            return
-    if num := _pairs(oom):
-        whole = [g.num_bytes for g in groups(oom, "activations") if g.shape == (num, num)]
-        yield Way("fewer_pairs", f"a value for each pair of {num} rows: compute blocks of rows, or sample pairs",
-                  round(0.9 * (short.asked + sum(whole))), exact="exact in blocks that are checkpointed")  # fmt: skip
-    said = re.search(r"array with shape \(([\d, ]+)\) and data type (\w+)", oom.text)
-    if said is not None:
-        shape = tuple(int(number) for number in said[1].split(",") if number.strip())
-        same = [g for role in ("variables", "arrays") for g in groups(oom, role) if prod(g.shape) == prod(shape)]
-        times = short.asked * same[0].count / max(1, same[0].num_bytes) if same else 0.0
-        if times > 1:
-            what = f"{same[0].name or 'the array'} as {said[2]} is {times:.0f} times as large"
-            yield Way("keep_type", f"{what}: keep {same[0].dtype}, and convert each batch where it is used",
-                      short.asked, exact="the same values")  # fmt: skip
-
-
-def _pieces(oom: OutOfMemory, short: Shortage) -> Iterator[Way]:
-    """A result far larger than what it is made of, for some rows of that at a time; a model's input is split as a
-    batch."""
-    if oom.model:
-        return
-    for each in oom.inputs:
-        rows = each.shape[0] if each.shape and FAR_LARGER * each.num_bytes < short.asked else 1
-        powers = (2**n for n in range(1, rows.bit_length()))
-        parts = next((parts for parts in powers if short.asked * (1 - 1 / parts) >= short.needed), 0)
-        if parts and any(short.asked % (rows * width) == 0 for width in WIDTHS):
-            what = f"compute it for {max(1, rows // parts)} of the {rows} rows of {each.name} at a time"
-            yield Way("pieces", what, round(short.asked * (1 - 1 / parts)), exact="exact where rows do not mix")
-            return
-
-
-def _pairs(oom: OutOfMemory) -> int:
-    """Return the number of rows of which each pair has a value in what failed or is kept; 0 where none has."""
-    rows = {each.shape[0] for each in oom.inputs if each.shape and each.shape[0] >= ROWS}
-    kept = {g.shape[0] for g in groups(oom, "activations") if len(g.shape) == 2 and g.shape[0] == g.shape[1]}
-    asked = {num for num in rows if oom.asked in [num * num * width for width in WIDTHS]}
-    # A layer as wide as the batch is long has as large a result: its bias or its weight tells.
-    wide = {g.shape[0] for g in groups(oom, "parameters") if g.shape and set(g.shape) == {g.shape[0]}}
-    return max((rows & (kept | asked)) - wide, default=0)
 
 
 def _large_layer(oom: OutOfMemory, fixed: int) -> Iterator[Way]:
@@ -365,37 +236,6 @@ def _in_update(oom: OutOfMemory) -> Iterator[Way]:
     largest = max((group.num_bytes // max(1, group.count) for group in groups(oom, "parameters")), default=0)
     what = "optimizer(..., fused=True): an update without temporaries as large as a parameter"
     yield Way("fused_optimizer", what, 2 * largest, exact="equal up to rounding")
-
-
-def _split(oom: OutOfMemory, short: Shortage, scales: int) -> Iterator[Way]:
-    """The same batch in smaller parts. A result that failed scales with the batch as activations do."""
-    sizes = [each.shape[0] for each in oom.inputs if each.shape and each.shape[0] > 1]
-    kept = next((group.shape[0] for group in groups(oom, "activations") if group.shape), 0)
-    batch = kept if kept in sizes else next(iter(sizes), 0)
-    # Caches of keys and values, say: what is not the model's and has as many rows.
-    rows = sum(g.num_bytes for g in groups(oom, "other tensors") if g.shape and g.shape[0] == batch)
-    parts = scales + in_backward(oom) + short.asked + (rows if oom.phase == "evaluation" else 0)
-    if not batch or oom.phase not in ("forward", "evaluation", "backward"):
-        return
-    each = 1.0 if oom.on_device else 1 + FREED
-    sizes = [-(-batch // 2**n) for n in range(1, MOST_SPLITS.bit_length()) if 2**n < 2 * batch]
-    is_enough = (n for n in sizes if short.missing is None or parts * (1 - each * n / batch) >= short.needed)
-    smaller = next(is_enough, next(iter(sizes), batch))
-    if smaller >= batch:
-        return
-    saves = round(parts * (1 - smaller / batch))
-    if oom.training is False or not oom.optimizers:
-        grows = bool(oom.steps) and "activations" in oom.roles()  # graphs that nobody frees: it only dies later
-        what = f"batches of {smaller} in place of {batch}"
-        yield Way("smaller_batch", what, saves, False if grows else None, EXACT)
-        return
-    exact = "not exact: BatchNorm sees smaller batches" if oom.batch_norm else "exact where the loss is a mean"
-    yield Way("micro_batch", micro_batches(batch, smaller), saves, exact=exact)
-
-
-def micro_batches(batch: int, smaller: int) -> str:
-    """'4 micro-batches of 16, gradients accumulated, in place of 64'."""
-    return f"{-(-batch // smaller)} micro-batches of {smaller}, gradients accumulated, in place of {batch}"
 
 
 def _checkpointed(oom: OutOfMemory, kept: int) -> Iterator[Way]:

@@ -7,7 +7,7 @@ import msgspec
 from gobrrr.errors import NOT_BETTER, OPEN, REFUSED
 from gobrrr.guard.model.verdict import Guarded
 from gobrrr.rules.memory.out_of_memory import Diagnosis
-from gobrrr.rules.memory.ways import Way
+from gobrrr.rules.memory.way import Way
 from gobrrr.trial.race.sweep import Point
 from gobrrr.trial.statistics.scaling import Line
 

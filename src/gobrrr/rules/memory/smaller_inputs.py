@@ -1,0 +1,129 @@
+"""Which input, batch or shape would have to be another for a program to fit?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from math import prod
+
+from gobrrr.recording.model.out_of_memory import OutOfMemory
+from gobrrr.rules.memory.shortage import Shortage, groups, in_backward
+from gobrrr.rules.memory.way import EXACT, Way
+from gobrrr.units import shape_text
+
+FREED = 0.25
+"""Share of a micro-batch's activations that the host's allocator keeps in pieces when they are freed (proposed: 180 of
+1,016 MB with blocks of 32 MiB, which glibc keeps in its heap)."""
+MOST_SPLITS = 1024
+"""Micro-batches of a batch at most."""
+OUTLIER = 4.0
+"""Times as large as inputs before from which one is told to be larger (proposed)."""
+ROWS = 2_048
+"""Rows from which a value for each pair is a reason (proposed: 16 MiB in float32)."""
+WIDTHS = (2, 4, 8)
+"""Bytes of a value."""
+FAR_LARGER = 4
+"""Times its input from which a result is one that can be made in pieces (proposed)."""
+
+
+def whole_graph(oom: OutOfMemory) -> int:
+    """Return the nodes of a graph that the model is given whole: rows of numbers beside (2, edges); 0 for others."""
+    tables = [each for each in oom.inputs if len(each.shape) == 2]
+    edges = any(each.dtype == "int64" and each.shape[0] == 2 < each.shape[1] for each in tables)
+    nodes = [each.shape[0] for each in tables if each.dtype.startswith("float") and each.shape[0] > 2]
+    return max(nodes, default=0) if edges else 0
+
+
+def outlier(oom: OutOfMemory, short: Shortage, scales: int) -> Iterator[Way]:
+    """An input far larger than those before."""
+    for each in oom.inputs if oom.of_model else ():  # else they are any variables
+        like = [use for use in oom.usual if use.dtype == each.dtype and len(use.shape) == len(each.shape)]
+        before = max(like, key=lambda use: prod(use.shape), default=None)
+        times = prod(each.shape) / max(1, prod(before.shape)) if before is not None else 0.0
+        if before is not None and times >= OUTLIER:
+            rows = sum(g.num_bytes for g in groups(oom, "other tensors") if g.shape[:1] == each.shape[:1])
+            yield Way("large_input", f"{each.name} {shape_text(each.shape)} is {times:.0f} times as large as those "
+                      f"before ({shape_text(before.shape)}): crop it, leave it out, or compute it in pieces",
+                      round((scales + rows + short.asked + in_backward(oom)) * (1 - 1 / times)),
+                      exact="other data, or borders between pieces")  # fmt: skip
+            return
+
+
+def of_shapes(oom: OutOfMemory, short: Shortage) -> Iterator[Way]:
+    """What the shapes say: a column and a row that broadcast, pairs of all rows, an array in a wider type."""
+    columns = {each.shape[0]: each for each in oom.inputs if len(each.shape) == 2 and each.shape[1] == 1}
+    for row in oom.inputs:
+        num = row.shape[0] if len(row.shape) == 1 else 0
+        if (column := columns.get(num)) and short.asked in [num * num * width for width in WIDTHS]:
+            yield Way("same_shapes", f"{column.name} {num}x1 and {row.name} {num} broadcast to {num}x{num}: give both "
+                      "one shape (squeeze(-1))", short.asked, exact="another result: what was meant")  # fmt: skip
+            return
+    if num := pairs(oom):
+        whole = [g.num_bytes for g in groups(oom, "activations") if g.shape == (num, num)]
+        yield Way("fewer_pairs", f"a value for each pair of {num} rows: compute blocks of rows, or sample pairs",
+                  round(0.9 * (short.asked + sum(whole))), exact="exact in blocks that are checkpointed")  # fmt: skip
+    said = re.search(r"array with shape \(([\d, ]+)\) and data type (\w+)", oom.text)
+    if said is not None:
+        shape = tuple(int(number) for number in said[1].split(",") if number.strip())
+        same = [g for role in ("variables", "arrays") for g in groups(oom, role) if prod(g.shape) == prod(shape)]
+        times = short.asked * same[0].count / max(1, same[0].num_bytes) if same else 0.0
+        if times > 1:
+            what = f"{same[0].name or 'the array'} as {said[2]} is {times:.0f} times as large"
+            yield Way("keep_type", f"{what}: keep {same[0].dtype}, and convert each batch where it is used",
+                      short.asked, exact="the same values")  # fmt: skip
+
+
+def pieces(oom: OutOfMemory, short: Shortage) -> Iterator[Way]:
+    """A result far larger than what it is made of, for some rows of that at a time; a model's input is split as a
+    batch."""
+    if oom.model:
+        return
+    for each in oom.inputs:
+        rows = each.shape[0] if each.shape and FAR_LARGER * each.num_bytes < short.asked else 1
+        powers = (2**n for n in range(1, rows.bit_length()))
+        parts = next((parts for parts in powers if short.asked * (1 - 1 / parts) >= short.needed), 0)
+        if parts and any(short.asked % (rows * width) == 0 for width in WIDTHS):
+            what = f"compute it for {max(1, rows // parts)} of the {rows} rows of {each.name} at a time"
+            yield Way("pieces", what, round(short.asked * (1 - 1 / parts)), exact="exact where rows do not mix")
+            return
+
+
+def pairs(oom: OutOfMemory) -> int:
+    """Return the number of rows of which each pair has a value in what failed or is kept; 0 where none has."""
+    rows = {each.shape[0] for each in oom.inputs if each.shape and each.shape[0] >= ROWS}
+    kept = {g.shape[0] for g in groups(oom, "activations") if len(g.shape) == 2 and g.shape[0] == g.shape[1]}
+    asked = {num for num in rows if oom.asked in [num * num * width for width in WIDTHS]}
+    # A layer as wide as the batch is long has as large a result: its bias or its weight tells.
+    wide = {g.shape[0] for g in groups(oom, "parameters") if g.shape and set(g.shape) == {g.shape[0]}}
+    return max((rows & (kept | asked)) - wide, default=0)
+
+
+def split(oom: OutOfMemory, short: Shortage, scales: int) -> Iterator[Way]:
+    """The same batch in smaller parts. A result that failed scales with the batch as activations do."""
+    sizes = [each.shape[0] for each in oom.inputs if each.shape and each.shape[0] > 1]
+    kept = next((group.shape[0] for group in groups(oom, "activations") if group.shape), 0)
+    batch = kept if kept in sizes else next(iter(sizes), 0)
+    # Caches of keys and values, say: what is not the model's and has as many rows.
+    rows = sum(g.num_bytes for g in groups(oom, "other tensors") if g.shape and g.shape[0] == batch)
+    parts = scales + in_backward(oom) + short.asked + (rows if oom.phase == "evaluation" else 0)
+    if not batch or oom.phase not in ("forward", "evaluation", "backward"):
+        return
+    each = 1.0 if oom.on_device else 1 + FREED
+    sizes = [-(-batch // 2**n) for n in range(1, MOST_SPLITS.bit_length()) if 2**n < 2 * batch]
+    is_enough = (n for n in sizes if short.missing is None or parts * (1 - each * n / batch) >= short.needed)
+    smaller = next(is_enough, next(iter(sizes), batch))
+    if smaller >= batch:
+        return
+    saves = round(parts * (1 - smaller / batch))
+    if oom.training is False or not oom.optimizers:
+        grows = bool(oom.steps) and "activations" in oom.roles()  # graphs that nobody frees: it only dies later
+        what = f"batches of {smaller} in place of {batch}"
+        yield Way("smaller_batch", what, saves, False if grows else None, EXACT)
+        return
+    exact = "not exact: BatchNorm sees smaller batches" if oom.batch_norm else "exact where the loss is a mean"
+    yield Way("micro_batch", micro_batches(batch, smaller), saves, exact=exact)
+
+
+def micro_batches(batch: int, smaller: int) -> str:
+    """'4 micro-batches of 16, gradients accumulated, in place of 64'."""
+    return f"{-(-batch // smaller)} micro-batches of {smaller}, gradients accumulated, in place of {batch}"
