@@ -30,8 +30,8 @@ ENOUGH = 0.02
 ROUNDS, MOST_ROUNDS = 3, 30
 """Rounds of one process, and of all at most."""
 PROCESSES = 3
-"""Processes of a value at least, where the time allows: sizes of two sweeps differed by 10 % where each was one process
-whose blocks lay within 5 % (two cores of an EPYC)."""
+"""Processes of a value at least, where the time allows: the same sizes of two sweeps differed by 11 % in the median
+with one process each, whose blocks lay within 5 %, and by 8 % with two or three (two shared cores of an EPYC)."""
 LATE_S = 20.0
 """Seconds that a block which has begun may take beyond the time."""
 PEAK_WARM = 1
