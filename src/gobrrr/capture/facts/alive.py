@@ -214,7 +214,7 @@ class Alive:
 
         lines = [frame for frame in self._frames if self._is_user(frame.f_code.co_filename)]
         root = next(filter(None, map(module_of, reversed(self._frames))), None)
-        trains = root is None or module_parts.is_training(root)
+        trains = root is not None and module_parts.is_training(root)
         follows = trains and any("backward" in frame.f_code.co_names for frame in lines)
         for code, name, value in self._variables():
             # Where a backward pass follows, a step may sum many losses; in a module's method its caller has it.
