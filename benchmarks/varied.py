@@ -51,8 +51,9 @@ def measured(
         print("  ".join(f"{key}={value}" for key, value in rows[-1].items()), flush=True)
         told = {**stamp(), "minutes": args.minutes, "bars": bars(rows), "programs": rows}
         args.json.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
-    print(bars(rows))
-    return bars(rows)
+    found = bars(rows)
+    print(found)
+    return found
 
 
 @contextlib.contextmanager

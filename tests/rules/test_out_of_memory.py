@@ -374,6 +374,9 @@ def test_ways_that_are_enough_together_are_told_as_such() -> None:
     assert "together" not in [way.name for way in alone], "1,400 are not enough"
     short, role = shortage(oom), (Way(name, name, 1000 * MIB, False) for name in ("micro_batch", "bf16_autocast"))
     assert with_together(same := list(role), short) == same
+    whole = [Way(name, name, 1000 * MIB, False) for name in ("bf16_autocast", "large_input", "free_references")]
+    assert with_together(whole, short)[0].what == "2 and 4 of this list together", "a smaller input has both of these"
+    assert with_together(whole[1:], short) == whole[1:]
 
 
 def test_twins_and_what_nobody_is_seen_to_hold_are_never_said_to_fit() -> None:

@@ -142,6 +142,12 @@ def test_a_square_beside_a_large_fixed_part_is_seen() -> None:
     assert low <= 2e9 + 50 * 8192**2 <= high
 
 
+def test_a_line_through_all_points_is_kept_though_another_is_near() -> None:
+    near = line([(1000, 1010.0), (1010, 1019.5)])  # 60 + 0.95 n; n alone is within 1 %
+    assert near is not None
+    assert (near.fixed, near.each) == pytest.approx((60.0, 0.95))
+
+
 def test_two_points_lie_on_every_line() -> None:
     two, three = line([(2, 10.0), (4, 18.0)]), line([(2, 10.0), (3, 14.0), (4, 18.0)])
     assert two is not None

@@ -21,6 +21,7 @@ _SIZES = {"B": 1} | {
     for power, letter in enumerate("KMGT", 1)
     for unit, base in (("", 1000), ("B", 1000), ("I", 1024), ("IB", 1024))
 }
+"""Bytes of each unit, in capitals: KB, KIB, ..."""
 MOST = 1e9  # of a number of minutes, say: more is no number of anything
 
 

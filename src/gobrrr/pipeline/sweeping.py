@@ -19,7 +19,7 @@ from gobrrr.recording.model.out_of_memory import Bounds, Group, Input, OutOfMemo
 from gobrrr.report.forms import formats
 from gobrrr.rules.memory.shortage import shortage
 from gobrrr.rules.memory.smaller_inputs import micro_batches
-from gobrrr.rules.memory.way import Way
+from gobrrr.rules.memory.way import EXACT, Way
 from gobrrr.rules.memory.ways import ways
 from gobrrr.rules.verdict.report import Report
 from gobrrr.system import files
@@ -250,7 +250,7 @@ def _fit(swept: Swept, report: Report, wanted: Wanted, as_it_is: int | None) -> 
         smaller = next(-(-int(now) // 2**n) for n in range(1, 64) if -(-int(now) // 2**n) <= found.largest)
         trains = report.step.kind == "training"
         what = micro_batches(int(now), smaller) if trains else f"batches of {smaller} in place of {int(now)}"
-        exact = "exact where the loss is a mean and no BatchNorm sees the batch" if trains else "exact"
+        exact = "exact where the loss is a mean and no BatchNorm sees the batch" if trains else EXACT
         split = Way("micro_batch", what, round(law.each * (now - smaller)), True, exact)
         told = [split, *(way for way in told if way.name not in ("micro_batch", "smaller_batch"))]
     return msgspec.structs.replace(found, ways=tuple(told))

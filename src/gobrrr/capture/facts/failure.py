@@ -23,7 +23,7 @@ from gobrrr.capture.hooks import module_parts
 from gobrrr.capture.hooks.transform_guard import unseen
 from gobrrr.capture.source.user_code import UserFiles
 from gobrrr.capture.steps import device_memory
-from gobrrr.capture.windows.saved_for_backward import ACCUMULATE, nodes_behind
+from gobrrr.capture.windows.saved_for_backward import ACCUMULATE, are_of_steps, nodes_behind
 from gobrrr.machine.probe import system_probe
 from gobrrr.system import files, processes
 from gobrrr.words import phase_of
@@ -174,7 +174,7 @@ def _carried(given: dict[str, Any], root: Any) -> str:
         nodes = nodes_behind(made, MAX_NODES)
         ops = [node._sequence_nr() for node in nodes if node.name() != ACCUMULATE]
         mine = any(node.name() == ACCUMULATE and id(node.variable) in own for node in nodes)
-        if mine and 2 * min(ops, default=0) < max(ops, default=0):  # else a loop over a step's own parts made it
+        if mine and ops and are_of_steps(min(ops), max(ops)):  # else a loop over a step's own parts made it
             return name
     return ""
 

@@ -16,7 +16,7 @@ from gobrrr.capture.hooks import module_parts
 from gobrrr.capture.hooks.transform_guard import in_backward, is_transformed, unseen, variables
 from gobrrr.capture.source.statements import growth_line
 from gobrrr.capture.source.user_code import UserFiles, user_line
-from gobrrr.capture.windows.saved_for_backward import ACCUMULATE, NotShown, kept_by, nodes_behind
+from gobrrr.capture.windows.saved_for_backward import ACCUMULATE, NotShown, are_of_steps, kept_by, nodes_behind
 
 MAX_SAMPLED = 4096  # values read of a tensor for denormals; proposed: a sample is cheap; shares missed would settle it
 MAX_TENSORS = 256  # tensors looked at for denormals; proposed: bounds the cost; measured cost per look would settle it
@@ -218,12 +218,12 @@ def grown(frame: FrameType, user: UserFiles, before: dict[Name, Held], steps: in
 
 
 def kept_graphs(frame: FrameType, user: UserFiles, steps: int) -> list[dict[str, Any]]:
-    """Containers whose graphs reach back over half of all forwards, though nobody looked before; so a list that one of
-    three steps or more made anew is none. Told as of `grown`."""
+    """Containers that keep graphs of several steps, though nobody looked before: those whose oldest item is from before
+    the newest one's step. In the shape of facts.HeldGraph."""
     return [
         _told(key, now, now.length / steps, frame)
         for key, now in held_tensors(frame, user).items()
-        if now.graph and now.length > 2 and 2 * _number(now.oldest) < _number(now.last)
+        if now.graph and now.length > 2 and are_of_steps(_number(now.oldest), _number(now.last))
     ]
 
 

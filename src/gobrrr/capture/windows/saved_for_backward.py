@@ -162,6 +162,12 @@ def nodes_behind(first: Iterable[Any], most: int) -> list[Any]:
     return list(held.values())
 
 
+def are_of_steps(oldest: int, newest: int) -> bool:
+    """Return whether ops of these sequence numbers are of several steps: what the last of three steps or more made
+    begins after half of all ops."""
+    return 2 * oldest < newest
+
+
 def kept_by(node: Any) -> Iterator[Any]:
     """The tensors that one node keeps. Raises NotShown."""
     if type(node).__name__ in ("CppFunction", "CopySlices"):

@@ -384,7 +384,7 @@ class Facts(msgspec.Struct, frozen=True):
     device_reserved_bytes: int | None = None
     device_capacity_bytes: int | None = None
     device_failed: int | None = None
-    """Allocations that failed on it: what a program goes on from it has caught."""
+    """Allocations that failed on it; where the program went on, it has caught them."""
     device_growth_per_step: float | None = None
     runtime_bytes: int | None = None
     """Resident when torch had been imported: the interpreter and torch, before the program made anything."""

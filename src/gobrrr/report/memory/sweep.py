@@ -104,9 +104,9 @@ def _growth(found: Swept) -> Iterator[Line]:
         yield f"{law_of}, within {share(2 * law.spread)}" if law.spread < ODD else "its peak lies on no line"
     if found.knee is not None:
         yield f"from {found.knee} on a batch of twice the size makes the step longer by {share(DOUBLING)} or more"
-    elif found.time_law is not None and any(
-        2 * one.number == two.number for one in found.points for two in found.points
-    ):
+    elif found.time_law is not None and {2 * point.number for point in found.points} & {
+        point.number for point in found.points
+    }:
         yield f"nowhere here a batch of twice the size makes the step longer by {share(DOUBLING)}"
 
 

@@ -12,9 +12,13 @@ TWINS = 2
 NUM_WAYS = 5
 """Ways that are told (proposed: what one screen holds)."""
 EXACT = "exact"
-ROLES = {"fused_optimizer": "update", "no_foreach": "update", "optimizer_8bit": "state", "freeze": "state",
-         "free_references": "kept", "copy_views": "kept", "end_others": "others"}  # fmt: skip
-"""What a way's bytes are of, where not of activations."""
+_ACTIVATIONS = ("activations",)
+ROLES = {
+    "fused_optimizer": ("update",), "no_foreach": ("update",), "optimizer_8bit": ("state",), "freeze": ("state",),
+    "free_references": ("kept",), "copy_views": ("kept",), "end_others": ("others",),
+    "large_input": ("activations", "kept"), "smaller_batch": ("activations", "kept"),
+}  # fmt: skip
+"""Roles of the bytes that a way saves; activations alone where it is not named."""
 
 
 class Way(msgspec.Struct, frozen=True):
@@ -42,10 +46,9 @@ def with_together(found: list[Way], short: Shortage) -> list[Way]:
     first, as far as they are shown."""
     taken: dict[str, Way] = {}
     for way in found[: NUM_WAYS - 1] if found and all(way.fits is False for way in found) else ():
-        whole = way.name in ("large_input", "smaller_batch")  # tensors that are kept go with these
-        if way.name != "return_freed" and not (whole and "kept" in taken):
-            taken |= {role: way for role in ("activations", "kept") if role not in taken} if whole else {}
-            taken.setdefault(ROLES.get(way.name, "activations"), way)
+        roles = ROLES.get(way.name, _ACTIVATIONS)
+        if way.name != "return_freed" and not taken.keys() & roles:
+            taken |= dict.fromkeys(roles, way)
         ways = list(dict.fromkeys(taken.values()))
         if len(ways) > 1 and (saves := sum(each.saves for each in ways)) >= short.needed:
             numbers = [str(found.index(each) + 2) for each in ways]  # this one leads

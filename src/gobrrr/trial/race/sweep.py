@@ -43,8 +43,8 @@ ROOM = 1.15
 CHEAPER = 0.98
 """Cost of a sample in a batch of twice the size, over that in a batch of the size, below which the next is tried."""
 CLIFF = 1.2
-"""Cost of a sample over that in the next smaller size measured, from which a cliff lies between (proposed: sizes that
-no cliff parts differ by up to 10 % between processes)."""
+"""Cost of a sample, over its cost in the next smaller size, from which a cliff is taken to lie between them (proposed:
+neighbours without one differ by up to 10 % between processes)."""
 BETWEEN = 2
 """Sizes that are kept for a look between doublings."""
 TOO_LARGE = "memory has no room for it: {} predicted"
@@ -112,9 +112,10 @@ class Sweep:
             self._random.shuffle(order)
             if not order or all(map(self._is_settled, order)) or self.over or self._peaks_alone:
                 return
-            ready = sum(self._sides[value].ready_seconds for value in order)
-            if number % ROUNDS == 0 and time.monotonic() + ready < self._until:
-                self._end()  # all come up again in their turn
+            if number % ROUNDS == 0:
+                ready = sum(self._sides[value].ready_seconds for value in order)
+                if time.monotonic() + ready < self._until:
+                    self._end()  # all come up again in their turn
             for value in order:
                 if not self.over:
                     self._block(value)
@@ -222,19 +223,17 @@ def next_size(now: int, measured: Sequence[Point], most: int) -> int | None:
         return 2 * largest
     if smallest > max(1, now // 8) and len(known) < most - BETWEEN:
         return smallest // 2
-    cliffs = [
-        (cost, low, high)
-        for low, high in itertools.pairwise(sorted(known))
-        if (cost := (known[high] or 0.0) / high / ((known[low] or math.inf) / low)) > CLIFF
-        and high - low >= max(2, low / 4)
-    ]
+    return _between({size: size / ns if ns else 0.0 for size, ns in sorted(known.items())})
+
+
+def _between(rates: dict[int, float]) -> int | None:
+    """Return the middle of the steepest cliff of the rate over the size, else of the wider gap beside the best; None
+    where no gap is wide."""
+    gaps = [(low, high) for low, high in itertools.pairwise(rates) if high - low >= max(2, low / 4)]
+    cliffs = [(rates[low] / rates[high], low, high) for low, high in gaps if rates[low] > CLIFF * rates[high] > 0]
     if cliffs:
-        return sum(max(cliffs)[1:]) // 2
-    rates = {size: size / ns if ns else 0.0 for size, ns in known.items()}
+        _, low, high = max(cliffs)
+        return (low + high) // 2
     best = max(rates, key=lambda size: rates[size])
-    sides = (
-        max((size for size in known if size < best), default=best),
-        min((size for size in known if size > best), default=best),
-    )
-    wide = [size for size in sides if abs(size - best) >= max(2, best / 4)]
-    return (best + max(wide, key=lambda size: (abs(size - best), rates[size]))) // 2 if wide else None
+    sides = [low if high == best else high for low, high in gaps if best in (low, high) and high - low >= best / 4]
+    return (best + max(sides, key=lambda size: (abs(size - best), rates[size]))) // 2 if sides else None

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 import numpy as np
@@ -19,8 +19,6 @@ LEAST_SPREAD = 0.02
 1.8 %, process medians by as much)."""
 DOUBLING = 0.10
 """Growth of the step below which a batch of twice the size is nearly free (the course's question)."""
-
-
 STRAIGHT, CURVED = ((0, 1), (1,), (0,)), ((0, 2), (0, 1, 2), (1, 2))
 """Powers of n that a line has parts of."""
 
@@ -68,29 +66,28 @@ class Line(msgspec.Struct, frozen=True):
 def line(points: Sequence[tuple[float, float]], *, squared: bool = False) -> Line | None:
     """Return the line through (n, value) with the least relative squares, no part of it below 0; None for fewer than
     two different n. `squared`: with a part per n^2 where no straight line passes and there are three n."""
-    if len({n for n, _ in points}) < 2:
+    different = len({n for n, _ in points})
+    if different < 2:
         return None
-    n, value = np.array([p[0] for p in points], float), np.array([p[1] for p in points], float)
-    weights = 1 / value
-    best: Line | None = None
-    for parts in (*STRAIGHT, *(CURVED if squared and len(set(n)) > 2 else ())):
-        if (
-            parts == CURVED[0]
-            and best is not None
-            and best.spread <= LEAST_SPREAD / 2 * (1 - value.min() / value.max())
-        ):
-            break  # a part that is not needed would be noise, and most of what is predicted
-        columns = np.stack([n**power for power in parts], 1) * weights[:, None]
-        found, *_ = np.linalg.lstsq(columns, np.ones_like(n), rcond=None)
-        if (found < 0).any():
-            continue
-        errors, free = columns @ found - 1, len(n) - len(parts)
-        spread = float(np.sqrt((errors**2).sum() / max(1, free)))
-        if best is None or spread < best.spread:
-            of = dict(zip(parts, map(float, found), strict=True))
-            sure = spread if free else LEAST_SPREAD  # it passes through so few points in any case
-            best = Line(of.get(0, 0.0), of.get(1, 0.0), sure, float(n.max()), of.get(2, 0.0))
+    spread, best = min(_fitted(points, STRAIGHT), key=lambda each: each[0])
+    growth = 1 - min(value for _, value in points) / max(value for _, value in points)
+    if squared and different > 2 and spread > LEAST_SPREAD / 2 * growth:  # else a square would be noise
+        spread, best = min([(spread, best), *_fitted(points, CURVED)], key=lambda each: each[0])
     return best
+
+
+def _fitted(points: Sequence[tuple[float, float]], lines: Iterable[tuple[int, ...]]) -> Iterator[tuple[float, Line]]:
+    """(spread of the points, line) for each of these powers of n whose parts are all at least 0."""
+    n, value = np.array([p[0] for p in points], float), np.array([p[1] for p in points], float)
+    for powers in lines:
+        columns = np.stack([n**power for power in powers], 1) / value[:, None]
+        found, *_ = np.linalg.lstsq(columns, np.ones_like(n), rcond=None)
+        if (found >= 0).all():
+            errors, free = columns @ found - 1, len(n) - len(powers)
+            spread = float(np.sqrt((errors**2).sum() / max(1, free)))
+            of = dict(zip(powers, map(float, found), strict=True))
+            sure = spread if free else LEAST_SPREAD  # it passes through so few points in any case
+            yield spread, Line(of.get(0, 0.0), of.get(1, 0.0), sure, float(n.max()), of.get(2, 0.0))
 
 
 def bent(points: Sequence[tuple[float, float]]) -> Line | None:
