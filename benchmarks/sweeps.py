@@ -5,7 +5,7 @@
 For each program of others: a sweep with sizes of its own choice (eight at most), then a grid of all sizes from its
 least to its largest in steps of a fourth of a doubling. Its choice and the grid's best are measured against each other
 once more, for the best of many noisy figures is too good; a step's time between its points, on the straight line, is
-held against the grid's.
+held against the grid's, as it is and with the machine's drift taken out: the median of the sizes that both measured.
 """
 
 from __future__ import annotations
@@ -42,10 +42,12 @@ def main() -> int:
 def bars(rows: list[dict[str, Any]]) -> dict[str, Any]:
     """Return the most that a choice lost, and how far held-out sizes were off."""
     lost = [each["lost"] for each in rows if "lost" in each]
-    held = [abs(error) for each in rows for error in each.get("held_out", {}).values()]
-    return {"programs": len(lost), "lost_most": max(lost, default=None), "lost_within_5": sum(x <= 0.05 for x in lost),
-            "held_out": len(held), "held_out_median": statistics.median(held) if held else None,
-            "held_out_most": max(held, default=None), "held_out_within_8": sum(x <= 0.08 for x in held)}  # fmt: skip
+    found = {"programs": len(lost), "lost_most": max(lost, default=None), "lost_within_5": sum(x <= 0.05 for x in lost)}
+    for name in ("held_out", "held_out_no_drift"):
+        held = [abs(error) for each in rows for error in each.get(name, {}).values()]
+        found |= {name: len(held), f"{name}_median": statistics.median(held) if held else None,
+                  f"{name}_most": max(held, default=None), f"{name}_within_8": sum(x <= 0.08 for x in held)}  # fmt: skip
+    return found
 
 
 def row(source: Path, command: list[str], found: Setting, seconds: float) -> dict[str, Any]:
@@ -61,12 +63,15 @@ def row(source: Path, command: list[str], found: Setting, seconds: float) -> dic
     most = max(known, key=lambda size: size / known[size])
     again = _times(swept("again", (best, most), 0.5)) if best != most else {}
     points = [(float(point.value), point.step_ns) for point in own.points if point.step_ns]
-    lines = {size: between(points, size) for size in known if size not in sizes}
+    lines = {size: at / known[size] for size in known if size not in sizes and (at := between(points, size))}
+    drift = statistics.median([ns / known[int(size)] for size, ns in points if int(size) in known])
     return {
         "sizes": sizes, "best": best, "grid_best": most,
         "lost": round(1 - (best / again[best]) / (most / again[most]), 4) if again else 0.0,
         "lost_in_grid": round(1 - (best / known[best]) / (most / known[most]), 4) if best in known else None,
-        "held_out": {size: round(at / known[size] - 1, 4) for size, at in lines.items() if at},
+        "held_out": {size: round(ratio - 1, 4) for size, ratio in lines.items()},
+        "drift": round(drift - 1, 4),
+        "held_out_no_drift": {size: round(ratio / drift - 1, 4) for size, ratio in lines.items()},
         "ms": {int(size): round(ns / 1e6, 3) for size, ns in points},
         "grid_ms": {size: round(ns / 1e6, 3) for size, ns in sorted(known.items())},
     }  # fmt: skip

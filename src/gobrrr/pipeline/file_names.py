@@ -2,6 +2,8 @@
 
 REPORT, PAGE, MARK = "report.json", "report.html", "report.mark"
 """The report, the page to look at, and the mark of who found it, before a tuning."""
+JOB, JOB_PAGE = "job.json", "job.html"
+"""The report of all ranks together."""
 RECEIPT, RECIPE, PATCH, JOURNAL, DIAGNOSIS = "receipt.json", "recipe.toml", "recipe.patch", "journal.jsonl", "diagnosis"
 SWEEP = "sweep.json"
 ARMS, CACHES = "arms-", "caches-"

@@ -10,13 +10,17 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
+import msgspec
+
 from gobrrr.errors import GobrrrError
+from gobrrr.ledger.job.ranks import Job
+from gobrrr.ledger.model.ledger import Ledger
 from gobrrr.ledger.steps.profiled_window import Profiled
 from gobrrr.machine.probe.fingerprint import of_hardware
 from gobrrr.machine.probe.system_probe import probe
 from gobrrr.pipeline import redaction
 from gobrrr.pipeline.ceilings import interpreter, proven, say
-from gobrrr.pipeline.file_names import REPORT
+from gobrrr.pipeline.file_names import JOB, JOB_PAGE, REPORT
 from gobrrr.pipeline.judging import judged
 from gobrrr.pipeline.out_of_memory import died_of
 from gobrrr.recording.run_folder.run import Recording
@@ -33,6 +37,7 @@ def explain(folder: Path, command: list[str], code: int, *, shown: dict[str, Any
     """Write report.json and report.html (and report.rank<k>.*) into the folder, and the text to stderr; return the
     first rank's report. `shown`: verbose, ops as of report.text.report.show(); `how`: as of report_of()."""
     from gobrrr.recording.run_folder.run import load_run
+    from gobrrr.report.forms import formats
     from gobrrr.report.forms.json import to_json
     from gobrrr.report.text.progress import Patience
 
@@ -41,18 +46,64 @@ def explain(folder: Path, command: list[str], code: int, *, shown: dict[str, Any
     with Patience("judging what was recorded"):
         ranks = [Profiled(recording) for recording in load_run(folder)]
         first = how.pop("rehearsal", True)  # of many ranks one: they would take each other's cores
-        reports = [_diagnose(r, folder, command, code, rehearsal=first and r is ranks[0], **how) for r in ranks]
+        found = [_diagnose(r, folder, command, code, rehearsal=first and r is ranks[0], **how) for r in ranks]
+        reports, job = [report for _, report in found], job_of(ranks, found, code)
     written = [folder / file_of(rank.recording, ranks[0].recording) for rank in ranks]
     for file, report in zip(written, reports, strict=True):
         _write(file, to_json(report), files.write)
     if not reports[0].step.count:
         raise _cut(folder, code) or _no_whole_step(folder, code)
     mask = redaction.masker(how.get("patterns", ()))
-    _show(reports, {**(shown or {}), "mask": mask})
+    if job is not None:
+        _write(folder / JOB, formats.render(job, "json", formats.PLAIN), files.write)
+    _show(reports, job, {**(shown or {}), "mask": mask})
     with Patience("drawing the page"):
         for file, rank, report in zip(written, ranks, reports, strict=True):
             _write(file.with_suffix(".html"), page_of(report, mask, rank), files.write)
+        if job is not None:
+            _write(
+                folder / JOB_PAGE, formats.render(job, "html", formats.View(str(Path.cwd()), mask=mask)), files.write
+            )
     return reports[0]
+
+
+def job_of(ranks: Sequence[Profiled], found: Sequence[tuple[Ledger, Report]], code: int) -> Job | None:
+    """The ranks' job, of their ledgers and reports, of a program that ended with `code`; None where they are no ranks of
+    one job: processes that a program started, each for itself."""
+    from gobrrr.ledger.job import ranks as jobs
+    from gobrrr.ledger.job.calls import calls, calls_each
+    from gobrrr.ledger.job.own_steps import own_steps
+
+    starts = [rank.recording.start for rank in ranks]
+    numbers = {start.rank for start in starts}
+    if len(ranks) < 2 or len(numbers) < len(ranks) or any((start.world_size or 0) < 2 for start in starts):
+        return None
+    read = []
+    for rank, (ledger, report) in zip(ranks, found, strict=True):
+        recording = rank.recording
+        told = calls(recording, recording.trace, calls_each(len(ranks))) if recording.trace is not None else None
+        one = jobs.summary(ledger, file_of(recording, ranks[0].recording), report.rank, report.world_size, told)
+        codes = tuple(finding.code for finding in report.findings)
+        read.append(msgspec.structs.replace(one, steps=own_steps(recording), verdict=report.verdict.sentence,
+                                            bound=report.verdict.bound, codes=codes))  # fmt: skip
+    ended = _endings(ranks) if code else ("", ())
+    return msgspec.structs.replace(jobs.together(read), ended=ended[0], endings=ended[1])
+
+
+def _endings(ranks: Sequence[Profiled]) -> tuple[str, tuple[str, ...]]:
+    """As of endings.first_to_end(), of a program that failed."""
+    from gobrrr.ledger.job.endings import Stood, first_to_end
+    from gobrrr.ledger.job.own_steps import stood
+    from gobrrr.recording.run_folder.failure_file import endings
+
+    known = endings(ranks[0].recording.folder)
+    starts = [rank.recording.start for rank in ranks]
+    return first_to_end(
+        [
+            Stood(start.rank or 0, *stood(rank.recording), known.get(start.pid))
+            for start, rank in zip(starts, ranks, strict=True)
+        ]
+    )
 
 
 def page_of(report: Report, mask: Callable[[str], str], profiled: Profiled) -> bytes:
@@ -100,7 +151,7 @@ def report_of(folder: Path, command: list[str], code: int, *, late: GobrrrError 
 
     if not any(folder.glob("rank*.journal")):
         raise why_empty(folder, code, late)
-    report = _diagnose(Profiled(load_run(folder)[0]), folder, command, code, **how)
+    report = _diagnose(Profiled(load_run(folder)[0]), folder, command, code, **how)[1]
     if not report.step.count:
         raise _cut(folder, code) or late or _no_whole_step(folder, code)
     return report
@@ -146,17 +197,17 @@ def _diagnose(
     portability: bool = False, patterns: redaction.Patterns = (), python: str | None = None, rehearsal: bool = True,
     rehearsal_s: float = SECONDS, also: Sequence[str] = (), price: float | None = None,
     died: Diagnosis | None = None,
-) -> Report:  # fmt: skip
+) -> tuple[Ledger, Report]:  # fmt: skip
     here = python or interpreter(command)
     machine = proven(profiled, here)
     start, stage = profiled.recording.start, here if rehearsal else ""
-    report = judged(
+    ledger, report = judged(
         profiled, machine, portability=portability, stage=stage, rehearsal_s=rehearsal_s, also=also,
         command=tuple(redaction.shown(command)), exit_code=code,
         rank=start.rank, world_size=start.world_size, versions={"python": start.python, "torch": start.torch},
         recording=str(folder), host=of_hardware(probe()), out_of_memory=died,
-    )[1]  # fmt: skip
-    return redaction.redacted(priced(report, price), patterns)
+    )  # fmt: skip
+    return ledger, redaction.redacted(priced(report, price), patterns)
 
 
 def _write(file: Path, content: bytes, write: Callable[[Path, bytes], object]) -> None:
@@ -166,13 +217,21 @@ def _write(file: Path, content: bytes, write: Callable[[Path, bytes], object]) -
         say(f"cannot write {file}: {error.strerror}")
 
 
-def _show(reports: list[Report], shown: dict[str, Any]) -> None:
+def _show(reports: list[Report], job: Job | None, shown: dict[str, Any]) -> None:
+    """The job first, where there is one, then the report of the rank that the others wait for, else of the first."""
+    from gobrrr.report.forms import formats
     from gobrrr.report.text.report import show
     from gobrrr.system.escape import plain
 
-    show(reports[0], sys.stderr, anywhere=True, **shown)
-    for other in reports[1:]:
-        print(f"rank {other.rank}: {plain(other.verdict.sentence)}", file=sys.stderr)
+    first = reports[0]
+    if job is not None:
+        formats.show(job, sys.stderr, formats.View(str(Path.cwd()), anywhere=True, mask=shown["mask"]))
+        first = next((report for report in reports if report.rank == job.slowest), first)
+        print(f"\nrank {first.rank}:\n", file=sys.stderr)
+    show(first, sys.stderr, anywhere=True, **shown)
+    for other in reports if job is None else ():
+        if other is not first:
+            print(f"rank {other.rank}: {plain(other.verdict.sentence)}", file=sys.stderr)
 
 
 def show_death(died: Diagnosis, stream: TextIO, mask: Callable[[str], str] = str) -> None:

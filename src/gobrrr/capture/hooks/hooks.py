@@ -5,7 +5,8 @@
 - top-level forwards and new loader iterators: the method is looked up through a descriptor that notes the look-up and
   hands out the very same method, so that tracebacks, identity checks and torch.compile see what they always see;
 - backward passes: whichever function starts one, torch looks up its engine; so is that look-up noted;
-- replays of CUDA graphs: torch's own method looks up that of its base class, which is noted.
+- replays of CUDA graphs: torch's own method looks up that of its base class, which is noted;
+- collectives: torch's functions look up the process group's method, which is noted.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from gobrrr.capture.hooks.lookup import (
 from gobrrr.capture.hooks.module_parts import is_training
 from gobrrr.capture.hooks.transform_guard import called_from_compiled, is_the_programs, unseen
 from gobrrr.capture.session.recorder import Recorder
+from gobrrr.capture.steps.ranks import watch_collectives
 from gobrrr.capture.steps.vitals import Children
 from gobrrr.recording.model import event_kinds as ev
 from gobrrr.words import LOADER, UPDATE
@@ -129,6 +131,8 @@ class Hooks:
         self._modules()
         seen = self._guarded(self.recorder.replay, standing=self._standing, trains=False)
         watch_replays(seen, self._standing, self._on_error)
+        called = self._guarded(lambda _: self.recorder.note(ev.COLLECTIVE, -1), standing=self._standing)
+        watch_collectives(called, self._standing)
         self._backwards()
         self._fetchers()
 

@@ -22,6 +22,7 @@ from gobrrr.capture.hooks.module_parts import Targets
 from gobrrr.capture.hooks.transform_guard import in_backward, unseen
 from gobrrr.capture.session.journal import JournalWriter
 from gobrrr.capture.source.user_code import user_lines
+from gobrrr.capture.steps import ranks
 from gobrrr.capture.steps.device_memory import Device
 from gobrrr.capture.steps.loops import Loops
 from gobrrr.capture.steps.random_numbers import Draws
@@ -35,6 +36,10 @@ VITALS_NS = 100_000_000  # ns between readings; proposed: seldom enough to be ch
 MAX_WHOLES = 64
 """Modules that are looked into: a program that makes a new one for every step is not to pay for it."""
 
+PHASE_MARKS = frozenset(
+    (ev.DATA_BEGIN, ev.DATA_END, ev.FORWARD, ev.BACKWARD, ev.UPDATE_BEGIN, ev.UPDATE_END, ev.COLLECTIVE)
+)
+"""Events behind which the thread's CPU time is noted in a job of several ranks: what a rank waits takes none."""
 PATIENCE_THREADS = 64
 """Forwards of other threads since the last one of the watched, which did no more than warm up: a server works so."""
 
@@ -141,6 +146,8 @@ class Recorder:
         self._last_flush = self._last_vitals = perf_counter_ns()
         self._lock = threading.Lock()
         self._waited, self._device = Waited(), Device()
+        self.ranked = False
+        """It is one of several ranks."""
 
     @property
     def journal(self) -> JournalWriter:
@@ -158,6 +165,8 @@ class Recorder:
         """Append one event of this moment; returns its time."""
         now = perf_counter_ns()
         self._buffer.extend((now, kind, number, value))
+        if self.ranked and kind in PHASE_MARKS:
+            self._buffer.extend((now, ev.THREAD, -1, thread_time_ns()))
         return now
 
     def update_end(self, number: int) -> None:
@@ -337,6 +346,7 @@ class Recorder:
             kind, number = loop
             self._stepped = True
             self._buffer.extend((now, ev.BOUNDARY, number, kind))
+            self.ranked = ranks.among_others()
             self._on_boundary(kind, number, now)
         if now - self._last_vitals > VITALS_NS:
             self._last_vitals = now

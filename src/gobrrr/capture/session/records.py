@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +14,7 @@ from time import perf_counter_ns
 from typing import Any
 
 from gobrrr.capture.hooks.transform_guard import is_the_programs
+from gobrrr.capture.source.user_code import UserFiles
 from gobrrr.capture.steps import device_memory
 from gobrrr.system import processes
 
@@ -44,6 +47,31 @@ def no_step(folder: Path) -> None:
     own, children = spent.user + spent.system, spent.children_user + spent.children_system
     file = folder / f"seen-{os.getpid()}.work"
     file.write_text(f"{own:.2f} {children:.2f}", encoding="utf-8")
+    file.chmod(0o600)
+
+
+PEER = re.compile(
+    r"connection (closed|reset)|timed out|broken pipe|socket|peer|watchdog|ncclRemoteError", re.IGNORECASE
+)
+"""Words of errors that another rank's end causes (gloo, NCCL, MPI, the store)."""
+
+
+def last_words(folder: Path, steps: int) -> None:
+    """Leave how a rank ended: the class of its error and the user's line where it was, never the message."""
+    error, user = getattr(sys, "last_value", None), UserFiles()
+    trace, where = error.__traceback__ if error is not None else None, None
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        if user.is_user(code.co_filename):
+            where = {"file": code.co_filename, "line": trace.tb_lineno, "function": code.co_name}
+        trace = trace.tb_next
+    found = {
+        "pid": os.getpid(), "steps": steps, "ended": time.time_ns(), "where": where,
+        "error": type(error).__name__ if error is not None else "",
+        "peer": type(error).__module__.startswith("torch") or bool(PEER.search(str(error))) if error else False,
+    }  # fmt: skip
+    file = folder / f"ended-{os.getpid()}.json"
+    file.write_text(json.dumps(found), encoding="utf-8")
     file.chmod(0o600)
 
 

@@ -32,7 +32,7 @@ from gobrrr.capture.session.pause import Rests
 from gobrrr.capture.session.recorder import Recorder, optimizer_made
 from gobrrr.capture.source import pixel_lines
 from gobrrr.capture.source.user_code import UserFiles, calling_line
-from gobrrr.capture.steps import device_memory
+from gobrrr.capture.steps import device_memory, ranks
 from gobrrr.capture.steps.loops import Loop
 from gobrrr.capture.windows.counted import Held, Name, grown, held_tensors, kept_graphs
 from gobrrr.capture.windows.counting import CountWindow
@@ -120,6 +120,9 @@ class Session:
                 from gobrrr.capture.facts import failure  # not before: a program seldom dies
 
                 failure.note(Path(self.config.folder), self._steps, self.growth, self._runtime.get("rss_bytes"))
+        if self.recorder.ranked and reason == "exit":
+            with contextlib.suppress(Exception):
+                records.last_words(Path(self.config.folder), self._steps)
         if self.ended:
             return
         self.ended = True
@@ -403,6 +406,7 @@ class Session:
             "watching": self.hooks.cost,
             "device": device_memory.name,
             "children": self.hooks.children.facts,
+            "ranks": lambda: ranks.facts(recorder.modules.alive()),
         }
         found: dict[str, Any] = {"type": "facts", "moment": moment, "steps": self._steps, "errors": errors}
         for name, table in tables.items():

@@ -12,14 +12,16 @@ from statistics import median
 import msgspec
 
 from gobrrr import units
+from gobrrr.ledger.job.blame import Blame, LineTime, blame, lines_of, told
 from gobrrr.ledger.job.calls import Calls
+from gobrrr.ledger.job.culprits import ALWAYS, AT_TIMES, LATE, Shared, shared
 from gobrrr.ledger.job.lateness import Group, Told, lateness, linked
+from gobrrr.ledger.job.own_steps import OwnSteps
 from gobrrr.ledger.model.ledger import Ledger
 from gobrrr.ledger.model.sums import sums
+from gobrrr.recording.model.phases import NAMES
 
 OF_THE_DEVICE = ("compute", "bandwidth", "inefficiency", "uncounted")
-LATE = 0.05
-"""Share of the step by which a rank's own time must exceed the median's to be called late."""
 MOST_RANKS = 1 << 20
 """Most ranks of a job: more is no number of ranks."""
 APART = 60e9
@@ -47,7 +49,13 @@ class RankSummary(msgspec.Struct, frozen=True, kw_only=True):
     within_a_host: bool = False
     """All ranks fit in the devices of this one's host."""
     calls: Calls | None = None
-    """Its collectives, call by call; null once they are held against those of the others."""
+    """Its collectives, call by call; null once they are held against those of the others. So are the next two."""
+    steps: OwnSteps | None = None
+    lines: tuple[LineTime, ...] = ()
+    phases: tuple[tuple[str, float], ...] = ()
+    """Own work by phase, without waiting for other ranks, in the steps that all ranks made; empty of a trace."""
+    flops: float = 0.0
+    """Of its ops in a step."""
     span: tuple[int, int] | None = None
     """First and last event, in ns since the epoch; null where the file does not say when it was."""
     error: str = ""
@@ -75,6 +83,13 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """Largest local time over the mean, minus one."""
     exposed_share: float = 0.0
     """Exposed share of the step, median over ranks."""
+    ended: str = ""
+    """Which rank ended first, in a sentence; empty where none failed. `endings`: each rank's, where one did."""
+    endings: tuple[str, ...] = ()
+    blames: tuple[Blame, ...] = ()
+    """Ranks that the others wait for, the dearest first; empty of traces, whose steps are few."""
+    shared: Shared | None = None
+    """Steps that all ranks made and watched; null of traces, and where an accelerator works."""
     exposed: str = ""
     """The same in words, split into waiting and transfer, and who came last."""
     missing: tuple[int, ...] = ()
@@ -97,7 +112,7 @@ def summary(
     return RankSummary(
         source=source, rank=rank, world_size=world_size, num_steps=ledger.step.count, step_ns=ledger.wall,
         busy_ns=device.busy_ns if device else 0.0, exposed_communication_ns=shown, waited_ns=waited,
-        communication_ns=communication,
+        communication_ns=communication, lines=lines_of(ledger), flops=ledger.roofline.flops,
         accounts=_accounts(ledger), device=device.name if device else "", calls=calls,
         within_a_host=device.within_a_host if device else False, span=span,
     )  # fmt: skip
@@ -133,6 +148,9 @@ def together(ranks: Sequence[RankSummary]) -> Job:
         return msgspec.structs.replace(untold, verdict=alone, bound=read[0].bound)
     if unclear := _unclear(read, world, doubled):
         return msgspec.structs.replace(untold, verdict=f"Unreliable: {unclear}.")
+    steps = shared([r.steps for r in read if r.steps is not None]) if all(r.steps and numbers for r in read) else None
+    if steps is not None:
+        return _of_steps(untold, read, steps)
     step = median(r.step_ns for r in read)
     local = [r.local_ns for r in read]
     usual, worst = median(local), max(read, key=lambda r: r.local_ns)
@@ -147,6 +165,38 @@ def together(ranks: Sequence[RankSummary]) -> Job:
         slowest=worst.rank if is_late else None, because=because, late_ns=late if is_late else 0.0,
         imbalance=worst.local_ns * len(local) / sum(local) - 1 if sum(local) else 0.0, exposed_share=shares,
         groups=groups,
+    )  # fmt: skip
+
+
+def _of_steps(untold: Job, read: Sequence[RankSummary], steps: Shared) -> Job:
+    """The job by the steps that all ranks made: who is waited for step by step, not on average."""
+    numbers = [r.rank or 0 for r in read]
+    blames = tuple(blame(each, numbers, [r.lines for r in read], [r.flops for r in read]) for each in steps.culprits)
+    known = {r.source: (sum(phases), phases) for r, phases in zip(read, steps.phases, strict=True)}
+    ranks = tuple(
+        r if r.error else msgspec.structs.replace(
+            r, step_ns=steps.step_ns, phases=tuple(zip(NAMES, known[r.source][1], strict=True)),
+            exposed_communication_ns=max(0.0, steps.step_ns - known[r.source][0]),
+        )
+        for r in untold.ranks
+    )  # fmt: skip
+    exposed = 1 - steps.own_ns / steps.step_ns if steps.step_ns else 0.0
+    moving = steps.communication_ns / steps.step_ns if steps.step_ns else 0.0
+    first, bound = next(iter(blames), None), "communication" if moving > LATE else "balanced"
+    if first is not None and (moving <= LATE or first.cost_ns >= 0.5 * steps.communication_ns):
+        bound, verdict = "straggler" if first.when in (ALWAYS, AT_TIMES) else "uneven", told(first, steps.step_ns)
+    else:
+        verdict = (
+            f"{'Communication-bound' if moving > LATE else f'Balanced over {len(read)} ranks'}: communication takes "
+            f"{units.share(moving)} of the {units.duration(steps.step_ns)} step; no rank is late by {units.share(LATE)} of it."
+        )
+    longest = max(sum(phases) for phases in steps.phases)
+    mean = sum(map(sum, steps.phases)) / len(read)
+    return msgspec.structs.replace(
+        untold, verdict=verdict, bound=bound, blames=blames, shared=steps, ranks=ranks, exposed_share=exposed,
+        slowest=first.ranks[0] if first is not None and bound == "straggler" else None,
+        because=first.phase if first is not None else "", late_ns=first.cost_ns if first is not None else 0.0,
+        imbalance=longest / mean - 1 if mean else 0.0,
     )  # fmt: skip
 
 
@@ -165,7 +215,10 @@ def _without_calls(read: Sequence[RankSummary], groups: Sequence[Group]) -> list
     that the transfer alone acquits."""
     acquitted = any(group.fits for group in groups) and not any(group.slow for group in groups)
     gone = ("BRR702",) if acquitted else ()
-    return [msgspec.structs.replace(r, calls=None, codes=tuple(c for c in r.codes if c not in gone)) for r in read]
+    return [
+        msgspec.structs.replace(r, calls=None, steps=None, lines=(), codes=tuple(c for c in r.codes if c not in gone))
+        for r in read
+    ]
 
 
 def _exposed(shares: float, step: float, groups: Sequence[Group]) -> str:

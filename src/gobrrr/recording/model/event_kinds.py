@@ -30,6 +30,8 @@ WAITED = 20  # value: ns that the process's threads were ready to run and had no
 STOLEN = 21  # value: jiffies of those CPUs that the host took for others, in ns
 DEVICE = 22  # value: bytes that torch's allocator has handed out on the devices in use
 OWN = 23  # value: resident bytes that are no file's: a mapped file's pages go whenever others need the room
+THREAD = 24  # value: CPU ns of the watched thread so far; follows each mark of a phase where there are several ranks
+COLLECTIVE = 25  # a collective is called by the program's own thread, not by the backward pass
 
 
 class LoopKind(NamedTuple):

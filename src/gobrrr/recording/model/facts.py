@@ -346,6 +346,26 @@ class Settings(msgspec.Struct, frozen=True):
     """The user's line that set it, where it was found in the source of the program's files."""
 
 
+class Wrapper(msgspec.Struct, frozen=True):
+    """A DistributedDataParallel and its arguments; `id` is its number among the modules."""
+
+    id: int
+    bucket_bytes: int = 0
+    find_unused_parameters: bool = False
+    gradient_as_bucket_view: bool = False
+    static_graph: bool = False
+    broadcast_buffers: bool = True
+
+
+class RankFacts(msgspec.Struct, frozen=True):
+    """This process among the ranks of its job."""
+
+    rank: int
+    world_size: int
+    backend: str = ""
+    wrappers: tuple[Wrapper, ...] = ()
+
+
 class Facts(msgspec.Struct, frozen=True):
     """Everything noted beside times."""
 
@@ -363,6 +383,8 @@ class Facts(msgspec.Struct, frozen=True):
     held_graphs: tuple[HeldGraph, ...] = ()
     compile: CompileFacts = CompileFacts()
     children: ChildFacts | None = None
+    ranks: RankFacts | None = None
+    """Null where no process group of several ranks is set up."""
     saved: tuple[SavedTensor, ...] = ()
     saved_total: int | None = None
     gc_ns_per_step: float | None = None

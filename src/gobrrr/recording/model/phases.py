@@ -13,14 +13,17 @@ from gobrrr.recording.model.steps import Step
 from gobrrr.spans import Ints, overlap, total
 
 WAIT, FORWARD, BACKWARD, OPTIMIZER, OTHER = "data wait", "forward", "backward", "optimizer", "other"
-_BEGINS = {
+BEGINS = {
     event_kinds.DATA_BEGIN: WAIT, event_kinds.DATA_END: OTHER, event_kinds.FORWARD: FORWARD,
     event_kinds.BACKWARD: BACKWARD,
     event_kinds.UPDATE_BEGIN: OPTIMIZER, event_kinds.UPDATE_END: OTHER,
 }  # fmt: skip
+"""Phase that each mark begins."""
 NAMES = (WAIT, FORWARD, BACKWARD, OPTIMIZER, OTHER)
 """Forward reaches to the call of the backward pass, the loss with it; backward to the next mark, what clips or unscales
 gradients with it; other is what stands behind a batch or an update."""
+WORDS = {WAIT: "the loader", OTHER: "the program's own code"}
+"""Names of phases in a sentence, where they are others."""
 KEPT = 1 << 14
 """Marks that are remembered: those of 32 steps, where one has fewer than 500."""
 
@@ -34,7 +37,7 @@ class PhaseMarks:
 
     def feed(self, events: Ints) -> None:
         """The next events, in their order."""
-        piece = events[np.isin(events[:, 1], list(_BEGINS))][-KEPT:, :2]
+        piece = events[np.isin(events[:, 1], list(BEGINS))][-KEPT:, :2]
         if len(piece):
             self._pieces.append(piece)
             self._num += len(piece)
@@ -49,7 +52,7 @@ class PhaseMarks:
             return dict.fromkeys(NAMES), 0
         first = max(0, int(np.searchsorted(told[:, 0], edges[0, 0])) - 1)  # what was begun before goes on
         told = told[first : int(np.searchsorted(told[:, 0], edges[-1, 1], "right"))]
-        names = np.array([_BEGINS[kind] for kind in told[:, 1].tolist()])
+        names = np.array([BEGINS[kind] for kind in told[:, 1].tolist()])
         seen = set(names[told[:, 0] >= edges[0, 0]].tolist())
         spent = {name: _of(told[:, 0], names == name, edges) for name in NAMES}
         spent[OTHER] = total(edges) - sum(spent[name] for name in NAMES if name != OTHER)

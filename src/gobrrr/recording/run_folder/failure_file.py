@@ -1,4 +1,4 @@
-"""What a watched process left of the allocation that it died of, read back as anybody's file."""
+"""What did a watched process leave when it ended: the allocation that it died of, and a rank's last words?"""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from gobrrr.recording.model.endings import Ending
 from gobrrr.recording.model.out_of_memory import OutOfMemory
 from gobrrr.recording.trace_files.oom_log import filled
 from gobrrr.system import files
@@ -21,4 +22,14 @@ def failures(folder: Path) -> list[OutOfMemory]:
     for path in sorted(folder.glob("out-of-memory-*.json")):
         with contextlib.suppress(OSError, msgspec.MsgspecError, ValueError, OverflowError):
             found.append(filled(msgspec.json.decode(files.read(path, MOST), type=OutOfMemory)))
+    return found
+
+
+def endings(folder: Path) -> dict[int, Ending]:
+    """Return by pid how the ranks of a run ended that were not killed."""
+    found = {}
+    for path in sorted(folder.glob("ended-*.json")):
+        with contextlib.suppress(OSError, msgspec.MsgspecError, ValueError):
+            one = msgspec.json.decode(files.read(path, MOST), type=Ending)
+            found[one.pid] = one
     return found

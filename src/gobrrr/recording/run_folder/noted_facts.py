@@ -42,6 +42,7 @@ def facts_of(recording: Recording, plain: list[Step]) -> Facts:
         "held_graphs": counted.get("held") or [],
         "compile": _compile(recording),
         "children": raw.get("children"),
+        "ranks": raw.get("ranks"),
         "saved": _saved(counted),
         "saved_total": sum(s["num_bytes"] for s in _saved(counted)) if counted.get("saved") is not None else None,
         "gc_span": counted.get("gc_span"),

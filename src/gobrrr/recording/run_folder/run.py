@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gobrrr.errors import GobrrrError, TraceError
-from gobrrr.recording.model.event_kinds import NO_WINDOW, TRAINS
+from gobrrr.recording.model.event_kinds import BUSY, CPU, NO_WINDOW, TRAINS
 from gobrrr.recording.model.facts import Number, Span
 from gobrrr.recording.model.serving import Iteration
 from gobrrr.recording.model.steps import CUT_SHORT, LoopSteps, find_loops
@@ -46,9 +46,13 @@ class Start(msgspec.Struct, frozen=True):
     costs: dict[str, float] = {}
 
     def known_by(self, facts: Iterable[dict[str, Any]]) -> Start:
-        """With the name of a device that the program began to use only later."""
-        told = next((name for record in facts if isinstance(name := record.get("device"), str)), None)
-        return self if self.device or told is None else msgspec.structs.replace(self, device=told)
+        """With the device and the rank that the program told only later: a spawned rank has no variable for its own."""
+        facts = list(facts)
+        device = next((name for record in facts if isinstance(name := record.get("device"), str)), None)
+        noted = next((ranks for record in facts if isinstance(ranks := record.get("ranks"), dict) and ranks), {})
+        rank, world = (value if type(value := noted.get(name)) is int else None for name in ("rank", "world_size"))
+        own = (self.device or device, self.rank if rank is None else rank, world or self.world_size)
+        return msgspec.structs.replace(self, device=own[0], rank=own[1], world_size=own[2])
 
 
 class LineLog(msgspec.Struct, frozen=True):
@@ -181,7 +185,27 @@ def load_run(folder: Path, limits: Limits = DEFAULT) -> list[Recording]:
     journals = sorted(folder.glob("rank*.journal"))
     if not journals:
         raise GobrrrError(f"{folder} holds no recording", "name a folder that gobrrr run has written")
-    return sorted((_load(path, limits) for path in journals), key=lambda r: (r.start.rank or 0, -len(r.events)))
+    found = sorted((_load(path, limits) for path in journals), key=lambda r: (r.start.rank or 0, -len(r.events)))
+    return [_without_others(recording, found) for recording in found]
+
+
+SAME_CLOCK_NS = 10**9
+"""ns by which Unix time less the steady clock may differ between processes of one machine (proposed)."""
+
+
+def _without_others(recording: Recording, ranks: list[Recording]) -> Recording:
+    """The recording with its cores' busy time less what the other ranks took: they are no strangers."""
+    busy = np.flatnonzero(recording.events[:, 1] == BUSY)
+    here = recording.start.clock[0] - recording.start.clock[1]
+    others = [
+        other.events[other.events[:, 1] == CPU][:, [0, 3]]
+        for other in ranks
+        if other is not recording and abs(other.start.clock[0] - other.start.clock[1] - here) < SAME_CLOCK_NS
+    ]
+    events = recording.events.copy() if len(busy) and any(map(len, others)) else recording.events
+    for times, spent in (told.T for told in others if len(told)):
+        events[busy, 3] -= np.interp(events[busy, 0], times, spent).astype(np.int64)
+    return _with(recording, events=events)
 
 
 def _load(path: Path, limits: Limits) -> Recording:

@@ -7,8 +7,11 @@ from collections.abc import Iterator
 from itertools import groupby
 
 from gobrrr import units
+from gobrrr.ledger.job.blame import told as sentence
+from gobrrr.ledger.job.culprits import Shared
 from gobrrr.ledger.job.lateness import Group, Waiting
 from gobrrr.ledger.job.ranks import Job, RankSummary
+from gobrrr.recording.model.phases import NAMES
 from gobrrr.report.forms.formats import View
 from gobrrr.report.told.blocks import Cell, Fact, Groups, Sentence, Table, facts, time_cell
 
@@ -27,10 +30,13 @@ def blocks(job: Job, view: View) -> Groups:
     more = [("more", [f"{left} ranks, each with less own time"] if left > 0 else []),
             ("unread", [rank.error for rank in errors])]  # fmt: skip
     table = ranks(job, MOST)
+    ended = [Sentence((((job.ended, "bold"),),))] if job.ended else []
     return [
+        *([[*ended, *facts([("ranks", list(job.endings))])]] if job.endings else []),
         [Sentence((((job.verdict, "bold"),),))], told(job), [*([table] if table else []), *facts(more)],
         facts([("next", [((f"gobrrr diagnose {latest.source}", "bold"),
-                          (f"   {name(latest)}: waits least for others", "dim"))] if latest else [])]),
+                          (f"   {name(latest)}: waits least for others", "dim"))]
+                if latest and job.shared is None else [])]),
     ]  # fmt: skip
 
 
@@ -40,7 +46,12 @@ def told(job: Job) -> list[Fact]:
 
 
 def _told(job: Job) -> Iterator[tuple[str, str]]:
-    if job.late_ns:
+    if job.shared is not None:
+        yield from _of_steps(job.shared, len(job.ranks))
+        yield from (("why", f"rank {one.ranks[0]}: {one.why}") for one in job.blames if one.why)
+        told = (sentence(one, job.shared.step_ns) for one in job.blames)
+        yield from (("also", each) for each in told if each != job.verdict)
+    elif job.late_ns:
         yield "gain", f"up to {units.duration(job.late_ns)} per step if it were as the median"
     yield from [("exposed", job.exposed)] if job.exposed else []
     yield "imbalance", f"the longest own time is {units.share(job.imbalance)} above the mean"
@@ -48,6 +59,17 @@ def _told(job: Job) -> Iterator[tuple[str, str]]:
     yield from (line for group in job.groups[:GROUPS] for line in _of_group(group))
     if len(job.groups) > GROUPS:
         yield "groups", f"{len(job.groups) - GROUPS} more, each with less waiting"
+
+
+def _of_steps(shared: Shared, num_ranks: int) -> Iterator[tuple[str, str]]:
+    """Parts of the job's step, and how many ranks' work that is."""
+    parts = ((shared.own_ns, "own work of the median rank"), (shared.imbalance_ns, "waiting for the latest rank"),
+             (shared.communication_ns, "communication"))  # fmt: skip
+    said = ", ".join(f"{units.duration(ns)} {what}" for ns, what in parts)
+    yield "step", f"{units.duration(shared.step_ns)} over {shared.steps} steps that all ranks made: {said}"
+    if shared.step_ns:
+        done = num_ranks * shared.own_ns / shared.step_ns
+        yield "speed-up", f"{num_ranks} ranks do the work of {done:.1f} that wait for nobody (modelled)"
 
 
 def _of_group(group: Group) -> Iterator[tuple[str, str]]:
@@ -92,11 +114,20 @@ def ranks(job: Job, most: int) -> Table | None:
     heads = (("rank", True), ("step", True), ("own time", True), ("exposed comm.", True), ("waiting in it", True),
              ("last to", True), ("device busy", True), ("bound alone", False), ("file", False))  # fmt: skip
     read = sorted((rank for rank in job.ranks if not rank.error), key=lambda rank: -rank.local_ns)
+    if job.shared is not None:
+        heads = (("rank", True), ("own work", True), *((name, True) for name in NAMES), ("waits, sends", True))
+        return Table("", heads, tuple(map(_phases, read[:most])))
     waited, last = waits(job), Counter[str]()
     for one in (one for group in job.groups for one in group.waits):
         last[one.source] += one.last
     rows = tuple(_rank(rank, waited.get(rank.source), last[rank.source]) for rank in read[:most])
     return Table("", heads, rows, on_page=("last to", "file")) if rows else None
+
+
+def _phases(rank: RankSummary) -> tuple[Cell, ...]:
+    number = Cell(name(rank).removeprefix("rank "), float(-1 if rank.rank is None else rank.rank))
+    own = (rank.local_ns, *(ns for _, ns in rank.phases), rank.exposed_communication_ns)
+    return number, *map(time_cell, own)
 
 
 def _rank(rank: RankSummary, waited: float | None, last: int) -> tuple[Cell, ...]:

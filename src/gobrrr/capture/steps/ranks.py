@@ -1,0 +1,62 @@
+"""Which rank of how many is this process, and when does its own thread call a collective?"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from gobrrr.capture.hooks.lookup import Lookup, Patches
+
+COLLECTIVES = (
+    "allreduce", "allreduce_coalesced", "broadcast", "reduce", "allgather", "allgather_coalesced", "_allgather_base",
+    "gather", "scatter", "reduce_scatter", "_reduce_scatter_base", "alltoall", "alltoall_base", "send", "recv",
+    "barrier", "monitored_barrier",
+)  # fmt: skip
+"""Methods of a process group that its Python functions call (torch.distributed.distributed_c10d)."""
+
+
+SWITCHES = ("find_unused_parameters", "gradient_as_bucket_view", "static_graph", "broadcast_buffers")
+"""Arguments of DistributedDataParallel that are told."""
+
+
+def among_others() -> bool:
+    """Say whether a process group of several ranks is set up."""
+    distributed: Any = sys.modules.get("torch.distributed")
+    try:
+        return bool(distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1)
+    except (AttributeError, RuntimeError, ValueError):
+        return False
+
+
+def facts(modules: Iterable[tuple[int, Any]]) -> dict[str, Any]:
+    """Return rank, number of ranks, backend, and settings of DistributedDataParallel among the numbered `modules`; empty
+    where no process group of several ranks is set up."""
+    if not among_others():
+        return {}
+    import torch.distributed as distributed
+    from torch.nn.parallel import DistributedDataParallel
+
+    return {
+        "rank": distributed.get_rank(),
+        "world_size": distributed.get_world_size(),
+        "backend": str(distributed.get_backend()),
+        "wrappers": [
+            {
+                "id": number,
+                "bucket_bytes": int(module.bucket_bytes_cap),
+                **{name: bool(getattr(module, name)) for name in SWITCHES},
+            }
+            for number, module in modules
+            if isinstance(module, DistributedDataParallel)
+        ],
+    }
+
+
+def watch_collectives(seen: Callable[[Any], Any], patches: Patches) -> None:
+    """Call `seen(group)` whenever Python looks one of the collectives up on a process group."""
+    core: Any = sys.modules.get("torch._C._distributed_c10d")
+    group = getattr(core, "ProcessGroup", None)
+    for name in COLLECTIVES if group is not None else ():
+        if name in vars(group):
+            patches.replace(group, name, Lookup(vars(group)[name], seen))

@@ -1,0 +1,131 @@
+"""Which line makes a rank late, and has it more work or the same work more slowly? The ranks' own tables say it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import PurePath
+from statistics import median
+
+import msgspec
+
+from gobrrr import units
+from gobrrr.ledger.job.culprits import ALWAYS, AT_TIMES, Culprit
+from gobrrr.ledger.model.ledger import Ledger
+from gobrrr.recording.model.facts import Span
+from gobrrr.recording.model.phases import WORDS
+
+KEPT = 40
+"""Lines that a rank hands back, those with most time."""
+MOST = 0.5
+"""Share of the surplus that a line must have to be named."""
+RARE = 0.7
+"""Part of its usual time that a line has at most in usual steps, to be one of the longer steps (as the samples say)."""
+MORE_WORK = 1.1
+"""FLOPs over the other ranks' from which a rank has more work."""
+
+
+class LineTime(msgspec.Struct, frozen=True):
+    """Mean ns per step of a user's line on one rank. `usual_share`: as of LineGroup."""
+
+    span: Span
+    ns: float
+    usual_share: float | None = None
+
+
+class Blame(msgspec.Struct, frozen=True, kw_only=True):
+    """Ranks that the others wait for. ns per step."""
+
+    ranks: tuple[int, ...]
+    when: str
+    """always, at times or in turns."""
+    phase: str
+    """As in phases.NAMES, or gc; empty where none has half of the surplus."""
+    cost_ns: float
+    """By which a step of the job would be shorter without it."""
+    surplus_ns: float
+    """More own work than other ranks, or than usual, in a step that has it."""
+    share_of_steps: float = 1.0
+    every: float | None = None
+    where: Span | None = None
+    why: str = ""
+    """More work, or the same more slowly; empty where the line says it."""
+
+
+def lines_of(ledger: Ledger) -> tuple[LineTime, ...]:
+    """Return the lines with most time in unprofiled steps."""
+    most = sorted((line for line in ledger.lines if line.where), key=lambda line: -line.ns)[:KEPT]
+    return tuple(LineTime(line.where[0], line.ns, line.usual_share) for line in most)
+
+
+def blame(
+    culprit: Culprit, numbers: Sequence[int], lines: Sequence[Sequence[LineTime]], flops: Sequence[float]
+) -> Blame:
+    """Say where a culprit's surplus is. All by position: rank numbers, lines and FLOPs per step of each rank."""
+    others = [at for at in range(len(numbers)) if at not in culprit.ranks]
+    where, why = None, ""
+    if culprit.when == ALWAYS:
+        where = _longer([lines[at] for at in culprit.ranks], [lines[at] for at in others], MOST * culprit.surplus_ns)
+        why = "" if where else _why(_middle(flops[at] for at in culprit.ranks), _middle(flops[at] for at in others))
+    elif culprit.phase != "gc":
+        where = _rare([line for at in culprit.ranks for line in lines[at]])
+    return Blame(
+        ranks=tuple(numbers[at] for at in culprit.ranks), when=culprit.when, phase=culprit.phase, where=where, why=why,
+        cost_ns=culprit.cost_ns, surplus_ns=culprit.surplus_ns, share_of_steps=culprit.share_of_steps,
+        every=culprit.every,
+    )  # fmt: skip
+
+
+def _longer(slow: Sequence[Sequence[LineTime]], others: Sequence[Sequence[LineTime]], least: float) -> Span | None:
+    """The line that takes most more on the slow ranks than on the others, by `least` at least."""
+    here, there = [_sums(each) for each in slow], [_sums(each) for each in others]
+    more = {
+        span: _middle(each.get(span, 0.0) for each in here) - _middle(each.get(span, 0.0) for each in there)
+        for span in {span for each in here for span in each}
+    }
+    most = max(more, key=lambda span: more[span], default=None)
+    return most if most is not None and more[most] >= least else None
+
+
+def _rare(lines: Iterable[LineTime]) -> Span | None:
+    """The line with most time in longer steps alone."""
+    rare = [line for line in lines if line.usual_share is not None and line.usual_share < RARE]
+    most = max(rare, key=lambda line: line.ns * (1 - (line.usual_share or 0.0)), default=None)
+    return most.span if most is not None else None
+
+
+def _sums(lines: Iterable[LineTime]) -> dict[Span, float]:
+    found: dict[Span, float] = {}
+    for line in lines:
+        found[line.span] = found.get(line.span, 0.0) + line.ns
+    return found
+
+
+def _why(own: float, others: float) -> str:
+    """More work, where FLOPs are known; else the same more slowly."""
+    if not own or not others:
+        return ""
+    if own > MORE_WORK * others:
+        return f"its ops have {own / others:.2g} times the FLOPs of the other ranks'"
+    return "its ops have the FLOPs of the other ranks', and take longer: another core, or a busy one"
+
+
+def _middle(values: Iterable[float]) -> float:
+    found = list(values)
+    return median(found) if found else 0.0
+
+
+def told(one: Blame, step_ns: float) -> str:
+    """Say it in a sentence: who, how much, where, and what a step would be without."""
+    who = f"rank {one.ranks[0]}" if len(one.ranks) == 1 else "ranks " + ", ".join(map(str, one.ranks[:4]))
+    much, left = units.duration(one.surplus_ns), units.duration(one.cost_ns)
+    at = f"{PurePath(one.where.file).name}:{one.where.line}" if one.where else ""
+    place = f" at {at}" if at else f" in {WORDS.get(one.phase, one.phase)}" if one.phase else ""
+    costs = f"that costs {left} of each {units.duration(step_ns)} step."
+    if one.when == ALWAYS:
+        return (
+            f"Straggler: {who} {'works' if len(one.ranks) == 1 else 'work'} {much} longer in each step{place}; {costs}"
+        )
+    steps = f"every {one.every:.0f} steps" if one.every else f"in {units.share(one.share_of_steps)} of steps"
+    if one.when == AT_TIMES:
+        return f"Straggler at times: {who} works {much} longer {steps}{place}; {costs}"
+    return f"Uneven steps: {steps} one rank or another works {much} longer{place}; {costs}"

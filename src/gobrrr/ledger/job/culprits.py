@@ -1,0 +1,190 @@
+"""Which ranks do the others wait for, in which phase, and what would a step gain without that?
+
+A step of synchronous training is as long as the longest own work of a rank in it. So what a rank costs is told by taking
+its surplus away and asking again which rank would then be the longest: once for ranks that have more in most steps
+(always), once for one rank that has more now and then (at times), once for all, whose turn it is by chance (in turns).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from gobrrr.ledger.job.own_steps import FIELDS, OwnSteps
+from gobrrr.recording.model.phases import NAMES
+
+Floats = npt.NDArray[np.float64]
+LATE = 0.05
+"""Share of the step by which own work must exceed that of others to be called late."""
+LEAST_STEPS = 8
+"""Steps that all ranks made and watched, below which nothing is said (proposed)."""
+ONE_RANKS = 0.8
+"""Share of the surplus now and then that one rank has, from which it is that rank's and no turn (proposed)."""
+OUTLIER = 6.0
+"""Median deviations above the median from which a step stands out: four standard deviations of a normal spread."""
+MAIN = 0.9
+"""Share of what single steps cost that is told of (proposed)."""
+ALWAYS, AT_TIMES, IN_TURNS = "always", "at times", "in turns"
+
+
+class Culprit(msgspec.Struct, frozen=True, kw_only=True):
+    """Ranks that others wait for. ns per step."""
+
+    when: str
+    """always, at times or in turns."""
+    ranks: tuple[int, ...]
+    """Positions among the ranks that were given."""
+    phase: str
+    """As in phases.NAMES, or gc; empty where none has half of the surplus."""
+    cost_ns: float
+    """By which the job's step would be shorter without the surplus."""
+    share_of_steps: float = 1.0
+    """Share of steps that have it."""
+    every: float | None = None
+    """Steps from one that has it to the next, where that is always the same number."""
+    surplus_ns: float = 0.0
+    """Surplus in a step that has it, median."""
+
+
+class Shared(msgspec.Struct, frozen=True, kw_only=True):
+    """Steps that all ranks made and watched, as means in ns: the job's step is own + imbalance + communication."""
+
+    steps: int
+    step_ns: float
+    own_ns: float
+    """Own work of the median rank."""
+    imbalance_ns: float
+    """By which the longest own work of each step exceeds that."""
+    phases: tuple[tuple[float, ...], ...]
+    """Own work of each rank by phases.NAMES."""
+    culprits: tuple[Culprit, ...] = ()
+
+    @property
+    def communication_ns(self) -> float:
+        """What is left of the step: transfer, and what it takes to send and receive."""
+        return max(0.0, self.step_ns - self.own_ns - self.imbalance_ns)
+
+
+def shared(ranks: Sequence[OwnSteps]) -> Shared | None:
+    """Return what the steps say that all these ranks made; None of fewer than two ranks or LEAST_STEPS steps."""
+    num = min((len(rank.table()) for rank in ranks), default=0)
+    if len(ranks) < 2 or num < LEAST_STEPS:
+        return None
+    table = np.stack([rank.table()[:num].astype(float) for rank in ranks], axis=1)
+    kept = table[~np.isnan(table).any(axis=(1, 2))]
+    kept = kept[_first_steady(kept) :]
+    if len(kept) < LEAST_STEPS:
+        return None
+    parts, walls = kept[:, :, : len(NAMES)], kept[:, :, FIELDS.index("wall")]
+    own = parts.sum(axis=2)
+    step = float(np.median(walls, axis=1).mean())
+    usual = float(np.median(own.mean(axis=0)))
+    return Shared(
+        steps=len(kept), step_ns=step, own_ns=usual, imbalance_ns=max(0.0, float(own.max(axis=1).mean()) - usual),
+        phases=tuple(map(tuple, parts.mean(axis=0).tolist())), culprits=tuple(_culprits(kept, own, LATE * step)),
+    )  # fmt: skip
+
+
+def _first_steady(table: Floats) -> int:
+    """Steps at the beginning whose own work is of a start: caches are cold, buckets are made."""
+    own = table[:, :, : len(NAMES)].sum(axis=2).max(axis=1)
+    return int(np.argmax(own <= 2 * np.median(own))) if len(own) else 0
+
+
+def _culprits(table: Floats, own: Floats, least: float) -> list[Culprit]:
+    """Those whose cure brings more than `least` ns per step, the dearest first."""
+    found = []
+    slow, surplus = _always(own, least)
+    if slow:
+        rest = own.copy()
+        rest[:, slow] -= surplus
+        cost = _gain(own, rest)
+        others = [rank for rank in range(own.shape[1]) if rank not in slow]
+        parts = table[:, :, : len(NAMES)]
+        more = np.median(parts[:, slow].mean(axis=1) - np.median(parts[:, others], axis=1), axis=0)
+        found.append(Culprit(when=ALWAYS, ranks=tuple(slow), phase=_most(more, NAMES), cost_ns=cost,
+                             surplus_ns=float(surplus.mean())))  # fmt: skip
+        own = rest
+    for spikes in (True, False):
+        one, own = _at_times(table, own, least, spikes)
+        found += [one] if one is not None else []
+    return sorted((each for each in found if each.cost_ns > least), key=lambda each: -each.cost_ns)
+
+
+def _always(own: Floats, least: float) -> tuple[list[int], Floats]:
+    """(ranks that are longer at work than most others in most steps, by how much): at most half of them, all above the
+    widest gap between two ranks' medians."""
+    against = np.median(own - np.median(own, axis=1, keepdims=True), axis=0)
+    order = np.argsort(against)
+    half = (len(order) + 1) // 2
+    gaps = np.diff(against[order])[half - 1 :]
+    if not len(gaps) or gaps.max() <= least:
+        return [], np.empty(0)
+    slow = sorted(order[half + int(np.argmax(gaps)) :].tolist())
+    others = np.median(np.delete(own, slow, axis=1), axis=1)
+    return slow, np.median(own[:, slow] - others[:, None], axis=0)
+
+
+def _at_times(table: Floats, own: Floats, least: float, spikes: bool) -> tuple[Culprit | None, Floats]:
+    """(surplus of single steps, where the longest rank has more than it has in most; own work without it). `spikes`: of
+    steps that stand out from their rank's others alone; else of all that are left."""
+    usual = np.median(own, axis=0)
+    last, steps = own.argmax(axis=1), np.arange(len(own))
+    surplus = own[steps, last] - usual[last]
+    ahead = own[steps, last] - np.partition(own, -2, axis=1)[:, -2]  # what all have at once nobody waits for
+    beyond = np.maximum(least, OUTLIER * np.median(np.abs(own - usual), axis=0)[last]) if spikes else least
+    late = (surplus > beyond) & (ahead > least)
+    if not late.any():
+        return None, own
+    rest = own.copy()
+    rest[late] = np.minimum(own, usual)[late]
+    gains = own.max(axis=1) - rest.max(axis=1)
+    if _least(gains) <= least:
+        return None, own
+    late = gains >= _dearest(gains)
+    weights = np.bincount(last[late], ahead[late], minlength=own.shape[1])
+    main = int(weights.argmax())
+    alone = weights[main] >= ONE_RANKS * weights.sum()
+    parts = table[:, :, : len(NAMES)] - np.median(table[:, :, : len(NAMES)], axis=0)
+    more = parts[steps[late], last[late]].mean(axis=0)
+    collected = table[steps[late], last[late], FIELDS.index("gc")].mean()
+    one = Culprit(
+        when=AT_TIMES if alone else IN_TURNS, ranks=(main,) if alone else tuple(np.flatnonzero(weights).tolist()),
+        phase="gc" if collected > 0.5 * surplus[late].mean() else _most(more, NAMES), cost_ns=_gain(own, rest),
+        share_of_steps=float(late.mean()), every=_period(steps[late]), surplus_ns=float(np.median(surplus[late])),
+    )  # fmt: skip
+    return one, rest
+
+
+def _dearest(gains: Floats) -> float:
+    """The least of the gains that together have MAIN of them all: the many small ones beside are noise."""
+    down = np.sort(gains)[::-1]
+    return float(down[np.searchsorted(np.cumsum(down), MAIN * down.sum())])
+
+
+def _least(gains: Floats) -> float:
+    """Mean less two standard errors: what other steps of the program would bring at least."""
+    return float(gains.mean() - 2 * gains.std() / np.sqrt(len(gains)))
+
+
+def _gain(own: Floats, rest: Floats) -> float:
+    """ns per step by which the longest rank is shorter."""
+    return float((own.max(axis=1) - rest.max(axis=1)).mean())
+
+
+def _most(more: Floats, names: Sequence[str]) -> str:
+    """The phase with at least half of the surplus; empty where none has."""
+    most = int(np.argmax(more))
+    return names[most] if more[most] >= 0.5 * more[more > 0].sum() > 0 else ""
+
+
+def _period(late: npt.NDArray[np.intp]) -> float | None:
+    """Steps from one late step to the next, where most gaps are that many; None of fewer than three."""
+    gaps = np.diff(late)
+    if len(gaps) < 2:
+        return None
+    usual = float(np.median(gaps))
+    return usual if np.mean(gaps == usual) >= 0.8 else None

@@ -1,0 +1,66 @@
+"""Which rank of a job that failed ended first, and where did the others stand?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import PurePath
+from typing import NamedTuple
+
+from gobrrr.recording.model import phases
+from gobrrr.recording.model.endings import Ending
+from gobrrr.recording.model.facts import Span
+
+STOPPED = ("KeyboardInterrupt", "SystemExit")
+"""Errors of a program that somebody stopped."""
+
+
+class Stood(NamedTuple):
+    """One rank at the end."""
+
+    rank: int
+    steps: int
+    """That it was seen to make."""
+    phase: str
+    ending: Ending | None
+    """None where it was killed: it had no time for last words."""
+
+
+def first_to_end(ranks: Sequence[Stood]) -> tuple[str, tuple[str, ...]]:
+    """(sentence that names the rank that ended first and where, a line for each rank); of a job in which nobody failed,
+    and one that was killed as a whole, the sentence is empty."""
+    lines = tuple(f"rank {one.rank} {_how(one)} {_where(one)}" for one in ranks)
+    own = [one for one in ranks if one.ending and one.ending.error not in ("", *STOPPED) and not one.ending.peer]
+    killed = [one for one in ranks if one.ending is None]
+    if own:
+        first = min(own, key=lambda one: one.ending.ended if one.ending else 0)
+        return (
+            f"Rank {first.rank} ended first, with {first.ending.error if first.ending else ''} {_where(first)}.",
+            lines,
+        )
+    if killed and len(killed) < len(ranks) and any(one.ending and one.ending.error for one in ranks):
+        names = ", ".join(str(one.rank) for one in killed)
+        return f"Rank {names} was killed {_where(killed[0])}; the others ended for lack of it.", lines
+    behind = min(ranks, key=lambda one: one.steps)
+    stopped = all(one.ending is not None and one.ending.error in STOPPED for one in ranks)
+    if stopped and any(one.steps > behind.steps or _place(one.ending) != _place(behind.ending) for one in ranks):
+        alone = [one for one in ranks if [_place(other.ending) for other in ranks].count(_place(one.ending)) == 1]
+        late = behind if any(one.steps > behind.steps for one in ranks) else alone[0] if len(alone) == 1 else None
+        if late is not None:
+            return f"Stopped while the ranks stood apart: rank {late.rank} {_where(late)}.", lines
+    return "", lines if killed or any(one.ending and one.ending.error for one in ranks) else ()
+
+
+def _how(one: Stood) -> str:
+    if one.ending is None:
+        return "was killed"
+    return f"ended with {one.ending.error}" if one.ending.error else "came to its end"
+
+
+def _where(one: Stood) -> str:
+    place = _place(one.ending)
+    return f"{f'at {place} ' if place else ''}after {one.steps} steps, in {phases.WORDS.get(one.phase, one.phase)}"
+
+
+def _place(ending: Ending | None) -> str:
+    where: Span | None = ending.where if ending is not None else None
+    return f"{PurePath(where.file).name}:{where.line}" if where is not None else ""
