@@ -46,7 +46,8 @@ def bars(rows: list[dict[str, Any]]) -> dict[str, Any]:
     for name in ("held_out", "held_out_no_drift"):
         held = [abs(error) for each in rows for error in each.get(name, {}).values()]
         found |= {name: len(held), f"{name}_median": statistics.median(held) if held else None,
-                  f"{name}_most": max(held, default=None), f"{name}_within_8": sum(x <= 0.08 for x in held)}  # fmt: skip
+                  f"{name}_most": max(held, default=None),
+                  f"{name}_within_8": sum(x <= 0.08 for x in held)}  # fmt: skip
     return found
 
 

@@ -68,8 +68,8 @@ def explain(folder: Path, command: list[str], code: int, *, shown: dict[str, Any
 
 
 def job_of(ranks: Sequence[Profiled], found: Sequence[tuple[Ledger, Report]], code: int) -> Job | None:
-    """The ranks' job, of their ledgers and reports, of a program that ended with `code`; None where they are no ranks of
-    one job: processes that a program started, each for itself."""
+    """The ranks' job, of their ledgers and reports, of a program that ended with `code`; None where they are no ranks
+    of one job: processes that a program started, each for itself."""
     from gobrrr.ledger.job import ranks as jobs
     from gobrrr.ledger.job.calls import calls, calls_each
     from gobrrr.ledger.job.own_steps import own_steps

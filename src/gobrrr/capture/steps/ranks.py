@@ -30,8 +30,8 @@ def among_others() -> bool:
 
 
 def facts(modules: Iterable[tuple[int, Any]]) -> dict[str, Any]:
-    """Return rank, number of ranks, backend, and settings of DistributedDataParallel among the numbered `modules`; empty
-    where no process group of several ranks is set up."""
+    """Return rank, number of ranks, backend, and what each DistributedDataParallel among the numbered `modules` is set
+    to; empty where no process group of several ranks is set up."""
     if not among_others():
         return {}
     import torch.distributed as distributed

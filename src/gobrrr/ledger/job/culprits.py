@@ -1,8 +1,9 @@
 """Which ranks do the others wait for, in which phase, and what would a step gain without that?
 
-A step of synchronous training is as long as the longest own work of a rank in it. So what a rank costs is told by taking
-its surplus away and asking again which rank would then be the longest: once for ranks that have more in most steps
-(always), once for one rank that has more now and then (at times), once for all, whose turn it is by chance (in turns).
+A step of synchronous training is as long as the longest own work of a rank in it. So what a rank costs is told by
+taking its surplus away and asking again which rank would then be the longest: once for ranks that have more in most
+steps (always), once for single steps that stand out, once for what is left. Single steps are one rank's (at times), or
+now one's, now another's (in turns).
 """
 
 from __future__ import annotations

@@ -79,7 +79,8 @@ def stood(recording: Recording) -> tuple[int, str]:
 def _edges(events: Ints, loop: tuple[int, int]) -> Ints:
     """Ends of all steps of a loop, those with other loops' steps inside as well: all ranks count alike."""
     kind, number = loop
-    return events[(events[:, 1] == ev.BOUNDARY) & (events[:, 2] == number) & (events[:, 3] == kind), 0]
+    found: Ints = events[(events[:, 1] == ev.BOUNDARY) & (events[:, 2] == number) & (events[:, 3] == kind), 0]
+    return found
 
 
 def _not_watched(events: Ints, end: int) -> Ints:

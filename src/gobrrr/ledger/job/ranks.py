@@ -186,10 +186,9 @@ def _of_steps(untold: Job, read: Sequence[RankSummary], steps: Shared) -> Job:
     if first is not None and (moving <= LATE or first.cost_ns >= 0.5 * steps.communication_ns):
         bound, verdict = "straggler" if first.when in (ALWAYS, AT_TIMES) else "uneven", told(first, steps.step_ns)
     else:
-        verdict = (
-            f"{'Communication-bound' if moving > LATE else f'Balanced over {len(read)} ranks'}: communication takes "
-            f"{units.share(moving)} of the {units.duration(steps.step_ns)} step; no rank is late by {units.share(LATE)} of it."
-        )
+        label = "Communication-bound" if moving > LATE else f"Balanced over {len(read)} ranks"
+        verdict = f"{label}: communication takes {units.share(moving)} of the {units.duration(steps.step_ns)} step"
+        verdict += "." if first is not None else f"; no rank is late by {units.share(LATE)} of it."
     longest = max(sum(phases) for phases in steps.phases)
     mean = sum(map(sum, steps.phases)) / len(read)
     return msgspec.structs.replace(

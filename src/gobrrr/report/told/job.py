@@ -13,7 +13,7 @@ from gobrrr.ledger.job.lateness import Group, Waiting
 from gobrrr.ledger.job.ranks import Job, RankSummary
 from gobrrr.recording.model.phases import NAMES
 from gobrrr.report.forms.formats import View
-from gobrrr.report.told.blocks import Cell, Fact, Groups, Sentence, Table, facts, time_cell
+from gobrrr.report.told.blocks import Block, Cell, Fact, Groups, Sentence, Table, facts, time_cell
 
 GROUPS, LAST = 4, 3
 """Process groups that are told, most waiting first, and of each the ranks that came last most often."""
@@ -30,9 +30,11 @@ def blocks(job: Job, view: View) -> Groups:
     more = [("more", [f"{left} ranks, each with less own time"] if left > 0 else []),
             ("unread", [rank.error for rank in errors])]  # fmt: skip
     table = ranks(job, MOST)
-    ended = [Sentence((((job.ended, "bold"),),))] if job.ended else []
+    ended: list[Block] = [Sentence((((job.ended, "bold"),),))] if job.ended else []
+    if job.endings:
+        ended += facts([("ranks", list(job.endings))])
     return [
-        *([[*ended, *facts([("ranks", list(job.endings))])]] if job.endings else []),
+        *([ended] if ended else []),
         [Sentence((((job.verdict, "bold"),),))], told(job), [*([table] if table else []), *facts(more)],
         facts([("next", [((f"gobrrr diagnose {latest.source}", "bold"),
                           (f"   {name(latest)}: waits least for others", "dim"))]
@@ -115,8 +117,8 @@ def ranks(job: Job, most: int) -> Table | None:
              ("last to", True), ("device busy", True), ("bound alone", False), ("file", False))  # fmt: skip
     read = sorted((rank for rank in job.ranks if not rank.error), key=lambda rank: -rank.local_ns)
     if job.shared is not None:
-        heads = (("rank", True), ("own work", True), *((name, True) for name in NAMES), ("waits, sends", True))
-        return Table("", heads, tuple(map(_phases, read[:most])))
+        names = ("rank", "own work", *NAMES, "waits, sends")
+        return Table("", tuple((name, True) for name in names), tuple(map(_phases, read[:most])))
     waited, last = waits(job), Counter[str]()
     for one in (one for group in job.groups for one in group.waits):
         last[one.source] += one.last
