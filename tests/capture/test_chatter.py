@@ -11,6 +11,7 @@ import pytest
 from gobrrr.capture.windows import profiling
 
 KINETO = b"INFO:2026-11-21 01:15:32 26489:26489 Activity.cpp:52] profiler_start\n"
+OF_A_RANK = b"[rank0]:[W1129 21:52:15.332666806 execution_trace_observer.cpp:989] Enabling Execution Trace Observer\n"
 
 
 def _descriptors() -> list[str]:
@@ -20,9 +21,9 @@ def _descriptors() -> list[str]:
 def test_only_the_profilers_own_lines_are_left_out(capfd: pytest.CaptureFixture[str]) -> None:
     before = _descriptors()
     with profiling.without_chatter():
-        os.write(2, b"before\n" + KINETO + b"after\n")
+        os.write(2, b"before\n" + KINETO + OF_A_RANK + b"[rank0]:[W1129 mine.cpp:1] after\n")
     os.write(2, b"then\n")
-    assert capfd.readouterr().err == "before\nafter\nthen\n"
+    assert capfd.readouterr().err == "before\n[rank0]:[W1129 mine.cpp:1] after\nthen\n"
     assert _descriptors() == before
 
 

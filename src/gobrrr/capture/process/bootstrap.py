@@ -61,6 +61,19 @@ def begin(inject: str) -> None:
     TorchWatcher(config).install()
 
 
+def spawned(text: str) -> None:
+    """Watch this process, which multiprocessing has started anew and whose modules are imported."""
+    try:
+        config = Config.from_env(text)
+        if config is not None and "torch" in sys.modules:
+            _seen(config, None)
+            watch(config)
+        elif config is not None:
+            TorchWatcher(config).install()
+    except Exception:
+        return  # the process is not watched, and goes on
+
+
 def _seen(config: Config, torch: str | None, failed: str | None = None) -> None:
     """Leave a note that this process was reached: without steps it is all there is to explain an empty recording.
 

@@ -25,7 +25,7 @@ from gobrrr.capture.hooks.transform_guard import (
     is_tracing,
     unseen,
 )
-from gobrrr.capture.process.config import Config
+from gobrrr.capture.process.config import SESSION, Config
 from gobrrr.capture.session import records, window_plan
 from gobrrr.capture.session.journal import JournalWriter
 from gobrrr.capture.session.pause import Rests
@@ -90,6 +90,8 @@ class Session:
             self._reserve = mmap.mmap(-1, RESERVE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self._runtime = facts.memory()
         self.prepare()
+        if self.config.watcher == SESSION and not self.nested:
+            self.hooks.children.watched_as = self.config.to_env()
         self.hooks.install()
 
     def prepare(self) -> None:

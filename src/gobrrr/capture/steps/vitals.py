@@ -6,6 +6,7 @@ import contextlib
 import gc
 import operator
 import os
+import sys
 import time
 from collections import deque
 from collections.abc import Callable
@@ -137,6 +138,31 @@ _END_NS = 100_000_000
 (measured)."""
 
 
+POOLS = ("concurrent.futures.", "multiprocessing.", "torch.utils.data.")
+"""Modules whose processes work for others."""
+
+
+def is_spawned(process: Any) -> bool:
+    """Say whether a process that is about to start is a new interpreter that does the program's own work, as ranks of
+    torch.multiprocessing.spawn do, and can import gobrrr by itself."""
+    module = str(getattr(getattr(process, "_target", None), "__module__", None))
+    if getattr(process, "_start_method", None) != "spawn" or module.startswith(POOLS):
+        return False
+    return any(finder.find_spec("gobrrr", None) is not None for finder in sys.meta_path)  # not from what is loaded
+
+
+class _Watched:
+    """Becomes None in the spawned process that unpickles it, which is watched from then on."""
+
+    def __init__(self, config: str) -> None:
+        self._config = config
+
+    def __reduce__(self) -> tuple[Callable[[str], None], tuple[str]]:
+        from gobrrr.capture.process.bootstrap import spawned
+
+        return spawned, (self._config,)
+
+
 class Children:
     """Told when multiprocessing is about to start a process, and when a loader is about to end its workers."""
 
@@ -144,6 +170,8 @@ class Children:
         self.pid = os.getpid()
         self.processes = self.loaders_ns = 0
         self._before = _waited_for()
+        self.watched_as = ""
+        """Config that a spawned rank is watched with, as text; empty where none is to be."""
 
     def seams(self) -> tuple[tuple[Any, str, Callable[[Any], None]], ...]:
         """(class, method, who is told of its look-up)."""
@@ -158,6 +186,8 @@ class Children:
         module = getattr(getattr(process, "_target", None), "__module__", None)
         if os.getpid() == self.pid and not str(module).startswith("torch.utils.data."):
             self.processes += 1
+            if self.watched_as and is_spawned(process):
+                process._config["gobrrr"] = _Watched(self.watched_as)
 
     def loader_ends(self, iterator: Any) -> None:
         """Read its workers' time while they are there: afterwards nobody tells it from that of other processes."""
