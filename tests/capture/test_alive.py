@@ -162,3 +162,49 @@ def test_a_sum_of_losses_over_steps_is_told_and_one_of_a_steps_parts_is_not() ->
 
     assert sums(evaluates) == sums(validates) == [("total", 8)]
     assert sums(trains) == [], "its caller calls backward"
+
+
+class RunningMean(torch.nn.Module):
+    def __init__(self, *, detached: bool) -> None:
+        super().__init__()
+        self.layer, self.detached = torch.nn.Linear(64, 64), detached
+        self.register_buffer("mean", torch.zeros(64))
+
+    def forward(self, x: Any) -> Any:
+        y = self.layer(x)
+        self.mean = 0.9 * self.mean + 0.1 * (y.detach() if self.detached else y).mean(0)
+        return y
+
+
+@pytest.mark.parametrize("detached", [False, True])
+def test_a_running_mean_that_keeps_its_graph_is_named(detached: bool) -> None:
+    model = RunningMean(detached=detached)
+
+    def train() -> None:  # a thread of its own counts its ops from the first
+        for _ in range(6):
+            model(torch.ones(8, 64)).sum().backward(retain_graph=True)
+
+    thread = threading.Thread(target=train)
+    thread.start()
+    thread.join()
+    found = Alive([sys._getframe()], lambda file: file == __file__)
+    found.look()
+    assert found.carried == ("" if detached else "RunningMean.mean")
+
+
+def test_gradients_that_have_a_graph_are_noticed_and_masks_are_counted() -> None:
+    layer = torch.nn.Linear(4, 4)
+    mask = torch.zeros(10, 40, dtype=torch.bool)
+    mask[:, :4] = True
+    with pytest.warns(UserWarning, match="create_graph"):
+        (layer(torch.ones(2, 4)) ** 2).sum().backward(create_graph=True)
+    found = Alive([sys._getframe()], lambda file: file == __file__)
+    found.look()
+    assert found.gradient_graphs and ("mask", [10, 40], 0.1) in found.masks
+    for parameter in layer.parameters():
+        parameter.grad = None
+    gc.collect()
+    plain = Alive([sys._getframe()], lambda file: file == __file__)
+    plain.look()
+    assert not plain.gradient_graphs
+    del mask

@@ -426,3 +426,66 @@ def test_micro_batches_are_as_many_as_the_batch_needs() -> None:
     assert found.saves == round((5120 + 16 + 256 + 512) * MIB * (1 - 3 / 9))
     few = by_name(failed(inputs=(Input("x", (3, 256), "float32", MIB),)))["micro_batch"]
     assert few.what.startswith("3 micro-batches of 1")
+
+
+def test_what_a_library_keeps_is_told_by_its_own_setting() -> None:
+    kept = (Role("other tensors", 2 * GIB, (Group("", "", (64, 128, 32000), "float32", 2 * GIB, 1),)),)
+    trainer = (
+        "transformers/trainer.evaluate",
+        "transformers/trainer.evaluation_loop",
+        "transformers/trainer_pt_utils.add",
+    )
+    oom = failed(alive={"cpu": kept}, phase="", training=False, asked=GIB, libraries=trainer)
+    first = ways(oom)[0]
+    assert (first.name, first.fits) == ("evaluation_logits", True) and "preprocess_logits_for_metrics" in first.what
+    assert names(msgspec.structs.replace(oom, libraries=trainer[:1]))[0] == "free_references"
+
+
+def test_every_keeper_of_a_library_is_a_pattern_with_words_of_a_sentence() -> None:
+    import re
+
+    from gobrrr.rules.memory.ways import _known
+
+    for keeper in _known("library_keepers.toml")["keeper"]:
+        assert re.compile(str(keeper["function"])) and len(str(keeper["what"]).split()) <= 25, keeper["name"]
+        assert 0 <= float(keeper["keeps"]) < 1 and keeper["exact"]
+
+
+def test_a_batch_padded_to_one_long_row_is_told_by_its_mask() -> None:
+    results = Role("forward activations", GIB, (Group("input", "", (200, 64, 9000), "float32", GIB, 1),))
+    oom = failed(alive={"cpu": (results,)}, masks=(("mask", (200, 9000), 0.013),))
+    first = ways(oom)[0]
+    assert first.name == "padding" and first.what.startswith("1.3 % of mask 200x9000 is real")
+    assert "padding" not in names(failed(alive={"cpu": (results,)}, masks=(("mask", (200, 9000), 0.8),)))
+    assert "padding" not in names(failed(alive={"cpu": (results,)}, masks=(("mask", (200, 9001), 0.01),))), (
+        "another one's"
+    )
+
+
+def test_gradients_with_a_graph_are_the_reason_where_there_are_some() -> None:
+    assert names(failed(gradient_graphs=True, steps=20))[0] == "gradient_graphs"
+    assert "gradient_graphs" not in names(failed(steps=20))
+
+
+COPIED = {
+    "phase": "", "training": None, "optimizers": (), "asked": GIB, "model": "",
+    "inputs": (Input("x", (1 << 18, 1024), "float32", GIB), Input("mean", (1 << 18, 1), "float32", MIB)),
+    "alive": {"cpu": (Role("variables", 4 * GIB - 160 * MIB),)},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("line", ["self.x = (x - mean) / std", "return x / scale", "y = 2 * x + x * x"])
+def test_a_copy_of_an_array_is_spared_in_place(line: str) -> None:
+    assert names(failed(**COPIED))[:1] != ["in_place"], "nobody knows the line"
+    first = ways(failed(**COPIED), line)[0]
+    assert (first.name, first.saves) == ("in_place", GIB) and "x -= ..." in first.what
+
+
+@pytest.mark.parametrize("line", ["y = mean * 2  # x - 1", "z = x.float()", "z = other - 1", "z = f(mean) * x[3]"])
+def test_other_lines_are_no_copies_of_it(line: str) -> None:
+    assert "in_place" not in [way.name for way in ways(failed(**COPIED), line)]
+
+
+def test_an_update_is_not_made_for_some_rows() -> None:
+    oom = failed(phase="optimizer", model="", asked=128 * MIB, inputs=(Input("u", (256,), "int64", 2048),))
+    assert "pieces" not in names(oom)

@@ -12,7 +12,7 @@ import re
 import sys
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
 from types import CodeType, FrameType
@@ -21,7 +21,14 @@ from typing import Any, NamedTuple
 from gobrrr.capture.facts.tensors import is_plain
 from gobrrr.capture.hooks import module_parts
 from gobrrr.capture.source.user_code import is_method
-from gobrrr.capture.windows.saved_for_backward import ACCUMULATE, NotShown, kept_by, nodes_behind, op_of
+from gobrrr.capture.windows.saved_for_backward import (
+    ACCUMULATE,
+    NotShown,
+    are_of_steps,
+    kept_by,
+    nodes_behind,
+    op_of,
+)
 
 MAX_NODES = 500_000
 """Most nodes of all graphs that are walked: some microseconds each."""
@@ -74,6 +81,12 @@ class Alive:
         """Optimizers over parameters of the same shapes, where several are alive."""
         self.summed: list[tuple[str, int]] = []
         """(variable, terms) of sums whose terms keep their graphs."""
+        self.masks: list[tuple[str, list[int], float]] = []
+        """(name, shape, share that is true) of masks in the failed lines."""
+        self.carried = ""
+        """Attribute of a module that brings the graph of the steps before: a running mean with its graph."""
+        self.gradient_graphs = False
+        """Gradients have a graph themselves (create_graph=True): they and their parameters refer to each other."""
         self.notes: list[str] = []
 
     def look(self) -> None:
@@ -93,11 +106,14 @@ class Alive:
         self.repeated = max(Counter(map(_of_shapes, optimizers)).values(), default=1)
         parameters = self._parameters(modules, optimizers)
         for param in parameters:
-            self._claim("gradients", param.grad if param.is_leaf else None, self._names[id(param)])
+            grad = param.grad if param.is_leaf else None
+            self._claim("gradients", grad, self._names[id(param)])
+            self.gradient_graphs |= grad is not None and grad.grad_fn is not None
         for optimizer in optimizers:
             for param, state in list(getattr(optimizer, "state", {}).items()):
                 for value in state.values() if isinstance(state, dict) else ():
                     self._claim("optimizer state", value, self._names.get(id(param), type(optimizer).__name__))
+        self.carried = self._state(modules)
         self._activations(tensors)
         self._sums()
         self._locals()
@@ -122,6 +138,17 @@ class Alive:
         for number, param in found.items():
             self._claim("parameters" if param.requires_grad else "frozen parameters", param, self._names[number])
         return list(found.values())
+
+    def _state(self, modules: list[Any]) -> str:
+        """Return the tensor that a module holds and that parameters made in the steps before; empty where none is."""
+        import torch
+
+        for module in modules:
+            for name, value in [*vars(module).items(), *module_parts.items(module, "_buffers")]:
+                graph = value.grad_fn if issubclass(type(value), torch.Tensor) and is_plain(value) else None
+                if graph is not None and made_by_steps([graph], self._names):
+                    return f"{type(module).__name__}.{name}"
+        return ""
 
     def _claim(self, role: str, tensor: Any, name: str, op: str = "") -> bool:
         """Count a tensor's storage for a role unless it is counted already."""
@@ -197,9 +224,19 @@ class Alive:
         for frame in self._frames:
             if module_of(frame) is not None:
                 for name, value in list(frame.f_locals.items()):
+                    self._mask(name, value)
                     self._claim("forward activations", value, name)
         for _, name, value in self._variables():
+            self._mask(name, value)
             self._claim("variables", value, name) or self._array("variables", value, name)
+
+    def _mask(self, name: str, value: Any) -> None:
+        """Note how much of a mask with a row for each sample is true."""
+        import torch
+
+        if issubclass(type(value), torch.Tensor) and is_plain(value) and value.dtype == torch.bool and value.dim() == 2:
+            with suppress(Exception):  # a device that failed may answer nothing any more
+                self.masks.append((name, list(value.shape), int(value.sum()) / max(1, value.numel())))
 
     def _variables(self) -> Iterator[tuple[CodeType, str, Any]]:
         """(code, name, value) of the variables of the user's functions, the innermost function's first."""
@@ -324,6 +361,14 @@ class _Search:
                 self.shown = value.nbytes / max(1, whole)
                 return True
         return False
+
+
+def made_by_steps(graphs: Iterable[Any], own: Container[int]) -> bool:
+    """Say whether graphs lead to parameters (by id) through the ops of several steps."""
+    nodes = nodes_behind(graphs, MAX_NODES)
+    ops = [node._sequence_nr() for node in nodes if node.name() != ACCUMULATE]
+    mine = any(node.name() == ACCUMULATE and id(node.variable) in own for node in nodes)
+    return mine and bool(ops) and are_of_steps(min(ops), max(ops))
 
 
 def _nodes(roots: Iterable[Any]) -> list[Any]:

@@ -17,13 +17,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from gobrrr.capture.facts.alive import MAX_ITEMS, MAX_NODES, Alive, Group, module_of
+from gobrrr.capture.facts.alive import MAX_ITEMS, Alive, Group, made_by_steps, module_of
 from gobrrr.capture.facts.tensors import is_plain
 from gobrrr.capture.hooks import module_parts
 from gobrrr.capture.hooks.transform_guard import unseen
 from gobrrr.capture.source.user_code import UserFiles
 from gobrrr.capture.steps import device_memory
-from gobrrr.capture.windows.saved_for_backward import ACCUMULATE, are_of_steps, nodes_behind
 from gobrrr.machine.probe import system_probe
 from gobrrr.system import files, processes
 from gobrrr.words import phase_of
@@ -37,6 +36,8 @@ SAYS_SO = re.compile(
 """Words of torch's allocators, its libraries, numpy and the loader."""
 MAX_TEXT = 4_000
 """Characters of the message that are kept."""
+MAX_LIBRARIES = 24
+"""Functions of libraries that are kept, the innermost."""
 SETTINGS = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF", "PYTORCH_NO_CUDA_MEMORY_CACHING",
             "MALLOC_ARENA_MAX", "CUDA_VISIBLE_DEVICES")  # fmt: skip
 
@@ -133,7 +134,18 @@ def _where(error: BaseException) -> dict[str, Any]:
         "inputs": _inputs(error, modules),
         "carried": _carried(given, root),
         "of_model": any(_is_data(value) for value in given.values()),
+        "libraries": _libraries(functions),
     }
+
+
+def _libraries(functions: list[tuple[str, str]]) -> list[str]:
+    """'package/module.function' of the installed packages' functions on the way, torch's own left out."""
+    found = []
+    for file, function in functions:
+        _, inside, path = file.rpartition("-packages/")
+        if inside and not path.startswith("torch/"):
+            found.append(f"{path.removesuffix('.py')}.{function}")
+    return list(dict.fromkeys(found))[-MAX_LIBRARIES:]
 
 
 def _given(error: BaseException, module: Any) -> dict[str, Any]:
@@ -171,10 +183,7 @@ def _carried(given: dict[str, Any], root: Any) -> str:
     for name, value in given.items() if own else ():
         parts: Any = value if type(value) in (tuple, list) else (value,)
         made = [part.grad_fn for part in parts if _is_data(part) and part.grad_fn is not None]
-        nodes = nodes_behind(made, MAX_NODES)
-        ops = [node._sequence_nr() for node in nodes if node.name() != ACCUMULATE]
-        mine = any(node.name() == ACCUMULATE and id(node.variable) in own for node in nodes)
-        if mine and ops and are_of_steps(min(ops), max(ops)):  # else a loop over a step's own parts made it
+        if made_by_steps(made, own):  # else a loop over a step's own parts made it
             return name
     return ""
 
@@ -195,11 +204,14 @@ def _alive(frames: list[types.FrameType], user: UserFiles) -> dict[str, Any]:
     except Exception as failed:  # what was claimed so far stays
         alive.notes.append(f"not all that holds memory could be read: {type(failed).__name__}")
     return {
+        **({"carried": alive.carried} if alive.carried else {}),
         "alive": {device: _told(sizes, alive.counts[device]) for device, sizes in alive.sizes.items()},
         "in_backward": alive.in_backward,
         "optimizers": alive.optimizers,
         "repeated": alive.repeated,
         "summed": alive.summed,
+        "masks": alive.masks,
+        "gradient_graphs": alive.gradient_graphs,
         "notes": alive.notes,
     }
 

@@ -191,7 +191,8 @@ class Profiled:
 # What Kineto's logger writes: "USDT:2026-11-21 01:15:32 26489:26489 SyncActivityProfilerHandler.cpp:52] profiler_start"
 # and where the first profile of a process is made in another thread than the one that imported torch.
 _CHATTER = re.compile(
-    rb"^(?:(?:\[rank\d+\]:)?\[W\d{4} [\d:.]+ (?:profiler_kineto|execution_trace_observer)\.cpp:\d+\]"  # torch's own, of short profiles
+    # torch's own, of short profiles
+    rb"^(?:(?:\[rank\d+\]:)?\[W\d{4} [\d:.]+ (?:profiler_kineto|execution_trace_observer)\.cpp:\d+\]"
     rb"|[A-Z]+:\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \d+:\d+ \w+\.\w+:\d+\]|ERROR: External init callback).*\n?",
     re.MULTILINE,
 )

@@ -131,15 +131,18 @@ def _always(own: Floats, least: float) -> tuple[list[int], Floats]:
 
 def _at_times(table: Floats, own: Floats, least: float, spikes: bool) -> tuple[Culprit | None, Floats]:
     """(surplus of single steps, where the longest rank has more than it has in most; own work without it). `spikes`: of
-    steps that stand out from their rank's others alone; else of all that are left."""
-    usual = np.median(own, axis=0)
+    steps that stand out from their rank's others, which would be as those; else of all that are left, whose work the
+    ranks would share evenly."""
+    parts = table[:, :, : len(NAMES)]
     last, steps = own.argmax(axis=1), np.arange(len(own))
-    surplus = own[steps, last] - usual[last]
+    if spikes:
+        usual, usual_parts = np.median(own, axis=0, keepdims=True), np.median(parts, axis=0, keepdims=True)
+        beyond = np.maximum(least, OUTLIER * np.median(np.abs(own - usual), axis=0)[last])
+    else:
+        usual, usual_parts, beyond = own.mean(axis=1, keepdims=True), parts.mean(axis=1, keepdims=True), least / 2
+    more, more_parts = (own - usual)[steps, last], (parts - usual_parts)[steps, last]
     ahead = own[steps, last] - np.partition(own, -2, axis=1)[:, -2]  # what all have at once nobody waits for
-    beyond = np.maximum(least, OUTLIER * np.median(np.abs(own - usual), axis=0)[last]) if spikes else least
-    late = (surplus > beyond) & (ahead > least)
-    if not late.any():
-        return None, own
+    late = (more > beyond) & (ahead > least)
     rest = own.copy()
     rest[late] = np.minimum(own, usual)[late]
     gains = own.max(axis=1) - rest.max(axis=1)
@@ -149,21 +152,20 @@ def _at_times(table: Floats, own: Floats, least: float, spikes: bool) -> tuple[C
     weights = np.bincount(last[late], ahead[late], minlength=own.shape[1])
     main = int(weights.argmax())
     alone = weights[main] >= ONE_RANKS * weights.sum()
-    parts = table[:, :, : len(NAMES)] - np.median(table[:, :, : len(NAMES)], axis=0)
-    more = parts[steps[late], last[late]].mean(axis=0)
     collected = table[steps[late], last[late], FIELDS.index("gc")].mean()
     one = Culprit(
         when=AT_TIMES if alone else IN_TURNS, ranks=(main,) if alone else tuple(np.flatnonzero(weights).tolist()),
-        phase="gc" if collected > 0.5 * surplus[late].mean() else _most(more, NAMES), cost_ns=_gain(own, rest),
-        share_of_steps=float(late.mean()), every=_period(steps[late]), surplus_ns=float(np.median(surplus[late])),
+        phase="gc" if collected > more[late].mean() / 2 else _most(more_parts[late].mean(axis=0), NAMES),
+        cost_ns=float(gains.mean()), share_of_steps=float(late.mean()), every=_period(steps[late]),
+        surplus_ns=float(np.median(more[late])),
     )  # fmt: skip
     return one, rest
 
 
 def _dearest(gains: Floats) -> float:
-    """The least of the gains that together have MAIN of them all: the many small ones beside are noise."""
+    """Half of the least of the gains that together have MAIN of them all: the many smaller ones beside are noise."""
     down = np.sort(gains)[::-1]
-    return float(down[np.searchsorted(np.cumsum(down), MAIN * down.sum())])
+    return float(down[np.searchsorted(np.cumsum(down), MAIN * down.sum())]) / 2
 
 
 def _least(gains: Floats) -> float:

@@ -120,7 +120,13 @@ class OutOfMemory(msgspec.Struct, frozen=True):
     """Optimizers over parameters of the same shapes, where several are alive."""
     inputs: tuple[Input, ...] = ()
     carried: Text = ""
-    """Argument of the outermost module's forward that brings the graph of the steps before."""
+    """Argument of the outermost module's forward, or attribute in it, that brings the graph of the steps before."""
+    libraries: tuple[Text, ...] = ()
+    """Functions of installed packages on the way to the failed line, as 'package/module.function'."""
+    masks: tuple[tuple[Text, tuple[int, ...], float], ...] = ()
+    """(name, shape, share that is true) of masks with a row for each sample."""
+    gradient_graphs: bool = False
+    """Gradients have a graph themselves (create_graph=True)."""
     of_model: bool = False
     """The inputs are those that the outermost module's forward was called with."""
     usual: tuple[Input, ...] = ()

@@ -85,7 +85,7 @@ def activations(oom: OutOfMemory) -> int | None:
     enough to say."""
     kept = oom.roles().get("activations", 0)
     # Those that earlier steps left are not of this forward alone.
-    of_steps = bool(oom.summed or oom.carried) or any(held.graph for held in oom.grown)
+    of_steps = bool(oom.summed or oom.carried or oom.gradient_graphs) or any(held.graph for held in oom.grown)
     if oom.phase != "forward" or of_steps or not oom.training:
         return kept
     passed = (oom.layers_before or 0) / oom.num_layers if oom.num_layers else 0.0

@@ -9,7 +9,7 @@ from math import prod
 from gobrrr.recording.model.out_of_memory import OutOfMemory
 from gobrrr.rules.memory.shortage import Shortage, groups, in_backward
 from gobrrr.rules.memory.way import EXACT, Way
-from gobrrr.units import shape_text
+from gobrrr.units import shape_text, share
 
 FREED = 0.25
 """Share of a micro-batch's activations that the host's allocator keeps in pieces when they are freed (proposed: 180 of
@@ -22,6 +22,8 @@ ROWS = 2_048
 """Rows from which a value for each pair is a reason (proposed: 16 MiB in float32)."""
 WIDTHS = (2, 4, 8)
 """Bytes of a value."""
+PADDED = 0.25
+"""Share of a mask that is true below which padding is a reason (proposed)."""
 FAR_LARGER = 4
 """Times its input from which a result is one that can be made in pieces (proposed)."""
 
@@ -71,6 +73,28 @@ def of_shapes(oom: OutOfMemory, short: Shortage) -> Iterator[Way]:
             what = f"{same[0].name or 'the array'} as {said[2]} is {times:.0f} times as large"
             yield Way("keep_type", f"{what}: keep {same[0].dtype}, and convert each batch where it is used",
                       short.asked, exact="the same values")  # fmt: skip
+
+
+def in_place(oom: OutOfMemory, short: Shortage, line: str) -> Iterator[Way]:
+    """A result as large as one of the line's own variables, of which the line makes another copy."""
+    code = line.partition("#")[0]
+    for each in oom.inputs if not oom.model and short.asked else ():
+        if each.num_bytes == short.asked and re.search(rf"\b{re.escape(each.name)}\b(?!\s*[.\[(]).*[-+*/]", code):
+            what = f"{each.name} is copied as a whole: change it in place ({each.name} -= ...; {each.name} /= ...)"
+            yield Way("in_place", what, short.asked, exact="exact; it is changed itself")
+            return
+
+
+def padded(oom: OutOfMemory, short: Shortage, scales: int) -> Iterator[Way]:
+    """Rows that are padded to a longest one, of which a mask says how little is real."""
+    for name, (rows, length), real in oom.masks:
+        like = [g for role in ("forward activations", "activations", "variables") for g in groups(oom, role)]
+        wide = [g for g in like if rows in g.shape and length in g.shape and g.dtype != "bool"]
+        if real < PADDED and rows > 1 and wide:
+            what = f"{share(real)} of {name} {rows}x{length} is real: cap the length (max_num_nodes=, max_length=), or "
+            yield Way("padding", what + "batch by length", round((scales + short.asked) * (1 - 2 * real)),
+                      exact="exact where batches go by length")  # fmt: skip
+            return
 
 
 def pieces(oom: OutOfMemory, short: Shortage) -> Iterator[Way]:

@@ -88,6 +88,7 @@ def _ways(oom: OutOfMemory, short: Shortage, line: str) -> Iterator[Way]:
     if evaluates and short.asked <= graph:
         yield no_grad
     yield from _kept_graphs(oom, graph)
+    yield from _of_libraries(oom, short)
     if oom.repeated > 1:
         model = sum(roles.get(role, 0) for role in ("parameters", "gradients", "optimizer state"))
         yield Way("old_models", f"{oom.repeated} optimizers of equal models are alive: if earlier ones are done, drop "
@@ -97,6 +98,7 @@ def _ways(oom: OutOfMemory, short: Shortage, line: str) -> Iterator[Way]:
     yield from shaped
     scales = kept + roles.get("variables", 0) + roles.get("forward activations", 0)
     yield from smaller_inputs.outlier(oom, short, scales)
+    yield from smaller_inputs.padded(oom, short, scales)
     of_data = {role: held for role, held in roles.items() if role in ("other tensors", "arrays")}
     rest = [held for role, held in roles.items() if role not in of_data]
     keeps_most = sum(of_data.values()) > max([unseen(oom), *rest])
@@ -110,7 +112,9 @@ def _ways(oom: OutOfMemory, short: Shortage, line: str) -> Iterator[Way]:
     yield from written
     if evaluates and short.asked > graph:
         yield no_grad
-    if not written and not shaped:
+    in_place = [] if written or shaped else list(smaller_inputs.in_place(oom, short, line))
+    yield from in_place
+    if not (written or shaped or in_place) and oom.phase != "optimizer":
         yield from smaller_inputs.pieces(oom, short)
     if scores:
         yield Way("sdpa", "F.scaled_dot_product_attention: the same values without a score for each pair of tokens",
@@ -212,8 +216,12 @@ def _kept_graphs(oom: OutOfMemory, graph: int) -> Iterator[Way]:
         saves = graph * (1 - 1 / max(1, held.length)) if held.graph else held.length * held.storage_bytes
         yield Way("keep_numbers", f"{held.name}: {what}", round(saves), exact=EXACT)
     if oom.carried and oom.steps:
-        yield Way("detach_state", f"{oom.carried} brings the graph of all steps before: detach it after each step",
-                  round(graph * (1 - 1 / (oom.steps + 1))), exact="gradients end at the step, as is usual")  # fmt: skip
+        what = f"{oom.carried} brings the graph of all steps before: detach it, or change it under torch.no_grad()"
+        yield Way("detach_state", what, round(graph * (1 - 1 / (oom.steps + 1))),
+                  exact="gradients end at the step, as is usual")  # fmt: skip
+    if oom.gradient_graphs:
+        what = "gradients keep their graph (create_graph=True): torch.autograd.grad(), or set every .grad to None after"
+        yield Way("gradient_graphs", what, round(graph * (1 - 1 / ((oom.steps or 0) + 1))), exact=EXACT)
     for name, terms in oom.summed[:1]:
         yield Way("keep_numbers", f"add numbers to {name}: loss.item(), or loss.detach()",
                   round(graph * (1 - 1 / max(1, terms))), exact=EXACT)  # fmt: skip
@@ -297,17 +305,28 @@ def _kept_data(oom: OutOfMemory) -> Iterator[Way]:
             yield Way("free_references", f"{what}: drop what is used up, keep it smaller, or in a file", num_bytes)
 
 
+def _of_libraries(oom: OutOfMemory, short: Shortage) -> Iterator[Way]:
+    """What a library keeps, or makes whole, that it can be told not to."""
+    roles = oom.roles()
+    for keeper in _known("library_keepers.toml")["keeper"]:
+        if any(re.search(str(keeper["function"]), function) for function in oom.libraries):
+            whole = short.asked + sum(roles.get(role, 0) for role in ("forward activations", "variables"))
+            held = whole if keeper["role"] == "asked" else roles.get(str(keeper["role"]), 0) + short.asked
+            yield Way(str(keeper["name"]).replace(" ", "_"), str(keeper["what"]),
+                      round(held * (1 - float(keeper["keeps"]))), exact=str(keeper["exact"]))  # fmt: skip
+            return
+
+
 @cache
-def _forms() -> list[dict[str, str | float]]:
-    text = (Path(__file__).parent / "large_results.toml").read_text(encoding="utf-8")
-    forms: list[dict[str, str | float]] = tomllib.loads(text)["form"]
-    return forms
+def _known(file: str) -> dict[str, list[dict[str, str | float]]]:
+    """The tables of a file beside this one."""
+    return tomllib.loads((Path(__file__).parent / file).read_text(encoding="utf-8"))
 
 
 def _form(line: str) -> dict[str, str | float] | None:
     """Return the known form that a line is written in."""
     code = line.partition("#")[0]
-    return next((form for form in _forms() if re.search(str(form["form"]), code)), None)
+    return next((form for form in _known("large_results.toml")["form"] if re.search(str(form["form"]), code)), None)
 
 
 def _of_form(form: dict[str, str | float], asked: int) -> Way:

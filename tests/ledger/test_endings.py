@@ -1,0 +1,45 @@
+"""Which rank of a job that failed is named."""
+
+from __future__ import annotations
+
+from gobrrr.ledger.job.endings import Stood, first_to_end
+from gobrrr.recording.model.endings import Ending
+from gobrrr.recording.model.facts import Span
+
+
+def stood(rank: int, steps: int, error: str | None = "", line: int = 0, peer: bool = False, ended: int = 0) -> Stood:
+    where = Span("/w/train.py", line) if line else None
+    ending = None if error is None else Ending(pid=rank, error=error, peer=peer, where=where, ended=ended)
+    return Stood(rank, steps, "backward", ending)
+
+
+def test_the_rank_with_an_error_of_its_own_ended_first() -> None:
+    said, lines = first_to_end([stood(0, 151, "RuntimeError", 13, peer=True), stood(1, 150, "ValueError", 7)])
+    assert said == "Rank 1 ended first, with ValueError at train.py:7 after 150 steps, in backward."
+    assert lines[0] == "rank 0 ended with RuntimeError at train.py:13 after 151 steps, in backward"
+
+
+def test_of_two_errors_the_earlier_one_counts() -> None:
+    assert "Rank 2" in first_to_end([stood(0, 9, "KeyError", 3, ended=20), stood(2, 9, "KeyError", 3, ended=10)])[0]
+
+
+def test_a_killed_rank_left_no_words_and_the_others_lack_it() -> None:
+    said, _ = first_to_end([stood(0, 150, "RuntimeError", 13, peer=True), stood(1, 149, None)])
+    assert said.startswith("Rank 1 was killed after 149 steps")
+
+
+def test_who_stopped_a_hanging_job_is_told_where_the_late_rank_stood() -> None:
+    ranks = [
+        stood(0, 40, "KeyboardInterrupt", 13),
+        stood(1, 40, "KeyboardInterrupt", 7),
+        stood(2, 40, "KeyboardInterrupt", 13),
+    ]
+    assert "rank 1 at train.py:7" in first_to_end(ranks)[0]
+    assert "rank 1" in first_to_end([stood(0, 41, "KeyboardInterrupt", 13), stood(1, 40, "KeyboardInterrupt", 13)])[0]
+    assert first_to_end(ranks[:1] + ranks[2:])[0] == "", "all at the same line: nobody is late"
+
+
+def test_nothing_is_said_of_a_job_in_which_no_rank_failed() -> None:
+    assert first_to_end([stood(0, 40), stood(1, 40)]) == ("", ())
+    said, lines = first_to_end([stood(0, 40, None), stood(1, 40, None)])
+    assert said == "" and len(lines) == 2, "killed as a whole"
