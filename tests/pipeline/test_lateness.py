@@ -22,7 +22,7 @@ from gobrrr.ledger.job.calls import (
     Calls,
     GroupCalls,
     _bare,
-    _numbers,
+    numbers,
     bare_in_the_last,
     calls_each,
 )
@@ -314,7 +314,7 @@ def test_a_call_that_was_launched_before_the_file_began_is_of_no_step(tmp_path: 
 def test_calls_are_numbered_as_they_were_launched() -> None:
     """On two streams the second may run first, and on one rank alone."""
     same = np.zeros(3, np.int64)
-    assert np.argsort(_numbers(same, same, same, np.array([30, 10, 20]))).tolist() == [1, 2, 0]
+    assert np.argsort(numbers(same, same, same, np.array([30, 10, 20]))).tolist() == [1, 2, 0]
 
 
 def kernels(start: Any, dur: Any) -> Kernels:

@@ -71,7 +71,8 @@ def job_of(ranks: Sequence[Profiled], found: Sequence[tuple[Ledger, Report]], co
     """The ranks' job, of their ledgers and reports, of a program that ended with `code`; None where they are no ranks
     of one job: processes that a program started, each for itself."""
     from gobrrr.ledger.job import ranks as jobs
-    from gobrrr.ledger.job.calls import calls, calls_each
+    from gobrrr.ledger.job.calls import Calls, calls, calls_each
+    from gobrrr.ledger.job.host_calls import host_calls, in_common
     from gobrrr.ledger.job.own_steps import own_steps
 
     starts = [rank.recording.start for rank in ranks]
@@ -81,12 +82,20 @@ def job_of(ranks: Sequence[Profiled], found: Sequence[tuple[Ledger, Report]], co
     read = []
     for rank, (ledger, report) in zip(ranks, found, strict=True):
         recording = rank.recording
-        told = calls(recording, recording.trace, calls_each(len(ranks))) if recording.trace is not None else None
-        one = jobs.summary(ledger, file_of(recording, ranks[0].recording), report.rank, report.world_size, told)
+        most, source = calls_each(len(ranks)), file_of(recording, ranks[0].recording)
+        told, num = host_calls(recording, report.world_size or 0, most)
+        if not told.groups and recording.trace is not None:
+            told = calls(recording, recording.trace, most)
+        one = jobs.summary(ledger, source, report.rank, report.world_size, told)
+        if num:
+            one = msgspec.structs.replace(one, communication_ns=told.ns / num)
         codes = tuple(finding.code for finding in report.findings)
         read.append(msgspec.structs.replace(one, steps=own_steps(recording), verdict=report.verdict.sentence,
                                             bound=report.verdict.bound, codes=codes))  # fmt: skip
     ended = _endings(ranks) if code else ("", ())
+    if all(one.device == "" for one in read):
+        common = in_common([one.calls or Calls() for one in read])
+        read = [msgspec.structs.replace(one, calls=told) for one, told in zip(read, common, strict=True)]
     return msgspec.structs.replace(jobs.together(read), ended=ended[0], endings=ended[1])
 
 

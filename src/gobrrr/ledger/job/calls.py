@@ -87,7 +87,7 @@ def calls(recording: Recording, trace: Trace, most: int = CALLS) -> Calls:
     rows = launch_rows(kernels, trace.runtime)
     launched = np.where(rows >= 0, trace.runtime.start[rows], kernels.start) if len(trace.runtime) else kernels.start
     group, kind = _groups(trace, kernels), _kinds(trace, kernels, rows)
-    number = _numbers(group, kind, _major(trace, kernels, rows, launched), launched)
+    number = numbers(group, kind, _major(trace, kernels, rows, launched), launched)
     inside = np.flatnonzero((kernels.start >= spans[0, 0]) & (kernels.start < spans[-1, 1]))
     first = inside[np.argsort(launched[inside], kind="stable")][:most]
     kernels, group = kernels.take(first), group[first]
@@ -128,7 +128,7 @@ def _major(trace: Trace, kernels: Kernels, rows: npt.NDArray[np.intp], launched:
     return np.minimum(np.where(said >= 0, said, step), MOST)
 
 
-def _numbers(group: Ints, kind: Ints, major: Ints, launched: Ints) -> Ints:
+def numbers(group: Ints, kind: Ints, major: Ints, launched: Ints) -> Ints:
     """One for each call in its group: of those of one kind and major number, the place in the order of their launches.
     Ranks send and receive as often as they please, and still count their all-reduces alike."""
     order = np.lexsort((launched, major, kind, group))

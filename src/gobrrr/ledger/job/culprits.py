@@ -56,7 +56,7 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
     steps: int
     step_ns: float
     own_ns: float
-    """Own work of the median rank."""
+    """Own work of the median rank; of an even number the shorter one of the middle."""
     imbalance_ns: float
     """By which the longest own work of each step exceeds that."""
     phases: tuple[tuple[float, ...], ...]
@@ -82,7 +82,7 @@ def shared(ranks: Sequence[OwnSteps]) -> Shared | None:
     parts, walls = kept[:, :, : len(NAMES)], kept[:, :, FIELDS.index("wall")]
     own = parts.sum(axis=2)
     step = float(np.median(walls, axis=1).mean())
-    usual = float(np.median(own.mean(axis=0)))
+    usual = float(np.sort(own.mean(axis=0))[(len(ranks) - 1) // 2])
     return Shared(
         steps=len(kept), step_ns=step, own_ns=usual, imbalance_ns=max(0.0, float(own.max(axis=1).mean()) - usual),
         phases=tuple(map(tuple, parts.mean(axis=0).tolist())), culprits=tuple(_culprits(kept, own, LATE * step)),

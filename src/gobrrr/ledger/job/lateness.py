@@ -240,15 +240,20 @@ def linked(group: Group, told: Sequence[Told]) -> Group:
     best = max(large or rated, key=lambda one: one.bus_rate)
     whole = near is not None and len(ranks) == group.size
     slow = near is not None and whole and bool(large) and far_below(near, best.bus_rate)
-    return replace(group, slow=slow, fits=whole, link=_said(best, near))
+    said = _said(best, near) if any(one.device for one in ranks) else _at_best(best)  # a host's memory, or a network
+    return replace(group, slow=slow, fits=whole, link=said)
 
 
 def _said(one: SizedTransfer, link: Link | None) -> str:
-    rate = units.byte_rate(one.bus_rate)
-    said = f"over the transfer alone {rate} on the bus at best ({one.kind}s of {units.size(one.size)})"
+    said = _at_best(one)
     if link is None:
         low, high = (units.byte_rate(rate) for rate in NETWORK)
         return f"{said}; what carries it the files do not say: between hosts {low} to {high} per device are usual"
     return (
         f"{said}, {units.share(one.bus_rate / link.rate)} of {link.name} ({units.byte_rate(link.rate)}, {link.source})"
     )
+
+
+def _at_best(one: SizedTransfer) -> str:
+    rate = units.byte_rate(one.bus_rate)
+    return f"over the transfer alone {rate} on the bus at best ({one.kind}s of {units.size(one.size)})"

@@ -50,7 +50,7 @@ def own_steps(recording: Recording, loop: LoopSteps | None = None) -> OwnSteps |
     phase = _phases(kinds[:-1])
     waits = np.isin(phase, [NAMES.index(name) for name in waits_in]) | (kinds[:-1] == ev.COLLECTIVE)
     own = np.where(waits, np.minimum(wall, spent), wall)
-    edges = _edges(recording.events, loop.key)[: MOST_STEPS + 1]
+    edges = step_ends(recording.events, loop.key)[: MOST_STEPS + 1]
     if len(edges) < 2:
         return None
     starts, ends = edges[:-1], edges[1:]
@@ -72,11 +72,11 @@ def stood(recording: Recording) -> tuple[int, str]:
     """(steps of the main loop that were made, phase that the last mark began)."""
     events = recording.events
     marks = events[np.isin(events[:, 1], list(BEGINS)), 1]
-    made = len(_edges(events, recording.main.key)) if recording.main is not None else 0
+    made = len(step_ends(events, recording.main.key)) if recording.main is not None else 0
     return made, BEGINS[int(marks[-1])] if len(marks) else NAMES[-1]
 
 
-def _edges(events: Ints, loop: tuple[int, int]) -> Ints:
+def step_ends(events: Ints, loop: tuple[int, int]) -> Ints:
     """Ends of all steps of a loop, those with other loops' steps inside as well: all ranks count alike."""
     kind, number = loop
     found: Ints = events[(events[:, 1] == ev.BOUNDARY) & (events[:, 2] == number) & (events[:, 3] == kind), 0]

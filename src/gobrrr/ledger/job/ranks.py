@@ -150,7 +150,7 @@ def together(ranks: Sequence[RankSummary]) -> Job:
         return msgspec.structs.replace(untold, verdict=f"Unreliable: {unclear}.")
     steps = shared([r.steps for r in read if r.steps is not None]) if all(r.steps and numbers for r in read) else None
     if steps is not None:
-        return _of_steps(untold, read, steps)
+        return _of_steps(msgspec.structs.replace(untold, groups=groups), read, steps)
     step = median(r.step_ns for r in read)
     local = [r.local_ns for r in read]
     usual, worst = median(local), max(read, key=lambda r: r.local_ns)
