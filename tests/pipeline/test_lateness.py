@@ -22,9 +22,9 @@ from gobrrr.ledger.job.calls import (
     Calls,
     GroupCalls,
     _bare,
-    numbers,
     bare_in_the_last,
     calls_each,
+    numbers,
 )
 from gobrrr.ledger.job.lateness import Told, lateness, linked
 from gobrrr.ledger.job.ranks import Job, RankSummary, together

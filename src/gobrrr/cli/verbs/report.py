@@ -95,7 +95,8 @@ def beside(view: View, file: Path, report: Report) -> View:
 def ranks_beside(file: Path, report: Report, args: argparse.Namespace) -> list[tuple[Report | None, Recording | None]]:
     """Every rank's recording that lies beside the first one's report, each with its own report; the report alone where
     there is none, which is said."""
-    from gobrrr.pipeline.runs import file_of, load
+    from gobrrr.pipeline.live_job import file_of
+    from gobrrr.pipeline.runs import load
     from gobrrr.recording.run_folder.run import load_run
     from gobrrr.report.timeline.perfetto import WHOLE
 

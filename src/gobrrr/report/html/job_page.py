@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from gobrrr import units
+from gobrrr.ledger.job.culprits import Shared
 from gobrrr.ledger.job.ranks import Job, RankSummary
+from gobrrr.recording.model.phases import NAMES
 from gobrrr.report.html import charts
 from gobrrr.report.html.charts import Part
 from gobrrr.report.html.report_page import MEANS, kind_of
@@ -16,6 +18,7 @@ MOST_LANES, MOST_ROWS = 64, 512
 WAITING, TRANSFER, DEVICE = "waits for later ranks", "communication", "phase0"
 
 
+PHASES = {f"phase{at}": name for at, name in enumerate(NAMES)}
 KEY = {DEVICE: "the device works", **MEANS, "waiting": WAITING, "transfer": TRANSFER}
 
 
@@ -26,7 +29,11 @@ def parts(job: Job, view: object = None) -> dict[str, Any]:
     latest = sorted(read, key=lambda rank: -rank.local_ns)
     shown = sorted(latest[:MOST_LANES], key=lambda rank: (1 << 62 if rank.rank is None else rank.rank, rank.source))
     waited = waits(job)
-    bars = [(rank, _parts(rank, waited.get(rank.source, 0.0))) for rank in shown]
+    bars = [
+        (rank, _parts(rank, waited.get(rank.source, 0.0)) if job.shared is None else _phases(rank, job.shared))
+        for rank in shown
+    ]
+    key = KEY if job.shared is None else PHASES | {"waiting": WAITING, "transfer": TRANSFER}
     used = {part.kind for _, found in bars for part in found if part.value > 0}
     return {
         "job": job, "sure": job.bound != "unreliable", "told": told(job),
@@ -36,8 +43,16 @@ def parts(job: Job, view: object = None) -> dict[str, Any]:
         "more": len(read) - len(shown), "listed": ranks(job, MOST_ROWS),
         "unlisted": max(0, len(read) - MOST_ROWS),
         "errors": [(rank.source, rank.error) for rank in job.ranks if rank.error][:MOST_LANES],
-        "key": [(charts.swatch(kind), words) for kind, words in KEY.items() if kind in used],
+        "key": [(charts.swatch(kind), words) for kind, words in key.items() if kind in used],
     }  # fmt: skip
+
+
+def _phases(rank: RankSummary, shared: Shared) -> list[Part]:
+    """Its own work by phase, then what it waits for the latest rank, and communication."""
+    moving = min(shared.communication_ns, rank.exposed_communication_ns)
+    found = [(phase, ns, kind) for (phase, ns), kind in zip(rank.phases, PHASES, strict=True)]
+    found += [(WAITING, rank.exposed_communication_ns - moving, "waiting"), (TRANSFER, moving, "transfer")]
+    return [Part(what, ns, kind, f"{name(rank)}, {what}: {units.duration(ns)}") for what, ns, kind in found]
 
 
 def _parts(rank: RankSummary, waited: float) -> list[Part]:

@@ -31,8 +31,6 @@ def blocks(job: Job, view: View) -> Groups:
             ("unread", [rank.error for rank in errors])]  # fmt: skip
     table = ranks(job, MOST)
     ended: list[Block] = [Sentence((((job.ended, "bold"),),))] if job.ended else []
-    if job.endings:
-        ended += facts([("ranks", list(job.endings))])
     return [
         *([ended] if ended else []),
         [Sentence((((job.verdict, "bold"),),))], told(job), [*([table] if table else []), *facts(more)],
@@ -48,6 +46,7 @@ def told(job: Job) -> list[Fact]:
 
 
 def _told(job: Job) -> Iterator[tuple[str, str]]:
+    yield from (("ended", line) for line in job.endings)
     if job.shared is not None:
         yield from _of_steps(job.shared, len(job.ranks))
         yield from (("why", f"rank {one.ranks[0]}: {one.why}") for one in job.blames if one.why)
