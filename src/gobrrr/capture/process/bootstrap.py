@@ -65,10 +65,13 @@ def spawned(text: str) -> None:
     """Watch this process, which multiprocessing has started anew and whose modules are imported."""
     try:
         config = Config.from_env(text)
-        if config is not None and "torch" in sys.modules:
+        if config is None:
+            return
+        config.spawned = 1
+        if "torch" in sys.modules:
             _seen(config, None)
             watch(config)
-        elif config is not None:
+        else:
             TorchWatcher(config).install()
     except Exception:
         return  # the process is not watched, and goes on

@@ -173,7 +173,7 @@ class Session:
         path = Path(self.config.folder) / f"rank{rank}.journal"
         if path.exists():
             path = path.with_name(f"rank{rank}-{os.getpid()}.journal")
-        self.stem, start = path.stem, records.start()
+        self.stem, start = path.stem, records.start() | {"spawned": bool(self.config.spawned)}
         journal = JournalWriter(path, self._failed)
         try:
             journal.json(start)

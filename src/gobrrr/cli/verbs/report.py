@@ -12,13 +12,14 @@ from gobrrr.cli import options, streams
 from gobrrr.errors import GobrrrError
 from gobrrr.ledger.model import WAYS
 from gobrrr.pipeline import redaction
-from gobrrr.pipeline.file_names import RECEIPT, REPORT, SWEEP
+from gobrrr.pipeline.file_names import JOB, RECEIPT, REPORT, SWEEP
 from gobrrr.report.forms import formats
 from gobrrr.report.forms.formats import SORTS, View
 from gobrrr.system import files
 from gobrrr.system.secrets import masked_text
 
 if TYPE_CHECKING:  # the renderers are imported where they are used: `gobrrr --help` must not wait for them
+    from gobrrr.ledger.job.ranks import Job
     from gobrrr.recording.run_folder.run import Recording
     from gobrrr.rules.verdict.report import Report
     from gobrrr.trial.receipt.receipt import Receipt
@@ -51,9 +52,15 @@ def run(args: argparse.Namespace) -> int:
 
     file = find(Path(args.run))
     check_target(args.output, [str(file)])
-    if (noun := receipt_in(file) or _sweep_in(file)) is not None:
+    if (noun := receipt_in(file) or _sweep_in(file) or job_in(file)) is not None:
         show(redaction.redacted(noun, args.redact), format_of(args), args.output, View(str(Path.cwd())))
         return 0
+    job = job_in(file.with_name(JOB)) if file.name == REPORT and (file.with_name(JOB)).is_file() else None
+    if job is not None and format_of(args) == "text":
+        show(redaction.redacted(job, args.redact), "text", args.output, View(str(Path.cwd())))
+        if args.output:
+            return 0
+        print(f"\nrank {load(file).rank}:\n")
     report, form = redaction.redacted(priced(load(file), options.price(args)), args.redact), format_of(args)
     view = View(str(Path.cwd()), mask=redaction.masker(args.redact), recorded_ns=file.stat().st_mtime_ns)
     if formats.draws(form):
@@ -230,6 +237,15 @@ def _sweep_in(file: Path) -> Swept | None:
 
     own = _schema(file).startswith("gobrrr.sweep/")
     return decoded(file, Swept, "sweep", f"name a {SWEEP} that gobrrr sweep wrote") if own else None
+
+
+def job_in(file: Path) -> Job | None:
+    """Read a file as the job of several ranks. None where it does not say that it is one."""
+    from gobrrr.ledger.job.ranks import Job
+    from gobrrr.trial.receipt.receipt import decoded
+
+    own = _schema(file).startswith("gobrrr.job/")
+    return decoded(file, Job, "job", f"name a {JOB} that gobrrr run wrote") if own else None
 
 
 def _schema(file: Path) -> str:

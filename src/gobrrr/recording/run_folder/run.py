@@ -39,6 +39,8 @@ class Start(msgspec.Struct, frozen=True):
     """When it was started, in the kernel's ticks (machine.processes): a pid alone may be another's by now."""
     rank: int | None = None
     world_size: int | None = None
+    spawned: bool = False
+    """multiprocessing has started it: a rank, or a helper of the program's."""
     python: str = ""
     torch: str = ""
     threads: int = 1
@@ -180,13 +182,17 @@ class Recording:
 
 
 def load_run(folder: Path, limits: Limits = DEFAULT) -> list[Recording]:
-    """One Recording per rank, rank 0 first. Raises GobrrrError where there is none, TraceError where a journal
-    exceeds the limits. A trace that cannot be read is missing."""
+    """One Recording per rank, rank 0 first; of processes that multiprocessing has started those that are ranks.
+
+    Raises GobrrrError where there is none, TraceError where a journal exceeds the limits. A trace that cannot be read
+    is missing.
+    """
     journals = sorted(folder.glob("rank*.journal"))
     if not journals:
         raise GobrrrError(f"{folder} holds no recording", "name a folder that gobrrr run has written")
     found = sorted((_load(path, limits) for path in journals), key=lambda r: (r.start.rank or 0, -len(r.events)))
-    return [_without_others(recording, found) for recording in found]
+    meant = [recording for recording in found if not recording.start.spawned or recording.start.world_size] or found
+    return [_without_others(recording, meant) for recording in meant]
 
 
 SAME_CLOCK_NS = 10**9

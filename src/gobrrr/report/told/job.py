@@ -17,6 +17,8 @@ from gobrrr.report.told.blocks import Block, Cell, Fact, Groups, Sentence, Table
 
 GROUPS, LAST = 4, 3
 """Process groups that are told, most waiting first, and of each the ranks that came last most often."""
+SIZES = 3
+"""Kinds and sizes of collectives that are told of a group."""
 MOST = 16
 """Ranks that are listed: the latest ones, and what could not be read."""
 
@@ -57,7 +59,8 @@ def _told(job: Job) -> Iterator[tuple[str, str]]:
     yield from [("exposed", job.exposed)] if job.exposed else []
     yield "imbalance", f"the longest own time is {units.share(job.imbalance)} above the mean"
     yield from (("ranks", line) for line in _absent(job))
-    yield from (line for group in job.groups[:GROUPS] for line in _of_group(group))
+    of_group = _of_group if job.shared is None else _sent
+    yield from (line for group in job.groups[:GROUPS] for line in of_group(group))
     if len(job.groups) > GROUPS:
         yield "groups", f"{len(job.groups) - GROUPS} more, each with less waiting"
 
@@ -71,6 +74,19 @@ def _of_steps(shared: Shared, num_ranks: int) -> Iterator[tuple[str, str]]:
     if shared.step_ns:
         done = num_ranks * shared.own_ns / shared.step_ns
         yield "speed-up", f"{num_ranks} ranks do the work of {done:.1f} that wait for nobody (modelled)"
+
+
+def _sent(group: Group) -> Iterator[tuple[str, str]]:
+    """Kinds and sizes with most transfer, of the profiled steps."""
+    for one in group.sizes[:SIZES]:
+        size = f" of {units.size(one.size)}" if one.size else ""
+        rate = f", {units.byte_rate(one.bus_rate)} on the bus" if one.bus_rate else ""
+        called = units.several(one.kind, one.calls)
+        yield (
+            "sends",
+            f"{called}{size} in the profiled steps: {units.duration(one.transfer_ns)} each once all are there{rate}",
+        )
+    yield from [("doubts", "; ".join(group.doubts))] if group.doubts else []
 
 
 def _of_group(group: Group) -> Iterator[tuple[str, str]]:
