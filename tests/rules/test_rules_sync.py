@@ -274,3 +274,33 @@ def test_long_kernels_wait_for_torch_too():
 def test_without_a_device_nothing_is_on_the_way_to_a_launch():
     case = Case(ops=(op("mm", (8, 8), (8, 8), ms=1),))
     assert between_launches(case.ledger) == ([], list(case.ledger.host))
+
+
+def collective(name: str, ms: float, phase: str = "other", line: Any = LINE, calls: float = 1.0) -> OpGroup:
+    return OpGroup(name, ((1,),), calls=calls, ns=ms * MS, phase=phase, where=(line,))
+
+
+def reduced(*ops: OpGroup, found: DeviceLedger | None = None) -> Case:
+    wait = (Account("communication", sum(op.ns for op in ops), sum(op.ns for op in ops) / (100 * MS)),)
+    return Case(ops=ops, accounts=wait, extra={"device": found})
+
+
+OWN = (
+    collective("c10d::allreduce_", 4, calls=5), collective("gloo:all_reduce", 8),
+    collective("c10d::barrier", 2, line=OTHER_LINE),
+    collective(ALL_REDUCE, 6, "backward", LOOP), collective("c10d::_allgather_base_", 5, "forward", LOOP),
+)  # fmt: skip
+
+
+def test_collectives_beside_forward_and_backward_are_told_at_the_line_with_most_of_them():
+    (found,) = reduced(*OWN).raised("BRR704")
+    assert found.where == (LINE,) and "barrier" in found.message and "14.0 ms" in found.message
+    assert (found.saving.low_ns, found.saving.expected_ns, found.saving.ceiling_ns) == (0, 7 * MS, 14 * MS)
+    (rest,) = reduced(*OWN).raised("BRR701")
+    assert rest.saving.ceiling_ns == 11 * MS, "each wait is one finding's"
+
+
+def test_what_wrappers_send_and_what_a_device_sends_are_no_metrics():
+    assert not reduced(*OWN[3:]).raised("BRR704")
+    assert not reduced(*OWN, found=device()).raised("BRR704")
+    assert not reduced(collective("gloo:all_reduce", 2)).raised("BRR704"), "too little"

@@ -1,7 +1,8 @@
-"""BRR701 to BRR703: waiting for other ranks, links that carry too little, and gradients summed too often."""
+"""BRR701 to BRR704: waiting for other ranks, slow links, gradients summed too often, collectives for metrics."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from math import prod
 
@@ -9,6 +10,7 @@ from gobrrr.ledger.model.device import DeviceLedger, SizedCalls, Transfer
 from gobrrr.ledger.model.ledger import Ledger, OpGroup
 from gobrrr.machine.model.links import LARGE, NETWORK, Link, far_below, link_of
 from gobrrr.machine.model.machine import Machine
+from gobrrr.recording.model.facts import Span
 from gobrrr.recording.trace_files.categories import is_communication
 from gobrrr.rules.model.cores import micro_steps
 from gobrrr.rules.model.evidence import count, time, worth_telling
@@ -38,10 +40,11 @@ SIZES = 4
 @rule("BRR701", "communication", needs={"plain"})
 def exposed_communication(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """Collectives that the step waits for. The wait may be for a slow rank: one rank's account cannot tell."""
-    cost = ledger.account("communication")
+    apart = [] if ledger.device is not None else _of_the_program(ledger)
+    cost = ledger.account("communication") - total(apart)
     if cost < EXPOSED * ledger.wall or not worth_telling(ledger, 0.6 * cost):
         return
-    ops = [op for op in ledger.ops if is_communication(op.name)]
+    ops = [op for op in ledger.ops if is_communication(op.name) and op not in apart]
     calls = sum(op.calls for op in ops if op.name.startswith("c10d::"))
     yield Cause(
         saving=(0.1 * cost, 0.6 * cost, cost),
@@ -130,6 +133,38 @@ def gradients_summed_too_often(ledger: Ledger, machine: Machine) -> Iterator[Cau
         },
         confidence="inferred",
     )
+
+
+@rule("BRR704", "communication", needs={"plain", "ops"})
+def collectives_for_metrics(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
+    """Collectives that the program calls beside forward and backward: metrics that are reduced, barriers, objects."""
+    ops = _of_the_program(ledger)
+    cost, lines = total(ops), Counter[Span]()
+    if ledger.device is not None or not worth_telling(ledger, 0.5 * cost):
+        return
+    for op in ops:
+        lines.update({op.where[0]: op.ns} if op.where else {})
+    names = sorted({op.name.partition(":")[2].strip(":_") for op in ops})
+    first = lines.most_common(1)[0][0] if lines else None
+    yield Cause(
+        saving=(0.0, 0.5 * cost, cost),
+        message=f"{duration(cost)} ({share(cost / ledger.wall)}) of the step is in collectives beside those of "
+        f"gradients ({', '.join(names[:3])}), slow ranks included",
+        advice="Reduce metrics every so many steps, several in one tensor; drop barriers between steps: the sums of "
+        "gradients hold ranks together already.",
+        where=next((op.where for op in ops if op.where and op.where[0] == first), loop_line(ledger)),
+        evidence={
+            "own_collectives": time(cost),
+            "calls": count(sum(op.calls for op in ops)),
+            "lines": count(len(lines)),
+        },
+        confidence="measured",
+    )
+
+
+def _of_the_program(ledger: Ledger) -> list[OpGroup]:
+    """Collectives outside of forward and backward, where wrappers call theirs."""
+    return [op for op in ledger.ops if is_communication(op.name) and op.phase not in ("forward", "backward")]
 
 
 def _added_up(ledger: Ledger) -> float:

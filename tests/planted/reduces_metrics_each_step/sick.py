@@ -1,0 +1,55 @@
+"""Trains on two ranks; in each step it reduces five metrics one by one, and waits at a barrier."""
+
+import argparse
+import subprocess
+import sys
+import tempfile
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+NUM_METRICS = 5
+
+
+def train(num_steps: int) -> None:
+    layers = [part for _ in range(2) for part in (nn.Linear(64, 64), nn.ReLU())]
+    model = DistributedDataParallel(nn.Sequential(*layers, nn.Linear(64, 1)))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    seen = torch.zeros(NUM_METRICS)
+    for step in range(num_steps):
+        rows = torch.randn(64, 64)
+        loss = (model(rows).squeeze(1) - rows.mean(dim=1)).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        metrics = loss.detach() * torch.ones(NUM_METRICS)
+        for number in range(NUM_METRICS):
+            dist.all_reduce(metrics[number])  # <- BRR704
+        seen += metrics
+        dist.barrier()
+        if step % 20 == 0 and dist.get_rank() == 0:
+            print(f"step {step:4d}  loss {seen[0].item() / (step + 1):.4f}")
+
+
+def join(rank: int, store: str, num_steps: int) -> None:
+    torch.manual_seed(rank)
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+    train(num_steps)
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--steps", type=int, default=400)
+    parser.add_argument("--store", help="where rank 0 waits for rank 1")
+    args = parser.parse_args()
+    if args.store:
+        join(1, args.store, args.steps)
+        sys.exit()
+    with tempfile.TemporaryDirectory() as folder:
+        other = subprocess.Popen([sys.executable, *sys.argv, "--store", f"{folder}/store"])
+        join(0, f"{folder}/store", args.steps)
+        other.wait()
