@@ -1,4 +1,4 @@
-"""A rank's own work by phase, of events that are made here: where a collective may lie, CPU time counts."""
+"""A rank's own time by phase, of events that are made here: where a collective may lie, CPU time counts."""
 
 from __future__ import annotations
 

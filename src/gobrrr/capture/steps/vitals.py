@@ -143,7 +143,7 @@ POOLS = ("concurrent.futures.", "multiprocessing.", "torch.utils.data.")
 
 
 def is_spawned(process: Any) -> bool:
-    """Say whether a process that is about to start is a new interpreter that does the program's own work, as ranks of
+    """Say whether a process that is about to start is a new interpreter that does the program's own time, as ranks of
     torch.multiprocessing.spawn do, and can import gobrrr by itself."""
     module = str(getattr(getattr(process, "_target", None), "__module__", None))
     if getattr(process, "_start_method", None) != "spawn" or module.startswith(POOLS):

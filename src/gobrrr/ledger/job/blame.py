@@ -43,7 +43,7 @@ class Blame(msgspec.Struct, frozen=True, kw_only=True):
     cost_ns: float
     """By which a step of the job would be shorter without it."""
     surplus_ns: float
-    """More own work than other ranks, or than usual, in a step that has it."""
+    """More own time than other ranks, or than usual, in a step that has it."""
     share_of_steps: float = 1.0
     every: float | None = None
     where: Span | None = None

@@ -1,6 +1,6 @@
 """Which ranks do the others wait for, in which phase, and what would a step gain without that?
 
-A step of synchronous training is as long as the longest own work of a rank in it. So what a rank costs is told by
+A step of synchronous training is as long as the longest own time of a rank in it. So what a rank costs is told by
 taking its surplus away and asking again which rank would then be the longest: once for ranks that have more in most
 steps (always), once for single steps that stand out, once for what is left. Single steps are one rank's (at times), or
 now one's, now another's (in turns).
@@ -19,7 +19,7 @@ from gobrrr.recording.model.phases import NAMES
 
 Floats = npt.NDArray[np.float64]
 LATE = 0.05
-"""Share of the step by which own work must exceed that of others to be called late."""
+"""Share of the step by which own time must exceed that of others to be called late."""
 LEAST_STEPS = 8
 """Steps that all ranks made and watched, below which nothing is said (proposed)."""
 ONE_RANKS = 0.8
@@ -56,11 +56,11 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
     steps: int
     step_ns: float
     own_ns: float
-    """Own work of the median rank; of an even number the shorter one of the middle."""
+    """Own time of the median rank; of an even number the shorter one of the middle."""
     imbalance_ns: float
-    """By which the longest own work of each step exceeds that."""
+    """By which the longest own time of each step exceeds that."""
     phases: tuple[tuple[float, ...], ...]
-    """Own work of each rank by phases.NAMES."""
+    """Own time of each rank by phases.NAMES."""
     culprits: tuple[Culprit, ...] = ()
 
     @property
@@ -90,7 +90,7 @@ def shared(ranks: Sequence[OwnSteps]) -> Shared | None:
 
 
 def _first_steady(table: Floats) -> int:
-    """Steps at the beginning whose own work is of a start: caches are cold, buckets are made."""
+    """Steps at the beginning whose own time is of a start: caches are cold, buckets are made."""
     own = table[:, :, : len(NAMES)].sum(axis=2).max(axis=1)
     return int(np.argmax(own <= 2 * np.median(own))) if len(own) else 0
 
@@ -130,7 +130,7 @@ def _always(own: Floats, least: float) -> tuple[list[int], Floats]:
 
 
 def _at_times(table: Floats, own: Floats, least: float, spikes: bool) -> tuple[Culprit | None, Floats]:
-    """(surplus of single steps, where the longest rank has more than it has in most; own work without it). `spikes`: of
+    """(surplus of single steps, where the longest rank has more than it has in most; own time without it). `spikes`: of
     steps that stand out from their rank's others, which would be as those; else of all that are left, whose work the
     ranks would share evenly."""
     parts = table[:, :, : len(NAMES)]

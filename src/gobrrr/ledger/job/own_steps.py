@@ -1,6 +1,6 @@
-"""How long was one rank at its own work in each step, by phase, without what it waited for other ranks?
+"""How long was one rank at its own time in each step, by phase, without what it waited for other ranks?
 
-Between two marks of a phase the main thread is at its own work, except where a collective may lie: in the backward pass
+Between two marks of a phase the main thread is at its own time, except where a collective may lie: in the backward pass
 (DistributedDataParallel sums gradients there) and behind a call of a collective. There its CPU time stands for its own
 work, for a thread that waits for other ranks takes none. So no clock of one rank is held against another's.
 """
@@ -30,7 +30,7 @@ class OwnSteps(msgspec.Struct, frozen=True):
 
     rows: bytes
     waits_in: tuple[str, ...] = (BACKWARD,)
-    """Phases in which CPU time stands for own work."""
+    """Phases in which CPU time stands for own time."""
 
     def table(self) -> npt.NDArray[np.float32]:
         """(steps, FIELDS) in ns."""
@@ -38,7 +38,7 @@ class OwnSteps(msgspec.Struct, frozen=True):
 
 
 def own_steps(recording: Recording, loop: LoopSteps | None = None) -> OwnSteps | None:
-    """Return the own work of each step of the loop (else the main one); None where an accelerator works, whose work
+    """Return the own time of each step of the loop (else the main one); None where an accelerator works, whose work
     takes the host no CPU time, or where no CPU time was noted: a process without other ranks."""
     loop = loop or recording.main
     marks = _marks(recording.events)

@@ -53,7 +53,7 @@ class RankSummary(msgspec.Struct, frozen=True, kw_only=True):
     steps: OwnSteps | None = None
     lines: tuple[LineTime, ...] = ()
     phases: tuple[tuple[str, float], ...] = ()
-    """Own work by phase, without waiting for other ranks, in the steps that all ranks made; empty of a trace."""
+    """Own time by phase, without waiting for other ranks, in the steps that all ranks made; empty of a trace."""
     flops: float = 0.0
     """Of its ops in a step."""
     span: tuple[int, int] | None = None
@@ -119,7 +119,7 @@ def summary(
 
 
 def _accounts(ledger: Ledger) -> tuple[tuple[str, float], ...]:
-    """Return the accounts, with the device's own work as one: its own report says by what it is bound."""
+    """Return the accounts, with the device's own time as one: its own report says by what it is bound."""
     if ledger.device is None:
         return tuple((a.account, a.ns) for a in ledger.accounts)
     works = sum(a.ns for a in ledger.accounts if a.account in OF_THE_DEVICE)

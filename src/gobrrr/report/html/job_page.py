@@ -48,7 +48,7 @@ def parts(job: Job, view: object = None) -> dict[str, Any]:
 
 
 def _phases(rank: RankSummary, shared: Shared) -> list[Part]:
-    """Its own work by phase, then what it waits for the latest rank, and communication."""
+    """Its own time by phase, then what it waits for the latest rank, and communication."""
     moving = min(shared.communication_ns, rank.exposed_communication_ns)
     found = [(phase, ns, kind) for (phase, ns), kind in zip(rank.phases, PHASES, strict=True)]
     found += [(WAITING, rank.exposed_communication_ns - moving, "waiting"), (TRANSFER, moving, "transfer")]

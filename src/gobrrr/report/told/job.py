@@ -67,7 +67,7 @@ def _told(job: Job) -> Iterator[tuple[str, str]]:
 
 def _of_steps(shared: Shared, num_ranks: int) -> Iterator[tuple[str, str]]:
     """Parts of the job's step, and how many ranks' work that is."""
-    parts = ((shared.own_ns, "own work of the median rank"), (shared.imbalance_ns, "waiting for the latest rank"),
+    parts = ((shared.own_ns, "own time of the median rank"), (shared.imbalance_ns, "waiting for the latest rank"),
              (shared.communication_ns, "communication"))  # fmt: skip
     said = ", ".join(f"{units.duration(ns)} {what}" for ns, what in parts)
     yield "step", f"{units.duration(shared.step_ns)} over {shared.steps} steps that all ranks made: {said}"
@@ -132,7 +132,7 @@ def ranks(job: Job, most: int) -> Table | None:
              ("last to", True), ("device busy", True), ("bound alone", False), ("file", False))  # fmt: skip
     read = sorted((rank for rank in job.ranks if not rank.error), key=lambda rank: -rank.local_ns)
     if job.shared is not None:
-        names = ("rank", "own work", *NAMES, "waits, sends")
+        names = ("rank", "own time", *NAMES, "waits, sends")
         return Table("", tuple((name, True) for name in names), tuple(map(_phases, read[:most])))
     waited, last = waits(job), Counter[str]()
     for one in (one for group in job.groups for one in group.waits):
