@@ -124,6 +124,7 @@ class Recorder:
         self._targets = Targets(self.modules.alive)
         self.loader_facts: dict[int, dict[str, Any]] = {}
         self.lengths, self.draws, self.copies = Lengths(), Draws(), WorkerCopies()
+        self.batches = ranks.Batches()
         self.update_spans: dict[int, Any] = {}
         self._first: dict[int, int] = {}
         self._first_at: dict[Any, int] = {}
@@ -290,6 +291,8 @@ class Recorder:
         facts = self.loader_facts.get(number, {})
         key = tuple(facts.get("key", ()))
         self.draws.end(key)
+        if ranks.among_others():
+            self.batches.look(frame)
         if frame is not None:
             self.lengths.look(key, frame, perf_counter_ns())
             self.copies.look(key, facts, frame)

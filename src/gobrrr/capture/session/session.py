@@ -408,7 +408,7 @@ class Session:
             "watching": self.hooks.cost,
             "device": device_memory.name,
             "children": self.hooks.children.facts,
-            "ranks": lambda: ranks.facts(recorder.modules.alive()),
+            "ranks": lambda: ranks.facts(recorder.modules.alive(), recorder.batches),
         }
         found: dict[str, Any] = {"type": "facts", "moment": moment, "steps": self._steps, "errors": errors}
         for name, table in tables.items():

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+import zlib
 from collections.abc import Callable, Iterable
+from types import FrameType
 from typing import Any
 
+from gobrrr.capture.facts.tensors import is_plain, some_of, tensors_in
 from gobrrr.capture.hooks.lookup import Lookup, Patches
+from gobrrr.capture.hooks.transform_guard import unseen
 
 COLLECTIVES = (
     "allreduce", "allreduce_coalesced", "broadcast", "reduce", "allgather", "allgather_coalesced", "_allgather_base",
@@ -16,6 +21,8 @@ COLLECTIVES = (
 """Methods of a process group that its Python functions call (torch.distributed.distributed_c10d)."""
 
 
+MOST_BATCHES, MOST_VALUES, FEWEST_VALUES = 8, 256, 8
+"""Batches of which a checksum is kept, values of each in it, and values that a tensor must have (proposed)."""
 SWITCHES = ("find_unused_parameters", "gradient_as_bucket_view", "static_graph", "broadcast_buffers")
 """Arguments of DistributedDataParallel that are told."""
 
@@ -29,7 +36,24 @@ def among_others() -> bool:
         return False
 
 
-def facts(modules: Iterable[tuple[int, Any]]) -> dict[str, Any]:
+class Batches:
+    """Checksums of the first batches that the loaders hand out: ranks with the same ones do the same work."""
+
+    def __init__(self) -> None:
+        self.checksums: list[int] = []
+
+    def look(self, frame: FrameType | None) -> None:
+        """A loader hands out a batch, in this frame of torch's."""
+        if frame is None or len(self.checksums) >= MOST_BATCHES:
+            return
+        with contextlib.suppress(Exception), unseen():  # a batch may be anything
+            first = next(tensor for tensor in tensors_in(frame.f_locals.get("data")) if is_plain(tensor))
+            if first.device.type == "cpu" and first.numel() >= FEWEST_VALUES:
+                values = some_of(first.detach(), MOST_VALUES).contiguous()
+                self.checksums.append(zlib.crc32(values.numpy().tobytes()))
+
+
+def facts(modules: Iterable[tuple[int, Any]], batches: Batches) -> dict[str, Any]:
     """Return rank, number of ranks, backend, and what each DistributedDataParallel among the numbered `modules` is set
     to; empty where no process group of several ranks is set up."""
     if not among_others():
@@ -41,16 +65,16 @@ def facts(modules: Iterable[tuple[int, Any]]) -> dict[str, Any]:
         "rank": distributed.get_rank(),
         "world_size": distributed.get_world_size(),
         "backend": str(distributed.get_backend()),
+        "batches": batches.checksums,
         "wrappers": [
             {
-                "id": number,
-                "bucket_bytes": int(module.bucket_bytes_cap),
+                "id": number, "bucket_bytes": int(module.bucket_bytes_cap), "ranks": module.process_group.size(),
                 **{name: bool(getattr(module, name)) for name in SWITCHES},
             }
             for number, module in modules
             if isinstance(module, DistributedDataParallel)
         ],
-    }
+    }  # fmt: skip
 
 
 def watch_collectives(seen: Callable[[Any], Any], patches: Patches) -> None:

@@ -19,9 +19,12 @@ from gobrrr.ledger.job.lateness import Group, Told, lateness, linked
 from gobrrr.ledger.job.own_steps import OwnSteps
 from gobrrr.ledger.model.ledger import Ledger
 from gobrrr.ledger.model.sums import sums
+from gobrrr.recording.model.facts import RankFacts
 from gobrrr.recording.model.phases import NAMES
 
 OF_THE_DEVICE = ("compute", "bandwidth", "inefficiency", "uncounted")
+FEWEST_BATCHES = 3
+"""Different batches that ranks must have in common to be said to train on the same ones (proposed)."""
 MOST_RANKS = 1 << 20
 """Most ranks of a job: more is no number of ranks."""
 APART = 60e9
@@ -56,6 +59,8 @@ class RankSummary(msgspec.Struct, frozen=True, kw_only=True):
     """Own time by phase, without waiting for other ranks, in the steps that all ranks made; empty of a trace."""
     flops: float = 0.0
     """Of its ops in a step."""
+    batches: tuple[int, ...] = ()
+    """Checksums of its first batches, where all ranks sum the gradients of one model; empty of a trace."""
     span: tuple[int, int] | None = None
     """First and last event, in ns since the epoch; null where the file does not say when it was."""
     error: str = ""
@@ -86,6 +91,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     ended: str = ""
     """Which rank ended first, in a sentence; empty where none failed. `endings`: each rank's, where one did."""
     endings: tuple[str, ...] = ()
+    same_batches: bool = False
+    """All ranks get the same batches from their loaders: all but one do what another does."""
     blames: tuple[Blame, ...] = ()
     """Ranks that the others wait for, the dearest first; empty of traces, whose steps are few."""
     shared: Shared | None = None
@@ -113,6 +120,7 @@ def summary(
         source=source, rank=rank, world_size=world_size, num_steps=ledger.step.count, step_ns=ledger.wall,
         busy_ns=device.busy_ns if device else 0.0, exposed_communication_ns=shown, waited_ns=waited,
         communication_ns=communication, lines=lines_of(ledger), flops=ledger.roofline.flops,
+        batches=_batches(ledger.facts.ranks),
         accounts=_accounts(ledger), device=device.name if device else "", calls=calls,
         within_a_host=device.within_a_host if device else False, span=span,
     )  # fmt: skip
@@ -189,14 +197,32 @@ def _of_steps(untold: Job, read: Sequence[RankSummary], steps: Shared) -> Job:
         label = "Communication-bound" if moving > LATE else f"Balanced over {len(read)} ranks"
         verdict = f"{label}: communication takes {units.share(moving)} of the {units.duration(steps.step_ns)} step"
         verdict += "." if first is not None else f"; no rank is late by {units.share(LATE)} of it."
+    same = _are_the_same([r.batches for r in read])
+    if same:
+        bound = "redundant"
+        verdict = f"Redundant: all {len(read)} ranks train on the same batches. Give the loader a DistributedSampler."
     longest = max(sum(phases) for phases in steps.phases)
     mean = sum(map(sum, steps.phases)) / len(read)
     return msgspec.structs.replace(
-        untold, verdict=verdict, bound=bound, blames=blames, shared=steps, ranks=ranks, exposed_share=exposed,
+        untold, verdict=verdict, bound=bound, same_batches=same, blames=blames, shared=steps, ranks=ranks,
+        exposed_share=exposed,
         slowest=first.ranks[0] if first is not None and bound == "straggler" else None,
         because=first.phase if first is not None else "", late_ns=first.cost_ns if first is not None else 0.0,
         imbalance=longest / mean - 1 if mean else 0.0,
     )  # fmt: skip
+
+
+def _batches(facts: RankFacts | None) -> tuple[int, ...]:
+    """The checksums; of ranks that share a model's parts, which get the same batches by design, none."""
+    alike = facts is not None and any(wrapper.ranks == facts.world_size for wrapper in facts.wrappers)
+    return facts.batches if facts is not None and alike else ()
+
+
+def _are_the_same(ranks: Sequence[Sequence[int]]) -> bool:
+    """Say whether all ranks have these checksums in common, in order, and they are no constant."""
+    num = min(map(len, ranks), default=0)
+    first = tuple(ranks[0][:num]) if num else ()
+    return len(set(first)) >= FEWEST_BATCHES and all(tuple(each[:num]) == first for each in ranks)
 
 
 def _told(rank: RankSummary) -> Told:
@@ -215,7 +241,9 @@ def _without_calls(read: Sequence[RankSummary], groups: Sequence[Group]) -> list
     acquitted = any(group.fits for group in groups) and not any(group.slow for group in groups)
     gone = ("BRR702",) if acquitted else ()
     return [
-        msgspec.structs.replace(r, calls=None, steps=None, lines=(), codes=tuple(c for c in r.codes if c not in gone))
+        msgspec.structs.replace(
+            r, calls=None, steps=None, batches=(), lines=(), codes=tuple(c for c in r.codes if c not in gone)
+        )
         for r in read
     ]
 

@@ -351,6 +351,8 @@ class Wrapper(msgspec.Struct, frozen=True):
 
     id: int
     bucket_bytes: int = 0
+    ranks: int = 0
+    """Ranks that sum gradients with it."""
     find_unused_parameters: bool = False
     gradient_as_bucket_view: bool = False
     static_graph: bool = False
@@ -363,6 +365,8 @@ class RankFacts(msgspec.Struct, frozen=True):
     rank: int
     world_size: int
     backend: str = ""
+    batches: tuple[int, ...] = ()
+    """Checksums of the first batches that loaders handed out, in order."""
     wrappers: tuple[Wrapper, ...] = ()
 
 
