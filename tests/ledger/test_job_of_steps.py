@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from gobrrr.ledger.job.blame import LineTime
 from gobrrr.ledger.job.ranks import Job, RankSummary, together
 from gobrrr.recording.model.facts import Span
+from tests.ledger import test_culprits
 from tests.ledger.test_culprits import COMMUNICATION, MS, job
 
 HERE = Span("/w/train.py", 14)
@@ -40,8 +41,9 @@ def test_healthy_ranks_are_bound_by_communication_or_balanced() -> None:
     assert found.shared is not None and "communication takes 13" in found.verdict
 
 
-def test_a_small_surplus_beside_much_communication_is_told_behind_it() -> None:
-    found = together(ranks((2, "other", 0.95)))
+def test_a_small_surplus_beside_much_communication_is_told_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(test_culprits, "COMMUNICATION", 9.0)
+    found = together(ranks((2, "other", 3.0)))
     assert found.bound == "communication" and found.blames[0].ranks == (2,) and "no rank is late" not in found.verdict
 
 
