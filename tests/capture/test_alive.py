@@ -178,6 +178,7 @@ class RunningMean(torch.nn.Module):
 
 @pytest.mark.parametrize("detached", [False, True])
 def test_a_running_mean_that_keeps_its_graph_is_named(detached: bool) -> None:
+    gc.collect()  # else the model of another test
     model = RunningMean(detached=detached)
 
     def train() -> None:  # a thread of its own counts its ops from the first

@@ -18,6 +18,7 @@ from itertools import islice
 from types import CodeType, FrameType
 from typing import Any, NamedTuple
 
+from gobrrr.capture.facts.owners import owner_of
 from gobrrr.capture.facts.tensors import is_plain
 from gobrrr.capture.hooks import module_parts
 from gobrrr.capture.source.user_code import is_method
@@ -74,6 +75,7 @@ class Alive:
         self.sizes: dict[str, Counter[tuple[str, Group]]] = {}  # by device
         self.counts: dict[str, Counter[tuple[str, Group]]] = {}
         self._places: dict[tuple[str, str, Group], set[int]] = {}  # addresses of what nobody owns
+        self._examples: dict[Group, Any] = {}  # one tensor of each group
         self.in_backward: tuple[str, str] | None = None
         """(layer, op) that the backward pass had come to."""
         self.optimizers: list[str] = []
@@ -111,8 +113,9 @@ class Alive:
             self.gradient_graphs |= grad is not None and grad.grad_fn is not None
         for optimizer in optimizers:
             for param, state in list(getattr(optimizer, "state", {}).items()):
-                for value in state.values() if isinstance(state, dict) else ():
-                    self._claim("optimizer state", value, self._names.get(id(param), type(optimizer).__name__))
+                name = self._names.get(id(param), type(optimizer).__name__)
+                for value in _flat(state):
+                    self._claim("optimizer state", value, name)
         self.carried = self._state(modules)
         self._activations(tensors)
         self._sums()
@@ -265,7 +268,9 @@ class Alive:
             if time.perf_counter_ns() > self._until:
                 self.notes.append("not all tensors were looked at")
                 break
-            self._claim("other tensors", tensor, "")
+            if self._claim("other tensors", tensor, ""):
+                self._examples[Group("", "", tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))] = tensor
+        del tensor, tensors
         arrays = getattr(sys.modules.get("numpy"), "ndarray", None)
         objects = gc.get_objects() if arrays is not None else []
         for at in range(0, len(objects), AT_ONCE):
@@ -305,7 +310,9 @@ class Alive:
                     several = self.counts[device][role, group] > 1  # then a container has them, no variable
                     search = _Search(self._places[device, role, group])
                     paths = (path for name, value in roots for path in search.paths(name, value, several))
-                    if name := next(paths, ""):
+                    example = self._examples.get(group)
+                    name = next(paths, "") or (owner_of(example, (self._examples,)) if example is not None else "")
+                    if name:
                         named = group._replace(name=name, shown=search.shown)
                         sizes[role, named] += sizes.pop((role, group))
                         self.counts[device][role, named] += self.counts[device].pop((role, group))
@@ -374,6 +381,12 @@ def made_by_steps(graphs: Iterable[Any], own: Container[int]) -> bool:
 def _nodes(roots: Iterable[Any]) -> list[Any]:
     """Return the nodes of all graphs that lead to these tensors."""
     return nodes_behind((root.grad_fn for root in roots if root.grad_fn is not None and is_plain(root)), MAX_NODES)
+
+
+def _flat(state: Any) -> Iterator[Any]:
+    """The values of an optimizer's state, those in its lists (LBFGS's history) with them."""
+    for value in state.values() if isinstance(state, dict) else ():
+        yield from value if type(value) in (list, tuple) else (value,)
 
 
 def _of_shapes(optimizer: Any) -> tuple[Any, ...]:

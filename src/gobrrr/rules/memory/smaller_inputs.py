@@ -29,11 +29,17 @@ FAR_LARGER = 4
 
 
 def whole_graph(oom: OutOfMemory) -> int:
-    """Return the nodes of a graph that the model is given whole: rows of numbers beside (2, edges); 0 for others."""
+    """Return the nodes of a graph that the model is given whole: rows of numbers beside (2, edges); 0 for others, and
+    for batches of the graphs that a data set has."""
     tables = [each for each in oom.inputs if len(each.shape) == 2]
-    edges = any(each.dtype == "int64" and each.shape[0] == 2 < each.shape[1] for each in tables)
-    nodes = [each.shape[0] for each in tables if each.dtype.startswith("float") and each.shape[0] > 2]
-    return max(nodes, default=0) if edges else 0
+    edges = {each.shape[1] for each in tables if _are_edges(each.shape, each.dtype)}
+    nodes = [each.shape[0] for each in tables if each.dtype.startswith("float") and each.shape[0] not in (1, 2, *edges)]
+    several = any(_are_edges(g.shape, g.dtype) and g.count > 1 for g in groups(oom, "other tensors"))
+    return max(nodes, default=0) if edges and not several else 0
+
+
+def _are_edges(shape: tuple[int, ...], dtype: str) -> bool:
+    return len(shape) == 2 and dtype == "int64" and shape[0] == 2 < shape[1]
 
 
 def outlier(oom: OutOfMemory, short: Shortage, scales: int) -> Iterator[Way]:
@@ -90,7 +96,7 @@ def padded(oom: OutOfMemory, short: Shortage, scales: int) -> Iterator[Way]:
     for name, (rows, length), real in oom.masks:
         like = [g for role in ("forward activations", "activations", "variables") for g in groups(oom, role)]
         wide = [g for g in like if rows in g.shape and length in g.shape and g.dtype != "bool"]
-        if real < PADDED and rows > 1 and wide:
+        if real < PADDED and 1 < rows != length and wide:
             what = f"{share(real)} of {name} {rows}x{length} is real: cap the length (max_num_nodes=, max_length=), or "
             yield Way("padding", what + "batch by length", round((scales + short.asked) * (1 - 2 * real)),
                       exact="exact where batches go by length")  # fmt: skip
@@ -139,13 +145,19 @@ def split(oom: OutOfMemory, short: Shortage, scales: int) -> Iterator[Way]:
     if smaller >= batch:
         return
     saves = round(parts * (1 - smaller / batch))
+    of_graphs = any(_are_edges(each.shape, each.dtype) for each in oom.inputs)
     if oom.training is False or not oom.optimizers:
         grows = bool(oom.steps) and "activations" in oom.roles()  # graphs that nobody frees: it only dies later
         what = f"batches of {smaller} in place of {batch}"
+        if of_graphs:
+            what = f"1/{-(-batch // smaller)} of the graphs at a time"
         yield Way("smaller_batch", what, saves, False if grows else None, EXACT)
         return
     exact = "not exact: BatchNorm sees smaller batches" if oom.batch_norm else "exact where the loss is a mean"
-    yield Way("micro_batch", micro_batches(batch, smaller), saves, exact=exact)
+    what = micro_batches(batch, smaller)
+    if of_graphs:
+        what = f"micro-batches of 1/{-(-batch // smaller)} of the graphs, gradients accumulated"
+    yield Way("micro_batch", what, saves, exact=exact)
 
 
 def micro_batches(batch: int, smaller: int) -> str:

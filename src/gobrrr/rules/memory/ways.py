@@ -50,6 +50,12 @@ LOSSES = ("log_softmax", "nll_loss", "nll_loss_nd", "softmax")
 ADAMS = ("Adam", "AdamW", "NAdam", "RAdam")
 
 
+DROP = "drop what is used up, keep it smaller, or in a file"
+HOLDERS = {
+    "itertools.cycle": "it keeps every batch; loop over the loader anew (while True: yield from loader)",
+    "lru_cache of ": "bound it (lru_cache(maxsize=1)), or compute the largest once and slice it",
+}
+"""What to do about holders of a known kind, by the begin of their name (capture.facts.owners)."""
 SHARED = (
     Way(
         "micro_batch", "smaller batches; in training accumulate their gradients", exact="exact where the loss is a mean"
@@ -143,6 +149,9 @@ def _ways(oom: OutOfMemory, short: Shortage, line: str) -> Iterator[Way]:
         yield Way("bf16_autocast", "torch.autocast(device, torch.bfloat16) around the forward",
                   round(half * kept / graph), exact="3 digits in place of 7")  # fmt: skip
     state = max(roles.get("optimizer state", 0), state_to_come(oom))
+    if "LBFGS" in oom.optimizers and state > 20 * roles.get("parameters", 0):
+        yield Way("lbfgs_history", "LBFGS(history_size=10): it keeps 100 pairs of vectors as large as the parameters",
+                  round(0.9 * state), exact="another search, mostly as good")  # fmt: skip
     if state and any(name in ADAMS for name in oom.optimizers):
         yield Way("optimizer_8bit", "an 8-bit Adam (torchao.optim.AdamW8bit): its state takes a quarter",
                   round(0.75 * state), exact="another rounding of its state")  # fmt: skip
@@ -241,7 +250,10 @@ def _in_update(oom: OutOfMemory) -> Iterator[Way]:
         what = "optimizer(..., foreach=False) or fused=True: foreach holds a copy of all that it updates"
         yield Way("no_foreach", what, oom.roles().get("parameters", 0), exact=EXACT)
         return
-    largest = max((group.num_bytes // max(1, group.count) for group in groups(oom, "parameters")), default=0)
+    sizes = [group.num_bytes // max(1, group.count) for group in groups(oom, "parameters")]
+    if state_to_come(oom) and oom.asked in sizes:
+        return  # what failed is the state itself, which is made before any temporary
+    largest = max(sizes, default=0)
     what = "optimizer(..., fused=True): an update without temporaries as large as a parameter"
     yield Way("fused_optimizer", what, 2 * largest, exact="equal up to rounding")
 
@@ -302,14 +314,16 @@ def _kept_data(oom: OutOfMemory) -> Iterator[Way]:
             yield Way("copy_views", f"{what} are kept by views of {share(shown)} of them: keep .clone()",
                       round(num_bytes * (1 - shown)), exact=EXACT)  # fmt: skip
         else:
-            yield Way("free_references", f"{what}: drop what is used up, keep it smaller, or in a file", num_bytes)
+            instead = next((words for start, words in HOLDERS.items() if name.startswith(start)), DROP)
+            yield Way("free_references", f"{what}: {instead}", num_bytes)
 
 
 def _of_libraries(oom: OutOfMemory, short: Shortage) -> Iterator[Way]:
     """What a library keeps, or makes whole, that it can be told not to."""
     roles = oom.roles()
     for keeper in _known("library_keepers.toml")["keeper"]:
-        if any(re.search(str(keeper["function"]), function) for function in oom.libraries):
+        holders = [group.name for group in groups(oom, "other tensors")] if "holder" in keeper else oom.libraries
+        if any(re.search(str(keeper.get("holder") or keeper["function"]), each) for each in holders):
             whole = short.asked + sum(roles.get(role, 0) for role in ("forward activations", "variables"))
             held = whole if keeper["role"] == "asked" else roles.get(str(keeper["role"]), 0) + short.asked
             yield Way(str(keeper["name"]).replace(" ", "_"), str(keeper["what"]),
