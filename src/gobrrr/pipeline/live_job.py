@@ -7,17 +7,21 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from gobrrr.ledger.job import ranks as jobs
+from gobrrr.ledger.job.blame import Blame, told
 from gobrrr.ledger.job.calls import Calls, calls, calls_each
 from gobrrr.ledger.job.endings import Stood, first_to_end
 from gobrrr.ledger.job.host_calls import host_calls, in_common
 from gobrrr.ledger.job.own_steps import own_steps, stood
-from gobrrr.ledger.job.ranks import Job
+from gobrrr.ledger.job.ranks import Job, RankSummary
 from gobrrr.ledger.model.ledger import Ledger
 from gobrrr.ledger.steps.profiled_window import Profiled
 from gobrrr.pipeline.file_names import REPORT
 from gobrrr.recording.run_folder.failure_file import endings
 from gobrrr.recording.run_folder.run import Recording
+from gobrrr.rules.verdict.place import spot
 from gobrrr.rules.verdict.report import Report
+
+COMMUNICATION = ("BRR701", "BRR702", "BRR703", "BRR704")
 
 
 def job_of(ranks: Sequence[Profiled], found: Sequence[tuple[Ledger, Report]], code: int) -> Job | None:
@@ -31,20 +35,50 @@ def job_of(ranks: Sequence[Profiled], found: Sequence[tuple[Ledger, Report]], co
     for rank, (ledger, report) in zip(ranks, found, strict=True):
         recording = rank.recording
         most, source = calls_each(len(ranks)), file_of(recording, ranks[0].recording)
-        told, num = host_calls(recording, report.world_size or 0, most)
-        if not told.groups and recording.trace is not None:
-            told = calls(recording, recording.trace, most)
-        one = jobs.summary(ledger, source, report.rank, report.world_size, told)
+        sent, num = host_calls(recording, report.world_size or 0, most)
+        if not sent.groups and recording.trace is not None:
+            sent = calls(recording, recording.trace, most)
+        one = jobs.summary(ledger, source, report.rank, report.world_size, sent)
         if num:
-            one = replace(one, communication_ns=told.ns / num)
+            one = replace(one, communication_ns=sent.ns / num)
         codes = tuple(finding.code for finding in report.findings)
         read.append(replace(one, steps=own_steps(recording), verdict=report.verdict.sentence,
                                             bound=report.verdict.bound, codes=codes))  # fmt: skip
     ended = _endings(ranks) if code else ("", ())
     if all(one.device == "" for one in read):
         common = in_common([one.calls or Calls() for one in read])
-        read = [replace(one, calls=told) for one, told in zip(read, common, strict=True)]
-    return replace(jobs.together(read), ended=ended[0], endings=ended[1])
+        read = [replace(one, calls=kept) for one, kept in zip(read, common, strict=True)]
+    job, reports = jobs.together(read), [report for _, report in found]
+    job = replace(job, blames=tuple(_with_line(one, read, reports) for one in job.blames))
+    if job.shared is not None and job.blames and job.bound in ("straggler", "uneven"):
+        job = replace(job, verdict=told(job.blames[0], job.shared.step_ns))
+    if job.bound == "communication" and (named := _named(reports)):
+        job = replace(job, verdict=f"{job.verdict.partition(';')[0].rstrip('.')}: {named}.")
+    return replace(job, ended=ended[0], endings=ended[1])
+
+
+def _with_line(one: Blame, read: Sequence[RankSummary], reports: Sequence[Report]) -> Blame:
+    """A blame with the line of the dearest finding that its only rank has and no other, where no line was seen."""
+    if one.where is not None or len(one.ranks) != 1:
+        return one
+    own, others = [], set()
+    for rank, report in zip(read, reports, strict=True):
+        places = [(f.code, f.where[0]) for f in report.findings if f.where and f.code[:4] not in ("BRR7", "BRR9")]
+        if rank.rank == one.ranks[0]:
+            own = places
+        else:
+            others |= {(code, where.place) for code, where in places}
+    return replace(one, where=next((where for code, where in own if (code, where.place) not in others), None))
+
+
+def _named(reports: Sequence[Report]) -> str:
+    """The finding about communication that saves most on a rank, and its line; empty where there is none."""
+    told = [finding for report in reports for finding in report.findings if finding.code in COMMUNICATION]
+    first = max(told, key=lambda finding: finding.saving.expected_ns, default=None)
+    if first is None:
+        return ""
+    at = f" at {spot(first.where[0])}" if first.where else ""
+    return f"{first.name.replace('-', ' ')} ({first.code}){at}"
 
 
 def _endings(ranks: Sequence[Profiled]) -> tuple[str, tuple[str, ...]]:

@@ -25,11 +25,13 @@ MORE_WORK = 1.1
 
 
 class LineTime(msgspec.Struct, frozen=True):
-    """Mean ns per step of a user's line on one rank. `usual_share`: as of LineGroup."""
+    """Mean ns per step of a user's line on one rank. `usual_share`: as of LineGroup; `collects`: it calls
+    gc.collect(), and `ns` is not known."""
 
     span: Span
     ns: float
     usual_share: float | None = None
+    collects: bool = False
 
 
 class Blame(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,7 +56,9 @@ class Blame(msgspec.Struct, frozen=True, kw_only=True):
 def lines_of(ledger: Ledger) -> tuple[LineTime, ...]:
     """Return the lines with most time in unprofiled steps."""
     most = sorted((line for line in ledger.lines if line.where), key=lambda line: -line.ns)[:KEPT]
-    return tuple(LineTime(line.where[0], line.ns, line.usual_share) for line in most)
+    found = [LineTime(line.where[0], line.ns, line.usual_share) for line in most]
+    by_hand = ledger.facts.gc_span
+    return (*found, LineTime(by_hand, 0.0, collects=True)) if by_hand is not None else tuple(found)
 
 
 def blame(
@@ -66,7 +70,9 @@ def blame(
     if culprit.when == ALWAYS:
         where = _longer([lines[at] for at in culprit.ranks], [lines[at] for at in others], MOST * culprit.surplus_ns)
         why = "" if where else _why(_middle(flops[at] for at in culprit.ranks), _middle(flops[at] for at in others))
-    elif culprit.phase != "gc":
+    elif culprit.phase == "gc":
+        where = next((line.span for at in culprit.ranks for line in lines[at] if line.collects), None)
+    else:
         where = _rare([line for at in culprit.ranks for line in lines[at]])
     return Blame(
         ranks=tuple(numbers[at] for at in culprit.ranks), when=culprit.when, phase=culprit.phase, where=where, why=why,
@@ -125,7 +131,11 @@ def told(one: Blame, step_ns: float) -> str:
         return (
             f"Straggler: {who} {'works' if len(one.ranks) == 1 else 'work'} {much} longer in each step{place}; {costs}"
         )
-    steps = f"every {one.every:.0f} steps" if one.every else f"in {units.share(one.share_of_steps)} of steps"
+    steps = (
+        f"every {one.every:.0f} steps"
+        if one.every and one.every > 1
+        else f"in {units.share(one.share_of_steps)} of steps"
+    )
     if one.when == AT_TIMES:
         return f"Straggler at times: {who} works {much} longer {steps}{place}; {costs}"
     return f"Uneven steps: {steps} one rank or another works {much} longer{place}; {costs}"

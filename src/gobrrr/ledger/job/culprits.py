@@ -26,6 +26,10 @@ ONE_RANKS = 0.8
 """Share of the surplus now and then that one rank has, from which it is that rank's and no turn (proposed)."""
 OUTLIER = 6.0
 """Median deviations above the median from which a step stands out: four standard deviations of a normal spread."""
+FEWEST_SPIKES = 3
+"""Steps that must stand out for it to be no chance (proposed)."""
+RARE = 0.6
+"""Part of `least` from which steps that stand out are told: 3 % of a step, as any finding."""
 MAIN = 0.9
 """Share of what single steps cost that is told of (proposed)."""
 ALWAYS, AT_TIMES, IN_TURNS = "always", "at times", "in turns"
@@ -102,17 +106,18 @@ def _culprits(table: Floats, own: Floats, least: float) -> list[Culprit]:
     if slow:
         rest = own.copy()
         rest[:, slow] -= surplus
-        cost = _gain(own, rest)
+        cost = float((own.max(axis=1) - rest.max(axis=1)).mean())
         others = [rank for rank in range(own.shape[1]) if rank not in slow]
         parts = table[:, :, : len(NAMES)]
         more = np.median(parts[:, slow].mean(axis=1) - np.median(parts[:, others], axis=1), axis=0)
-        found.append(Culprit(when=ALWAYS, ranks=tuple(slow), phase=_most(more, NAMES), cost_ns=cost,
-                             surplus_ns=float(surplus.mean())))  # fmt: skip
+        if cost > least:
+            found.append(Culprit(when=ALWAYS, ranks=tuple(slow), phase=_most(more, NAMES), cost_ns=cost,
+                                 surplus_ns=float(surplus.mean())))  # fmt: skip
         own = rest
     for spikes in (True, False):
         one, own = _at_times(table, own, least, spikes)
         found += [one] if one is not None else []
-    return sorted((each for each in found if each.cost_ns > least), key=lambda each: -each.cost_ns)
+    return sorted(found, key=lambda each: -each.cost_ns)
 
 
 def _always(own: Floats, least: float) -> tuple[list[int], Floats]:
@@ -146,9 +151,10 @@ def _at_times(table: Floats, own: Floats, least: float, spikes: bool) -> tuple[C
     rest = own.copy()
     rest[late] = np.minimum(own, usual)[late]
     gains = own.max(axis=1) - rest.max(axis=1)
-    if _least(gains) <= least:
-        return None, own
     late = gains >= _dearest(gains)
+    is_sure = late.sum() >= FEWEST_SPIKES if spikes else _least(gains) > least
+    if not is_sure or gains.mean() <= least * (RARE if spikes else 1.0):
+        return None, own
     weights = np.bincount(last[late], ahead[late], minlength=own.shape[1])
     main = int(weights.argmax())
     alone = weights[main] >= ONE_RANKS * weights.sum()
@@ -171,11 +177,6 @@ def _dearest(gains: Floats) -> float:
 def _least(gains: Floats) -> float:
     """Mean less two standard errors: what other steps of the program would bring at least."""
     return float(gains.mean() - 2 * gains.std() / np.sqrt(len(gains)))
-
-
-def _gain(own: Floats, rest: Floats) -> float:
-    """ns per step by which the longest rank is shorter."""
-    return float((own.max(axis=1) - rest.max(axis=1)).mean())
 
 
 def _most(more: Floats, names: Sequence[str]) -> str:

@@ -26,7 +26,7 @@ FIELDS = (*NAMES, "gc", "wall")
 
 class OwnSteps(msgspec.Struct, frozen=True):
     """Steps of one rank, from the first that it made, in order. `rows`: float32 of ns by FIELDS, NaN where a window was
-    open, hooks rested, or no mark is there."""
+    open that does more than take samples, where hooks rested, or no mark is there."""
 
     rows: bytes
     waits_in: tuple[str, ...] = (BACKWARD,)
@@ -84,14 +84,13 @@ def step_ends(events: Ints, loop: tuple[int, int]) -> Ints:
 
 
 def _not_watched(events: Ints, end: int) -> Ints:
-    """(n, 2) begin and end of windows and rests."""
-    found = [
-        np.stack((begins, np.append(ends, [end] * len(begins))[: len(begins)]), axis=1)
-        for begins, ends in (
-            (events[events[:, 1] == begin, 0], events[events[:, 1] == over, 0])
-            for begin, over in ((ev.WINDOW_BEGIN, ev.WINDOW_END), (ev.REST_BEGIN, ev.REST_END))
-        )
-    ]
+    """(n, 2) begin and end of windows and rests, but for windows that only take samples: those cost a step little."""
+    found = []
+    for begin, over in ((ev.WINDOW_BEGIN, ev.WINDOW_END), (ev.REST_BEGIN, ev.REST_END)):
+        begins, ends = events[events[:, 1] == begin], events[events[:, 1] == over, 0]
+        ends = np.append(ends, [end] * len(begins))[: len(begins)]
+        kept = (begins[:, 3] != ev.SAMPLE) | (begin != ev.WINDOW_BEGIN)
+        found.append(np.stack((begins[kept, 0], ends[kept]), axis=1))
     return union(np.concatenate(found))
 
 

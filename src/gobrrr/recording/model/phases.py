@@ -22,7 +22,7 @@ BEGINS = {
 NAMES = (WAIT, FORWARD, BACKWARD, OPTIMIZER, OTHER)
 """Forward reaches to the call of the backward pass, the loss with it; backward to the next mark, what clips or unscales
 gradients with it; other is what stands behind a batch or an update."""
-WORDS = {WAIT: "the loader", OTHER: "the program's own code"}
+WORDS = {WAIT: "the loader", OTHER: "the program's own code", "gc": "garbage collection"}
 """Names of phases in a sentence, where they are others."""
 KEPT = 1 << 14
 """Marks that are remembered: those of 32 steps, where one has fewer than 500."""
