@@ -367,13 +367,14 @@ def test_ways_that_are_enough_together_are_told_as_such() -> None:
     oom = failed(phase="optimizer", steps=0, asked=100 * MIB, process=process,
                  alive={"cpu": (params, Role("gradients", 800 * MIB))})  # fmt: skip
     found = list(diagnosis(oom).ways)  # 1,600 MiB are missing, and 205 are to be free
-    assert [way.name for way in found] == ["together", "optimizer_8bit", "fused_optimizer"]
-    assert [way.fits for way in found] == [True, False, False]
+    alone = ["optimizer_8bit", "fused_optimizer", "optimizer_in_backward"]
+    assert [way.name for way in found] == ["together", *alone]
+    assert [way.fits for way in found] == [True, False, False, False]
     assert found[0].what == "2 and 3 of this list together"
     assert found[0].saves == (1200 + 800) * MIB
     less = msgspec.structs.replace(params, groups=[msgspec.structs.replace(each, count=4) for each in params.groups])
-    alone = diagnosis(msgspec.structs.replace(oom, alive={"cpu": (less, Role("gradients", 800 * MIB))})).ways
-    assert "together" not in [way.name for way in alone], "1,400 are not enough"
+    little = diagnosis(msgspec.structs.replace(oom, alive={"cpu": (less, Role("gradients", 800 * MIB))})).ways
+    assert "together" not in [way.name for way in little], "1,400 are not enough"
     short, role = shortage(oom), (Way(name, name, 1000 * MIB, False) for name in ("micro_batch", "bf16_autocast"))
     assert with_together(same := list(role), short) == same
     whole = [Way(name, name, 1000 * MIB, False) for name in ("bf16_autocast", "large_input", "free_references")]
@@ -493,3 +494,14 @@ def test_other_lines_are_no_copies_of_it(line: str) -> None:
 def test_an_update_is_not_made_for_some_rows() -> None:
     oom = failed(phase="optimizer", model="", asked=128 * MIB, inputs=(Input("u", (256,), "int64", 2048),))
     assert "pieces" not in names(oom)
+
+
+def test_gradients_are_used_up_in_backward_where_there_are_many_parameters() -> None:
+    each = tuple(Group(f"blocks.{n}", "", (9, 9), "float32", 16 * MIB, 1) for n in range(4))
+    roles = (Role("parameters", 64 * MIB, each), Role("gradients", 64 * MIB))
+    few = failed(
+        alive={"cpu": roles}, asked=16 * MIB, process=Process(resident=GIB, virtual=4 * GIB - 8 * MIB), phase="backward"
+    )
+    way = {way.name: way for way in ways(few)}
+    assert way["optimizer_in_backward"].saves == 48 * MIB
+    assert "optimizer_in_backward" not in names(msgspec.structs.replace(few, optimizers=("LBFGS",)))

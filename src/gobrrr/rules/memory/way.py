@@ -15,6 +15,7 @@ EXACT = "exact"
 _ACTIVATIONS = ("activations",)
 ROLES = {
     "fused_optimizer": ("update",), "no_foreach": ("update",), "optimizer_8bit": ("state",), "freeze": ("state",),
+    "optimizer_in_backward": ("gradients",),
     "free_references": ("kept",), "copy_views": ("kept",), "end_others": ("others",),
     "large_input": ("activations", "kept"), "smaller_batch": ("activations", "kept"),
 }  # fmt: skip

@@ -155,6 +155,7 @@ def _ways(oom: OutOfMemory, short: Shortage, line: str) -> Iterator[Way]:
     if state and any(name in ADAMS for name in oom.optimizers):
         yield Way("optimizer_8bit", "an 8-bit Adam (torchao.optim.AdamW8bit): its state takes a quarter",
                   round(0.75 * state), exact="another rounding of its state")  # fmt: skip
+    yield from _in_backward(oom)
     fixed = roles.get("parameters", 0) + roles.get("gradients", 0) + state
     yield from _large_layer(oom, fixed)
     yield from _trained_whole(oom, state)
@@ -256,6 +257,17 @@ def _in_update(oom: OutOfMemory) -> Iterator[Way]:
     largest = max(sizes, default=0)
     what = "optimizer(..., fused=True): an update without temporaries as large as a parameter"
     yield Way("fused_optimizer", what, 2 * largest, exact="equal up to rounding")
+
+
+def _in_backward(oom: OutOfMemory) -> Iterator[Way]:
+    """Gradients that are used up one by one, where a model has many parameters (PyTorch's tutorial
+    optimizer_step_in_backward)."""
+    sizes = [group.num_bytes // max(1, group.count) for group in groups(oom, "parameters")]
+    held = oom.roles().get("parameters", 0)
+    if held and oom.optimizers and oom.training and "LBFGS" not in oom.optimizers:
+        what = "update each parameter in backward (register_post_accumulate_grad_hook), then free its gradient"
+        yield Way("optimizer_in_backward", what, held - max(sizes, default=held),
+                  exact="exact without clipping or accumulation")  # fmt: skip
 
 
 def _checkpointed(oom: OutOfMemory, kept: int) -> Iterator[Way]:
