@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from gobrrr.ledger.job import ranks as jobs
 from gobrrr.ledger.job.blame import Blame, told
 from gobrrr.ledger.job.calls import Calls, calls, calls_each
+from gobrrr.ledger.job.culprits import AT_TIMES
 from gobrrr.ledger.job.endings import Stood, first_to_end
 from gobrrr.ledger.job.host_calls import host_calls, in_common
 from gobrrr.ledger.job.own_steps import own_steps, stood
@@ -16,6 +17,7 @@ from gobrrr.ledger.job.ranks import Job, RankSummary
 from gobrrr.ledger.model.ledger import Ledger
 from gobrrr.ledger.steps.profiled_window import Profiled
 from gobrrr.pipeline.file_names import REPORT
+from gobrrr.recording.model.phases import BACKWARD, FORWARD, WAIT
 from gobrrr.recording.run_folder.failure_file import endings
 from gobrrr.recording.run_folder.run import Recording
 from gobrrr.rules.verdict.place import spot
@@ -58,13 +60,20 @@ def job_of(ranks: Sequence[Profiled], found: Sequence[tuple[Ledger, Report]], co
 
 
 def _with_line(one: Blame, read: Sequence[RankSummary], reports: Sequence[Report]) -> Blame:
-    """A blame with the line of the dearest finding that its only rank has and no other, where no line was seen."""
-    if one.where is not None or len(one.ranks) != 1:
+    """A blame with a line, where none was seen: of a wait for the loader the finding's that explains it, of a model's
+    work its call, of one rank now and then the dearest finding's that it has and no other."""
+    if one.where is not None:
         return one
+    if one.phase == WAIT:
+        told = [f for report in reports for f in report.findings if f.code[:4] == "BRR4" and f.where]
+        first = max(told, key=lambda finding: finding.saving.expected_ns, default=None)
+        return replace(one, where=first.where[0]) if first is not None else one
+    if one.phase in (FORWARD, BACKWARD) and one.when != AT_TIMES:
+        return replace(one, where=read[0].model)
     own, others = [], set()
     for rank, report in zip(read, reports, strict=True):
         places = [(f.code, f.where[0]) for f in report.findings if f.where and f.code[:4] not in ("BRR7", "BRR9")]
-        if rank.rank == one.ranks[0]:
+        if rank.rank in one.ranks:
             own = places
         else:
             others |= {(code, where.place) for code, where in places}

@@ -16,8 +16,12 @@ from gobrrr.recording.model.phases import WORDS
 
 KEPT = 40
 """Lines that a rank hands back, those with most time."""
+AROUND = 6
+"""Lines of a stack that are kept."""
 MOST = 0.5
 """Share of the surplus that a line must have to be named."""
+NEARLY = 0.8
+"""Part of the most, from which a line further in says more (proposed)."""
 RARE = 0.7
 """Part of its usual time that a line has at most in usual steps, to be one of the longer steps (as the samples say)."""
 MORE_WORK = 1.1
@@ -25,13 +29,19 @@ MORE_WORK = 1.1
 
 
 class LineTime(msgspec.Struct, frozen=True):
-    """Mean ns per step of a user's line on one rank. `usual_share`: as of LineGroup; `collects`: it calls
-    gc.collect(), and `ns` is not known."""
+    """Mean ns per step of a user's line on one rank. `around`: the lines that called it, the innermost first;
+    `usual_share`: as of LineGroup; `collects`: it calls gc.collect(), and `ns` is not known."""
 
     span: Span
     ns: float
     usual_share: float | None = None
     collects: bool = False
+    around: tuple[Span, ...] = ()
+
+    @property
+    def places(self) -> tuple[Span, ...]:
+        """Itself and the lines around it."""
+        return self.span, *self.around
 
 
 class Blame(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,7 +66,7 @@ class Blame(msgspec.Struct, frozen=True, kw_only=True):
 def lines_of(ledger: Ledger) -> tuple[LineTime, ...]:
     """Return the lines with most time in unprofiled steps."""
     most = sorted((line for line in ledger.lines if line.where), key=lambda line: -line.ns)[:KEPT]
-    found = [LineTime(line.where[0], line.ns, line.usual_share) for line in most]
+    found = [LineTime(line.where[0], line.ns, line.usual_share, around=line.where[1:AROUND]) for line in most]
     by_hand = ledger.facts.gc_span
     return (*found, LineTime(by_hand, 0.0, collects=True)) if by_hand is not None else tuple(found)
 
@@ -88,22 +98,32 @@ def _longer(slow: Sequence[Sequence[LineTime]], others: Sequence[Sequence[LineTi
         span: _middle(each.get(span, 0.0) for each in here) - _middle(each.get(span, 0.0) for each in there)
         for span in {span for each in here for span in each}
     }
-    most = max(more, key=lambda span: more[span], default=None)
-    return most if most is not None and more[most] >= least else None
+    enough = {span: ns for span, ns in more.items() if ns >= least}
+    return _innermost(enough, [line for each in slow for line in each], NEARLY * max(enough.values(), default=0.0))
 
 
 def _rare(lines: Iterable[LineTime]) -> Span | None:
     """The line with most time in longer steps alone."""
     rare = [line for line in lines if line.usual_share is not None and line.usual_share < RARE]
-    most = max(rare, key=lambda line: line.ns * (1 - (line.usual_share or 0.0)), default=None)
-    return most.span if most is not None else None
+    weights = [msgspec.structs.replace(line, ns=line.ns * (1 - (line.usual_share or 0.0))) for line in rare]
+    sums = _sums(weights)
+    return _innermost(sums, rare, NEARLY * max(sums.values(), default=0.0))
 
 
 def _sums(lines: Iterable[LineTime]) -> dict[Span, float]:
+    """ns of each line, with what lies below it."""
     found: dict[Span, float] = {}
     for line in lines:
-        found[line.span] = found.get(line.span, 0.0) + line.ns
+        for span in dict.fromkeys(line.places):
+            found[span] = found.get(span, 0.0) + line.ns
     return found
+
+
+def _innermost(sums: dict[Span, float], lines: Iterable[LineTime], least: float) -> Span | None:
+    """The innermost of the lines with nearly as much as the one that has most."""
+    depth = {span: at for line in lines for at, span in enumerate(reversed(line.places))}
+    enough = [span for span, ns in sums.items() if ns >= least > 0]
+    return max(enough, key=lambda span: (depth.get(span, 0), sums[span]), default=None)
 
 
 def _why(own: float, others: float) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gobrrr.ledger.job.own_steps import FIELDS, OwnSteps
-from gobrrr.recording.model.phases import NAMES
+from gobrrr.recording.model.phases import BACKWARD, FORWARD, NAMES, OPTIMIZER
 
 Floats = npt.NDArray[np.float64]
 LATE = 0.05
@@ -30,6 +30,7 @@ FEWEST_SPIKES = 3
 """Steps that must stand out for it to be no chance (proposed)."""
 RARE = 0.6
 """Part of `least` from which steps that stand out are told: 3 % of a step, as any finding."""
+COMPUTING = (FORWARD, BACKWARD, OPTIMIZER, "")
 MAIN = 0.9
 """Share of what single steps cost that is told of (proposed)."""
 ALWAYS, AT_TIMES, IN_TURNS = "always", "at times", "in turns"
@@ -52,6 +53,8 @@ class Culprit(msgspec.Struct, frozen=True, kw_only=True):
     """Steps from one that has it to the next, where that is always the same number."""
     surplus_ns: float = 0.0
     """Surplus in a step that has it, median."""
+    spikes: bool = False
+    """Steps that stand out from others of their rank."""
 
 
 class Shared(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,6 +120,8 @@ def _culprits(table: Floats, own: Floats, least: float) -> list[Culprit]:
     for spikes in (True, False):
         one, own = _at_times(table, own, least, spikes)
         found += [one] if one is not None else []
+    # Single steps in which one rank or another computes for longer are the machine's: nothing a program does by turns.
+    found = [each for each in found if each.when != IN_TURNS or each.phase not in COMPUTING or not each.spikes]
     return sorted(found, key=lambda each: -each.cost_ns)
 
 
@@ -163,7 +168,7 @@ def _at_times(table: Floats, own: Floats, least: float, spikes: bool) -> tuple[C
         when=AT_TIMES if alone else IN_TURNS, ranks=(main,) if alone else tuple(np.flatnonzero(weights).tolist()),
         phase="gc" if collected > more[late].mean() / 2 else _most(more_parts[late].mean(axis=0), NAMES),
         cost_ns=float(gains.mean()), share_of_steps=float(late.mean()), every=_period(steps[late]),
-        surplus_ns=float(np.median(more[late])),
+        surplus_ns=float(np.median(more[late])), spikes=spikes,
     )  # fmt: skip
     return one, rest
 

@@ -19,7 +19,7 @@ from gobrrr.ledger.job.lateness import Group, Told, lateness, linked
 from gobrrr.ledger.job.own_steps import OwnSteps
 from gobrrr.ledger.model.ledger import Ledger
 from gobrrr.ledger.model.sums import sums
-from gobrrr.recording.model.facts import RankFacts
+from gobrrr.recording.model.facts import RankFacts, Span
 from gobrrr.recording.model.phases import NAMES
 
 OF_THE_DEVICE = ("compute", "bandwidth", "inefficiency", "uncounted")
@@ -59,6 +59,8 @@ class RankSummary(msgspec.Struct, frozen=True, kw_only=True):
     """Own time by phase, without waiting for other ranks, in the steps that all ranks made; empty of a trace."""
     flops: float = 0.0
     """Of its ops in a step."""
+    model: Span | None = None
+    """The user's line that calls the largest model."""
     batches: tuple[int, ...] = ()
     """Checksums of its first batches, where all ranks sum the gradients of one model; empty of a trace."""
     span: tuple[int, int] | None = None
@@ -121,6 +123,7 @@ def summary(
         busy_ns=device.busy_ns if device else 0.0, exposed_communication_ns=shown, waited_ns=waited,
         communication_ns=communication, lines=lines_of(ledger), flops=ledger.roofline.flops,
         batches=_batches(ledger.facts.ranks),
+        model=next((m.span for m in sorted(ledger.facts.modules, key=lambda m: -m.num_params) if m.span), None),
         accounts=_accounts(ledger), device=device.name if device else "", calls=calls,
         within_a_host=device.within_a_host if device else False, span=span,
     )  # fmt: skip
