@@ -31,6 +31,7 @@ FEWEST_SPIKES = 3
 RARE = 0.6
 """Part of `least` from which steps that stand out are told: 3 % of a step, as any finding."""
 COMPUTING = (FORWARD, BACKWARD, OPTIMIZER, "")
+"""Phases in which a single long step is the machine's."""
 MAIN = 0.9
 """Share of what single steps cost that is told of (proposed)."""
 ALWAYS, AT_TIMES, IN_TURNS = "always", "at times", "in turns"
@@ -72,7 +73,7 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def communication_ns(self) -> float:
-        """What is left of the step: transfer, and what it takes to send and receive."""
+        """Return what is left of the step: transfer, and what it takes to send and receive."""
         return max(0.0, self.step_ns - self.own_ns - self.imbalance_ns)
 
 
@@ -103,7 +104,7 @@ def _first_steady(table: Floats) -> int:
 
 
 def _culprits(table: Floats, own: Floats, least: float) -> list[Culprit]:
-    """Those whose cure brings more than `least` ns per step, the dearest first."""
+    """Return the ranks whose cure brings more than `least` ns per step, the dearest first."""
     found = []
     slow, surplus = _always(own, least)
     if slow:
