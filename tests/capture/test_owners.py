@@ -57,6 +57,7 @@ def of_generator() -> Any:
 
 
 HELD: list[Any] = []
+LATER = 1 << 62
 
 
 @pytest.mark.parametrize(
@@ -67,9 +68,13 @@ HELD: list[Any] = []
 def test_the_holder_is_named_through_containers(make: Callable[[], Any], name: str) -> None:
     held: list[Any] = []
     held.append(make())  # a list that is told not to count, and no variable of this function
-    assert name in owner_of(held[0], (held, HELD))
+    assert name in owner_of(held[0], (held, HELD), LATER)
 
 
 def test_what_nobody_holds_has_no_owner() -> None:
     held = [torch.ones(6)]
-    assert owner_of(held[0], (held,)) == "" or "held" in owner_of(held[0], (held,))
+    assert owner_of(held[0], (held,), LATER) == "" or "held" in owner_of(held[0], (held,), LATER)
+
+
+def test_nobody_is_asked_for_when_the_time_is_spent() -> None:
+    assert owner_of(cached(), (), 0) == ""

@@ -147,6 +147,8 @@ class Alive:
         import torch
 
         for module in modules:
+            if time.perf_counter_ns() > self._until:
+                break
             for name, value in [*vars(module).items(), *module_parts.items(module, "_buffers")]:
                 graph = value.grad_fn if issubclass(type(value), torch.Tensor) and is_plain(value) else None
                 if graph is not None and made_by_steps([graph], self._names):
@@ -311,7 +313,9 @@ class Alive:
                     search = _Search(self._places[device, role, group])
                     paths = (path for name, value in roots for path in search.paths(name, value, several))
                     example = self._examples.get(group)
-                    name = next(paths, "") or (owner_of(example, (self._examples,)) if example is not None else "")
+                    name = next(paths, "") or (
+                        owner_of(example, (self._examples,), self._until) if example is not None else ""
+                    )
                     if name:
                         named = group._replace(name=name, shown=search.shown)
                         sizes[role, named] += sizes.pop((role, group))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 import itertools
+import time
 from collections import deque
 from collections.abc import Iterable
 from types import CellType, FrameType, GeneratorType
@@ -16,13 +17,14 @@ CONTAINERS = (list, tuple, dict, set, deque, CellType)
 CYCLE, CACHE = "itertools.cycle", "lru_cache of "
 
 
-def owner_of(value: Any, ours: Iterable[Any]) -> str:
+def owner_of(value: Any, ours: Iterable[Any], until_ns: int) -> str:
     """Return who holds an object, through containers: 'lru_cache of bias', 'itertools.cycle', 'Cache.layers',
-    '_sample.scores' of a running function; empty where nobody is found. `ours`: holders that do not count."""
+    '_sample.scores' of a running function; empty where nobody is found by `until_ns` on the steady clock. `ours`:
+    holders that do not count."""
     hidden, todo, seen = set(map(id, ours)), deque([value]), {id(value)}
     hidden |= {id(todo), id(hidden), id(seen)}
     for _ in range(MOST_STEPS):
-        if not todo:
+        if not todo or time.perf_counter_ns() > until_ns:
             break
         child = todo.popleft()
         holders = [each for each in gc.get_referrers(child) if id(each) not in hidden and id(each) not in seen]
