@@ -18,7 +18,8 @@ MOST_LANES, MOST_ROWS = 64, 512
 WAITING, TRANSFER, DEVICE = "waits for later ranks", "communication", "phase0"
 
 
-PHASES = {f"phase{at}": name for at, name in enumerate(NAMES)}
+PHASES = dict(zip(("phase0", "phase1", "phase2", "phase6", "phase4"), NAMES, strict=True))
+"""Phases by the class of their colour; phase3 has that of communication."""
 KEY = {DEVICE: "the device works", **MEANS, "waiting": WAITING, "transfer": TRANSFER}
 
 
