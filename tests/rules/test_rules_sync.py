@@ -303,4 +303,7 @@ def test_collectives_beside_forward_and_backward_are_told_at_the_line_with_most_
 def test_what_wrappers_send_and_what_a_device_sends_are_no_metrics():
     assert not reduced(*OWN[3:]).raised("BRR704")
     assert not reduced(*OWN, found=device()).raised("BRR704")
-    assert not reduced(collective("gloo:all_reduce", 2)).raised("BRR704"), "too little"
+    assert not reduced(collective("c10d::allreduce_", 2)).raised("BRR704"), "too little"
+    behind = (collective(ALL_REDUCE, 2, "backward"), collective("gloo:all_reduce", 20))
+    assert not reduced(*behind).raised("BRR704"), "the wait of a wrapper, behind its pass"
+    assert not reduced(OpGroup("c10d::allreduce_", ns=20 * MS)).raised("BRR704"), "nobody knows where"

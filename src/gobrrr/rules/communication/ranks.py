@@ -163,8 +163,13 @@ def collectives_for_metrics(ledger: Ledger, machine: Machine) -> Iterator[Cause]
 
 
 def _of_the_program(ledger: Ledger) -> list[OpGroup]:
-    """Collectives outside of forward and backward, where wrappers call theirs."""
-    return [op for op in ledger.ops if is_communication(op.name) and op.phase not in ("forward", "backward")]
+    """Collectives at lines that call some outside of forward and backward, where wrappers call theirs: the wait for a
+    wrapper's may lie behind its pass."""
+    ops = [
+        op for op in ledger.ops if op.where and op.phase not in ("forward", "backward") and is_communication(op.name)
+    ]
+    lines = {op.where[0] for op in ops if op.name.startswith("c10d::")}
+    return [op for op in ops if op.where[0] in lines]
 
 
 def _added_up(ledger: Ledger) -> float:
