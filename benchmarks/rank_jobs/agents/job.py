@@ -1,6 +1,7 @@
 import gc
 import os
 import random
+import time
 
 import torch
 import torch.distributed as dist
@@ -71,7 +72,7 @@ def main():
         if step % 75 == 0:
             print(f"rank {rank} step {step} episodes {episodes} loss {loss.item():.4f}", flush=True)
 
-    del qnet
+    time.sleep(0.5)
     dist.destroy_process_group()
 
 

@@ -1,4 +1,5 @@
 import os
+import time
 
 import numpy as np
 import torch
@@ -59,7 +60,7 @@ def main():
             if rank == 0:
                 print(f"{step:4d} ppl {np.exp(total / 50):.1f}", flush=True)
             total = 0.0
-    del model
+    time.sleep(0.5)
     dist.destroy_process_group()
 
 

@@ -2,6 +2,7 @@ import gzip
 import io
 import os
 import tempfile
+import time
 
 import lightning as L
 import torch
@@ -61,6 +62,7 @@ def main():
         logger=False, enable_checkpointing=False, enable_progress_bar=False,
         enable_model_summary=False, callbacks=[Snapshot(tempfile.mkdtemp())])
     trainer.fit(Digits(), loader)
+    time.sleep(0.5)
 
 
 if __name__ == "__main__":

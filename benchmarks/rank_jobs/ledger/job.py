@@ -2,6 +2,7 @@ import contextlib
 import logging
 import os
 import tempfile
+import time
 
 import torch
 import torch.distributed as dist
@@ -69,7 +70,7 @@ def main():
             log.info("step %d loss %.4f norm %.3f lr %.2e", step, loss.item(), norm.item(), sched.get_last_lr()[0])
         if step % 80 == 0:
             print(f"rank {rank} step {step} loss {loss.item():.3f}", flush=True)
-    del model
+    time.sleep(0.5)
     dist.destroy_process_group()
 
 

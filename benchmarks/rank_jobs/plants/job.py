@@ -1,4 +1,5 @@
 import os
+import time
 
 import torch
 import torch.distributed as dist
@@ -74,7 +75,7 @@ def main():
             if step >= STEPS:
                 break
         epoch += 1
-    del model
+    time.sleep(0.5)
     dist.destroy_process_group()
 
 

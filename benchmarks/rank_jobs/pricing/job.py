@@ -1,4 +1,5 @@
 import os
+import time
 
 import torch
 import torch.nn as nn
@@ -62,6 +63,7 @@ def main():
             if step == STEPS:
                 break
     model, optimizer, loader = accelerator.free_memory(model, optimizer, loader)
+    time.sleep(0.5)
     accelerator.end_training()
 
 

@@ -1,4 +1,5 @@
 import os
+import time
 
 import torch
 import torch.distributed as dist
@@ -68,7 +69,7 @@ def main():
         epoch += 1
     if rank == 0:
         torch.save(model.module.state_dict(), os.devnull)
-    del model
+    time.sleep(0.5)
     dist.destroy_process_group()
 
 

@@ -1,4 +1,5 @@
 import os
+import time
 
 import numpy as np
 import torch
@@ -78,7 +79,7 @@ def main():
             if done >= STEPS:
                 break
         epoch += 1
-    del model
+    time.sleep(0.5)
     dist.destroy_process_group()
 
 

@@ -1,4 +1,5 @@
 import os
+import time
 
 import numpy as np
 import torch
@@ -79,7 +80,7 @@ def main():
         if it % 50 == 0:
             print(f"[{rank}] {it}/{STEPS} loss={running:.3f}", flush=True)
 
-    del net
+    time.sleep(0.5)
     dist.destroy_process_group()
 
 

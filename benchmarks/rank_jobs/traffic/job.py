@@ -1,5 +1,6 @@
 import os
 import tempfile
+import time
 
 import numpy as np
 import torch
@@ -66,7 +67,7 @@ def main():
         if step % 100 == 0 and rank == 0:
             print("step", step, "loss", round(loss.item(), 4), flush=True)
 
-    del model
+    time.sleep(0.5)
     dist.destroy_process_group()
 
 
