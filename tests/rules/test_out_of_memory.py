@@ -505,3 +505,23 @@ def test_gradients_are_used_up_in_backward_where_there_are_many_parameters() -> 
     way = {way.name: way for way in ways(few)}
     assert way["optimizer_in_backward"].saves == 48 * MIB
     assert "optimizer_in_backward" not in names(msgspec.structs.replace(few, optimizers=("LBFGS",)))
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "options", "copies"),
+    [("SGD", (), 0), ("SGD", ("momentum",), 1), ("AdamW", (), 2), ("Adam", ("amsgrad",), 3),
+     ("RMSprop", ("centered", "momentum"), 3)],
+)  # fmt: skip
+def test_the_state_to_come_is_that_of_the_optimizers_options(
+    optimizer: str, options: tuple[str, ...], copies: int
+) -> None:
+    roles = (Role("parameters", 64 * MIB), Role("gradients", 64 * MIB), Role("activations", 0))
+    oom = failed(alive={"cpu": roles}, steps=0, optimizers=(optimizer,), optimizer_options=options, phase="optimizer")
+    assert to_come(oom) == copies * 64 * MIB
+
+
+def test_a_pair_of_rows_is_no_graph_and_a_small_graph_is_not_sampled() -> None:
+    few = (Input("pos", (49, 3), "float32", 588), Input("rows", (2, 400), "int64", 6400))
+    assert "sampled_graph" not in names(failed(inputs=few))
+    many = (Input("x", (4_900, 3), "float32", 58_800), Input("edge_index", (2, 40_000), "int64", 640_000))
+    assert "sampled_graph" in names(failed(inputs=many))

@@ -35,6 +35,8 @@ MAX_NODES = 500_000
 """Most nodes of all graphs that are walked: some microseconds each."""
 MAX_NS = 5_000_000_000
 """Longest time in ns for the look (proposed: nobody waits for a program that has died)."""
+STATEFUL = ("momentum", "amsgrad", "centered")
+"""Options for each of which an optimizer holds another tensor per parameter (torch.optim)."""
 FEWEST_TERMS = 6
 """Terms from which a sum of losses is one over steps, not of one step's parts (proposed)."""
 MAX_ITEMS = 12
@@ -79,6 +81,8 @@ class Alive:
         self.in_backward: tuple[str, str] | None = None
         """(layer, op) that the backward pass had come to."""
         self.optimizers: list[str] = []
+        self.options: list[str] = []
+        """Options of the first one that make it hold more state."""
         self.repeated = 1
         """Optimizers over parameters of the same shapes, where several are alive."""
         self.summed: list[tuple[str, int]] = []
@@ -105,6 +109,8 @@ class Alive:
             elif issubclass(kind, torch.optim.Optimizer):
                 optimizers.append(each)
         self.optimizers = [type(optimizer).__name__ for optimizer in optimizers]
+        first: dict[str, Any] = next(iter(getattr(optimizers[0], "param_groups", ())), {}) if optimizers else {}
+        self.options = [name for name in STATEFUL if first.get(name)]
         self.repeated = max(Counter(map(_of_shapes, optimizers)).values(), default=1)
         parameters = self._parameters(modules, optimizers)
         for param in parameters:
@@ -272,7 +278,6 @@ class Alive:
                 break
             if self._claim("other tensors", tensor, ""):
                 self._examples[Group("", "", tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))] = tensor
-        del tensor, tensors
         arrays = getattr(sys.modules.get("numpy"), "ndarray", None)
         objects = gc.get_objects() if arrays is not None else []
         for at in range(0, len(objects), AT_ONCE):

@@ -208,6 +208,7 @@ def _alive(frames: list[types.FrameType], user: UserFiles) -> dict[str, Any]:
         "alive": {device: _told(sizes, alive.counts[device]) for device, sizes in alive.sizes.items()},
         "in_backward": alive.in_backward,
         "optimizers": alive.optimizers,
+        "optimizer_options": alive.options,
         "repeated": alive.repeated,
         "summed": alive.summed,
         "masks": alive.masks,

@@ -116,6 +116,8 @@ class OutOfMemory(msgspec.Struct, frozen=True):
     batch_norm: bool = False
     optimizers: tuple[Text, ...] = ()
     """Their classes."""
+    optimizer_options: tuple[Text, ...] = ()
+    """Options of the first one that are on and make it hold more state: momentum, amsgrad, centered."""
     repeated: Number = 1
     """Optimizers over parameters of the same shapes, where several are alive."""
     inputs: tuple[Input, ...] = ()

@@ -113,7 +113,8 @@ def state_to_come(oom: OutOfMemory) -> int:
     """Return the bytes of the optimizer's state that its first step makes; none after it."""
     if not oom.optimizers or oom.steps:
         return 0
-    state = round(oom.roles().get("parameters", 0) * STATE.get(oom.optimizers[0], 0))
+    copies = STATE.get(oom.optimizers[0], 0) + len(oom.optimizer_options)
+    state = round(oom.roles().get("parameters", 0) * copies)
     return max(0, state - oom.roles().get("optimizer state", 0))
 
 

@@ -22,6 +22,8 @@ ROWS = 2_048
 """Rows from which a value for each pair is a reason (proposed: 16 MiB in float32)."""
 WIDTHS = (2, 4, 8)
 """Bytes of a value."""
+LARGE_GRAPH = 1_000
+"""Nodes from which a graph is one that can be sampled, and fewer than its edges (proposed)."""
 PADDED = 0.25
 """Share of a mask that is true below which padding is a reason (proposed)."""
 FAR_LARGER = 4
@@ -35,7 +37,8 @@ def whole_graph(oom: OutOfMemory) -> int:
     edges = {each.shape[1] for each in tables if _are_edges(each.shape, each.dtype)}
     nodes = [each.shape[0] for each in tables if each.dtype.startswith("float") and each.shape[0] not in (1, 2, *edges)]
     several = any(_are_edges(g.shape, g.dtype) and g.count > 1 for g in groups(oom, "other tensors"))
-    return max(nodes, default=0) if edges and not several else 0
+    most = max(nodes, default=0)
+    return most if edges and not several and LARGE_GRAPH <= most < max(edges) else 0
 
 
 def _are_edges(shape: tuple[int, ...], dtype: str) -> bool:

@@ -120,7 +120,7 @@ def _ways(oom: OutOfMemory, short: Shortage, line: str) -> Iterator[Way]:
         yield no_grad
     in_place = [] if written or shaped else list(smaller_inputs.in_place(oom, short, line))
     yield from in_place
-    if not (written or shaped or in_place) and oom.phase != "optimizer":
+    if not (written or shaped or in_place) and oom.phase not in ("backward", "optimizer"):
         yield from smaller_inputs.pieces(oom, short)
     if scores:
         yield Way("sdpa", "F.scaled_dot_product_attention: the same values without a score for each pair of tokens",
