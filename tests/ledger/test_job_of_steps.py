@@ -42,7 +42,7 @@ def test_healthy_ranks_are_bound_by_communication_or_balanced() -> None:
 
 
 def test_a_small_surplus_beside_much_communication_is_told_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(test_culprits, "COMMUNICATION", 9.0)
+    monkeypatch.setattr(test_culprits, "COMMUNICATION", 20.0)
     found = together(ranks((2, "other", 3.0)))
     assert found.bound == "communication" and found.blames[0].ranks == (2,) and "no rank is late" not in found.verdict
 

@@ -282,3 +282,12 @@ def test_a_curve_draws_what_can_be_drawn(value: float) -> None:
     assert "inf" not in drawn
     assert drawn.count("<circle") in (2, 3)
     assert not curve([CurvePoint("a", 1.0, 2.0)], axis, axis)
+
+
+def test_a_size_that_was_measured_once_only_may_serve_best() -> None:
+    points = [Point(value, ns, ns, ns, None, 9, None, "", blocks) for value, ns, blocks in
+              (("16", 10e6, 3), ("64", 25e6, 1))]  # fmt: skip
+    assert headline(swept(points, report(), wanted())) == (
+        "batch_size 64 may serve best: 1.60 times the samples per second of 16, but it was measured once: give more "
+        "--minutes."
+    )

@@ -17,7 +17,7 @@ from gobrrr.ledger.job.ranks import Job, RankSummary
 from gobrrr.ledger.model.ledger import Ledger
 from gobrrr.ledger.steps.profiled_window import Profiled
 from gobrrr.pipeline.file_names import REPORT
-from gobrrr.recording.model.phases import BACKWARD, FORWARD, WAIT
+from gobrrr.recording.model.phases import BACKWARD, FORWARD, OTHER, WAIT
 from gobrrr.recording.run_folder.failure_file import endings
 from gobrrr.recording.run_folder.run import Recording
 from gobrrr.rules.verdict.place import spot
@@ -51,12 +51,14 @@ def job_of(ranks: Sequence[Profiled], found: Sequence[tuple[Ledger, Report]], co
         common = in_common([one.calls or Calls() for one in read])
         read = [replace(one, calls=kept) for one, kept in zip(read, common, strict=True)]
     job, reports = jobs.together(read), [report for _, report in found]
+    if not any(one.step_ns for one in read):
+        job = replace(job, verdict="Too few steps were made to say who waits for whom.", bound="unreliable")
     job = replace(job, blames=tuple(_with_line(one, read, reports) for one in job.blames))
     if job.shared is not None and job.blames and job.bound in ("straggler", "uneven"):
         job = replace(job, verdict=told(job.blames[0], job.shared.step_ns))
     if job.bound == "communication" and (named := _named(reports)):
         job = replace(job, verdict=f"{job.verdict.partition(';')[0].rstrip('.')}: {named}.")
-    return replace(job, ended=ended[0], endings=ended[1])
+    return replace(job, live=True, ended=ended[0], endings=ended[1])
 
 
 def _with_line(one: Blame, read: Sequence[RankSummary], reports: Sequence[Report]) -> Blame:
@@ -71,6 +73,11 @@ def _with_line(one: Blame, read: Sequence[RankSummary], reports: Sequence[Report
     if one.phase in (FORWARD, BACKWARD) and one.when != AT_TIMES:
         return replace(one, where=read[0].model)
     own, others = [], set()
+    if one.phase in (FORWARD, OTHER):
+        elsewhere = {where for rank in read if rank.rank not in one.ranks for where in rank.between}
+        alone = [where for rank in read if rank.rank in one.ranks for where in rank.between if where not in elsewhere]
+        if alone:
+            return replace(one, where=alone[0])
     for rank, report in zip(read, reports, strict=True):
         places = [(f.code, f.where[0]) for f in report.findings if f.where and f.code[:4] not in ("BRR7", "BRR9")]
         if rank.rank in one.ranks:

@@ -81,6 +81,7 @@ class Alive:
         self.in_backward: tuple[str, str] | None = None
         """(layer, op) that the backward pass had come to."""
         self.optimizers: list[str] = []
+        self.batch_norm = False
         self.options: list[str] = []
         """Options of the first one that make it hold more state."""
         self.repeated = 1
@@ -108,6 +109,7 @@ class Alive:
                 modules.append(each)
             elif issubclass(kind, torch.optim.Optimizer):
                 optimizers.append(each)
+        self.batch_norm = any("BatchNorm" in type(module).__name__ for module in modules)
         self.optimizers = [type(optimizer).__name__ for optimizer in optimizers]
         first: dict[str, Any] = next(iter(getattr(optimizers[0], "param_groups", ())), {}) if optimizers else {}
         self.options = [name for name in STATEFUL if first.get(name)]

@@ -205,6 +205,7 @@ def _alive(frames: list[types.FrameType], user: UserFiles) -> dict[str, Any]:
         alive.notes.append(f"not all that holds memory could be read: {type(failed).__name__}")
     return {
         **({"carried": alive.carried} if alive.carried else {}),
+        **({"batch_norm": True} if alive.batch_norm else {}),  # in backward no frame leads to the model
         "alive": {device: _told(sizes, alive.counts[device]) for device, sizes in alive.sizes.items()},
         "in_backward": alive.in_backward,
         "optimizers": alive.optimizers,

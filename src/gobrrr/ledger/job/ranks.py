@@ -23,6 +23,8 @@ from gobrrr.recording.model.facts import RankFacts, Span
 from gobrrr.recording.model.phases import NAMES
 
 OF_THE_DEVICE = ("compute", "bandwidth", "inefficiency", "uncounted")
+MAIN = 0.2
+"""Part of what communication takes from which a late rank is the headline: it can be cured (proposed)."""
 FEWEST_BATCHES = 3
 """Different batches that ranks must have in common to be said to train on the same ones (proposed)."""
 MOST_RANKS = 1 << 20
@@ -59,6 +61,8 @@ class RankSummary(msgspec.Struct, frozen=True, kw_only=True):
     """Own time by phase, without waiting for other ranks, in the steps that all ranks made; empty of a trace."""
     flops: float = 0.0
     """Of its ops in a step."""
+    between: tuple[Span, ...] = ()
+    """Lines that make the forwards of other loops between its steps, an evaluation's, the longest first."""
     model: Span | None = None
     """The user's line that calls the largest model."""
     batches: tuple[int, ...] = ()
@@ -90,6 +94,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """Largest local time over the mean, minus one."""
     exposed_share: float = 0.0
     """Exposed share of the step, median over ranks."""
+    live: bool = False
+    """Of a run that was watched, not of traces."""
     ended: str = ""
     """Which rank ended first, in a sentence; empty where none failed. `endings`: each rank's, where one did."""
     endings: tuple[str, ...] = ()
@@ -123,6 +129,8 @@ def summary(
         busy_ns=device.busy_ns if device else 0.0, exposed_communication_ns=shown, waited_ns=waited,
         communication_ns=communication, lines=lines_of(ledger), flops=ledger.roofline.flops,
         batches=_batches(ledger.facts.ranks),
+        between=tuple(loop.where for loop in sorted(ledger.loops, key=lambda loop: -loop.between)
+                      if loop.where is not None and loop.between > 0),
         model=next((m.span for m in sorted(ledger.facts.modules, key=lambda m: -m.num_params) if m.span), None),
         accounts=_accounts(ledger), device=device.name if device else "", calls=calls,
         within_a_host=device.within_a_host if device else False, span=span,
@@ -194,7 +202,7 @@ def _of_steps(untold: Job, read: Sequence[RankSummary], steps: Shared) -> Job:
     exposed = 1 - steps.own_ns / steps.step_ns if steps.step_ns else 0.0
     moving = steps.communication_ns / steps.step_ns if steps.step_ns else 0.0
     first, bound = next(iter(blames), None), "communication" if moving > LATE else "balanced"
-    if first is not None and (moving <= LATE or first.cost_ns >= 0.5 * steps.communication_ns):
+    if first is not None and first.cost_ns >= MAIN * steps.communication_ns:
         bound, verdict = "straggler" if first.when in (ALWAYS, AT_TIMES) else "uneven", told(first, steps.step_ns)
     else:
         label = "Communication-bound" if moving > LATE else f"Balanced over {len(read)} ranks"

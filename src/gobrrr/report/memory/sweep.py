@@ -33,6 +33,9 @@ def blocks(found: Swept, view: View = PLAIN) -> Groups:
     ]
 
 
+ONCE = ", but it was measured once: give more --minutes."
+
+
 def headline(found: Swept) -> str:
     """'batch_size 64 serves best: 1.84 times the samples per second of 16.'"""
     points = {point.value: point for point in found.points}
@@ -47,14 +50,20 @@ def headline(found: Swept) -> str:
         return f"The peak does not grow with {found.setting}, as far as it was measured."
     if best not in points:
         return f"No {found.setting} could be measured."
+    once = any(point is not None and _was_measured_once(point) for point in (points[best], points.get(found.now)))
     if best == found.now and not found.latency_ns:
-        return f"{found.setting} {best}, as it is, serves best, or within 3 % of it."
+        told = f"{found.setting} {best}, as it is, {'may serve' if once else 'serves'} best, or within 3 % of it"
+        return f"{told}{ONCE if once else '.'}"
     rate, now = found.samples_per_s(points[best]), points.get(found.now)
     base = found.samples_per_s(now) if now is not None else None
     what = "samples per second" if found.is_batch else "steps per second"
     within = f" within {duration(found.latency_ns)}" if found.latency_ns else ""
     beside = f": {rate / base:.2f} times the {what} of {found.now}" if rate and base and best != found.now else ""
-    return f"{found.setting} {best} serves best{within}{beside}."
+    return f"{found.setting} {best} {'may serve' if once else 'serves'} best{within}{beside}{ONCE if once else '.'}"
+
+
+def _was_measured_once(point: Point) -> bool:
+    return point.step_ns is not None and point.blocks == 1
 
 
 def _table(found: Swept) -> Table:

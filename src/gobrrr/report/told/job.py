@@ -38,7 +38,7 @@ def blocks(job: Job, view: View) -> Groups:
         [Sentence((((job.verdict, "bold"),),))], told(job), [*([table] if table else []), *facts(more)],
         facts([("next", [((f"gobrrr diagnose {latest.source}", "bold"),
                           (f"   {name(latest)}: waits least for others", "dim"))]
-                if latest and job.shared is None else [])]),
+                if latest and not job.live else [])]),
     ]  # fmt: skip
 
 

@@ -63,6 +63,8 @@ class Point(msgspec.Struct, frozen=True):
     """Most that its blocks held: tensors of the device, else resident memory."""
     failed: str = ""
     """Why it could not be measured."""
+    blocks: int = 0
+    """Times that it was measured, in all its processes; 0 unknown."""
 
     @property
     def number(self) -> float:
@@ -134,7 +136,7 @@ class Sweep:
         median, low, high = middle(processes[0] if len(processes) == 1 else list(map(statistics.median, processes)))
         p99 = float(np.percentile(self._walls[value], 99, method="higher"))
         return Point(value, median, low, high, p99, len(self._walls[value]), self._peaks.get(value) or None,
-                     self._failed.get(value, ""))  # fmt: skip
+                     self._failed.get(value, ""), sum(map(len, processes)))  # fmt: skip
 
     def stop(self) -> None:
         """Kill whatever runs, from any thread; no arm starts any more."""
