@@ -197,15 +197,17 @@ def test_gradients_that_have_a_graph_are_noticed_and_masks_are_counted() -> None
     layer = torch.nn.Linear(4, 4)
     mask = torch.zeros(10, 40, dtype=torch.bool)
     mask[:, :4] = True
+    chosen = torch.arange(400).reshape(10, 40) % 7 == 3  # tokens that a loss is of: no padding
     with pytest.warns(UserWarning, match="create_graph"):
         (layer(torch.ones(2, 4)) ** 2).sum().backward(create_graph=True)
     found = Alive([sys._getframe()], lambda file: file == __file__)
     found.look()
     assert found.gradient_graphs and ("mask", [10, 40], 0.1) in found.masks
+    assert "chosen" not in [name for name, _, _ in found.masks]
     for parameter in layer.parameters():
         parameter.grad = None
     gc.collect()
     plain = Alive([sys._getframe()], lambda file: file == __file__)
     plain.look()
     assert not plain.gradient_graphs
-    del mask
+    del mask, chosen

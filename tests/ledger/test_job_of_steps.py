@@ -16,9 +16,16 @@ HERE = Span("/w/train.py", 14)
 
 def ranks(*more: tuple[int, str, float], num: int = 4) -> list[RankSummary]:
     lines = ((LineTime(HERE, sum(ms for at, _, ms in more if at == rank) * MS),) for rank in range(num))
+    more_ms = [sum(ms for at, _, ms in more if at == rank) for rank in range(num)]
     return [
         RankSummary(
-            source=f"report.rank{rank}.json", rank=rank, world_size=num, step_ns=15 * MS, steps=steps, lines=own
+            source=f"{rank}.json",
+            rank=rank,
+            world_size=num,
+            steps=steps,
+            lines=own,
+            step_ns=40 * MS,
+            exposed_communication_ns=(27 - more_ms[rank]) * MS,
         )
         for rank, (steps, own) in enumerate(zip(job(num, *more), lines, strict=True))
     ]
@@ -71,3 +78,12 @@ def test_nothing_of_a_job_is_lost_in_its_file() -> None:
 
     found = together(ranks((2, "other", 5.0)))
     assert msgspec.json.decode(msgspec.json.encode(found), type=Job) == found
+
+
+def test_a_rank_that_sleeps_behind_its_backward_pass_is_late_though_it_takes_no_cpu_time() -> None:
+    one, other = ranks(num=2)
+    sleeps = replace(other, exposed_communication_ns=one.exposed_communication_ns - 5 * MS)
+    found = together([one, sleeps])
+    assert (found.bound, found.slowest) == ("straggler", 1)
+    both = together([replace(each, exposed_communication_ns=sleeps.exposed_communication_ns) for each in (one, other)])
+    assert both.slowest is None, "both sleep: nobody waits for the other"

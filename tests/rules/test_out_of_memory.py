@@ -525,3 +525,34 @@ def test_a_pair_of_rows_is_no_graph_and_a_small_graph_is_not_sampled() -> None:
     assert "sampled_graph" not in names(failed(inputs=few))
     many = (Input("x", (4_900, 3), "float32", 58_800), Input("edge_index", (2, 40_000), "int64", 640_000))
     assert "sampled_graph" in names(failed(inputs=many))
+
+
+def test_a_model_in_eval_that_learns_needs_its_graph() -> None:
+    """Fixed BatchNorm, say: the function that calls the model calls backward."""
+    oom = failed(training=False, phase="evaluation")
+    assert names(oom)[0] == "no_grad" and "no_grad" not in names(msgspec.structs.replace(oom, learns=True))
+
+
+def test_fused_updates_are_told_to_optimizers_that_have_them() -> None:
+    roles = (Role("parameters", GIB, (Group("*.weight", num_bytes=GIB, count=4),)), Role("gradients", GIB))
+    oom = failed(phase="optimizer", steps=3, alive={"cpu": roles}, asked=200 * MIB)
+    assert "fused_optimizer" in names(oom)
+    for other in ("RMSprop", "LBFGS", "Mine"):
+        assert "fused_optimizer" not in names(msgspec.structs.replace(oom, optimizers=(other,)))
+
+
+@pytest.mark.parametrize("history", [None, 10])
+def test_a_short_history_is_no_reason(history: int | None) -> None:
+    roles = (Role("optimizer state", 3 * GIB), Role("parameters", 64 * MIB))
+    oom = failed(optimizers=("LBFGS",), alive={"cpu": roles}, history_size=history)
+    assert "lbfgs_history" not in names(oom)
+    assert "lbfgs_history" in names(msgspec.structs.replace(oom, history_size=100))
+
+
+@pytest.mark.parametrize(
+    ("line", "dtype"),
+    [("y = torch.flip(x, dims=[-1])", "float32"), ("y = x / 3", "int32"), ("y = x[1:] - 1", "float32")],
+)
+def test_what_cannot_be_done_in_place_is_not_told(line: str, dtype: str) -> None:
+    copied = COPIED | {"inputs": (Input("x", (1 << 18, 1024), dtype, GIB),)}
+    assert "in_place" not in [way.name for way in ways(failed(**copied), line)]

@@ -81,6 +81,8 @@ class Alive:
         self.in_backward: tuple[str, str] | None = None
         """(layer, op) that the backward pass had come to."""
         self.optimizers: list[str] = []
+        self.history: int | None = None
+        """Pairs of vectors that LBFGS keeps."""
         self.batch_norm = False
         self.options: list[str] = []
         """Options of the first one that make it hold more state."""
@@ -113,6 +115,7 @@ class Alive:
         self.optimizers = [type(optimizer).__name__ for optimizer in optimizers]
         first: dict[str, Any] = next(iter(getattr(optimizers[0], "param_groups", ())), {}) if optimizers else {}
         self.options = [name for name in STATEFUL if first.get(name)]
+        self.history = first.get("history_size")
         self.repeated = max(Counter(map(_of_shapes, optimizers)).values(), default=1)
         parameters = self._parameters(modules, optimizers)
         for param in parameters:
@@ -244,12 +247,14 @@ class Alive:
             self._claim("variables", value, name) or self._array("variables", value, name)
 
     def _mask(self, name: str, value: Any) -> None:
-        """Note how much of a mask with a row for each sample is true."""
+        """Note how much of a mask with a row for each sample is true, where the rest of each row is padding."""
         import torch
 
         if issubclass(type(value), torch.Tensor) and is_plain(value) and value.dtype == torch.bool and value.dim() == 2:
             with suppress(Exception):  # a device that failed may answer nothing any more
-                self.masks.append((name, list(value.shape), int(value.sum()) / max(1, value.numel())))
+                rises = bool((value[:, 1:] & ~value[:, :-1]).any())  # padded on the right; a choice of tokens is none
+                if not rises:
+                    self.masks.append((name, list(value.shape), int(value.sum()) / max(1, value.numel())))
 
     def _variables(self) -> Iterator[tuple[CodeType, str, Any]]:
         """(code, name, value) of the variables of the user's functions, the innermost function's first."""

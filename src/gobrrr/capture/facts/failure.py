@@ -86,6 +86,8 @@ def _is_of_memory(error: BaseException) -> bool:
         return True
     if isinstance(error, OSError):
         return error.errno == 12  # ENOMEM
+    if isinstance(error, ValueError):  # numpy's; a program's own may speak of any memory
+        return "allocate" in str(error).lower()
     return isinstance(error, RuntimeError | ValueError) and bool(SAYS_SO.search(str(error)))
 
 
@@ -135,7 +137,15 @@ def _where(error: BaseException) -> dict[str, Any]:
         "carried": _carried(given, root),
         "of_model": any(_is_data(value) for value in given.values()),
         "libraries": _libraries(functions),
+        "learns": _learns(error, user),
     }
+
+
+def _learns(error: BaseException, user: UserFiles) -> bool:
+    """Say whether the function that called the model runs a backward pass too."""
+    callers = (f for f in _frames(error) if user.is_user(f.f_code.co_filename) and module_of(f) is None)
+    caller = next(callers, None)
+    return caller is not None and "backward" in caller.f_code.co_names
 
 
 def _libraries(functions: list[tuple[str, str]]) -> list[str]:
@@ -210,6 +220,7 @@ def _alive(frames: list[types.FrameType], user: UserFiles) -> dict[str, Any]:
         "in_backward": alive.in_backward,
         "optimizers": alive.optimizers,
         "optimizer_options": alive.options,
+        "history_size": alive.history if type(alive.history) is int else None,
         "repeated": alive.repeated,
         "summed": alive.summed,
         "masks": alive.masks,

@@ -41,27 +41,29 @@ class Batches:
 
     def __init__(self) -> None:
         self.checksums: list[int] = []
+        self.known: dict[str, Any] = {}
+        """Facts of the process group, for when it is gone."""
 
     def look(self, frame: FrameType | None) -> None:
         """A loader hands out a batch, in this frame of torch's."""
         if frame is None or len(self.checksums) >= MOST_BATCHES:
             return
         with contextlib.suppress(Exception), unseen():  # a batch may be anything
-            first = next(tensor for tensor in tensors_in(frame.f_locals.get("data")) if is_plain(tensor))
-            if first.device.type == "cpu" and first.numel() >= FEWEST_VALUES:
-                values = some_of(first.detach(), MOST_VALUES).contiguous()
-                self.checksums.append(zlib.crc32(values.numpy().tobytes()))
+            every = [t for t in tensors_in(frame.f_locals.get("data")) if is_plain(t) and t.device.type == "cpu"]
+            if sum(tensor.numel() for tensor in every) >= FEWEST_VALUES:
+                parts = (some_of(tensor.detach(), MOST_VALUES).contiguous().numpy().tobytes() for tensor in every)
+                self.checksums.append(zlib.crc32(b"".join(parts)))
 
 
 def facts(modules: Iterable[tuple[int, Any]], batches: Batches) -> dict[str, Any]:
     """Return rank, number of ranks, backend, and what each DistributedDataParallel among the numbered `modules` is set
     to; empty where no process group of several ranks is set up."""
     if not among_others():
-        return {}
+        return batches.known and batches.known | {"batches": batches.checksums}
     import torch.distributed as distributed
     from torch.nn.parallel import DistributedDataParallel
 
-    return {
+    batches.known = {
         "rank": distributed.get_rank(),
         "world_size": distributed.get_world_size(),
         "backend": str(distributed.get_backend()),
@@ -75,6 +77,7 @@ def facts(modules: Iterable[tuple[int, Any]], batches: Batches) -> dict[str, Any
             if isinstance(module, DistributedDataParallel)
         ],
     }  # fmt: skip
+    return batches.known
 
 
 def watch_collectives(seen: Callable[[Any], Any], patches: Patches) -> None:

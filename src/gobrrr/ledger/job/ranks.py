@@ -167,7 +167,8 @@ def together(ranks: Sequence[RankSummary]) -> Job:
         return msgspec.structs.replace(untold, verdict=alone, bound=read[0].bound)
     if unclear := _unclear(read, world, doubled):
         return msgspec.structs.replace(untold, verdict=f"Unreliable: {unclear}.")
-    steps = shared([r.steps for r in read if r.steps is not None]) if all(r.steps and numbers for r in read) else None
+    known = [r.steps for r in read if r.steps is not None]
+    steps = shared(known, [r.local_ns for r in read]) if len(known) == len(read) and numbers else None
     if steps is not None:
         return _of_steps(msgspec.structs.replace(untold, groups=groups), read, steps)
     step = median(r.step_ns for r in read)

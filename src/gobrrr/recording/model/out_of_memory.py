@@ -118,6 +118,10 @@ class OutOfMemory(msgspec.Struct, frozen=True):
     """Their classes."""
     optimizer_options: tuple[Text, ...] = ()
     """Options of the first one that are on and make it hold more state: momentum, amsgrad, centered."""
+    history_size: Number | None = None
+    """Pairs of vectors that LBFGS keeps; null of others."""
+    learns: bool = False
+    """The function that called the model runs a backward pass too."""
     repeated: Number = 1
     """Optimizers over parameters of the same shapes, where several are alive."""
     inputs: tuple[Input, ...] = ()

@@ -88,7 +88,9 @@ def in_place(oom: OutOfMemory, short: Shortage, line: str) -> Iterator[Way]:
     """A result as large as one of the line's own variables, of which the line makes another copy."""
     code = line.partition("#")[0]
     for each in oom.inputs if not oom.model and short.asked else ():
-        if each.num_bytes == short.asked and re.search(rf"\b{re.escape(each.name)}\b(?!\s*[.\[(]).*[-+*/]", code):
+        name = re.escape(each.name)
+        written = re.search(rf"\b{name}\s*[-+*/]|[-+*/]\s*{name}\b(?!\s*[.\[(])", code)
+        if each.num_bytes == short.asked and each.dtype.startswith("float") and written:
             what = f"{each.name} is copied as a whole: change it in place ({each.name} -= ...; {each.name} /= ...)"
             yield Way("in_place", what, short.asked, exact="exact; it is changed itself")
             return

@@ -47,6 +47,8 @@ LITTLE = 0.1
 """Share of the limit from which memory that nobody holds is told as a way (proposed)."""
 SCORES = ("softmax", "bmm", "mul", "div", "masked_fill", "native_dropout", "dropout", "add", "where", "baddbmm")
 LOSSES = ("log_softmax", "nll_loss", "nll_loss_nd", "softmax")
+FUSED = ("Adam", "AdamW", "SGD", "Adagrad")
+"""Optimizers that torch has a fused update of."""
 ADAMS = ("Adam", "AdamW", "NAdam", "RAdam")
 
 
@@ -90,7 +92,7 @@ def _ways(oom: OutOfMemory, short: Shortage, line: str) -> Iterator[Way]:
     yield from _outside(oom, short)
     # Images that are optimised through a frozen model ask for gradients in eval().
     of_inputs = "frozen parameters" in roles and "parameters" not in roles
-    evaluates = bool(graph) and oom.training is False and oom.phase != "backward" and not of_inputs
+    evaluates = bool(graph) and oom.training is False and oom.phase != "backward" and not (of_inputs or oom.learns)
     if evaluates and short.asked <= graph:
         yield no_grad
     yield from _kept_graphs(oom, graph)
@@ -128,7 +130,7 @@ def _ways(oom: OutOfMemory, short: Shortage, line: str) -> Iterator[Way]:
     if logits := _logits(oom):
         yield Way("chunked_loss", "compute the loss in 8 pieces (or F.linear_cross_entropy): logits are never whole",
                   logits, exact="equal up to rounding")  # fmt: skip
-    if oom.phase == "optimizer":
+    if oom.phase == "optimizer" and (oom.on_device or not oom.optimizers or oom.optimizers[0] in FUSED):
         yield from _in_update(oom)
     if nodes := smaller_inputs.whole_graph(oom):
         what = f"the whole graph of {nodes:,} nodes at once: sample neighbours (NeighborLoader), or checkpoint layers"
@@ -149,8 +151,8 @@ def _ways(oom: OutOfMemory, short: Shortage, line: str) -> Iterator[Way]:
         yield Way("bf16_autocast", "torch.autocast(device, torch.bfloat16) around the forward",
                   round(half * kept / graph), exact="3 digits in place of 7")  # fmt: skip
     state = max(roles.get("optimizer state", 0), state_to_come(oom))
-    if "LBFGS" in oom.optimizers and state > 20 * roles.get("parameters", 0):
-        yield Way("lbfgs_history", "LBFGS(history_size=10): it keeps 100 pairs of vectors as large as the parameters",
+    if "LBFGS" in oom.optimizers and (oom.history_size or 0) > 20 and state > 20 * roles.get("parameters", 0):
+        yield Way("lbfgs_history", "LBFGS(history_size=10): it keeps pairs of vectors as large as the parameters",
                   round(0.9 * state), exact="another search, mostly as good")  # fmt: skip
     if state and any(name in ADAMS for name in oom.optimizers):
         yield Way("optimizer_8bit", "an 8-bit Adam (torchao.optim.AdamW8bit): its state takes a quarter",
