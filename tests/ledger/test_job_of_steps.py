@@ -78,12 +78,3 @@ def test_nothing_of_a_job_is_lost_in_its_file() -> None:
 
     found = together(ranks((2, "other", 5.0)))
     assert msgspec.json.decode(msgspec.json.encode(found), type=Job) == found
-
-
-def test_a_rank_that_sleeps_behind_its_backward_pass_is_late_though_it_takes_no_cpu_time() -> None:
-    one, other = ranks(num=2)
-    sleeps = replace(other, exposed_communication_ns=one.exposed_communication_ns - 9 * MS)
-    found = together([one, sleeps])
-    assert (found.bound, found.slowest) == ("straggler", 1)
-    both = together([replace(each, exposed_communication_ns=sleeps.exposed_communication_ns) for each in (one, other)])
-    assert both.slowest is None, "both sleep: nobody waits for the other"

@@ -20,9 +20,6 @@ from gobrrr.recording.model.phases import BACKWARD, FORWARD, NAMES, OPTIMIZER
 Floats = npt.NDArray[np.float64]
 LATE = 0.05
 """Share of the step by which own time must exceed that of others to be called late."""
-HIDDEN = 0.25
-"""Share of the step from which own time that takes no CPU time is counted (proposed: of a healthy job the ledger had
-17 % too much on one rank)."""
 LEAST_STEPS = 8
 """Steps that all ranks made and watched, below which nothing is said (proposed)."""
 ONE_RANKS = 0.8
@@ -82,10 +79,8 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
         return max(0.0, self.step_ns - self.own_ns - self.imbalance_ns)
 
 
-def shared(ranks: Sequence[OwnSteps], local: Sequence[float] = ()) -> Shared | None:
-    """Return what the steps say that all these ranks made; None of fewer than two ranks or LEAST_STEPS steps. `local`:
-    ns of each rank's median step outside of collectives, by its profiled steps: what it has more than CPU time shows,
-    a rank sleeps or reads behind its backward pass, and counts as its own there."""
+def shared(ranks: Sequence[OwnSteps]) -> Shared | None:
+    """Return what the steps say that all these ranks made; None of fewer than two ranks or LEAST_STEPS steps."""
     num = min((len(rank.table()) for rank in ranks), default=0)
     if len(ranks) < 2 or num < LEAST_STEPS:
         return None
@@ -96,10 +91,6 @@ def shared(ranks: Sequence[OwnSteps], local: Sequence[float] = ()) -> Shared | N
         return None
     parts, walls = kept[:, :, : len(NAMES)], kept[:, :, FIELDS.index("wall")]
     step = float(np.median(walls, axis=1).mean())
-    for rank, ns in enumerate(local):
-        unseen = min(ns, float(np.median(walls[:, rank]))) - float(np.median(parts[:, rank].sum(axis=1)))
-        if unseen > HIDDEN * step:
-            parts[:, rank, NAMES.index(BACKWARD)] += unseen
     own = parts.sum(axis=2)
     usual = float(np.sort(own.mean(axis=0))[(len(ranks) - 1) // 2])
     return Shared(

@@ -168,7 +168,7 @@ def together(ranks: Sequence[RankSummary]) -> Job:
     if unclear := _unclear(read, world, doubled):
         return msgspec.structs.replace(untold, verdict=f"Unreliable: {unclear}.")
     known = [r.steps for r in read if r.steps is not None]
-    steps = shared(known, [r.local_ns for r in read]) if len(known) == len(read) and numbers else None
+    steps = shared(known) if len(known) == len(read) and numbers else None
     if steps is not None:
         return _of_steps(msgspec.structs.replace(untold, groups=groups), read, steps)
     step = median(r.step_ns for r in read)
