@@ -88,7 +88,7 @@ def _is_of_memory(error: BaseException) -> bool:
         return error.errno == 12  # ENOMEM
     if isinstance(error, ValueError):  # numpy's; a program's own may speak of any memory
         return "allocate" in str(error).lower()
-    return isinstance(error, RuntimeError | ValueError) and bool(SAYS_SO.search(str(error)))
+    return isinstance(error, RuntimeError) and bool(SAYS_SO.search(str(error)))
 
 
 def _frames(error: BaseException) -> Iterator[types.FrameType]:

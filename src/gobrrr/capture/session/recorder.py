@@ -291,8 +291,7 @@ class Recorder:
         facts = self.loader_facts.get(number, {})
         key = tuple(facts.get("key", ()))
         self.draws.end(key)
-        if ranks.among_others():
-            self.batches.look(frame)
+        self.batches.look(frame)
         if frame is not None:
             self.lengths.look(key, frame, perf_counter_ns())
             self.copies.look(key, facts, frame)

@@ -1,6 +1,6 @@
-"""How long was one rank at its own time in each step, by phase, without what it waited for other ranks?
+"""How long was one rank at its own work in each step, by phase, without what it waited for other ranks?
 
-Between two marks of a phase the main thread is at its own time, except where a collective may lie: in the backward pass
+Between two marks of a phase the main thread is at its own work, except where a collective may lie: in the backward pass
 (DistributedDataParallel sums gradients there) and behind a call of a collective. There its CPU time stands for its own
 work, for a thread that waits for other ranks takes none. So no clock of one rank is held against another's.
 """
@@ -14,7 +14,6 @@ import numpy.typing as npt
 from gobrrr.ledger.steps.step_windows import step_spans
 from gobrrr.recording.model import event_kinds as ev
 from gobrrr.recording.model.phases import BACKWARD, BEGINS, FORWARD, NAMES
-from gobrrr.recording.model.steps import LoopSteps
 from gobrrr.recording.run_folder.run import Recording
 from gobrrr.recording.trace_files.categories import is_communication
 from gobrrr.spans import Ints, elapsed, union
@@ -29,26 +28,22 @@ class OwnSteps(msgspec.Struct, frozen=True):
     open that does more than take samples, where hooks rested, or no mark is there."""
 
     rows: bytes
-    waits_in: tuple[str, ...] = (BACKWARD,)
-    """Phases in which CPU time stands for own time."""
 
     def table(self) -> npt.NDArray[np.float32]:
         """(steps, FIELDS) in ns."""
         return np.frombuffer(self.rows, np.float32).reshape(-1, len(FIELDS))
 
 
-def own_steps(recording: Recording, loop: LoopSteps | None = None) -> OwnSteps | None:
-    """Return the own time of each step of the loop (else the main one); None where an accelerator works, whose work
+def own_steps(recording: Recording) -> OwnSteps | None:
+    """Return the own time of each step of the main loop; None where an accelerator works, whose work
     takes the host no CPU time, or where no CPU time was noted: a process without other ranks."""
-    loop = loop or recording.main
-    marks = _marks(recording.events)
+    loop, marks = recording.main, _marks(recording.events)
     if loop is None or recording.start.device is not None or len(marks) < 2:
         return None
-    waits_in = _waits_in(recording)
     times, kinds, cpu = marks.T
     wall, spent = np.diff(times), np.diff(cpu)
     phase = _phases(kinds[:-1])
-    waits = np.isin(phase, [NAMES.index(name) for name in waits_in]) | (kinds[:-1] == ev.COLLECTIVE)
+    waits = np.isin(phase, [NAMES.index(name) for name in _waits_in(recording)]) | (kinds[:-1] == ev.COLLECTIVE)
     own = np.where(waits, np.minimum(wall, spent), wall)
     edges = step_ends(recording.events, loop.key)[: MOST_STEPS + 1]
     if len(edges) < 2:
@@ -65,7 +60,7 @@ def own_steps(recording: Recording, loop: LoopSteps | None = None) -> OwnSteps |
     found[:, FIELDS.index("wall")] = ends - starts
     hidden = elapsed(edges, _not_watched(recording.events, int(edges[-1])))
     found[(np.diff(hidden) > 0) | ~found[:, : len(NAMES)].any(axis=1)] = np.nan
-    return OwnSteps(found.tobytes(), waits_in)
+    return OwnSteps(found.tobytes())
 
 
 def stood(recording: Recording) -> tuple[int, str]:
@@ -111,7 +106,8 @@ def _phases(kinds: Ints) -> npt.NDArray[np.intp]:
 
 
 def _waits_in(recording: Recording) -> tuple[str, ...]:
-    """Backward, and forward where the profiled window has a collective in one: a wrapper calls those from C++."""
+    """Phases in which CPU time stands for own time: backward, and forward where the profiled window has a collective in
+    one, which a wrapper calls from C++."""
     window, trace = recording.window("profile"), recording.trace
     if window is None or trace is None or not window.steps:
         return (BACKWARD,)

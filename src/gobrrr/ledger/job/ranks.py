@@ -54,13 +54,14 @@ class RankSummary(msgspec.Struct, frozen=True, kw_only=True):
     within_a_host: bool = False
     """All ranks fit in the devices of this one's host."""
     calls: Calls | None = None
-    """Its collectives, call by call; null once they are held against those of the others. So are the next two."""
+    """Its collectives, call by call; null once they are held against those of the others. `steps` and `lines` are
+    gone then, too."""
     steps: OwnSteps | None = None
     lines: tuple[LineTime, ...] = ()
     phases: tuple[tuple[str, float], ...] = ()
     """Own time by phase, without waiting for other ranks, in the steps that all ranks made; empty of a trace."""
     flops: float = 0.0
-    """Of its ops in a step."""
+    """FLOPs of its ops in a step."""
     between: tuple[Span, ...] = ()
     """Lines that make the forwards of other loops between its steps, an evaluation's, the longest first."""
     model: Span | None = None
@@ -95,7 +96,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     exposed_share: float = 0.0
     """Exposed share of the step, median over ranks."""
     live: bool = False
-    """Of a run that was watched, not of traces."""
+    """The ranks were watched as they ran; they are no traces."""
     ended: str = ""
     """Which rank ended first, in a sentence; empty where none failed. `endings`: each rank's, where one did."""
     endings: tuple[str, ...] = ()
@@ -138,7 +139,7 @@ def summary(
 
 
 def _accounts(ledger: Ledger) -> tuple[tuple[str, float], ...]:
-    """Return the accounts, with the device's own time as one: its own report says by what it is bound."""
+    """Return the accounts, with the device's own work as one: its own report says by what it is bound."""
     if ledger.device is None:
         return tuple((a.account, a.ns) for a in ledger.accounts)
     works = sum(a.ns for a in ledger.accounts if a.account in OF_THE_DEVICE)

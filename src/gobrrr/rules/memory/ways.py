@@ -253,7 +253,7 @@ def _in_update(oom: OutOfMemory) -> Iterator[Way]:
         what = "optimizer(..., foreach=False) or fused=True: foreach holds a copy of all that it updates"
         yield Way("no_foreach", what, oom.roles().get("parameters", 0), exact=EXACT)
         return
-    sizes = [group.num_bytes // max(1, group.count) for group in groups(oom, "parameters")]
+    sizes = _parameter_sizes(oom)
     if state_to_come(oom) and oom.asked in sizes:
         return  # what failed is the state itself, which is made before any temporary
     largest = max(sizes, default=0)
@@ -261,10 +261,15 @@ def _in_update(oom: OutOfMemory) -> Iterator[Way]:
     yield Way("fused_optimizer", what, 2 * largest, exact="equal up to rounding")
 
 
+def _parameter_sizes(oom: OutOfMemory) -> list[int]:
+    """Return the bytes of one parameter of each group."""
+    return [group.num_bytes // max(1, group.count) for group in groups(oom, "parameters")]
+
+
 def _in_backward(oom: OutOfMemory) -> Iterator[Way]:
     """Gradients that are used up one by one, where a model has many parameters (PyTorch's tutorial
     optimizer_step_in_backward)."""
-    sizes = [group.num_bytes // max(1, group.count) for group in groups(oom, "parameters")]
+    sizes = _parameter_sizes(oom)
     held = oom.roles().get("parameters", 0)
     if held and oom.optimizers and oom.training and "LBFGS" not in oom.optimizers:
         what = "update each parameter in backward (register_post_accumulate_grad_hook), then free its gradient"
