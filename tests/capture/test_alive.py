@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 import threading
+import warnings
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
@@ -13,6 +14,8 @@ import numpy
 import pytest
 
 torch = pytest.importorskip("torch")
+
+from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 
 from gobrrr.capture.facts import failure  # noqa: E402
 from gobrrr.capture.facts.alive import Alive, Group  # noqa: E402
@@ -45,6 +48,20 @@ def test_tensors_deep_in_objects_are_told_by_the_container_that_holds_them() -> 
     assert found["backend.sessions"].shape == (1, 8, 4096, 32)
     assert found["backend.sessions"].shown == 1.0
     del backend
+
+
+def test_fake_tensors_are_passed_over_without_a_warning() -> None:
+    with FakeTensorMode():
+        held = [torch.ones(1024, 1024) for _ in range(3)]
+    held.insert(1, torch.ones(512, 512))
+    torch.set_warn_always(True)
+    try:
+        with warnings.catch_warnings(record=True) as said:
+            assert groups(sys._getframe(), "other tensors")["held"].shape == (512, 512)
+    finally:
+        torch.set_warn_always(False)
+    assert not said
+    del held
 
 
 def test_lists_that_hooks_fill_are_told_by_the_module_that_has_them() -> None:

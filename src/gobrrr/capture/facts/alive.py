@@ -170,6 +170,8 @@ class Alive:
         """Count a tensor's storage for a role unless it is counted already."""
         import torch
 
+        if type(tensor).__module__ == "torch.distributed.tensor":  # what this rank holds of it
+            tensor = tensor._local_tensor
         try:
             if not issubclass(type(tensor), torch.Tensor) or not is_plain(tensor) or tensor.device.type == "meta":
                 return False
@@ -374,6 +376,8 @@ class _Search:
     def _is_one(self, value: Any) -> bool:
         with suppress(Exception):  # whatever a subclass does
             if hasattr(value, "untyped_storage"):
+                if not is_plain(value):
+                    return False
                 storage = value.untyped_storage()
                 whole, address = storage.nbytes(), storage.data_ptr()
             else:

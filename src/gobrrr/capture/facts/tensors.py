@@ -11,13 +11,14 @@ MIN_PADDED_LENGTH = 8  # tokens; proposed: shorter rows pad little; padded progr
 
 
 def is_plain(tensor: Any) -> bool:
-    """A tensor of torch's own with a storage and one shape; one that stands for others in a transform of torch.func has
-    no storage, a nested one no shape."""
+    """Say whether a tensor is one of torch's own with a storage and one shape. Wrappers of others (fake, distributed, of
+    torch.func) have no storage, nested ones no shape."""
     import torch
 
     stands_for_others = torch._C._functorch.is_functorch_wrapped_tensor(tensor)
-    own = not stands_for_others and type(tensor).__module__.startswith("torch")
-    return own and tensor.layout == torch.strided and not tensor.is_nested
+    kind = type(tensor)
+    own = kind.__module__.startswith("torch") and kind.__torch_dispatch__ is torch.Tensor.__torch_dispatch__
+    return not stands_for_others and own and tensor.layout == torch.strided and not tensor.is_nested
 
 
 def version(tensor: Any) -> int:
