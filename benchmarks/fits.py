@@ -49,7 +49,7 @@ def row(source: Path, command: list[str], found: Setting, seconds: float) -> dic
     """Return the held-out peak of one program against the line through smaller ones."""
     now, told = int(found.now), io.StringIO()
     sizes = list(dict.fromkeys((max(1, now // 2), now, 2 * now)))
-    wanted = sweeping.Wanted(found, tuple(map(str, sizes)), memory=1 << 34, seconds=seconds, peaks_alone=True)
+    wanted = sweeping.Wanted(found, tuple(map(str, sizes)), memory=1 << 40, seconds=seconds, peaks_alone=True)
     swept = sweeping.sweep(command, source, source / "out", wanted, told)
     held = 2 * max(int(point.value) for point in swept.points if point.peak_bytes)
     beyond = sweeping.sweep(command, source, source / "held", wanted._replace(values=(str(held),)), told)
@@ -59,7 +59,7 @@ def row(source: Path, command: list[str], found: Setting, seconds: float) -> dic
         return {"why": "; ".join(point.failed for point in points)}
     low, high = law.around(held)
     return {"held": held, "error": round(law.at(held) / peaks[held] - 1, 4),
-            "as_it_is": round(swept.fit.law.at(held) / beyond.fit.as_it_is - 1, 4),
+            "as_it_is": round(swept.fit.law.at(held) / (beyond.fit.as_it_is[0].peak_bytes or 1) - 1, 4),
             "keeps": round(swept.fit.keeps, 3), "inside": low <= peaks[held] <= high,
             "peaks_mib": {size: round(peak / 2**20) for size, peak in sorted(peaks.items())}}  # fmt: skip
 

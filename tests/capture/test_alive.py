@@ -50,6 +50,32 @@ def test_tensors_deep_in_objects_are_told_by_the_container_that_holds_them() -> 
     del backend
 
 
+class Noisy(dict):  # type: ignore[type-arg]
+    def __len__(self) -> int:
+        raise ValueError("looked at")
+
+    __iter__ = values = __getitem__ = __reversed__ = __len__  # type: ignore[assignment]
+
+
+class Meta(type):
+    def __getattr__(cls, name: str) -> Any:
+        raise ValueError(name)
+
+
+class Closed(metaclass=Meta):
+    def __getattribute__(self, name: str) -> Any:
+        raise ValueError(name)
+
+
+def test_nothing_of_the_programs_own_is_called_to_find_who_holds_it() -> None:
+    noisy, closed = Noisy(a=[torch.ones(512, 700)], b=torch.ones(512, 700)), Closed.__new__(Closed)
+    object.__getattribute__(closed, "__dict__")["kept"] = [torch.ones(300, 1024) for _ in range(2)]
+    found = groups(sys._getframe(), "other tensors")
+    assert found["noisy"].shape == (512, 700)
+    assert found["closed.kept"].shape == (300, 1024)
+    del noisy, closed
+
+
 def test_fake_tensors_are_passed_over_without_a_warning() -> None:
     with FakeTensorMode():
         held = [torch.ones(1024, 1024) for _ in range(3)]

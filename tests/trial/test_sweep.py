@@ -11,7 +11,7 @@ import pytest
 
 from gobrrr.cli.main import main
 from gobrrr.ledger.model.ledger import MemoryLedger, Roofline
-from gobrrr.pipeline.sweeping import Wanted, swept
+from gobrrr.pipeline.sweeping import Wanted, swept, to_check
 from gobrrr.report.forms.json import as_json
 from gobrrr.report.html.curve_chart import Axis, CurvePoint, curve
 from gobrrr.report.memory.sweep import blocks, headline
@@ -212,15 +212,52 @@ def test_a_length_that_fits_is_found_by_its_square(tmp_path: Path) -> None:
 def test_a_peak_that_does_not_grow_is_said_so(tmp_path: Path) -> None:
     points = [Point(str(n), 8e6, peak_bytes=500 * MIB) for n in (4, 8, 12)]
     asked = wanted(memory=600 * MIB, peaks_alone=True, values=("4", "8", "12"))
-    text = rendered(blocks(swept(points, report(), asked, as_it_is=500 * MIB)))
+    text = rendered(blocks(swept(points, report(), asked, as_it_is=[Point("12", 8e6, peak_bytes=500 * MIB)])))
     assert "The peak does not grow with batch_size, as far as it was measured." in text
     assert "there was no time" not in text
     assert "freed memory that the C library keeps: there was no time" in rendered(
         blocks(swept(points, report(), asked))
     )
-    kept = swept(points, report(), asked, as_it_is=600 * MIB).fit
+    kept = swept(points, report(), asked, as_it_is=[Point("12", 8e6, peak_bytes=600 * MIB)]).fit
     assert kept is not None
     assert kept.keeps == pytest.approx(0.2)
+
+
+def unchanged(*peaks: tuple[int, int]) -> list[Point]:
+    return [Point(str(number), 8e6, peak_bytes=mib * MIB) for number, mib in peaks]
+
+
+def test_a_value_that_was_seen_not_to_fit_is_not_told_and_one_that_was_seen_to_is() -> None:
+    points = unchanged((4, 208), (8, 216), (12, 224))
+    asked = wanted(memory=1000 * MIB, peaks_alone=True, values=("4", "8", "12"))
+
+    def largest(*checked: tuple[int, int]) -> int:
+        fit = swept(points, report(), asked, unchanged(*checked)).fit
+        assert fit is not None
+        assert fit.largest is not None
+        return fit.largest
+
+    assert largest((12, 224)) == pytest.approx(337, abs=5)  # 400 by the line, less its interval
+    grown = largest((12, 224), (385, 1100))  # the library keeps more of larger blocks
+    assert 300 < grown < 350
+    assert largest((12, 224), (385, 1100), (330, 960), (330, 980)) == 330
+    assert largest((12, 224), (385, 1100), (330, 960), (330, 1001)) < 330
+    text = rendered(blocks(swept(points, report(), asked, unchanged((12, 224), (385, 990), (385, 970)))))
+    assert "batch_size 385 is the largest that fits into 1000 MiB." in text
+    assert "checked: 385 held 990 MiB at most in 2 starts" in text
+
+
+def test_the_largest_that_fits_is_looked_for_until_it_was_seen_twice() -> None:
+    points = unchanged((4, 208), (8, 216), (12, 224))
+    asked = wanted(memory=1000 * MIB, peaks_alone=True, values=("4", "8", "12"))
+    seen: list[Point] = []
+    for value in to_check(points, report(), asked, seen):
+        number = int(value)
+        seen += unchanged((number, 200 + number * 2 + number**2 // 500))  # grows faster than the line
+    last = int(seen[-1].value)
+    assert [point.value for point in seen[-2:]] == [str(last)] * 2
+    assert len(seen) <= 7
+    assert 0.9 * 1000 <= 200 + last * 2 + last**2 // 500 <= 1000
 
 
 def test_no_double_no_word_of_doubles() -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, TextIO
 
@@ -13,6 +14,7 @@ import msgspec
 from gobrrr import units
 from gobrrr.capture.facts.alive import family
 from gobrrr.errors import UNMEASURED, GobrrrError
+from gobrrr.machine.probe.system_probe import free_memory
 from gobrrr.pipeline import first_run, redaction, tuning
 from gobrrr.pipeline.file_names import ARMS, CACHES, DIAGNOSIS, PAGE, SWEEP
 from gobrrr.recording.model.out_of_memory import Bounds, Group, Input, OutOfMemory, Process, Role
@@ -26,14 +28,14 @@ from gobrrr.system import files
 from gobrrr.trial.arm.arm import Arm
 from gobrrr.trial.arm.process_group import adopted
 from gobrrr.trial.edit.setting import Setting
-from gobrrr.trial.race.sweep import Point, Sweep, next_size
+from gobrrr.trial.race.sweep import ROOM, Point, Sweep, next_size
 from gobrrr.trial.race.sweep import peaks as arms_peaks
 from gobrrr.trial.receipt.swept import Fit, Swept
 from gobrrr.trial.sandbox import limits
 from gobrrr.trial.sandbox.limits import AT_HOME, Limits
 from gobrrr.trial.sandbox.workspace import mark_output
-from gobrrr.trial.statistics.objective import MEMORY
-from gobrrr.trial.statistics.scaling import DOUBLING, LEAST_SPREAD, between, line
+from gobrrr.trial.statistics.objective import FOOTPRINT, MEMORY
+from gobrrr.trial.statistics.scaling import DOUBLING, LEAST_SPREAD, Line, between, line
 
 MOST_SIZES = 8
 FIRST_LOOK = 0.3
@@ -41,6 +43,10 @@ FIRST_LOOK = 0.3
 NEAR_BEST = 0.97
 """Share of the best throughput from which the program's own value is told, else the smallest batch: another one is
 another training for little."""
+NEAR_LARGEST = 0.95
+"""Share of the value that would fit by the line from which one that was seen to fit is told (proposed)."""
+CHECKS, MOST_CHECKS = 2, 6
+"""Starts of the value that is said to fit, and of all such values (proposed)."""
 TOLD = 5
 """Rounds between two lines of progress."""
 CONTEXT = 512 << 20
@@ -96,7 +102,8 @@ def sweep(
             def make(value: str, place: Path) -> Arm:
                 edit = wanted.setting.edit(value, source)
                 return Arm(edit.command(command), place, (), source=source, env={**env, **edit.env}, within=within,
-                           loop=report.step.loop, objective=MEMORY, edit=edit)  # fmt: skip
+                           loop=report.step.loop, objective=MEMORY if wanted.device else FOOTPRINT,
+                           edit=edit)  # fmt: skip
 
             made = Sweep(make, tuning.own_folder(folder, ARMS, stack), until=clock.ends, seed=wanted.seed,
                          in_ram=report.device is None, peaks_alone=wanted.peaks_alone,
@@ -107,10 +114,16 @@ def sweep(
 
         returns = wanted.peaks_alone and report.device is None and not wanted.device
         points, complete = _measured(arms(RETURNED if returns else {}), wanted, stream)
-        largest = max((point.value for point in points if point.peak_bytes), key=_number, default="")
-        as_it_is = None
+        as_it_is: list[Point] = []
         with contextlib.suppress(KeyboardInterrupt):
-            as_it_is = arms({}).first(largest).peak_bytes if returns and complete and largest else None
+            for value in to_check(points, report, wanted, as_it_is) if returns and complete else ():
+                began = time.monotonic()
+                as_it_is.append(point := arms({}).first(value))
+                told = point.failed or units.size(point.peak_bytes or 0)
+                stream.write(f"gobrrr: {wanted.setting.name.lstrip('-')}={value}, freed memory kept: {told}\n")
+                stream.flush()
+                if time.monotonic() - began > clock.left:  # the next would not end in time
+                    break
     found = swept(points, report, wanted, as_it_is)
     found = msgspec.structs.replace(found, seconds=round(clock.spent, 1), complete=complete,
                                     command=tuple(redaction.shown(command)), machine=report.machine)  # fmt: skip
@@ -123,6 +136,19 @@ def sweep(
             f"no value of {wanted.setting.name} could be measured{why}", "run the program alone", UNMEASURED
         )
     return found
+
+
+def to_check(points: Sequence[Point], report: Report, wanted: Wanted, as_it_is: Sequence[Point]) -> Iterator[str]:
+    """Yield the largest value, then each that `as_it_is`, which grows meanwhile, says is the largest that fits: CHECKS
+    starts of it, where this machine has room. What the C library keeps differs between sizes and starts."""
+    yield max((point.value for point in points if point.peak_bytes), key=_number, default="")
+    while wanted.memory is not None and as_it_is[-1].peak_bytes:
+        fit = swept(points, report, wanted, as_it_is).fit
+        value, free = str(fit.largest) if fit and fit.largest else "", free_memory()
+        told = [point for point in as_it_is if point.value == value]
+        if len(told) == CHECKS or not value or len(as_it_is) > MOST_CHECKS or (free or 0) < ROOM * wanted.memory:
+            return
+        yield value
 
 
 def _measured(arms: Sweep, wanted: Wanted, stream: TextIO) -> tuple[list[Point], bool]:
@@ -164,9 +190,9 @@ def _measured(arms: Sweep, wanted: Wanted, stream: TextIO) -> tuple[list[Point],
         return points(), False
 
 
-def swept(points: Sequence[Point], report: Report, wanted: Wanted, as_it_is: int | None = None) -> Swept:
-    """Return what follows from the points: laws, knee, the best, and what fits. `as_it_is`: peak of the largest value
-    where freed memory is not given back, as it was in the points."""
+def swept(points: Sequence[Point], report: Report, wanted: Wanted, as_it_is: Sequence[Point] = ()) -> Swept:
+    """Return what follows from the points: laws, knee, the best, and what fits. `as_it_is`: values where freed memory
+    is not given back, as it was in the points."""
     timed = [point for point in points if point.step_ns and not point.failed]
     numbers = [point for point in timed if point.number > 0]
     timed_too = wanted.is_batch and not wanted.peaks_alone
@@ -215,33 +241,40 @@ def _knee(points: Sequence[Point]) -> int | None:
     return None
 
 
-def _fit(swept: Swept, report: Report, wanted: Wanted, as_it_is: int | None) -> Fit:
+def _fit(swept: Swept, report: Report, wanted: Wanted, as_it_is: Sequence[Point]) -> Fit:
     """Return what fits into the memory that was asked about. Of a device the tensors of a run on the CPU are taken for
     its own: what the process held before it made any is left out, context and rounding are added."""
     memory, runtime = wanted.memory or 0, report.memory.runtime or 0
     law, added, keeps, peaks = swept.peak_law, 0, 0.0, swept.peak_law
-    largest = max((point.peak_bytes or 0 for point in swept.points), default=0)
-    if peaks is not None and as_it_is and largest > runtime and not wanted.device:
-        keeps = max(0.0, as_it_is - largest) / (largest - runtime)
+    unchanged = {each.number: each.peak_bytes for each in as_it_is if each.peak_bytes}
+    if peaks is not None and unchanged and not wanted.device:
+        number, peak = list(unchanged.items())[-1]
+        used = next((each.peak_bytes for each in swept.points if each.number == number), None) or peaks.at(number)
+        keeps = max(0.0, (peak - used) / (used - runtime)) if used > runtime else 0.0
         law = peaks.scaled(1 + keeps, peaks.fixed + keeps * max(0.0, peaks.fixed - runtime))
+        if wanted.is_batch and len(unchanged) > 1:
+            law = arms_peaks(as_it_is) or law
     if peaks is not None and (wanted.device or report.device is not None):
         added = CONTEXT
         tensors = peaks.fixed - (runtime if report.device is None else 0)
         law = peaks.scaled(1 + ROUNDING, max(0.0, tensors) * (1 + ROUNDING) + CONTEXT)
     now = Point(wanted.setting.now).number
     low, high = law.around(now) if law is not None and now else (None, None)
+    if law is not None and (peak_now := between(list(unchanged.items()), now)):  # nearer than the line
+        wide = max(LEAST_SPREAD, 2 * law.spread) * peak_now
+        low, high = peak_now - wide, peak_now + wide
     held = report.memory
     # What goes with the value was seen at the least one, if at all; else the line says how much it is.
     seen = _number(min(wanted.values, key=_number)) if wanted.peaks_alone and wanted.values else now
     grows = now / seen if now and seen else 1.0
     grown, less = (law.at(n) - law.fixed if law is not None else 0.0 for n in (now, seen))
     kept = held.activations * (grown / less if less and grown else grows) if held.activations else grown
-    known = (("parameters", held.parameters), ("gradients", held.gradients), ("optimizer state", held.optimizer_state),
+    sizes = (("parameters", held.parameters), ("gradients", held.gradients), ("optimizer state", held.optimizer_state),
              ("activations", kept), ("inputs", held.inputs and held.inputs * grows))  # fmt: skip
-    roles = tuple((name, round(size)) for name, size in known if size)
+    roles = tuple((name, round(size)) for name, size in sizes if size)
     found = Fit(
-        memory, law.largest(memory) if law else None, law, low, high, added, roles, as_it_is=as_it_is, keeps=keeps,
-        largest_returned=peaks.largest(memory) if keeps and peaks else None,
+        memory, _largest(law, memory, as_it_is) if law else None, law, low, high, added, roles,
+        as_it_is=tuple(as_it_is), keeps=keeps, largest_returned=peaks.largest(memory) if keeps and peaks else None,
     )  # fmt: skip
     if high is None or high <= memory:
         return found
@@ -254,6 +287,17 @@ def _fit(swept: Swept, report: Report, wanted: Wanted, as_it_is: int | None) -> 
         split = Way("micro_batch", what, round(law.each * (now - smaller)), True, exact)
         told = [split, *(way for way in told if way.name not in ("micro_batch", "smaller_batch"))]
     return msgspec.structs.replace(found, ways=tuple(told))
+
+
+def _largest(law: Line, memory: int, as_it_is: Sequence[Point]) -> int | None:
+    """Return the largest value that fits: by the law, but below any that was seen not to, and one that was seen to fit
+    where that is near."""
+    most = law.largest(memory)
+    fails = min((each.number for each in as_it_is if (each.peak_bytes or 0) > memory), default=math.inf)
+    fits = max((int(each.number) for each in as_it_is[1:] if each.peak_bytes and each.number < fails), default=0)
+    if most is None or (fits and (fits >= NEAR_LARGEST * most or len(as_it_is) > MOST_CHECKS)):
+        return most and fits
+    return most if most < fails else int(fails) - 1
 
 
 def _ways(report: Report, roles: Sequence[tuple[str, int]], now: int, need: float, memory: int) -> list[Way]:

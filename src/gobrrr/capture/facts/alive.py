@@ -47,6 +47,7 @@ MOST_LOOKED_AT = 20_000
 """Objects that are looked at for who holds a group (proposed: 10 ms)."""
 FIRST = 8
 """Items of a container that are looked at for what it holds, and its last."""
+CONTAINERS = (list, tuple, dict, deque)
 AT_ONCE = 10_000
 """Objects whose contents are asked for in one call; addresses of a group that are kept."""
 _NUMBER = re.compile(r"\d+")
@@ -353,21 +354,27 @@ class _Search:
         self._addresses, self._left, self.shown = addresses, MOST_LOOKED_AT, 1.0
 
     def paths(self, name: str, value: Any, inside: bool, depth: int = 7) -> Iterator[str]:
-        """Names of containers and of attributes in them; `inside`: no variable that is one itself."""
+        """Names of containers and of attributes in them; `inside`: no variable that is one itself. None of the
+        program's own methods is called: they might print."""
+        from torch.nn import Module
+
         kind = type(value)
-        package = kind.__module__.partition(".")[0]
+        package = str(type.__getattribute__(kind, "__module__")).partition(".")[0]
+        container = next((each for each in CONTAINERS if issubclass(kind, each)), None)
         self._left -= 1
         if self._left < 0:
             return
         if package in ("torch", "numpy") and hasattr(kind, "shape"):
             if not inside and self._is_one(value):
                 yield name
-        elif depth and issubclass(kind, (list, tuple, dict, deque)) and len(value):
-            every = value.values() if issubclass(kind, dict) else value
-            items = [*islice(every, FIRST), next(reversed(every))]
+        elif depth and container is not None:
+            every: Any = dict.values(value) if container is dict else container.__iter__(value)
+            first = list(islice(every, FIRST))
+            end: Any = reversed(dict.values(value)) if container is dict else _last(container, value)
+            items = [*first, *islice(end, 1)]
             yield from (name for item in items for _ in self.paths(name, item, False, depth - 1))
-        elif depth and package != "builtins" and type(attributes := getattr(value, "__dict__", None)) is dict:
-            modules = attributes.get("_modules") if hasattr(kind, "_call_impl") else None
+        elif depth and package != "builtins" and (attributes := _attributes(value)):
+            modules = attributes.get("_modules") if issubclass(kind, Module) else None
             for attribute, item in [*attributes.items(), *(modules or {}).items()]:
                 if modules is not None and attribute.startswith("_"):
                     continue  # parameters and hooks of a module, which are told by themselves
@@ -388,6 +395,19 @@ class _Search:
                 self.shown = value.nbytes / max(1, whole)
                 return True
         return False
+
+
+def _last(container: Any, value: Any) -> Iterator[Any]:
+    if container.__len__(value):
+        yield container.__getitem__(value, -1)
+
+
+def _attributes(value: Any) -> dict[str, Any]:
+    """Return an object's attributes, without its own __getattribute__ or __dict__."""
+    with suppress(AttributeError, TypeError):
+        found = object.__getattribute__(value, "__dict__")
+        return found if type(found) is dict else {}
+    return {}
 
 
 def made_by_steps(graphs: Iterable[Any], own: Container[int]) -> bool:

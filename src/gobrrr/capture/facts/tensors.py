@@ -11,8 +11,8 @@ MIN_PADDED_LENGTH = 8  # tokens; proposed: shorter rows pad little; padded progr
 
 
 def is_plain(tensor: Any) -> bool:
-    """Say whether a tensor is one of torch's own with a storage and one shape. Wrappers of others (fake, distributed, of
-    torch.func) have no storage, nested ones no shape."""
+    """Say whether a tensor is one of torch's own with a storage and one shape. Wrappers of others (fake, distributed,
+    of torch.func) have no storage, nested ones no shape."""
     import torch
 
     stands_for_others = torch._C._functorch.is_functorch_wrapped_tensor(tensor)

@@ -27,7 +27,9 @@ def run(args: argparse.Namespace) -> int:
     from gobrrr.trial.edit import setting
 
     if args.memory is None:
-        raise GobrrrError("--memory is missing: how much may the program take?", "gobrrr fit --memory 24GiB train.py")
+        behind = any(word.partition("=")[0] == "--memory" for word in args.program)
+        what = "stands behind the program and is taken for its own" if behind else "is missing: how much may it take?"
+        raise GobrrrError(f"--memory {what}", "gobrrr fit --memory 24GiB train.py")
     if args.vary is not None and args.batch:
         raise GobrrrError("--vary names the setting itself", "give either --batch or --vary")
     name, values = args.vary or ("batch", args.batch or ())

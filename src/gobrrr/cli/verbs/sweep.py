@@ -29,8 +29,8 @@ def prepare(parser: argparse.ArgumentParser) -> None:
 def add_shared(parser: argparse.ArgumentParser) -> None:
     """Add the options that `fit` has, too."""
     parser.add_argument("--batch", metavar="A,B,C", type=sizes, help="batch sizes to measure")
-    parser.add_argument("--memory", metavar="SIZE", type=options.size, help="also say what fits into so much, as 24GiB")
-    parser.add_argument("--device", action="store_true", help="that is an accelerator's memory: add its context")
+    parser.add_argument("--memory", metavar="SIZE", type=options.size, help="memory to fit into, as 24GiB")
+    parser.add_argument("--device", action="store_true", help="--memory is an accelerator's: add its context")
     options.add_folder(parser, "the results")
     parser.add_argument(
         "--minutes", type=options.more_than_zero, default=5.0, metavar="M", help="wall time to spend, all in all (5)"

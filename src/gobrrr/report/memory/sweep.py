@@ -10,7 +10,7 @@ from gobrrr.report.told.blocks import Block, Cell, Fact, Groups, Line, Sentence,
 from gobrrr.trial.race.sweep import Point
 from gobrrr.trial.receipt.swept import Fit, Swept
 from gobrrr.trial.statistics.scaling import DOUBLING
-from gobrrr.units import duration, interval, money, share, size
+from gobrrr.units import duration, interval, money, several, share, size
 
 ODD = 0.1
 """Deviation of the points from which they are told to lie on no line (proposed)."""
@@ -142,12 +142,20 @@ def _fit(fit: Fit, *, peaks_alone: bool) -> list[Block]:
         lines.append(
             f"of them {size(fit.added)} for context and libraries, 3 % for the allocator's rounding (both stated)"
         )
+    checked = [point.peak_bytes for point in fit.as_it_is if point.number == fit.largest and point.peak_bytes]
+    if checked:
+        starts = several("start", len(checked))
+        lines.append(f"checked: {fit.largest} held {size(max(checked))} at most in {starts}")
+    elif fit.largest and peaks_alone and not fit.added:
+        lines.append(f"predicted: {fit.largest} was not run, for want of time or of memory here")
     if fit.keeps > WORTH:
-        lines.append(
-            f"of them {share(fit.keeps / (1 + fit.keeps))} are freed memory that the C library keeps; "
-            f"MALLOC_MMAP_THRESHOLD_=65536 in the environment returns it: then {fit.largest_returned} is the largest"
+        kept = f"of that {share(fit.keeps / (1 + fit.keeps))} is freed memory that the C library keeps"
+        more = (fit.largest_returned or 0) > (fit.largest or 0)
+        back = (
+            f"; MALLOC_MMAP_THRESHOLD_=65536 in the environment returns it: then {fit.largest_returned} is the largest"
         )
-    elif peaks_alone and fit.as_it_is is None and not fit.added:
+        lines.append(kept + (back if more else ""))
+    elif peaks_alone and not fit.as_it_is and not fit.added:
         lines.append("without the freed memory that the C library keeps: there was no time to measure that")
     if fit.roles:
         lines.append(", ".join(f"{name} {size(held)}" for name, held in fit.roles))

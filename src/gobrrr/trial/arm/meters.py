@@ -72,9 +72,14 @@ class Peak(Nothing):
         reset()
 
     def end(self) -> dict[str, int]:
-        if (cuda := cuda_in_use()) is not None:
-            return {"peak_bytes": sum(cuda.max_memory_allocated(device) for device in range(cuda.device_count()))}
-        return {"peak_bytes": resident_peak()}
+        return {"peak_bytes": _most()}
+
+
+class Footprint(Nothing):
+    """Bytes that the process held at most since it started: what its memory must have room for."""
+
+    def end(self) -> dict[str, int]:
+        return {"peak_bytes": _most()}
 
 
 class Samples(Nothing):
@@ -132,7 +137,14 @@ class Samples(Nothing):
 
 def of(objective: str | None) -> Gauge:
     """Return the gauge of an arm's process for an objective."""
-    return {"memory": Peak, "throughput": Samples}.get(objective or "", Nothing)()
+    return {"memory": Peak, "footprint": Footprint, "throughput": Samples}.get(objective or "", Nothing)()
+
+
+def _most() -> int:
+    """Bytes of tensors that the devices in use held at most, else resident ones, since the last reset."""
+    if (cuda := cuda_in_use()) is not None:
+        return sum(cuda.max_memory_allocated(device) for device in range(cuda.device_count()))
+    return resident_peak()
 
 
 def unable() -> str:

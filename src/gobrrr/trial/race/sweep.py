@@ -32,7 +32,7 @@ ROUNDS, MOST_ROUNDS = 3, 30
 PROCESSES = 3
 """Processes of a value at least, where the time allows: the same sizes of two sweeps differed by 11 % in the median
 with one process each, whose blocks lay within 5 %, and by 8 % with two or three (two shared cores of an EPYC)."""
-LATE_S = 20.0
+LATE_S = 5.0
 """Seconds that a block which has begun may take beyond the time."""
 PEAK_WARM = 1
 """Steps before a block that is made for its peak: gradients and the optimizer's state are there after one."""
@@ -60,7 +60,7 @@ class Point(msgspec.Struct, frozen=True):
     p99_ns: float | None = None
     steps: int = 0
     peak_bytes: int | None = None
-    """Most that its blocks held: tensors of the device, else resident memory."""
+    """Most that its processes held: tensors of the device, else resident memory."""
     failed: str = ""
     """Why it could not be measured."""
     blocks: int = 0

@@ -13,7 +13,7 @@ from gobrrr.trial.statistics.scaling import Line
 
 
 class Fit(msgspec.Struct, frozen=True):
-    """Bytes of memory that was asked about. `largest`: value that fits surely; `added`: for a device's context."""
+    """What fits into `memory` bytes. `largest`: value that fits surely; `added`: bytes for a device's context."""
 
     memory: int
     largest: int | None
@@ -25,10 +25,11 @@ class Fit(msgspec.Struct, frozen=True):
     roles: tuple[tuple[str, int], ...] = ()
     """Bytes by role at the program's own value."""
     ways: tuple[Way, ...] = ()
-    as_it_is: int | None = None
-    """Peak of the largest value that was measured, where freed memory is not given back as it was for the points."""
+    as_it_is: tuple[Point, ...] = ()
+    """Values in an unchanged environment, where the C library keeps freed memory that it gave back for the points: the
+    largest that was measured, then those that were said to fit."""
     keeps: float = 0.0
-    """Share of tensors that the C library's allocator keeps beside them after they are freed."""
+    """Share of tensors that the C library's allocator keeps beside them after they are freed, at the last of these."""
     largest_returned: int | None = None
     """Value that fits where it gives them back."""
 

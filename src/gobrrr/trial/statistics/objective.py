@@ -77,6 +77,8 @@ THROUGHPUT = Objective("throughput", _per_sample)
 MEMORY = Objective(
     "memory", _peak, "smaller", "larger", BYTES_SD, WORTH_BYTES, -math.log(1 - WORTH_BYTES), is_peak=True
 )
+FOOTPRINT = Objective("footprint", _peak, "smaller", "larger", is_peak=True)
+"""Most that a process held since its start, loading and first step included."""
 OBJECTIVES = {each.name: each for each in (TIME, MEMORY, THROUGHPUT)}
 """Objectives by the word that a person types."""
 BETTER = tuple(dict.fromkeys(each.better for each in OBJECTIVES.values()))
