@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gobrrr.ledger.job.blame import Blame, LineTime, blame, told
+from gobrrr.ledger.job.blame import LineTime, blame, told
 from gobrrr.ledger.job.culprits import ALWAYS, AT_TIMES, IN_TURNS, Culprit, Floats, shared
 from gobrrr.ledger.job.own_steps import FIELDS, OwnSteps
 from gobrrr.recording.model.facts import Span
@@ -35,7 +35,7 @@ def job(num_ranks: int, *more: tuple[int, str, Floats | float], noise: float = 0
 def found(ranks: list[OwnSteps]) -> tuple[Culprit, ...]:
     seen = shared(ranks)
     assert seen is not None
-    return seen.culprits
+    return seen[1]
 
 
 def step_ms(ranks: list[OwnSteps]) -> float:
@@ -44,8 +44,10 @@ def step_ms(ranks: list[OwnSteps]) -> float:
 
 @pytest.mark.parametrize("num_ranks", [2, 3, 4, 8])
 def test_healthy_ranks_have_no_culprit_and_the_parts_add_up(num_ranks: int) -> None:
-    seen = shared(job(num_ranks))
-    assert seen is not None and seen.culprits == () and seen.steps == STEPS
+    both = shared(job(num_ranks))
+    assert both is not None
+    seen, culprits = both
+    assert culprits == () and seen.steps == STEPS
     assert seen.own_ns + seen.imbalance_ns + seen.communication_ns == pytest.approx(seen.step_ns)
     assert seen.communication_ns == pytest.approx(COMMUNICATION * MS, rel=0.1)
 
@@ -111,12 +113,85 @@ def test_both_kinds_are_told_the_dearest_first() -> None:
     assert kinds == [(AT_TIMES, (3,)), (ALWAYS, (1,))]
 
 
+def test_ranks_that_are_late_by_more_and_more_are_told_together() -> None:
+    ill = job(8, *((rank, "forward", 0.6 * rank) for rank in range(8)))
+    one, *_ = found(ill)
+    assert one.when == ALWAYS and one.ranks[-1] == 7 and len(one.ranks) <= 4
+    assert one.cost_ns / MS == pytest.approx(0.6 * 3.5, rel=0.35)
+
+
+def test_two_ranks_that_are_late_in_the_same_steps_do_not_hide_each_other() -> None:
+    at = np.arange(STEPS) % 20 == 7
+    (one,) = found(job(8, (0, "other", 60.0 * at), (4, "other", 58.0 * at)))
+    assert one.cost_ns / MS == pytest.approx(3.0, rel=0.1) and set(one.ranks) <= {0, 4}
+
+
+def test_one_step_of_ten_seconds_hides_no_straggler_and_is_told_by_itself() -> None:
+    once = np.where(np.arange(STEPS) == 120, 10_000.0, 0.0)
+    both = shared(job(3, (1, "other", once), (2, "forward", 2.0)))
+    assert both is not None
+    seen, (one,) = both
+    assert (one.when, one.ranks) == (ALWAYS, (2,))
+    assert [number for number, _ in seen.left_out] == [120] and seen.left_out[0][1] / MS == pytest.approx(
+        10_015, rel=0.01
+    )
+    assert seen.step_ns / MS == pytest.approx(step_ms(job(3)) + 2.0, rel=0.05)
+
+
+def test_two_ranks_that_evaluate_at_their_own_pace_are_told() -> None:
+    steps = np.arange(STEPS)
+    (one, *_) = found(job(4, (0, "forward", 60.0 * (steps % 20 == 3)), (1, "forward", 60.0 * (steps % 30 == 11))))
+    assert (one.when, one.ranks, one.phase) == (IN_TURNS, (0, 1), "forward")
+
+
+def test_what_a_rank_does_in_half_of_its_steps_is_not_always() -> None:
+    steps = np.arange(STEPS)
+    kinds = found(job(2, (0, "other", 5.0 * (steps % 2)), (1, "other", 5.0 * (steps % 2 == 0))))
+    assert [(one.when, one.ranks) for one in kinds] == [(IN_TURNS, (0, 1))]
+
+
+def test_the_period_counts_steps_that_were_not_watched() -> None:
+    at = np.arange(STEPS) % 20 == 7
+    ranks = job(4, (0, "other", 60.0 * at))
+    table = ranks[1].table().copy()
+    table[[30, 31, 52, 75, 99, 130, 131, 132, 151, 172]] = np.nan
+    (one,) = found([ranks[0], OwnSteps(table.tobytes()), *ranks[2:]])
+    assert one.every == 20
+
+
+@pytest.mark.parametrize(("ms", "told"), [(0.4, False), (1.2, True)])
+def test_below_a_twentieth_of_the_step_nobody_is_late(ms: float, told: bool) -> None:
+    assert bool(found(job(4, (1, "forward", ms), noise=0.001))) == told
+
+
+@pytest.mark.parametrize(("num", "told"), [(2, False), (4, True)])
+def test_a_step_or_two_are_chance(num: int, told: bool) -> None:
+    at = np.isin(np.arange(STEPS), [20, 70, 110, 160][:num])
+    assert bool(found(job(4, (1, "other", 120.0 * at)))) == told
+
+
+def test_long_first_steps_are_of_the_start() -> None:
+    first = np.where(np.arange(STEPS) < 10, 100.0, 0.0)
+    both = shared(job(2, (0, "other", first), (1, "other", first)))
+    assert both is not None and both[0].steps == STEPS - 10 and both[1] == ()
+
+
+def test_of_two_ranks_the_shorter_one_is_the_usual_one() -> None:
+    both = shared(job(2, (1, "forward", 5.0)))
+    assert both is not None and both[0].own_ns / MS == pytest.approx(sum(PHASES.values()), rel=0.02)
+
+
+def test_rare_long_computing_of_all_ranks_is_the_machines() -> None:
+    drawn = np.random.default_rng(5)
+    assert found(job(4, *((rank, "forward", 40.0 * (drawn.random(STEPS) < 0.03)) for rank in range(4)))) == ()
+
+
 def test_steps_that_a_rank_did_not_watch_count_for_none() -> None:
     ranks = job(2, (1, "other", 3.0))
     table = ranks[0].table().copy()
     table[50:100] = np.nan
     seen = shared([OwnSteps(table.tobytes()), ranks[1]])
-    assert seen is not None and seen.steps == STEPS - 50
+    assert seen is not None and seen[0].steps == STEPS - 50
     table[5:] = np.nan
     assert shared([OwnSteps(table.tobytes()), ranks[1]]) is None, "too few"
     assert shared(ranks[:1]) is None, "nobody waits for nobody"
@@ -125,7 +200,9 @@ def test_steps_that_a_rank_did_not_watch_count_for_none() -> None:
 HERE, THERE, SHARED_LINE = Span("/w/train.py", 14), Span("/w/train.py", 30), Span("/w/net.py", 7)
 
 
-def blamed(culprit: Culprit, slow: list[LineTime], other: list[LineTime], flops: tuple[float, float] = (1, 1)) -> Blame:
+def blamed(
+    culprit: Culprit, slow: list[LineTime], other: list[LineTime], flops: tuple[float, float] = (1, 1)
+) -> Culprit:
     return blame(culprit, (4, 7), (other, slow), flops)
 
 

@@ -25,7 +25,15 @@ def test_of_two_errors_the_earlier_one_counts() -> None:
 
 def test_a_killed_rank_left_no_words_and_the_others_lack_it() -> None:
     said, _ = first_to_end([stood(0, 150, "RuntimeError", 13, peer=True), stood(1, 149, None)])
-    assert said.startswith("Rank 1 was killed after 149 steps")
+    assert said == "Rank 1 hung or was killed, last seen after 149 steps, in backward; the others then failed."
+    said, _ = first_to_end([stood(0, 150, "RuntimeError", 13, peer=True), stood(1, 149, None), stood(2, 120, None)])
+    assert said.startswith("Rank 2 hung or was killed, as were 1 more, last seen after 120 steps")
+
+
+def test_a_rank_that_left_without_an_error_is_named_where_the_others_then_failed() -> None:
+    gone, lost = stood(1, 100, ended=5), stood(0, 101, "DistBackendError", 13, peer=True, ended=9)
+    assert first_to_end([lost, gone])[0].startswith("Rank 1 left first, without an error, after 100 steps")
+    assert first_to_end([lost, stood(1, 100, ended=12)])[0] == "", "it came to its end later"
 
 
 def test_who_stopped_a_hanging_job_is_told_where_the_late_rank_stood() -> None:

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from gobrrr.ledger.job import ranks as jobs
-from gobrrr.ledger.job.blame import Blame, told
+from gobrrr.ledger.job.blame import MOST, told
 from gobrrr.ledger.job.calls import Calls, calls, calls_each
-from gobrrr.ledger.job.culprits import AT_TIMES
+from gobrrr.ledger.job.culprits import AT_TIMES, Culprit
 from gobrrr.ledger.job.endings import Stood, first_to_end
 from gobrrr.ledger.job.host_calls import host_calls, in_common
-from gobrrr.ledger.job.own_steps import own_steps, stood
+from gobrrr.ledger.job.own_steps import own_steps, stood, waits_in
 from gobrrr.ledger.job.ranks import Job, RankSummary
 from gobrrr.ledger.model.ledger import Ledger
 from gobrrr.ledger.steps.profiled_window import Profiled
@@ -33,7 +33,7 @@ def job_of(ranks: Sequence[Profiled], found: Sequence[tuple[Ledger, Report]], co
     numbers = {start.rank for start in starts}
     if len(ranks) < 2 or len(numbers) < len(ranks) or any((start.world_size or 0) < 2 for start in starts):
         return None
-    read = []
+    read, waits = [], {phase for rank in ranks for phase in waits_in(rank.recording)}
     for rank, (ledger, report) in zip(ranks, found, strict=True):
         recording = rank.recording
         most, source = calls_each(len(ranks)), file_of(recording, ranks[0].recording)
@@ -44,7 +44,7 @@ def job_of(ranks: Sequence[Profiled], found: Sequence[tuple[Ledger, Report]], co
         if num:
             one = replace(one, communication_ns=sent.ns / num)
         codes = tuple(finding.code for finding in report.findings)
-        read.append(replace(one, steps=own_steps(recording), verdict=report.verdict.sentence,
+        read.append(replace(one, steps=own_steps(recording, waits), verdict=report.verdict.sentence,
                                             bound=report.verdict.bound, codes=codes))  # fmt: skip
     ended = _endings(ranks) if code else ("", ())
     if all(one.device == "" for one in read):
@@ -61,30 +61,33 @@ def job_of(ranks: Sequence[Profiled], found: Sequence[tuple[Ledger, Report]], co
     return replace(job, live=True, ended=ended[0], endings=ended[1])
 
 
-def _with_line(one: Blame, read: Sequence[RankSummary], reports: Sequence[Report]) -> Blame:
-    """A blame with a line, where none was seen: of a wait for the loader the finding's that explains it, of a model's
-    work its call, of one rank now and then the dearest finding's that it has and no other."""
+def _with_line(one: Culprit, read: Sequence[RankSummary], reports: Sequence[Report]) -> Culprit:
+    """Return a culprit with a line, where none was seen: of a wait for the loader the finding's that explains it, of a
+    model's work its call, of one rank now and then that of a finding which it has and no other."""
     if one.where is not None:
         return one
+    late = [report for rank, report in zip(read, reports, strict=True) if rank.rank in one.ranks]
     if one.phase == WAIT:
-        told = [f for report in reports for f in report.findings if f.code[:4] == "BRR4" and f.where]
+        told = [f for report in late for f in report.findings if f.code[:4] == "BRR4" and f.where]
         first = max(told, key=lambda finding: finding.saving.expected_ns, default=None)
         return replace(one, where=first.where[0]) if first is not None else one
     if one.phase in (FORWARD, BACKWARD) and one.when != AT_TIMES:
         return replace(one, where=read[0].model)
-    own, others = [], set()
     if one.phase in (FORWARD, OTHER):
         elsewhere = {where for rank in read if rank.rank not in one.ranks for where in rank.between}
         alone = [where for rank in read if rank.rank in one.ranks for where in rank.between if where not in elsewhere]
         if alone:
             return replace(one, where=alone[0])
-    for rank, report in zip(read, reports, strict=True):
-        places = [(f.code, f.where[0]) for f in report.findings if f.where and f.code[:4] not in ("BRR7", "BRR9")]
-        if rank.rank in one.ranks:
-            own = places
-        else:
-            others |= {(code, where.place) for code, where in places}
-    return replace(one, where=next((where for code, where in own if (code, where.place) not in others), None))
+    least, others = MOST * one.surplus_ns * one.share_of_steps, {
+        (f.code, f.where[0].place) for report in reports if report not in late for f in report.findings if f.where
+    }  # fmt: skip
+    own = [f for report in late for f in report.findings if f.where and f.code[:4] not in ("BRR7", "BRR9")]
+    enough = (
+        f.where[0]
+        for f in own
+        if max(f.holds_ns, f.saving.expected_ns) >= least and (f.code, f.where[0].place) not in others
+    )
+    return replace(one, where=next(enough, None))
 
 
 def _named(reports: Sequence[Report]) -> str:

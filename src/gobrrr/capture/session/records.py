@@ -56,6 +56,11 @@ PEER = re.compile(
 """Words of errors that another rank's end causes (gloo, NCCL, MPI, the store)."""
 
 
+SPAWNED = "ProcessRaisedException"
+"""Error of torch.multiprocessing.spawn for what one of its processes raised: that is in its message, and its pid."""
+LINE, CLASS = re.compile(r'^  File "(.+)", line (\d+), in (\S+)$', re.MULTILINE), re.compile(r"^([A-Za-z_][\w.]*)(:|$)")
+
+
 def last_words(folder: Path, steps: int) -> None:
     """Leave how a rank ended: the class of its error and the user's line where it was, never the message."""
     error, user = getattr(sys, "last_value", None), UserFiles()
@@ -65,14 +70,33 @@ def last_words(folder: Path, steps: int) -> None:
         if user.is_user(code.co_filename):
             where = {"file": code.co_filename, "line": trace.tb_lineno, "function": code.co_name}
         trace = trace.tb_next
-    found = {
-        "pid": os.getpid(), "steps": steps, "ended": time.time_ns(), "where": where,
-        "error": type(error).__name__ if error is not None else "",
-        "peer": type(error).__module__.startswith("torch") or bool(PEER.search(str(error))) if error else False,
-    }  # fmt: skip
-    file = folder / f"ended-{os.getpid()}.json"
-    file.write_text(json.dumps(found), encoding="utf-8")
-    file.chmod(0o600)
+    module, name = (type(error).__module__, type(error).__name__) if error is not None else ("", "")
+    operation = type(error) is RuntimeError or isinstance(error, ConnectionError)
+    _leave(folder, f"ended-{os.getpid()}.json", {
+        "pid": os.getpid(), "steps": steps, "ended": time.time_ns(), "where": where, "error": name,
+        "peer": module.startswith("torch.distributed") or (operation and bool(PEER.search(str(error)))),
+    })  # fmt: skip
+
+
+def spawned_raised(folder: Path) -> None:
+    """Leave what ended a spawned rank, where this process has it from torch: the rank itself is only told to exit."""
+    error: Any = getattr(sys, "last_value", None)
+    if type(error).__name__ != SPAWNED:
+        return
+    user, text = UserFiles(), str(error)
+    lines = [found for found in LINE.findall(text) if user.is_user(found[0])]
+    named = next(filter(None, map(CLASS.match, reversed(text.rstrip().splitlines()))), None)
+    module, _, name = named[1].rpartition(".") if named else ("", "", "")
+    where = {"file": lines[-1][0], "line": int(lines[-1][1]), "function": lines[-1][2]} if lines else None
+    _leave(folder, f"raised-{int(error.pid)}.json", {
+        "pid": int(error.pid), "error": name, "where": where,
+        "peer": module.startswith("torch.distributed") or (name == "RuntimeError" and bool(PEER.search(text))),
+    })  # fmt: skip
+
+
+def _leave(folder: Path, name: str, found: dict[str, Any]) -> None:
+    (folder / name).write_text(json.dumps(found), encoding="utf-8")
+    (folder / name).chmod(0o600)
 
 
 @contextlib.contextmanager

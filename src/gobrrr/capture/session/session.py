@@ -125,6 +125,8 @@ class Session:
         if self.recorder.ranked and reason == "exit":
             with contextlib.suppress(Exception):
                 records.last_words(Path(self.config.folder), self._steps)
+        with contextlib.suppress(Exception):
+            records.spawned_raised(Path(self.config.folder))
         if self.ended:
             return
         self.ended = True

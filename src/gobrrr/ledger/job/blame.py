@@ -7,6 +7,7 @@ from pathlib import PurePath
 from statistics import median
 
 import msgspec
+from msgspec.structs import replace
 
 from gobrrr import units
 from gobrrr.ledger.job.culprits import ALWAYS, AT_TIMES, Culprit
@@ -24,6 +25,8 @@ NEARLY = 0.8
 """Part of the most, from which a line further in says more (proposed)."""
 RARE = 0.7
 """Part of its usual time that a line has at most in usual steps, to be one of the longer steps (as the samples say)."""
+NAMED = 4
+"""Ranks that a sentence names."""
 MORE_WORK = 1.1
 """FLOPs over the other ranks' from which a rank has more work."""
 
@@ -44,25 +47,6 @@ class LineTime(msgspec.Struct, frozen=True):
         return self.span, *self.around
 
 
-class Blame(msgspec.Struct, frozen=True, kw_only=True):
-    """Ranks that the others wait for. ns per step."""
-
-    ranks: tuple[int, ...]
-    when: str
-    """always, at times or in turns."""
-    phase: str
-    """As in phases.NAMES, or gc; empty where none has half of the surplus."""
-    cost_ns: float
-    """By which a step of the job would be shorter without it."""
-    surplus_ns: float
-    """More own time than other ranks, or than usual, in a step that has it."""
-    share_of_steps: float = 1.0
-    every: float | None = None
-    where: Span | None = None
-    why: str = ""
-    """More work, or the same more slowly; empty where the line says it."""
-
-
 def lines_of(ledger: Ledger) -> tuple[LineTime, ...]:
     """Return the lines with most time in unprofiled steps."""
     most = sorted((line for line in ledger.lines if line.where), key=lambda line: -line.ns)[:KEPT]
@@ -73,8 +57,8 @@ def lines_of(ledger: Ledger) -> tuple[LineTime, ...]:
 
 def blame(
     culprit: Culprit, numbers: Sequence[int], lines: Sequence[Sequence[LineTime]], flops: Sequence[float]
-) -> Blame:
-    """Say where a culprit's surplus is. All by position: rank numbers, lines and FLOPs per step of each rank."""
+) -> Culprit:
+    """Return the culprit by rank numbers, with its line. All by position: numbers, lines, FLOPs per step of ranks."""
     others = [at for at in range(len(numbers)) if at not in culprit.ranks]
     where, why = None, ""
     if culprit.when == ALWAYS:
@@ -84,11 +68,7 @@ def blame(
         where = next((line.span for at in culprit.ranks for line in lines[at] if line.collects), None)
     else:
         where = _rare([line for at in culprit.ranks for line in lines[at]])
-    return Blame(
-        ranks=tuple(numbers[at] for at in culprit.ranks), when=culprit.when, phase=culprit.phase, where=where, why=why,
-        cost_ns=culprit.cost_ns, surplus_ns=culprit.surplus_ns, share_of_steps=culprit.share_of_steps,
-        every=culprit.every,
-    )  # fmt: skip
+    return replace(culprit, ranks=tuple(numbers[at] for at in culprit.ranks), where=where, why=why)
 
 
 def _longer(slow: Sequence[Sequence[LineTime]], others: Sequence[Sequence[LineTime]], least: float) -> Span | None:
@@ -105,7 +85,7 @@ def _longer(slow: Sequence[Sequence[LineTime]], others: Sequence[Sequence[LineTi
 def _rare(lines: Iterable[LineTime]) -> Span | None:
     """The line with most time in longer steps alone."""
     rare = [line for line in lines if line.usual_share is not None and line.usual_share < RARE]
-    weights = [msgspec.structs.replace(line, ns=line.ns * (1 - (line.usual_share or 0.0))) for line in rare]
+    weights = [replace(line, ns=line.ns * (1 - (line.usual_share or 0.0))) for line in rare]
     sums = _sums(weights)
     return _innermost(sums, rare, NEARLY * max(sums.values(), default=0.0))
 
@@ -140,9 +120,10 @@ def _middle(values: Iterable[float]) -> float:
     return median(found) if found else 0.0
 
 
-def told(one: Blame, step_ns: float) -> str:
+def told(one: Culprit, step_ns: float) -> str:
     """Say it in a sentence: who, how much, where, and what a step would be without."""
-    who = f"rank {one.ranks[0]}" if len(one.ranks) == 1 else "ranks " + ", ".join(map(str, one.ranks[:4]))
+    more = f" and {len(one.ranks) - NAMED} more" if len(one.ranks) > NAMED else ""
+    who = f"rank{'s' * (len(one.ranks) > 1)} {', '.join(map(str, one.ranks[:NAMED]))}{more}"
     much, left = units.duration(one.surplus_ns), units.duration(one.cost_ns)
     at = f"{PurePath(one.where.file).name}:{one.where.line}" if one.where else ""
     place = f" at {at}" if at else f" in {WORDS.get(one.phase, one.phase)}" if one.phase else ""

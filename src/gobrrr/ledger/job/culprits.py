@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gobrrr.ledger.job.own_steps import FIELDS, OwnSteps
+from gobrrr.recording.model.facts import Span
 from gobrrr.recording.model.phases import BACKWARD, FORWARD, NAMES, OPTIMIZER
 
 Floats = npt.NDArray[np.float64]
@@ -22,6 +23,11 @@ LATE = 0.05
 """Share of the step by which own time must exceed that of others to be called late."""
 LEAST_STEPS = 8
 """Steps that all ranks made and watched, below which nothing is said (proposed)."""
+FAR = 10.0
+"""Multiple of the median step from which fewer than FEWEST_SPIKES steps are left out and told: they would be most of
+any mean (proposed)."""
+IN_MOST = 0.7
+"""Share of steps in which a rank that is always late has half of its surplus at least (proposed)."""
 ONE_RANKS = 0.8
 """Share of the surplus now and then that one rank has, from which it is that rank's and no turn (proposed)."""
 OUTLIER = 6.0
@@ -45,7 +51,7 @@ class Culprit(msgspec.Struct, frozen=True, kw_only=True):
     when: str
     """always, at times or in turns."""
     ranks: tuple[int, ...]
-    """Positions among the ranks that were given."""
+    """Positions among the ranks that were given; of a job's report their numbers."""
     phase: str
     """As in phases.NAMES, or gc; empty where none has half of the surplus."""
     cost_ns: float
@@ -56,8 +62,9 @@ class Culprit(msgspec.Struct, frozen=True, kw_only=True):
     """Steps from one that has it to the next, where that is always the same number."""
     surplus_ns: float = 0.0
     """Surplus in a step that has it, median."""
-    spikes: bool = False
-    """Steps that stand out from others of their rank."""
+    where: Span | None = None
+    why: str = ""
+    """More work, or the same more slowly; empty where the line says it."""
 
 
 class Shared(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,7 +78,8 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
     """By which the longest own time of each step exceeds that."""
     phases: tuple[tuple[float, ...], ...]
     """Own time of each rank by phases.NAMES."""
-    culprits: tuple[Culprit, ...] = ()
+    left_out: tuple[tuple[int, float], ...] = ()
+    """(number, ns) of single steps that were FAR longer."""
 
     @property
     def communication_ns(self) -> float:
@@ -79,24 +87,42 @@ class Shared(msgspec.Struct, frozen=True, kw_only=True):
         return max(0.0, self.step_ns - self.own_ns - self.imbalance_ns)
 
 
-def shared(ranks: Sequence[OwnSteps]) -> Shared | None:
-    """Return what the steps say that all these ranks made; None of fewer than two ranks or LEAST_STEPS steps."""
+def is_enough(rank: OwnSteps) -> bool:
+    """Say whether a rank watched as many steps as are needed to judge it."""
+    return int((~np.isnan(rank.table()).any(axis=1)).sum()) >= LEAST_STEPS
+
+
+def shared(ranks: Sequence[OwnSteps]) -> tuple[Shared, tuple[Culprit, ...]] | None:
+    """Return what the steps say that all these ranks made, and who is waited for, the dearest first; None of fewer than
+    two ranks or LEAST_STEPS steps."""
     num = min((len(rank.table()) for rank in ranks), default=0)
     if len(ranks) < 2 or num < LEAST_STEPS:
         return None
     table = np.stack([rank.table()[:num].astype(float) for rank in ranks], axis=1)
-    kept = table[~np.isnan(table).any(axis=(1, 2))]
-    kept = kept[_first_steady(kept) :]
-    if len(kept) < LEAST_STEPS:
+    numbers = np.flatnonzero(~np.isnan(table).any(axis=(1, 2)))
+    numbers = numbers[_first_steady(table[numbers]) :]
+    walls = np.median(table[numbers, :, FIELDS.index("wall")], axis=1)
+    far = walls > FAR * np.median(walls) if len(walls) else np.zeros(0, bool)
+    if far.sum() >= FEWEST_SPIKES:
+        far[:] = False
+    left_out = tuple(zip(numbers[far].tolist(), walls[far].tolist(), strict=True))
+    numbers, walls = numbers[~far], walls[~far]
+    if len(numbers) < LEAST_STEPS:
         return None
-    parts, walls = kept[:, :, : len(NAMES)], kept[:, :, FIELDS.index("wall")]
-    step = float(np.median(walls, axis=1).mean())
+    parts, step = table[numbers, :, : len(NAMES)], float(walls.mean())
     own = parts.sum(axis=2)
-    usual = float(np.sort(own.mean(axis=0))[(len(ranks) - 1) // 2])
-    return Shared(
-        steps=len(kept), step_ns=step, own_ns=usual, imbalance_ns=max(0.0, float(own.max(axis=1).mean()) - usual),
-        phases=tuple(map(tuple, parts.mean(axis=0).tolist())), culprits=tuple(_culprits(kept, own, LATE * step)),
+    usual = float(_usual(own.mean(axis=0)))
+    found = Shared(
+        steps=len(numbers), step_ns=step, own_ns=usual, imbalance_ns=max(0.0, float(own.max(axis=1).mean()) - usual),
+        phases=tuple(map(tuple, parts.mean(axis=0).tolist())), left_out=left_out,
     )  # fmt: skip
+    return found, tuple(_culprits(table[numbers], own, numbers, step))
+
+
+def _usual(own: Floats) -> npt.NDArray[np.float64]:
+    """Return the middle one over the ranks, the last axis; of an even number the shorter one."""
+    found: npt.NDArray[np.float64] = np.sort(own, axis=-1)[..., (own.shape[-1] - 1) // 2]
+    return found
 
 
 def _first_steady(table: Floats) -> int:
@@ -105,9 +131,9 @@ def _first_steady(table: Floats) -> int:
     return int(np.argmax(own <= 2 * np.median(own))) if len(own) else 0
 
 
-def _culprits(table: Floats, own: Floats, least: float) -> list[Culprit]:
-    """Return the ranks whose cure brings more than `least` ns per step, the dearest first."""
-    found = []
+def _culprits(table: Floats, own: Floats, numbers: npt.NDArray[np.intp], step: float) -> list[Culprit]:
+    """Return the ranks whose cure brings more than LATE of the step, the dearest first. `numbers`: of the steps."""
+    found, least = [], LATE * step
     slow, surplus = _always(own, least)
     if slow:
         rest = own.copy()
@@ -117,41 +143,34 @@ def _culprits(table: Floats, own: Floats, least: float) -> list[Culprit]:
         parts = table[:, :, : len(NAMES)]
         more = np.median(parts[:, slow].mean(axis=1) - np.median(parts[:, others], axis=1), axis=0)
         if cost > least:
-            found.append(Culprit(when=ALWAYS, ranks=tuple(slow), phase=_most(more, NAMES), cost_ns=cost,
+            found.append(Culprit(when=ALWAYS, ranks=tuple(slow), phase=_most(more), cost_ns=cost,
                                  surplus_ns=float(surplus.mean())))  # fmt: skip
         own = rest
     for spikes in (True, False):
-        one, own = _at_times(table, own, least, spikes)
+        one, own = _at_times(table, own, numbers, step, spikes)
         found += [one] if one is not None else []
-    told = (each for each in found if not (each.spikes and each.when == IN_TURNS and _is_the_machines(each, least)))
-    return sorted(told, key=lambda each: -each.cost_ns)
-
-
-def _is_the_machines(one: Culprit, least: float) -> bool:
-    """Say whether single long steps of any rank are the machine's: cores that ranks and workers share make one compute
-    for longer now and then, or wait a little for its loader."""
-    return one.phase in COMPUTING or one.surplus_ns < LONG * least / LATE
+    return sorted(found, key=lambda each: -each.cost_ns)
 
 
 def _always(own: Floats, least: float) -> tuple[list[int], Floats]:
-    """(ranks that are longer at work than most others in most steps, by how much): at most half of them, all above the
-    widest gap between two ranks' medians."""
-    against = np.median(own - np.median(own, axis=1, keepdims=True), axis=0)
-    order = np.argsort(against)
-    half = (len(order) + 1) // 2
-    gaps = np.diff(against[order])[half - 1 :]
-    if not len(gaps) or gaps.max() <= least:
+    """(ranks that are longer at work than the middle one in most steps, by how much)."""
+    more = own - _usual(own)[:, None]
+    against = np.median(more, axis=0)
+    late = (against > least) & ((more >= against / 2).mean(axis=0) >= IN_MOST)
+    slow = np.flatnonzero(late).tolist()
+    if not slow:
         return [], np.empty(0)
-    slow = sorted(order[half + int(np.argmax(gaps)) :].tolist())
     others = np.median(np.delete(own, slow, axis=1), axis=1)
     return slow, np.median(own[:, slow] - others[:, None], axis=0)
 
 
-def _at_times(table: Floats, own: Floats, least: float, spikes: bool) -> tuple[Culprit | None, Floats]:
+def _at_times(
+    table: Floats, own: Floats, numbers: npt.NDArray[np.intp], step: float, spikes: bool
+) -> tuple[Culprit | None, Floats]:
     """(surplus of single steps, where the longest rank has more than it has in most; own time without it). `spikes`: of
     steps that stand out from their rank's others, which would be as those; else of all that are left, whose work the
     ranks would share evenly."""
-    parts = table[:, :, : len(NAMES)]
+    least, parts = LATE * step, table[:, :, : len(NAMES)]
     last, steps = own.argmax(axis=1), np.arange(len(own))
     if spikes:
         usual, usual_parts = np.median(own, axis=0, keepdims=True), np.median(parts, axis=0, keepdims=True)
@@ -159,7 +178,7 @@ def _at_times(table: Floats, own: Floats, least: float, spikes: bool) -> tuple[C
     else:
         usual, usual_parts, beyond = own.mean(axis=1, keepdims=True), parts.mean(axis=1, keepdims=True), least / 2
     more, more_parts = (own - usual)[steps, last], (parts - usual_parts)[steps, last]
-    ahead = own[steps, last] - np.partition(own, -2, axis=1)[:, -2]  # what all have at once nobody waits for
+    ahead = own[steps, last] - _usual(own)  # what all have at once nobody waits for
     late = (more > beyond) & (ahead > least)
     rest = own.copy()
     rest[late] = np.minimum(own, usual)[late]
@@ -174,11 +193,19 @@ def _at_times(table: Floats, own: Floats, least: float, spikes: bool) -> tuple[C
     collected = table[steps[late], last[late], FIELDS.index("gc")].mean()
     one = Culprit(
         when=AT_TIMES if alone else IN_TURNS, ranks=(main,) if alone else tuple(np.flatnonzero(weights).tolist()),
-        phase="gc" if collected > more[late].mean() / 2 else _most(more_parts[late].mean(axis=0), NAMES),
-        cost_ns=float(gains.mean()), share_of_steps=float(late.mean()), every=_period(steps[late]),
-        surplus_ns=float(np.median(more[late])), spikes=spikes,
+        phase="gc" if collected > more[late].mean() / 2 else _most(more_parts[late].mean(axis=0)),
+        cost_ns=float(gains.mean()), share_of_steps=float(late.mean()),
+        every=_period(numbers[late]) if spikes else None, surplus_ns=float(np.median(more[late])),
     )  # fmt: skip
-    return one, rest
+    each = [numbers[late & (last == rank)] for rank in one.ranks]
+    is_the_programs = alone or not spikes or any(_period(own_steps) for own_steps in each)
+    return one if is_the_programs or not _is_the_machines(one, step) else None, rest
+
+
+def _is_the_machines(one: Culprit, step: float) -> bool:
+    """Say whether single long steps of any rank are the machine's: cores that ranks and workers share make one compute
+    for longer now and then, or wait a little for its loader."""
+    return one.phase in COMPUTING or one.surplus_ns < LONG * step
 
 
 def _dearest(gains: Floats) -> float:
@@ -192,10 +219,10 @@ def _least(gains: Floats) -> float:
     return float(gains.mean() - 2 * gains.std() / np.sqrt(len(gains)))
 
 
-def _most(more: Floats, names: Sequence[str]) -> str:
+def _most(more: Floats) -> str:
     """The phase with at least half of the surplus; empty where none has."""
     most = int(np.argmax(more))
-    return names[most] if more[most] >= 0.5 * more[more > 0].sum() > 0 else ""
+    return NAMES[most] if more[most] >= 0.5 * more[more > 0].sum() > 0 else ""
 
 
 def _period(late: npt.NDArray[np.intp]) -> float | None:

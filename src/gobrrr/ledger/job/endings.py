@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import PurePath
 from typing import NamedTuple
@@ -10,8 +11,8 @@ from gobrrr.recording.model import phases
 from gobrrr.recording.model.endings import Ending
 from gobrrr.recording.model.facts import Span
 
-STOPPED = ("KeyboardInterrupt", "SystemExit")
-"""Errors of a program that somebody stopped."""
+STOPPED = "KeyboardInterrupt"
+"""Error of a program that somebody stopped."""
 
 
 class Stood(NamedTuple):
@@ -29,7 +30,7 @@ def first_to_end(ranks: Sequence[Stood]) -> tuple[str, tuple[str, ...]]:
     """(sentence that names the rank that ended first and where, a line for each rank); of a job in which nobody failed,
     and one that was killed as a whole, the sentence is empty."""
     lines = tuple(f"rank {one.rank} {_how(one)} {_where(one)}" for one in ranks)
-    own = [one for one in ranks if one.ending and one.ending.error not in ("", *STOPPED) and not one.ending.peer]
+    own = [one for one in ranks if one.ending and one.ending.error not in ("", STOPPED) and not one.ending.peer]
     killed = [one for one in ranks if one.ending is None]
     if own:
         first = min(own, key=lambda one: one.ending.ended if one.ending else 0)
@@ -38,12 +39,20 @@ def first_to_end(ranks: Sequence[Stood]) -> tuple[str, tuple[str, ...]]:
             lines,
         )
     if killed and len(killed) < len(ranks) and any(one.ending and one.ending.error for one in ranks):
-        names = ", ".join(str(one.rank) for one in killed)
-        return f"Rank {names} was killed {_where(killed[0])}; the others ended for lack of it.", lines
+        first = min(killed, key=lambda one: one.steps)
+        also = f", as were {len(killed) - 1} more" if len(killed) > 1 else ""
+        return f"Rank {first.rank} hung or was killed{also}, last seen {_where(first)}; the others then failed.", lines
+    left = [one for one in ranks if one.ending and not one.ending.error]
+    failed = [one.ending.ended for one in ranks if one.ending and one.ending.peer]
+    if left and failed:
+        first = min(left, key=lambda one: one.ending.ended if one.ending else 0)
+        if first.ending and first.ending.ended < min(failed):
+            return f"Rank {first.rank} left first, without an error, {_where(first)}; the others then failed.", lines
     behind = min(ranks, key=lambda one: one.steps)
-    stopped = all(one.ending is not None and one.ending.error in STOPPED for one in ranks)
+    stopped = all(one.ending is not None and one.ending.error == STOPPED for one in ranks)
     if stopped and any(one.steps > behind.steps or _place(one.ending) != _place(behind.ending) for one in ranks):
-        alone = [one for one in ranks if [_place(other.ending) for other in ranks].count(_place(one.ending)) == 1]
+        stand = Counter(_place(one.ending) for one in ranks)
+        alone = [one for one in ranks if stand[_place(one.ending)] == 1]
         late = behind if any(one.steps > behind.steps for one in ranks) else alone[0] if len(alone) == 1 else None
         if late is not None:
             return f"Stopped while the ranks stood apart: rank {late.rank} {_where(late)}.", lines
@@ -52,7 +61,7 @@ def first_to_end(ranks: Sequence[Stood]) -> tuple[str, tuple[str, ...]]:
 
 def _how(one: Stood) -> str:
     if one.ending is None:
-        return "was killed"
+        return "hung or was killed"
     return f"ended with {one.ending.error}" if one.ending.error else "came to its end"
 
 

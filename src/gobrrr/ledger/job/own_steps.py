@@ -7,6 +7,8 @@ work, for a thread that waits for other ranks takes none. So no clock of one ran
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import msgspec
 import numpy as np
 import numpy.typing as npt
@@ -19,7 +21,7 @@ from gobrrr.recording.trace_files.categories import is_communication
 from gobrrr.spans import Ints, elapsed, union
 
 MOST_STEPS = 4096
-"""Steps that a rank hands back, the first ones: 20 bytes each (proposed: bounds a job of a thousand ranks)."""
+"""Steps that a rank hands back, the first ones: 28 bytes each (proposed: bounds a job of a thousand ranks)."""
 FIELDS = (*NAMES, "gc", "wall")
 
 
@@ -34,17 +36,18 @@ class OwnSteps(msgspec.Struct, frozen=True):
         return np.frombuffer(self.rows, np.float32).reshape(-1, len(FIELDS))
 
 
-def own_steps(recording: Recording) -> OwnSteps | None:
-    """Return the own time of each step of the main loop; None where an accelerator works, whose work
-    takes the host no CPU time, or where no CPU time was noted: a process without other ranks."""
+def own_steps(recording: Recording, waits_in: Collection[str] = (BACKWARD,)) -> OwnSteps | None:
+    """Return the own time of each step of the main loop; None where an accelerator works, whose work takes the host no
+    CPU time, or where no CPU time was noted: a process without other ranks. `waits_in`: phases in which CPU time stands
+    for own time, the same for all ranks."""
     loop, marks = recording.main, _marks(recording.events)
     if loop is None or recording.start.device is not None or len(marks) < 2:
         return None
     times, kinds, cpu = marks.T
     wall, spent = np.diff(times), np.diff(cpu)
     phase = _phases(kinds[:-1])
-    waits = np.isin(phase, [NAMES.index(name) for name in _waits_in(recording)]) | (kinds[:-1] == ev.COLLECTIVE)
-    own = np.where(waits, np.minimum(wall, spent), wall)
+    waits = np.isin(phase, [NAMES.index(name) for name in waits_in]) | (kinds[:-1] == ev.COLLECTIVE)
+    own = np.where(waits, np.clip(spent, 0, wall), wall)  # another thread's clock may be behind
     edges = step_ends(recording.events, loop.key)[: MOST_STEPS + 1]
     if len(edges) < 2:
         return None
@@ -105,9 +108,9 @@ def _phases(kinds: Ints) -> npt.NDArray[np.intp]:
     return np.maximum(found[last], 0)
 
 
-def _waits_in(recording: Recording) -> tuple[str, ...]:
-    """Phases in which CPU time stands for own time: backward, and forward where the profiled window has a collective in
-    one, which a wrapper calls from C++."""
+def waits_in(recording: Recording) -> tuple[str, ...]:
+    """Return the phases in which a rank may wait for others: backward, and forward where the profiled window has a
+    collective in one, which a wrapper calls from C++."""
     window, trace = recording.window("profile"), recording.trace
     if window is None or trace is None or not window.steps:
         return (BACKWARD,)

@@ -12,9 +12,9 @@ from statistics import median
 import msgspec
 
 from gobrrr import units
-from gobrrr.ledger.job.blame import Blame, LineTime, blame, lines_of, told
+from gobrrr.ledger.job.blame import LineTime, blame, lines_of, told
 from gobrrr.ledger.job.calls import Calls
-from gobrrr.ledger.job.culprits import ALWAYS, AT_TIMES, LATE, Shared, shared
+from gobrrr.ledger.job.culprits import ALWAYS, AT_TIMES, LATE, Culprit, Shared, is_enough, shared
 from gobrrr.ledger.job.lateness import Group, Told, lateness, linked
 from gobrrr.ledger.job.own_steps import OwnSteps
 from gobrrr.ledger.model.ledger import Ledger
@@ -102,7 +102,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     endings: tuple[str, ...] = ()
     same_batches: bool = False
     """All ranks get the same batches from their loaders: all but one do what another does."""
-    blames: tuple[Blame, ...] = ()
+    blames: tuple[Culprit, ...] = ()
     """Ranks that the others wait for, the dearest first; empty of traces, whose steps are few."""
     shared: Shared | None = None
     """Steps that all ranks made and watched; null of traces, and where an accelerator works."""
@@ -168,10 +168,10 @@ def together(ranks: Sequence[RankSummary]) -> Job:
         return msgspec.structs.replace(untold, verdict=alone, bound=read[0].bound)
     if unclear := _unclear(read, world, doubled):
         return msgspec.structs.replace(untold, verdict=f"Unreliable: {unclear}.")
-    known = [r.steps for r in read if r.steps is not None]
-    steps = shared(known) if len(known) == len(read) and numbers else None
+    watched = [r for r in read if r.steps is not None and is_enough(r.steps)] if numbers else []
+    steps = shared([r.steps for r in watched if r.steps is not None])
     if steps is not None:
-        return _of_steps(msgspec.structs.replace(untold, groups=groups), read, steps)
+        return _of_steps(msgspec.structs.replace(untold, groups=groups), watched, *steps)
     step = median(r.step_ns for r in read)
     local = [r.local_ns for r in read]
     usual, worst = median(local), max(read, key=lambda r: r.local_ns)
@@ -182,20 +182,21 @@ def together(ranks: Sequence[RankSummary]) -> Job:
     bound = "straggler" if is_late else "communication" if shares > LATE else "balanced"
     exposed = _exposed(shares, step, groups) + (_last(groups, worst) if is_late else "")
     return msgspec.structs.replace(
-        untold, verdict=_sentence(bound, worst, late, step, because, shares, len(read)), bound=bound, exposed=exposed,
+        untold, verdict=_sentence(bound, worst, late, step, because, shares, len(read), any(r.steps for r in read)),
+        bound=bound, exposed=exposed,
         slowest=worst.rank if is_late else None, because=because, late_ns=late if is_late else 0.0,
         imbalance=worst.local_ns * len(local) / sum(local) - 1 if sum(local) else 0.0, exposed_share=shares,
         groups=groups,
     )  # fmt: skip
 
 
-def _of_steps(untold: Job, read: Sequence[RankSummary], steps: Shared) -> Job:
-    """The job by the steps that all ranks made: who is waited for step by step, not on average."""
+def _of_steps(untold: Job, read: Sequence[RankSummary], steps: Shared, culprits: Sequence[Culprit]) -> Job:
+    """The job by the steps that these ranks made: who is waited for step by step, not on average."""
     numbers = [r.rank or 0 for r in read]
-    blames = tuple(blame(each, numbers, [r.lines for r in read], [r.flops for r in read]) for each in steps.culprits)
+    blames = tuple(blame(each, numbers, [r.lines for r in read], [r.flops for r in read]) for each in culprits)
     known = {r.source: (sum(phases), phases) for r, phases in zip(read, steps.phases, strict=True)}
     ranks = tuple(
-        r if r.error else msgspec.structs.replace(
+        r if r.source not in known else msgspec.structs.replace(
             r, step_ns=steps.step_ns, phases=tuple(zip(NAMES, known[r.source][1], strict=True)),
             exposed_communication_ns=max(0.0, steps.step_ns - known[r.source][0]),
         )
@@ -204,12 +205,13 @@ def _of_steps(untold: Job, read: Sequence[RankSummary], steps: Shared) -> Job:
     exposed = 1 - steps.own_ns / steps.step_ns if steps.step_ns else 0.0
     moving = steps.communication_ns / steps.step_ns if steps.step_ns else 0.0
     first, bound = next(iter(blames), None), "communication" if moving > LATE else "balanced"
+    uneven = steps.imbalance_ns > LATE * steps.step_ns
     if first is not None and first.cost_ns >= MAIN * steps.communication_ns:
         bound, verdict = "straggler" if first.when in (ALWAYS, AT_TIMES) else "uneven", told(first, steps.step_ns)
     else:
         label = "Communication-bound" if moving > LATE else f"Balanced over {len(read)} ranks"
         verdict = f"{label}: communication takes {units.share(moving)} of the {units.duration(steps.step_ns)} step"
-        verdict += "." if first is not None else f"; no rank is late by {units.share(LATE)} of it."
+        verdict += "." if first is not None or uneven else f"; no rank is late by {units.share(LATE)} of it."
     same = _are_the_same([r.batches for r in read])
     if same:
         bound = "redundant"
@@ -324,8 +326,10 @@ def _last(groups: Sequence[Group], late: RankSummary) -> str:
     return f"; yet {name} came last to collectives by most, {units.duration(behind[most])} per step"
 
 
-def _sentence(bound: str, worst: RankSummary, late: float, step: float, because: str, shares: float, count: int) -> str:
-    """Say it in at most 25 words."""
+def _sentence(
+    bound: str, worst: RankSummary, late: float, step: float, because: str, shares: float, count: int, live: bool
+) -> str:  # fmt: skip
+    """Say it in at most 25 words. `live`: few of the steps were profiled, so that nobody is absolved."""
     if bound == "straggler":
         who = f"rank {worst.rank}" if worst.rank is not None else worst.source
         return (
@@ -334,4 +338,4 @@ def _sentence(bound: str, worst: RankSummary, late: float, step: float, because:
         )
     label = "Communication-bound" if bound == "communication" else f"Balanced over {count} ranks"
     exposed = f"exposed communication takes {units.share(shares)} of the {units.duration(step)} step"
-    return f"{label}: {exposed}; no rank is late by {units.share(LATE)} of it."
+    return f"{label}: {exposed}{'' if live else f'; no rank is late by {units.share(LATE)} of it'}."

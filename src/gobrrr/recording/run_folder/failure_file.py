@@ -32,4 +32,9 @@ def endings(folder: Path) -> dict[int, Ending]:
         with contextlib.suppress(OSError, msgspec.MsgspecError, ValueError):
             one = msgspec.json.decode(files.read(path, MOST), type=Ending)
             found[one.pid] = one
+    for path in sorted(folder.glob("raised-*.json")):
+        with contextlib.suppress(OSError, msgspec.MsgspecError, ValueError):
+            one = msgspec.json.decode(files.read(path, MOST), type=Ending)
+            known = found.get(one.pid, one)
+            found[one.pid] = msgspec.structs.replace(known, error=one.error, where=one.where, peer=one.peer)
     return found

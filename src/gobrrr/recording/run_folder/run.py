@@ -192,20 +192,22 @@ def load_run(folder: Path, limits: Limits = DEFAULT) -> list[Recording]:
         raise GobrrrError(f"{folder} holds no recording", "name a folder that gobrrr run has written")
     found = sorted((_load(path, limits) for path in journals), key=lambda r: (r.start.rank or 0, -len(r.events)))
     meant = [recording for recording in found if not recording.start.spawned or recording.start.world_size] or found
-    return [_without_others(recording, meant) for recording in meant]
+    spent = [each.events[each.events[:, 1] == CPU][:, [0, 3]] for each in meant]
+    return [_without_others(recording, meant, spent) for recording in meant]
 
 
 SAME_CLOCK_NS = 10**9
 """ns by which Unix time less the steady clock may differ between processes of one machine (proposed)."""
 
 
-def _without_others(recording: Recording, ranks: list[Recording]) -> Recording:
-    """The recording with its cores' busy time less what the other ranks took: they are no strangers."""
+def _without_others(recording: Recording, ranks: list[Recording], cpu: list[Ints]) -> Recording:
+    """The recording with its cores' busy time less what the other ranks took: they are no strangers. `cpu`: (n, 2) time
+    and CPU time of each rank."""
     busy = np.flatnonzero(recording.events[:, 1] == BUSY)
     here = recording.start.clock[0] - recording.start.clock[1]
     others = [
-        other.events[other.events[:, 1] == CPU][:, [0, 3]]
-        for other in ranks
+        told
+        for other, told in zip(ranks, cpu, strict=True)
         if other is not recording and abs(other.start.clock[0] - other.start.clock[1] - here) < SAME_CLOCK_NS
     ]
     events = recording.events.copy() if len(busy) and any(map(len, others)) else recording.events

@@ -51,7 +51,7 @@ def parts(job: Job, view: object = None) -> dict[str, Any]:
 def _phases(rank: RankSummary, shared: Shared) -> list[Part]:
     """Its own time by phase, then what it waits for the latest rank, and communication."""
     moving = min(shared.communication_ns, rank.exposed_communication_ns)
-    found = [(phase, ns, kind) for (phase, ns), kind in zip(rank.phases, PHASES, strict=True)]
+    found = [(phase, ns, kind) for (phase, ns), kind in zip(rank.phases, PHASES, strict=bool(rank.phases))]
     found += [(WAITING, rank.exposed_communication_ns - moving, "waiting"), (TRANSFER, moving, "transfer")]
     return [Part(what, ns, kind, f"{name(rank)}, {what}: {units.duration(ns)}") for what, ns, kind in found]
 

@@ -48,7 +48,7 @@ def told(job: Job) -> list[Fact]:
 
 
 def _told(job: Job) -> Iterator[tuple[str, str]]:
-    yield from (("ended", line) for line in job.endings)
+    yield from (("ended", line) for line in job.endings[:MOST])
     if job.shared is not None:
         yield from _of_steps(job.shared, len(job.ranks))
         yield from (("why", f"rank {one.ranks[0]}: {one.why}") for one in job.blames if one.why)
@@ -71,6 +71,9 @@ def _of_steps(shared: Shared, num_ranks: int) -> Iterator[tuple[str, str]]:
              (shared.communication_ns, "communication"))  # fmt: skip
     said = ", ".join(f"{units.duration(ns)} {what}" for ns, what in parts)
     yield "step", f"{units.duration(shared.step_ns)} over {shared.steps} steps that all ranks made: {said}"
+    if shared.left_out:
+        (number, ns), more = shared.left_out[0], len(shared.left_out) - 1
+        yield "left out", f"step {number}, of {units.duration(ns)}{f', and {more} more' if more else ''}"
     if shared.step_ns:
         done = num_ranks * shared.own_ns / shared.step_ns
         yield "speed-up", f"{num_ranks} ranks do the work of {done:.1f} that wait for nobody (modelled)"
@@ -116,6 +119,8 @@ def _last(one: Waiting, calls: int) -> str:
 
 def _absent(job: Job) -> list[str]:
     found = []
+    if job.shared is not None and (few := [name(rank) for rank in job.ranks if not rank.phases and not rank.error]):
+        found.append(f"too few steps watched of {', '.join(few[:MOST])}: not judged")
     if job.missing:
         more = f" and {len(job.missing) - MOST} more" if len(job.missing) > MOST else ""
         found.append(f"not there: {', '.join(map(str, job.missing[:MOST]))}{more}")
@@ -143,7 +148,8 @@ def ranks(job: Job, most: int) -> Table | None:
 
 def _phases(rank: RankSummary) -> tuple[Cell, ...]:
     number = Cell(name(rank).removeprefix("rank "), float(-1 if rank.rank is None else rank.rank))
-    own = (rank.local_ns, *(ns for _, ns in rank.phases), rank.exposed_communication_ns)
+    parts = dict(rank.phases)
+    own = (rank.local_ns, *(parts.get(each, 0.0) for each in NAMES), rank.exposed_communication_ns)
     return number, *map(time_cell, own)
 
 
