@@ -16,8 +16,9 @@ from gobrrr.ledger.job.own_steps import own_steps, stood, waits_in
 from gobrrr.ledger.job.ranks import Job, RankSummary
 from gobrrr.ledger.model.ledger import Ledger
 from gobrrr.ledger.steps.profiled_window import Profiled
+from gobrrr.machine.probe.system_probe import usable_cores
 from gobrrr.pipeline.file_names import REPORT
-from gobrrr.recording.model.phases import BACKWARD, FORWARD, OTHER, WAIT
+from gobrrr.recording.model.phases import BACKWARD, FORWARD, OPTIMIZER, OTHER, WAIT
 from gobrrr.recording.run_folder.failure_file import endings
 from gobrrr.recording.run_folder.run import Recording
 from gobrrr.rules.verdict.place import spot
@@ -33,7 +34,9 @@ def job_of(ranks: Sequence[Profiled], found: Sequence[tuple[Ledger, Report]], co
     numbers = {start.rank for start in starts}
     if len(ranks) < 2 or len(numbers) < len(ranks) or any((start.world_size or 0) < 2 for start in starts):
         return None
-    read, waits = [], {phase for rank in ranks for phase in waits_in(rank.recording)}
+    crowded = sum(start.threads for start in starts) > usable_cores()  # then a rank waits for a core anywhere
+    waits = {FORWARD, BACKWARD, OPTIMIZER} if crowded else {each for rank in ranks for each in waits_in(rank.recording)}
+    read = []
     for rank, (ledger, report) in zip(ranks, found, strict=True):
         recording = rank.recording
         most, source = calls_each(len(ranks)), file_of(recording, ranks[0].recording)

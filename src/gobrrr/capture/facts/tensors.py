@@ -38,9 +38,16 @@ def some_of(tensor: Any, most: int) -> Any:
 
 def some_bytes(tensor: Any, most: int) -> bytes:
     """Return the bytes of `some_of` a tensor's elements. Raises as it does."""
+    return bytes_of(some_of(tensor, most))
+
+
+def bytes_of(tensor: Any) -> bytes:
+    """Return the bytes of a plain tensor's elements. tensor.numpy() would make its storage one that can never be
+    resized again, and FSDP resizes those of parameters."""
+    import numpy
     import torch
 
-    return bytes(some_of(tensor, most).cpu().contiguous().view(torch.uint8).numpy().tobytes())
+    return numpy.from_dlpack(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8)).tobytes()
 
 
 def tensors_in(value: Any, depth: int = 0) -> Iterator[Any]:

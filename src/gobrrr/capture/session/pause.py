@@ -38,6 +38,8 @@ LEAST = 20_000.0
 """ns per step that hooks take at least, their code hot: readings on a busy machine may say less than nothing."""
 MIN_REST, FIRST_REST = 8, 2
 """Steps of the shortest rest; times the stretch that a rest is long while costs are unknown."""
+CYCLE = 128
+"""Steps: among other ranks a rest ends at a multiple of it, so that all watch the same ones (proposed)."""
 RESERVE = 4
 """Stretches that may be watched before they are earned, so that epochs' ends are seen when they come."""
 
@@ -194,8 +196,8 @@ class Rests:
         """Whether there were as many as one run may have."""
         return sum(pacing.rests for pacing in self._paces.values()) >= MOST
 
-    def step(self, loop: Key, now: int) -> None:
-        """A watched step of a loop whose windows are done has ended, in the hook that noted it."""
+    def step(self, loop: Key, now: int, made: int) -> None:
+        """A watched step of a loop whose windows are done has ended, its `made`-th, in the hook that noted it."""
         if loop[0] not in (UPDATES, EXPLICIT):
             self._last = 0
             return
@@ -209,6 +211,8 @@ class Rests:
             if self._steps == SETTLED:
                 self._reading(ev.HOOKED)
             if steps := pacing.watched(now - self._last):
+                if self._recorder.ranked:
+                    steps += -(made + steps) % CYCLE
                 self._begin(loop, now, steps, pacing.step_ns or now - self._last)
         self._loop, self._last = loop, now
 

@@ -290,7 +290,7 @@ class Session:
         if now - self._tail_from > TAIL_NS or self._watched - self._tail_steps > TAIL_STEPS or self.rests.enough:
             self.end("watched enough")
         elif not (self.config.stop_after or is_tracing()):
-            self.rests.step(key, now)
+            self.rests.step(key, now, self.loops[key].steps)
 
     def _rested(self, key: tuple[int, int], times: Sequence[int], begun: int) -> None:
         """Steps of a loop that were counted while the hooks rested."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from types import FrameType
 from typing import Any
 
-from gobrrr.capture.facts.tensors import is_plain, some_of, tensors_in
+from gobrrr.capture.facts.tensors import is_plain, some_bytes, tensors_in
 from gobrrr.capture.hooks.lookup import Lookup, Patches
 from gobrrr.capture.hooks.transform_guard import unseen
 
@@ -51,7 +51,7 @@ class Batches:
         with contextlib.suppress(Exception), unseen():  # a batch may be anything
             every = [t for t in tensors_in(frame.f_locals.get("data")) if is_plain(t) and t.device.type == "cpu"]
             if sum(tensor.numel() for tensor in every) >= FEWEST_VALUES:
-                parts = (some_of(tensor.detach(), MOST_VALUES).contiguous().numpy().tobytes() for tensor in every)
+                parts = (some_bytes(tensor.detach(), MOST_VALUES) for tensor in every)
                 self.checksums.append(zlib.crc32(b"".join(parts)))
 
 

@@ -37,7 +37,7 @@ def feed_tensor(update: Callable[[Any], None], value: torch.Tensor, whole: bool 
     if not whole and value.device.type != "cpu" and value.nbytes > _MOST_BYTES:
         flat = value.reshape(-1)
         value = torch.cat([flat[start:end] for start, end in _pieces(value.numel(), value.itemsize)])
-    feed(update, value.cpu().view(_SAME_SIZE[value.itemsize]).numpy(), whole)
+    feed(update, np.from_dlpack(value.cpu().view(_SAME_SIZE[value.itemsize])), whole)
 
 
 def _pieces(size: int, itemsize: int) -> list[tuple[int, int]]:

@@ -156,7 +156,7 @@ class _Tree:
 
 def _bytes_of(value: torch.Tensor) -> bytes:
     # as_strided: one element counts as contiguous with any stride, and only a stride of 1 can be viewed as bytes
-    return value.as_strided((value.numel(),), (1,)).view(torch.uint8).numpy().tobytes()
+    return np.from_dlpack(value.as_strided((value.numel(),), (1,)).view(torch.uint8)).tobytes()
 
 
 def _fits(numbers: Sequence[int]) -> bool:

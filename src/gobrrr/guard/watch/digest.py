@@ -42,9 +42,7 @@ def look(tensor: torch.Tensor, whole: bool = True, of: torch.Tensor | None = Non
         norm, num_bad, sketch = _summed(flat)
         dtype = str((tensor if of is None else of).dtype).removeprefix("torch.")
         shape = tuple(plain.shape) if whole else (flat.numel(),)
-        return Seen(
-            shape, dtype, digest(flat if of is None else dense(of)), norm, num_bad, sketch.cpu().numpy().tobytes()
-        )
+        return Seen(shape, dtype, digest(flat if of is None else dense(of)), norm, num_bad, raw(sketch).tobytes())
 
 
 def _is_read_there(tensor: torch.Tensor) -> bool:
@@ -109,11 +107,12 @@ def _weights(device: torch.device) -> torch.Tensor:
 
 def raw(tensor: torch.Tensor) -> memoryview:
     """A tensor's elements as bytes, in the order of its indices."""
+    import numpy as np
     import torch
 
     data = dense(tensor).to("cpu").contiguous()
     data = data.reshape(-1).view(torch.uint8) if data.numel() else data.reshape(-1).to(torch.uint8)
-    return memoryview(data.numpy())  # type: ignore[arg-type]  # numpy arrays are buffers
+    return memoryview(np.from_dlpack(data).data)  # as tensors.bytes_of() has it
 
 
 def dense(tensor: torch.Tensor) -> torch.Tensor:

@@ -89,7 +89,7 @@ class CopiedState:
                 return tuple(thing.shape), str(thing.dtype), None if thing.is_inference() else thing._version
             self._read(thing.nbytes)
             flat = thing.detach().as_subclass(torch.Tensor).resolve_conj().resolve_neg().reshape(-1)
-            return tuple(thing.shape), str(thing.dtype), _sum(flat.contiguous().view(torch.uint8).numpy())
+            return tuple(thing.shape), str(thing.dtype), _sum(np.from_dlpack(flat.contiguous().view(torch.uint8)))
         if isinstance(thing, np.memmap):
             return thing.shape, str(thing.dtype)  # the file's, and workers read the same one
         if isinstance(thing, np.ndarray):

@@ -139,7 +139,7 @@ class Tally(Samples):
         if is_wrapper(tensor) or not tensor.numel():
             return
         flat = tensor.detach().reshape(rows, -1)
-        values = flat[:, :: -(-flat.shape[1] // COLUMNS)].double().numpy()
+        values = np.from_dlpack(flat[:, :: -(-flat.shape[1] // COLUMNS)].double())
         into[0] += float((values @ _WEIGHTS[: values.shape[1]]).sum())
         into[1] += float(np.abs(values).sum())
 
@@ -244,7 +244,7 @@ def _bytes(leaf: Any) -> bytes:
         if leaf.device.type != "cpu" or is_wrapper(leaf):
             return said
         found = sampled(leaf)
-        with contextlib.suppress(TypeError, RuntimeError):  # a dtype that NumPy does not have
-            return said + bytes(found.numpy().data)
+        with contextlib.suppress(TypeError, RuntimeError, BufferError):  # a dtype that NumPy does not have
+            return said + bytes(np.from_dlpack(found).data)
         return said + bytes(raw(found))
     return said + bytes(leaf.reshape(-1)[:: max(1, leaf.size // 64)].tobytes())
