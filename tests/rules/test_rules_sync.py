@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from gobrrr.ledger.model.device import DeviceLedger
-from gobrrr.ledger.model.ledger import Account, HostGroup, OpGroup
-from gobrrr.recording.model.facts import Facts, ModuleFacts, OptimizerFacts
+from gobrrr.ledger.model.ledger import Account, HostGroup, LineGroup, OpGroup
+from gobrrr.recording.model.facts import Facts, ModuleFacts, OptimizerFacts, RankFacts, Wrapper
 from gobrrr.rules import load
 from gobrrr.rules.communication.ranks import ALL_REDUCE
 from gobrrr.rules.sync.waits_for_host import between_launches
@@ -307,3 +307,56 @@ def test_what_wrappers_send_and_what_a_device_sends_are_no_metrics():
     behind = (collective(ALL_REDUCE, 2, "backward"), collective("gloo:all_reduce", 20))
     assert not reduced(*behind).raised("BRR704"), "the wait of a wrapper, behind its pass"
     assert not reduced(OpGroup("c10d::allreduce_", ns=20 * MS)).raised("BRR704"), "nobody knows where"
+
+
+def sends(*ops: OpGroup, trained: int = 9000, **of: Any) -> Case:
+    optimizer = OptimizerFacts(id=1, kind="SGD", num_tensors=40, num_elements=trained)
+    return Case(ops=ops, accounts=reduced(*ops).accounts, facts=Facts(optimizers=(optimizer,), **of))
+
+
+def around(
+    name: str, calls: float, size: int, ms: float, phase: str = "other", line: Any = LINE
+) -> tuple[OpGroup, ...]:
+    """So many collectives of so many elements, and the thread that carries them."""
+    return (
+        OpGroup(f"c10d::{name}", ((size,),), calls=calls, ns=0.1 * ms * MS, phase=phase, where=(line,)),
+        OpGroup("gloo:all_reduce", calls=calls, ns=ms * MS, phase=phase, where=(line,)),
+    )
+
+
+def test_gradients_that_are_summed_one_by_one_are_no_metrics_but_many_small_collectives():
+    case = sends(*around("allreduce_", 34, 300, 20))
+    (found,) = case.raised("BRR705")
+    assert found.where == (LINE,) and "34 collectives of 1.17 KiB" in found.message and "Distributed" in found.advice
+    assert found.saving.expected_ns == pytest.approx(0.5 * 33 / 34 * 20 * MS)
+    assert not case.raised("BRR704") and not case.raised("BRR701"), "each wait is one finding's"
+    assert "before the first step" in sends(*around("broadcast_", 34, 300, 20)).raised("BRR705")[0].advice
+
+
+def test_wrappers_that_send_little_at_once_are_told_what_to_set():
+    sharded = sends(*around("_allgather_base_", 40, 300, 20, "forward"), trained=10**7)
+    assert "whole blocks" in sharded.raised("BRR705")[0].advice
+    ranks = RankFacts(0, 2, wrappers=(Wrapper(1, bucket_bytes=64 << 10),))
+    buckets = sends(*around("allreduce_", 40, 16_000, 20, "backward"), trained=10**7, ranks=ranks)
+    assert "bucket_cap_mb at 25 (here 64.0 KiB)" in buckets.raised("BRR705")[0].advice
+
+
+@pytest.mark.parametrize(
+    "silent",
+    [
+        sends(*around("allreduce_", 15, 300, 20)),
+        sends(*around("allreduce_", 40, 300_000, 20, "backward"), trained=10**7),  # 1.1 MiB each
+        sends(*around("allreduce_", 40, 2, 20), trained=10**7),  # metrics
+        sends(*around("allreduce_", 40, 300, 1.0)),  # too little
+        sends(*around("allreduce_", 40, 300, 20)[:1]),  # nobody saw what one takes
+    ],
+)
+def test_few_or_large_collectives_and_metrics_are_not(silent):
+    assert not silent.raised("BRR705")
+
+
+def test_objects_cost_what_their_line_takes():
+    ops = (collective("c10d::allgather_", 2), collective("gloo:all_gather", 3))
+    lines = (LineGroup((LINE,), 20 * MS),)
+    (found,) = Case(ops=ops, accounts=reduced(*ops).accounts, extra={"lines": lines}).raised("BRR704")
+    assert found.saving.ceiling_ns == 20 * MS

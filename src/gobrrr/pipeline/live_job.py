@@ -24,7 +24,7 @@ from gobrrr.recording.run_folder.run import Recording
 from gobrrr.rules.verdict.place import spot
 from gobrrr.rules.verdict.report import Report
 
-COMMUNICATION = ("BRR701", "BRR702", "BRR703", "BRR704")
+COMMUNICATION = ("BRR701", "BRR702", "BRR703", "BRR704", "BRR705")
 
 
 def job_of(ranks: Sequence[Profiled], found: Sequence[tuple[Ledger, Report]], code: int) -> Job | None:

@@ -24,7 +24,7 @@ Skipped = tuple[str, str]
 """(code, why it could not be judged)."""
 BLAMED = ("BRR311", "BRR312")
 """Codes that are told of a line because nothing else is known of it."""
-SAYS = ("BRR108", "BRR113", "BRR117", "BRR704")
+SAYS = ("BRR108", "BRR113", "BRR117", "BRR704", "BRR705")
 """Codes, beside those of the host and of synchronisation, that say why a line should not be there."""
 SAME = "BRR114"
 """Code of work that need not be there at all: no way of doing it faster matters then."""

@@ -1,13 +1,13 @@
-"""BRR701 to BRR704: waiting for other ranks, slow links, gradients summed too often, collectives for metrics."""
+"""BRR701 to BRR705: waits for ranks, slow links, gradients summed too often, metrics, many small collectives."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from math import prod
 
 from gobrrr.ledger.model.device import DeviceLedger, SizedCalls, Transfer
 from gobrrr.ledger.model.ledger import Ledger, OpGroup
+from gobrrr.ledger.model.sums import sums
 from gobrrr.machine.model.links import LARGE, NETWORK, Link, far_below, link_of
 from gobrrr.machine.model.machine import Machine
 from gobrrr.recording.model.facts import Span
@@ -33,6 +33,13 @@ WRAPPER = "DistributedDataParallel"
 TWICE = 1.5
 """Sums of all gradients per update from which they count as summed again; other sums (of metrics, of batch norms) are
 small beside them."""
+MANY, SMALL, BUCKET = 16, 1 << 20, 25 << 20
+"""Collectives of parameters per step, and their mean bytes, from and below which they are many small ones: 1 MiB and 25
+are DistributedDataParallel's first bucket and the others."""
+ITEM = 4
+"""Bytes of an element, as most gradients have."""
+WHOLE = 0.5
+"""Share of the trained elements that the program's own collectives send, from which these are no metrics (proposed)."""
 SIZES = 4
 """Sizes of a kind whose rates are among the evidence."""
 
@@ -40,7 +47,8 @@ SIZES = 4
 @rule("BRR701", "communication", needs={"plain"})
 def exposed_communication(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """Collectives that the step waits for. The wait may be for a slow rank: one rank's account cannot tell."""
-    apart = [] if ledger.device is not None else _of_the_program(ledger)
+    small = _many_small(ledger)
+    apart = [] if ledger.device is not None else [*small, *(op for op in _of_the_program(ledger) if op not in small)]
     cost = ledger.account("communication") - total(apart)
     if cost < EXPOSED * ledger.wall or not worth_telling(ledger, 0.6 * cost):
         return
@@ -138,14 +146,16 @@ def gradients_summed_too_often(ledger: Ledger, machine: Machine) -> Iterator[Cau
 @rule("BRR704", "communication", needs={"plain", "ops"})
 def collectives_for_metrics(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """Collectives that the program calls beside forward and backward: metrics that are reduced, barriers, objects."""
-    ops = _of_the_program(ledger)
-    cost, lines = total(ops), Counter[Span]()
+    ops: list[OpGroup] = [] if _sends_parameters(ledger) else _of_the_program(ledger)
+    lines: dict[Span, float] = sums((op.where[0], op.ns) for op in ops)
+    for line in ledger.lines:  # objects are pickled at the same line
+        if line.where and line.where[0] in lines:
+            lines[line.where[0]] = max(lines[line.where[0]], line.ns)
+    cost = sum(lines.values())
     if ledger.device is not None or not worth_telling(ledger, 0.5 * cost):
         return
-    for op in ops:
-        lines.update({op.where[0]: op.ns} if op.where else {})
     names = sorted({op.name.partition(":")[2].strip(":_") for op in ops})
-    first = lines.most_common(1)[0][0] if lines else None
+    first = max(lines, key=lambda line: lines[line])
     yield Cause(
         saving=(0.0, 0.5 * cost, cost),
         message=f"{duration(cost)} ({share(cost / ledger.wall)}) of the step is in collectives beside those of "
@@ -160,6 +170,70 @@ def collectives_for_metrics(ledger: Ledger, machine: Machine) -> Iterator[Cause]
         },
         confidence="measured",
     )
+
+
+@rule("BRR705", "communication", needs={"plain", "ops"})
+def many_small_collectives(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
+    """Parameters or gradients go around the ranks one by one: each collective pays a trip around them."""
+    ops = _many_small(ledger)
+    calls = [op for op in ops if op.name.startswith("c10d::")]
+    num, cost, each = sum(op.calls for op in calls), total(ops), _fastest(ops)
+    sent = ITEM * _elements(calls)
+    needed = max(1.0, sent / BUCKET)
+    expected = min(cost, (num - needed) * each)
+    if not worth_telling(ledger, 0.5 * expected):
+        return
+    yield Cause(
+        saving=(0.0, 0.5 * expected, cost * (1 - needed / num)),
+        message=f"{num:.0f} collectives of {size(sent / num)} on average go around the ranks in each step, where "
+        f"{needed:.0f} of {size(BUCKET)} would do: {duration(cost)} ({share(cost / ledger.wall)})",
+        advice=_bundled({op.name for op in calls}, ledger),
+        where=costliest_line(op for op in ops if op.where) or loop_line(ledger),
+        evidence={
+            "collectives": count(num), "bytes_each": Quantity(round(sent / num), "B"),
+            "fastest": time(each), "communication": time(cost),
+        },
+        confidence="inferred",
+    )  # fmt: skip
+
+
+def _many_small(ledger: Ledger) -> list[OpGroup]:
+    """Return the collectives of what is trained where they are many small ones, which the host waits for; else none."""
+    own = _of_the_program(ledger)
+    every = (op for op in ledger.ops if is_communication(op.name))
+    ops = own if _sends_parameters(ledger) else [op for op in every if op not in own]
+    calls = [op for op in ops if op.name.startswith("c10d::") and op.shapes]
+    num = sum(op.calls for op in calls)
+    is_small = num >= MANY and ITEM * _elements(calls) < SMALL * num
+    return ops if is_small and ledger.device is None and _fastest(ops) else []
+
+
+def _fastest(ops: Iterable[OpGroup]) -> float:
+    """Return the ns of the fastest collective, by the threads that carry them; 0 where none is seen."""
+    return min((op.ns / op.calls for op in ops if not op.name.startswith("c10d::") and op.calls), default=0.0)
+
+
+def _bundled(names: Iterable[str], ledger: Ledger) -> str:
+    by_hand = _sends_parameters(ledger)
+    if by_hand and any("broadcast" in name for name in names):
+        return "Send weights once, before the first step: ranks that sum gradients make the same updates."
+    if by_hand:
+        return (
+            "Wrap the model in DistributedDataParallel, which sums buckets beside the backward pass; or sum one flat "
+            "tensor of all gradients."
+        )
+    if any("gather" in name or "scatter" in name for name in names):
+        return "Call fully_shard() on whole blocks in place of single layers: one gather and one sum for each."
+    buckets = [wrapper.bucket_bytes for wrapper in ledger.facts.ranks.wrappers] if ledger.facts.ranks else []
+    here = f" (here {size(min(buckets))})" if buckets else ""
+    return f"Leave DistributedDataParallel's bucket_cap_mb at 25{here}."
+
+
+def _sends_parameters(ledger: Ledger) -> bool:
+    """Say whether the program's own collectives send most of what is trained."""
+    trained = sum(optimizer.num_elements for optimizer in ledger.facts.optimizers)
+    own = [op for op in _of_the_program(ledger) if op.name.startswith("c10d::")]
+    return 0 < WHOLE * trained <= _elements(own)
 
 
 def _of_the_program(ledger: Ledger) -> list[OpGroup]:
