@@ -24,7 +24,8 @@ from gobrrr.recording.run_folder.run import Recording
 from gobrrr.rules.verdict.place import spot
 from gobrrr.rules.verdict.report import Report
 
-COMMUNICATION = ("BRR701", "BRR702", "BRR703", "BRR704", "BRR705")
+GENERAL = "BRR701"
+COMMUNICATION = (GENERAL, "BRR702", "BRR703", "BRR704", "BRR705")
 
 
 def job_of(ranks: Sequence[Profiled], found: Sequence[tuple[Ledger, Report]], code: int) -> Job | None:
@@ -59,9 +60,10 @@ def job_of(ranks: Sequence[Profiled], found: Sequence[tuple[Ledger, Report]], co
     job = replace(job, blames=tuple(_with_line(one, read, reports) for one in job.blames))
     if job.shared is not None and job.blames and job.bound in ("straggler", "uneven"):
         job = replace(job, verdict=told(job.blames[0], job.shared.step_ns))
-    if job.bound == "communication" and (named := _named(reports)):
-        job = replace(job, verdict=f"{job.verdict.partition(';')[0].rstrip('.')}: {named}.")
-    return replace(job, live=True, ended=ended[0], endings=ended[1])
+    causes = _causes(reports)
+    if job.bound == "communication" and causes:
+        job = replace(job, verdict=f"{job.verdict.partition(';')[0].rstrip('.')}: {causes[0][0]}.")
+    return replace(job, live=True, causes=causes, ended=ended[0], endings=ended[1])
 
 
 def _with_line(one: Culprit, read: Sequence[RankSummary], reports: Sequence[Report]) -> Culprit:
@@ -93,14 +95,15 @@ def _with_line(one: Culprit, read: Sequence[RankSummary], reports: Sequence[Repo
     return replace(one, where=next(enough, None))
 
 
-def _named(reports: Sequence[Report]) -> str:
-    """The finding about communication that saves most on a rank, and its line; empty where there is none."""
-    told = [finding for report in reports for finding in report.findings if finding.code in COMMUNICATION]
-    first = max(told, key=lambda finding: finding.saving.expected_ns, default=None)
-    if first is None:
-        return ""
-    at = f" at {spot(first.where[0])}" if first.where else ""
-    return f"{first.name.replace('-', ' ')} ({first.code}){at}"
+def _causes(reports: Sequence[Report]) -> tuple[tuple[str, float], ...]:
+    """Return (finding about communication with its line, ns per step that a fix would save), the dearest first; what
+    says no more than that ranks wait comes behind the others."""
+    dearest: dict[str, float] = {}
+    for finding in (f for report in reports for f in report.findings if f.code in COMMUNICATION):
+        at = f" at {spot(finding.where[0])}" if finding.where else ""
+        name = f"{finding.name.replace('-', ' ')} ({finding.code}){at}"
+        dearest[name] = max(dearest.get(name, 0.0), finding.saving.expected_ns)
+    return tuple(sorted(dearest.items(), key=lambda each: (GENERAL in each[0], -each[1])))
 
 
 def _endings(ranks: Sequence[Profiled]) -> tuple[str, tuple[str, ...]]:

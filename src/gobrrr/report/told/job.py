@@ -57,6 +57,7 @@ def _told(job: Job) -> Iterator[tuple[str, str]]:
     elif job.late_ns:
         yield "gain", f"up to {units.duration(job.late_ns)} per step if it were as the median"
     yield from [("exposed", job.exposed)] if job.exposed else []
+    yield from (("causes", f"{what}: about {units.duration(ns)} a step") for what, ns in job.causes[:SIZES])
     yield "imbalance", f"the longest own time is {units.share(job.imbalance)} above the mean"
     yield from (("ranks", line) for line in _absent(job))
     of_group = _of_group if job.shared is None else _sent
