@@ -55,6 +55,8 @@ class Means:
         self.options: dict[Watched, dict[str, Any]] = {}
         self.fails: Callable[[Watched], str] = lambda _: ""
         self.gives: Callable[[Watched], str] = lambda _: "data"
+        self.others: Callable[[Watched], list[Observation]] = lambda _: []
+        """What is seen on other ranks."""
 
     def arm(self, folder: Path, stack: tuple[str, ...]) -> FakeArm:
         return FakeArm(self, folder, stack)
@@ -72,6 +74,7 @@ class Means:
 class FakeArm:
     def __init__(self, means: Means, folder: Path, stack: tuple[str, ...]) -> None:
         self.means, self.folder, self.stack = means, folder, stack
+        self.others: list[Observation] = []
         self.killed = threading.Event()
 
     def observe(
@@ -90,6 +93,7 @@ class FakeArm:
             raise ArmError(reason)
         if keeps:
             (self.folder / "states").mkdir(parents=True)
+        self.others = self.means.others(wanted)
         return observation(self.means.gives(wanted), 1.0 + self.means.moves * ("bf16_autocast" in self.stack))
 
     def kill(self) -> None:
@@ -520,3 +524,20 @@ def test_other_masks_beside_an_edit_may_be_other_batches(beside: tuple[str, ...]
     found = Measured(verdict="faster", speedup=Speedup(1.2, 1.1, 1.3), accounts=accounts)
     assert referee.with_account(Guarded("exact"), found, ("faster", *beside)).verdict == told
     referee.close()
+
+
+@pytest.mark.parametrize("late", [1, 2])
+def test_each_rank_of_a_job_is_held_against_itself(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, late: int) -> None:
+    def judge(baseline: Observation, candidate: Observation, **runs: Any) -> Guarded:
+        same = baseline.steps[0].losses == candidate.steps[0].losses
+        return Guarded("exact") if same else Guarded("wrong", ("losses differ",))
+
+    monkeypatch.setattr(guard_runs, "judge", judge)
+    means = Means()
+    means.others = lambda wanted: [
+        observation("data", 1.0 + 0.5 * (rank == late and bool(wanted.stack))) for rank in (1, 2)
+    ]
+    found = Guarding(means, tmp_path, 1e8).judged(("fused_optimizer",))
+    assert found.red and found.reasons == (f"on rank {late}: losses differ",)
+    means.others = lambda wanted: [observation("data", 2.0)]
+    assert Guarding(means, tmp_path, 1e8).judged(("fused_optimizer",)).green

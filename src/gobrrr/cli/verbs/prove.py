@@ -63,10 +63,11 @@ def run(args: argparse.Namespace) -> int:
     from gobrrr.report.forms import formats
     from gobrrr.report.forms.json import as_json
     from gobrrr.system import run_folder
+    from gobrrr.trial.arm.ranks import TORCHRUN
     from gobrrr.trial.sandbox import workspace
 
     command = run_verb.program_of(args.program)
-    check_ranks(command, "prove")
+    check_ranks(command, "prove", () if args.objective == "fit" else TORCHRUN)
     workspace.check(Path.cwd())
     base, edits = edits_of(args, Path.cwd())
     for edit in edits:

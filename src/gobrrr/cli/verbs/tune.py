@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -91,13 +91,16 @@ def run(args: argparse.Namespace) -> int:
     return exit_code(outcome.receipt, interrupts.exit_code)
 
 
-def check_ranks(command: Sequence[str], verb: str = "tune") -> None:
-    """Raises GobrrrError for a program of several ranks: an arm is one process, and nothing was run yet."""
+def check_ranks(command: Sequence[str], verb: str = "tune", allowed: Collection[str] = ()) -> None:
+    """Raises GobrrrError for a program of several ranks, but for one whose launcher is `allowed`: nothing was run
+    yet."""
     from gobrrr.capture.process.launch import program_of
-    from gobrrr.trial.arm.inside import world_size
+    from gobrrr.trial.arm.ranks import world_size
 
     words = (Path(command[0]).name, Path(program_of(command)).name)
     launcher = next((word for word in words if word in LAUNCHERS), "")
+    if launcher in allowed:
+        return
     if launcher or world_size() > 1:
         why = f"{launcher or 'WORLD_SIZE'} starts several ranks, and gobrrr {verb} measures programs of one process"
         raise GobrrrError(why, f"{verb} one rank's program by itself: gobrrr {verb} train.py")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import shutil
 import signal
@@ -22,7 +23,7 @@ from gobrrr.guard.model import observation
 from gobrrr.guard.model.account import MOST_TEXT, Account, Clock
 from gobrrr.guard.model.observation import Observation
 from gobrrr.recording.model import event_kinds
-from gobrrr.trial.arm import protocol
+from gobrrr.trial.arm import protocol, ranks
 from gobrrr.trial.arm.orphans import HEIRS
 from gobrrr.trial.arm.process_group import Family
 from gobrrr.trial.arm.protocol import Block, RefereeSide
@@ -33,7 +34,7 @@ from gobrrr.trial.sandbox.workspace import WORK, Workspace, as_theirs, inside
 from gobrrr.trial.sandbox.writes import FIRST
 from gobrrr.trial.statistics.objective import TIME, Objective
 
-TIMED, OBSERVED = "gobrrr.trial.arm.inside:Inside", "gobrrr.trial.arm.inside:Observing"
+TIMED, OBSERVED = "gobrrr.trial.arm.inside:timed", "gobrrr.trial.arm.inside:Observing"
 REPLAYING = "gobrrr.trial.arm.replaying:Replaying"
 """Watchers in the arm's process: for blocks, for the guard, for blocks of batches that are replayed."""
 START_S = 300.0
@@ -135,6 +136,8 @@ class Arm:
         """Lines of the user's that led to either ("train.py:12"), and whether a remedy took all that it met there."""
         self.start_seconds = 0.0
         self.peak_bytes = 0
+        self.others: list[Observation] = []
+        """What the guard saw on the other ranks, in order."""
 
     def start(self, seconds: float = START_S) -> None:
         """Run it until its first step has ended; then it stands still. Raises ArmError."""
@@ -160,6 +163,8 @@ class Arm:
             if self._process.wait(GRACE_S):
                 raise self._gone()
         require_hold(self.remedies, self.applied, self.declined, "in this program")
+        others = (self._folder / f"{protocol.OBSERVED}.rank{number}" for number in itertools.count(1))
+        self.others = list(map(observation.read, itertools.takewhile(Path.exists, others)))
         return observation.read(self._folder / protocol.OBSERVED)
 
     def _launch(self, watcher: str, **watched: Any) -> None:
@@ -179,7 +184,7 @@ class Arm:
         protocol.make(self._folder)
         self._ask = protocol.Line(self._folder / protocol.ASK)
         self._told = protocol.Line(self._folder / protocol.TOLD)
-        usual = waiting | environment(config)
+        usual = waiting | ranks.port_of_its_own(command) | environment(config)
         start = limits.start(command, usual, self._folder, self._source, self._limits, self._env)
         self._scratch = start.scratch
         printed = self._folder / protocol.STDOUT if watcher == OBSERVED else Path(os.devnull)

@@ -35,13 +35,8 @@ from gobrrr.system import files
 from gobrrr.system.processes import die_with_the_parent
 from gobrrr.trial.arm import meters, protocol
 from gobrrr.trial.arm.protocol import TELL_NS, ArmSide, Phase
+from gobrrr.trial.arm.ranks import Follower, Nobody, suffix, world_size
 from gobrrr.trial.arm.tally import Tally
-
-
-def world_size() -> int:
-    """Ranks of the job that this process is of, as its launcher says; 1 where nothing that is a number is said."""
-    said = os.environ.get("WORLD_SIZE", "")
-    return int(said) if said.isascii() and said.isdecimal() and len(said) < 10 else 1
 
 
 class Diagnosing(Session):
@@ -68,8 +63,8 @@ def applied_remedies(config: Config, told: protocol.Line, aside: Callable[[int],
 
     seams = Seams(tell("applied"), failed, tell("declined"), aside)
     try:
-        if world_size() > 1:
-            raise GobrrrError("the program runs in several ranks, and a trial measures one process")
+        if world_size() > 1 and config.remedies:
+            raise GobrrrError("the program runs in several ranks, and remedies act in one process")
         install(seams, config.names())
     except Exception as error:
         failed(error)
@@ -211,6 +206,11 @@ class Inside:
             self._told.send("failed", error=f"{type(error).__name__}: {error}")
 
 
+def timed(config: Config) -> Inside | Follower:
+    """Return the watcher of a timed arm's process."""
+    return Follower(config) if suffix() else Inside(config)
+
+
 CALLS_PER_STEP = 64
 """Calls of models in one step, at most, before a program of which nobody has seen a step is
 taken to make no updates."""
@@ -220,8 +220,8 @@ class Observing:
     """An arm's capture.process.bootstrap.Watcher: for the guard."""
 
     def __init__(self, config: Config) -> None:
-        self.config, self._folder = config, Path(config.folder)
-        self._told = protocol.Line(self._folder / protocol.TOLD)
+        self.config, self._folder, self._rank = config, Path(config.folder), suffix()
+        self._told: Any = Nobody() if self._rank else protocol.Line(self._folder / protocol.TOLD)
         self._outer = contextlib.ExitStack()
         self._pid = os.getpid()
         self.ended = False
@@ -238,7 +238,7 @@ class Observing:
         self._outer.callback(applied_remedies(self.config, self._told).remove)
         prepare = in_float64 if self.config.float64 else None
         parts = json.loads(self.config.parts) if self.config.parts else None
-        states = States(Path(self.config.states), bool(self.config.keeps)) if self.config.states else None
+        states = States(Path(self.config.states + self._rank), bool(self.config.keeps)) if self.config.states else None
         self._witness = self._outer.enter_context(
             Witness(prepare=prepare, after_step=self._step, states=states, expected=self.config.observe,
                     without_dropout=bool(self.config.without_dropout), late=self.config.late, parts=parts)
@@ -253,7 +253,7 @@ class Observing:
 
         self._witness.complete = reason == "exit"
         self._witness.printed = self._printed()
-        observation.write(self._witness.observation(), self._folder / protocol.OBSERVED)
+        observation.write(self._witness.observation(), self._folder / (protocol.OBSERVED + self._rank))
         self._outer.close()
         with contextlib.suppress(OSError):
             self._told.send("ended", reason=reason, steps=self._witness.num_steps)
@@ -272,6 +272,8 @@ class Observing:
         """Return what the program has written to stdout, which is a file of the arm's folder."""
         from gobrrr.guard.watch.effects import MOST_TEXT, printed
 
+        if world_size() > 1:
+            return None  # lines of several ranks, in any order
         with contextlib.suppress(OSError, ValueError, AttributeError):
             sys.stdout.flush()
         with contextlib.suppress(OSError):

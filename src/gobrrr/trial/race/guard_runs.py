@@ -82,6 +82,10 @@ class Guarding:
         self._num = itertools.count()
         self._running: list[Arm] = []
         self.seen: dict[Watched, Observation | ArmError] = {}
+        self._others: dict[Watched, list[Observation]] = {}
+        """What was seen on the other ranks of a job."""
+        self._rank = 0
+        """The one that is judged now."""
 
     def _of(self, name: str) -> Treatment:
         return treatment(name, self._edits)
@@ -113,6 +117,21 @@ class Guarding:
     def judged(self, stack: Stack, milder: Stack = ()) -> Guarded:
         """Judge the numbers of a combination; unverified where the program could not be watched. `milder`, which may be
         asked for next, is watched at once where a core has nothing else to do: a check of its own takes a minute."""
+        found = self._judged_on_a_rank(stack, milder)
+        try:
+            for rank in range(1, 1 + len(self._others.get(self._untouched(stack), ()))):
+                if not found.green:
+                    break
+                self._rank = rank
+                here = self._judged_on_a_rank(stack, ())
+                told = tuple(reason for reason in here.reasons if reason not in found.reasons)
+                reasons = tuple(f"on rank {rank}: {reason}" for reason in told)
+                found = _worse(found, msgspec.structs.replace(here, reasons=reasons))
+        finally:
+            self._rank = 0
+        return found
+
+    def _judged_on_a_rank(self, stack: Stack, milder: Stack) -> Guarded:
         if self._draws_other_masks(milder) != self._draws_other_masks(stack):
             milder = ()
         if not self._draws_other_masks(stack):
@@ -258,7 +277,12 @@ class Guarding:
         found = self.seen[wanted]
         if isinstance(found, ArmError):
             raise found
-        return found
+        if not self._rank:
+            return found
+        others = self._others.get(wanted, [])
+        if len(others) < self._rank:
+            raise ArmError(f"rank {self._rank} left no record")
+        return others[self._rank - 1]
 
     def _watched(self, wanted: Watched) -> Observation | ArmError:
         folder = self._folder / f"guard{next(self._num)}"
@@ -279,8 +303,9 @@ class Guarding:
                 states=None if walks_alone else states, keeps=keeps,
                 seconds=START_S + (DETAIL_FACTOR * steps + 2 * self._late) * self._step_ns / 1e9,
             )  # fmt: skip
-            if keeps:
-                (folder / protocol.STATES).rename(states)
+            self._others[wanted] = arm.others
+            for kept in folder.glob(f"{protocol.STATES}*") if keeps else ():
+                kept.rename(states.with_name(kept.name.replace(protocol.STATES, states.name, 1)))
             return found
         except ArmError as error:
             return ArmError(SPENT) if self._means.is_over() else error

@@ -1,0 +1,89 @@
+"""Several ranks in one arm: rank 0 is timed and hears the referee, all stand still together, the guard watches each.
+
+A step of synchronous training takes all ranks equally long, so rank 0's is the job's. Between blocks the whole family
+of the arm is stopped, launcher and ranks alike: no rank can wait for one that is stopped while others run.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from gobrrr.capture.process.config import Config
+from gobrrr.capture.process.launch import program_of
+from gobrrr.system.processes import die_with_the_parent
+
+TORCHRUN = ("torchrun", "torch.distributed.run", "torch.distributed.launch")
+"""Launchers whose jobs an arm can be."""
+PORT = "PET_MASTER_PORT"
+"""Environment variable that torchrun takes its --master-port from (torch.distributed.argparse_util)."""
+
+
+def launcher(command: Sequence[str]) -> str:
+    """Return the script or module that a command runs, by its last part."""
+    names = (Path(command[0]).name, Path(program_of(command)).name)
+    return next((name for name in names if name in TORCHRUN), "")
+
+
+def port_of_its_own(command: Sequence[str]) -> dict[str, str]:
+    """Return the environment in which torchrun meets its ranks on a port that is free now: arms of one job run beside
+    each other, and each would take the same one."""
+    if not launcher(command):
+        return {}
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return {PORT: str(free.getsockname()[1])}
+
+
+def number(name: str, otherwise: int) -> int:
+    """Return a number that the launcher has put into the environment."""
+    said = os.environ.get(name, "")
+    return int(said) if said.isascii() and said.isdecimal() and len(said) < 10 else otherwise
+
+
+def world_size() -> int:
+    """Return the ranks of the job that this process is of; 1 where nothing is said."""
+    return number("WORLD_SIZE", 1)
+
+
+def suffix() -> str:
+    """Return what ends the names of this rank's files; nothing for rank 0."""
+    rank = number("RANK", 0)
+    return f".rank{rank}" if rank else ""
+
+
+class Follower:
+    """A capture.process.bootstrap.Watcher of another rank than 0 in a timed arm: it only begins and ends alike."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.ended = self.nested = False
+
+    def begin(self) -> None:
+        """Die with the launcher; seed what the program may not."""
+        from gobrrr.guard.reference.variants import seed
+
+        die_with_the_parent(starter=self.config.referee)
+        seed()
+
+    def end(self, reason: str = "exit") -> None:
+        """There is nothing to tell."""
+        self.ended = True
+
+    def forked(self) -> None:
+        """A loader's worker dies with its rank."""
+        die_with_the_parent()
+
+    def mark(self) -> None:
+        """Rank 0 counts steps."""
+
+
+class Nobody:
+    """The referee of another rank than 0 that the guard watches: nobody listens."""
+
+    def send(self, kind: str, **fields: Any) -> None: ...
+
+    def close(self) -> None: ...

@@ -1,0 +1,91 @@
+"""An arm of several ranks: who listens to the referee, on which port they meet, and an edit that is proven on both."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+from gobrrr.capture.process.config import Config
+from gobrrr.trial.arm import inside, ranks
+
+TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "train.py")
+JOB = """
+import torch, torch.distributed as dist
+from torch import nn
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+model = nn.Sequential(*(part for _ in range(10) for part in (nn.Linear(64, 64), nn.ReLU())), nn.Linear(64, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+drawn = torch.Generator().manual_seed(dist.get_rank())
+for step in range(100000):
+    x = torch.randn(32, 64, generator=drawn)
+    loss = (model(x).squeeze(1) - x.mean(dim=1)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    for parameter in model.parameters():
+        dist.all_reduce(parameter.grad)
+        parameter.grad /= 2
+    optimizer.step()
+"""
+LAST = """        parameter.grad /= 2
+"""
+ON_ONE = (
+    LAST
+    + """        if dist.get_rank() == 1:
+            parameter.grad *= 1.01
+"""
+)
+
+
+def test_each_arm_of_a_job_has_a_port_of_its_own() -> None:
+    first, second = (ranks.port_of_its_own(TORCHRUN)[ranks.PORT] for _ in range(2))
+    assert first != second and 1024 <= int(first) <= 65535
+    assert ranks.port_of_its_own((sys.executable, "train.py", "torchrun")) == {}
+
+
+@pytest.mark.parametrize(("rank", "follows"), [(None, False), ("0", False), ("1", True), ("x", False)])
+def test_rank_0_listens_and_the_others_follow(
+    rank: str | None, follows: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("RANK", raising=False)
+    if rank is not None:
+        monkeypatch.setenv("RANK", rank)
+    for name in ("ask", "told"):
+        os.mkfifo(tmp_path / name)
+    assert isinstance(inside.timed(Config(str(tmp_path))), ranks.Follower) == follows
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("edit", "code"), [("        parameter.grad *= 0.5\n", 1), (ON_ONE, 6)])
+def test_an_edit_is_proven_on_all_ranks(tmp_path: Path, edit: str, code: int) -> None:
+    """Halving by product is as fast and equal; an update that one rank alone makes otherwise is refused."""
+    work, other = tmp_path / "work", tmp_path / "other"
+    for folder in (work, other):
+        folder.mkdir()
+    (work / "train.py").write_text(JOB)
+    (other / "train.py").write_text(JOB.replace(LAST, edit))
+    command = [
+        sys.executable,
+        "-m",
+        "gobrrr",
+        "prove",
+        "--minutes",
+        "2",
+        "-o",
+        "out",
+        "--with",
+        str(other),
+        "--",
+        *TORCHRUN,
+    ]
+    done = subprocess.run(command, cwd=work, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True)
+    receipt = json.loads((work / "out" / "receipt.json").read_text())
+    assert done.returncode in (code, 3 if code == 1 else code), done.stderr
+    assert (code == 6) == any("on rank 1" in reason for reason in receipt["guard"]["reasons"]), receipt["guard"]
