@@ -61,7 +61,7 @@ SPAWNED = "ProcessRaisedException"
 LINE, CLASS = re.compile(r'^  File "(.+)", line (\d+), in (\S+)$', re.MULTILINE), re.compile(r"^([A-Za-z_][\w.]*)(:|$)")
 
 
-def last_words(folder: Path, steps: int) -> None:
+def last_words(folder: Path) -> None:
     """Leave how a rank ended: the class of its error and the user's line where it was, never the message."""
     error, user = getattr(sys, "last_value", None), UserFiles()
     trace, where = error.__traceback__ if error is not None else None, None
@@ -73,7 +73,7 @@ def last_words(folder: Path, steps: int) -> None:
     module, name = (type(error).__module__, type(error).__name__) if error is not None else ("", "")
     operation = type(error) is RuntimeError or isinstance(error, ConnectionError)
     _leave(folder, f"ended-{os.getpid()}.json", {
-        "pid": os.getpid(), "steps": steps, "ended": time.time_ns(), "where": where, "error": name,
+        "pid": os.getpid(), "ended": time.time_ns(), "where": where, "error": name,
         "peer": module.startswith("torch.distributed") or (operation and bool(PEER.search(str(error)))),
     })  # fmt: skip
 

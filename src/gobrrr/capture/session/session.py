@@ -124,7 +124,7 @@ class Session:
                 failure.note(Path(self.config.folder), self._steps, self.growth, self._runtime.get("rss_bytes"))
         if self.recorder.ranked and reason == "exit":
             with contextlib.suppress(Exception):
-                records.last_words(Path(self.config.folder), self._steps)
+                records.last_words(Path(self.config.folder))
         with contextlib.suppress(Exception):
             records.spawned_raised(Path(self.config.folder))
         if self.ended:

@@ -11,8 +11,6 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
     """A rank's last words; a rank that was killed leaves none."""
 
     pid: int
-    steps: int = 0
-    """Steps that it had made, while it was watched."""
     ended: int = 0
     """ns since the epoch."""
     error: str = ""

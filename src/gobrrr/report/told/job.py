@@ -11,6 +11,7 @@ from gobrrr.ledger.job.blame import told as sentence
 from gobrrr.ledger.job.culprits import Shared
 from gobrrr.ledger.job.lateness import Group, Waiting
 from gobrrr.ledger.job.ranks import Job, RankSummary
+from gobrrr.ledger.model.sums import sums
 from gobrrr.recording.model.phases import NAMES
 from gobrrr.report.forms.formats import View
 from gobrrr.report.told.blocks import Block, Cell, Fact, Groups, Sentence, Table, facts, time_cell
@@ -172,7 +173,4 @@ def name(rank: RankSummary | Waiting) -> str:
 
 def waits(job: Job) -> dict[str, float]:
     """Return by file the ns per step of waiting for later ranks, with no other work beside it."""
-    found: dict[str, float] = {}
-    for one in (one for group in job.groups for one in group.waits):
-        found[one.source] = found.get(one.source, 0.0) + one.exposed_waiting_ns
-    return found
+    return sums((one.source, one.exposed_waiting_ns) for group in job.groups for one in group.waits)
