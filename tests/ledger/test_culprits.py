@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gobrrr.ledger.job.blame import LineTime, blame, told
+from gobrrr.ledger.job.blame import LineTime, Work, blame, told
 from gobrrr.ledger.job.culprits import ALWAYS, AT_TIMES, IN_TURNS, Culprit, Floats, shared
 from gobrrr.ledger.job.own_steps import FIELDS, OwnSteps
 from gobrrr.recording.model.facts import Span
@@ -203,7 +203,7 @@ HERE, THERE, SHARED_LINE = Span("/w/train.py", 14), Span("/w/train.py", 30), Spa
 def blamed(
     culprit: Culprit, slow: list[LineTime], other: list[LineTime], flops: tuple[float, float] = (1, 1)
 ) -> Culprit:
-    return blame(culprit, (4, 7), (other, slow), flops)
+    return blame(culprit, (4, 7), (other, slow), [Work(each) for each in flops])
 
 
 ALWAYS_LATE = Culprit(when=ALWAYS, ranks=(1,), phase="other", cost_ns=9 * MS, surplus_ns=10 * MS)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gobrrr.ledger.job.own_steps import FIELDS, OwnSteps, own_steps, stood
+from gobrrr.ledger.job.own_steps import FIELDS, OwnSteps, own_steps, stood, threads_ns
 from gobrrr.recording.model import event_kinds as ev
 from gobrrr.recording.model.steps import find_loops
 from gobrrr.recording.run_folder.run import Recording, Start
@@ -123,3 +123,14 @@ def test_where_a_rank_stood_is_its_last_mark() -> None:
         rank.step()
     rank.goes_on(ev.DATA_BEGIN, 1)
     assert stood(rank.recording()) == (3, "data wait")
+
+
+def test_threads_beside_the_watched_one_are_counted_per_step() -> None:
+    rank, spent = Rank(), 0
+    for number in range(9):
+        rank.step()
+        spent = rank.cpu + number * 3 * MS  # 3 ms a step more than this thread
+        rank.rows.append((rank.now, ev.CPU, 0, spent))
+    assert threads_ns(rank.recording()) == pytest.approx(3 * MS, rel=0.15)
+    rank.rows = [row for row in rank.rows if row[1] != ev.CPU]
+    assert threads_ns(rank.recording()) == 0.0

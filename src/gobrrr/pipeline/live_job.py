@@ -12,7 +12,7 @@ from gobrrr.ledger.job.calls import Calls, calls, calls_each
 from gobrrr.ledger.job.culprits import AT_TIMES, Culprit
 from gobrrr.ledger.job.endings import Stood, first_to_end
 from gobrrr.ledger.job.host_calls import host_calls, in_common
-from gobrrr.ledger.job.own_steps import own_steps, stood, waits_in
+from gobrrr.ledger.job.own_steps import own_steps, stood, threads_ns, waits_in
 from gobrrr.ledger.job.ranks import Job, RankSummary
 from gobrrr.ledger.model.ledger import Ledger
 from gobrrr.ledger.steps.profiled_window import Profiled
@@ -44,7 +44,9 @@ def job_of(ranks: Sequence[Profiled], found: Sequence[tuple[Ledger, Report]], co
         sent, num = host_calls(recording, report.world_size or 0, most)
         if not sent.groups and recording.trace is not None:
             sent = calls(recording, recording.trace, most)
-        one = jobs.summary(ledger, source, report.rank, report.world_size, sent)
+        one = replace(
+            jobs.summary(ledger, source, report.rank, report.world_size, sent), threads_ns=threads_ns(recording)
+        )
         if num:
             one = replace(one, communication_ns=sent.ns / num)
         codes = tuple(finding.code for finding in report.findings)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import PurePath
 from statistics import median
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -47,6 +48,13 @@ class LineTime(msgspec.Struct, frozen=True):
         return self.span, *self.around
 
 
+class Work(NamedTuple):
+    """What one rank computes in a step: FLOPs of its ops, CPU ns of threads beside the one that trains."""
+
+    flops: float = 0.0
+    threads_ns: float = 0.0
+
+
 def lines_of(ledger: Ledger) -> tuple[LineTime, ...]:
     """Return the lines with most time in unprofiled steps."""
     most = sorted((line for line in ledger.lines if line.where), key=lambda line: -line.ns)[:KEPT]
@@ -56,14 +64,15 @@ def lines_of(ledger: Ledger) -> tuple[LineTime, ...]:
 
 
 def blame(
-    culprit: Culprit, numbers: Sequence[int], lines: Sequence[Sequence[LineTime]], flops: Sequence[float]
+    culprit: Culprit, numbers: Sequence[int], lines: Sequence[Sequence[LineTime]], work: Sequence[Work]
 ) -> Culprit:
-    """Return the culprit by rank numbers, with its line. All by position: numbers, lines, FLOPs per step of ranks."""
+    """Return the culprit by rank numbers, with its line. All by position: numbers, lines and work of each rank."""
     others = [at for at in range(len(numbers)) if at not in culprit.ranks]
     where, why = None, ""
     if culprit.when == ALWAYS:
         where = _longer([lines[at] for at in culprit.ranks], [lines[at] for at in others], MOST * culprit.surplus_ns)
-        why = "" if where else _why(_middle(flops[at] for at in culprit.ranks), _middle(flops[at] for at in others))
+        here, there = ([work[at] for at in group] for group in (culprit.ranks, others))
+        why = "" if where else _why(here, there, MOST * culprit.surplus_ns)
     elif culprit.phase == "gc":
         where = next((line.span for at in culprit.ranks for line in lines[at] if line.collects), None)
     else:
@@ -106,8 +115,15 @@ def _innermost(sums: dict[Span, float], lines: Iterable[LineTime], least: float)
     return max(enough, key=lambda span: (depth.get(span, 0), sums[span]), default=None)
 
 
-def _why(own: float, others: float) -> str:
-    """More work, where FLOPs are known; else the same more slowly."""
+def _why(here: Sequence[Work], there: Sequence[Work], least: float) -> str:
+    """Return whether other threads are at work, by `least` ns more than on the other ranks; else whether it is more
+    work, where FLOPs are known, or the same more slowly."""
+    beside = _middle(each.threads_ns for each in here) - _middle(each.threads_ns for each in there)
+    if beside >= least > 0:
+        return (
+            f"its other threads work {units.duration(beside)} longer in each step: they take the interpreter or a core"
+        )
+    own, others = (_middle(each.flops for each in group) for group in (here, there))
     if not own or not others:
         return ""
     if own > MORE_WORK * others:

@@ -66,6 +66,19 @@ def own_steps(recording: Recording, waits_in: Collection[str] = (BACKWARD,)) -> 
     return OwnSteps(found.tobytes())
 
 
+def threads_ns(recording: Recording) -> float:
+    """Return the CPU ns per step of a rank's threads beside the watched one; 0 where too little was noted."""
+    events, marks = recording.events, _marks(recording.events)[:, [0, 2]]
+    whole = events[events[:, 1] == ev.CPU][:, [0, 3]]
+    ends = step_ends(events, recording.main.key) if recording.main is not None else events[:0, 0]
+    if len(whole) < 2 or len(marks) < 2:
+        return 0.0
+    span = np.array([max(whole[0, 0], marks[0, 0]), min(whole[-1, 0], marks[-1, 0])])
+    steps = int(((ends > span[0]) & (ends <= span[1])).sum())
+    spent, own = (float(np.diff(np.interp(span, *told.T))[0]) for told in (whole, marks))
+    return max(0.0, spent - own) / steps if steps else 0.0
+
+
 def stood(recording: Recording) -> tuple[int, str]:
     """(steps of the main loop that were made, phase that the last mark began)."""
     events = recording.events

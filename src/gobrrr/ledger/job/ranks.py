@@ -12,7 +12,7 @@ from statistics import median
 import msgspec
 
 from gobrrr import units
-from gobrrr.ledger.job.blame import LineTime, blame, lines_of, told
+from gobrrr.ledger.job.blame import LineTime, Work, blame, lines_of, told
 from gobrrr.ledger.job.calls import Calls
 from gobrrr.ledger.job.culprits import ALWAYS, AT_TIMES, LATE, Culprit, Shared, is_enough, shared
 from gobrrr.ledger.job.lateness import Group, Told, lateness, linked
@@ -62,6 +62,8 @@ class RankSummary(msgspec.Struct, frozen=True, kw_only=True):
     """Own time by phase, without waiting for other ranks, in the steps that all ranks made; empty of a trace."""
     flops: float = 0.0
     """FLOPs of its ops in a step."""
+    threads_ns: float = 0.0
+    """CPU time of its threads beside the one that trains."""
     between: tuple[Span, ...] = ()
     """Lines that make the forwards of other loops between its steps, an evaluation's, the longest first."""
     model: Span | None = None
@@ -195,7 +197,8 @@ def together(ranks: Sequence[RankSummary]) -> Job:
 def _of_steps(untold: Job, read: Sequence[RankSummary], steps: Shared, culprits: Sequence[Culprit]) -> Job:
     """The job by the steps that these ranks made: who is waited for step by step, not on average."""
     numbers = [r.rank or 0 for r in read]
-    blames = tuple(blame(each, numbers, [r.lines for r in read], [r.flops for r in read]) for each in culprits)
+    work = [Work(r.flops, r.threads_ns) for r in read]
+    blames = tuple(blame(each, numbers, [r.lines for r in read], work) for each in culprits)
     known = {r.source: (sum(phases), phases) for r, phases in zip(read, steps.phases, strict=True)}
     ranks = tuple(
         r if r.source not in known else msgspec.structs.replace(
