@@ -164,7 +164,7 @@ def test_what_fits_is_told_with_its_interval(tmp_path: Path) -> None:
     assert found.fit.largest == int((400 - 200) / (2 + 0.02 * 232 / 16))
     assert found.fit.now_low == pytest.approx(232 * MIB * 0.98)
     text = rendered(blocks(found))
-    assert f"batch_size {found.fit.largest} is the largest that fits into 400 MiB" in text
+    assert f"batch_size {found.fit.largest} is the largest that should fit into 400 MiB" in text
     assert "serves best" not in text
 
 

@@ -45,7 +45,8 @@ def headline(found: Swept) -> str:
     if not best and found.fit is not None and found.fit.largest == 0:
         return f"No {found.setting} fits into {size(found.fit.memory)}."
     if not best and found.fit is not None and found.fit.largest is not None:
-        return f"{found.setting} {found.fit.largest} is the largest that fits into {size(found.fit.memory)}."
+        fits = "fits" if _checked(found.fit) else "should fit"
+        return f"{found.setting} {found.fit.largest} is the largest that {fits} into {size(found.fit.memory)}."
     if not best and found.fit is not None and found.peak_law is not None:
         return f"The peak does not grow with {found.setting}, as far as it was measured."
     if best not in points:
@@ -133,6 +134,11 @@ def _trades(found: Swept) -> Iterator[Line]:
             yield f"{point.value}: {share(1 - held / peak)} less memory, {times:.2f} times the step"
 
 
+def _checked(fit: Fit) -> list[int]:
+    """Peaks of the value that is told, where it was run as it is."""
+    return [point.peak_bytes for point in fit.as_it_is if point.number == fit.largest and point.peak_bytes]
+
+
 def _fit(fit: Fit, *, peaks_alone: bool) -> list[Block]:
     lines: list[Line] = []
     if fit.now_low and fit.now_high:
@@ -142,8 +148,7 @@ def _fit(fit: Fit, *, peaks_alone: bool) -> list[Block]:
         lines.append(
             f"of them {size(fit.added)} for context and libraries, 3 % for the allocator's rounding (both stated)"
         )
-    checked = [point.peak_bytes for point in fit.as_it_is if point.number == fit.largest and point.peak_bytes]
-    if checked:
+    if checked := _checked(fit):
         starts = several("start", len(checked))
         lines.append(f"checked: {fit.largest} held {size(max(checked))} at most in {starts}")
     elif fit.largest and peaks_alone and not fit.added:
@@ -155,7 +160,7 @@ def _fit(fit: Fit, *, peaks_alone: bool) -> list[Block]:
             f"; MALLOC_MMAP_THRESHOLD_=65536 in the environment returns it: then {fit.largest_returned} is the largest"
         )
         lines.append(kept + (back if more else ""))
-    elif peaks_alone and not fit.as_it_is and not fit.added:
+    elif peaks_alone and not any(point.peak_bytes for point in fit.as_it_is) and not fit.added:
         lines.append("without the freed memory that the C library keeps: there was no time to measure that")
     if fit.roles:
         lines.append(", ".join(f"{name} {size(held)}" for name, held in fit.roles))
