@@ -6,8 +6,10 @@ import pytest
 from msgspec.structs import replace
 
 from gobrrr.ledger.job.blame import LineTime
+from gobrrr.ledger.job.lateness import Group
 from gobrrr.ledger.job.ranks import Job, RankSummary, together
 from gobrrr.recording.model.facts import Span
+from gobrrr.report.told.job import told
 from tests.ledger import test_culprits
 from tests.ledger.test_culprits import COMMUNICATION, MS, job
 
@@ -78,3 +80,17 @@ def test_nothing_of_a_job_is_lost_in_its_file() -> None:
 
     found = together(ranks((2, "other", 5.0)))
     assert msgspec.json.decode(msgspec.json.encode(found), type=Job) == found
+
+
+@pytest.mark.parametrize(
+    ("transfer_ms", "said"),
+    [(0.1, ""), (1.5, "none of it is behind computing"), (4.0, "50.0 % of it is behind computing")],
+)
+def test_of_what_is_sent_that_which_the_step_does_not_show_is_hidden(transfer_ms: float, said: str) -> None:
+    found = together(ranks())
+    assert found.shared is not None and found.shared.communication_ns == pytest.approx(2 * MS, rel=0.1)
+    shared = replace(found.shared, own_ns=13 * MS, imbalance_ns=0.0, step_ns=15 * MS)
+    group = Group(group="", ranks="all ranks", size=4, transfer_ns=transfer_ms * MS)
+    lines = [line for fact in told(replace(found, shared=shared, groups=(group,))) if fact.label == "hidden"
+             for line in fact.lines]  # fmt: skip
+    assert bool(lines) == bool(said) and all(str(line).endswith(said) for line in lines)

@@ -18,6 +18,8 @@ from gobrrr.report.told.blocks import Block, Cell, Fact, Groups, Sentence, Table
 
 GROUPS, LAST = 4, 3
 """Process groups that are told, most waiting first, and of each the ranks that came last most often."""
+WORTH = 0.02
+"""Share of the step that collectives must take to be split into hidden and exposed; share that is called none."""
 SIZES = 3
 """Kinds and sizes of collectives that are told of a group."""
 MOST = 16
@@ -52,6 +54,7 @@ def _told(job: Job) -> Iterator[tuple[str, str]]:
     yield from (("ended", line) for line in job.endings[:MOST])
     if job.shared is not None:
         yield from _of_steps(job.shared, len(job.ranks))
+        yield from _hidden(job.shared, sum(group.transfer_ns for group in job.groups))
         yield from (("why", f"rank {one.ranks[0]}: {one.why}") for one in job.blames if one.why)
         told = (sentence(one, job.shared.step_ns) for one in job.blames)
         yield from (("also", each) for each in told if each != job.verdict)
@@ -79,6 +82,17 @@ def _of_steps(shared: Shared, num_ranks: int) -> Iterator[tuple[str, str]]:
     if shared.step_ns:
         done = num_ranks * shared.own_ns / shared.step_ns
         yield "speed-up", f"{num_ranks} ranks do the work of {done:.1f} that wait for nobody (modelled)"
+
+
+def _hidden(shared: Shared, transfer_ns: float) -> Iterator[tuple[str, str]]:
+    """Transfer behind computing: what the step does not show of it."""
+    if transfer_ns > WORTH * shared.step_ns:
+        hidden = max(0.0, transfer_ns - shared.communication_ns) / transfer_ns
+        much = f"{units.share(hidden)} of it is" if hidden > WORTH else "none of it is"
+        yield (
+            "hidden",
+            f"collectives take {units.duration(transfer_ns)} a step once all are there; {much} behind computing",
+        )
 
 
 def _sent(group: Group) -> Iterator[tuple[str, str]]:
