@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import subprocess
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +16,8 @@ from msgspec.structs import replace
 
 from gobrrr.errors import GobrrrError
 from gobrrr.guard.model.account import Account, Batch, Calls, Row
-from gobrrr.guard.model.observation import Call, Data, Observation, Step
+from gobrrr.guard.model.observation import Call, Data, Observation, Step, write
+from gobrrr.guard.model.tensor_digest import Seen
 from gobrrr.guard.model.verdict import Guarded
 from gobrrr.guard.reference.watched_steps import FEWEST_TWINS, TWIN_STEPS, twin_steps
 from gobrrr.ledger.model.device import DeviceMemory
@@ -23,7 +26,7 @@ from gobrrr.pipeline import tuning
 from gobrrr.pipeline.tuning import between_ns, copies
 from gobrrr.rules.verdict.report import Device, OtherLoop, Report, Verdict
 from gobrrr.rules.verdict.report import Step as Told
-from gobrrr.trial.arm.arm import SPENT, ArmError
+from gobrrr.trial.arm.arm import SPENT, Arm, ArmError
 from gobrrr.trial.arm.live_arms import MOST
 from gobrrr.trial.edit.program_edit import ProgramEdit
 from gobrrr.trial.edit.treatment import EditOnTrial
@@ -55,6 +58,7 @@ class Means:
         self.options: dict[Watched, dict[str, Any]] = {}
         self.fails: Callable[[Watched], str] = lambda _: ""
         self.gives: Callable[[Watched], str] = lambda _: "data"
+        self.made: Callable[[Watched], Observation] | None = None
         self.others: Callable[[Watched], list[Observation]] = lambda _: []
         """What is seen on other ranks."""
 
@@ -94,6 +98,8 @@ class FakeArm:
         if keeps:
             (self.folder / "states").mkdir(parents=True)
         self.others = self.means.others(wanted)
+        if self.means.made is not None:
+            return self.means.made(wanted)
         return observation(self.means.gives(wanted), 1.0 + self.means.moves * ("bf16_autocast" in self.stack))
 
     def kill(self) -> None:
@@ -541,3 +547,29 @@ def test_each_rank_of_a_job_is_held_against_itself(tmp_path: Path, monkeypatch: 
     assert found.red and found.reasons == (f"on rank {late}: losses differ",)
     means.others = lambda wanted: [observation("data", 2.0)]
     assert Guarding(means, tmp_path, 1e8).judged(("fused_optimizer",)).green
+
+
+@pytest.mark.parametrize(("plain", "changed", "green"), [("a", "a", True), ("a", "b", False), ("b", "c", True)])
+def test_ranks_that_were_equal_stay_equal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, plain: str, changed: str, green: bool
+) -> None:
+    def weights(digest: str) -> Observation:
+        return Observation(steps=(Step(updates={"w": Seen((2,), "torch.float32", digest, 1.0, 0, b"")}),))
+
+    monkeypatch.setattr(guard_runs, "judge", lambda *runs, **how: Guarded("equivalent"))
+    means = Means()
+    means.made = lambda wanted: weights("a")
+    means.others = lambda wanted: [weights(changed if wanted.stack else plain)]
+    found = Guarding(means, tmp_path, 1e8).judged(("fused_optimizer",))
+    assert found.green == green and (green or found.reasons == (guard_runs.APART,))
+
+
+def test_a_rank_without_a_record_is_not_passed_over(tmp_path: Path) -> None:
+    arm = Arm([sys.executable, "-c", "pass"], tmp_path / "arm")
+    write(Observation(ranks=3), tmp_path / "observation")
+    write(Observation(), tmp_path / "observation.rank1")
+    monkey: Any = arm
+    monkey._folder, monkey._launch, monkey._expect = tmp_path, lambda *how, **more: None, lambda *how: None
+    monkey._process = subprocess.Popen([sys.executable, "-c", "pass"])
+    with pytest.raises(ArmError, match="rank 2 left no record"):
+        arm.observe(3)

@@ -59,7 +59,7 @@ def test_rank_0_listens_and_the_others_follow(
         monkeypatch.setenv("RANK", rank)
     for name in ("ask", "told"):
         os.mkfifo(tmp_path / name)
-    assert isinstance(inside.timed(Config(str(tmp_path))), ranks.Follower) == follows
+    assert isinstance(inside.timed(Config(str(tmp_path))), inside.Follower) == follows
 
 
 @pytest.mark.slow

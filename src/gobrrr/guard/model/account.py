@@ -83,6 +83,7 @@ class Account(msgspec.Struct):
     """The first of what each text file that it made holds, by path; of a process that is over."""
     ended: int | None = None
     """Steps after which the program came to its end."""
+    rank: int = 0
 
     def add(self, later: Account) -> None:
         """Add what came since."""

@@ -103,6 +103,8 @@ class Observation(msgspec.Struct, frozen=True, kw_only=True):
     """Steps that nobody looked at, between the planned ones and the last few."""
     printed: dict[str, tuple[tuple[str, ...], ...]] | None = None
     """Numbers in the lines on stdout, line by line, by what stays of a line without them."""
+    ranks: int = 1
+    """Ranks of the job that the process is of."""
     transformed: bool = False
     """Among its calls are transforms of torch.func: they take what others of them gave, and there is no float64 run."""
 

@@ -87,7 +87,9 @@ def _data(baseline: Observation, candidate: Observation, order_may_change: bool,
     if repeats > 0 and not (regroups and _each_once(baseline, candidate)):
         return Check(name, "wrong", f"{repeats} samples came more often than in the baseline")
     reason = "other samples came, or the same ones with other random draws"
-    if Counter(_samples(baseline)) == Counter(_samples(candidate)):
+    if _samples(baseline) == _samples(candidate):
+        reason = "models were given something else beside the same samples, in the same order"
+    elif Counter(_samples(baseline)) == Counter(_samples(candidate)):
         reason = "the same samples came in another order"
     return Check(name, "bounded" if order_may_change else "changed", reason)
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 
 import numpy as np
+from msgspec.structs import replace
 
 from gobrrr.guard.model.account import LEADING_ROWS, Account, Clock, Row, Weights
 from gobrrr.guard.model.tensor_digest import distance
@@ -56,7 +57,15 @@ def checks(
 ) -> Iterator[Check]:
     """One check for each kind of work that differs; one alone where nothing does. `rows`: samples in a call of each, as
     the guard saw them, where an inference is batched otherwise: then they are compared after equal samples."""
-    ours, theirs = ([each for each in side if each.rows] for side in (baseline, candidate))
+    both = [*baseline, *candidate]
+    for rank in sorted({each.rank for each in both if each.rows} | {0}):
+        ours, theirs = ([each for each in side if each.rows and each.rank == rank] for side in (baseline, candidate))
+        for check in _on_a_rank(ours, theirs, rows if not rank else None):
+            on = f"on rank {rank}: " if rank and check.reason else ""
+            yield replace(check, reason=f"{on}{check.reason}")
+
+
+def _on_a_rank(ours: Sequence[Account], theirs: Sequence[Account], rows: tuple[float, float] | None) -> Iterator[Check]:
     if not ours or not theirs:
         yield Check("timed runs", "unverified", "they left no account")
         return

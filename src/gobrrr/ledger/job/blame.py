@@ -49,7 +49,7 @@ class LineTime(msgspec.Struct, frozen=True):
 
 
 class Work(NamedTuple):
-    """What one rank computes in a step: FLOPs of its ops, CPU ns of threads beside the one that trains."""
+    """Work of one rank in a step: FLOPs of its ops, CPU ns of threads beside the one that trains."""
 
     flops: float = 0.0
     threads_ns: float = 0.0

@@ -109,7 +109,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     shared: Shared | None = None
     """Steps that all ranks made and watched; null of traces, and where an accelerator works."""
     causes: tuple[tuple[str, float], ...] = ()
-    """What the ranks' reports say of communication, and ns per step that a fix would save; empty of traces."""
+    """Findings about communication in the ranks' reports, and ns per step that a fix saves; empty of traces."""
     exposed: str = ""
     """The same in words, split into waiting and transfer, and who came last."""
     missing: tuple[int, ...] = ()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import os
 import shutil
 import signal
@@ -159,13 +158,21 @@ class Arm:
         )  # fmt: skip
         self._expect("ended", seconds)
         assert self._process is not None
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            if self._process.wait(GRACE_S):
+        with contextlib.suppress(subprocess.TimeoutExpired):  # other ranks may be longer in their last step
+            if self._process.wait(seconds if ranks.launcher(self._command) else GRACE_S):
                 raise self._gone()
         require_hold(self.remedies, self.applied, self.declined, "in this program")
-        others = (self._folder / f"{protocol.OBSERVED}.rank{number}" for number in itertools.count(1))
-        self.others = list(map(observation.read, itertools.takewhile(Path.exists, others)))
-        return observation.read(self._folder / protocol.OBSERVED)
+        found = observation.read(self._folder / protocol.OBSERVED)
+        others = [self._folder / f"{protocol.OBSERVED}.rank{rank}" for rank in range(1, found.ranks)]
+        if missing := [file.suffix.removeprefix(".rank") for file in others if not file.exists()]:
+            raise ArmError(f"rank {missing[0]} left no record")
+        self.others = list(map(observation.read, others))
+        return found
+
+    def rank_accounts(self) -> list[Account]:
+        """Return what the other ranks did so far, each by its own count."""
+        with _readable():
+            return ranks.accounts(self._folder) if self.account is not None else []
 
     def _launch(self, watcher: str, **watched: Any) -> None:
         """Start it in a folder of its own, its group its own, its output into files: what it prints only for the guard,

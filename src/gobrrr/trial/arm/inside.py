@@ -17,6 +17,8 @@ from threading import get_ident
 from time import perf_counter_ns
 from typing import Any
 
+import msgspec
+
 from gobrrr.capture.facts.program_facts import graphs
 from gobrrr.capture.hooks.hooks import Hooks
 from gobrrr.capture.hooks.transform_guard import hide_own_code, is_the_programs, is_tracing
@@ -35,7 +37,7 @@ from gobrrr.system import files
 from gobrrr.system.processes import die_with_the_parent
 from gobrrr.trial.arm import meters, protocol
 from gobrrr.trial.arm.protocol import TELL_NS, ArmSide, Phase
-from gobrrr.trial.arm.ranks import Follower, Nobody, suffix, world_size
+from gobrrr.trial.arm.ranks import ACCOUNT, Nobody, suffix, world_size
 from gobrrr.trial.arm.tally import Tally
 
 
@@ -87,7 +89,8 @@ class Inside:
 
     def __init__(self, config: Config) -> None:
         self.config, folder = config, Path(config.folder)
-        self._ask, self._told = protocol.Line(folder / protocol.ASK), protocol.Line(folder / protocol.TOLD)
+        self._ask: Any = protocol.Line(folder / protocol.ASK)
+        self._told: Any = protocol.Line(folder / protocol.TOLD)
         self.recorder = Recorder(lambda: _Nowhere(), self._boundary)  # type: ignore[arg-type, return-value]
         self._hooks = Hooks(self.recorder, self._failed)
         self._began = perf_counter_ns()  # bound before the program runs, which may put another clock there
@@ -206,7 +209,41 @@ class Inside:
             self._told.send("failed", error=f"{type(error).__name__}: {error}")
 
 
-def timed(config: Config) -> Inside | Follower:
+class Follower(Inside):
+    """A Watcher of another rank than 0 in a timed arm: it listens to nobody and goes as far as rank 0 lets it. Its
+    account goes into a file, a line for each step that is looked at."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self._ask.close()
+        self._told.close()
+        self._ask = self._told = Nobody()
+        self._kept = Path(config.folder) / (ACCOUNT + suffix())
+
+    def end(self, reason: str = "exit") -> None:
+        """Write the last of the account. Safe to call twice."""
+        if self.ended or os.getpid() != self.recorder.pid:
+            return
+        self.ended = True
+        self._hooks.remove()
+        if self._tally is not None:
+            self._keep(self._tally.taken(over=reason == "exit"))
+
+    def _boundary(self, kind: int, number: int, now: int) -> None:
+        if self.ended or self._tally is None or is_tracing():
+            return
+        self._side.loop = self._side.loop or (kind, number)
+        if (kind, number) == self._side.loop:
+            self._tally.step_ended()
+            if (taken := self._tally.taken())["rows"]:
+                self._keep(taken)
+
+    def _keep(self, account: dict[str, Any]) -> None:
+        with contextlib.suppress(OSError), self._kept.open("ab") as file:
+            file.write(json.dumps(account).encode() + b"\n")
+
+
+def timed(config: Config) -> Inside:
     """Return the watcher of a timed arm's process."""
     return Follower(config) if suffix() else Inside(config)
 
@@ -253,7 +290,8 @@ class Observing:
 
         self._witness.complete = reason == "exit"
         self._witness.printed = self._printed()
-        observation.write(self._witness.observation(), self._folder / (protocol.OBSERVED + self._rank))
+        seen = msgspec.structs.replace(self._witness.observation(), ranks=world_size())
+        observation.write(seen, self._folder / (protocol.OBSERVED + self._rank))
         self._outer.close()
         with contextlib.suppress(OSError):
             self._told.send("ended", reason=reason, steps=self._witness.num_steps)

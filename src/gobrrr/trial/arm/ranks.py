@@ -12,12 +12,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from gobrrr.capture.process.config import Config
+import msgspec
+
 from gobrrr.capture.process.launch import program_of
-from gobrrr.system.processes import die_with_the_parent
+from gobrrr.guard.model.account import Account
 
 TORCHRUN = ("torchrun", "torch.distributed.run", "torch.distributed.launch")
 """Launchers whose jobs an arm can be."""
+ACCOUNT = "account"
+"""Name of the files in an arm's folder in which other ranks keep their accounts, before their suffix."""
 PORT = "PET_MASTER_PORT"
 """Environment variable that torchrun takes its --master-port from (torch.distributed.argparse_util)."""
 
@@ -55,30 +58,17 @@ def suffix() -> str:
     return f".rank{rank}" if rank else ""
 
 
-class Follower:
-    """A capture.process.bootstrap.Watcher of another rank than 0 in a timed arm: it only begins and ends alike."""
-
-    def __init__(self, config: Config) -> None:
-        self.config = config
-        self.ended = self.nested = False
-
-    def begin(self) -> None:
-        """Die with the launcher; seed what the program may not."""
-        from gobrrr.guard.reference.variants import seed
-
-        die_with_the_parent(starter=self.config.referee)
-        seed()
-
-    def end(self, reason: str = "exit") -> None:
-        """There is nothing to tell."""
-        self.ended = True
-
-    def forked(self) -> None:
-        """A loader's worker dies with its rank."""
-        die_with_the_parent()
-
-    def mark(self) -> None:
-        """Rank 0 counts steps."""
+def accounts(folder: Path) -> list[Account]:
+    """Return what the other ranks of a timed arm have noted so far: each writes lines, at the steps that rank 0 notes
+    as well."""
+    found = []
+    for file in folder.glob(f"{ACCOUNT}.rank*"):
+        account = Account(rank=int(file.suffix.removeprefix(".rank")))
+        for line in file.read_bytes().splitlines(keepends=True):
+            if line.endswith(b"\n"):  # else it is being written
+                account.add(msgspec.json.decode(line, type=Account))
+        found.append(account)
+    return found
 
 
 class Nobody:

@@ -77,7 +77,8 @@ class Side:
         self._ahead: list[Runner] = []
         self.accounts: list[Account] = []
         """One of each of its processes so far, where those are kept."""
-        """Its next processes, which stand at their first step already."""
+        self._of_ranks: list[Account] = []
+        """Those of the other ranks of its arms that have ended."""
         self.processes = 0
         """Processes that were started so far, those ahead left out."""
         self._cold = False
@@ -275,10 +276,16 @@ class Side:
         if (arm := self._arm) is not None:
             arm.resume()
 
+    def all_accounts(self) -> list[Account]:
+        """Return those of all its processes and of the other ranks of their jobs."""
+        alive = [self._arm] if self._arm is not None else []
+        return [*self.accounts, *self._of_ranks, *(each for arm in alive for each in rank_accounts(arm))]
+
     def end(self) -> None:
         """End its arm, if it runs."""
         if self._arm is not None:
             self._arm.end()
+            self._of_ranks += rank_accounts(self._arm)
             self._peak, self._arm, self._warm = self.peak_bytes, None, None
 
     def end_ahead(self) -> None:
@@ -290,6 +297,12 @@ class Side:
         """End its arm and all that were started ahead."""
         self.end()
         self.end_ahead()
+
+
+def rank_accounts(arm: Runner) -> list[Account]:
+    """Return the accounts of an arm's other ranks; none of a stand-in that keeps none."""
+    found: Callable[[], list[Account]] = getattr(arm, "rank_accounts", list)
+    return found()
 
 
 def level(sides: Sequence[Side]) -> None:

@@ -29,6 +29,9 @@ from gobrrr.trial.race.candidates import compiles
 from gobrrr.trial.race.race_round import Stack
 
 SEEDS = (1, 2)
+APART = "ranks: their weights differ after a step, in the program as it is they are the same"
+GIVEN = ("data", "epochs", "evaluation")
+"""Checks of what a rank is given: reasons for what another rank's gradients become."""
 DETAIL_FACTOR = 20.0
 """A watched step takes this many times a plain one, at most: tensors are read, hashed and summed."""
 
@@ -120,16 +123,23 @@ class Guarding:
         found = self._judged_on_a_rank(stack, milder)
         try:
             for rank in range(1, 1 + len(self._others.get(self._untouched(stack), ()))):
-                if not found.green:
-                    break
-                self._rank = rank
+                self._rank = rank  # of one that is not green too: its sums of gradients may be another rank's fault
                 here = self._judged_on_a_rank(stack, ())
                 told = tuple(reason for reason in here.reasons if reason not in found.reasons)
-                reasons = tuple(f"on rank {rank}: {reason}" for reason in told)
-                found = _worse(found, msgspec.structs.replace(here, reasons=reasons))
+                here = msgspec.structs.replace(here, reasons=tuple(f"on rank {rank}: {reason}" for reason in told))
+                is_cause = any(map(_is_of_what_is_given, told)) and not any(map(_is_of_what_is_given, found.reasons))
+                found = _worse(here, found) if is_cause else _worse(found, here)
         finally:
             self._rank = 0
-        return found
+        return _worse(found, Guarded("changed", (APART,))) if self._drifts_apart(stack) else found
+
+    def _drifts_apart(self, stack: Stack) -> bool:
+        """Whether ranks whose weights are the same after each step of the program are not with a combination."""
+        plain = self._untouched(stack)
+        changed = (key for key in self._others if key.stack == stack and not key.float64)
+        runs = [[run, *self._others[key]] for key in (plain, next(changed, plain))
+                if isinstance(run := self.seen.get(key), Observation) and self._others.get(key)]  # fmt: skip
+        return len(runs) == 2 and _are_alike(runs[0]) and not _are_alike(runs[1])
 
     def _judged_on_a_rank(self, stack: Stack, milder: Stack) -> Guarded:
         if self._draws_other_masks(milder) != self._draws_other_masks(stack):
@@ -345,6 +355,20 @@ def _worse(first: Guarded, second: Guarded) -> Guarded:
     """Join both: the worse verdict, all reasons."""
     verdict = max(first.verdict, second.verdict, key=VERDICTS.index)
     return Guarded(verdict, (*first.reasons, *second.reasons), second.first_module, second.evidence | first.evidence)
+
+
+def _are_alike(ranks: Sequence[Observation]) -> bool:
+    """Whether all ranks have the same weights after each step that is looked at."""
+
+    def weights(run: Observation) -> list[dict[str, str]]:
+        return [{name: seen.digest for name, seen in step.updates.items()} for step in run.steps if step.updates]
+
+    first = weights(ranks[0])
+    return bool(first) and all(weights(run)[: len(first)] == first[: len(weights(run))] for run in ranks[1:])
+
+
+def _is_of_what_is_given(reason: str) -> bool:
+    return reason.startswith(GIVEN)
 
 
 def draws_otherwise(treatment: Treatment) -> bool:

@@ -140,7 +140,7 @@ def _look_further(sides: tuple[Side, Side], seconds: float) -> None:
 
 
 def _accounts(sides: tuple[Side, Side]) -> tuple[tuple[Account, ...], tuple[Account, ...]]:
-    baseline, candidate = (tuple(account for account in side.accounts if account.rows) for side in sides)
+    baseline, candidate = (tuple(account for account in side.all_accounts() if account.rows) for side in sides)
     return baseline, candidate
 
 
