@@ -204,6 +204,10 @@ def test_inputs_are_described_once_per_call() -> None:
     counted = called(torch.nn.Embedding(50, 4), torch.randint(2, 50, (4, 16)))
     (given,) = counted.inputs
     assert (given["shape"], given["dtype"], given["num_bytes"]) == ([4, 16], "int64", 8 * 64)
+    assert not given["made"]
+    made = torch.nn.Linear(4, 4)(torch.randn(8, 4))
+    (given,) = called(torch.nn.Sigmoid(), made).inputs
+    assert given["made"], "a result of another model, as a loss is given one"
 
 
 IDS = torch.arange(2, 34).reshape(4, 8)

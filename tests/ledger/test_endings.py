@@ -32,7 +32,7 @@ def test_a_killed_rank_left_no_words_and_the_others_lack_it() -> None:
 
 def test_a_rank_that_left_without_an_error_is_named_where_the_others_then_failed() -> None:
     gone, lost = stood(1, 100, ended=5), stood(0, 101, "DistBackendError", 13, peer=True, ended=9)
-    assert first_to_end([lost, gone])[0].startswith("Rank 1 left first, without an error, after 100 steps")
+    assert first_to_end([lost, gone])[0].startswith("Rank 1 left first, by an exit or at its end, after 100 steps")
     assert first_to_end([lost, stood(1, 100, ended=12)])[0] == "", "it came to its end later"
 
 

@@ -94,3 +94,8 @@ def test_of_what_is_sent_that_which_the_step_does_not_show_is_hidden(transfer_ms
     lines = [line for fact in told(replace(found, shared=shared, groups=(group,))) if fact.label == "hidden"
              for line in fact.lines]  # fmt: skip
     assert bool(lines) == bool(said) and all(str(line).endswith(said) for line in lines)
+
+
+def test_what_makes_all_figures_unsure_is_told_before_them() -> None:
+    doubted = replace(together(ranks()), doubts=("rank 0: threads waited for a core 72 % of the time (BRR905)",))
+    assert told(doubted)[0].label == "doubts"

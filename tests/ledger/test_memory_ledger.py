@@ -30,7 +30,7 @@ def test_every_kind_of_byte_has_its_place() -> None:
     facts = Facts(
         modules=(ModuleFacts(0, param_bytes=4 * MB),),
         optimizers=(adam(),),
-        inputs=(InputFacts(num_bytes=2 * MB), InputFacts(num_bytes=MB)),
+        inputs=(InputFacts(num_bytes=2 * MB), InputFacts(num_bytes=MB), InputFacts(num_bytes=64 * MB, made=True)),
         saved_total=20 * MB,
         peak_rss_bytes=100 * MB,
         rss_growth_per_step=5.0,

@@ -24,7 +24,7 @@ from gobrrr.recording.run_folder.run import Recording
 from gobrrr.rules.verdict.place import spot
 from gobrrr.rules.verdict.report import Report
 
-GENERAL = "BRR701"
+CONTENTION, GENERAL = "BRR905", "BRR701"
 COMMUNICATION = (GENERAL, "BRR702", "BRR703", "BRR704", "BRR705")
 
 
@@ -65,7 +65,7 @@ def job_of(ranks: Sequence[Profiled], found: Sequence[tuple[Ledger, Report]], co
     causes = _causes(reports)
     if job.bound == "communication" and causes:
         job = replace(job, verdict=f"{job.verdict.partition(';')[0].rstrip('.')}: {causes[0][0]}.")
-    return replace(job, live=True, causes=causes, ended=ended[0], endings=ended[1])
+    return replace(job, live=True, causes=causes, doubts=_doubts(reports), ended=ended[0], endings=ended[1])
 
 
 def _with_line(one: Culprit, read: Sequence[RankSummary], reports: Sequence[Report]) -> Culprit:
@@ -106,6 +106,13 @@ def _causes(reports: Sequence[Report]) -> tuple[tuple[str, float], ...]:
         name = f"{finding.name.replace('-', ' ')} ({finding.code}){at}"
         dearest[name] = max(dearest.get(name, 0.0), finding.saving.expected_ns)
     return tuple(sorted(dearest.items(), key=lambda each: (GENERAL in each[0], -each[1])))
+
+
+def _doubts(reports: Sequence[Report]) -> tuple[str, ...]:
+    """Return what the ranks' reports say of cores that others took: then waiting for cores is in all figures."""
+    said = [(report.rank, f.message) for report in reports for f in report.findings if f.code == CONTENTION]
+    more = f", {len(said) - 1} more likewise" if len(said) > 1 else ""
+    return tuple(f"rank {rank}: {message} ({CONTENTION}){more}" for rank, message in said[:1])
 
 
 def _endings(ranks: Sequence[Profiled]) -> tuple[str, tuple[str, ...]]:

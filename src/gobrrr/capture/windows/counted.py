@@ -92,7 +92,15 @@ class Counted:
         turned = module_parts.takes_length_first(module)
         for which, tensor in enumerate(tensors[:8]):
             extends = self._extends((number, which), tensor)
-            self.inputs.append({**describe(tensor), "span": span, "extends": extends, "turned": turned})
+            self.inputs.append(
+                {
+                    **describe(tensor),
+                    "made": tensor.grad_fn is not None,
+                    "span": span,
+                    "extends": extends,
+                    "turned": turned,
+                }
+            )
             self.denormal("input", tensor, span or {})
 
     def _repeats(self, number: int, module: Any, tensors: list[Any]) -> bool:

@@ -47,7 +47,10 @@ def first_to_end(ranks: Sequence[Stood]) -> tuple[str, tuple[str, ...]]:
     if left and failed:
         first = min(left, key=lambda one: one.ending.ended if one.ending else 0)
         if first.ending and first.ending.ended < min(failed):
-            return f"Rank {first.rank} left first, without an error, {_where(first)}; the others then failed.", lines
+            return (
+                f"Rank {first.rank} left first, by an exit or at its end, {_where(first)}; the others then failed.",
+                lines,
+            )
     behind = min(ranks, key=lambda one: one.steps)
     stopped = all(one.ending is not None and one.ending.error == STOPPED for one in ranks)
     if stopped and any(one.steps > behind.steps or _place(one.ending) != _place(behind.ending) for one in ranks):
@@ -62,7 +65,7 @@ def first_to_end(ranks: Sequence[Stood]) -> tuple[str, tuple[str, ...]]:
 def _how(one: Stood) -> str:
     if one.ending is None:
         return "hung or was killed"
-    return f"ended with {one.ending.error}" if one.ending.error else "came to its end"
+    return f"ended with {one.ending.error}" if one.ending.error else "left without an error"
 
 
 def _where(one: Stood) -> str:

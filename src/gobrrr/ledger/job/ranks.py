@@ -108,6 +108,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """Ranks that the others wait for, the dearest first; empty of traces, whose steps are few."""
     shared: Shared | None = None
     """Steps that all ranks made and watched; null of traces, and where an accelerator works."""
+    doubts: tuple[str, ...] = ()
+    """What makes the figures unsure: cores that others took."""
     causes: tuple[tuple[str, float], ...] = ()
     """Findings about communication in the ranks' reports, and ns per step that a fix saves; empty of traces."""
     exposed: str = ""

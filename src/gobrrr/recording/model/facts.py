@@ -190,6 +190,8 @@ class InputFacts(msgspec.Struct, frozen=True):
     longest: int | None = None
     """Length of the longest row without its padding; null where not looked at."""
     span: Span | None = None
+    made: bool = False
+    """A result with a graph, as a loss is given one: no data of the program's."""
     extends: bool | None = None
     """True where integers one longer than those that came in their place before are those and one more."""
     turned: bool = False

@@ -52,6 +52,7 @@ def told(job: Job) -> list[Fact]:
 
 def _told(job: Job) -> Iterator[tuple[str, str]]:
     yield from (("ended", line) for line in job.endings[:MOST])
+    yield from (("doubts", line) for line in job.doubts)
     if job.shared is not None:
         yield from _of_steps(job.shared, len(job.ranks))
         yield from _hidden(job.shared, sum(group.transfer_ns for group in job.groups))
@@ -75,7 +76,7 @@ def _of_steps(shared: Shared, num_ranks: int) -> Iterator[tuple[str, str]]:
     parts = ((shared.own_ns, "own time of the median rank"), (shared.imbalance_ns, "waiting for the latest rank"),
              (shared.communication_ns, "communication"))  # fmt: skip
     said = ", ".join(f"{units.duration(ns)} {what}" for ns, what in parts)
-    yield "step", f"{units.duration(shared.step_ns)} over {shared.steps} steps that all ranks made: {said}"
+    yield "step", f"{units.duration(shared.step_ns)}, mean of {shared.steps} steps that all ranks made: {said}"
     if shared.left_out:
         (number, ns), more = shared.left_out[0], len(shared.left_out) - 1
         yield "left out", f"step {number}, of {units.duration(ns)}{f', and {more} more' if more else ''}"
