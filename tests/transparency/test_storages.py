@@ -47,7 +47,11 @@ def feed(tensor: Any) -> None:
     feed_tensor(hashlib.sha1(usedforsecurity=False).update, tensor)
 
 
-@pytest.mark.parametrize("see", [bytes_of, lambda t: some_bytes(t, 256), raw, look, feed], ids=str)
+@pytest.mark.parametrize(
+    "see",
+    [bytes_of, lambda t: some_bytes(t, 256), raw, look, feed],
+    ids=["bytes_of", "some_bytes", "raw", "look", "feed"],
+)
 @pytest.mark.parametrize("size", [8, 100_000])
 def test_a_tensor_that_was_looked_at_can_be_resized(see: Callable[[Any], Any], size: int) -> None:
     tensor = torch.ones(size)
