@@ -88,8 +88,8 @@ def spawned_raised(folder: Path) -> None:
     named = next(filter(None, map(CLASS.match, reversed(text.rstrip().splitlines()))), None)
     module, _, name = named[1].rpartition(".") if named else ("", "", "")
     where = {"file": lines[-1][0], "line": int(lines[-1][1]), "function": lines[-1][2]} if lines else None
-    _leave(folder, f"raised-{int(error.pid)}.json", {
-        "pid": int(error.pid), "error": name, "where": where,
+    _leave(folder, f"raised-{int(error.error_pid)}.json", {
+        "pid": int(error.error_pid), "error": name, "where": where,
         "peer": module.startswith("torch.distributed") or (name == "RuntimeError" and bool(PEER.search(text))),
     })  # fmt: skip
 

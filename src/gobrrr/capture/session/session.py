@@ -122,11 +122,11 @@ class Session:
                 from gobrrr.capture.facts import failure  # not before: a program seldom dies
 
                 failure.note(Path(self.config.folder), self._steps, self.growth, self._runtime.get("rss_bytes"))
+            with contextlib.suppress(Exception):
+                records.spawned_raised(Path(self.config.folder))
         if self.recorder.ranked and reason == "exit":
             with contextlib.suppress(Exception):
                 records.last_words(Path(self.config.folder))
-        with contextlib.suppress(Exception):
-            records.spawned_raised(Path(self.config.folder))
         if self.ended:
             return
         self.ended = True
