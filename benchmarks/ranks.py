@@ -1,5 +1,5 @@
-"""Jobs of two gloo ranks, each with an illness and its healthy twin, by an author who had not seen gobrrr: is the rank
-that the others wait for named, with its phase, its line and what curing it brings?
+"""Jobs of two to four gloo ranks, each with an illness and its healthy twin, by authors who had not seen gobrrr: is the
+rank that the others wait for named, with its phase, its line and what curing it brings?
 
     python -m benchmarks.ranks [--only WORD ...] [--rounds 2] [--json FILE]
 
@@ -64,14 +64,15 @@ def row(folder: Path, rounds: int) -> dict[str, Any]:
     """Return what is said of a job, and what is true."""
     truth = json.loads((folder / "truth.json").read_text())
     with tempfile.TemporaryDirectory(prefix="gobrrr-ranks-") as place:
-        twin = Path(place) / "twin.py"
+        ill, twin = Path(place) / "job.py", Path(place) / "twin.py"  # which write beside themselves
+        ill.write_text((folder / "job.py").read_text())
         patch = folder / "twin.patch"
         if patch.exists():
             subprocess.run(["patch", "-F0", "-r", "-", "-o", str(twin), str(folder / "job.py"), str(patch)], check=True,
                            capture_output=True)  # fmt: skip
         else:
             twin.write_text((folder / "job.py").read_text())
-        both = [(run(folder / "job.py", place, 2 * at), run(twin, place, 2 * at + 1)) for at in range(rounds)]
+        both = [(run(ill, place, 2 * at, truth), run(twin, place, 2 * at + 1, truth)) for at in range(rounds)]
     job, healthy = both[0]
     steps, cured = (median(each[at]["shared"]["step_ns"] for each in both) / 1e6 for at in (0, 1))
     first = next(iter(job["blames"]), None)
@@ -107,10 +108,11 @@ def _cost(job: dict[str, Any]) -> float:
     return sum(each["cost_ns"] for each in job["blames"]) / 1e6
 
 
-def run(program: Path, place: str, number: int) -> dict[str, Any]:
-    """Run a job of two ranks under gobrrr; return its report."""
-    folder = Path(place) / f"run-{number}"
-    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(program)]
+def run(program: Path, place: str, number: int, truth: dict[str, Any]) -> dict[str, Any]:
+    """Run a job of so many `ranks` under gobrrr (2; one that `spawns` starts them itself); return its report."""
+    folder, ranks = Path(place) / f"run-{number}", str(truth.get("ranks", 2))
+    launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", ranks, str(program)]
+    launch = [sys.executable, str(program)] if truth.get("spawns") else launch
     command = [sys.executable, "-m", "gobrrr", "run", "--no-rehearsal", "-o", str(folder), "--", *launch]
     subprocess.run(command, cwd=place, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, timeout=600)
     found: dict[str, Any] = json.loads((folder / "job.json").read_text())
