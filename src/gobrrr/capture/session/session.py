@@ -173,10 +173,13 @@ class Session:
     def _open_journal(self) -> JournalWriter:
         rank = os.environ.get("RANK") or os.environ.get("LOCAL_RANK") or "0"
         path = Path(self.config.folder) / f"rank{rank}.journal"
-        if path.exists():
+        start = records.start() | {"spawned": bool(self.config.spawned)}
+        try:
+            journal = JournalWriter(path, self._failed)
+        except FileExistsError:  # several that are spawned at once know no rank yet
             path = path.with_name(f"rank{rank}-{os.getpid()}.journal")
-        self.stem, start = path.stem, records.start() | {"spawned": bool(self.config.spawned)}
-        journal = JournalWriter(path, self._failed)
+            journal = JournalWriter(path, self._failed)
+        self.stem = path.stem
         try:
             journal.json(start)
         except BaseException:
