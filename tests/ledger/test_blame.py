@@ -70,3 +70,5 @@ def test_other_threads_are_told_where_they_work_for_most_of_the_surplus() -> Non
 
     assert why(11) == "its other threads work 9.00 ms longer in each step: they take the interpreter or a core"
     assert "take longer: another core" in why(6)
+    longer = ((), (LineTime(INNER, 9 * MS),))
+    assert blame(culprit(), (0, 1), longer, (Work(), Work(0, 9 * MS))).where is None, "any line takes longer then"

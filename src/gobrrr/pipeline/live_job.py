@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from gobrrr.ledger.job import ranks as jobs
-from gobrrr.ledger.job.blame import MOST, told
+from gobrrr.ledger.job.blame import MOST, THREADS, told
 from gobrrr.ledger.job.calls import Calls, calls, calls_each
 from gobrrr.ledger.job.culprits import AT_TIMES, Culprit
 from gobrrr.ledger.job.endings import Stood, first_to_end
@@ -71,7 +71,7 @@ def job_of(ranks: Sequence[Profiled], found: Sequence[tuple[Ledger, Report]], co
 def _with_line(one: Culprit, read: Sequence[RankSummary], reports: Sequence[Report]) -> Culprit:
     """Return a culprit with a line, where none was seen: of a wait for the loader the finding's that explains it, of a
     model's work its call, of one rank now and then that of a finding which it has and no other."""
-    if one.where is not None:
+    if one.where is not None or one.why.startswith(THREADS):
         return one
     late = [report for rank, report in zip(read, reports, strict=True) if rank.rank in one.ranks]
     if one.phase == WAIT:

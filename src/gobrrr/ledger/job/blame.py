@@ -26,6 +26,8 @@ NEARLY = 0.8
 """Part of the most, from which a line further in says more (proposed)."""
 RARE = 0.7
 """Part of its usual time that a line has at most in usual steps, to be one of the longer steps (as the samples say)."""
+THREADS = "its other threads"
+"""Beginning of a reason that no line is to blame for."""
 NAMED = 4
 """Ranks that a sentence names."""
 MORE_WORK = 1.1
@@ -70,9 +72,14 @@ def blame(
     others = [at for at in range(len(numbers)) if at not in culprit.ranks]
     where, why = None, ""
     if culprit.when == ALWAYS:
-        where = _longer([lines[at] for at in culprit.ranks], [lines[at] for at in others], MOST * culprit.surplus_ns)
+        least = MOST * culprit.surplus_ns
         here, there = ([work[at] for at in group] for group in (culprit.ranks, others))
-        why = "" if where else _why(here, there, MOST * culprit.surplus_ns)
+        beside = _middle(each.threads_ns for each in here) - _middle(each.threads_ns for each in there)
+        if beside >= least > 0:  # then any line takes longer
+            why = f"{THREADS} work {units.duration(beside)} longer in each step: they take the interpreter or a core"
+        else:
+            where = _longer([lines[at] for at in culprit.ranks], [lines[at] for at in others], least)
+            why = "" if where else _why(here, there)
     elif culprit.phase == "gc":
         where = next((line.span for at in culprit.ranks for line in lines[at] if line.collects), None)
     else:
@@ -115,14 +122,8 @@ def _innermost(sums: dict[Span, float], lines: Iterable[LineTime], least: float)
     return max(enough, key=lambda span: (depth.get(span, 0), sums[span]), default=None)
 
 
-def _why(here: Sequence[Work], there: Sequence[Work], least: float) -> str:
-    """Return whether other threads are at work, by `least` ns more than on the other ranks; else whether it is more
-    work, where FLOPs are known, or the same more slowly."""
-    beside = _middle(each.threads_ns for each in here) - _middle(each.threads_ns for each in there)
-    if beside >= least > 0:
-        return (
-            f"its other threads work {units.duration(beside)} longer in each step: they take the interpreter or a core"
-        )
+def _why(here: Sequence[Work], there: Sequence[Work]) -> str:
+    """Return whether it is more work, where FLOPs are known, or the same more slowly."""
     own, others = (_middle(each.flops for each in group) for group in (here, there))
     if not own or not others:
         return ""
