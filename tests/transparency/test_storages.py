@@ -21,7 +21,7 @@ from gobrrr.data.sample_cache.raw_bytes import feed_tensor  # noqa: E402
 from gobrrr.guard.watch.digest import look, raw  # noqa: E402
 
 SHARDED = """
-import torch, torch.distributed as dist
+import os, torch, torch.distributed as dist
 from torch.distributed.fsdp import fully_shard
 dist.init_process_group("gloo")
 mesh = torch.distributed.init_device_mesh("cpu", (2,))
@@ -38,8 +38,9 @@ for step in range(150):
     loss.backward()
     optimizer.step()
 if dist.get_rank() == 0:
-    print(f"{loss.item():.9e}")
-dist.destroy_process_group()
+    print(f"{loss.item():.9e}", flush=True)
+dist.barrier()
+os._exit(0)  # gloo's threads abort an interpreter that ends, now and then, without gobrrr too
 """
 
 
