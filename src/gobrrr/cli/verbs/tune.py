@@ -94,15 +94,13 @@ def run(args: argparse.Namespace) -> int:
 def check_ranks(command: Sequence[str], verb: str = "tune", allowed: Collection[str] = ()) -> None:
     """Raises GobrrrError for a program of several ranks, but for one whose launcher is `allowed`: nothing was run
     yet."""
-    from gobrrr.capture.process.launch import program_of
-    from gobrrr.trial.arm.ranks import world_size
+    from gobrrr.trial.arm.ranks import launcher, world_size
 
-    words = (Path(command[0]).name, Path(program_of(command)).name)
-    launcher = next((word for word in words if word in LAUNCHERS), "")
-    if launcher in allowed:
+    found = launcher(command, LAUNCHERS)
+    if found in allowed:
         return
-    if launcher or world_size() > 1:
-        why = f"{launcher or 'WORLD_SIZE'} starts several ranks, and gobrrr {verb} measures programs of one process"
+    if found or world_size() > 1:
+        why = f"{found or 'WORLD_SIZE'} starts several ranks, and gobrrr {verb} measures programs of one process"
         raise GobrrrError(why, f"{verb} one rank's program by itself: gobrrr {verb} train.py")
 
 

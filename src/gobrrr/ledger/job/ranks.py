@@ -109,7 +109,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     shared: Shared | None = None
     """Steps that all ranks made and watched; null of traces, and where an accelerator works."""
     doubts: tuple[str, ...] = ()
-    """What makes the figures unsure: cores that others took."""
+    """Doubts about all figures, as cores that others took."""
     causes: tuple[tuple[str, float], ...] = ()
     """Findings about communication in the ranks' reports, and ns per step that a fix saves; empty of traces."""
     exposed: str = ""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,10 +25,10 @@ PORT = "PET_MASTER_PORT"
 """Environment variable that torchrun takes its --master-port from (torch.distributed.argparse_util)."""
 
 
-def launcher(command: Sequence[str]) -> str:
-    """Return the script or module that a command runs, by its last part."""
+def launcher(command: Sequence[str], among: Collection[str] = TORCHRUN) -> str:
+    """Return the launcher of ranks that a command runs as its script or module; empty where it is none of `among`."""
     names = (Path(command[0]).name, Path(program_of(command)).name)
-    return next((name for name in names if name in TORCHRUN), "")
+    return next((name for name in names if name in among), "")
 
 
 def port_of_its_own(command: Sequence[str]) -> dict[str, str]:
