@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TextIO
 
+from msgspec.structs import replace
+
 from gobrrr.errors import GobrrrError
 from gobrrr.ledger.job.ranks import Job
 from gobrrr.ledger.model.ledger import Ledger
@@ -25,9 +27,12 @@ from gobrrr.pipeline.out_of_memory import died_of
 from gobrrr.rehearsal.perform import SECONDS
 from gobrrr.report.told.money import priced
 from gobrrr.rules.memory.out_of_memory import Diagnosis
+from gobrrr.rules.model.finding import Finding
 from gobrrr.rules.verdict.report import Report
 from gobrrr.system import files
 
+MOST_RANKS = 8
+"""Other ranks of which each is judged by itself before a tuning: a second or two each."""
 ROOM = "make room, or name a folder elsewhere with -o DIR"
 
 
@@ -110,10 +115,24 @@ def report_of(folder: Path, command: list[str], code: int, *, late: GobrrrError 
 
     if not any(folder.glob("rank*.journal")):
         raise why_empty(folder, code, late)
-    report = _diagnose(Profiled(load_run(folder)[0]), folder, command, code, **how)[1]
+    first, *others = load_run(folder)
+    report = _diagnose(Profiled(first), folder, command, code, **how)[1]
     if not report.step.count:
         raise _cut(folder, code) or late or _no_whole_step(folder, code)
-    return report
+    others = [each for each in others if (each.start.world_size or 0) > 1][:MOST_RANKS]
+    how |= {"rehearsal": False}
+    return _with_others(report, [_diagnose(Profiled(each), folder, command, code, **how)[1] for each in others])
+
+
+def _with_others(report: Report, others: Sequence[Report]) -> Report:
+    """Return the first rank's report with the findings that other ranks alone have: what holds one holds all."""
+    known = {finding.code for finding in report.findings}
+    more: dict[str, Finding] = {}
+    for other in others:
+        for each in other.findings:
+            if each.code not in known and each.code[:4] not in ("BRR7", "BRR9"):
+                more.setdefault(each.code, replace(each, message=f"on rank {other.rank}: {each.message}"))
+    return replace(report, findings=(*report.findings, *more.values()))
 
 
 def tell(

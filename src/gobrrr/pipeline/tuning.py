@@ -37,6 +37,7 @@ from gobrrr.system import files
 from gobrrr.system.escape import is_plain, plain
 from gobrrr.trial.arm import meters
 from gobrrr.trial.arm.process_group import adopted
+from gobrrr.trial.arm.ranks import launcher
 from gobrrr.trial.edit.program_edit import ProgramEdit
 from gobrrr.trial.race import headroom, loader_search
 from gobrrr.trial.race.candidates import Candidate
@@ -176,8 +177,10 @@ def _edits(
 def program_of(report: Report, command: Sequence[str], source: Path, within: Limits) -> Program:
     """Return the program as a referee must know it, by the report of a watched run. Raises GobrrrError where a device
     holds it only once."""
-    return Program(tuple(command), source, float(report.step.plain_wall_ns), report.step.loop, within, report.threads,
-                   _resident(report), between_ns=between_ns(report), copies=copies(report))  # fmt: skip
+    ranks = max(1, report.world_size or 1)
+    return Program(tuple(command), source, float(report.step.plain_wall_ns), report.step.loop, within,
+                   ranks * report.threads, ranks * _resident(report), between_ns=between_ns(report),
+                   copies=copies(report))  # fmt: skip
 
 
 def _raced(
@@ -367,7 +370,7 @@ def _measured_edit(remedy: Remedy, receipt: Receipt, source: Path) -> Edit | Non
 def script_digest(command: Sequence[str], source: Path) -> str:
     """SHA-256 of the program's script; empty where there is none (a module, another command) that can be read."""
     with contextlib.suppress(OSError):
-        for word in command[1:2]:
+        for word in command[1:] if launcher(command) else command[1:2]:
             file = source / word
             if word.endswith(".py") and file.is_file():
                 return hashlib.sha256(file.read_bytes()).hexdigest()

@@ -46,6 +46,13 @@ def cores() -> int:
     return system_probe.usable_cores()
 
 
+def own_cores() -> int:
+    """Return the CPUs for this process, where its launcher has started several on this machine: its share."""
+    said = os.environ.get("LOCAL_WORLD_SIZE", "")
+    others = int(said) if said.isascii() and said.isdecimal() and len(said) < 10 else 1
+    return max(1, cores() // max(1, others))
+
+
 def busy(root: str = "/proc") -> list[tuple[int, int]]:
     """(mark, ns) of the time that the CPUs of this process's affinity were busy, and that the host took from them.
 

@@ -61,11 +61,12 @@ def run(args: argparse.Namespace) -> int:
     from gobrrr.cli.verbs import run as run_verb
     from gobrrr.pipeline import tuning
     from gobrrr.system import run_folder
+    from gobrrr.trial.arm.ranks import TORCHRUN
     from gobrrr.trial.sandbox import workspace
     from gobrrr.trial.statistics.objective import OBJECTIVES
 
     command, per_hour = run_verb.program_of(args.program), options.price(args)
-    check_ranks(command)
+    check_ranks(command, allowed=TORCHRUN)
     workspace.check(Path.cwd())
     limits = options.write_limits(args)
     patches = options.patches(args.patch, Path.cwd())

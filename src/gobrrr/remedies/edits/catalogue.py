@@ -11,7 +11,7 @@ from pathlib import Path
 
 from gobrrr.errors import GobrrrError
 from gobrrr.remedies import registry
-from gobrrr.remedies.edits import inference, layers, updates
+from gobrrr.remedies.edits import collectives, inference, layers, updates
 from gobrrr.remedies.edits.forms import AddStatement, BeforeTraining, Edit, Rewritten, SetKeyword
 from gobrrr.remedies.edits.program import at, diff, files_of, read, texts
 from gobrrr.remedies.edits.source import Source
@@ -98,6 +98,8 @@ _EDITS = (
                inference.WhereReady("torch.ao.quantization.quantize_dynamic({model}, {torch.nn.Linear}, torch.qint8)",
                                     "import torch.ao.quantization", of=("Linear", "transformers")), "semantic"),
     SourceEdit("no_grad_evaluation", "builds no graph where no backward follows", inference.without_graph),
+    SourceEdit("no_sync", "sums gradients over the ranks once per update, not in each backward pass before it",
+               collectives.synced_once),
     SourceEdit("packing", "computes the sequences of a batch in fewer rows", safety="order"),
     SourceEdit("pad_vocabulary", f"makes the vocabulary's size a multiple of {updates.SIZE}", updates.padded_vocabulary,
                "semantic"),
@@ -109,6 +111,7 @@ _EDITS = (
                "exact"),
     SourceEdit("sparse_gradient", "gives embeddings gradients of the rows that were looked up",
                updates.sparse_embeddings),
+    SourceEdit("summed_together", "sums many tensors over the ranks in one collective", collectives.summed_together),
     SourceEdit("thread_affinity", "pins the threads of ops to cores of their own (CPU)", safety="exact",
                environment=lambda: {"OMP_PROC_BIND": "close", "OMP_PLACES": "cores"}),
     SourceEdit("unchecked_distributions", "lets torch.distributions take its arguments unchecked",

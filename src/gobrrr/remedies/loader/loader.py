@@ -101,7 +101,7 @@ class LoaderWorkers(Remedy):
 
         advised, prefetch = self.option("workers"), self.option("prefetch")
         searched = advised is not None and prefetch is not None
-        wanted = advised if advised is not None else vitals.cores()
+        wanted = advised if advised is not None else vitals.own_cores()
         fetched = Fetched(seams.aside)
         by = "as the model advises" if advised is not None else f"on {wanted} cores"
 
@@ -189,7 +189,7 @@ def _leave_a_core(seams: Seams) -> str:
     import torch
 
     threads = torch.get_num_threads()
-    if threads < max(2, vitals.cores()):
+    if threads < max(2, vitals.own_cores()):
         return ""
     torch.set_num_threads(threads - 1)
     seams.undo(lambda: torch.set_num_threads(threads))

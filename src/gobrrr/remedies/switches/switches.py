@@ -49,7 +49,7 @@ class Switch(Remedy):
             seams.at_model(switch)
 
 
-CORES = vitals.cores()
+CORES = vitals.own_cores()
 ROWS = (
     Switch(  # runs may differ from one another then
         "deterministic_off", "switches torch's deterministic mode off", "torch.use_deterministic_algorithms(False)",

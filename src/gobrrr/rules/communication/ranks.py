@@ -24,6 +24,8 @@ EXPOSED = 0.05
 WAITED = 0.1
 """Share of a kind's time from which what lies above its fastest calls is told."""
 OVERLAP = "Overlap it (larger buckets, gradient_as_bucket_view), send less (bf16, no_sync), and compare the ranks."
+OF_WRAPPERS = ("bucket_views", "no_unused_search", "static_graph", "bf16_gradients", "gathered_weights")
+"""Remedies of what a wrapper sends."""
 REACHED = 0.5
 """Share of the data sheet's rate that a working link may be expected to give (nccl-tests reaches 0.7 and more)."""
 ALL_REDUCE = "c10d::allreduce_"
@@ -44,7 +46,7 @@ SIZES = 4
 """Sizes of a kind whose rates are among the evidence."""
 
 
-@rule("BRR701", "communication", needs={"plain"})
+@rule("BRR701", "communication", needs={"plain"}, remedies=OF_WRAPPERS)
 def exposed_communication(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """Collectives that the step waits for. The wait may be for a slow rank: one rank's account cannot tell."""
     small = _many_small(ledger)
@@ -108,7 +110,7 @@ def slow_link(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     )
 
 
-@rule("BRR703", "communication", needs={"plain"})
+@rule("BRR703", "communication", needs={"plain"}, remedies=("no_sync",))
 def gradients_summed_too_often(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """Gradients that backward passes add up for one update go around the ranks at every pass."""
     nets = (module for module in ledger.facts.modules if module.kind == WRAPPER and module.calls_per_step)
@@ -143,7 +145,7 @@ def gradients_summed_too_often(ledger: Ledger, machine: Machine) -> Iterator[Cau
     )
 
 
-@rule("BRR704", "communication", needs={"plain", "ops"})
+@rule("BRR704", "communication", needs={"plain", "ops"}, remedies=("summed_together",))
 def collectives_for_metrics(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """Collectives that the program calls beside forward and backward: metrics that are reduced, barriers, objects."""
     ops: list[OpGroup] = [] if _sends_parameters(ledger) else _of_the_program(ledger)
@@ -172,7 +174,7 @@ def collectives_for_metrics(ledger: Ledger, machine: Machine) -> Iterator[Cause]
     )
 
 
-@rule("BRR705", "communication", needs={"plain", "ops"})
+@rule("BRR705", "communication", needs={"plain", "ops"}, remedies=("bucket_size", "summed_together"))
 def many_small_collectives(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """Parameters or gradients go around the ranks one by one: each collective pays a trip around them."""
     ops = _many_small(ledger)

@@ -85,6 +85,7 @@ def build(
         missing=ledger.missing,
         skipped_rules=tuple(sorted((code, why) for code, why in skipped)),
         threads=ledger.threads,
+        wrappers=ledger.facts.ranks.wrappers if ledger.facts.ranks is not None else (),
         fusable=_fusable(ledger),
         compiled=is_compiled(ledger),
         machine=describe(machine) if machine else "",

@@ -9,7 +9,7 @@ from gobrrr.ledger.model.device import DeviceMemory, DeviceOp
 from gobrrr.ledger.model.ledger import Account, MemoryLedger, OtherLoop, Roofline
 from gobrrr.ledger.model.op_tables import OpTable
 from gobrrr.ledger.steps.serving import ServingClass
-from gobrrr.recording.model.facts import SavedTensor
+from gobrrr.recording.model.facts import SavedTensor, Wrapper
 from gobrrr.recording.model.facts import Span as Line
 from gobrrr.rules.memory.out_of_memory import Diagnosis
 from gobrrr.rules.model.finding import Finding, Rehearsed
@@ -225,6 +225,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     exit_code: int | None = None
     rank: int | None = None
     world_size: int | None = None
+    wrappers: tuple[Wrapper, ...] = ()
+    """What each DistributedDataParallel is set to."""
     threads: int = 1
     fusable: bool | None = None
     """An optimizer of torch's has a fused kernel that it does not use; null where nobody watched."""

@@ -65,8 +65,6 @@ def applied_remedies(config: Config, told: protocol.Line, aside: Callable[[int],
 
     seams = Seams(tell("applied"), failed, tell("declined"), aside)
     try:
-        if world_size() > 1 and config.remedies:
-            raise GobrrrError("the program runs in several ranks, and remedies act in one process")
         install(seams, config.names())
     except Exception as error:
         failed(error)

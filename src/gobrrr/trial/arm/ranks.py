@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
@@ -72,8 +73,11 @@ def accounts(folder: Path) -> list[Account]:
 
 
 class Nobody:
-    """The referee of another rank than 0 that the guard watches: nobody listens."""
+    """The referee of another rank than 0: nobody listens, so that one whose remedies fail ends the job."""
 
-    def send(self, kind: str, **fields: Any) -> None: ...
+    def send(self, kind: str, **fields: Any) -> None:
+        if kind == "failed":
+            sys.stderr.write(f"rank {number('RANK', 0)}: {fields.get('error')}\n")
+            os._exit(1)
 
     def close(self) -> None: ...

@@ -125,7 +125,8 @@ def most_workers(report: Report, now: Setting) -> int:
     """Return the most workers that are worth a look: by the cores of this machine, and what the model advises."""
     from gobrrr.capture.steps import vitals
 
-    return max(loader_model.enough(float(vitals.cores()), now.workers), int(most_said(report, CODES, WORKERS) or 0))
+    each = vitals.cores() / max(1, report.world_size or 1)  # an arm's ranks are all on this machine
+    return max(loader_model.enough(each, now.workers), int(most_said(report, CODES, WORKERS) or 0))
 
 
 def share(most: Headspace | None) -> float:

@@ -120,6 +120,10 @@ def refusal(folder: Path) -> str:
     return ""
 
 
+_OF_A_RANK = re.compile(r"\[rank\d+\]: ?(.*)")
+"""A line of a traceback, as torch.distributed writes it."""
+
+
 def last_lines(folder: Path, count: int) -> list[str]:
     """Return the last lines of a program's stderr; none where its stderr is no file of this folder."""
     return _end(folder / STDERR).decode(errors="replace").strip().splitlines()[-count:]
@@ -129,6 +133,8 @@ def last_words(folder: Path) -> str:
     """Return the error of a failed program's last traceback, whose message may have lines of its own after that; else
     the last line that it wrote to stderr; at most 200 characters."""
     lines = last_lines(folder, _READ_BYTES)
+    of_ranks = [found[1] for line in lines if (found := _OF_A_RANK.match(line))]
+    lines = of_ranks or lines  # behind them torchrun says of itself that a child has failed
     begins = [number for number, line in enumerate(lines) if line.startswith("Traceback (")]
     errors = [line for line in lines[begins[-1] + 1 :] if line and not line[0].isspace()] if begins else []
     return (errors or lines[-1:] or [""])[0].strip()[:200]

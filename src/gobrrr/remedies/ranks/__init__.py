@@ -1,0 +1,1 @@
+"""Which remedies act on how ranks share gradients and weights?"""
