@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from gobrrr.cli.main import VERBS, load, main
-from gobrrr.cli.verbs.completion import SHELLS, every_verb
+from gobrrr.cli.completion import SHELLS, every_verb
 
 pytest.importorskip("shtab")
 
@@ -85,7 +85,7 @@ def test_no_verb_is_forgotten_and_nothing_heavy_is_imported() -> None:
     names = next(a for a in every_verb()._actions if isinstance(a, argparse._SubParsersAction)).choices
     assert list(names) == [verb.name for verb in VERBS]
     program = (
-        "import sys; from gobrrr.cli.verbs.completion import every_verb; every_verb(); print('torch' in sys.modules)"
+        "import sys; from gobrrr.cli.completion import every_verb; every_verb(); print('torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"

@@ -56,7 +56,7 @@ VERBS = (
     Verb("mcp", ".verbs.mcp", "the verbs as tools for agents (Model Context Protocol)"),
     Verb("lab", "gobrrr_lab.verb", "measure published figures of efficient deep learning again on this machine"),
     Verb("machine", ".verbs.machine", "what this computer can do, measured here"),
-    Verb("completion", ".verbs.completion", "a script that completes verbs and options in bash, zsh or fish"),
+    Verb("completion", ".completion", "a script that completes verbs and options in bash, zsh or fish"),
 )  # fmt: skip
 
 
