@@ -44,6 +44,7 @@ VERBS = (
     Verb("prove", ".verbs.prove", "race an edit against the program as it is, and judge its numbers", True),
     Verb("sweep", ".verbs.sweep", "which batch size, or other setting, serves best: values measured in turns", True),
     Verb("fit", ".verbs.fit", "does the program fit into a memory, and which batch is the largest that does", True),
+    Verb("scale", ".verbs.scale", "what a recorded run's step would be on more ranks"),
     Verb("verify", ".verbs.verify", "repeat a receipt's measurement here"),
     Verb("remedies", ".verbs.remedies", "the remedies there are, and what each does"),
     Verb("diagnose", ".verbs.diagnose", "say what makes a program slow from the traces of torch.profiler"),

@@ -35,8 +35,7 @@ def job_of(ranks: Sequence[Profiled], found: Sequence[tuple[Ledger, Report]], co
     numbers = {start.rank for start in starts}
     if len(ranks) < 2 or len(numbers) < len(ranks) or any((start.world_size or 0) < 2 for start in starts):
         return None
-    crowded = sum(start.threads for start in starts) > usable_cores()  # then a rank waits for a core anywhere
-    waits = {FORWARD, BACKWARD, OPTIMIZER} if crowded else {each for rank in ranks for each in waits_in(rank.recording)}
+    waits = phases_with_waits([rank.recording for rank in ranks])
     read = []
     for rank, (ledger, report) in zip(ranks, found, strict=True):
         recording = rank.recording
@@ -66,6 +65,13 @@ def job_of(ranks: Sequence[Profiled], found: Sequence[tuple[Ledger, Report]], co
     if job.bound == "communication" and causes:
         job = replace(job, verdict=f"{job.verdict.partition(';')[0].rstrip('.')}: {causes[0][0]}.")
     return replace(job, live=True, causes=causes, doubts=_doubts(reports), ended=ended[0], endings=ended[1])
+
+
+def phases_with_waits(ranks: Sequence[Recording]) -> set[str]:
+    """Return the phases of these ranks in which one may wait for others: where they have more threads than there are
+    cores, in all that compute."""
+    crowded = sum(rank.start.threads for rank in ranks) > usable_cores()
+    return {FORWARD, BACKWARD, OPTIMIZER} if crowded else {each for rank in ranks for each in waits_in(rank)}
 
 
 def _with_line(one: Culprit, read: Sequence[RankSummary], reports: Sequence[Report]) -> Culprit:

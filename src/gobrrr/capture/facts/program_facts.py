@@ -16,6 +16,7 @@ from gobrrr.capture.session.records import noted
 from gobrrr.capture.source import statements
 from gobrrr.capture.source.user_code import user_line
 from gobrrr.capture.steps import device_memory, vitals
+from gobrrr.capture.steps.ranks import buckets
 from gobrrr.machine.probe.matmul_precision import matmul_precision
 from gobrrr.machine.probe.system_probe import memory_limit
 from gobrrr.system import processes
@@ -146,6 +147,7 @@ def _optimizer(number: int, optimizer: Any, recorder: Recorder) -> dict[str, Any
         "supports_fused": "fused" in group and not group.get("differentiable", False),
         "span": recorder.update_spans.get(number),
         "shapes": [(shape, count) for shape, count in Counter(tuple(p.shape) for p in params).items()],
+        "buckets": buckets([_num_bytes(p) for p in reversed(params)]),
         "options": {name: value for name, value in group.items() if _is_option(name, value)},
     }
 

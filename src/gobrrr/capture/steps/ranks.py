@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from types import FrameType
 from typing import Any
 
@@ -25,6 +25,10 @@ MOST_BATCHES, MOST_VALUES, FEWEST_VALUES = 8, 256, 8
 """Batches of which a checksum is kept, values of each in it, and values that a tensor must have (proposed)."""
 SWITCHES = ("find_unused_parameters", "gradient_as_bucket_view", "static_graph", "broadcast_buffers")
 """Arguments of DistributedDataParallel that are told."""
+
+FIRST, CAP = 1 << 20, 25 << 20
+"""Bytes of DistributedDataParallel's first bucket and of the others (torch.distributed._DEFAULT_FIRST_BUCKET_BYTES,
+bucket_cap_mb)."""
 
 
 def among_others() -> bool:
@@ -87,3 +91,15 @@ def watch_collectives(seen: Callable[[Any], Any], patches: Patches) -> None:
     for name in COLLECTIVES if group is not None else ():
         if name in vars(group):
             patches.replace(group, name, Lookup(vars(group)[name], seen))
+
+
+def buckets(sizes: Sequence[int], first: int = FIRST, cap: int = CAP) -> list[int]:
+    """Return the bytes of each bucket in which DistributedDataParallel sums gradients of so many bytes, in the order in
+    which they come: a bucket is full with the gradient that brings it to its limit."""
+    found, held = list[int](), 0
+    for size in sizes:
+        held += size
+        if held >= (cap if found else first):
+            found.append(held)
+            held = 0
+    return [*found, held] if held else found

@@ -95,6 +95,24 @@ def is_enough(rank: OwnSteps) -> bool:
 def shared(ranks: Sequence[OwnSteps]) -> tuple[Shared, tuple[Culprit, ...]] | None:
     """Return what the steps say that all these ranks made, and who is waited for, the dearest first; None of fewer than
     two ranks or LEAST_STEPS steps."""
+    if (kept := steady(ranks)) is None:
+        return None
+    table, numbers, left_out = kept
+    parts, step = table[:, :, : len(NAMES)], float(np.median(table[:, :, FIELDS.index("wall")], axis=1).mean())
+    own = parts.sum(axis=2)
+    usual = float(_usual(own.mean(axis=0)))
+    found = Shared(
+        steps=len(numbers), step_ns=step, own_ns=usual, imbalance_ns=max(0.0, float(own.max(axis=1).mean()) - usual),
+        phases=tuple(map(tuple, parts.mean(axis=0).tolist())), left_out=left_out,
+    )  # fmt: skip
+    return found, tuple(_culprits(table, own, numbers, step))
+
+
+def steady(
+    ranks: Sequence[OwnSteps],
+) -> tuple[Floats, npt.NDArray[np.intp], tuple[tuple[int, float], ...]] | None:
+    """(steps, ranks, FIELDS) in ns of the steps that all these ranks made and watched, their numbers, and as of
+    Shared.left_out; None of fewer than two ranks or LEAST_STEPS steps."""
     num = min((len(rank.table()) for rank in ranks), default=0)
     if len(ranks) < 2 or num < LEAST_STEPS:
         return None
@@ -106,17 +124,10 @@ def shared(ranks: Sequence[OwnSteps]) -> tuple[Shared, tuple[Culprit, ...]] | No
     if far.sum() >= FEWEST_SPIKES:
         far[:] = False
     left_out = tuple(zip(numbers[far].tolist(), walls[far].tolist(), strict=True))
-    numbers, walls = numbers[~far], walls[~far]
+    numbers = numbers[~far]
     if len(numbers) < LEAST_STEPS:
         return None
-    parts, step = table[numbers, :, : len(NAMES)], float(walls.mean())
-    own = parts.sum(axis=2)
-    usual = float(_usual(own.mean(axis=0)))
-    found = Shared(
-        steps=len(numbers), step_ns=step, own_ns=usual, imbalance_ns=max(0.0, float(own.max(axis=1).mean()) - usual),
-        phases=tuple(map(tuple, parts.mean(axis=0).tolist())), left_out=left_out,
-    )  # fmt: skip
-    return found, tuple(_culprits(table[numbers], own, numbers, step))
+    return table[numbers], numbers, left_out
 
 
 def _usual(own: Floats) -> npt.NDArray[np.float64]:

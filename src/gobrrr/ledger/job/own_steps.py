@@ -66,6 +66,21 @@ def own_steps(recording: Recording, waits_in: Collection[str] = (BACKWARD,)) -> 
     return OwnSteps(found.tobytes())
 
 
+def alone(recording: Recording) -> tuple[npt.NDArray[np.float64], float]:
+    """(ns of each step of the main loop that no window and no rest lay in, ns of backward per step) of a process
+    without other ranks."""
+    events, loop = recording.events, recording.main
+    edges = step_ends(events, loop.key)[: MOST_STEPS + 1] if loop is not None else events[:0, 0]
+    if len(edges) < 2:
+        return np.zeros(0), 0.0
+    plain = np.diff(elapsed(edges, _not_watched(events, int(edges[-1])))) == 0
+    marks = events[np.isin(events[:, 1], list(BEGINS))]
+    times, backward = marks[:, 0], _phases(marks[:-1, 1]) == NAMES.index(BACKWARD)
+    spans = np.stack((times[:-1][backward], times[1:][backward]), axis=1)
+    inside = np.diff(elapsed(edges, union(spans)))
+    return np.diff(edges)[plain].astype(float), float(inside[plain].mean()) if plain.any() else 0.0
+
+
 def threads_ns(recording: Recording) -> float:
     """Return the CPU ns per step of a rank's threads beside the watched one; 0 where too little was noted."""
     events, marks = recording.events, _marks(recording.events)[:, [0, 2]]

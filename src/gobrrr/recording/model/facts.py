@@ -137,6 +137,8 @@ class OptimizerFacts(msgspec.Struct, frozen=True):
     """Backward passes per update."""
     shapes: tuple[tuple[tuple[int, ...], int], ...] = ()
     """Shapes of its parameters, with how many have each."""
+    buckets: tuple[int, ...] = ()
+    """Bytes of the buckets in which DistributedDataParallel would sum their gradients, the first that comes first."""
     options: dict[str, float | bool | tuple[float, ...]] = {}
     """Its first group's numbers and switches (lr, betas, weight_decay, amsgrad, ...)."""
 

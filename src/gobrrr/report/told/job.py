@@ -9,6 +9,7 @@ from itertools import groupby
 from gobrrr import units
 from gobrrr.ledger.job.blame import told as sentence
 from gobrrr.ledger.job.culprits import Shared
+from gobrrr.ledger.job.forecast import Forecast
 from gobrrr.ledger.job.lateness import Group, Waiting
 from gobrrr.ledger.job.ranks import Job, RankSummary
 from gobrrr.ledger.model.sums import sums
@@ -22,6 +23,7 @@ WORTH = 0.02
 """Share of the step that collectives must take to be split into hidden and exposed; share that is called none."""
 SIZES = 3
 """Kinds and sizes of collectives that are told of a group."""
+MODEL = "each rank works as much as now; rings and trees; each rank's step drawn as those seen (docs/find-out/scale.md)"
 MOST = 16
 """Ranks that are listed: the latest ones, and what could not be read."""
 
@@ -189,3 +191,32 @@ def name(rank: RankSummary | Waiting) -> str:
 def waits(job: Job) -> dict[str, float]:
     """Return by file the ns per step of waiting for later ranks, with no other work beside it."""
     return sums((one.source, one.exposed_waiting_ns) for group in job.groups for one in group.waits)
+
+
+def of_forecast(found: Forecast) -> Groups:
+    """What a step would be on more ranks: the conclusion, a row for each number, and what it is made from."""
+    seen, network = found.seen, found.network
+    heads = ("ranks", "step", "95 %", "work of", "transfer", "not hidden", "slowest later by")
+    rows = tuple(
+        (
+            Cell(str(each.ranks), each.ranks), time_cell(each.step_ns), Cell(units.interval(each.low_ns, each.high_ns)),
+            Cell(f"{each.speedup:.1f}", each.speedup), time_cell(each.transfer_ns), time_cell(each.exposed_ns),
+            time_cell(each.slowest_ns),
+        )
+        for each in found.points
+    )  # fmt: skip
+    sent = sum(each.calls * each.size for each in seen.plan)
+    calls = sum(each.calls for each in seen.plan)
+    of = f"{units.several('rank', seen.ranks)}, {units.several('step', seen.steps)}"
+    own = f"{of}: {units.duration(seen.step_ns)} a step, {units.duration(seen.own_ns)} of it own time"
+    sends = f"{calls:.3g} collectives of {units.size(sent)} in all a step ({seen.how})" if seen.plan else ""
+    link = f"{units.byte_rate(network.rate)} and {units.duration(network.latency_ns)} a message ({network.source})"
+    last = found.points[-1]
+    work = f"{last.ranks} ranks would do the work of {last.speedup:.1f}: a step of {units.duration(last.step_ns)}"
+    line = f"{work} ({units.interval(last.low_ns, last.high_ns)}), by a model."
+    return [
+        [Sentence((((line, "bold"),),))],
+        [Table("", tuple((name, True) for name in heads), rows)],
+        facts([("seen", [own]), ("sends", [sends] if sends else []), ("network", [link]),
+               ("model", [MODEL]), ("doubts", list(found.doubts))]),
+    ]  # fmt: skip
