@@ -288,6 +288,7 @@ SURFACE = {
     "top": {"--format", "--help", "--json", "--once", "-h"},
     "sweep": {"--batch", "--help", "--json", "--latency", "--memory", "--minutes", "--redact", "--vary", "-h", "-o"},
     "fit": {"--batch", "--device", "--help", "--json", "--memory", "--minutes", "--redact", "--vary", "-h", "-o"},
+    "scale": {"--as", "--help", "--json", "--link", "--ranks", "-h"},
     "verify": {"--help", "--minutes", "--seed", "--yes", "-h"},
     "remedies": {"--help", "-h"},
     "compare": {"--format", "--help", "--ops", "--output", "-h", "-o"},
@@ -326,8 +327,7 @@ def test_no_option_goes(verb: Verb) -> None:
 
 @pytest.mark.parametrize(
     "words",
-    [["--", "torchrun", "--nproc-per-node", "2", "t.py"], ["-m", "torch.distributed.run", "t.py"],
-     ["-m", "accelerate.commands.launch", "t.py"], ["--", "accelerate", "launch", "t.py"]],
+    [["-m", "accelerate.commands.launch", "t.py"], ["--", "accelerate", "launch", "t.py"], ["--", "mpirun", "t.py"]],
 )  # fmt: skip
 def test_tune_refuses_several_ranks_before_anything_runs(words: list[str], tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from gobrrr.cli.main import VERBS, load, main
 from gobrrr.cli.completion import SHELLS, every_verb
+from gobrrr.cli.main import VERBS, load, main
 
 pytest.importorskip("shtab")
 
@@ -84,8 +84,6 @@ def test_another_shell_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
 def test_no_verb_is_forgotten_and_nothing_heavy_is_imported() -> None:
     names = next(a for a in every_verb()._actions if isinstance(a, argparse._SubParsersAction)).choices
     assert list(names) == [verb.name for verb in VERBS]
-    program = (
-        "import sys; from gobrrr.cli.completion import every_verb; every_verb(); print('torch' in sys.modules)"
-    )
+    program = "import sys; from gobrrr.cli.completion import every_verb; every_verb(); print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"

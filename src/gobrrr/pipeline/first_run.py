@@ -106,6 +106,7 @@ def _made(
     command: Sequence[str], source: Path, folder: Path, stream: TextIO, within: Limits, patterns: redaction.Patterns,
     clock: Clock, kind: str, also: Sequence[str], base: ProgramEdit | None, rehearsal: bool,
 ) -> Report:  # fmt: skip
+    from gobrrr.recording.run_folder.run import load_run
     from gobrrr.report.forms.json import from_json, to_json
 
     work = folder / WORK
@@ -128,6 +129,9 @@ def _made(
         if seen.code:
             stream.write(as_theirs(_last_words(folder), source, work))
         raise error
+    if (report.world_size or 1) > 1 and load_run(folder)[0].start.spawned:
+        raise GobrrrError("the program starts its ranks itself, and none of them can be stopped alone",
+                          "let torchrun start them: torchrun --nproc-per-node 2 train.py", UNMEASURED)  # fmt: skip
     text = as_theirs(to_json(report).decode(), source, work).encode()
     (folder / limits.STDERR).unlink(missing_ok=True)
     files.write(folder / REPORT, text)

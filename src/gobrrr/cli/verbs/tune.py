@@ -102,7 +102,9 @@ def check_ranks(command: Sequence[str], verb: str = "tune", allowed: Collection[
         return
     if found or world_size() > 1:
         why = f"{found or 'WORLD_SIZE'} starts several ranks, and gobrrr {verb} measures programs of one process"
-        raise GobrrrError(why, f"{verb} one rank's program by itself: gobrrr {verb} train.py")
+        by_torchrun = f"start its ranks by torchrun: gobrrr {verb} -- torchrun --nproc-per-node 2 train.py"
+        one = f"{verb} one rank's program by itself: gobrrr {verb} train.py"
+        raise GobrrrError(why, by_torchrun if allowed else one)
 
 
 def exit_code(receipt: Receipt, interrupted: int = 130) -> int:

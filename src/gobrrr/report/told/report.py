@@ -18,6 +18,7 @@ from gobrrr.report.told.money import sentences
 from gobrrr.rules.verdict.report import Device, Report
 from gobrrr.rules.verdict.sentence import is_doubt
 from gobrrr.system.escape import cleaned_command, is_plain
+from gobrrr.trial.arm.ranks import launcher
 
 UNDERFILLED = 0.2
 """Share of kernel time in kernels too small for the device from which it is said."""
@@ -208,12 +209,15 @@ EDITS = frozenset((
 
 def tunable(report: Report) -> str:
     """Return the command line to give to gobrrr tune, where findings name remedies and the program ended by itself or
-    by Ctrl-C: a script or a module as it is, any other behind two dashes. Empty where a word does not print, and for a
-    job of several ranks, which tune refuses."""
+    by Ctrl-C: a script or a module as it is, any other behind two dashes. Empty where a word does not print, and for
+    several ranks that torchrun has not started."""
     python, *program = report.command or ("",)
-    remedies = any({*finding.remedies} - EDITS for finding in report.findings) and (report.world_size or 1) == 1
+    several = (report.world_size or 1) > 1
+    remedies = any({*finding.remedies} - (frozenset() if several else EDITS) for finding in report.findings)
     if not (program and remedies) or report.verdict.bound == "unreliable" or report.exit_code not in DONE:
         return ""
+    if several:
+        return shlex.join(["--", *report.command]) if launcher(report.command) and all(map(is_plain, program)) else ""
     if not PurePath(python).name.startswith("python") or not all(map(is_plain, program)):
         return ""
     plainly = program[0] == "-m" or not program[0].startswith("-")

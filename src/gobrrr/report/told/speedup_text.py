@@ -104,7 +104,7 @@ def head(receipt: Receipt) -> tuple[str, str]:
 
 SPEED = {"equivalent": "no difference", "inconclusive": "no clear difference"}
 NUMBERS = {"exact": "match", "equivalent": "match"}
-ROUNDING = {"bf16_autocast": "bf16 rounding", "matmul_precision": "bf16 rounding"}
+ROUNDING = dict.fromkeys(("bf16_autocast", "bf16_gradients", "matmul_precision"), "bf16 rounding")
 """Remedies that lower the precision, and what the guard then allows; tests/report holds it to the remedies."""
 ORDER = ("data:", "random draws:", "epochs:")
 """Beginnings of the guard's reasons where samples or draws come otherwise: then losses are held against other seeds."""

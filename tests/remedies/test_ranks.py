@@ -1,0 +1,163 @@
+"""Remedies and edits of what goes around the ranks: arguments of wrappers, one sum per update, many sums as one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from gobrrr.recording.model.facts import Wrapper
+from gobrrr.remedies import registry
+from gobrrr.remedies.edits import catalogue
+from gobrrr.remedies.edits.program import files_of
+from gobrrr.remedies.mechanism.seams import Seams
+from gobrrr.remedies.ranks import ranks
+from tests.support.patching import patched
+from tests.support.report_samples import starved
+
+torch = pytest.importorskip("torch")
+
+HEAD = "import torch\nimport torch.distributed as dist\nfrom torch.nn.parallel import DistributedDataParallel as DDP\n"
+TRAINS = HEAD + "model = DDP(torch.nn.Linear(4, 1))\noptimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+BEFORE_UPDATES = (
+    ("for i, x in enumerate(data):\n    model(x).sum().backward()\n"
+     "    if (i + 1) % 4 == 0:\n        optimizer.step()\n",
+     "    model.require_backward_grad_sync = (i + 1) % 4 == 0\n    model(x)"),
+    ("for x in data:\n    n += 1\n    last = n % 4 == 0\n    model(x).sum().backward()\n"
+     "    if last:\n        optimizer.step()\n", "    model.require_backward_grad_sync = last\n    model(x)"),
+    ("for x in data:\n    for j in range(k):\n        model(x[j]).sum().backward()\n    optimizer.step()\n",
+     "        model.require_backward_grad_sync = j == k - 1\n        model(x[j])"),
+)  # fmt: skip
+NO_PLACE = (
+    "for x in data:\n    model(x).sum().backward()\n    optimizer.step()\n",  # each pass is an update
+    # known too late, and by a function that may not be asked twice
+    "for x in data:\n    model(x).sum().backward()\n    n += 1\n    if n % 4 == 0:\n        optimizer.step()\n",
+    "for x in data:\n    model(x).sum().backward()\n    if ready():\n        optimizer.step()\n",
+    "for i, x in enumerate(data):\n    with model.no_sync():\n        model(x).sum().backward()\n"
+    "    if i % 4 == 0:\n        optimizer.step()\n",
+    "for i, x in enumerate(data):\n    other(x).sum().backward()\n    if i % 4 == 0:\n        optimizer.step()\n",
+    "for i, x in enumerate(data):\n    model(x).sum().backward()\n    if i % 4 == 0:\n        scheduler.step()\n",
+)  # fmt: skip
+ONE_BY_ONE = (
+    "for p in model.parameters():\n    dist.all_reduce(p.grad)\n    p.grad /= 2\n",
+    "for n, p in model.named_parameters():\n    if p.grad is not None:\n        dist.all_reduce(p.grad.data)\n",
+    "for name, value in counts.items():\n    dist.all_reduce(value, op=dist.ReduceOp.SUM)\n    value.sum().item()\n",
+)
+NOT_TOGETHER = (
+    "for p in model.parameters():\n    p.grad.clamp_(-1, 1)\n    dist.all_reduce(p.grad)\n",
+    "for p in model.parameters():\n    waits.append(dist.all_reduce(p.grad, async_op=True))\n",
+    "for value in drawn():\n    dist.all_reduce(value)\n",
+    "for p in model.parameters():\n    dist.all_reduce(norm)\n",
+    "for p in model.parameters():\n    dist.broadcast(p, 0)\n",
+)
+
+
+def edited(name: str, text: str) -> str:
+    change = catalogue.edit(name).change
+    assert change is not None
+    return patched(text, [change])
+
+
+@pytest.mark.parametrize(("loop", "there"), BEFORE_UPDATES)
+def test_gradients_are_summed_in_the_last_pass_before_an_update(loop: str, there: str) -> None:
+    after = edited("no_sync", TRAINS + loop)
+    assert there in after.replace("(k) - 1", "k - 1") and compile(after, "t.py", "exec")
+
+
+@pytest.mark.parametrize("loop", NO_PLACE)
+def test_where_the_last_pass_is_not_known_in_time_nothing_changes(loop: str) -> None:
+    assert edited("no_sync", TRAINS + loop) == TRAINS + loop
+
+
+@pytest.mark.parametrize("loop", ONE_BY_ONE)
+def test_what_is_summed_one_by_one_is_summed_as_one_tensor(loop: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two ranks that hold the same: each sum is twice its tensor, whatever the shapes and types."""
+    sums: list[int] = []
+
+    def twice(tensor: Any, *_: Any, **__: Any) -> None:
+        sums.append(tensor.numel())
+        tensor.mul_(2)
+
+    monkeypatch.setattr(torch.distributed, "all_reduce", twice)
+    found = []
+    for text in (HEAD + loop, edited("summed_together", HEAD + loop)):
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Linear(2, 1))
+        model(torch.ones(1, 3)).sum().backward()
+        counts = {"a": torch.tensor(3), "b": torch.tensor([1.5, 2.5]), "c": torch.tensor(2**53 + 1)}
+        sums.clear()
+        exec(compile(text, "t.py", "exec"), {"model": model, "counts": counts})
+        found.append(([p.grad.tolist() for p in model.parameters()], [v.tolist() for v in counts.values()], len(sums)))
+    assert found[0][:2] == found[1][:2] and found[1][2] < found[0][2]
+
+
+@pytest.mark.parametrize("loop", NOT_TOGETHER)
+def test_what_needs_its_order_or_cannot_be_read_twice_stays(loop: str) -> None:
+    assert edited("summed_together", HEAD + loop) == HEAD + loop
+
+
+@pytest.fixture
+def alone() -> Iterator[None]:
+    """A process group of one rank, in memory."""
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    yield
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "attribute", "value"),
+    [("bucket_views", {}, "gradient_as_bucket_view", True), ("static_graph", {}, "static_graph", True),
+     ("no_unused_search", {"find_unused_parameters": True}, "find_unused_parameters", False),
+     ("bucket_size", {"bucket_cap_mb": 1}, "bucket_bytes_cap", 25 << 20)],
+)  # fmt: skip
+def test_a_wrapper_is_made_with_another_argument_until_remedies_go(
+    alone: None, name: str, given: dict[str, Any], attribute: str, value: object
+) -> None:
+    said, declined = dict[str, str](), dict[str, str]()
+    seams = Seams(said.__setitem__, declined=declined.__setitem__)
+    ddp = torch.nn.parallel.DistributedDataParallel
+    before = getattr(ddp(torch.nn.Linear(2, 1), **given), attribute)
+    registry.remedy(name).apply(seams)
+    assert before != value == getattr(ddp(torch.nn.Linear(2, 1), **given), attribute) and name in said
+    said.clear()
+    keyword = {"bucket_cap_mb": 25} if name == "bucket_size" else {attribute: value}
+    ddp(torch.nn.Linear(2, 1), **keyword)
+    assert name in declined and not said
+    seams.remove()
+    assert getattr(ddp(torch.nn.Linear(2, 1), **given), attribute) == before
+
+
+def test_a_call_that_fits_no_signature_fails_as_by_itself(alone: None) -> None:
+    seams = Seams()
+    registry.remedy("bucket_views").apply(seams)
+    with pytest.raises(TypeError, match="nonsense"):
+        torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 1), nonsense=1)
+    seams.remove()
+
+
+def test_remedies_of_wrappers_are_for_several_ranks_whose_wrappers_lack_them() -> None:
+    searches = Wrapper(id=1, bucket_bytes=1 << 20, ranks=2, find_unused_parameters=True)
+    plain = Wrapper(id=1, bucket_bytes=25 << 20, ranks=2)
+    for name in ("bucket_size", "no_unused_search"):
+        known = registry.remedy(name)
+        assert known.is_pointless(replace(starved(), wrappers=(searches,)))
+        assert not known.is_pointless(replace(starved(), world_size=2, wrappers=(searches,)))
+        assert known.is_pointless(replace(starved(), world_size=2, wrappers=(plain,)))
+    assert registry.remedy("gathered_weights").is_pointless(replace(starved(), world_size=2, wrappers=(plain,)))
+    assert not registry.remedy("gathered_weights").is_pointless(replace(starved(), world_size=2))
+
+
+def test_the_functions_whose_arguments_are_set_are_there() -> None:
+    """They are reached by name, so that torch's own word decides."""
+    for name in (ranks.DDP, ranks.FSDP):
+        seams = Seams()
+        ranks.change_calls(seams, name, lambda given: None)
+        seams.remove()
+
+
+def test_the_script_behind_a_launcher_is_the_program(tmp_path: Any) -> None:
+    (tmp_path / "train.py").write_text("import torch\n")
+    for words in (["torchrun", "--nproc-per-node", "2"], ["python", "-m", "torch.distributed.run"], ["python"]):
+        assert [file.name for file in files_of([*words, "train.py", "--lr", "1"], tmp_path)] == ["train.py"]
