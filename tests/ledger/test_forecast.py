@@ -1,4 +1,4 @@
-"""A step on more ranks: collectives by hand formulas, the slowest of many by closed forms, the whole by a simulation."""
+"""A step on more ranks: collectives by formulas, the slowest of many by closed forms, the whole by a simulation."""
 
 from __future__ import annotations
 

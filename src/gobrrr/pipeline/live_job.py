@@ -35,11 +35,19 @@ def job_of(ranks: Sequence[Profiled], found: Sequence[tuple[Ledger, Report]], co
     numbers = {start.rank for start in starts}
     if len(ranks) < 2 or len(numbers) < len(ranks) or any((start.world_size or 0) < 2 for start in starts):
         return None
+    summaries = summarised(ranks, found, calls_each(len(ranks)))
+    return told_together(summaries, [report for _, report in found], _endings(ranks) if code else ("", ()))
+
+
+def summarised(
+    ranks: Sequence[Profiled], found: Sequence[tuple[Ledger, Report]], most: int
+) -> list[RankSummary]:  # fmt: skip
+    """Return the figures of the ranks of one machine, and `most` collectives of each."""
     waits = phases_with_waits([rank.recording for rank in ranks])
     read = []
     for rank, (ledger, report) in zip(ranks, found, strict=True):
         recording = rank.recording
-        most, source = calls_each(len(ranks)), file_of(recording, ranks[0].recording)
+        source = file_of(recording, ranks[0].recording)
         sent, num = host_calls(recording, report.world_size or 0, most)
         if not sent.groups and recording.trace is not None:
             sent = calls(recording, recording.trace, most)
@@ -51,11 +59,17 @@ def job_of(ranks: Sequence[Profiled], found: Sequence[tuple[Ledger, Report]], co
         codes = tuple(finding.code for finding in report.findings)
         read.append(replace(one, steps=own_steps(recording, waits), verdict=report.verdict.sentence,
                                             bound=report.verdict.bound, codes=codes))  # fmt: skip
-    ended = _endings(ranks) if code else ("", ())
+    return read
+
+
+def told_together(
+    read: Sequence[RankSummary], reports: Sequence[Report], ended: tuple[str, tuple[str, ...]] = ("", ())
+) -> Job:
+    """Return the job of ranks that were summarised. `ended`: as of endings.first_to_end()."""
     if all(one.device == "" for one in read):
         common = in_common([one.calls or Calls() for one in read])
         read = [replace(one, calls=kept) for one, kept in zip(read, common, strict=True)]
-    job, reports = jobs.together(read), [report for _, report in found]
+    job = jobs.together(read)
     if not any(one.step_ns for one in read):
         job = replace(job, verdict="Too few steps were made to say who waits for whom.", bound="unreliable")
     job = replace(job, blames=tuple(_with_line(one, read, reports) for one in job.blames))

@@ -7,13 +7,16 @@ import json
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
 from msgspec.structs import replace
 
 from gobrrr.errors import GobrrrError
-from gobrrr.ledger.job.ranks import Job
+from gobrrr.ledger.job.calls import calls_each
+from gobrrr.ledger.job.ranks import Job, RankSummary
 from gobrrr.ledger.model.ledger import Ledger
 from gobrrr.ledger.steps.profiled_window import Profiled
 from gobrrr.machine.probe.fingerprint import of_hardware
@@ -22,7 +25,7 @@ from gobrrr.pipeline import redaction
 from gobrrr.pipeline.ceilings import interpreter, proven, say
 from gobrrr.pipeline.file_names import JOB, JOB_PAGE, REPORT
 from gobrrr.pipeline.judging import judged
-from gobrrr.pipeline.live_job import file_of, job_of
+from gobrrr.pipeline.live_job import file_of, job_of, summarised, told_together
 from gobrrr.pipeline.out_of_memory import died_of
 from gobrrr.rehearsal.perform import SECONDS
 from gobrrr.report.told.money import priced
@@ -68,6 +71,26 @@ def explain(folder: Path, command: list[str], code: int, *, shown: dict[str, Any
                 folder / JOB_PAGE, formats.render(job, "html", formats.View(str(Path.cwd()), mask=mask)), files.write
             )
     return reports[0]
+
+
+def job_of_folders(folders: Sequence[Path], executor: Executor | None = None) -> Job:
+    """Return the job of ranks whose machines have each left a folder. Each is reduced to a few figures by the `map` of
+    `executor` (anything of concurrent.futures; of dask: Client.get_executor()), or here, one after another.
+
+    Raises GobrrrError where a folder holds no recording.
+    """
+    found = list((executor.map if executor else map)(partial(_reduced, most=calls_each(8 * len(folders))), folders))
+    return told_together([one for ranks, _ in found for one in ranks], [one for _, each in found for one in each])
+
+
+def _reduced(folder: Path, most: int) -> tuple[list[RankSummary], list[Report]]:
+    """The ranks of a folder, with their reports as far as a job asks for them."""
+    from gobrrr.recording.run_folder.run import load_run
+
+    ranks = [Profiled(recording) for recording in load_run(folder)]
+    found = [_diagnose(rank, folder, [], 0, rehearsal=False) for rank in ranks]
+    read = [replace(one, source=f"{folder.name}/{one.source}") for one in summarised(ranks, found, most)]
+    return read, [replace(report, tables=(), ops=(), lines=(), ledger=()) for _, report in found]
 
 
 def page_of(report: Report, mask: Callable[[str], str], profiled: Profiled) -> bytes:

@@ -19,8 +19,8 @@ from gobrrr.ledger.job.forecast import Forecast, Network, Planned, Seen, forecas
 from gobrrr.ledger.job.host_calls import host_calls, in_common
 from gobrrr.ledger.job.own_steps import alone, own_steps
 from gobrrr.ledger.job.ranks import Job
-from gobrrr.pipeline.file_names import JOB
 from gobrrr.pipeline.live_job import phases_with_waits
+from gobrrr.pipeline.runs import job_of_folders
 from gobrrr.recording.model.facts import Facts
 from gobrrr.recording.model.phases import BACKWARD, NAMES
 from gobrrr.recording.run_folder.noted_facts import facts_of
@@ -46,8 +46,8 @@ def scale(place: Path, ranks: Sequence[int], network: Network | None = None, pla
         recordings = load_run(place)
         world = [each for each in recordings if (each.start.world_size or 1) > 1]
         seen = _of_ranks(world) if len(world) > 1 else _of_one(recordings[0], plan)
-        if seen is None and (place / JOB).is_file():
-            seen = _of_job(_job(place / JOB))
+        if seen is None and len(world) > 1:
+            seen = _of_job(job_of_folders([place]))
     if seen is None:
         raise GobrrrError("too few steps were recorded that all ranks made", "let the program run for longer")
     if network is None and (network := measured_network(seen)) is None:

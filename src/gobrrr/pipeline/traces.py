@@ -35,8 +35,13 @@ def diagnose(
 
     `traces` are files, folders, patterns and .tar archives. Ranks are reduced one at a time here, or by the `map` of
     `executor`: anything with the interface of concurrent.futures, such as `distributed.Client(...).get_executor()`, on
-    whose machines the files must be readable under the same names. `machine` is a file of ceilings. Raises GobrrrError.
+    whose machines the files must be readable under the same names. `machine` is a file of ceilings. Several folders of
+    `gobrrr run`, one of each machine of a job, are read so too. Raises GobrrrError.
     """
+    if folders := run_folders(traces):
+        from gobrrr.pipeline.runs import job_of_folders
+
+        return job_of_folders(folders, executor)
     from gobrrr.ledger.job import ranks
     from gobrrr.ledger.job.calls import calls_each
     from gobrrr.recording.trace_files.limits import DEFAULT
@@ -48,6 +53,12 @@ def diagnose(
         return diagnosed(sources[0], there, limits)
     reduce = partial(reduced, machine=there, limits=limits, most=calls_each(len(sources)))
     return ranks.together(tuple((executor.map if executor else map)(reduce, sources)))
+
+
+def run_folders(traces: Sequence[str]) -> list[Path]:
+    """Return what is named, where it is several folders that `gobrrr run` has written; else nothing."""
+    found = [Path(each) for each in traces]
+    return found if len(found) > 1 and all(any(each.glob("rank*.journal")) for each in found) else []
 
 
 def diagnosed(source: Source, machine: Machine, limits: Limits, portability: bool = False) -> Report:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import argparse
 import gc
 import math
+import os
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,6 +22,7 @@ from gobrrr.system.escape import plain
 if TYPE_CHECKING:  # the engine is imported where it is used: `gobrrr --help` must not wait for it
     from collections.abc import Iterator
 
+    from gobrrr.ledger.job.ranks import Job
     from gobrrr.ledger.steps.profiled_window import Profiled
     from gobrrr.machine.model.machine import Machine
     from gobrrr.recording.run_folder.run import Recording
@@ -70,6 +73,11 @@ def run(args: argparse.Namespace) -> int:
         check_target(output, args.traces)
     limits = Limits(**{field.name: getattr(args, f"max_{field.name}") for field in fields(Limits)})
     machine = traces.machine_in(args.machine)
+    if folders := traces.run_folders(args.traces):
+        from gobrrr.pipeline.runs import job_of_folders
+
+        with ProcessPoolExecutor(min(args.jobs or os.cpu_count() or 1, len(folders))) as pool:
+            return _tell_job(job_of_folders(folders, pool), args)
     sources = find(args.traces, limits)
     part = Part(args.steps, (args.since, args.until)) if args.steps else Part(seconds=(args.since, args.until))
     if len(sources) == 1:
@@ -82,13 +90,16 @@ def run(args: argparse.Namespace) -> int:
         drawn = View(mask=redaction.masker(args.redact), ranks=_ranks(sources, machine, limits, args, part))
         put(formats.pieces(None, form, drawn, args.output or ""), args.output)
         return 0
-    job = traces.job(sources, machine, limits, args.jobs, part)
+    return _tell_job(traces.job(sources, machine, limits, args.jobs, part), args)
+
+
+def _tell_job(job: Job, args: argparse.Namespace) -> int:
     if all(each.error for each in job.ranks):
         raise GobrrrError(job.ranks[0].error, "none of these files could be read")
     job = redaction.redacted(job, args.redact)
     if args.json:
         put(formats.render(job, "json", View()), args.json)
-    show(job, form, args.output, View())
+    show(job, format_of(args), args.output, View())
     return 0
 
 

@@ -1,0 +1,68 @@
+"""Recorded ranks: told from the folders of several machines as from one, and forecast on more ranks."""
+
+from __future__ import annotations
+
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+import gobrrr
+from gobrrr.cli.main import main
+from gobrrr.errors import GobrrrError
+from gobrrr.ledger.job.forecast import Network
+from gobrrr.ledger.job.ranks import Job
+from gobrrr.pipeline import scaling
+
+pytest.importorskip("torch")
+NETWORK = Network(1e9, 1e4)
+
+
+@pytest.fixture
+def machines(tmp_path: Path, shelf: Path) -> list[Path]:
+    """The folder of a run of two ranks, as two machines would have left it."""
+    found = []
+    for rank in (0, 1):
+        folder = tmp_path / f"machine{rank}"
+        shutil.copytree(shelf / "ranks", folder, ignore=shutil.ignore_patterns(f"rank{1 - rank}*"))
+        found.append(folder)
+    return found
+
+
+def test_folders_of_machines_make_the_job_of_one_folder(machines: list[Path]) -> None:
+    twice = gobrrr.diagnose([str(machines[0])] * 2)
+    assert isinstance(twice, Job) and twice.bound == "unreliable" and twice.doubled
+    with ThreadPoolExecutor(2) as pool:
+        by_pool = gobrrr.diagnose(list(map(str, machines)), executor=pool)
+    here = gobrrr.diagnose(list(map(str, machines)))
+    assert isinstance(here, Job) and here == by_pool
+    assert here.live and [rank.rank for rank in here.ranks] == [0, 1] and not here.missing
+    assert {rank.source.split("/")[0] for rank in here.ranks} == {"machine0", "machine1"}
+
+
+def test_scale_tells_what_was_seen_and_more_ranks(shelf: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    seen = scaling.scale(shelf / "ranks", [2, 8], NETWORK).seen
+    assert seen.ranks == 2 and 0 < seen.own_ns <= seen.step_ns and seen.plan and seen.spread
+    assert main(["scale", str(shelf / "ranks"), "--ranks", "2,8", "--link", "10Gb/s,20us"]) == 0
+    told = capsys.readouterr().err
+    assert "8 ranks would do the work of" in told and "1.25 GB/s and 20.0 us" in told
+
+
+def test_one_rank_needs_a_network(shelf: Path) -> None:
+    with pytest.raises(GobrrrError, match="one rank tells nothing"):
+        scaling.scale(shelf / "starved", [4])
+    (point,) = scaling.scale(shelf / "starved", [1], NETWORK).points
+    assert point.transfer_ns == 0 and point.speedup == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("words", [["--ranks", "0"], ["--ranks", "x"], ["--link", "5us"], ["--link", "10Gb/s"]])
+def test_what_cannot_be_read_is_a_usage_error(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["scale", "ranks", *words]) == 2
+    assert "gobrrr: error:" in capsys.readouterr().err
+
+
+def test_a_file_that_is_no_job_is_told(tmp_path: Path) -> None:
+    (tmp_path / "job.json").write_text("[]")
+    with pytest.raises(GobrrrError, match="no report of a job"):
+        scaling.scale(tmp_path / "job.json", [4], NETWORK)
