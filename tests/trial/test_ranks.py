@@ -50,6 +50,17 @@ def test_each_arm_of_a_job_has_a_port_of_its_own() -> None:
     assert ranks.port_of_its_own((sys.executable, "train.py", "torchrun")) == {}
 
 
+@pytest.mark.parametrize(
+    ("words", "kept"),
+    [("torchrun --standalone --master_port=29500 a.py --master_port=1", "--standalone a.py --master_port=1"),
+     ("torchrun --master-port 29500 -m pkg", "-m pkg"),
+     ("torchrun --rdzv_endpoint=here:9 a.py --lr 1", "--rdzv-endpoint localhost:0 a.py --lr 1"),
+     ("python a.py --master-port 7", "a.py --master-port 7")],
+)  # fmt: skip
+def test_a_port_that_the_command_names_is_left_out(words: str, kept: str) -> None:
+    assert ranks.without_ports(words.split())[1:] == kept.split()
+
+
 @pytest.mark.parametrize(("rank", "follows"), [(None, False), ("0", False), ("1", True), ("x", False)])
 def test_rank_0_listens_and_the_others_follow(
     rank: str | None, follows: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -181,7 +181,7 @@ class Arm:
         self._work = work = Workspace(self._source, self._folder / WORK).make()
         if self._edit is not None:
             self._edit.put_on(work)
-        command = [inside(word, self._source, work) for word in self._command]
+        command = [inside(word, self._source, work) for word in ranks.without_ports(self._command)]
         waiting = BESIDE if watcher == OBSERVED else {}
         config = Config(
             str(self._folder.resolve()), watcher=watcher, first=FIRST, remedies=",".join(self.remedies) or None,

@@ -42,6 +42,25 @@ def port_of_its_own(command: Sequence[str]) -> dict[str, str]:
         return {PORT: str(free.getsockname()[1])}
 
 
+def without_ports(command: Sequence[str]) -> list[str]:
+    """Return torchrun's command line without the port that it names: several arms would meet on it."""
+    if not launcher(command):
+        return list(command)
+    found, words = list[str](), iter(command)
+    for word in words:
+        name, equals, _ = word.replace("_", "-").partition("=")
+        if name == "--master-port":
+            _ = equals or next(words, "")
+        elif name == "--rdzv-endpoint":
+            _ = equals or next(words, "")
+            found += [name, "localhost:0"]
+        elif word.endswith(".py"):
+            return [*found, word, *words]  # what follows is the program's own
+        else:
+            found.append(word)
+    return found
+
+
 def number(name: str, otherwise: int) -> int:
     """Return a number that the launcher has put into the environment."""
     said = os.environ.get(name, "")
