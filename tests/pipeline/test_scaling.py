@@ -13,7 +13,7 @@ from gobrrr.cli.main import main
 from gobrrr.errors import GobrrrError
 from gobrrr.ledger.job.forecast import Network
 from gobrrr.ledger.job.ranks import Job
-from gobrrr.pipeline import scaling
+from gobrrr.pipeline import runs
 
 pytest.importorskip("torch")
 NETWORK = Network(1e9, 1e4)
@@ -42,7 +42,7 @@ def test_folders_of_machines_make_the_job_of_one_folder(machines: list[Path]) ->
 
 
 def test_scale_tells_what_was_seen_and_more_ranks(shelf: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    seen = scaling.scale(shelf / "ranks", [2, 8], NETWORK).seen
+    seen = runs.scale(shelf / "ranks", [2, 8], NETWORK).seen
     assert seen.ranks == 2 and 0 < seen.own_ns <= seen.step_ns and seen.plan and seen.spread
     assert main(["scale", str(shelf / "ranks"), "--ranks", "2,8", "--link", "10Gb/s,20us"]) == 0
     told = capsys.readouterr().err
@@ -51,8 +51,8 @@ def test_scale_tells_what_was_seen_and_more_ranks(shelf: Path, capsys: pytest.Ca
 
 def test_one_rank_needs_a_network(shelf: Path) -> None:
     with pytest.raises(GobrrrError, match="one rank tells nothing"):
-        scaling.scale(shelf / "starved", [4])
-    (point,) = scaling.scale(shelf / "starved", [1], NETWORK).points
+        runs.scale(shelf / "starved", [4])
+    (point,) = runs.scale(shelf / "starved", [1], NETWORK).points
     assert point.transfer_ns == 0 and point.speedup == pytest.approx(1.0)
 
 
@@ -65,4 +65,4 @@ def test_what_cannot_be_read_is_a_usage_error(words: list[str], capsys: pytest.C
 def test_a_file_that_is_no_job_is_told(tmp_path: Path) -> None:
     (tmp_path / "job.json").write_text("[]")
     with pytest.raises(GobrrrError, match="no report of a job"):
-        scaling.scale(tmp_path / "job.json", [4], NETWORK)
+        runs.scale(tmp_path / "job.json", [4], NETWORK)

@@ -12,10 +12,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
+import msgspec
 from msgspec.structs import replace
 
 from gobrrr.errors import GobrrrError
 from gobrrr.ledger.job.calls import calls_each
+from gobrrr.ledger.job.forecast import Forecast, Network
 from gobrrr.ledger.job.ranks import Job, RankSummary
 from gobrrr.ledger.model.ledger import Ledger
 from gobrrr.ledger.steps.profiled_window import Profiled
@@ -25,7 +27,7 @@ from gobrrr.pipeline import redaction
 from gobrrr.pipeline.ceilings import interpreter, proven, say
 from gobrrr.pipeline.file_names import JOB, JOB_PAGE, REPORT
 from gobrrr.pipeline.judging import judged
-from gobrrr.pipeline.live_job import file_of, job_of, summarised, told_together
+from gobrrr.pipeline.live_job import file_of, job_of, phases_with_waits, summarised, told_together
 from gobrrr.pipeline.out_of_memory import died_of
 from gobrrr.rehearsal.perform import SECONDS
 from gobrrr.report.told.money import priced
@@ -34,6 +36,7 @@ from gobrrr.rules.model.finding import Finding
 from gobrrr.rules.verdict.report import Report
 from gobrrr.system import files
 
+MOST_JOB_BYTES = 64 << 20
 MOST_RANKS = 8
 """Other ranks of which each is judged by itself before a tuning: a second or two each."""
 ROOM = "make room, or name a folder elsewhere with -o DIR"
@@ -91,6 +94,42 @@ def _reduced(folder: Path, most: int) -> tuple[list[RankSummary], list[Report]]:
     found = [_diagnose(rank, folder, [], 0, rehearsal=False) for rank in ranks]
     read = [replace(one, source=f"{folder.name}/{one.source}") for one in summarised(ranks, found, most)]
     return read, [replace(report, tables=(), ops=(), lines=(), ledger=()) for _, report in found]
+
+
+def scale(place: Path, ranks: Sequence[int], network: Network | None = None, plan: str = "ddp") -> Forecast:
+    """Return the forecast for these numbers of ranks, by a run's folder or a job's report; over the `network` that is
+    given, else the one that the run measured. `plan`: how a program that ran on one rank would share its gradients.
+
+    Raises GobrrrError where too little was recorded, or one rank tells nothing of a network.
+    """
+    from gobrrr.ledger.job.forecast import forecast, measured_network
+    from gobrrr.ledger.job.seen import of_job, of_one, of_ranks
+    from gobrrr.recording.run_folder.run import load_run
+
+    doubts = []
+    if place.is_file():
+        seen = of_job(_job(place))
+    else:
+        recordings = load_run(place)
+        world = [each for each in recordings if (each.start.world_size or 1) > 1]
+        seen = of_ranks(world, phases_with_waits(world)) if len(world) > 1 else of_one(recordings[0], plan)
+        if seen is None and len(world) > 1:
+            seen = of_job(job_of_folders([place]))
+    if seen is None:
+        raise GobrrrError("too few steps were recorded that all ranks made", "let the program run for longer")
+    if network is None and (network := measured_network(seen)) is None:
+        raise GobrrrError("one rank tells nothing of what would carry its messages", "name it: --link 100Gb/s,5us")
+    if not seen.plan:
+        doubts.append("no collective and no optimizer was seen: nothing goes around the ranks in this forecast")
+    return forecast(seen, network, ranks, doubts)
+
+
+def _job(file: Path) -> Job:
+    try:
+        job = msgspec.json.decode(files.read(file, MOST_JOB_BYTES), type=Job)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise GobrrrError(f"{file} is no report of a job: {error}", "name a run's folder, or its job.json") from None
+    return job
 
 
 def page_of(report: Report, mask: Callable[[str], str], profiled: Profiled) -> bytes:

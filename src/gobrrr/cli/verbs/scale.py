@@ -36,12 +36,12 @@ def prepare(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Forecast and tell; 0 where something could be said."""
     from gobrrr.cli.verbs.report import put
-    from gobrrr.pipeline import scaling
+    from gobrrr.pipeline import runs
     from gobrrr.report.forms.json import as_json
     from gobrrr.report.text.page import show
     from gobrrr.report.told.job import of_forecast
 
-    found = scaling.scale(args.run, args.ranks, args.link, args.plan)
+    found = runs.scale(args.run, args.ranks, args.link, args.plan)
     show(of_forecast(found), sys.stderr)
     if args.json:
         put(as_json(found), None)

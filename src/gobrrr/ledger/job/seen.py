@@ -1,65 +1,36 @@
-"""From a recorded run, or the job of its ranks, to what its step would be on more ranks."""
+"""What does a recorded run say of its steps on more ranks: own times, how they scatter, and what goes around?"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import reduce
 from itertools import groupby
-from pathlib import Path
 from statistics import mean, median
+from typing import Any
 
-import msgspec
 import numpy as np
+import numpy.typing as npt
 
-from gobrrr.errors import GobrrrError
 from gobrrr.ledger.job.calls import IN_A_STEP
 from gobrrr.ledger.job.calls import NAMES as KINDS
 from gobrrr.ledger.job.culprits import steady
-from gobrrr.ledger.job.forecast import Forecast, Network, Planned, Seen, forecast, measured_network
+from gobrrr.ledger.job.forecast import Planned, Seen
 from gobrrr.ledger.job.host_calls import host_calls, in_common
 from gobrrr.ledger.job.own_steps import alone, own_steps
 from gobrrr.ledger.job.ranks import Job
-from gobrrr.pipeline.live_job import phases_with_waits
-from gobrrr.pipeline.runs import job_of_folders
 from gobrrr.recording.model.facts import Facts
 from gobrrr.recording.model.phases import BACKWARD, NAMES
 from gobrrr.recording.run_folder.noted_facts import facts_of
-from gobrrr.recording.run_folder.run import Recording, load_run
-from gobrrr.system import files
+from gobrrr.recording.run_folder.run import Recording
 
-MOST_BYTES = 64 << 20
 MOST_SPREAD = 4096
 """Own times that are kept."""
 PLANS = ("ddp", "fsdp2")
 
 
-def scale(place: Path, ranks: Sequence[int], network: Network | None = None, plan: str = PLANS[0]) -> Forecast:
-    """Return the forecast for these numbers of ranks, by a run's folder or a job's report; over the `network` that is
-    given, else the one that the run measured. `plan`: how a program that ran on one rank would share its gradients.
-
-    Raises GobrrrError where too little was recorded, or one rank tells nothing of a network.
-    """
-    doubts = []
-    if place.is_file():
-        seen = _of_job(_job(place))
-    else:
-        recordings = load_run(place)
-        world = [each for each in recordings if (each.start.world_size or 1) > 1]
-        seen = _of_ranks(world) if len(world) > 1 else _of_one(recordings[0], plan)
-        if seen is None and len(world) > 1:
-            seen = _of_job(job_of_folders([place]))
-    if seen is None:
-        raise GobrrrError("too few steps were recorded that all ranks made", "let the program run for longer")
-    if network is None and (network := measured_network(seen)) is None:
-        raise GobrrrError("one rank tells nothing of what would carry its messages", "name it: --link 100Gb/s,5us")
-    if not seen.plan:
-        doubts.append("no collective and no optimizer was seen: nothing goes around the ranks in this forecast")
-    return forecast(seen, network, ranks, doubts)
-
-
-def _of_ranks(recordings: Sequence[Recording]) -> Seen | None:
-    """The run of several ranks by their recordings; None where an accelerator works or too few steps are told."""
-    waits = phases_with_waits(recordings)
+def of_ranks(recordings: Sequence[Recording], waits: Collection[str]) -> Seen | None:
+    """Return the run of several ranks by their recordings; None where an accelerator works or too few steps are told.
+    `waits`: phases in which a rank may wait for others."""
     own = [steps for each in recordings if (steps := own_steps(each, waits)) is not None]
     if len(own) < len(recordings) or (kept := steady(own)) is None:
         return None
@@ -94,7 +65,8 @@ def _plan(recordings: Sequence[Recording], num: int) -> tuple[Planned, ...]:
     return tuple(found)
 
 
-def _of_one(recording: Recording, plan: str) -> Seen | None:
+def of_one(recording: Recording, plan: str) -> Seen | None:
+    """Return the run of one rank, with what it would send by this plan; None of too few steps."""
     walls, backward = alone(recording)
     if len(walls) < 2:
         return None
@@ -118,8 +90,8 @@ def _planned(facts: Facts, plan: str) -> tuple[Planned, ...]:
     )
 
 
-def _of_job(job: Job) -> Seen | None:
-    """By a job's report: of traces, or of ranks that an accelerator works for."""
+def of_job(job: Job) -> Seen | None:
+    """Return a job by its report: of traces, or of ranks that an accelerator works for; None of fewer than two."""
     read = [rank for rank in job.ranks if not rank.error and rank.step_ns]
     if len(read) < 2:
         return None
@@ -138,16 +110,8 @@ def _of_job(job: Job) -> Seen | None:
     )  # fmt: skip
 
 
-def _spread(values: np.ndarray) -> tuple[float, ...]:
+def _spread(values: npt.NDArray[Any]) -> tuple[float, ...]:
     found = np.sort(values)
     if len(found) > MOST_SPREAD:
         found = np.quantile(found, np.linspace(0, 1, MOST_SPREAD))
     return tuple(found.tolist())
-
-
-def _job(file: Path) -> Job:
-    try:
-        job = msgspec.json.decode(files.read(file, MOST_BYTES), type=Job)
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise GobrrrError(f"{file} is no report of a job: {error}", "name a run's folder, or its job.json") from None
-    return job
