@@ -11,9 +11,11 @@ import pytest
 import gobrrr
 from gobrrr.cli.main import main
 from gobrrr.errors import GobrrrError
+from gobrrr.ledger.job.culprits import Shared
 from gobrrr.ledger.job.forecast import Network
-from gobrrr.ledger.job.ranks import Job
+from gobrrr.ledger.job.ranks import Job, RankSummary
 from gobrrr.pipeline import runs
+from gobrrr.report.told.job import told
 
 pytest.importorskip("torch")
 NETWORK = Network(1e9, 1e4)
@@ -66,3 +68,12 @@ def test_a_file_that_is_no_job_is_told(tmp_path: Path) -> None:
     (tmp_path / "job.json").write_text("[]")
     with pytest.raises(GobrrrError, match="no report of a job"):
         runs.scale(tmp_path / "job.json", [4], NETWORK)
+
+
+def test_a_job_says_whether_its_work_was_measured_or_modelled() -> None:
+    shared = Shared(steps=9, step_ns=40e6, own_ns=30e6, imbalance_ns=0.0, phases=((30e6,), (30e6,)))
+    said = {fact.label: fact.lines for fact in told(Job(shared=shared, ranks=(RankSummary(source="a"),) * 2))}
+    assert "2 ranks do the work of 1.5 that wait for nobody (modelled)" in str(said["speed-up"])
+    job = Job(shared=shared, ranks=(RankSummary(source="a"),) * 2, alone_ns=20e6)
+    said = {fact.label: fact.lines for fact in told(job)}
+    assert "work of 1.0 (measured: one by itself takes 20.0 ms a step)" in str(said["speed-up"])

@@ -23,9 +23,10 @@ from gobrrr.rules.verdict.report import Report
 from gobrrr.system import files
 from gobrrr.trial.arm.arm import GRACE_S
 from gobrrr.trial.arm.process_group import Family
+from gobrrr.trial.arm.ranks import launcher, of_one_rank
 from gobrrr.trial.edit.program_edit import ProgramEdit
 from gobrrr.trial.sandbox import limits, signature
-from gobrrr.trial.sandbox.limits import Limits
+from gobrrr.trial.sandbox.limits import AT_HOME, Limits
 from gobrrr.trial.sandbox.workspace import WORK, Workspace, as_theirs, inside
 from gobrrr.trial.sandbox.writes import FIRST
 
@@ -43,6 +44,8 @@ STARTS = 14
 """Starts of the program one after another that a tuning has room for: about nine in race, guard and confirmation (see
 trial.tuning), which have 70 % of the minutes."""
 DIAGNOSING = "gobrrr.trial.arm.inside:Diagnosing"
+ALONE_S = 100.0
+"""Seconds of which a rank by itself is seen for a third (proposed: some hundred steps of most programs)."""
 POLL_S, LOOK_S = 0.05, 0.5
 LAST_LINES = 20
 """Last lines of a failed program's output that are shown."""
@@ -211,6 +214,27 @@ def watched(
     finally:
         if start.scratch is not None:
             shutil.rmtree(start.scratch, ignore_errors=True)
+
+
+def step_alone_ns(command: Sequence[str], source: Path, folder: Path) -> float:
+    """Return the mean step in ns of one rank of a job by itself, in a copy of the working directory, within
+    ALONE_S / 3 after its first step.
+
+    Raises GobrrrError where it makes no step there.
+    """
+    from gobrrr.ledger.job.own_steps import alone
+    from gobrrr.recording.run_folder.run import load_run
+
+    if not launcher(command):
+        raise GobrrrError("--baseline starts one rank by torchrun", "gobrrr run --baseline -- torchrun ... train.py")
+    try:
+        watched(of_one_rank(command), source, folder, AT_HOME, Clock(time.monotonic(), ALONE_S))
+        walls, _ = alone(load_run(folder)[0])
+    finally:
+        shutil.rmtree(folder / WORK, ignore_errors=True)
+    if not len(walls):
+        raise GobrrrError("one rank by itself makes no step within the time", "leave --baseline out")
+    return float(walls.mean())
 
 
 def _waiting(clock: Clock) -> int:

@@ -42,9 +42,13 @@ MOST_RANKS = 8
 ROOM = "make room, or name a folder elsewhere with -o DIR"
 
 
-def explain(folder: Path, command: list[str], code: int, *, shown: dict[str, Any] | None = None, **how: Any) -> Report:
+def explain(
+    folder: Path, command: list[str], code: int, *, shown: dict[str, Any] | None = None, baseline: bool = False,
+    **how: Any,
+) -> Report:  # fmt: skip
     """Write report.json and report.html (and report.rank<k>.*) into the folder, and the text to stderr; return the
-    first rank's report. `shown`: verbose, ops as of report.text.report.show(); `how`: as of report_of()."""
+    first rank's report. `shown`: verbose, ops as of report.text.report.show(); `baseline`: measure one rank of a job by
+    itself too; `how`: as of report_of()."""
     from gobrrr.recording.run_folder.run import load_run
     from gobrrr.report.forms import formats
     from gobrrr.report.forms.json import to_json
@@ -57,6 +61,8 @@ def explain(folder: Path, command: list[str], code: int, *, shown: dict[str, Any
         first = how.pop("rehearsal", True)  # of many ranks one: they would take each other's cores
         found = [_diagnose(r, folder, command, code, rehearsal=first and r is ranks[0], **how) for r in ranks]
         reports, job = [report for _, report in found], job_of(ranks, found, code)
+    if baseline and job is not None and not code:
+        job = _with_baseline(job, command, folder)
     written = [folder / file_of(rank.recording, ranks[0].recording) for rank in ranks]
     for file, report in zip(written, reports, strict=True):
         _write(file, to_json(report), files.write)
@@ -74,6 +80,25 @@ def explain(folder: Path, command: list[str], code: int, *, shown: dict[str, Any
                 folder / JOB_PAGE, formats.render(job, "html", formats.View(str(Path.cwd()), mask=mask)), files.write
             )
     return reports[0]
+
+
+def _with_baseline(job: Job, command: list[str], folder: Path) -> Job:
+    """Return the job with what one rank takes by itself, and what its all-reduces take where nobody computes."""
+    from gobrrr.machine.measure.collectives import all_reduces
+    from gobrrr.pipeline.first_run import step_alone_ns
+
+    say("running one rank by itself, for the baseline")
+    sizes = [int(one.size) for group in job.groups for one in group.sizes if one.kind == "all-reduce" and one.size]
+    known = all_reduces(sizes, len(job.ranks), interpreter(command))
+    groups = tuple(
+        replace(group, sizes=tuple(replace(one, alone_ns=known.get(int(one.size))) for one in group.sizes))
+        for group in job.groups
+    )
+    try:
+        return replace(job, groups=groups, alone_ns=step_alone_ns(command, Path.cwd(), folder / "alone"))
+    except GobrrrError as error:
+        say(str(error))
+        return replace(job, groups=groups)
 
 
 def job_of_folders(folders: Sequence[Path], executor: Executor | None = None) -> Job:

@@ -40,6 +40,10 @@ def prepare(parser: argparse.ArgumentParser) -> None:
         help="estimate savings instead of trying remedies on the program's own ops afterwards (at most 10 s)",
     )  # fmt: skip
     parser.add_argument("--portability", action="store_true", help="also show what would stall a GPU")
+    parser.add_argument(
+        "--baseline", action="store_true",
+        help="of a torchrun job: also run one rank alone, in a copy of this folder, and say what the others add",
+    )  # fmt: skip
     add_options(parser)
     options.add_price(parser)
     options.add_redact(parser)
@@ -87,8 +91,9 @@ def _tell(
         for said in outcome(recipe, folder):
             streams.say(f"gobrrr: {said}")
     told = runs.tell(
-        folder, command, code, kills_before=kills, shown={"verbose": args.verbose, "ops": args.ops},
-        portability=args.portability, patterns=args.redact, rehearsal=args.rehearsal, price=options.price(args),
+        folder, command, code, kills_before=kills, baseline=args.baseline,
+        shown={"verbose": args.verbose, "ops": args.ops}, portability=args.portability, patterns=args.redact,
+        rehearsal=args.rehearsal, price=options.price(args),
     )  # fmt: skip
     sys.stderr.flush()
     if args.json is not None:

@@ -76,6 +76,8 @@ class SizedTransfer(msgspec.Struct, frozen=True, kw_only=True):
     """Mean transfer of one call, ns."""
     bus_rate: float = 0.0
     """Bytes per second over the transfer alone; 0 where sizes are not known."""
+    alone_ns: float | None = None
+    """One call between processes of this machine that do nothing else; null where nobody measured it."""
 
 
 class Group(msgspec.Struct, frozen=True, kw_only=True):

@@ -108,6 +108,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """Ranks that the others wait for, the dearest first; empty of traces, whose steps are few."""
     shared: Shared | None = None
     """Steps that all ranks made and watched; null of traces, and where an accelerator works."""
+    alone_ns: float | None = None
+    """Mean step of one rank by itself; null where nobody measured it."""
     doubts: tuple[str, ...] = ()
     """Doubts about all figures, as cores that others took."""
     causes: tuple[tuple[str, float], ...] = ()

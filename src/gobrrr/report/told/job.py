@@ -56,7 +56,7 @@ def _told(job: Job) -> Iterator[tuple[str, str]]:
     yield from (("ended", line) for line in job.endings[:MOST])
     yield from (("doubts", line) for line in job.doubts)
     if job.shared is not None:
-        yield from _of_steps(job.shared, len(job.ranks))
+        yield from _of_steps(job.shared, len(job.ranks), job.alone_ns)
         yield from _hidden(job.shared, sum(group.transfer_ns for group in job.groups))
         yield from (("why", f"rank {one.ranks[0]}: {one.why}") for one in job.blames if one.why)
         told = (sentence(one, job.shared.step_ns) for one in job.blames)
@@ -73,7 +73,7 @@ def _told(job: Job) -> Iterator[tuple[str, str]]:
         yield "groups", f"{len(job.groups) - GROUPS} more, each with less waiting"
 
 
-def _of_steps(shared: Shared, num_ranks: int) -> Iterator[tuple[str, str]]:
+def _of_steps(shared: Shared, num_ranks: int, alone_ns: float | None) -> Iterator[tuple[str, str]]:
     """Parts of the job's step, and how many ranks' work that is."""
     parts = ((shared.own_ns, "own time of the median rank"), (shared.imbalance_ns, "waiting for the latest rank"),
              (shared.communication_ns, "communication"))  # fmt: skip
@@ -83,8 +83,10 @@ def _of_steps(shared: Shared, num_ranks: int) -> Iterator[tuple[str, str]]:
         (number, ns), more = shared.left_out[0], len(shared.left_out) - 1
         yield "left out", f"step {number}, of {units.duration(ns)}{f', and {more} more' if more else ''}"
     if shared.step_ns:
-        done = num_ranks * shared.own_ns / shared.step_ns
-        yield "speed-up", f"{num_ranks} ranks do the work of {done:.1f} that wait for nobody (modelled)"
+        one, how = shared.own_ns, "that wait for nobody (modelled)"
+        if alone_ns is not None:
+            one, how = alone_ns, f"(measured: one by itself takes {units.duration(alone_ns)} a step)"
+        yield "speed-up", f"{num_ranks} ranks do the work of {num_ranks * one / shared.step_ns:.1f} {how}"
 
 
 def _hidden(shared: Shared, transfer_ns: float) -> Iterator[tuple[str, str]]:
@@ -103,10 +105,12 @@ def _sent(group: Group) -> Iterator[tuple[str, str]]:
     for one in group.sizes[:SIZES]:
         size = f" of {units.size(one.size)}" if one.size else ""
         rate = f", {units.byte_rate(one.bus_rate)} on the bus" if one.bus_rate else ""
+        alone = f"; {units.duration(one.alone_ns)} where nobody computes" if one.alone_ns is not None else ""
         called = units.several(one.kind, one.calls)
         yield (
             "sends",
-            f"{called}{size} in the profiled steps: {units.duration(one.transfer_ns)} each once all are there{rate}",
+            f"{called}{size} in the profiled steps: {units.duration(one.transfer_ns)} each once all are there"
+            f"{rate}{alone}",
         )
     yield from [("doubts", "; ".join(group.doubts))] if group.doubts else []
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,16 +44,24 @@ def port_of_its_own(command: Sequence[str]) -> dict[str, str]:
 
 def without_ports(command: Sequence[str]) -> list[str]:
     """Return torchrun's command line without the port that it names: several arms would meet on it."""
+    return _with(command, {"--master-port": "", "--rdzv-endpoint": "localhost:0"})
+
+
+def of_one_rank(command: Sequence[str]) -> list[str]:
+    """Return torchrun's command line for one rank."""
+    return _with(without_ports(command), {"--nproc-per-node": "1", "--nnodes": "1"})
+
+
+def _with(command: Sequence[str], options: Mapping[str, str]) -> list[str]:
+    """Return torchrun's command line with other values of its options, without those whose value is empty."""
     if not launcher(command):
         return list(command)
     found, words = list[str](), iter(command)
     for word in words:
         name, equals, _ = word.replace("_", "-").partition("=")
-        if name == "--master-port":
+        if name in options:
             _ = equals or next(words, "")
-        elif name == "--rdzv-endpoint":
-            _ = equals or next(words, "")
-            found += [name, "localhost:0"]
+            found += [f"{name}={options[name]}"] if options[name] else []
         elif word.endswith(".py"):
             return [*found, word, *words]  # what follows is the program's own
         else:
