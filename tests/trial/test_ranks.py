@@ -105,3 +105,37 @@ def test_an_edit_is_proven_on_all_ranks(tmp_path: Path, edit: str, code: int) ->
     receipt = json.loads((work / "out" / "receipt.json").read_text())
     assert done.returncode in (code, 3 if code == 1 else code), done.stderr
     assert (code == 6) == any("on rank 1" in reason for reason in receipt["guard"]["reasons"]), receipt["guard"]
+
+
+WRAPPED = """
+import torch, torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+dist.init_process_group("gloo")
+torch.set_num_threads(1)
+torch.manual_seed(0)
+net = nn.Sequential(*(part for _ in range(24) for part in (nn.Linear(128, 128), nn.ReLU())), nn.Linear(128, 1))
+model = DistributedDataParallel(net, bucket_cap_mb=0.02)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+drawn = torch.Generator().manual_seed(dist.get_rank())
+for step in range(100000):
+    x = torch.randn(32, 128, generator=drawn)
+    loss = (model(x).squeeze(1) - x.mean(dim=1)).square().mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.slow
+def test_tune_races_what_wrappers_are_given_on_all_ranks(tmp_path: Path) -> None:
+    """Fifty buckets a step become one: kept, proven, and written as an edit of the source."""
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "train.py").write_text(WRAPPED)
+    command = ["tune", "--minutes", "4", "--only", "bucket_size", "-o", str(tmp_path / "out"), "--", *TORCHRUN]
+    done = subprocess.run([sys.executable, "-m", "gobrrr", *command], cwd=work, capture_output=True, text=True)
+    receipt = json.loads((tmp_path / "out" / "receipt.json").read_bytes())
+    assert done.returncode == 0 and receipt["kept"] == ["bucket_size"], done.stderr
+    assert receipt["speedup"]["low"] > 1 and receipt["guard"]["verdict"] in ("exact", "equivalent")
+    assert "+model = DistributedDataParallel(net, bucket_cap_mb=25)" in (tmp_path / "out" / "recipe.patch").read_text()

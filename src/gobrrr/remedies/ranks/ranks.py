@@ -160,7 +160,7 @@ ROWS = (
     ),
     AsArgument(
         "static_graph", "lets DistributedDataParallel learn once which gradients come and when", "static_graph", True,
-        safety="tolerance", conflicts=("no_unused_search",),
+        safety="semantic", conflicts=("no_unused_search",),
         unseen="a later step that uses other parameters would be wrong or end in an error",
     ),
     BucketSize(
