@@ -35,7 +35,7 @@ MEASURED = (0.9, 1.0, 1.1)
 
 
 class Network(msgspec.Struct, frozen=True):
-    """What carries a rank's messages."""
+    """Link of a rank to the others."""
 
     rate: float
     """Bytes per second that a rank sends."""
@@ -55,7 +55,7 @@ class Planned(msgspec.Struct, frozen=True):
     calls: float
     """Per step."""
     transfer_ns: float = 0.0
-    """Of one call, once all ranks were there, as recorded; 0 where none was."""
+    """Recorded ns of one call, once all ranks were there; 0 where none was."""
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):

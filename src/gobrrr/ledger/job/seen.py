@@ -1,4 +1,4 @@
-"""What does a recorded run say of its steps on more ranks: own times, how they scatter, and what goes around?"""
+"""Which own times, spread and collectives of a recorded run is a forecast for more ranks made from?"""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def of_one(recording: Recording, plan: str) -> Seen | None:
 
 
 def _planned(facts: Facts, plan: str) -> tuple[Planned, ...]:
-    """What goes around the ranks where a wrapper shares the parameters of all optimizers: of DDP the gradients, of
+    """Return the collectives of a wrapper that shares the parameters of all optimizers: of DDP the gradients, of
     FSDP2 the weights for forward and for backward, and the gradients."""
     kinds = ("all-reduce",) if plan == PLANS[0] else ("all-gather", "all-gather", "reduce-scatter")
     return tuple(
