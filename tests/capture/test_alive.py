@@ -254,3 +254,26 @@ def test_gradients_that_have_a_graph_are_noticed_and_masks_are_counted() -> None
     plain.look()
     assert not plain.gradient_graphs
     del mask, chosen
+
+
+def test_numbers_in_lists_are_counted_and_their_holder_named() -> None:
+    store = Backend()
+    store.sessions = {n: [[0.5 + k for k in range(512)] for _ in range(16)] for n in range(80)}
+    found = groups(sys._getframe(), "Python numbers")
+    (name,) = found
+    assert name == "Backend.sessions" and found[name].shape[0] >= 80 * 16 * 512
+    del store
+
+
+def test_what_a_forward_hook_keeps_is_the_hooks() -> None:
+    layer = torch.nn.Linear(2, 2)
+
+    def watch() -> None:
+        seen = []
+        layer.register_forward_hook(lambda module, inputs, output: seen.append(torch.ones(1 << 20)))
+        for _ in range(3):
+            layer(torch.ones(1, 2))
+
+    watch()
+    found = groups(sys._getframe(), "other tensors")
+    assert any(name.startswith("forward hook ") and name.endswith("<lambda>") for name in found), found

@@ -556,3 +556,73 @@ def test_a_short_history_is_no_reason(history: int | None) -> None:
 def test_what_cannot_be_done_in_place_is_not_told(line: str, dtype: str) -> None:
     copied = COPIED | {"inputs": (Input("x", (1 << 18, 1024), dtype, GIB),)}
     assert "in_place" not in [way.name for way in ways(failed(**copied), line)]
+
+
+def test_a_cache_that_calls_extend_is_no_generation() -> None:
+    kept = (Role("other tensors", 2 * GIB, (Group("cache.layers", "", (8, 8, 999, 32), "float32", 2 * GIB, 9),)),)
+    oom = failed(
+        alive={"cpu": kept}, phase="evaluation", training=False, libraries=("transformers/cache_utils.update",)
+    )
+    assert names(oom)[0] == "cache_extended"
+    generates = (*oom.libraries, "transformers/generation/utils.generate")
+    assert names(msgspec.structs.replace(oom, libraries=generates))[0] == "keys_and_values_kept"
+
+
+def test_tables_that_were_widened_and_stayed_in_the_optimizer_are_named() -> None:
+    new, old = (Group(name, "", (rows, 64), "float32", GIB, 1) for name, rows in (("user.weight", 900), ("Adam", 800)))
+    state = Group("Adam", "", (800, 64), "float32", 2 * GIB, 2)
+    roles = Role("optimizer state", 2 * GIB, (state,)), Role("parameters", 2 * GIB, (new, old))
+    oom = failed(phase="optimizer", optimizers=("Adam",), alive={"cpu": roles}, asked=MIB)
+    way = by_name(oom)["replaced_parameters"]
+    assert way.saves == 3 * GIB and "1 parameter that no module has" in way.what
+    other = msgspec.structs.replace(old, shape=(3, 7))  # a tensor of its own that is learnt
+    roles = roles[0], Role("parameters", 2 * GIB, (new, other))
+    assert "replaced_parameters" not in names(msgspec.structs.replace(oom, alive={"cpu": roles}))
+
+
+def test_numbers_that_are_objects_are_to_be_arrays() -> None:
+    held = Role("Python numbers", 2 * GIB, (Group("index", "", (1 << 26,), "float", 2 * GIB, 1),))
+    oom = failed(alive={"cpu": (held,)}, phase="evaluation", training=False)
+    way = by_name(oom)["arrays"]
+    assert way.saves == 2 * GIB * 7 // 8 and way.what.startswith("67,108,864 numbers are Python objects in index")
+    assert "numbers that are Python objects, most of it in index" in diagnosis(oom).reason
+
+
+def test_inner_steps_that_keep_their_graphs_are_told() -> None:
+    again = Group("", "tanh_backward", (400, 512), "float32", GIB, 300)
+    oom = failed(alive={"cpu": (Role("activations", 2 * GIB, (again,)),)}, phase="")
+    assert "of 300 inner steps" in by_name(oom)["first_order"].what
+    few = msgspec.structs.replace(again, count=3)
+    assert "first_order" not in names(failed(alive={"cpu": (Role("activations", 2 * GIB, (few,)),)}, phase=""))
+
+
+def test_one_long_sample_is_computed_in_pieces() -> None:
+    speech = Input("speech", (1, 6_720_000), "float32", 26 * MIB)
+    oom = failed(inputs=(speech,), of_model=True, phase="evaluation", training=False, optimizers=(), asked=GIB)
+    assert "1x6720000 is one sample" in by_name(oom)["pieces_of_sample"].what
+    short = msgspec.structs.replace(speech, shape=(1, 512))
+    assert "pieces_of_sample" not in names(msgspec.structs.replace(oom, inputs=(short,)))
+
+
+def test_a_list_of_bytes_as_floats_keeps_its_type() -> None:
+    frames = Group("frames", "", (4, 84, 84), "uint8", 100 * MIB, 4001)
+    oom = failed(alive={"cpu": (Role("arrays", 100 * MIB, (frames,)),)}, asked=400 * MIB - 4000, phase="", inputs=())
+    assert by_name(oom)["keep_type"].what.startswith("frames, uint8, is 4 times as large here")
+    assert "keep_type" not in names(msgspec.structs.replace(oom, asked=300 * MIB))
+
+
+def test_a_table_in_the_failed_lines_makes_pairs_too() -> None:
+    table = Role("variables", 3 * MIB, (Group("z", "", (19717, 32), "float32", 3 * MIB, 1),))
+    oom = failed(alive={"cpu": (table,)}, asked=19717 * 19717 * 4, phase="", inputs=())
+    assert "each pair of 19717 rows" in by_name(oom)["fewer_pairs"].what
+
+
+def test_what_a_hook_keeps_goes_first() -> None:
+    kept = Group("forward hook gap.<locals>.<lambda>", "", (32, 96), "float32", 2 * GIB, 300)
+    oom = failed(alive={"cpu": (Role("other tensors", 2 * GIB, (kept,)),)})
+    assert "handle.remove()" in ways(oom)[0].what
+
+
+def test_who_holds_models_of_earlier_trials_is_named() -> None:
+    way = by_name(failed(phase="optimizer", repeated=4, repeated_in="AcceleratedOptimizer.optimizer"))["old_models"]
+    assert "held by AcceleratedOptimizer.optimizer: accelerator.free_memory()" in way.what

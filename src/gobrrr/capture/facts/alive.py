@@ -41,6 +41,8 @@ FEWEST_TERMS = 6
 """Terms from which a sum of losses is one over steps, not of one step's parts (proposed)."""
 MAX_ITEMS = 12
 """Groups that are kept of each role, the largest."""
+NUMBER_BYTES, FEWEST_NUMBERS = 32, 1 << 19
+"""Bytes of a float in a list, with its place there (24 and 8, CPython), and numbers that are told from (16 MiB)."""
 NOBODYS = ("other tensors", "arrays")
 """Roles of what neither a model nor an optimizer nor a graph owns."""
 MOST_LOOKED_AT = 20_000
@@ -89,6 +91,8 @@ class Alive:
         """Options of the first one that make it hold more state."""
         self.repeated = 1
         """Optimizers over parameters of the same shapes, where several are alive."""
+        self.repeated_in = ""
+        """Holder of the first of these."""
         self.summed: list[tuple[str, int]] = []
         """(variable, terms) of sums whose terms keep their graphs."""
         self.masks: list[tuple[str, list[int], float]] = []
@@ -104,9 +108,13 @@ class Alive:
         import torch
 
         tensors, modules, optimizers = [], [], []
+        numbers: list[Any] = []  # lists of them
         for each in gc.get_objects():
             kind = type(each)
-            if issubclass(kind, torch.Tensor):
+            if kind is list or kind is tuple:
+                if each and type(each[0]) is float and type(each[-1]) is float:
+                    numbers.append(each)
+            elif issubclass(kind, torch.Tensor):
                 tensors.append(each)
             elif issubclass(kind, torch.nn.Module):
                 modules.append(each)
@@ -117,7 +125,10 @@ class Alive:
         first: dict[str, Any] = next(iter(getattr(optimizers[0], "param_groups", ())), {}) if optimizers else {}
         self.options = [name for name in STATEFUL if first.get(name)]
         self.history = first.get("history_size")
-        self.repeated = max(Counter(map(_of_shapes, optimizers)).values(), default=1)
+        (alike, self.repeated), *_ = Counter(map(_of_shapes, optimizers)).most_common(1) or [((), 1)]
+        if self.repeated > 1:
+            first_of_all = next(each for each in optimizers if _of_shapes(each) == alike)
+            self.repeated_in = owner_of(first_of_all, (optimizers, *self._frames), self._until)
         parameters = self._parameters(modules, optimizers)
         for param in parameters:
             grad = param.grad if param.is_leaf else None
@@ -133,6 +144,16 @@ class Alive:
         self._sums()
         self._locals()
         self._rest(tensors)
+        self._numbers(numbers)
+
+    def _numbers(self, lists: list[Any]) -> None:
+        """Numbers that are Python objects, in lists and tuples: each takes eight times its four bytes."""
+        total = sum(map(len, lists))
+        if total >= FEWEST_NUMBERS:
+            largest = max(lists, key=len)
+            group = Group(owner_of(largest, (lists,), self._until), "", (total,), "float")
+            self.sizes.setdefault("cpu", Counter())["Python numbers", group] += NUMBER_BYTES * total
+            self.counts.setdefault("cpu", Counter())["Python numbers", group] += 1
 
     def _parameters(self, modules: list[Any], optimizers: list[Any]) -> list[Any]:
         """Name all parameters, of the outermost modules first, and claim them."""

@@ -222,6 +222,7 @@ def _alive(frames: list[types.FrameType], user: UserFiles) -> dict[str, Any]:
         "optimizer_options": alive.options,
         "history_size": alive.history if type(alive.history) is int else None,
         "repeated": alive.repeated,
+        "repeated_in": alive.repeated_in,
         "summed": alive.summed,
         "masks": alive.masks,
         "gradient_graphs": alive.gradient_graphs,

@@ -124,6 +124,8 @@ class OutOfMemory(msgspec.Struct, frozen=True):
     """The function that called the model runs a backward pass too."""
     repeated: Number = 1
     """Optimizers over parameters of the same shapes, where several are alive."""
+    repeated_in: Text = ""
+    """Holder of the first of these."""
     inputs: tuple[Input, ...] = ()
     carried: Text = ""
     """Argument of the outermost module's forward, or attribute in it, that brings the graph of the steps before."""

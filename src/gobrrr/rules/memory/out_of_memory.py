@@ -25,7 +25,8 @@ BESIDE = 256 << 20
 _ROLES = {"activations": "activations kept for backward", "variables": "variables of the failed lines",
           "optimizer state": "the optimizer's state", "other tensors": "tensors that the program keeps",
           "forward activations": "results of layers that the failed forward still needs",
-          "arrays": "arrays that the program keeps"}  # fmt: skip
+          "arrays": "arrays that the program keeps",
+          "Python numbers": "numbers that are Python objects"}  # fmt: skip
 
 
 class Diagnosis(msgspec.Struct, frozen=True):

@@ -26,6 +26,10 @@ LARGE_GRAPH = 1_000
 """Nodes from which a graph is one that can be sampled, and fewer than its edges (proposed)."""
 PADDED = 0.25
 """Share of a mask that is true below which padding is a reason (proposed)."""
+NARROW = {"uint8": 1, "int8": 1, "bool": 1, "float16": 2, "bfloat16": 2, "int16": 2}
+"""Bytes of a value of types that are often made wider."""
+LONG = 4_096
+"""Length from which a single sample is long (proposed: beyond what models are trained on)."""
 FAR_LARGER = 4
 """Times its input from which a result is one that can be made in pieces (proposed)."""
 
@@ -70,7 +74,8 @@ def of_shapes(oom: OutOfMemory, short: Shortage) -> Iterator[Way]:
                       "one shape (squeeze(-1))", short.asked, exact="another result: what was meant")  # fmt: skip
             return
     if num := pairs(oom):
-        whole = [g.num_bytes for g in groups(oom, "activations") if g.shape == (num, num)]
+        roles = ("activations", "variables")
+        whole = [g.num_bytes for role in roles for g in groups(oom, role) if g.shape == (num, num)]
         yield Way("fewer_pairs", f"a value for each pair of {num} rows: compute blocks of rows, or sample pairs",
                   round(0.9 * (short.asked + sum(whole))), exact="exact in blocks that are checkpointed")  # fmt: skip
     said = re.search(r"array with shape \(([\d, ]+)\) and data type (\w+)", oom.text)
@@ -82,6 +87,25 @@ def of_shapes(oom: OutOfMemory, short: Shortage) -> Iterator[Way]:
             what = f"{same[0].name or 'the array'} as {said[2]} is {times:.0f} times as large"
             yield Way("keep_type", f"{what}: keep {same[0].dtype}, and convert each batch where it is used",
                       short.asked, exact="the same values")  # fmt: skip
+    else:
+        yield from _of_narrow(oom, short)
+
+
+def _of_narrow(oom: OutOfMemory, short: Shortage) -> Iterator[Way]:
+    """A result as large as all of a list of bytes in a wider type."""
+    for group in (g for role in ("arrays", "other tensors", "variables") for g in groups(oom, role)):
+        elements = group.num_bytes // NARROW.get(group.dtype, group.num_bytes + 1)
+        near = (
+            abs(short.asked - elements * width) <= 0.01 * short.asked for width in WIDTHS[1:]
+        )  # the last one is new
+        wide = bool(short.asked) and any(near)
+        if wide and short.asked > group.num_bytes:
+            what = (
+                f"{group.name or 'the data'}, {group.dtype}, is {short.asked / group.num_bytes:.0f} times as large here"
+            )
+            yield Way("keep_type", f"{what}: keep {group.dtype}, and convert each batch where it is used",
+                      short.asked, exact="the same values")  # fmt: skip
+            return
 
 
 def in_place(oom: OutOfMemory, short: Shortage, line: str) -> Iterator[Way]:
@@ -125,7 +149,10 @@ def pieces(oom: OutOfMemory, short: Shortage) -> Iterator[Way]:
 
 def pairs(oom: OutOfMemory) -> int:
     """Return the number of rows of which each pair has a value in what failed or is kept; 0 where none has."""
-    rows = {each.shape[0] for each in oom.inputs if each.shape and each.shape[0] >= ROWS}
+    made = [g.shape for role in ("variables", "forward activations") for g in groups(oom, role)]
+    tables = {shape[0] for shape in made if len(shape) == 2 and 1 < shape[1] < shape[0]}  # of one value for each row
+    rows = {each.shape[0] for each in oom.inputs if each.shape} | tables
+    rows = {num for num in rows if num >= ROWS}
     kept = {g.shape[0] for g in groups(oom, "activations") if len(g.shape) == 2 and g.shape[0] == g.shape[1]}
     asked = {num for num in rows if oom.asked in [num * num * width for width in WIDTHS]}
     # A layer as wide as the batch is long has as large a result: its bias or its weight tells.
@@ -141,6 +168,8 @@ def split(oom: OutOfMemory, short: Shortage, scales: int) -> Iterator[Way]:
     # Caches of keys and values, say: what is not the model's and has as many rows.
     rows = sum(g.num_bytes for g in groups(oom, "other tensors") if g.shape and g.shape[0] == batch)
     parts = scales + in_backward(oom) + short.asked + (rows if oom.phase == "evaluation" else 0)
+    if not batch and oom.of_model and oom.phase in ("forward", "evaluation"):
+        yield from _one_sample(oom, short, parts)
     if not batch or oom.phase not in ("forward", "evaluation", "backward"):
         return
     each = 1.0 if oom.on_device else 1 + FREED
@@ -163,6 +192,17 @@ def split(oom: OutOfMemory, short: Shortage, scales: int) -> Iterator[Way]:
     if of_graphs:
         what = f"micro-batches of 1/{-(-batch // smaller)} of the graphs, gradients accumulated"
     yield Way("micro_batch", what, saves, exact=exact)
+
+
+def _one_sample(oom: OutOfMemory, short: Shortage, parts: int) -> Iterator[Way]:
+    """A long sample by itself, in pieces of its length: what is computed for it scales with that."""
+    longest = max(oom.inputs, key=lambda each: max(each.shape, default=0), default=None)
+    length = max(longest.shape, default=0) if longest is not None else 0
+    counts = (2**n for n in range(1, 10))
+    enough = next((n for n in counts if parts * (1 - 1 / n) >= short.needed), 0)
+    if longest is not None and length >= LONG and enough:
+        what = f"{shape_text(longest.shape)} is one sample: compute it in {enough} or more pieces of its length"
+        yield Way("pieces_of_sample", what, round(parts * (1 - 1 / enough)), exact="borders between pieces differ")
 
 
 def micro_batches(batch: int, smaller: int) -> str:

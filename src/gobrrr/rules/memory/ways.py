@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from functools import cache
 from math import prod
+from operator import ne
 from pathlib import Path
 
 import msgspec
@@ -45,6 +46,9 @@ RETURNED = 0.8
 the variable 3.9)."""
 LITTLE = 0.1
 """Share of the limit from which memory that nobody holds is told as a way (proposed)."""
+INNER = 8
+"""Kept results of one backward op from which its graph is of several inner steps (proposed: of more than a model's
+layers in a row)."""
 SCORES = ("softmax", "bmm", "mul", "div", "masked_fill", "native_dropout", "dropout", "add", "where", "baddbmm")
 LOSSES = ("log_softmax", "nll_loss", "nll_loss_nd", "softmax")
 FUSED = ("Adam", "AdamW", "SGD", "Adagrad")
@@ -55,6 +59,7 @@ ADAMS = ("Adam", "AdamW", "NAdam", "RAdam")
 DROP = "drop what is used up, keep it smaller, or in a file"
 HOLDERS = {
     "itertools.cycle": "it keeps every batch; loop over the loader anew (while True: yield from loader)",
+    "forward hook ": "remove it when it is done (handle.remove()), or keep numbers",
     "lru_cache of ": "bound it (lru_cache(maxsize=1)), or compute the largest once and slice it",
 }
 """What to do about holders of a known kind, by the begin of their name (capture.facts.owners)."""
@@ -99,18 +104,29 @@ def _ways(oom: OutOfMemory, short: Shortage, line: str) -> Iterator[Way]:
     yield from _of_libraries(oom, short)
     if oom.repeated > 1:
         model = sum(roles.get(role, 0) for role in ("parameters", "gradients", "optimizer state"))
-        yield Way("old_models", f"{oom.repeated} optimizers of equal models are alive: if earlier ones are done, drop "
-                  "them, with whatever refers to them", round(model * (1 - 1 / oom.repeated)),
-                  exact=EXACT)  # fmt: skip
+        drop = "if earlier ones are done, drop them, with whatever refers to them"
+        drop = "accelerator.free_memory() behind each" if "Accelerat" in oom.repeated_in else drop
+        held = f", held by {oom.repeated_in}" if oom.repeated_in else ""
+        yield Way("old_models", f"{oom.repeated} optimizers of equal models are alive{held}: {drop}",
+                  round(model * (1 - 1 / oom.repeated)), exact=EXACT)  # fmt: skip
+    yield from _replaced(oom)
+    for group in groups(oom, "Python numbers"):
+        what = (
+            f"{prod(group.shape):,} numbers are Python objects in {group.name or 'lists'}: keep arrays, not .tolist()"
+        )
+        yield Way("arrays", what, round(group.num_bytes * 7 / 8), exact="exact in float32")
     shaped = list(smaller_inputs.of_shapes(oom, short))
     yield from shaped
     scales = kept + roles.get("variables", 0) + roles.get("forward activations", 0)
-    yield from smaller_inputs.outlier(oom, short, scales)
-    yield from smaller_inputs.padded(oom, short, scales)
     of_data = {role: held for role, held in roles.items() if role in ("other tensors", "arrays")}
     rest = [held for role, held in roles.items() if role not in of_data]
     keeps_most = sum(of_data.values()) > max([unseen(oom), *rest])
-    if keeps_most:
+    by_mistake = [g for role in of_data for g in groups(oom, role) if g.name.startswith(tuple(HOLDERS))]
+    if keeps_most and by_mistake:
+        yield from _kept_data(oom)
+    yield from smaller_inputs.outlier(oom, short, scales)
+    yield from smaller_inputs.padded(oom, short, scales)
+    if keeps_most and not by_mistake:
         yield from _kept_data(oom)
     scores = _scores(oom, kept)
     form = None if scores or short.asked <= FORM * (short.missing or 0) else _form(line)
@@ -151,6 +167,7 @@ def _ways(oom: OutOfMemory, short: Shortage, line: str) -> Iterator[Way]:
         yield Way("bf16_autocast", "torch.autocast(device, torch.bfloat16) around the forward",
                   round(half * kept / graph), exact="3 digits in place of 7")  # fmt: skip
     state = max(roles.get("optimizer state", 0), state_to_come(oom))
+    yield from _trained_whole(oom, state)
     if "LBFGS" in oom.optimizers and (oom.history_size or 0) > 20 and state > 20 * roles.get("parameters", 0):
         yield Way("lbfgs_history", "LBFGS(history_size=10): it keeps pairs of vectors as large as the parameters",
                   round(0.9 * state), exact="another search, mostly as good")  # fmt: skip
@@ -160,7 +177,6 @@ def _ways(oom: OutOfMemory, short: Shortage, line: str) -> Iterator[Way]:
     yield from _in_backward(oom)
     fixed = roles.get("parameters", 0) + roles.get("gradients", 0) + state
     yield from _large_layer(oom, fixed)
-    yield from _trained_whole(oom, state)
     if oom.on_device and fixed:
         yield Way("offload", "shard or offload parameters and state (FSDP2 with CPU offload)", fixed // 2, exact=EXACT)
 
@@ -174,6 +190,23 @@ def _large_layer(oom: OutOfMemory, fixed: int) -> Iterator[Way]:
         pooled = " (pool what goes into it)" if len(first.shape) == 2 and first.shape[1] > first.shape[0] else ""
         every = fixed + state_to_come(oom) + max(0, held - oom.roles().get("gradients", 0))
         yield Way("smaller_layer", what + pooled, round(0.9 * every * first.num_bytes / held), exact="another model")
+
+
+def _replaced(oom: OutOfMemory) -> Iterator[Way]:
+    """Parameters that an optimizer alone still has, of the shape of a module's but for one dimension: a table that was
+    widened and handed to the optimizer anew."""
+    of_modules = [g.shape for g in groups(oom, "parameters") if g.name not in oom.optimizers]
+    old = [g for g in groups(oom, "parameters") if g.name in oom.optimizers and any(
+        len(g.shape) == len(shape) > 1 and sum(map(ne, g.shape, shape)) <= 1 for shape in of_modules)]  # fmt: skip
+    shapes = {g.shape for g in old}
+    held = [g for role in ("parameters", "gradients", "optimizer state") for g in groups(oom, role)
+            if g.name in oom.optimizers and g.shape in shapes]  # fmt: skip
+    if old:
+        num, name = sum(g.count for g in old), old[0].name
+        what = (
+            f"{name} holds {several('parameter', num)} that no module has any more: make it anew, or drop their groups"
+        )
+        yield Way("replaced_parameters", what, sum(g.num_bytes for g in held), exact=EXACT)
 
 
 def _trained_whole(oom: OutOfMemory, state: int) -> Iterator[Way]:
@@ -234,6 +267,12 @@ def _kept_graphs(oom: OutOfMemory, graph: int) -> Iterator[Way]:
     if oom.gradient_graphs:
         what = "gradients keep their graph (create_graph=True): torch.autograd.grad(), or set every .grad to None after"
         yield Way("gradient_graphs", what, round(graph * (1 - 1 / ((oom.steps or 0) + 1))), exact=EXACT)
+    doubled = [g for g in groups(oom, "activations") if g.op.endswith("_backward")]
+    times = max((g.count for g in doubled), default=0)
+    if times >= INNER and not oom.gradient_graphs:
+        what = f"create_graph=True keeps the graphs of {times} inner steps: first-order gradients, or fewer steps"
+        yield Way("first_order", what, round(graph * (1 - 1 / times)),
+                  exact="the same where nothing learns through them, as in evaluation")  # fmt: skip
     for name, terms in oom.summed[:1]:
         yield Way("keep_numbers", f"add numbers to {name}: loss.item(), or loss.detach()",
                   round(graph * (1 - 1 / max(1, terms))), exact=EXACT)  # fmt: skip
@@ -342,7 +381,8 @@ def _of_libraries(oom: OutOfMemory, short: Shortage) -> Iterator[Way]:
     roles = oom.roles()
     for keeper in _known("library_keepers.toml")["keeper"]:
         holders = [group.name for group in groups(oom, "other tensors")] if "holder" in keeper else oom.libraries
-        if any(re.search(str(keeper.get("holder") or keeper["function"]), each) for each in holders):
+        is_there = any(re.search(str(keeper.get("holder") or keeper["function"]), each) for each in holders)
+        if is_there and not any(re.search(str(keeper.get("without") or "$^"), each) for each in oom.libraries):
             whole = short.asked + sum(roles.get(role, 0) for role in ("forward activations", "variables"))
             held = whole if keeper["role"] == "asked" else roles.get(str(keeper["role"]), 0) + short.asked
             yield Way(str(keeper["name"]).replace(" ", "_"), str(keeper["what"]),
