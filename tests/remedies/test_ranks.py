@@ -122,7 +122,7 @@ def test_a_wrapper_is_made_with_another_argument_until_remedies_go(
     registry.remedy(name).apply(seams)
     assert before != value == getattr(ddp(torch.nn.Linear(2, 1), **given), attribute) and name in said
     said.clear()
-    keyword = {"bucket_cap_mb": 25} if name == "bucket_size" else {attribute: value}
+    keyword = {"bucket_cap_mb": 100} if name == "bucket_size" else {attribute: value}
     ddp(torch.nn.Linear(2, 1), **keyword)
     assert name in declined and not said
     seams.remove()

@@ -20,7 +20,7 @@ SEARCH = 0.1
 """Most of the step that a search of the graph for unused parameters is taken to hold (proposed)."""
 SHARE = {"bucket_views": 0.1, "static_graph": 0.1, "bf16_gradients": 0.5}
 """Part of exposed communication that each may save: copies into buckets and back, rebuilt buckets, half of the bytes
-(proposed; docs/fix/ranks.md has what was measured)."""
+(proposed)."""
 
 
 class AsArgument(Remedy):
@@ -72,8 +72,8 @@ class AsArgument(Remedy):
         def change(given: inspect.BoundArguments) -> None:
             wanted, default = self.wanted(), given.signature.parameters[self.keyword].default
             before = given.arguments.get(self.keyword, default)
-            if before == wanted:
-                seams.declined(self.name, f"{self.keyword} is {wanted} already")
+            if before == wanted or (type(wanted) is int and before is not None and before > wanted):
+                seams.declined(self.name, f"{self.keyword} is {before} already")
                 return
             given.arguments[self.keyword] = wanted
             seams.applied(self.name, f"{self.keyword} was {before}")
