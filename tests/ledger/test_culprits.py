@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from gobrrr.ledger.job.blame import LineTime, Work, blame, told
 from gobrrr.ledger.job.culprits import ALWAYS, AT_TIMES, IN_TURNS, Culprit, Floats, shared
@@ -93,6 +94,14 @@ def test_batches_of_any_length_take_turns_too() -> None:
     assert (one.when, one.phase) == (IN_TURNS, "forward")
     own = np.stack([rank.table()[:, : len(PHASES)].sum(axis=1) for rank in ill], axis=1)
     assert one.cost_ns == pytest.approx(float((own.max(axis=1) - own.mean(axis=1)).mean()), rel=0.15), "shared evenly"
+
+
+def test_a_rank_with_more_work_of_any_length_is_told_once() -> None:
+    """Lengths up to four times as long on one rank: some steps stand out, the others are longer too."""
+    lengths = np.random.default_rng(3).lognormal(0.0, 0.9, 200).clip(0.2, 8.0) * 12
+    (one,) = found(job(2, (1, "forward", lengths)))
+    assert (one.when, one.ranks, one.phase) == (ALWAYS, (1,), "forward")
+    assert one.cost_ns / MS == pytest.approx(lengths.mean(), rel=0.15)
 
 
 def test_collections_are_named_where_they_make_the_surplus() -> None:
@@ -236,3 +245,12 @@ def test_single_steps_are_blamed_on_a_line_that_usual_ones_lack() -> None:
     assert one.where == HERE
     assert "rank 7 works 90.0 ms longer every 10 steps at train.py:14" in told(one, 30 * MS)
     assert blamed(rare, [LineTime(SHARED_LINE, 20 * MS, 1.0)], []).where is None
+
+
+def test_of_turns_the_line_in_which_all_meet_is_not_the_cause() -> None:
+    reads, waits = Span("t.py", 5, "main"), Span("t.py", 9, "main")
+    lines = [LineTime(reads, 4 * MS, 0.1), LineTime(waits, 8 * MS, 0.1, meets=True)]
+    turns = Culprit(when=IN_TURNS, ranks=(0, 1), phase="other", cost_ns=9 * MS, surplus_ns=90 * MS)
+    assert blame(turns, (0, 1), [lines, lines], [Work(), Work()]).where == reads
+    rare = replace(turns, when=AT_TIMES, ranks=(1,))
+    assert blame(rare, (0, 1), [lines, lines], [Work(), Work()]).where == waits

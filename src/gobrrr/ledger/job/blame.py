@@ -15,6 +15,7 @@ from gobrrr.ledger.job.culprits import ALWAYS, AT_TIMES, Culprit
 from gobrrr.ledger.model.ledger import Ledger
 from gobrrr.recording.model.facts import Span
 from gobrrr.recording.model.phases import WORDS
+from gobrrr.recording.trace_files.categories import is_communication
 
 KEPT = 40
 """Lines that a rank hands back, those with most time."""
@@ -36,12 +37,14 @@ MORE_WORK = 1.1
 
 class LineTime(msgspec.Struct, frozen=True):
     """Mean ns per step of a user's line on one rank. `around`: the lines that called it, the innermost first;
-    `usual_share`: as of LineGroup; `collects`: it calls gc.collect(), and `ns` is not known."""
+    `usual_share`: as of LineGroup; `collects`: it calls gc.collect(), and `ns` is not known; `meets`: a collective lies
+    in it."""
 
     span: Span
     ns: float
     usual_share: float | None = None
     collects: bool = False
+    meets: bool = False
     around: tuple[Span, ...] = ()
 
     @property
@@ -60,7 +63,11 @@ class Work(NamedTuple):
 def lines_of(ledger: Ledger) -> tuple[LineTime, ...]:
     """Return the lines with most time in unprofiled steps."""
     most = sorted((line for line in ledger.lines if line.where), key=lambda line: -line.ns)[:KEPT]
-    found = [LineTime(line.where[0], line.ns, line.usual_share, around=line.where[1:AROUND]) for line in most]
+    meeting = {op.where[0] for op in ledger.ops if op.where and is_communication(op.name)}
+    found = [
+        LineTime(line.where[0], line.ns, line.usual_share, meets=line.where[0] in meeting, around=line.where[1:AROUND])
+        for line in most
+    ]
     by_hand = ledger.facts.gc_span
     return (*found, LineTime(by_hand, 0.0, collects=True)) if by_hand is not None else tuple(found)
 
@@ -83,7 +90,9 @@ def blame(
     elif culprit.phase == "gc":
         where = next((line.span for at in culprit.ranks for line in lines[at] if line.collects), None)
     else:
-        where = _rare([line for at in culprit.ranks for line in lines[at]])
+        every = [line for at in culprit.ranks for line in lines[at]]
+        # Where now one, now another is late, all of them wait in longer steps too.
+        where = _rare([line for line in every if not line.meets or culprit.when == AT_TIMES])
     return replace(culprit, ranks=tuple(numbers[at] for at in culprit.ranks), where=where, why=why)
 
 

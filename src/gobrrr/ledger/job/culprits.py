@@ -144,11 +144,13 @@ def _first_steady(table: Floats) -> int:
 
 def _culprits(table: Floats, own: Floats, numbers: npt.NDArray[np.intp], step: float) -> list[Culprit]:
     """Return the ranks whose cure brings more than LATE of the step, the dearest first. `numbers`: of the steps."""
-    found, least = [], LATE * step
+    found: list[Culprit] = []
+    least, longest = LATE * step, own.argmax(axis=1)
     slow, surplus = _always(own, least)
     if slow:
         rest = own.copy()
-        rest[:, slow] -= surplus
+        usual = np.median(np.delete(own, slow, axis=1), axis=1)[:, None]  # no shorter than the others: that is no turn
+        rest[:, slow] = np.maximum(own[:, slow] - surplus, np.minimum(own[:, slow], usual))
         cost = float((own.max(axis=1) - rest.max(axis=1)).mean())
         others = [rank for rank in range(own.shape[1]) if rank not in slow]
         parts = table[:, :, : len(NAMES)]
@@ -160,7 +162,25 @@ def _culprits(table: Floats, own: Floats, numbers: npt.NDArray[np.intp], step: f
     for spikes in (True, False):
         one, own = _at_times(table, own, numbers, step, spikes)
         found += [one] if one is not None else []
-    return sorted(found, key=lambda each: -each.cost_ns)
+    return sorted(_joined(found, longest), key=lambda each: -each.cost_ns)
+
+
+def _joined(found: Sequence[Culprit], longest: npt.NDArray[np.intp]) -> list[Culprit]:
+    """Join what one rank costs in one phase, in steps that stand out and in others: it has more work, of any length.
+    `longest`: the rank that is so in each step."""
+    joined: dict[tuple[tuple[int, ...], str], Culprit] = {}
+    for each in found:
+        key = each.ranks, each.phase if len(each.ranks) == 1 and each.every is None else str(id(each))
+        if (before := joined.get(key)) is None:
+            joined[key] = each
+            continue
+        share = float((longest == each.ranks[0]).mean())
+        when = ALWAYS if ALWAYS in (before.when, each.when) or share >= IN_MOST else AT_TIMES
+        joined[key] = Culprit(
+            when=when, ranks=each.ranks, phase=each.phase, cost_ns=before.cost_ns + each.cost_ns,
+            share_of_steps=1.0 if when == ALWAYS else share, surplus_ns=min(before.surplus_ns, each.surplus_ns),
+        )  # fmt: skip
+    return list(joined.values())
 
 
 def _always(own: Floats, least: float) -> tuple[list[int], Floats]:
