@@ -178,7 +178,8 @@ def _joined(found: Sequence[Culprit], longest: npt.NDArray[np.intp]) -> list[Cul
         when = ALWAYS if ALWAYS in (before.when, each.when) or share >= IN_MOST else AT_TIMES
         joined[key] = Culprit(
             when=when, ranks=each.ranks, phase=each.phase, cost_ns=before.cost_ns + each.cost_ns,
-            share_of_steps=1.0 if when == ALWAYS else share, surplus_ns=min(before.surplus_ns, each.surplus_ns),
+            share_of_steps=1.0 if when == ALWAYS else share,
+            surplus_ns=before.cost_ns + each.cost_ns if when == ALWAYS else max(before.surplus_ns, each.surplus_ns),
         )  # fmt: skip
     return list(joined.values())
 
