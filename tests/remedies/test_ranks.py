@@ -27,6 +27,9 @@ BEFORE_UPDATES = (
      "    model.require_backward_grad_sync = (i + 1) % 4 == 0\n    model(x)"),
     ("for x in data:\n    n += 1\n    last = n % 4 == 0\n    model(x).sum().backward()\n"
      "    if last:\n        optimizer.step()\n", "    model.require_backward_grad_sync = last\n    model(x)"),
+    ("for x in data:\n    state['n'] += 1\n    model(x).sum().backward()\n"
+     "    if state['n'] % 4 == 0:\n        optimizer.step()\n",
+     "    state['n'] += 1\n    model.require_backward_grad_sync = state['n'] % 4 == 0\n    model(x)"),
     ("for x in data:\n    for j in range(k):\n        model(x[j]).sum().backward()\n    optimizer.step()\n",
      "        model.require_backward_grad_sync = j == k - 1\n        model(x[j])"),
 )  # fmt: skip
@@ -40,6 +43,26 @@ NO_PLACE = (
     "for i, x in enumerate(data):\n    other(x).sum().backward()\n    if i % 4 == 0:\n        optimizer.step()\n",
     "for i, x in enumerate(data):\n    model(x).sum().backward()\n    if i % 4 == 0:\n        scheduler.step()\n",
 )  # fmt: skip
+PASS = "    model(x).sum().backward()\n"
+FOUR = "    if (i + 1) % 4 == 0:\n        optimizer.step()\n"
+EACH = "for i, x in enumerate(data):\n"
+OFTEN_WRONG = {
+    "another step": EACH + PASS + "    optimizer.step()\n    if i % 9 == 0:\n        warmup.step()\n",
+    "two optimizers": "other = torch.optim.SGD(net.parameters())\n" + EACH + PASS + "    other.step()\n" + FOUR,
+    "two branches": EACH + PASS + FOUR + "    if i + 1 == len(data):\n        optimizer.step()\n",
+    "a rest behind": EACH + PASS + FOUR + "optimizer.step()\n",
+    "update before": EACH + "    if i and i % 4 == 0:\n        optimizer.step()\n" + PASS,
+    "skipped last": "for x in data:\n    for j in range(k):\n        if ok(x):\n            break\n"
+    "        model(x[j]).sum().backward()\n    optimizer.step()\n",
+    "another loop": EACH + PASS + FOUR + "for x in more:\n    model(x).sum().backward()\n",
+    "a list grows": EACH + "    losses.append(x)\n" + PASS + "    if len(losses) == 4:\n        optimizer.step()\n",
+    "a method counts": EACH + "    self.tick()\n" + PASS + "    if self.n % 4 == 0:\n        optimizer.step()\n",
+    "clipped each time": EACH + PASS + "    clip_grad_norm_(model.parameters(), 1.0)\n" + FOUR,
+    "gradients are read": EACH + PASS + "    log(model.weight.grad)\n" + FOUR,
+    "the bound changes": "for x in data:\n    for j in range(k):\n        k = 3\n"
+    "        model(x[j]).sum().backward()\n    optimizer.step()\n",
+    "at times": EACH + "    if x.any():\n        model(x).sum().backward()\n" + FOUR,
+}
 ONE_BY_ONE = (
     "for p in model.parameters():\n    dist.all_reduce(p.grad)\n    p.grad /= 2\n",
     "for n, p in model.named_parameters():\n    if p.grad is not None:\n        dist.all_reduce(p.grad.data)\n",
@@ -51,6 +74,12 @@ NOT_TOGETHER = (
     "for value in drawn():\n    dist.all_reduce(value)\n",
     "for p in model.parameters():\n    dist.all_reduce(norm)\n",
     "for p in model.parameters():\n    dist.broadcast(p, 0)\n",
+    "for name, value in counts.items():\n    dist.all_reduce(value, op=OPS[name])\n",
+    "for value in counts.values():\n    dist.all_reduce(value, dist.ReduceOp.SUM, None, True)\n",
+    "for value in counts.values():\n    dist.all_reduce(value)\n    if value > 3:\n        break\n",
+    "for a in [x, y]:\n    dist.all_reduce(a)\n    y += a\n",
+    "for p in model.parameters():\n    dist.all_reduce(p.grad)\nprint(p)\n",
+    "for value in counts.values():\n    dist.all_reduce(value)\nimport json\n",
 )
 
 
@@ -69,6 +98,16 @@ def test_gradients_are_summed_in_the_last_pass_before_an_update(loop: str, there
 @pytest.mark.parametrize("loop", NO_PLACE)
 def test_where_the_last_pass_is_not_known_in_time_nothing_changes(loop: str) -> None:
     assert edited("no_sync", TRAINS + loop) == TRAINS + loop
+
+
+@pytest.mark.parametrize("loop", OFTEN_WRONG.values(), ids=OFTEN_WRONG)
+def test_an_update_without_summed_gradients_is_never_made(loop: str) -> None:
+    assert edited("no_sync", TRAINS + loop) == TRAINS + loop
+
+
+def test_every_wrapped_model_of_the_pass_is_flagged() -> None:
+    text = TRAINS + "enc = DDP(torch.nn.Linear(4, 4))\n" + EACH + "    model(enc(x)).sum().backward()\n" + FOUR
+    assert edited("no_sync", text).count("require_backward_grad_sync = (i + 1) % 4 == 0") == 2
 
 
 @pytest.mark.parametrize("loop", ONE_BY_ONE)
@@ -161,3 +200,5 @@ def test_the_script_behind_a_launcher_is_the_program(tmp_path: Any) -> None:
     (tmp_path / "train.py").write_text("import torch\n")
     for words in (["torchrun", "--nproc-per-node", "2"], ["python", "-m", "torch.distributed.run"], ["python"]):
         assert [file.name for file in files_of([*words, "train.py", "--lr", "1"], tmp_path)] == ["train.py"]
+    (tmp_path / "resnet.py").write_text("import torch\n")
+    assert files_of(["python", "train.py", "-m", "resnet"], tmp_path)[0].name == "train.py"

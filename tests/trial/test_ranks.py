@@ -53,8 +53,9 @@ def test_each_arm_of_a_job_has_a_port_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("words", "kept"),
     [("torchrun --standalone --master_port=29500 a.py --master_port=1", "--standalone a.py --master_port=1"),
-     ("torchrun --master-port 29500 -m pkg", "-m pkg"),
+     ("torchrun --master-port 29500 -m pkg --nnodes 3 --master-port 7", "-m pkg --nnodes 3 --master-port 7"),
      ("torchrun --rdzv_endpoint=here:9 a.py --lr 1", "--rdzv-endpoint=localhost:0 a.py --lr 1"),
+     ("torchrun --no-python ./run.sh --master-port 7", "--no-python ./run.sh --master-port 7"),
      ("python a.py --master-port 7", "a.py --master-port 7")],
 )  # fmt: skip
 def test_a_port_that_the_command_names_is_left_out(words: str, kept: str) -> None:
@@ -62,8 +63,10 @@ def test_a_port_that_the_command_names_is_left_out(words: str, kept: str) -> Non
 
 
 def test_one_rank_of_a_job_is_its_command_with_one_process() -> None:
-    words = "torchrun --nnodes 2 --nproc_per_node=4 --master-port 29500 a.py --nproc-per-node 3".split()
-    assert ranks.of_one_rank(words) == "torchrun --nnodes=1 --nproc-per-node=1 a.py --nproc-per-node 3".split()
+    words = "torchrun --nnodes 2 --nproc=4 --node_rank=1 --master-port 29500 a.py --nproc-per-node 3".split()
+    found = ranks.of_one_rank(words)
+    assert found[:3] == ["torchrun", "--nproc-per-node=1", "--nnodes=1"]
+    assert found[-3:] == ["a.py", "--nproc-per-node", "3"] and not {"2", "--nproc=4", "--node_rank=1"} & {*found}
 
 
 @pytest.mark.parametrize(("rank", "follows"), [(None, False), ("0", False), ("1", True), ("x", False)])

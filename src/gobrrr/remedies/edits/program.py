@@ -19,11 +19,13 @@ MOST_FILES = 200
 def files_of(command: Sequence[str], folder: Path) -> list[Path]:
     """The script of a command line, a launcher's too, or its module, and what it imports from beside it or from the
     folder, transitively; all inside the folder."""
-    named = [*command[:-1]].index("-m") + 1 if "-m" in command[:-1] else 0
+    scripts = [n for n, word in enumerate(command) if n and word.endswith(".py") and (folder / word).is_file()]
+    before = list(command[: scripts[0] if scripts else -1])  # what follows a script is its own
+    named = before.index("-m") + 1 if "-m" in before else 0
     module = command[named].replace(".", "/") if named else ""
     words = [f"{module}.py", f"{module}/__main__.py"] if module else []
     if not any((folder / word).is_file() for word in words):  # a launcher's module has the script behind it
-        words = [word for word in command[1:] if word.endswith(".py") and (folder / word).is_file()][:1]
+        words = [command[n] for n in scripts[:1]]
     found: dict[Path, None] = {}
     waiting = [(folder / word).resolve() for word in words if word.endswith(".py") and (folder / word).is_file()]
     roots = [folder.resolve(), *(script.parent for script in waiting)]

@@ -49,24 +49,31 @@ def without_ports(command: Sequence[str]) -> list[str]:
 
 def of_one_rank(command: Sequence[str]) -> list[str]:
     """Return torchrun's command line for one rank."""
-    return _with(without_ports(command), {"--nproc-per-node": "1", "--nnodes": "1"})
+    return _with(without_ports(command), {"--nproc-per-node": "1", "--nnodes": "1", "--node-rank": ""})
+
+
+FLAGS = ("-m", "--module", "--standalone", "--no-python", "--run-path")
+"""Options of torchrun that take no value."""
 
 
 def _with(command: Sequence[str], options: Mapping[str, str]) -> list[str]:
-    """Return torchrun's command line with other values of its options, without those whose value is empty."""
-    if not launcher(command):
+    """Return torchrun's command line with other values of its options, without those whose value is empty. What follows
+    the first word that is no option is the program's."""
+    at = next((n for n, word in enumerate(command) if word in TORCHRUN or Path(word).name in TORCHRUN), None)
+    if at is None or not launcher(command):
         return list(command)
-    found, words = list[str](), iter(command)
-    for word in words:
+    kept, rest, dropped = list[str](), iter(command[at + 1 :]), {"--nproc-per-node", "--nnodes"}
+    for word in rest:
         name, equals, _ = word.replace("_", "-").partition("=")
-        if name in options:
-            _ = equals or next(words, "")
-            found += [f"{name}={options[name]}"] if options[name] else []
-        elif word.endswith(".py"):
-            return [*found, word, *words]  # what follows is the program's own
+        value = [] if equals or name in FLAGS or not word.startswith("-") else [next(rest, "")]
+        if not word.startswith("-"):
+            kept += [word, *rest]
+        elif beginning := {full for full in options if full.startswith(name) and len(name) > len("--n")}:
+            dropped |= beginning  # argparse takes beginnings
         else:
-            found.append(word)
-    return found
+            kept += [word, *value]
+    given = (f"{name}={said}" for name, said in options.items() if said and name in dropped)
+    return [*command[: at + 1], *given, *kept]
 
 
 def number(name: str, otherwise: int) -> int:
@@ -104,7 +111,8 @@ class Nobody:
 
     def send(self, kind: str, **fields: Any) -> None:
         if kind == "failed":
-            sys.stderr.write(f"rank {number('RANK', 0)}: {fields.get('error')}\n")
+            sys.stderr.write(f"[rank{number('RANK', 0)}]: Traceback (of gobrrr)\n"
+                             f"[rank{number('RANK', 0)}]: gobrrr: {fields.get('error')}\n")  # fmt: skip
             os._exit(1)
 
     def close(self) -> None: ...

@@ -120,7 +120,7 @@ def refusal(folder: Path) -> str:
     return ""
 
 
-_OF_A_RANK = re.compile(r"\[rank\d+\]: ?(.*)")
+_OF_A_RANK = re.compile(r"\[rank\d+\]: (.*)")
 """A line of a traceback, as torch.distributed writes it."""
 
 
@@ -134,7 +134,8 @@ def last_words(folder: Path) -> str:
     the last line that it wrote to stderr; at most 200 characters."""
     lines = last_lines(folder, _READ_BYTES)
     of_ranks = [found[1] for line in lines if (found := _OF_A_RANK.match(line))]
-    lines = of_ranks or lines  # behind them torchrun says of itself that a child has failed
+    if any(line.startswith("Traceback (") for line in of_ranks):  # behind it torchrun says that a child has failed
+        lines = of_ranks
     begins = [number for number, line in enumerate(lines) if line.startswith("Traceback (")]
     errors = [line for line in lines[begins[-1] + 1 :] if line and not line[0].isspace()] if begins else []
     return (errors or lines[-1:] or [""])[0].strip()[:200]
