@@ -104,12 +104,12 @@ def forecasts(job: Job, steps: int) -> Iterator[dict[str, Any]]:
     """Yield each forecast of one job beside what was measured."""
     with tempfile.TemporaryDirectory(prefix="gobrrr-scaled-") as place, network(job.mbit):
         folders = {ranks: run(job, ranks, steps, Path(place)) for ranks in RANKS}
-        truth = {ranks: runs.scale(folder, [ranks], Network(1e9, 0.0)).seen for ranks, folder in folders.items()}
+        truth = {ranks: runs.scale([folder], [ranks], Network(1e9, 0.0)).seen for ranks, folder in folders.items()}
         stated = Network(job.mbit * 1e6 / 8, LATENCY_NS, "stated", REACHED)
         for seen, ranks, link in product(RANKS, RANKS, (stated, None)):
             if seen >= ranks or (seen == 1 and link is None):
                 continue
-            (point,) = runs.scale(folders[seen], [ranks], link).points
+            (point,) = runs.scale([folders[seen]], [ranks], link).points
             measured = truth[ranks].step_ns
             yield {"from": seen, "to": ranks, "network": "stated" if link else "measured",
                    "told_ms": round(point.step_ns / 1e6, 1), "low_ms": round(point.low_ns / 1e6, 1),

@@ -88,6 +88,23 @@ def test_what_was_seen_is_told_as_it_was_and_intervals_widen() -> None:
     assert widths == sorted(widths) and all(p.low_ns <= p.step_ns <= p.high_ns for p in points)
 
 
+@pytest.mark.parametrize(
+    "plan",
+    [(Planned("all-reduce", 4096.0, 150.0, 200e3),),
+     (Planned("broadcast", 2e6, 3.0, 9e6), Planned("all-reduce", 2e6, 1.0, 5e6)),
+     (Planned("all-gather", 512.0, 40.0, 9e5), Planned("all-reduce", 9e6, 2.0, 1e6))],
+)  # fmt: skip
+@pytest.mark.parametrize("ranks", [2, 8])
+def test_a_measured_network_gives_back_the_run_that_it_is_of(plan: tuple[Planned, ...], ranks: int) -> None:
+    seen = Seen(ranks=ranks, steps=9, step_ns=100e6, own_ns=60e6, backward_ns=20e6, exposed_ns=40e6, plan=plan,
+                on_host=True)  # fmt: skip
+    network = measured_network(seen)
+    assert network is not None
+    here, more = forecast(seen, network, [ranks, 4 * ranks]).points
+    assert here.step_ns == pytest.approx(100e6) and here.low_ns == here.high_ns
+    assert more.step_ns >= here.step_ns
+
+
 def test_backward_hides_all_but_the_last_bucket_at_most() -> None:
     """Four buckets, ready after 10, 20, 30 and 40 ms: of 5 ms each the last one shows; of 20 ms each 50 ms do."""
     plan = (Planned("all-reduce", MB, 4.0),)

@@ -44,7 +44,7 @@ def test_folders_of_machines_make_the_job_of_one_folder(machines: list[Path]) ->
 
 
 def test_scale_tells_what_was_seen_and_more_ranks(shelf: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    seen = runs.scale(shelf / "ranks", [2, 8], NETWORK).seen
+    seen = runs.scale([shelf / "ranks"], [2, 8], NETWORK).seen
     assert seen.ranks == 2 and 0 < seen.own_ns <= seen.step_ns and seen.plan and seen.spread
     assert main(["scale", str(shelf / "ranks"), "--ranks", "2,8", "--link", "10Gb/s,20us"]) == 0
     told = capsys.readouterr().err
@@ -53,8 +53,8 @@ def test_scale_tells_what_was_seen_and_more_ranks(shelf: Path, capsys: pytest.Ca
 
 def test_one_rank_needs_a_network(shelf: Path) -> None:
     with pytest.raises(GobrrrError, match="one rank tells nothing"):
-        runs.scale(shelf / "starved", [4])
-    (point,) = runs.scale(shelf / "starved", [1], NETWORK).points
+        runs.scale([shelf / "starved"], [4])
+    (point,) = runs.scale([shelf / "starved"], [1], NETWORK).points
     assert point.transfer_ns == 0 and point.speedup == pytest.approx(1.0)
 
 
@@ -64,10 +64,16 @@ def test_what_cannot_be_read_is_a_usage_error(words: list[str], capsys: pytest.C
     assert "gobrrr: error:" in capsys.readouterr().err
 
 
+def test_a_rank_whose_others_are_missing_is_no_job_of_one(machines: list[Path]) -> None:
+    with pytest.raises(GobrrrError, match="1 of 2 ranks are there"):
+        runs.scale(machines[:1], [4], NETWORK)
+    assert runs.scale(machines, [4], NETWORK).seen.ranks == 2
+
+
 def test_a_file_that_is_no_job_is_told(tmp_path: Path) -> None:
     (tmp_path / "job.json").write_text("[]")
     with pytest.raises(GobrrrError, match="no report of a job"):
-        runs.scale(tmp_path / "job.json", [4], NETWORK)
+        runs.scale([tmp_path / "job.json"], [4], NETWORK)
 
 
 def test_a_job_says_whether_its_work_was_measured_or_modelled() -> None:

@@ -216,9 +216,9 @@ def watched(
             shutil.rmtree(start.scratch, ignore_errors=True)
 
 
-def step_alone_ns(command: Sequence[str], source: Path, folder: Path) -> float:
-    """Return the mean step in ns of one rank of a job by itself, in a copy of the working directory, within
-    ALONE_S / 3 after its first step.
+def step_alone_ns(command: Sequence[str], source: Path, folder: Path, threads: int) -> float:
+    """Return the mean step in ns of one rank of a job by itself, with as many `threads` as in the job, in a copy of the
+    working directory, within ALONE_S / 3 after its first step.
 
     Raises GobrrrError where it makes no step there.
     """
@@ -228,7 +228,8 @@ def step_alone_ns(command: Sequence[str], source: Path, folder: Path) -> float:
     if not launcher(command):
         raise GobrrrError("--baseline starts one rank by torchrun", "gobrrr run --baseline -- torchrun ... train.py")
     try:
-        watched(of_one_rank(command), source, folder, AT_HOME, Clock(time.monotonic(), ALONE_S))
+        words = ["env", f"OMP_NUM_THREADS={threads}", *of_one_rank(command)]  # torchrun sets it for several ranks alone
+        watched(words, source, folder, AT_HOME, Clock(time.monotonic(), ALONE_S))
         walls, _ = alone(load_run(folder)[0])
     finally:
         shutil.rmtree(folder / WORK, ignore_errors=True)

@@ -62,7 +62,7 @@ def explain(
         found = [_diagnose(r, folder, command, code, rehearsal=first and r is ranks[0], **how) for r in ranks]
         reports, job = [report for _, report in found], job_of(ranks, found, code)
     if baseline and job is not None and not code:
-        job = _with_baseline(job, command, folder)
+        job = _with_baseline(job, command, folder, ranks[0].recording.start.threads)
     written = [folder / file_of(rank.recording, ranks[0].recording) for rank in ranks]
     for file, report in zip(written, reports, strict=True):
         _write(file, to_json(report), files.write)
@@ -82,20 +82,22 @@ def explain(
     return reports[0]
 
 
-def _with_baseline(job: Job, command: list[str], folder: Path) -> Job:
+def _with_baseline(job: Job, command: list[str], folder: Path, threads: int) -> Job:
     """Return the job with what one rank takes by itself, and what its all-reduces take where nobody computes."""
     from gobrrr.machine.measure.collectives import all_reduces
     from gobrrr.pipeline.first_run import step_alone_ns
 
     say("running one rank by itself, for the baseline")
     sizes = [int(one.size) for group in job.groups for one in group.sizes if one.kind == "all-reduce" and one.size]
-    known = all_reduces(sizes, len(job.ranks), interpreter(command))
+    by_gloo = not any(rank.device for rank in job.ranks)
+    known = all_reduces(sizes, len(job.ranks), interpreter(command)) if by_gloo else {}
     groups = tuple(
         replace(group, sizes=tuple(replace(one, alone_ns=known.get(int(one.size))) for one in group.sizes))
         for group in job.groups
     )
     try:
-        return replace(job, groups=groups, alone_ns=step_alone_ns(command, Path.cwd(), folder / "alone"))
+        alone = step_alone_ns(command, Path.cwd(), folder / "alone", threads)
+        return replace(job, groups=groups, alone_ns=alone)
     except GobrrrError as error:
         say(str(error))
         return replace(job, groups=groups)
@@ -121,32 +123,34 @@ def _reduced(folder: Path, most: int) -> tuple[list[RankSummary], list[Report]]:
     return read, [replace(report, tables=(), ops=(), lines=(), ledger=()) for _, report in found]
 
 
-def scale(place: Path, ranks: Sequence[int], network: Network | None = None, plan: str = "ddp") -> Forecast:
-    """Return the forecast for these numbers of ranks, by a run's folder or a job's report; over the `network` that is
-    given, else the one that the run measured. `plan`: how a program that ran on one rank would share its gradients.
+def scale(places: Sequence[Path], ranks: Sequence[int], network: Network | None = None, plan: str = "ddp") -> Forecast:
+    """Return the forecast for these numbers of ranks, by the folders of a run (one of each machine) or a job's report;
+    over the `network` that is given, else the one that the run measured. `plan`: how a program that ran on one rank
+    would share its gradients.
 
-    Raises GobrrrError where too little was recorded, or one rank tells nothing of a network.
+    Raises GobrrrError where too little was recorded, ranks are missing, or one tells nothing of a network.
     """
     from gobrrr.ledger.job.forecast import forecast, measured_network
     from gobrrr.ledger.job.seen import of_job, of_one, of_ranks
     from gobrrr.recording.run_folder.run import load_run
 
-    doubts = []
-    if place.is_file():
-        seen = of_job(_job(place))
+    if places[0].is_file():
+        seen = of_job(_job(places[0]))
     else:
-        recordings = load_run(place)
+        recordings = [each for place in places for each in load_run(place)]
         world = [each for each in recordings if (each.start.world_size or 1) > 1]
-        seen = of_ranks(world, phases_with_waits(world)) if len(world) > 1 else of_one(recordings[0], plan)
-        if seen is None and len(world) > 1:
-            seen = of_job(job_of_folders([place]))
+        named = max((each.start.world_size or 1 for each in recordings), default=1)
+        if len({each.start.rank for each in world}) != len(world) or (world and len(world) != named):
+            raise GobrrrError(f"{len(world)} of {named} ranks are there", "name the folders of all machines of one run")
+        seen = of_ranks(world, phases_with_waits(world)) if world else of_one(recordings[0], plan)
+        if seen is None and world:
+            seen = of_job(job_of_folders(list(places)))
     if seen is None:
         raise GobrrrError("too few steps were recorded that all ranks made", "let the program run for longer")
     if network is None and (network := measured_network(seen)) is None:
         raise GobrrrError("one rank tells nothing of what would carry its messages", "name it: --link 100Gb/s,5us")
-    if not seen.plan:
-        doubts.append("no collective and no optimizer was seen: nothing goes around the ranks in this forecast")
-    return forecast(seen, network, ranks, doubts)
+    nothing = "no collective and no optimizer was seen: nothing goes around the ranks in this forecast"
+    return forecast(seen, network, ranks, [] if seen.plan else [nothing])
 
 
 def _job(file: Path) -> Job:

@@ -112,7 +112,7 @@ class Alive:
         for each in gc.get_objects():
             kind = type(each)
             if kind is list or kind is tuple:
-                if each and type(each[0]) is float and type(each[-1]) is float:
+                if each and type(each[0]) is float and type(each[-1]) is float and each[0] is not each[-1]:
                     numbers.append(each)
             elif issubclass(kind, torch.Tensor):
                 tensors.append(each)

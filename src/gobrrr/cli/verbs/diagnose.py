@@ -74,6 +74,9 @@ def run(args: argparse.Namespace) -> int:
     limits = Limits(**{field.name: getattr(args, f"max_{field.name}") for field in fields(Limits)})
     machine = traces.machine_in(args.machine)
     if folders := traces.run_folders(args.traces):
+        if args.steps or args.machine or args.portability or args.since or args.until < math.inf:
+            raise GobrrrError("--steps, --from, --until, --machine and --portability are for traces alone",
+                              "name the run folders without them")  # fmt: skip
         from gobrrr.pipeline.runs import job_of_folders
 
         with ProcessPoolExecutor(min(args.jobs or os.cpu_count() or 1, len(folders))) as pool:

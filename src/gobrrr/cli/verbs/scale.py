@@ -20,7 +20,8 @@ _BITS = {"Mb/s": 1e6 / 8, "Gb/s": 1e9 / 8, "MB/s": 1e6, "GB/s": 1e9}
 
 def prepare(parser: argparse.ArgumentParser) -> None:
     """The recording, the ranks, the network."""
-    parser.add_argument("run", type=Path, metavar="FOLDER", help="folder of a run, or the job.json of its ranks")
+    parser.add_argument("runs", nargs="+", type=Path, metavar="FOLDER",
+                        help="folder of a run (one of each machine), or the job.json of its ranks")  # fmt: skip
     parser.add_argument("--ranks", type=_ranks, default=(2, 4, 8), metavar="A,B,C", help="numbers of ranks (2,4,8)")
     parser.add_argument(
         "--link", type=_link, metavar="RATE,LATENCY",
@@ -41,7 +42,7 @@ def run(args: argparse.Namespace) -> int:
     from gobrrr.report.text.page import show
     from gobrrr.report.told.job import of_forecast
 
-    found = runs.scale(args.run, args.ranks, args.link, args.plan)
+    found = runs.scale(args.runs, args.ranks, args.link, args.plan)
     show(of_forecast(found), sys.stderr)
     if args.json:
         put(as_json(found), None)

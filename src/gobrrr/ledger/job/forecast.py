@@ -26,6 +26,8 @@ TAIL = 0.1
 PER_DOUBLING = 0.03
 """Share of the step by which the interval widens for each doubling of ranks beyond those that were seen (proposed; its
 misses in benchmarks/scaled.py would settle it)."""
+UNBOUND = 1e15
+"""Bytes per second where small messages alone were seen."""
 SMALL = 64 << 10
 """Bytes up to which a collective is taken for its latency alone (proposed)."""
 REACHED = (0.7, 0.9, 1.0)
@@ -44,6 +46,8 @@ class Network(msgspec.Struct, frozen=True):
     source: str = ""
     reached: tuple[float, float, float] = MEASURED
     """Least, usual and most of the rate."""
+    is_measured: bool = False
+    """The recorded run's own: each of its collectives takes what it took there, and in proportion on more ranks."""
 
 
 class Planned(msgspec.Struct, frozen=True):
@@ -113,12 +117,10 @@ def transfer_ns(kind: str, size: float, ranks: int, network: Network, reached: f
     the logarithm of ranks, and each byte goes up and down once)."""
     if ranks < 2:
         return 0.0
-    rate, doublings = network.rate * reached / 1e9, math.ceil(math.log2(ranks))
-    if kind not in ROUNDS:
-        return doublings * network.latency_ns + size / rate
-    ring = ROUNDS[kind] * (ranks - 1) * network.latency_ns + size * bus_factor(kind, ranks) / rate
-    tree = 2 * doublings * network.latency_ns + 2 * size / rate
-    return min(ring, tree) if kind == "all-reduce" else ring
+    rate = network.rate * reached / 1e9
+    straight = _messages(kind, ranks) * network.latency_ns + size * bus_factor(kind, ranks) / rate
+    tree = 2 * math.ceil(math.log2(ranks)) * network.latency_ns + 2 * size / rate
+    return min(straight, tree) if kind == "all-reduce" else straight
 
 
 def measured_network(seen: Seen) -> Network | None:
@@ -130,18 +132,24 @@ def measured_network(seen: Seen) -> Network | None:
     if not rows or seen.ranks < 2:
         return None
 
-    def rounds(those: Sequence[Planned]) -> float:
-        return sum(each.calls * ROUNDS.get(each.kind, 1.0) * (seen.ranks - 1) for each in those)
-
     def taken(those: Sequence[Planned]) -> float:
         return sum(each.calls * each.transfer_ns for each in those)
 
-    sent = sum(each.calls * each.size * bus_factor(each.kind, seen.ranks) for each in large or rows)
-    latency = taken(small) / rounds(small) if small else 0.0
-    left = taken(large) - latency * rounds(large)
-    if large and left < 0.5 * taken(large):  # they would be faster than their bytes: other messages were in the way
+    def messages(those: Sequence[Planned]) -> float:
+        return sum(each.calls * _messages(each.kind, seen.ranks) for each in those)
+
+    latency = taken(small) / messages(small) if small else 0.0
+    left = taken(large) - latency * messages(large)
+    if left < 0.5 * taken(large):  # they would be faster than their bytes: other messages were in the way
         latency, left = 0.0, taken(large)
-    return Network(sent / (left if large else taken(rows)) * 1e9, latency, "as this run's collectives show")
+    sent = sum(each.calls * each.size * bus_factor(each.kind, seen.ranks) for each in large)
+    rate = sent / left * 1e9 if large else UNBOUND
+    return Network(rate, latency, "as this run's collectives show", MEASURED, True)
+
+
+def _messages(kind: str, ranks: int) -> float:
+    """Return how many messages a collective sends one behind another: a ring's, or of other kinds a tree's."""
+    return ROUNDS[kind] * (ranks - 1) if kind in ROUNDS else math.ceil(math.log2(ranks))
 
 
 def exposed_ns(seen: Seen, calls: Sequence[float]) -> tuple[float, float, float]:
@@ -196,7 +204,7 @@ def _point(seen: Seen, network: Network, ranks: int) -> Point:
     step = seen.step_ns + exposed - seen.exposed_ns + grown
     apart = PER_DOUBLING * abs(math.log2(ranks / seen.ranks)) * step
     least, most = step - (usual[1] - fast[0]) - max(0.0, grown), step + slow[2] - usual[1] + max(0.0, grown)
-    if ranks == seen.ranks and network.reached == MEASURED:
+    if ranks == seen.ranks and network.is_measured:
         least = most = step
     return Point(
         ranks=ranks, step_ns=step, low_ns=max(min(seen.own_ns, step), least - apart), high_ns=most + apart,
@@ -206,4 +214,11 @@ def _point(seen: Seen, network: Network, ranks: int) -> Point:
 
 
 def _calls(seen: Seen, network: Network, ranks: int, reached: float) -> list[float]:
-    return [each.calls * transfer_ns(each.kind, each.size, ranks, network, reached) for each in seen.plan]
+    found = []
+    for each in seen.plan:
+        ns = transfer_ns(each.kind, each.size, ranks, network, reached)
+        here = transfer_ns(each.kind, each.size, seen.ranks, network)
+        if network.is_measured:
+            ns = each.transfer_ns * ns / here if here else each.transfer_ns
+        found.append(each.calls * ns)
+    return found

@@ -78,7 +78,9 @@ def alone(recording: Recording) -> tuple[npt.NDArray[np.float64], float]:
     times, backward = marks[:, 0], _phases(marks[:-1, 1]) == NAMES.index(BACKWARD)
     spans = np.stack((times[:-1][backward], times[1:][backward]), axis=1)
     inside = np.diff(elapsed(edges, union(spans)))
-    return np.diff(edges)[plain].astype(float), float(inside[plain].mean()) if plain.any() else 0.0
+    walls, inside = np.diff(edges)[plain].astype(float), inside[plain]
+    first = int(np.argmax(walls <= 2 * np.median(walls))) if len(walls) else 0  # a start's are longer
+    return walls[first:], float(inside[first:].mean()) if len(walls) else 0.0
 
 
 def threads_ns(recording: Recording) -> float:

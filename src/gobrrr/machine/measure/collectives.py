@@ -41,15 +41,16 @@ def all_reduces(sizes: Sequence[int], ranks: int, interpreter: str = sys.executa
         return {}
     with tempfile.TemporaryDirectory(prefix="gobrrr-link-") as place:
         words = [interpreter, "-c", _SCRIPT, str(Path(place) / "store")]
-        started = [
-            subprocess.Popen([*words, str(rank), str(ranks), *map(str, sizes)], cwd=place, text=True,
-                             stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
-            for rank in range(ranks)
-        ]  # fmt: skip
+        started: list[subprocess.Popen[str]] = []
         try:
+            started += (
+                subprocess.Popen([*words, str(rank), str(ranks), *map(str, sizes)], cwd=place, text=True,
+                                 stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, stdin=subprocess.DEVNULL)
+                for rank in range(ranks)
+            )  # fmt: skip
             told, _ = started[0].communicate(timeout=SECONDS)
             return dict(zip(sizes, map(float, json.loads(told)), strict=True))
-        except (subprocess.TimeoutExpired, ValueError, TypeError):
+        except (OSError, subprocess.TimeoutExpired, ValueError, TypeError):
             return {}
         finally:
             for process in started:

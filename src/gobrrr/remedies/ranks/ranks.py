@@ -72,6 +72,7 @@ class AsArgument(Remedy):
         def change(given: inspect.BoundArguments) -> None:
             wanted, default = self.wanted(), given.signature.parameters[self.keyword].default
             before = given.arguments.get(self.keyword, default)
+            before = 25 if self.keyword == "bucket_cap_mb" and before is None else before
             if before == wanted or (type(wanted) is int and before is not None and before > wanted):
                 seams.declined(self.name, f"{self.keyword} is {before} already")
                 return

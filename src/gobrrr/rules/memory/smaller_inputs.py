@@ -26,10 +26,10 @@ LARGE_GRAPH = 1_000
 """Nodes from which a graph is one that can be sampled, and fewer than its edges (proposed)."""
 PADDED = 0.25
 """Share of a mask that is true below which padding is a reason (proposed)."""
-NARROW = {"uint8": 1, "int8": 1, "bool": 1, "float16": 2, "bfloat16": 2, "int16": 2}
+NARROW = {"uint8": 1, "int8": 1, "float16": 2, "bfloat16": 2, "int16": 2}
 """Bytes of a value of types that are often made wider."""
-LONG = 4_096
-"""Length from which a single sample is long (proposed: beyond what models are trained on)."""
+LONG = 65_536
+"""Length from which a single sample is long (proposed: beyond vocabularies and usual contexts)."""
 FAR_LARGER = 4
 """Times its input from which a result is one that can be made in pieces (proposed)."""
 
@@ -200,7 +200,7 @@ def _one_sample(oom: OutOfMemory, short: Shortage, parts: int) -> Iterator[Way]:
     length = max(longest.shape, default=0) if longest is not None else 0
     counts = (2**n for n in range(1, 10))
     enough = next((n for n in counts if parts * (1 - 1 / n) >= short.needed), 0)
-    if longest is not None and length >= LONG and enough:
+    if longest is not None and len(longest.shape) <= 3 and length >= LONG and enough:
         what = f"{shape_text(longest.shape)} is one sample: compute it in {enough} or more pieces of its length"
         yield Way("pieces_of_sample", what, round(parts * (1 - 1 / enough)), exact="borders between pieces differ")
 

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Iterator
 from functools import cache
 from math import prod
-from operator import ne
 from pathlib import Path
 
 import msgspec
@@ -193,19 +192,17 @@ def _large_layer(oom: OutOfMemory, fixed: int) -> Iterator[Way]:
 
 
 def _replaced(oom: OutOfMemory) -> Iterator[Way]:
-    """Parameters that an optimizer alone still has, of the shape of a module's but for one dimension: a table that was
+    """Parameters that an optimizer alone still has, of the shape of a module's but for its rows: a table that was
     widened and handed to the optimizer anew."""
     of_modules = [g.shape for g in groups(oom, "parameters") if g.name not in oom.optimizers]
     old = [g for g in groups(oom, "parameters") if g.name in oom.optimizers and any(
-        len(g.shape) == len(shape) > 1 and sum(map(ne, g.shape, shape)) <= 1 for shape in of_modules)]  # fmt: skip
+        len(g.shape) == len(shape) > 1 and g.shape[1:] == shape[1:] for shape in of_modules)]  # fmt: skip
     shapes = {g.shape for g in old}
     held = [g for role in ("parameters", "gradients", "optimizer state") for g in groups(oom, role)
             if g.name in oom.optimizers and g.shape in shapes]  # fmt: skip
     if old:
         num, name = sum(g.count for g in old), old[0].name
-        what = (
-            f"{name} holds {several('parameter', num)} that no module has any more: make it anew, or drop their groups"
-        )
+        what = f"{name} holds {several('parameter', num)} that no module has: if replaced, make it anew, or drop them"
         yield Way("replaced_parameters", what, sum(g.num_bytes for g in held), exact=EXACT)
 
 
@@ -269,7 +266,8 @@ def _kept_graphs(oom: OutOfMemory, graph: int) -> Iterator[Way]:
         yield Way("gradient_graphs", what, round(graph * (1 - 1 / ((oom.steps or 0) + 1))), exact=EXACT)
     doubled = [g for g in groups(oom, "activations") if g.op.endswith("_backward")]
     times = max((g.count for g in doubled), default=0)
-    if times >= INNER and not oom.gradient_graphs:
+    layers = sum(group.count for group in groups(oom, "parameters"))  # one pass has an op of a kind for each at most
+    if times >= max(INNER, layers) and not oom.gradient_graphs:
         what = f"create_graph=True keeps the graphs of {times} inner steps: first-order gradients, or fewer steps"
         yield Way("first_order", what, round(graph * (1 - 1 / times)),
                   exact="the same where nothing learns through them, as in evaluation")  # fmt: skip
