@@ -105,6 +105,11 @@ def test_an_update_without_summed_gradients_is_never_made(loop: str) -> None:
     assert edited("no_sync", TRAINS + loop) == TRAINS + loop
 
 
+def test_an_option_that_is_called_accumulate_is_no_call_of_it() -> None:
+    loop = EACH + PASS + "    if (i + 1) % args.accumulate == 0:\n        optimizer.step()\n"
+    assert "require_backward_grad_sync = (i + 1) % args.accumulate == 0" in edited("no_sync", TRAINS + loop)
+
+
 def test_every_wrapped_model_of_the_pass_is_flagged() -> None:
     text = TRAINS + "enc = DDP(torch.nn.Linear(4, 4))\n" + EACH + "    model(enc(x)).sum().backward()\n" + FOUR
     assert edited("no_sync", text).count("require_backward_grad_sync = (i + 1) % 4 == 0") == 2

@@ -142,6 +142,8 @@ def scale(places: Sequence[Path], ranks: Sequence[int], network: Network | None 
         named = max((each.start.world_size or 1 for each in recordings), default=1)
         if len({each.start.rank for each in world}) != len(world) or (world and len(world) != named):
             raise GobrrrError(f"{len(world)} of {named} ranks are there", "name the folders of all machines of one run")
+        if world and plan != "ddp":
+            raise GobrrrError("--as is for a run of one rank: this one says itself what it sends", "leave --as out")
         seen = of_ranks(world, phases_with_waits(world)) if world else of_one(recordings[0], plan)
         if seen is None and world:
             seen = of_job(job_of_folders(list(places)))

@@ -54,7 +54,7 @@ from gobrrr.trial.sandbox import limits
 from gobrrr.trial.sandbox.limits import AT_HOME, Limits
 from gobrrr.trial.sandbox.workspace import mark_output
 from gobrrr.trial.statistics.objective import BETTER, MEMORY, TIME, Objective
-from gobrrr.units import size
+from gobrrr.units import duration, size
 
 STAPLES = ("compile", "bf16_autocast", "fused_optimizer", "malloc_thresholds")
 """Raced on every program that they serve, beside what findings call for, as experts do: rules and ceilings miss what
@@ -147,6 +147,7 @@ def tune(
         receipt = _raced(chosen, program, folder, own_folder(folder, ARMS, stack), wishes, clock, stream, stops,
                          family, waits)  # fmt: skip
     notes = (protection, *(f"{name} cannot be applied here: {why}" for name, why in missing.items()))
+    notes += tuple(_unplaced(report, {c.name for c in chosen}, wishes))
     told = msgspec.structs.replace(receipt, seconds=round(clock.spent, 1))
     receipt = signed(told, report, command, source, wishes.seed)
     receipt = redaction.redacted(msgspec.structs.replace(receipt, notes=(*receipt.notes, *notes)), wishes.redact)
@@ -172,6 +173,16 @@ def _edits(
     yield from (proposals.Proposal(edit, named=True) for edit in wishes.patches)
     if wishes.propose:
         yield from proposals.proposed(wishes.propose, report, source, folder, PROPOSING * clock.left, stream)
+
+
+def _unplaced(report: Report, chosen: set[str], wishes: Wishes) -> Iterator[str]:
+    """Edits that a critical finding calls for and no other remedy serves, whose place is not found in the source."""
+    edits = {*registry.edit_names()}
+    for finding in report.findings:
+        named = [name for name in finding.remedies if wishes.allow(name)]
+        if finding.severity == "critical" and named and not chosen & {*named} and {*named} <= edits:
+            saving = f"about {duration(finding.saving.expected_ns)} a step ({finding.code})"
+            yield f"{named[0]} finds no place in the source, for {saving}; by hand: gobrrr explain {named[0]}"
 
 
 def program_of(report: Report, command: Sequence[str], source: Path, within: Limits) -> Program:

@@ -83,7 +83,7 @@ def _planned(facts: Facts, plan: str) -> tuple[Planned, ...]:
     FSDP2 the weights for forward and for backward, and the gradients."""
     kinds = ("all-reduce",) if plan == PLANS[0] else ("all-gather", "all-gather", "reduce-scatter")
     return tuple(
-        Planned(kind, float(size), 1.0)
+        Planned(kind, float(size), max(1.0, optimizer.micro_steps))  # a wrapper sums in every backward pass
         for optimizer in facts.optimizers
         for size in optimizer.buckets
         for kind in kinds

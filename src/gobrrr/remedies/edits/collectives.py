@@ -9,8 +9,8 @@ from gobrrr.capture.source.statements import last_name
 from gobrrr.remedies.edits.source import Change, Source
 from gobrrr.remedies.edits.training import made_optimizers
 
-SAID = ("no_sync", "accumulate", "require_backward_grad_sync")
-"""Names by which a program says itself which passes are summed."""
+SAID = ("no_sync", "accumulate")
+"""Functions by which a program says itself which passes are summed."""
 TOGETHER = '''\
 @torch.no_grad()
 def all_reduce_together(tensors, *args, **kwargs):
@@ -38,7 +38,8 @@ def synced_once(source: Source, lines: Sequence[int]) -> list[Change]:
     """
     files = source.program
     passes = [call for each in files for call in each.calls(["backward"])]
-    if any(node.attr in SAID for each in files for node in each.nodes(ast.Attribute)) or len(passes) != 1:
+    flags = any(node.attr == "require_backward_grad_sync" for each in files for node in each.nodes(ast.Attribute))
+    if flags or any(each.calls(SAID) for each in files) or len(passes) != 1:
         return []
     backward = next((call for call in source.calls(["backward"]) if call is passes[0]), None)
     loop = next(iter(source.loops(backward)), None) if backward is not None else None

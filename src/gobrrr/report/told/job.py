@@ -200,7 +200,7 @@ def waits(job: Job) -> dict[str, float]:
 def of_forecast(found: Forecast) -> Groups:
     """What a step would be on more ranks: the conclusion, a row for each number, and what it is made from."""
     seen, network = found.seen, found.network
-    heads = ("ranks", "step", "95 %", "work of", "transfer", "not hidden", "slowest later by")
+    heads = ("ranks", "step", "95 %", "work of", "transfer", "sends, waits", "slowest later by")
     rows = tuple(
         (
             Cell(str(each.ranks), each.ranks), time_cell(each.step_ns), Cell(units.interval(each.low_ns, each.high_ns)),

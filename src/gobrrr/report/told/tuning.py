@@ -81,7 +81,7 @@ def _nothing(receipt: Receipt) -> Line:
     """Why nothing was kept: nothing was measured, something is left open, or nothing helps."""
     tried = len({name for t in receipt.trials for name in t.remedies})
     if not receipt.trials and receipt.measured:
-        return (("Nothing kept:", "bold"), " no finding calls for a remedy that there is.")
+        return (("Nothing kept:", "bold"), " no finding calls for a remedy that was there to be tried.")
     if not receipt.measured:
         return (("Nothing was measured,", "bold magenta"), " so nothing is known of any remedy: see below.")
     final = next((t for t in receipt.trials if t.purpose == "final"), None)
