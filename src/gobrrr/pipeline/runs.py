@@ -12,7 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
-import msgspec
 from msgspec.structs import replace
 
 from gobrrr.errors import GobrrrError
@@ -36,7 +35,6 @@ from gobrrr.rules.model.finding import Finding
 from gobrrr.rules.verdict.report import Report
 from gobrrr.system import files
 
-MOST_JOB_BYTES = 64 << 20
 MOST_RANKS = 8
 """Other ranks of which each is judged by itself before a tuning: a second or two each."""
 ROOM = "make room, or name a folder elsewhere with -o DIR"
@@ -133,9 +131,10 @@ def scale(places: Sequence[Path], ranks: Sequence[int], network: Network | None 
     from gobrrr.ledger.job.forecast import forecast, measured_network
     from gobrrr.ledger.job.seen import of_job, of_one, of_ranks
     from gobrrr.recording.run_folder.run import load_run
+    from gobrrr.trial.receipt.receipt import decoded
 
     if places[0].is_file():
-        seen = of_job(_job(places[0]))
+        seen = of_job(decoded(places[0], Job, "report of a job", "name a run's folder, or its job.json"))
     else:
         recordings = [each for place in places for each in load_run(place)]
         world = [each for each in recordings if (each.start.world_size or 1) > 1]
@@ -153,14 +152,6 @@ def scale(places: Sequence[Path], ranks: Sequence[int], network: Network | None 
         raise GobrrrError("one rank tells nothing of what would carry its messages", "name it: --link 100Gb/s,5us")
     nothing = "no collective and no optimizer was seen: nothing goes around the ranks in this forecast"
     return forecast(seen, network, ranks, [] if seen.plan else [nothing])
-
-
-def _job(file: Path) -> Job:
-    try:
-        job = msgspec.json.decode(files.read(file, MOST_JOB_BYTES), type=Job)
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise GobrrrError(f"{file} is no report of a job: {error}", "name a run's folder, or its job.json") from None
-    return job
 
 
 def page_of(report: Report, mask: Callable[[str], str], profiled: Profiled) -> bytes:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from functools import cache
 from typing import ClassVar
 
 from gobrrr import rules
+from gobrrr.capture.process.config import said_in
 from gobrrr.remedies.edits.forms import Edit
 from gobrrr.remedies.mechanism.seams import Seams
 from gobrrr.rules.model.finding import Rehearsed, Saving
@@ -96,8 +96,7 @@ class Remedy:
 
     def option(self, name: str) -> int | None:
         """Return the option's value in the program's process; None where none was given."""
-        said = os.environ.get(self.variable(name), "")
-        return int(said) if said.isascii() and said.isdecimal() and len(said) < 10 else None
+        return said_in(self.variable(name))
 
     def variable(self, option: str) -> str:
         """Name the environment variable that carries an option into the program's process."""

@@ -16,6 +16,7 @@ from pathlib import Path
 from time import perf_counter_ns, process_time_ns
 from typing import Any
 
+from gobrrr.capture.process.config import said_in
 from gobrrr.recording.model import event_kinds as ev
 from gobrrr.system import processes, quiet
 
@@ -48,9 +49,7 @@ def cores() -> int:
 
 def own_cores() -> int:
     """Return the CPUs for this process, where its launcher has started several on this machine: its share."""
-    said = os.environ.get("LOCAL_WORLD_SIZE", "")
-    others = int(said) if said.isascii() and said.isdecimal() and len(said) < 10 else 1
-    return max(1, cores() // max(1, others))
+    return max(1, cores() // max(1, said_in("LOCAL_WORLD_SIZE") or 1))
 
 
 def busy(root: str = "/proc") -> list[tuple[int, int]]:

@@ -101,19 +101,7 @@ def _ways(oom: OutOfMemory, short: Shortage, line: str) -> Iterator[Way]:
         yield no_grad
     yield from _kept_graphs(oom, graph)
     yield from _of_libraries(oom, short)
-    if oom.repeated > 1:
-        model = sum(roles.get(role, 0) for role in ("parameters", "gradients", "optimizer state"))
-        drop = "if earlier ones are done, drop them, with whatever refers to them"
-        drop = "accelerator.free_memory() behind each" if "Accelerat" in oom.repeated_in else drop
-        held = f", held by {oom.repeated_in}" if oom.repeated_in else ""
-        yield Way("old_models", f"{oom.repeated} optimizers of equal models are alive{held}: {drop}",
-                  round(model * (1 - 1 / oom.repeated)), exact=EXACT)  # fmt: skip
-    yield from _replaced(oom)
-    for group in groups(oom, "Python numbers"):
-        what = (
-            f"{prod(group.shape):,} numbers are Python objects in {group.name or 'lists'}: keep arrays, not .tolist()"
-        )
-        yield Way("arrays", what, round(group.num_bytes * 7 / 8), exact="exact in float32")
+    yield from _left_behind(oom)
     shaped = list(smaller_inputs.of_shapes(oom, short))
     yield from shaped
     scales = kept + roles.get("variables", 0) + roles.get("forward activations", 0)
@@ -189,6 +177,24 @@ def _large_layer(oom: OutOfMemory, fixed: int) -> Iterator[Way]:
         pooled = " (pool what goes into it)" if len(first.shape) == 2 and first.shape[1] > first.shape[0] else ""
         every = fixed + state_to_come(oom) + max(0, held - oom.roles().get("gradients", 0))
         yield Way("smaller_layer", what + pooled, round(0.9 * every * first.num_bytes / held), exact="another model")
+
+
+def _left_behind(oom: OutOfMemory) -> Iterator[Way]:
+    """Models, tables and lists of numbers that the program still holds."""
+    roles = oom.roles()
+    if oom.repeated > 1:
+        model = sum(roles.get(role, 0) for role in ("parameters", "gradients", "optimizer state"))
+        drop = "if earlier ones are done, drop them, with whatever refers to them"
+        drop = "accelerator.free_memory() behind each" if "Accelerat" in oom.repeated_in else drop
+        held = f", held by {oom.repeated_in}" if oom.repeated_in else ""
+        yield Way("old_models", f"{oom.repeated} optimizers of equal models are alive{held}: {drop}",
+                  round(model * (1 - 1 / oom.repeated)), exact=EXACT)  # fmt: skip
+    yield from _replaced(oom)
+    for group in groups(oom, "Python numbers"):
+        what = (
+            f"{prod(group.shape):,} numbers are Python objects in {group.name or 'lists'}: keep arrays, not .tolist()"
+        )
+        yield Way("arrays", what, round(group.num_bytes * 7 / 8), exact="exact in float32")
 
 
 def _replaced(oom: OutOfMemory) -> Iterator[Way]:

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from gobrrr.capture.process.config import said_in
 from gobrrr.capture.process.launch import program_of
 from gobrrr.guard.model.account import Account
 
@@ -62,7 +63,8 @@ def _with(command: Sequence[str], options: Mapping[str, str]) -> list[str]:
     at = next((n for n, word in enumerate(command) if word in TORCHRUN or Path(word).name in TORCHRUN), None)
     if at is None or not launcher(command):
         return list(command)
-    kept, rest, dropped = list[str](), iter(command[at + 1 :]), {"--nproc-per-node", "--nnodes"}
+    kept, rest = list[str](), iter(command[at + 1 :])
+    dropped = {"--nproc-per-node", "--nnodes"}  # torchrun's own values of these are not always 1
     for word in rest:
         name, equals, _ = word.replace("_", "-").partition("=")
         value = [] if equals or name in FLAGS or not word.startswith("-") else [next(rest, "")]
@@ -76,20 +78,14 @@ def _with(command: Sequence[str], options: Mapping[str, str]) -> list[str]:
     return [*command[: at + 1], *given, *kept]
 
 
-def number(name: str, otherwise: int) -> int:
-    """Return a number that the launcher has put into the environment."""
-    said = os.environ.get(name, "")
-    return int(said) if said.isascii() and said.isdecimal() and len(said) < 10 else otherwise
-
-
 def world_size() -> int:
     """Return the ranks of the job that this process is of; 1 where nothing is said."""
-    return number("WORLD_SIZE", 1)
+    return said_in("WORLD_SIZE") or 1
 
 
 def suffix() -> str:
     """Return what ends the names of this rank's files; nothing for rank 0."""
-    rank = number("RANK", 0)
+    rank = said_in("RANK") or 0
     return f".rank{rank}" if rank else ""
 
 
@@ -111,8 +107,8 @@ class Nobody:
 
     def send(self, kind: str, **fields: Any) -> None:
         if kind == "failed":
-            sys.stderr.write(f"[rank{number('RANK', 0)}]: Traceback (of gobrrr)\n"
-                             f"[rank{number('RANK', 0)}]: gobrrr: {fields.get('error')}\n")  # fmt: skip
+            sys.stderr.write(f"[rank{said_in('RANK') or 0}]: Traceback (of gobrrr)\n"
+                             f"[rank{said_in('RANK') or 0}]: gobrrr: {fields.get('error')}\n")  # fmt: skip
             os._exit(1)
 
     def close(self) -> None: ...
