@@ -77,7 +77,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     how: str = ""
     """How the plan was made."""
     spread: tuple[float, ...] = ()
-    """By what own times differ from the mean of all ranks in their step, ns, sorted."""
+    """Differences of own times from the mean of all ranks in their step, ns, sorted."""
     on_host: bool = False
     """Cores that compute carry the messages as well."""
 

@@ -24,7 +24,7 @@ SHARE = {"bucket_views": 0.1, "static_graph": 0.1, "bf16_gradients": 0.5}
 
 
 class AsArgument(Remedy):
-    """Gives calls of a wrapper another argument, where the program says something else or nothing."""
+    """Gives each call of a wrapper one argument, where the program gives another value or none."""
 
     keyword: ClassVar[str] = ""
     function: ClassVar[str] = DDP

@@ -198,7 +198,7 @@ def waits(job: Job) -> dict[str, float]:
 
 
 def of_forecast(found: Forecast) -> Groups:
-    """What a step would be on more ranks: the conclusion, a row for each number, and what it is made from."""
+    """Return the step on more ranks as blocks: the conclusion, a row for each number of ranks, what it is made from."""
     seen, network = found.seen, found.network
     heads = ("ranks", "step", "95 %", "work of", "transfer", "sends, waits", "slowest later by")
     rows = tuple(

@@ -92,7 +92,7 @@ def of_shapes(oom: OutOfMemory, short: Shortage) -> Iterator[Way]:
 
 
 def _of_narrow(oom: OutOfMemory, short: Shortage) -> Iterator[Way]:
-    """A result as large as all of a list of bytes in a wider type."""
+    """Yield the way to keep the type of data that the failed line converts as a whole to a wider one."""
     for group in (g for role in ("arrays", "other tensors", "variables") for g in groups(oom, role)):
         elements = group.num_bytes // NARROW.get(group.dtype, group.num_bytes + 1)
         near = (
@@ -195,7 +195,7 @@ def split(oom: OutOfMemory, short: Shortage, scales: int) -> Iterator[Way]:
 
 
 def _one_sample(oom: OutOfMemory, short: Shortage, parts: int) -> Iterator[Way]:
-    """A long sample by itself, in pieces of its length: what is computed for it scales with that."""
+    """Yield the way to compute one long sample in pieces of its length: results are as long as it is."""
     longest = max(oom.inputs, key=lambda each: max(each.shape, default=0), default=None)
     length = max(longest.shape, default=0) if longest is not None else 0
     counts = (2**n for n in range(1, 10))
