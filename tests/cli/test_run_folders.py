@@ -97,6 +97,7 @@ def test_a_folder_that_is_there_keeps_its_mode(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("command", "name"), [
     (["python", "-"], "stdin"), (["python", "-m", "a.b"], "a.b"), (["torchrun"], "torchrun"),
     (["python", "../x y.py"], "x_y"), (["python", "/"], "run"), (["sh", "-c", "x"], "c"),
+    (["torchrun", "--nproc-per-node", "2", "train.py", "--to", "b.py"], "train"),
 ])  # fmt: skip
 def test_a_folder_is_named_after_the_program(
     command: list[str], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

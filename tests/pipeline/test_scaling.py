@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import shutil
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
 import gobrrr
@@ -15,6 +17,8 @@ from gobrrr.ledger.job.culprits import Shared
 from gobrrr.ledger.job.forecast import Network
 from gobrrr.ledger.job.ranks import Job, RankSummary
 from gobrrr.pipeline import runs
+from gobrrr.recording.model.facts import Facts, OptimizerFacts
+from gobrrr.recording.run_folder.run import load_run
 from gobrrr.report.told.job import told
 
 pytest.importorskip("torch")
@@ -56,6 +60,27 @@ def test_one_rank_needs_a_network(shelf: Path) -> None:
         runs.scale([shelf / "starved"], [4])
     (point,) = runs.scale([shelf / "starved"], [1], NETWORK).points
     assert point.transfer_ns == 0 and point.speedup == pytest.approx(1.0)
+
+
+def test_one_rank_is_planned_as_ddp_or_as_fsdp2(shelf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A ring without latency sends 2 (n - 1) / n of the bytes in an all-reduce, half of it in each other collective."""
+    trained = Facts(optimizers=(OptimizerFacts(id=1, buckets=(1 << 20, 3 << 20), micro_steps=2.0),))
+    monkeypatch.setattr("gobrrr.ledger.job.seen.facts_of", lambda *_: trained)
+    by = {plan: runs.scale([shelf / "starved"], [8], Network(1e9, 0.0), plan) for plan in ("ddp", "fsdp2")}
+    assert {one.kind for one in by["ddp"].seen.plan} == {"all-reduce"}
+    assert {one.kind for one in by["fsdp2"].seen.plan} == {"all-gather", "reduce-scatter"}
+    assert by["ddp"].points[0].transfer_ns == pytest.approx(2 * 7 / 8 * 2 * (4 << 20))
+    assert by["fsdp2"].points[0].transfer_ns == pytest.approx(3 * 7 / 8 * 2 * (4 << 20))
+
+
+def test_what_holds_another_rank_alone_is_in_the_programs_report(shelf: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rank 1 is starved: all ranks wait for its loader, so that rank 0's report names it."""
+    first, (starved,) = load_run(shelf / "ranks")[0], load_run(shelf / "starved")
+    start = msgspec.structs.replace(starved.start, rank=1, world_size=2)
+    monkeypatch.setattr("gobrrr.recording.run_folder.run.load_run", lambda _: [first, replace(starved, start=start)])
+    both = runs.report_of(shelf / "ranks", [], 0, rehearsal=False)
+    of_other = [finding.code for finding in both.findings if finding.message.startswith("on rank 1: ")]
+    assert "BRR401" in of_other and not any(code.startswith(("BRR7", "BRR9")) for code in of_other)
 
 
 @pytest.mark.parametrize("words", [["--ranks", "0"], ["--ranks", "x"], ["--link", "5us"], ["--link", "10Gb/s"]])

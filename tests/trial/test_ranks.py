@@ -56,6 +56,9 @@ def test_each_arm_of_a_job_has_a_port_of_its_own() -> None:
      ("torchrun --master-port 29500 -m pkg --nnodes 3 --master-port 7", "-m pkg --nnodes 3 --master-port 7"),
      ("torchrun --rdzv_endpoint=here:9 a.py --lr 1", "--rdzv-endpoint=localhost:0 a.py --lr 1"),
      ("torchrun --no-python ./run.sh --master-port 7", "--no-python ./run.sh --master-port 7"),
+     ("accelerate launch --multi_gpu --main-process-port 29500 a.py --lr 1",
+      "launch --main_process_port=0 --multi_gpu a.py --lr 1"),
+     ("accelerate-launch --num_processes 2 a.py", "--main_process_port=0 --num_processes 2 a.py"),
      ("python a.py --master-port 7", "a.py --master-port 7")],
 )  # fmt: skip
 def test_a_port_that_the_command_names_is_left_out(words: str, kept: str) -> None:
@@ -67,6 +70,12 @@ def test_one_rank_of_a_job_is_its_command_with_one_process() -> None:
     found = ranks.of_one_rank(words)
     assert found[:3] == ["torchrun", "--nproc-per-node=1", "--nnodes=1"]
     assert found[-3:] == ["a.py", "--nproc-per-node", "3"] and not {"2", "--nproc=4", "--node_rank=1"} & {*found}
+
+
+def test_one_rank_of_accelerate_is_no_multi_gpu_job() -> None:
+    words = "accelerate launch --multi_gpu --num_processes=4 --num_machines 1 a.py --num 3".split()
+    told = "accelerate launch --main_process_port=0 --num_processes=1 --num_machines=1 a.py --num 3"
+    assert ranks.of_one_rank(words) == told.split()
 
 
 @pytest.mark.parametrize(("rank", "follows"), [(None, False), ("0", False), ("1", True), ("x", False)])

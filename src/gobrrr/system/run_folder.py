@@ -88,8 +88,10 @@ def claim(folder: Path) -> Path:
 
 
 def _name(command: Sequence[str]) -> str:
+    """The name of the first script of a command, behind a launcher as well; else of its first word."""
     words = command[1:] if len(command) > 1 else command
-    program = words[1] if words[0] == "-m" and len(words) > 1 else words[0]
+    first = words[1] if words[0] == "-m" and len(words) > 1 else words[0]
+    program = next((word for word in words if word.endswith(".py")), first)
     stem = "stdin" if program == "-" else Path(program).name.removesuffix(".py")
     return re.sub(r"[^A-Za-z0-9_.-]", "_", stem).lstrip(".-") or "run"
 

@@ -63,11 +63,11 @@ def run(args: argparse.Namespace) -> int:
     from gobrrr.report.forms import formats
     from gobrrr.report.forms.json import as_json
     from gobrrr.system import run_folder
-    from gobrrr.trial.arm.ranks import TORCHRUN
+    from gobrrr.trial.arm.ranks import JOBS
     from gobrrr.trial.sandbox import workspace
 
     command = run_verb.program_of(args.program)
-    check_ranks(command, "prove", () if args.objective == "fit" else TORCHRUN)
+    check_ranks(command, "prove", () if args.objective == "fit" else JOBS)
     workspace.check(Path.cwd())
     base, edits = edits_of(args, Path.cwd())
     for edit in edits:

@@ -16,8 +16,8 @@ from gobrrr.pipeline import redaction
 if TYPE_CHECKING:
     from gobrrr.trial.receipt.receipt import Receipt
 
-LAUNCHERS = ("torchrun", "torch.distributed.run", "torch.distributed.launch", "accelerate", "accelerate-launch",
-             "accelerate.commands.launch", "deepspeed", "horovodrun", "mpirun", "mpiexec")  # fmt: skip
+OTHERS = ("deepspeed", "horovodrun", "mpirun", "mpiexec")
+"""Launchers whose jobs no arm can be."""
 
 
 def prepare(parser: argparse.ArgumentParser) -> None:
@@ -61,12 +61,12 @@ def run(args: argparse.Namespace) -> int:
     from gobrrr.cli.verbs import run as run_verb
     from gobrrr.pipeline import tuning
     from gobrrr.system import run_folder
-    from gobrrr.trial.arm.ranks import TORCHRUN
+    from gobrrr.trial.arm.ranks import JOBS
     from gobrrr.trial.sandbox import workspace
     from gobrrr.trial.statistics.objective import OBJECTIVES
 
     command, per_hour = run_verb.program_of(args.program), options.price(args)
-    check_ranks(command, allowed=TORCHRUN)
+    check_ranks(command, allowed=JOBS)
     workspace.check(Path.cwd())
     limits = options.write_limits(args)
     patches = options.patches(args.patch, Path.cwd())
@@ -95,9 +95,9 @@ def run(args: argparse.Namespace) -> int:
 def check_ranks(command: Sequence[str], verb: str = "tune", allowed: Collection[str] = ()) -> None:
     """Raises GobrrrError for a program of several ranks, but for one whose launcher is `allowed`: nothing was run
     yet."""
-    from gobrrr.trial.arm.ranks import launcher, world_size
+    from gobrrr.trial.arm.ranks import JOBS, launcher, world_size
 
-    found = launcher(command, LAUNCHERS)
+    found = launcher(command, (*JOBS, *OTHERS))
     if found in allowed:
         return
     if found or world_size() > 1:

@@ -20,6 +20,9 @@ from gobrrr.capture.process.launch import program_of
 from gobrrr.guard.model.account import Account
 
 TORCHRUN = ("torchrun", "torch.distributed.run", "torch.distributed.launch")
+"""torch's own launchers."""
+ACCELERATE = ("accelerate", "accelerate-launch", "accelerate.commands.launch", "accelerate.commands.accelerate_cli")
+JOBS = TORCHRUN + ACCELERATE
 """Launchers whose jobs an arm can be."""
 ACCOUNT = "account"
 """Name of the files in an arm's folder in which other ranks keep their accounts, before their suffix."""
@@ -27,7 +30,7 @@ PORT = "PET_MASTER_PORT"
 """Environment variable that torchrun takes its --master-port from (torch.distributed.argparse_util)."""
 
 
-def launcher(command: Sequence[str], among: Collection[str] = TORCHRUN) -> str:
+def launcher(command: Sequence[str], among: Collection[str] = JOBS) -> str:
     """Return the launcher of ranks that a command runs as its script or module; empty where it is none of `among`."""
     names = (Path(command[0]).name, Path(program_of(command)).name)
     return next((name for name in names if name in among), "")
@@ -44,13 +47,32 @@ def port_of_its_own(command: Sequence[str]) -> dict[str, str]:
 
 
 def without_ports(command: Sequence[str]) -> list[str]:
-    """Return torchrun's command line without the port that it names: several arms would meet on it."""
+    """Return a launcher's command line without the port that it names: several arms would meet on it."""
+    if launcher(command, ACCELERATE):  # its own default is one port for all
+        return _accelerated(command, {"main_process_port": "0"})
     return _with(command, {"--master-port": "", "--rdzv-endpoint": "localhost:0"})
 
 
 def of_one_rank(command: Sequence[str]) -> list[str]:
-    """Return torchrun's command line for one rank."""
+    """Return a launcher's command line for one rank."""
+    if launcher(command, ACCELERATE):
+        one = _accelerated(command, {"main_process_port": "0", "num_processes": "1", "num_machines": "1"})
+        return [word for word in one if word.replace("-", "_") != "__multi_gpu"]  # refused of one
     return _with(without_ports(command), {"--nproc-per-node": "1", "--nnodes": "1", "--node-rank": ""})
+
+
+def _accelerated(command: Sequence[str], options: Mapping[str, str]) -> list[str]:
+    """Return accelerate's command line with these values of its options, wherever it names others."""
+    at = next(n for n, word in enumerate(command) if word in ACCELERATE or Path(word).name in ACCELERATE)
+    at += command[at + 1 : at + 2] == ["launch"]
+    kept, rest = list[str](), iter(command[at + 1 :])
+    for word in rest:
+        name, equals, _ = word.partition("=")
+        if name[:2] != "--" or name[2:].replace("-", "_") not in options:
+            kept.append(word)
+        elif not equals:
+            next(rest, None)
+    return [*command[: at + 1], *(f"--{name}={said}" for name, said in options.items()), *kept]
 
 
 FLAGS = ("-m", "--module", "--standalone", "--no-python", "--run-path")
