@@ -61,12 +61,45 @@ OFTEN_WRONG = {
     "gradients are read": EACH + PASS + "    log(model.weight.grad)\n" + FOUR,
     "the bound changes": "for x in data:\n    for j in range(k):\n        k = 3\n"
     "        model(x[j]).sum().backward()\n    optimizer.step()\n",
+    "a queue is emptied": "while queue:\n    x = queue.pop()\n"
+    + PASS
+    + "    if not queue:\n        optimizer.step()\n",
+    "a tensor counts": "count = torch.zeros(())\nfor x in data:\n    count.add_(1)\n"
+    + PASS
+    + "    if count % 4 == 0:\n        optimizer.step()\n",
+    "ranks count otherwise": "for x in data:\n    n += x.numel()\n"
+    + PASS
+    + "    if n > 99:\n        optimizer.step()\n",
+    "a function counts": "for x in data:\n    tick(state)\n"
+    + PASS
+    + "    if state['n'] % 4 == 0:\n        optimizer.step()\n",
+    "a global counts": "def tick():\n    global n\n    n += 1\nfor x in data:\n    tick()\n"
+    + PASS
+    + "    if n % 4 == 0:\n        optimizer.step()\n",
+    "a property": "for x in data:\n" + PASS + "    if timer.due:\n        optimizer.step()\n",
+    "clipped in a function": "def clip(m):\n    torch.nn.utils.clip_grad_norm_(m.parameters(), 1.0)\n"
+    + EACH
+    + PASS
+    + "    clip(model)\n"
+    + FOUR,
+    "the model is handed over": EACH + PASS + "    log_norms(model)\n" + FOUR,
+    "uneven ranks": "with model.join():\n    " + EACH + "    " + PASS + "        if (i + 1) % 4 == 0:\n"
+    "            optimizer.step()\n",
+    "a hook": "model.register_comm_hook(None, hook)\n" + EACH + PASS + FOUR,
+    "optimizers in a list": "opts = [torch.optim.SGD(model.parameters())]\n"
+    + EACH
+    + PASS
+    + "    for o in opts:\n        o.step()\n"
+    + FOUR,
+    "optimizer of a function": "other, plan = configure(model)\n" + EACH + PASS + "    other.step()\n" + FOUR,
     "at times": EACH + "    if x.any():\n        model(x).sum().backward()\n" + FOUR,
 }
+COUNTS = "counts = {'a': torch.tensor(3), 'b': torch.tensor([1.5, 2.5]), 'c': torch.tensor(2**53 + 1)}\n"
 ONE_BY_ONE = (
     "for p in model.parameters():\n    dist.all_reduce(p.grad)\n    p.grad /= 2\n",
     "for n, p in model.named_parameters():\n    if p.grad is not None:\n        dist.all_reduce(p.grad.data)\n",
-    "for name, value in counts.items():\n    dist.all_reduce(value, op=dist.ReduceOp.SUM)\n    value.sum().item()\n",
+    COUNTS
+    + "for name, value in counts.items():\n    dist.all_reduce(value, op=dist.ReduceOp.SUM)\n    value.sum().item()\n",
 )
 NOT_TOGETHER = (
     "for p in model.parameters():\n    p.grad.clamp_(-1, 1)\n    dist.all_reduce(p.grad)\n",
@@ -80,6 +113,28 @@ NOT_TOGETHER = (
     "for a in [x, y]:\n    dist.all_reduce(a)\n    y += a\n",
     "for p in model.parameters():\n    dist.all_reduce(p.grad)\nprint(p)\n",
     "for value in counts.values():\n    dist.all_reduce(value)\nimport json\n",
+    *(
+        COUNTS + loop
+        for loop in (
+            "for v in counts.values():\n    dist.all_reduce(v)\n    counts['a'] += v\n",
+            "for v in counts.values():\n    dist.all_reduce(v, op=op)\n    op = dist.ReduceOp.MAX\n",
+            "for v in counts.values():\n    dist.all_reduce(v, op=ops.pop(0))\n",
+            "for v in counts.values():\n    dist.all_reduce(v, group=next(groups))\n",
+            "for v in counts.values():\n    dist.all_reduce(v)\n    if v > 3:\n        raise StopIteration\n",
+            "def f():\n    for v in counts.values():\n        dist.all_reduce(v)\n        yield v\n",
+            "for v in counts.values():\n    dist.all_reduce(v)\n    later.add_(v)\n",
+            "for v in counts.values():\n    dist.all_reduce(v)\n    mixed(counts)\n",
+        )
+    ),
+    "for a in [x, y]:\n    dist.all_reduce(a)\n    y.add_(a)\n",
+    "for n, p in model.named_parameters(remove_duplicate=False):\n    dist.all_reduce(p.grad)\n",
+    "for a in (x, y, x):\n    dist.all_reduce(a)\n    a /= 2\n",
+    "for total, v in (pairs):\n    dist.all_reduce(v)\n    total += v\n",
+    "for total, v in ((b, a), (c, b)):\n    dist.all_reduce(v)\n    total += v\n",
+    "parts = []\nwith made() as parts:\n    for t in parts:\n        dist.all_reduce(t)\n        t /= 2\n",
+    "def all_reduce_together(x):\n    return x\nfor p in model.parameters():\n    dist.all_reduce(p.grad)\n",
+    "for s in data:\n    if s:\n        print(p)\n    for p in model.parameters():\n        dist.all_reduce(p.grad)\n",
+    "def sync(model):\n    for p in model.parameters():\n        dist.all_reduce(p.grad)\nsync(model)\nimport json\n",
 )
 
 
@@ -130,10 +185,11 @@ def test_what_is_summed_one_by_one_is_summed_as_one_tensor(loop: str, monkeypatc
         torch.manual_seed(0)
         model = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Linear(2, 1))
         model(torch.ones(1, 3)).sum().backward()
-        counts = {"a": torch.tensor(3), "b": torch.tensor([1.5, 2.5]), "c": torch.tensor(2**53 + 1)}
         sums.clear()
-        exec(compile(text, "t.py", "exec"), {"model": model, "counts": counts})
-        found.append(([p.grad.tolist() for p in model.parameters()], [v.tolist() for v in counts.values()], len(sums)))
+        names: dict[str, Any] = {"model": model}
+        exec(compile(text, "t.py", "exec"), names)
+        counts = [value.tolist() for value in names.get("counts", {}).values()]
+        found.append(([p.grad.tolist() for p in model.parameters()], counts, len(sums)))
     assert found[0][:2] == found[1][:2] and found[1][2] < found[0][2]
 
 

@@ -226,7 +226,10 @@ def step_alone_ns(command: Sequence[str], source: Path, folder: Path, threads: i
     from gobrrr.recording.run_folder.run import load_run
 
     if not launcher(command):
-        raise GobrrrError("--baseline starts one rank by torchrun or accelerate launch", "gobrrr run --baseline -- torchrun ... train.py")
+        raise GobrrrError(
+            "--baseline starts one rank by torchrun or accelerate launch",
+            "gobrrr run --baseline -- torchrun ... train.py",
+        )
     try:
         words = ["env", f"OMP_NUM_THREADS={threads}", *of_one_rank(command)]  # torchrun sets it for several ranks alone
         watched(words, source, folder, AT_HOME, Clock(time.monotonic(), ALONE_S))

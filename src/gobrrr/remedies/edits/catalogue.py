@@ -11,7 +11,7 @@ from pathlib import Path
 
 from gobrrr.errors import GobrrrError
 from gobrrr.remedies import registry
-from gobrrr.remedies.edits import collectives, inference, layers, updates
+from gobrrr.remedies.edits import accumulation, collectives, inference, layers, updates
 from gobrrr.remedies.edits.forms import AddStatement, BeforeTraining, Edit, Rewritten, SetKeyword
 from gobrrr.remedies.edits.program import at, diff, files_of, read, texts
 from gobrrr.remedies.edits.source import Source
@@ -99,7 +99,7 @@ _EDITS = (
                                     "import torch.ao.quantization", of=("Linear", "transformers")), "semantic"),
     SourceEdit("no_grad_evaluation", "builds no graph where no backward follows", inference.without_graph),
     SourceEdit("no_sync", "sums gradients over the ranks once per update, not in each backward pass before it",
-               collectives.synced_once),
+               accumulation.synced_once),
     SourceEdit("packing", "computes the sequences of a batch in fewer rows", safety="order"),
     SourceEdit("pad_vocabulary", f"makes the vocabulary's size a multiple of {updates.SIZE}", updates.padded_vocabulary,
                "semantic"),

@@ -223,6 +223,26 @@ class Source:
         return [*helper, *changes] if changes and helper is not None else []
 
 
+def names_in(node: ast.AST) -> set[str]:
+    """Return the names that a node reads or binds."""
+    return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
+
+
+def stored_in(body: Sequence[ast.stmt]) -> set[str]:
+    """Names that statements bind, or change a part of: x, x.y and x[0] are x."""
+    kinds = (ast.Name, ast.Attribute, ast.Subscript)
+    stores = (
+        node for each in body for node in ast.walk(each)
+        if isinstance(node, kinds) and isinstance(node.ctx, (ast.Store, ast.Del))
+    )  # fmt: skip
+    return {name for node in stores for name in names_in(node)}
+
+
+def functions(source: Source) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+    """Return all functions and methods of a file."""
+    return [*source.nodes(ast.FunctionDef), *source.nodes(ast.AsyncFunctionDef)]
+
+
 def may_be_true(value: ast.expr) -> bool:
     """Whether an argument is not known to be false."""
     return not isinstance(value, ast.Constant) or bool(value.value)

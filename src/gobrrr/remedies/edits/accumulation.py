@@ -1,0 +1,265 @@
+"""Edit of gradient accumulation: gradients go around the ranks once per update, not in each backward pass."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Sequence
+
+from gobrrr.capture.source.statements import last_name
+from gobrrr.remedies.edits.source import Change, Source, functions, names_in, stored_in
+from gobrrr.remedies.edits.training import made_optimizers
+
+SAID = ("no_sync", "accumulate")
+"""Functions by which a program says itself which passes are summed."""
+HOOKS = ("register_comm_hook", "register_hook", "register_post_accumulate_grad_hook", "register_full_backward_hook",
+         "register_module_full_backward_hook", "setattr")  # fmt: skip
+"""Calls after which more than the update's branch may see gradients, or change what a condition reads."""
+NO_UPDATE = re.compile(r"(?i)schedul|lr$|profil")
+"""Names of what makes things whose step() updates no weights."""
+
+
+def synced_once(source: Source, lines: Sequence[int]) -> list[Change]:
+    """Let DistributedDataParallel sum gradients in the last backward pass before an update alone.
+
+    Only where the text leaves no doubt: one backward pass in all of the program, all updates under one condition behind
+    it or behind an inner loop, the condition a comparison of counts that is known before the model is called, gradients
+    read and hooked nowhere else.
+    """
+    files = source.program
+    passes = [call for each in files for call in each.calls(["backward"])]
+    flags = any(node.attr == "require_backward_grad_sync" for each in files for node in each.nodes(ast.Attribute))
+    if flags or any(each.calls((*SAID, *HOOKS)) for each in files) or len(passes) != 1:
+        return []
+    backward = next((call for call in source.calls(["backward"]) if call is passes[0]), None)
+    loop = next(iter(source.loops(backward)), None) if backward is not None else None
+    if backward is None or not isinstance(loop, (ast.For, ast.While)) or _may_join(files):
+        return []
+    wrapped = {
+        ast.unparse(to) for each in files for _, targets, value in each.assignments() for to in targets
+        if isinstance(value, ast.Call) and each.names.origin(value.func).endswith("DistributedDataParallel")
+    }  # fmt: skip
+    called = [each for each in source.nodes(ast.Call, within=loop) if ast.unparse(each.func) in wrapped]
+    first = _statement_of(loop, called[0]) if called else None
+    last = _last_pass(source, loop, backward)
+    if first is None or last is None or _reads_gradients(source, last[2]):
+        return []
+    elsewhere = [each for each in source.nodes(ast.Call, within=loop) if each not in last[2] and each not in called]
+    args = (node for each in elsewhere for arg in (*each.args, *each.keywords) for node in ast.walk(arg))
+    models = {each.func for each in called}
+    if any(isinstance(node, ast.expr) and node not in models and ast.unparse(node) in wrapped for node in args):
+        return []  # a function that is given the model may read its gradients
+    at = _known_from(loop, *last[:2])
+    if at is None or at > first or not source.stands_alone(loop.body[at]):
+        return []
+    names = dict.fromkeys(ast.unparse(each.func) for each in called)
+    text = "\n".join(f"{name}.require_backward_grad_sync = {ast.unparse(last[0])}" for name in names)
+    return [source.before(loop.body[at], text)]
+
+
+def _may_join(files: Sequence[Source]) -> bool:
+    """Return True where ranks may make different numbers of passes (`with model.join():`)."""
+    withs = (item.context_expr for each in files for node in each.nodes(ast.With) for item in node.items)
+    return any(isinstance(each, ast.Call) and last_name(each.func) in ("join", "Join") for each in withs)
+
+
+def _statement_of(loop: ast.For | ast.While, call: ast.Call) -> int | None:
+    """Return which statement of the loop's body makes a call in every pass: by itself, or in a `with`."""
+    for n, each in enumerate(loop.body):
+        inner: list[ast.stmt] = [each]
+        while len(inner) == 1 and isinstance(inner[0], ast.With):
+            inner = inner[0].body
+        if any(call in ast.walk(one) for one in inner if not hasattr(one, "body")):
+            return n
+    return None
+
+
+def _last_pass(
+    source: Source, loop: ast.For | ast.While, backward: ast.Call
+) -> tuple[ast.expr, ast.stmt | None, set[ast.AST]] | None:  # fmt: skip
+    """(the condition under which a pass of the loop is the last before an update, the branch that makes it, all that
+    the update is): that of the only updates, in the loop behind the pass; or of the loop's end, where they stand behind
+    it."""
+    updates, here = _updates(source), _statement_of(loop, backward)
+    if not updates or here is None:
+        return None
+    for branch in (each for each in loop.body[here + 1 :] if isinstance(each, ast.If) and not each.orelse):
+        if updates <= set(ast.walk(branch)):
+            is_plain = not _is_bare(loop, branch.test) and _counted(source, loop, branch.test)
+            return (branch.test, branch, set(ast.walk(branch))) if is_plain else None
+    outer = next(iter(source.loops(loop)), None)
+    if not isinstance(outer, (ast.For, ast.While)) or loop not in outer.body or loop.orelse:
+        return None
+    behind = {node for each in outer.body[outer.body.index(loop) + 1 :] for node in ast.walk(each)}
+    leaves = any(isinstance(node, (ast.Break, ast.Continue, ast.Return)) for node in ast.walk(loop))
+    if not updates <= behind or leaves:
+        return None
+    match loop:
+        case ast.For(ast.Name(name), ast.Call(ast.Name("range"), [number], [])):
+            if _counted(source, loop, number) is not None and not {name, *names_in(number)} & stored_in(loop.body):
+                test = ast.parse(f"{name} == ({ast.unparse(number)}) - 1", mode="eval").body
+                return test, None, behind
+    return None
+
+
+def _updates(source: Source) -> set[ast.Call]:
+    """Return all calls of a step() in the program but those of what updates no weights; none where no optimizer's is
+    among them."""
+    optimizers = {last_name(to) for each in source.program for to in _made(each)}
+    found = {
+        call for each in source.program for call in each.calls(["step"])
+        if isinstance(call.func, ast.Attribute) and not _is_no_update(each, call.func.value)
+    }  # fmt: skip
+    return found if optimizers & set(map(_owner, found)) else set()
+
+
+def _made(source: Source) -> list[ast.expr]:
+    """Return what optimizers are assigned to, and what scales their gradients."""
+    made = made_optimizers(source)
+    scales = ("GradScaler",)
+    return [to for node, targets, value in source.assignments() for to in targets
+            if node in made or (isinstance(value, ast.Call) and last_name(value.func) in scales)]  # fmt: skip
+
+
+def _is_no_update(source: Source, owner: ast.expr) -> bool:
+    """Return True for a scheduler or a profiler, by what it is made with."""
+    made = list(source.names.values(owner))
+    items = (item for node in source.nodes(ast.With) for item in node.items)
+    made += [
+        one.context_expr for one in items if one.optional_vars and ast.unparse(one.optional_vars) == ast.unparse(owner)
+    ]
+    calls = [last_name(each.func) if isinstance(each, ast.Call) else "" for each in made]
+    return bool(calls) and all(map(NO_UPDATE.search, calls))
+
+
+def _owner(call: ast.Call) -> str:
+    return last_name(call.func.value) if isinstance(call.func, ast.Attribute) else ""
+
+
+def _is_bare(loop: ast.For | ast.While, test: ast.expr) -> bool:
+    """Return True for a truth that is no comparison of counts, and whose name the loop gives none."""
+    if isinstance(test, ast.BoolOp):
+        return any(_is_bare(loop, each) for each in test.values)
+    if isinstance(test, ast.UnaryOp):
+        return not isinstance(test.operand, (ast.BinOp, ast.Compare)) and _is_bare(loop, test.operand)
+    given = _given(loop, test)
+    return _is_bare(loop, given) if given is not None else not isinstance(test, (ast.Compare, ast.BinOp))
+
+
+def _given(loop: ast.For | ast.While, name: ast.expr) -> ast.expr | None:
+    """Return what the loop gives a name, where one statement of its body alone does."""
+    if not isinstance(name, ast.Name):
+        return None
+    bound = [node for node in ast.walk(loop) if isinstance(node, ast.Name) and _stores(node) == {name.id}]
+    sets = [each for each in loop.body if isinstance(each, ast.Assign) and each.targets == bound]
+    return sets[0].value if sets else None
+
+
+def _counted(source: Source, loop: ast.For | ast.While, node: ast.expr) -> set[str] | None:
+    """Return the counters of the loop that a comparison or a number is made of, beside settings; None for all else:
+    what it reads must be changed by the loop's own statements alone."""
+    parts: list[ast.expr] = []
+    match node:
+        case ast.Constant(int() | float()):
+            return set()
+        case ast.BoolOp(_, values):
+            parts = values
+        case ast.BinOp(left, _, right):
+            parts = [left, right]
+        case ast.Compare(left, operators, others):
+            if any(isinstance(each, (ast.Is, ast.IsNot, ast.In, ast.NotIn)) for each in operators):
+                return None
+            parts = [left, *others]
+        case ast.UnaryOp(_, operand):
+            parts = [operand]
+        case ast.Call(ast.Name("len"), [ast.Name() | ast.Attribute() as kept], []):
+            return None if names_in(kept) & (_touched(loop) | stored_in(loop.body)) else set()
+        case ast.Name() if (given := _given(loop, node)) is not None:
+            return _counted(source, loop, given)
+        case ast.Name() | ast.Attribute() | ast.Subscript(ast.Name(), ast.Constant()):
+            text, inside = ast.unparse(node), _stores(*loop.body)
+            if _is_changed_elsewhere(source, loop, node):
+                return None
+            if text in inside and not _grows_by_constants(loop, text):
+                return None
+            return {text} if text in inside or text in _positions(source, loop) else set()
+        case _:
+            return None
+    found = [_counted(source, loop, each) for each in parts]
+    if isinstance(node, (ast.Compare, ast.BoolOp)) and not any(found):
+        return None
+    return None if None in found else {name for each in found for name in each or ()}
+
+
+def _positions(source: Source, loop: ast.For | ast.While) -> set[str]:
+    """Return what counts the passes of a loop and of those around it: of range(), and the first of enumerate()."""
+    found = set[str]()
+    for each in (loop, *source.loops(loop)):
+        match each:
+            case ast.For(ast.Name(name), ast.Call(ast.Name("range"))):
+                found.add(name)
+            case ast.For(ast.Tuple([ast.Name(name), *_]), ast.Call(ast.Name("enumerate"))):
+                found.add(name)
+    return found
+
+
+def _stores(*nodes: ast.AST) -> set[str]:
+    """Texts of what is bound: x, x.y, x[0]."""
+    kinds = (ast.Name, ast.Attribute, ast.Subscript)
+    every = (each for node in nodes for each in ast.walk(node))
+    return {
+        ast.unparse(each) for each in every if isinstance(each, kinds) and isinstance(each.ctx, (ast.Store, ast.Del))
+    }
+
+
+def _grows_by_constants(loop: ast.AST, text: str) -> bool:
+    """Return True for a counter that the loop sets to constants or adds constants to: ranks count alike."""
+    kinds = (ast.Assign, ast.AugAssign, ast.AnnAssign)
+    sets = [each for each in ast.walk(loop) if isinstance(each, kinds) and text in _stores(each)]
+    bound = [node for node in ast.walk(loop) if isinstance(node, ast.expr) and _stores(node) == {text}]
+    return len(sets) == len(bound) and all(isinstance(each.value, ast.Constant) for each in sets)
+
+
+def _touched(loop: ast.AST) -> set[str]:
+    """Names whose methods a loop calls, or that it hands to functions: these may change what they stand for."""
+    found = set[str]()
+    for call in (node for node in ast.walk(loop) if isinstance(node, ast.Call)):
+        if isinstance(call.func, ast.Attribute):
+            found |= names_in(call.func.value)
+        if not (isinstance(call.func, ast.Name) and call.func.id in ("len", "range", "enumerate", "print")):
+            given = (*call.args, *(each.value for each in call.keywords))
+            found |= {each.id for each in given if isinstance(each, ast.Name)}
+    return found
+
+
+def _is_changed_elsewhere(source: Source, loop: ast.For | ast.While, node: ast.expr) -> bool:
+    """Return True where functions may change what a name, an attribute or an item stands for while the loop runs."""
+    others = [(each, one) for each in source.program for one in functions(each) if loop not in ast.walk(one)]
+    if isinstance(node, ast.Attribute):
+        late = [one for _, one in others if one.name not in ("__init__", "__post_init__", "setup")]
+        stores = (text.rpartition(".")[2] for text in _stores(*late) if "." in text)
+        return node.attr in {*stores, *(one.name for each in source.program for one in functions(each))}  # a property
+    declared = {name for each in source.program for one in each.nodes(ast.Global) for name in one.names}
+    declared |= {name for each in source.program for one in each.nodes(ast.Nonlocal) for name in one.names}
+    is_set = isinstance(node, ast.Subscript) and ast.unparse(node) in _stores(*(one for _, one in others))
+    return is_set or bool(names_in(node) & (_touched(loop) | declared))
+
+
+def _known_from(loop: ast.For | ast.While, test: ast.expr, branch: ast.stmt | None) -> int | None:
+    """Return before which statement of the loop's body the test has its value for this pass."""
+    read, found = names_in(test), 0
+    for n, each in enumerate(loop.body[: loop.body.index(branch) if branch is not None else None]):
+        if read & stored_in([each]):
+            found = n + 1
+    return found if found < len(loop.body) else None
+
+
+def _reads_gradients(source: Source, update: set[ast.AST]) -> bool:
+    """Return True where gradients are clipped, unscaled or read outside of the update."""
+    every = (node for each in source.program for node in (*each.nodes(ast.Attribute), *each.nodes(ast.Name)))
+    for node in every:
+        name = last_name(node)
+        said = name.startswith("clip_grad") or name in ("grad", "unscale_", "get_total_norm")
+        if said and node not in update and source.names.origin(node) != "torch.autograd.grad":
+            return True
+    return False
