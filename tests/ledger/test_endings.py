@@ -45,6 +45,14 @@ def test_who_stopped_a_hanging_job_is_told_where_the_late_rank_stood() -> None:
     assert "rank 1 at train.py:7" in first_to_end(ranks)[0]
     assert "rank 1" in first_to_end([stood(0, 41, "KeyboardInterrupt", 13), stood(1, 40, "KeyboardInterrupt", 13)])[0]
     assert first_to_end(ranks[:1] + ranks[2:])[0] == "", "all at the same line: nobody is late"
+    assert "rank 0 at train.py:13 after 40 steps, in backward; rank 1 at train.py:7" in first_to_end(ranks[:2])[0]
+
+
+def test_a_rank_that_still_runs_was_not_killed() -> None:
+    alive = [stood(rank, 40, None)._replace(lives=True) for rank in (0, 1)]
+    assert first_to_end(alive) == ("", ())
+    said, lines = first_to_end([alive[0], stood(1, 39, "ValueError", 7)])
+    assert "Rank 1 ended first" in said and lines[0] == "rank 0 still runs, last seen after 40 steps, in backward"
 
 
 def test_nothing_is_said_of_a_job_in_which_no_rank_failed() -> None:

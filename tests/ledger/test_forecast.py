@@ -105,6 +105,31 @@ def test_a_measured_network_gives_back_the_run_that_it_is_of(plan: tuple[Planned
     assert more.step_ns >= here.step_ns
 
 
+def test_what_backward_hides_is_that_of_one_piece_behind_another() -> None:
+    """Against the queue itself, piece by piece."""
+    drawn = random.Random(5)
+    for _ in range(50):
+        plan = tuple(Planned("all-reduce", drawn.uniform(1, 9) * MB, float(drawn.randint(1, 9))) for _ in range(3))
+        seen = Seen(ranks=1, steps=9, step_ns=60e6, own_ns=60e6, backward_ns=40e6, plan=plan)
+        calls = [drawn.uniform(1e6, 30e6) for _ in plan]
+        sent, ready, done = sum(one.calls * one.size for one in plan), 0.0, 0.0
+        for ns, one in zip(calls, plan, strict=True):
+            for _ in range(int(one.calls)):
+                ready += 40e6 * one.size / sent
+                done = max(done, ready) + ns / one.calls
+        assert exposed_ns(seen, calls)[0] == pytest.approx(max(0.0, done - 40e6))
+
+
+def test_transfers_that_a_profiler_lengthened_hide_no_given_links() -> None:
+    """Of 5 ms that were recorded 1.5 ms showed; 3 ms of another link, at the end of backward, show whole."""
+    plan = (Planned("all-reduce", MB, 1.0, 5e6),)
+    seen = Seen(ranks=2, steps=9, step_ns=4.2e6, own_ns=2.7e6, backward_ns=1e6, exposed_ns=1.5e6, plan=plan,
+                on_host=True)  # fmt: skip
+    (point,) = forecast(seen, Network(MB / 3e-3, 0.0), [2]).points
+    assert point.exposed_ns == pytest.approx(3e6) and point.step_ns == pytest.approx(2.7e6 + 3e6)
+    assert point.low_ns < point.step_ns < point.high_ns
+
+
 def test_backward_hides_all_but_the_last_bucket_at_most() -> None:
     """Four buckets, ready after 10, 20, 30 and 40 ms: of 5 ms each the last one shows; of 20 ms each 50 ms do."""
     plan = (Planned("all-reduce", MB, 4.0),)

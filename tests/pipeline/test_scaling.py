@@ -15,6 +15,7 @@ from gobrrr.cli.main import main
 from gobrrr.errors import GobrrrError
 from gobrrr.ledger.job.culprits import Shared
 from gobrrr.ledger.job.forecast import Network
+from gobrrr.ledger.job.lateness import Group, SizedTransfer
 from gobrrr.ledger.job.ranks import Job, RankSummary
 from gobrrr.pipeline import runs
 from gobrrr.recording.model.facts import Facts, OptimizerFacts
@@ -83,7 +84,17 @@ def test_what_holds_another_rank_alone_is_in_the_programs_report(shelf: Path, mo
     assert "BRR401" in of_other and not any(code.startswith(("BRR7", "BRR9")) for code in of_other)
 
 
-@pytest.mark.parametrize("words", [["--ranks", "0"], ["--ranks", "x"], ["--link", "5us"], ["--link", "10Gb/s"]])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--ranks", "0"],
+        ["--ranks", "x"],
+        ["--link", "5us"],
+        ["--link", "10Gb/s"],
+        ["--link", f"{10**400}Gb/s,5us"],
+        ["--link", f"1Gb/s,{10**400}s"],
+    ],
+)
 def test_what_cannot_be_read_is_a_usage_error(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["scale", "ranks", *words]) == 2
     assert "gobrrr: error:" in capsys.readouterr().err
@@ -99,6 +110,19 @@ def test_a_file_that_is_no_job_is_told(tmp_path: Path) -> None:
     (tmp_path / "job.json").write_text("[]")
     with pytest.raises(GobrrrError, match="no report of a job"):
         runs.scale([tmp_path / "job.json"], [4], NETWORK)
+
+
+@pytest.mark.parametrize("number", [1e-300, 0.0, 1e300])
+def test_a_job_of_impossible_collectives_is_told(number: float, tmp_path: Path) -> None:
+    sizes = (SizedTransfer(kind="all-reduce", size=10**6, calls=9, transfer_ns=number),)
+    group = Group(group="g", size=2, calls=9, transfer_ns=1e6, sizes=sizes)
+    rank = RankSummary(source="a", step_ns=1e7, exposed_communication_ns=1e6, num_steps=9)
+    (tmp_path / "job.json").write_bytes(msgspec.json.encode(Job(ranks=(rank, rank), groups=(group,))))
+    try:
+        points = runs.scale([tmp_path / "job.json"], [2, 8], NETWORK).points
+        assert all(0 < point.low_ns <= point.step_ns <= point.high_ns < 1e15 for point in points)
+    except GobrrrError as error:
+        assert "no run has made" in error.message
 
 
 def test_a_job_says_whether_its_work_was_measured_or_modelled() -> None:

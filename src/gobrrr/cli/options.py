@@ -59,10 +59,10 @@ def size(text: str) -> int:
 
 def _amount(text: str, units: Mapping[str, float], examples: str) -> int:
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]+)", text.strip())
-    value = round(float(match[1]) * units.get(match[2], 0)) if match is not None else 0
-    if value <= 0:
+    value = float(match[1]) * units.get(match[2], 0) if match is not None else 0.0
+    if not 0.5 < value < 2**63:
         raise argparse.ArgumentTypeError(f"cannot read {text[:40]!r}: {examples}")
-    return value
+    return round(value)
 
 
 def add_folder(parser: argparse.ArgumentParser, what: str) -> None:

@@ -23,6 +23,7 @@ from gobrrr.recording.run_folder.failure_file import endings
 from gobrrr.recording.run_folder.run import Recording
 from gobrrr.rules.verdict.place import spot
 from gobrrr.rules.verdict.report import Report
+from gobrrr.system.processes import is_gone
 
 CONTENTION, GENERAL = "BRR905", "BRR701"
 COMMUNICATION = (GENERAL, "BRR702", "BRR703", "BRR704", "BRR705")
@@ -141,7 +142,7 @@ def _endings(ranks: Sequence[Profiled]) -> tuple[str, tuple[str, ...]]:
     starts = [rank.recording.start for rank in ranks]
     return first_to_end(
         [
-            Stood(start.rank or 0, *stood(rank.recording), known.get(start.pid))
+            Stood(start.rank or 0, *stood(rank.recording), known.get(start.pid), not is_gone(start.pid))
             for start, rank in zip(starts, ranks, strict=True)
         ]
     )

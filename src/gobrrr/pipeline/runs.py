@@ -37,6 +37,8 @@ from gobrrr.system import files
 
 MOST_RANKS = 8
 """Other ranks of which each is judged by itself before a tuning: a second or two each."""
+MOST_NS = 1e15
+"""Beyond any time, size or number of calls of a step: eleven days."""
 ROOM = "make room, or name a folder elsewhere with -o DIR"
 
 
@@ -134,6 +136,8 @@ def scale(places: Sequence[Path], ranks: Sequence[int], network: Network | None 
     from gobrrr.trial.receipt.receipt import decoded
 
     if places[0].is_file():
+        if len(places) > 1 or plan != "ddp":
+            raise GobrrrError("a job's report is forecast by itself", "leave --as and other folders out")
         seen = of_job(decoded(places[0], Job, "report of a job", "name a run's folder, or its job.json"))
     else:
         recordings = [each for place in places for each in load_run(place)]
@@ -148,6 +152,9 @@ def scale(places: Sequence[Path], ranks: Sequence[int], network: Network | None 
             seen = of_job(job_of_folders(list(places)))
     if seen is None:
         raise GobrrrError("too few steps were recorded that all ranks made", "let the program run for longer")
+    numbers = (seen.step_ns, *(x for one in seen.plan for x in (one.size, one.calls, one.transfer_ns)))
+    if not all(0 <= number < MOST_NS for number in numbers):
+        raise GobrrrError(f"{places[0]} tells of collectives that no run has made", "write it anew: gobrrr run")
     if network is None and (network := measured_network(seen)) is None:
         raise GobrrrError("one rank tells nothing of what would carry its messages", "name it: --link 100Gb/s,5us")
     nothing = "no collective and no optimizer was seen: nothing goes around the ranks in this forecast"
@@ -326,6 +333,8 @@ def why_empty(folder: Path, code: int, late: GobrrrError | None = None) -> Gobrr
         return GobrrrError(f"the recording could not be written into {folder}: its first file is not whole", ROOM)
     versions = [entry["torch"] for entry in seen if entry.get("torch")]
     ended = f"; the program ended with {code}" if code else ""
+    if not versions and (code < 0 or code > 128):  # as of a shell
+        return GobrrrError(f"nothing was recorded: the program {_ended(code)} before it imported torch")
     if not seen:
         return GobrrrError(
             f"nothing was recorded: the command started no Python that could be watched{ended}",

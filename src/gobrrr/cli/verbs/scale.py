@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import re
 import sys
 from pathlib import Path
@@ -61,6 +62,6 @@ def _link(text: str) -> Network:
 
     match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([GM][bB]/s)\s*,\s*(\S+)", text.strip())
     rate = float(match[1]) * _BITS[match[2]] if match is not None else 0.0
-    if match is None or rate <= 0:
+    if match is None or not 0 < rate < math.inf:
         raise argparse.ArgumentTypeError(f"cannot read {text[:40]!r}: name rate and latency, as in 100Gb/s,5us")
     return Network(rate, float(options.duration(match[3])), f"stated: {text.strip()}", REACHED)

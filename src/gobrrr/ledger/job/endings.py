@@ -24,6 +24,8 @@ class Stood(NamedTuple):
     phase: str
     ending: Ending | None
     """None where it was killed: it had no time for last words."""
+    lives: bool = False
+    """Its process is still there."""
 
 
 def first_to_end(ranks: Sequence[Stood]) -> tuple[str, tuple[str, ...]]:
@@ -31,7 +33,7 @@ def first_to_end(ranks: Sequence[Stood]) -> tuple[str, tuple[str, ...]]:
     and one that was killed as a whole, the sentence is empty."""
     lines = tuple(f"rank {one.rank} {_how(one)} {_where(one)}" for one in ranks)
     own = [one for one in ranks if one.ending and one.ending.error not in ("", STOPPED) and not one.ending.peer]
-    killed = [one for one in ranks if one.ending is None]
+    killed = [one for one in ranks if one.ending is None and not one.lives]
     if own:
         first = min(own, key=lambda one: one.ending.ended if one.ending else 0)
         return (
@@ -57,14 +59,16 @@ def first_to_end(ranks: Sequence[Stood]) -> tuple[str, tuple[str, ...]]:
         stand = Counter(_place(one.ending) for one in ranks)
         alone = [one for one in ranks if stand[_place(one.ending)] == 1]
         late = behind if any(one.steps > behind.steps for one in ranks) else alone[0] if len(alone) == 1 else None
-        if late is not None:
-            return f"Stopped while the ranks stood apart: rank {late.rank} {_where(late)}.", lines
+        apart = [late] if late is not None else alone if len(alone) == len(ranks) == 2 else []
+        if apart:
+            said = "; ".join(f"rank {one.rank} {_where(one)}" for one in apart)
+            return f"Stopped while the ranks stood apart: {said}.", lines
     return "", lines if killed or any(one.ending and one.ending.error for one in ranks) else ()
 
 
 def _how(one: Stood) -> str:
     if one.ending is None:
-        return "hung or was killed"
+        return "still runs, last seen" if one.lives else "hung or was killed"
     return f"ended with {one.ending.error}" if one.ending.error else "left without an error"
 
 

@@ -126,7 +126,7 @@ def transfer_ns(kind: str, size: float, ranks: int, network: Network, reached: f
 def measured_network(seen: Seen) -> Network | None:
     """Return the network that the recorded transfers show: small messages its latency, the others together its rate,
     since those under way at once share it; None where nothing was transferred."""
-    rows = [each for each in seen.plan if each.transfer_ns > 0 and each.size > 0]
+    rows = [each for each in seen.plan if each.transfer_ns > 0 and each.size > 0 and each.calls > 0]
     small = [each for each in rows if each.size <= SMALL]
     large = [each for each in rows if each.size > SMALL]
     if not rows or seen.ranks < 2:
@@ -161,10 +161,9 @@ def exposed_ns(seen: Seen, calls: Sequence[float]) -> tuple[float, float, float]
         return whole, whole, whole
     ready, done = 0.0, 0.0
     for ns, size, each in zip(calls, sent, seen.plan, strict=True):
-        pieces = max(1, round(each.calls))
-        for _ in range(pieces):
-            ready += seen.backward_ns * size / sum(sent) / pieces
-            done = max(done, ready) + ns / pieces
+        pieces, more = max(1.0, round(each.calls)), seen.backward_ns * size / sum(sent)
+        done = max(done + ns, ready + more / pieces + ns, ready + more + ns / pieces)  # none, the first, the last waits
+        ready += more
     least = max(0.0, done - seen.backward_ns)
     if not seen.transfer_ns:
         return least, (least + whole) / 2 if seen.on_host else least, whole
@@ -197,12 +196,13 @@ def forecast(seen: Seen, network: Network, ranks: Sequence[int], doubts: Sequenc
 
 def _point(seen: Seen, network: Network, ranks: int) -> Point:
     _, before, _ = exposed_ns(seen, [each.calls * each.transfer_ns for each in seen.plan])
-    beside = seen.exposed_ns - before  # what sending and receiving takes of the host, and what no model knows
+    beside = max(0.0, seen.exposed_ns - before)  # what sending takes of the host, and what no model knows
+    known = min(1.0, seen.exposed_ns / before) if network.is_measured and before else 1.0  # a profiler lengthens them
     slow, usual, fast = (exposed_ns(seen, _calls(seen, network, ranks, reached)) for reached in network.reached)
     grown = slowest_ns(seen.spread, ranks) - slowest_ns(seen.spread, seen.ranks)
-    exposed = max(0.0, usual[1] + beside) if ranks > 1 else 0.0
+    exposed = known * usual[1] + beside if ranks > 1 else 0.0
     step = seen.step_ns + exposed - seen.exposed_ns + grown
-    apart = PER_DOUBLING * abs(math.log2(ranks / seen.ranks)) * step
+    apart = PER_DOUBLING * max(abs(math.log2(ranks / seen.ranks)), not network.is_measured) * step
     least, most = step - (usual[1] - fast[0]) - max(0.0, grown), step + slow[2] - usual[1] + max(0.0, grown)
     if ranks == seen.ranks and network.is_measured:
         least = most = step
