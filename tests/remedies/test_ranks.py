@@ -92,6 +92,20 @@ OFTEN_WRONG = {
     + "    for o in opts:\n        o.step()\n"
     + FOUR,
     "optimizer of a function": "other, plan = configure(model)\n" + EACH + PASS + "    other.step()\n" + FOUR,
+    "joined": "uneven = model.join() if late else null()\nwith uneven:\n    "
+    + EACH
+    + "    "
+    + PASS
+    + "        if (i + 1) % 4 == 0:\n            optimizer.step()\n",
+    "a static graph": "model = DDP(net, static_graph=True)\n" + EACH + PASS + FOUR,
+    "a schedule-free optimizer": "free = lib.AdamWScheduleFree(rest)\n" + EACH + PASS + "    free.step()\n" + FOUR,
+    "a library changes the plan": EACH + PASS + "    adapt(plan)\n    if (i + 1) % plan.every == 0:\n"
+    "        optimizer.step()\n",
+    "weights are handed over": "net = torch.nn.Linear(4, 1)\nmodel = DDP(net)\n"
+    + EACH
+    + PASS
+    + "    lib.clip(net.parameters(), 0.5)\n"
+    + FOUR,
     "at times": EACH + "    if x.any():\n        model(x).sum().backward()\n" + FOUR,
 }
 COUNTS = "counts = {'a': torch.tensor(3), 'b': torch.tensor([1.5, 2.5]), 'c': torch.tensor(2**53 + 1)}\n"
@@ -124,6 +138,9 @@ NOT_TOGETHER = (
             "def f():\n    for v in counts.values():\n        dist.all_reduce(v)\n        yield v\n",
             "for v in counts.values():\n    dist.all_reduce(v)\n    later.add_(v)\n",
             "for v in counts.values():\n    dist.all_reduce(v)\n    mixed(counts)\n",
+            "for v in counts.values():\n    dist.all_reduce(v)\n    total += v\n",
+            "for v in counts.values():\n    dist.all_reduce(v)\n    total[0] = v\n",
+            "for v in counts.values():\n    dist.all_reduce(v)\n    self.total += v\n",
         )
     ),
     "for a in [x, y]:\n    dist.all_reduce(a)\n    y.add_(a)\n",

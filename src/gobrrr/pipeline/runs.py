@@ -143,7 +143,9 @@ def scale(places: Sequence[Path], ranks: Sequence[int], network: Network | None 
         recordings = [each for place in places for each in load_run(place)]
         world = [each for each in recordings if (each.start.world_size or 1) > 1]
         named = max((each.start.world_size or 1 for each in recordings), default=1)
-        if len({each.start.rank for each in world}) != len(world) or (world and len(world) != named):
+        if len({each.start.rank for each in world}) != len(world):
+            raise GobrrrError("a rank is there twice", "name each machine's folder of one run once")
+        if world and len(world) != named:
             raise GobrrrError(f"{len(world)} of {named} ranks are there", "name the folders of all machines of one run")
         if world and plan != "ddp":
             raise GobrrrError("--as is for a run of one rank: this one says itself what it sends", "leave --as out")
@@ -156,7 +158,8 @@ def scale(places: Sequence[Path], ranks: Sequence[int], network: Network | None 
     if not all(0 <= number < MOST_NS for number in numbers):
         raise GobrrrError(f"{places[0]} tells of collectives that no run has made", "write it anew: gobrrr run")
     if network is None and (network := measured_network(seen)) is None:
-        raise GobrrrError("one rank tells nothing of what would carry its messages", "name it: --link 100Gb/s,5us")
+        who = "one rank" if seen.ranks == 1 else "this run"
+        raise GobrrrError(f"{who} tells nothing of what would carry its messages", "name it: --link 100Gb/s,5us")
     nothing = "no collective and no optimizer was seen: nothing goes around the ranks in this forecast"
     return forecast(seen, network, ranks, [] if seen.plan else [nothing])
 

@@ -13,9 +13,9 @@ from gobrrr.remedies.edits.training import made_optimizers
 SAID = ("no_sync", "accumulate")
 """Functions by which a program says itself which passes are summed."""
 HOOKS = ("register_comm_hook", "register_hook", "register_post_accumulate_grad_hook", "register_full_backward_hook",
-         "register_module_full_backward_hook", "setattr")  # fmt: skip
+         "register_module_full_backward_hook", "setattr", "Join", "_set_static_graph")  # fmt: skip
 """Calls after which more than the update's branch may see gradients, or change what a condition reads."""
-NO_UPDATE = re.compile(r"(?i)schedul|lr$|profil")
+NO_UPDATE = re.compile(r"(?i)scheduler|_schedule|lr$|profile|annealing|restarts")
 """Names of what makes things whose step() updates no weights."""
 
 
@@ -33,12 +33,16 @@ def synced_once(source: Source, lines: Sequence[int]) -> list[Change]:
         return []
     backward = next((call for call in source.calls(["backward"]) if call is passes[0]), None)
     loop = next(iter(source.loops(backward)), None) if backward is not None else None
-    if backward is None or not isinstance(loop, (ast.For, ast.While)) or _may_join(files):
+    if backward is None or not isinstance(loop, (ast.For, ast.While)):
         return []
-    wrapped = {
-        ast.unparse(to) for each in files for _, targets, value in each.assignments() for to in targets
+    made = [
+        (to, value) for each in files for _, targets, value in each.assignments() for to in targets
         if isinstance(value, ast.Call) and each.names.origin(value.func).endswith("DistributedDataParallel")
-    }  # fmt: skip
+    ]  # fmt: skip
+    wrapped = {ast.unparse(to) for to, _ in made}
+    joins = {ast.unparse(call.func) for each in files for call in each.calls(["join"])} & {f"{w}.join" for w in wrapped}
+    if joins or any(one.arg == "static_graph" for _, value in made for one in value.keywords):
+        return []
     called = [each for each in source.nodes(ast.Call, within=loop) if ast.unparse(each.func) in wrapped]
     first = _statement_of(loop, called[0]) if called else None
     last = _last_pass(source, loop, backward)
@@ -47,7 +51,10 @@ def synced_once(source: Source, lines: Sequence[int]) -> list[Change]:
     elsewhere = [each for each in source.nodes(ast.Call, within=loop) if each not in last[2] and each not in called]
     args = (node for each in elsewhere for arg in (*each.args, *each.keywords) for node in ast.walk(arg))
     models = {each.func for each in called}
-    if any(isinstance(node, ast.expr) and node not in models and ast.unparse(node) in wrapped for node in args):
+    known = wrapped | {ast.unparse(arg) for _, value in made for arg in value.args[:1]}
+    known |= {ast.unparse(to) for _, targets, value in source.assignments() for to in targets
+              if source.calls(["parameters"], within=value)}  # fmt: skip
+    if any(isinstance(node, ast.expr) and node not in models and ast.unparse(node) in known for node in args):
         return []  # a function that is given the model may read its gradients
     at = _known_from(loop, *last[:2])
     if at is None or at > first or not source.stands_alone(loop.body[at]):
@@ -55,12 +62,6 @@ def synced_once(source: Source, lines: Sequence[int]) -> list[Change]:
     names = dict.fromkeys(ast.unparse(each.func) for each in called)
     text = "\n".join(f"{name}.require_backward_grad_sync = {ast.unparse(last[0])}" for name in names)
     return [source.before(loop.body[at], text)]
-
-
-def _may_join(files: Sequence[Source]) -> bool:
-    """Return True where ranks may make different numbers of passes (`with model.join():`)."""
-    withs = (item.context_expr for each in files for node in each.nodes(ast.With) for item in node.items)
-    return any(isinstance(each, ast.Call) and last_name(each.func) in ("join", "Join") for each in withs)
 
 
 def _statement_of(loop: ast.For | ast.While, call: ast.Call) -> int | None:
@@ -238,7 +239,8 @@ def _is_changed_elsewhere(source: Source, loop: ast.For | ast.While, node: ast.e
     if isinstance(node, ast.Attribute):
         late = [one for _, one in others if one.name not in ("__init__", "__post_init__", "setup")]
         stores = (text.rpartition(".")[2] for text in _stores(*late) if "." in text)
-        return node.attr in {*stores, *(one.name for each in source.program for one in functions(each))}  # a property
+        named = {*stores, *(one.name for each in source.program for one in functions(each))}  # or a property
+        return node.attr in named or bool((names_in(node) - {"self"}) & _touched(loop))
     declared = {name for each in source.program for one in each.nodes(ast.Global) for name in one.names}
     declared |= {name for each in source.program for one in each.nodes(ast.Nonlocal) for name in one.names}
     is_set = isinstance(node, ast.Subscript) and ast.unparse(node) in _stores(*(one for _, one in others))

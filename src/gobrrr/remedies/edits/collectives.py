@@ -40,7 +40,7 @@ def summed_together(source: Source, lines: Sequence[int]) -> list[Change]:
             continue
         statement, call, test = first
         alone = source.stands_alone(loop.body[0]) and source.stands_alone(statement)
-        if not alone or not _is_free(source, loop, call) or not _only_divides(loop, statement, call):
+        if not alone or not _is_free(source, loop, call) or not _only_divides(source, loop, statement, call):
             continue
         is_all = len(loop.body) == 1 and (statement in loop.body or getattr(loop.body[0], "body", None) == [statement])
         outside = set(source.nodes(ast.Name, within=source.scope(loop))) - set(ast.walk(loop))
@@ -99,7 +99,7 @@ def _is_free(source: Source, loop: ast.For, call: ast.Call) -> bool:
     return fixed and not (depends or late or asks) and len(call.args) <= len(("tensor", "op", "group"))
 
 
-def _only_divides(loop: ast.For, statement: ast.stmt, call: ast.Call) -> bool:
+def _only_divides(source: Source, loop: ast.For, statement: ast.stmt, call: ast.Call) -> bool:
     """Return True where the loop's other statements change nothing that a later turn sums: they set what belongs to
     this turn or is no part of what is gone through, and call methods of such, float() and the like."""
     target, iterated = names_in(loop.target), names_in(loop.iter)
@@ -110,8 +110,14 @@ def _only_divides(loop: ast.For, statement: ast.stmt, call: ast.Call) -> bool:
         match node:
             case ast.Name(name, ast.Store()):
                 others.add(name)
-            case ast.Attribute(ctx=ast.Store()) | ast.Subscript(ctx=ast.Store()):
+            case ast.AugAssign(ast.Name(name)) if name not in target and not _is_number(source, name):
+                return False  # a tensor, under another name
+            case ast.AugAssign(ast.Attribute() | ast.Subscript() as place) if _root(place) not in target:
+                return False
+            case ast.Attribute(ctx=ast.Store()):
                 others.add(_root(node))
+            case ast.Subscript(kept, ctx=ast.Store()):
+                others.add(_root(node) if _root(node) in target or _is_display(source, kept) else "")
             case ast.Call(ast.Name(name), arguments):
                 if name not in ("float", "int", "print", "len", "round") or any(
                     names_in(x) & iterated for x in arguments
@@ -133,6 +139,18 @@ def _only_divides(loop: ast.For, statement: ast.stmt, call: ast.Call) -> bool:
     elsewhere = others - summed
     of_turn = elsewhere & (target - summed)  # no other turn may sum it
     return not (of_turn and not isinstance(loop.iter, (ast.Tuple, ast.List))) and not elsewhere & (iterated | {""})
+
+
+def _is_number(source: Source, name: str) -> bool:
+    """Return True for a name that the file begins at numbers."""
+    values = source.names.values(ast.Name(name))
+    return bool(values) and all(isinstance(each, ast.Constant) for each in values)
+
+
+def _is_display(source: Source, place: ast.expr) -> bool:
+    """Return True for a dict or list that the file makes: setting an item of it changes no tensor."""
+    values = source.names.values(place)
+    return bool(values) and all(isinstance(each, (ast.Dict, ast.List, ast.DictComp, ast.ListComp)) for each in values)
 
 
 def _root(node: ast.expr) -> str:

@@ -148,11 +148,13 @@ def change_calls(
 ROWS = (
     AsArgument(
         "bucket_views", "lets gradients be views of the buckets that go around the ranks", "gradient_as_bucket_view",
-        True, saves_memory=True, unseen="gradients cannot be replaced or detached in place",
+        True, saves_memory=True, safety="tolerance",
+        unseen="gradients cannot be replaced or detached in place, and those kept for a later step are written over",
     ),
     AsArgument(
         "gathered_weights", "keeps the weights that FSDP2 gathers for forward until backward needs them",
-        "reshard_after_forward", False, FSDP, unseen="each rank holds the whole weights between forward and backward",
+        "reshard_after_forward", False, FSDP, safety="tolerance",
+        unseen="each rank holds the whole weights until backward; a forward just before an update leaves old ones",
     ),
     AsArgument(
         "no_unused_search", "does not search each step's graph for parameters without a gradient",
