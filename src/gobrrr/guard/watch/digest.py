@@ -122,7 +122,8 @@ def dense(tensor: torch.Tensor) -> torch.Tensor:
 
     if is_wrapper(tensor):
         inner = (getattr(tensor, name) for name in tensor.__tensor_flatten__()[0])  # type: ignore[attr-defined]
-        return torch.cat([dense(each).reshape(-1).to(torch.float64) for each in inner if each is not None])
+        parts = [dense(each).reshape(-1) for each in inner if isinstance(each, torch.Tensor)]  # DTensor: its mesh too
+        return torch.cat([each.to(torch.float64) for each in parts]) if parts else torch.zeros(0)
     found = tensor.detach()
     found = torch.cat([part.reshape(-1) for part in found.unbind()]) if found.is_nested else found
     found = found.dequantize() if found.is_quantized else found

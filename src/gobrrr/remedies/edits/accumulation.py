@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from gobrrr.capture.source.statements import last_name
 from gobrrr.remedies.edits.source import Change, Source, functions, names_in, stored_in
@@ -12,11 +12,11 @@ from gobrrr.remedies.edits.training import made_optimizers
 
 SAID = ("no_sync", "accumulate")
 """Functions by which a program says itself which passes are summed."""
-HOOKS = ("register_comm_hook", "register_hook", "register_post_accumulate_grad_hook", "register_full_backward_hook",
-         "register_module_full_backward_hook", "setattr", "Join", "_set_static_graph")  # fmt: skip
-"""Calls after which more than the update's branch may see gradients, or change what a condition reads."""
-NO_UPDATE = re.compile(r"(?i)scheduler|_schedule|lr$|profile|annealing|restarts")
-"""Names of what makes things whose step() updates no weights."""
+SEES = re.compile(r"(?i)hook|clip|grad_norm|^(setattr|getattr|Join|_set_static_graph|register_buffer)$")
+"""Calls by which more than the update's branch may see gradients, change what a condition reads, or read buffers,
+which DistributedDataParallel sends around after passes that sum alone."""
+NO_UPDATE = re.compile(r"^torch\.(optim\.lr_scheduler|profiler)\.|^transformers\..*schedule")
+"""What makes things whose step() updates no weights."""
 
 
 def synced_once(source: Source, lines: Sequence[int]) -> list[Change]:
@@ -29,7 +29,7 @@ def synced_once(source: Source, lines: Sequence[int]) -> list[Change]:
     files = source.program
     passes = [call for each in files for call in each.calls(["backward"])]
     flags = any(node.attr == "require_backward_grad_sync" for each in files for node in each.nodes(ast.Attribute))
-    if flags or any(each.calls((*SAID, *HOOKS)) for each in files) or len(passes) != 1:
+    if flags or any(each.calls(SAID) for each in files) or len(passes) != 1:
         return []
     backward = next((call for call in source.calls(["backward"]) if call is passes[0]), None)
     loop = next(iter(source.loops(backward)), None) if backward is not None else None
@@ -46,16 +46,11 @@ def synced_once(source: Source, lines: Sequence[int]) -> list[Change]:
     called = [each for each in source.nodes(ast.Call, within=loop) if ast.unparse(each.func) in wrapped]
     first = _statement_of(loop, called[0]) if called else None
     last = _last_pass(source, loop, backward)
-    if first is None or last is None or _reads_gradients(source, last[2]):
+    if first is None or last is None or _sees_gradients(source, last[2]):
         return []
-    elsewhere = [each for each in source.nodes(ast.Call, within=loop) if each not in last[2] and each not in called]
-    args = (node for each in elsewhere for arg in (*each.args, *each.keywords) for node in ast.walk(arg))
-    models = {each.func for each in called}
     known = wrapped | {ast.unparse(arg) for _, value in made for arg in value.args[:1]}
-    known |= {ast.unparse(to) for _, targets, value in source.assignments() for to in targets
-              if source.calls(["parameters"], within=value)}  # fmt: skip
-    if any(isinstance(node, ast.expr) and node not in models and ast.unparse(node) in known for node in args):
-        return []  # a function that is given the model may read its gradients
+    if _is_handed_over(source, loop, known, last[2] | {each.func for each in called}):
+        return []
     at = _known_from(loop, *last[:2])
     if at is None or at > first or not source.stands_alone(loop.body[at]):
         return []
@@ -103,15 +98,15 @@ def _last_pass(
     return None
 
 
-def _updates(source: Source) -> set[ast.Call]:
-    """Return all calls of a step() in the program but those of what updates no weights; none where no optimizer's is
-    among them."""
+def _updates(source: Source) -> set[ast.AST]:
+    """Return all that the program reads of a step() but of torch's schedulers and profilers; none where no optimizer's
+    is among them."""
     optimizers = {last_name(to) for each in source.program for to in _made(each)}
     found = {
-        call for each in source.program for call in each.calls(["step"])
-        if isinstance(call.func, ast.Attribute) and not _is_no_update(each, call.func.value)
+        node for each in source.program for node in each.nodes(ast.Attribute)
+        if node.attr == "step" and not _is_no_update(each, node.value)
     }  # fmt: skip
-    return found if optimizers & set(map(_owner, found)) else set()
+    return set[ast.AST](found) if optimizers & {last_name(node.value) for node in found} else set()
 
 
 def _made(source: Source) -> list[ast.expr]:
@@ -124,17 +119,34 @@ def _made(source: Source) -> list[ast.expr]:
 
 def _is_no_update(source: Source, owner: ast.expr) -> bool:
     """Return True for a scheduler or a profiler, by what it is made with."""
-    made = list(source.names.values(owner))
+    name, made = ast.unparse(owner), list(source.names.values(owner))
     items = (item for node in source.nodes(ast.With) for item in node.items)
-    made += [
-        one.context_expr for one in items if one.optional_vars and ast.unparse(one.optional_vars) == ast.unparse(owner)
-    ]
-    calls = [last_name(each.func) if isinstance(each, ast.Call) else "" for each in made]
+    made += [one.context_expr for one in items if one.optional_vars and ast.unparse(one.optional_vars) == name]
+    calls = [source.names.origin(each.func) if isinstance(each, ast.Call) else "" for each in made]
     return bool(calls) and all(map(NO_UPDATE.search, calls))
 
 
-def _owner(call: ast.Call) -> str:
-    return last_name(call.func.value) if isinstance(call.func, ast.Attribute) else ""
+def _is_handed_over(
+    source: Source, loop: ast.For | ast.While, models: set[str], fine: Collection[ast.AST]
+) -> bool:  # fmt: skip
+    """Return True where the loop gives models, their weights, their optimizers or what was made of them to a function,
+    which may read gradients; `fine`: places where it may."""
+    known, optimizers = set(models), {ast.unparse(to) for to in _made(source)}
+    every = [(targets, value) for _, targets, value in source.assignments() if isinstance(value, ast.Call)]
+
+    def read(node: ast.AST) -> set[str]:
+        places = (each for each in ast.walk(node) if isinstance(each, (ast.Name, ast.Attribute)) and each not in fine)
+        return {ast.unparse(each) for each in places if isinstance(each.ctx, ast.Load)}
+
+    for _ in every:  # until nothing new is made of them
+        made = (targets for targets, value in every if known & read(value))
+        known |= {ast.unparse(to) for targets in made for to in targets if not _is_no_update(source, to)}
+    calls = (call for call in source.nodes(ast.Call, within=loop) if call not in fine)
+    given = [arg for call in calls for arg in (*call.args, *(each.value for each in call.keywords))]
+    asked = [call.func for call in source.nodes(ast.Call, within=loop) if call not in fine and call.func not in fine]
+    return any(known & read(each) for each in given) or any(
+        (known - optimizers - models) & read(each) for each in asked
+    )
 
 
 def _is_bare(loop: ast.For | ast.While, test: ast.expr) -> bool:
@@ -174,12 +186,16 @@ def _counted(source: Source, loop: ast.For | ast.While, node: ast.expr) -> set[s
         case ast.UnaryOp(_, operand):
             parts = [operand]
         case ast.Call(ast.Name("len"), [ast.Name() | ast.Attribute() as kept], []):
-            return None if names_in(kept) & (_touched(loop) | stored_in(loop.body)) else set()
+            changed = [
+                _touched(each) for each in (loop, *functions(source)) if each is loop or loop not in ast.walk(each)
+            ]
+            return None if names_in(kept) & set.union(stored_in(loop.body), *changed) else set()
         case ast.Name() if (given := _given(loop, node)) is not None:
             return _counted(source, loop, given)
         case ast.Name() | ast.Attribute() | ast.Subscript(ast.Name(), ast.Constant()):
             text, inside = ast.unparse(node), _stores(*loop.body)
-            if _is_changed_elsewhere(source, loop, node):
+            ranks = any("rank" in ast.unparse(each) for each in source.names.values(node))
+            if ranks or _is_changed_elsewhere(source, loop, node):
                 return None
             if text in inside and not _grows_by_constants(loop, text):
                 return None
@@ -213,10 +229,14 @@ def _stores(*nodes: ast.AST) -> set[str]:
     }
 
 
-def _grows_by_constants(loop: ast.AST, text: str) -> bool:
-    """Return True for a counter that the loop sets to constants or adds constants to: ranks count alike."""
-    kinds = (ast.Assign, ast.AugAssign, ast.AnnAssign)
-    sets = [each for each in ast.walk(loop) if isinstance(each, kinds) and text in _stores(each)]
+def _grows_by_constants(loop: ast.For | ast.While, text: str) -> bool:
+    """Return True for a counter that the loop sets to constants or adds constants to in every pass, or behind a test
+    of itself: ranks count alike."""
+    kinds, every = (ast.Assign, ast.AugAssign, ast.AnnAssign), list(loop.body)
+    for each in loop.body:
+        if isinstance(each, ast.If) and text in map(ast.unparse, ast.walk(each.test)):
+            every += each.body
+    sets = [each for each in every if isinstance(each, kinds) and text in _stores(each)]
     bound = [node for node in ast.walk(loop) if isinstance(node, ast.expr) and _stores(node) == {text}]
     return len(sets) == len(bound) and all(isinstance(each.value, ast.Constant) for each in sets)
 
@@ -243,7 +263,8 @@ def _is_changed_elsewhere(source: Source, loop: ast.For | ast.While, node: ast.e
         return node.attr in named or bool((names_in(node) - {"self"}) & _touched(loop))
     declared = {name for each in source.program for one in each.nodes(ast.Global) for name in one.names}
     declared |= {name for each in source.program for one in each.nodes(ast.Nonlocal) for name in one.names}
-    is_set = isinstance(node, ast.Subscript) and ast.unparse(node) in _stores(*(one for _, one in others))
+    items = {text.partition("[")[0] for text in _stores(*(one for _, one in others)) if "[" in text}
+    is_set = isinstance(node, ast.Subscript) and ast.unparse(node.value) in items
     return is_set or bool(names_in(node) & (_touched(loop) | declared))
 
 
@@ -256,12 +277,12 @@ def _known_from(loop: ast.For | ast.While, test: ast.expr, branch: ast.stmt | No
     return found if found < len(loop.body) else None
 
 
-def _reads_gradients(source: Source, update: set[ast.AST]) -> bool:
-    """Return True where gradients are clipped, unscaled or read outside of the update."""
+def _sees_gradients(source: Source, update: set[ast.AST]) -> bool:
+    """Return True where gradients are clipped, unscaled, hooked or read outside of the update."""
     every = (node for each in source.program for node in (*each.nodes(ast.Attribute), *each.nodes(ast.Name)))
     for node in every:
         name = last_name(node)
-        said = name.startswith("clip_grad") or name in ("grad", "unscale_", "get_total_norm")
+        said = SEES.search(name) or name in ("grad", "unscale_", "get_total_norm")
         if said and node not in update and source.names.origin(node) != "torch.autograd.grad":
             return True
     return False

@@ -6,7 +6,7 @@ import ast
 import re
 from collections.abc import Sequence
 
-from gobrrr.remedies.edits.source import Change, Source, functions, names_in, stored_in
+from gobrrr.remedies.edits.source import Change, Source, names_in, stored_in
 
 TOGETHER = '''\
 @torch.no_grad()
@@ -32,7 +32,7 @@ def summed_together(source: Source, lines: Sequence[int]) -> list[Change]:
     changes nothing that a later turn sums."""
     found: list[Change] = []
     (name,) = re.findall(r"def (\w+)", TOGETHER)
-    if any(one.name == name for each in source.program for one in functions(each)):
+    if any(name in each.text for each in source.program):
         return []
     listed = next(f"summed{n}" for n in ("", *range(2, 99)) if f"summed{n}" not in names_in(source.tree))
     for loop in source.nodes(ast.For):
@@ -107,6 +107,9 @@ def _only_divides(source: Source, loop: ast.For, statement: ast.stmt, call: ast.
     for node in (node for each in loop.body if each is not statement for node in ast.walk(each)):
         if node is call:
             continue
+        reads = isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load) and node.id in iterated
+        if reads or (isinstance(node, ast.Attribute) and node.attr in ("grad", "data") and not _is_own(node, target)):
+            return False  # what another turn sums
         match node:
             case ast.Name(name, ast.Store()):
                 others.add(name)
@@ -151,6 +154,12 @@ def _is_display(source: Source, place: ast.expr) -> bool:
     """Return True for a dict or list that the file makes: setting an item of it changes no tensor."""
     values = source.names.values(place)
     return bool(values) and all(isinstance(each, (ast.Dict, ast.List, ast.DictComp, ast.ListComp)) for each in values)
+
+
+def _is_own(node: ast.Attribute, target: set[str]) -> bool:
+    """Return True for p.grad and p.grad.data of the turn's p."""
+    inner = node.value.value if isinstance(node.value, ast.Attribute) and node.value.attr == "grad" else node.value
+    return isinstance(inner, ast.Name) and inner.id in target
 
 
 def _root(node: ast.expr) -> str:

@@ -171,8 +171,13 @@ class Arm:
 
     def rank_accounts(self) -> list[Account]:
         """Return what the other ranks did so far, each by its own count."""
+        if self.account is None:
+            return []
         with _readable():
-            return ranks.accounts(self._folder) if self.account is not None else []
+            found = ranks.accounts(self._folder)
+        for each in found if self.account.ended is None else ():
+            each.ended = None  # it failed, since rank 0 was told to end
+        return found
 
     def _launch(self, watcher: str, **watched: Any) -> None:
         """Start it in a folder of its own, its group its own, its output into files: what it prints only for the guard,
