@@ -55,6 +55,13 @@ def test_a_rank_that_still_runs_was_not_killed() -> None:
     assert "Rank 1 ended first" in said and lines[0] == "rank 0 still runs, last seen after 40 steps, in backward"
 
 
+def test_of_ranks_that_left_no_words_the_one_that_was_over_first_is_named() -> None:
+    """torchrun stops the others by a signal, of which they say nothing."""
+    over = [stood(rank, 40, None)._replace(gone=gone) for rank, gone in ((0, 10**9 + 10**8), (1, 10**9))]
+    assert first_to_end(over)[0].startswith("Rank 1 was killed or left first, last seen after 40 steps")
+    assert first_to_end([each._replace(gone=10**9) for each in over])[0] == "", "killed as a whole"
+
+
 def test_nothing_is_said_of_a_job_in_which_no_rank_failed() -> None:
     assert first_to_end([stood(0, 40), stood(1, 40)]) == ("", ())
     said, lines = first_to_end([stood(0, 40, None), stood(1, 40, None)])

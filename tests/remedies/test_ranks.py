@@ -106,6 +106,24 @@ OFTEN_WRONG = {
     + PASS
     + "    lib.clip(net.parameters(), 0.5)\n"
     + FOUR,
+    "an update by another name": "other = torch.optim.SGD(net.parameters())\nupdate = other.step\n"
+    + EACH
+    + PASS
+    + "    update()\n"
+    + FOUR,
+    "optimizers are handed over": EACH + PASS + "    lib.step_of(optimizer)\n" + FOUR,
+    "a watcher of the model": "watcher = lib.Watcher(model)\n" + EACH + PASS + "    watcher.after_backward()\n" + FOUR,
+    "another hook": "lib.register_multi_grad_hook(weights, log)\n" + EACH + PASS + FOUR,
+    "gradients by getattr": "for p in net.parameters():\n    norms.append(getattr(p, 'grad'))\n" + EACH + PASS + FOUR,
+    "counted at times": "n = 0\nfor x in data:\n    if x.mean() > 0:\n        n += 1\n"
+    + PASS
+    + "    if n % 4 == 0:\n        optimizer.step()\n",
+    "ranks differ": "every = 4 if dist.get_rank() else 2\n"
+    + EACH
+    + PASS
+    + "    if (i + 1) % every == 0:\n        optimizer.step()\n",
+    "buffers of its own": "class Codes(torch.nn.Module):\n    def __init__(self):\n"
+    "        self.register_buffer('codes', x)\n" + EACH + PASS + FOUR,
     "at times": EACH + "    if x.any():\n        model(x).sum().backward()\n" + FOUR,
 }
 COUNTS = "counts = {'a': torch.tensor(3), 'b': torch.tensor([1.5, 2.5]), 'c': torch.tensor(2**53 + 1)}\n"
@@ -148,6 +166,11 @@ NOT_TOGETHER = (
     "for a in (x, y, x):\n    dist.all_reduce(a)\n    a /= 2\n",
     "for total, v in (pairs):\n    dist.all_reduce(v)\n    total += v\n",
     "for total, v in ((b, a), (c, b)):\n    dist.all_reduce(v)\n    total += v\n",
+    "for v in (loss, count):\n    dist.all_reduce(v)\n    v /= count\n",
+    "for v in (a, b):\n    dist.all_reduce(v)\n    if b > 3:\n        v.zero_()\n",
+    "for p in model.parameters():\n    dist.all_reduce(p.grad)\n    p.grad = p.grad / last.grad.norm()\n",
+    "for p in model.parameters():\n    dist.all_reduce(p.grad)\n    p.twin.grad.add_(p.grad)\n",
+    "all_reduce_together = lambda x: x\nfor p in model.parameters():\n    dist.all_reduce(p.grad)\n",
     "parts = []\nwith made() as parts:\n    for t in parts:\n        dist.all_reduce(t)\n        t /= 2\n",
     "def all_reduce_together(x):\n    return x\nfor p in model.parameters():\n    dist.all_reduce(p.grad)\n",
     "for s in data:\n    if s:\n        print(p)\n    for p in model.parameters():\n        dist.all_reduce(p.grad)\n",

@@ -19,7 +19,7 @@ from gobrrr.ledger.steps.profiled_window import Profiled
 from gobrrr.machine.probe.system_probe import usable_cores
 from gobrrr.pipeline.file_names import REPORT
 from gobrrr.recording.model.phases import BACKWARD, FORWARD, OPTIMIZER, OTHER, WAIT
-from gobrrr.recording.run_folder.failure_file import endings
+from gobrrr.recording.run_folder.failure_file import deaths, endings
 from gobrrr.recording.run_folder.run import Recording
 from gobrrr.rules.verdict.place import spot
 from gobrrr.rules.verdict.report import Report
@@ -138,11 +138,17 @@ def _doubts(reports: Sequence[Report]) -> tuple[str, ...]:
 
 def _endings(ranks: Sequence[Profiled]) -> tuple[str, tuple[str, ...]]:
     """As of endings.first_to_end(), of a program that failed."""
-    known = endings(ranks[0].recording.folder)
+    known, gone = endings(ranks[0].recording.folder), deaths(ranks[0].recording.folder)
     starts = [rank.recording.start for rank in ranks]
     return first_to_end(
         [
-            Stood(start.rank or 0, *stood(rank.recording), known.get(start.pid), not is_gone(start.pid))
+            Stood(
+                start.rank or 0,
+                *stood(rank.recording),
+                known.get(start.pid),
+                not is_gone(start.pid),
+                gone.get(start.pid, 0),
+            )
             for start, rank in zip(starts, ranks, strict=True)
         ]
     )

@@ -160,7 +160,7 @@ def scale(places: Sequence[Path], ranks: Sequence[int], network: Network | None 
     if network is None and (network := measured_network(seen)) is None:
         who = "one rank" if seen.ranks == 1 else "this run"
         raise GobrrrError(f"{who} tells nothing of what would carry its messages", "name it: --link 100Gb/s,5us")
-    nothing = "no collective and no optimizer was seen: nothing goes around the ranks in this forecast"
+    nothing = "no collective was seen: ranks wait for nobody in this forecast"
     return forecast(seen, network, ranks, [] if seen.plan else [nothing])
 
 

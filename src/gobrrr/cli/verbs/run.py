@@ -53,8 +53,10 @@ def run(args: argparse.Namespace) -> int:
     """Run, report, and leave with the program's own exit code."""
     from gobrrr.capture.process import launch
     from gobrrr.capture.process.config import SESSION, Config
+    from gobrrr.capture.process.deaths import Deaths
     from gobrrr.machine.probe.system_probe import oom_kills
     from gobrrr.system import run_folder
+    from gobrrr.trial.arm.ranks import launcher
 
     command = program_of(args.program)
     budget_ns, budget_bytes = parse_budget(args.budget)
@@ -72,7 +74,8 @@ def run(args: argparse.Namespace) -> int:
     if args.json == "":
         streams.keep_stdout()
     kills = oom_kills()
-    code = launch.run(command, config, variables)
+    with Deaths(folder) if launcher(command) else contextlib.nullcontext():
+        code = launch.run(command, config, variables)
     try:
         _tell(args, recipe, folder, command, code, kills)
     except OSError:  # nobody reads stderr any more: the program's exit code is still asked for

@@ -11,6 +11,9 @@ from gobrrr.recording.model import phases
 from gobrrr.recording.model.endings import Ending
 from gobrrr.recording.model.facts import Span
 
+APART_NS = 5_000_000
+"""By which a rank is over before the others, where a launcher stops these since it is (proposed: torchrun looks every
+100 ms; a kill of all takes less than a millisecond)."""
 STOPPED = "KeyboardInterrupt"
 """Error of a program that somebody stopped."""
 
@@ -26,6 +29,8 @@ class Stood(NamedTuple):
     """None where it was killed: it had no time for last words."""
     lives: bool = False
     """Its process is still there."""
+    gone: int = 0
+    """ns since the epoch when the kernel said that it is over; 0 where nobody looked."""
 
 
 def first_to_end(ranks: Sequence[Stood]) -> tuple[str, tuple[str, ...]]:
@@ -44,6 +49,13 @@ def first_to_end(ranks: Sequence[Stood]) -> tuple[str, tuple[str, ...]]:
         first = min(killed, key=lambda one: one.steps)
         also = f", as were {len(killed) - 1} more" if len(killed) > 1 else ""
         return f"Rank {first.rank} hung or was killed{also}, last seen {_where(first)}; the others then failed.", lines
+    if len(ranks) > 1 and len(killed) == len(ranks) and all(one.gone for one in ranks):
+        first, second, *_ = sorted(ranks, key=lambda one: one.gone)
+        if second.gone - first.gone >= APART_NS:
+            return (
+                f"Rank {first.rank} was killed or left first, last seen {_where(first)}; the others were stopped.",
+                lines,
+            )
     left = [one for one in ranks if one.ending and not one.ending.error]
     failed = [one.ending.ended for one in ranks if one.ending and one.ending.peer]
     if left and failed:

@@ -199,7 +199,8 @@ def _point(seen: Seen, network: Network, ranks: int) -> Point:
     beside = max(0.0, seen.exposed_ns - before)  # what sending takes of the host, and what no model knows
     known = min(1.0, seen.exposed_ns / before) if network.is_measured and before else 1.0  # a profiler lengthens them
     slow, usual, fast = (exposed_ns(seen, _calls(seen, network, ranks, reached)) for reached in network.reached)
-    grown = slowest_ns(seen.spread, ranks) - slowest_ns(seen.spread, seen.ranks)
+    meets = bool(seen.plan)  # ranks without a collective wait for nobody
+    grown = slowest_ns(seen.spread, ranks) - slowest_ns(seen.spread, seen.ranks) if meets else 0.0
     exposed = known * usual[1] + beside if ranks > 1 else 0.0
     step = seen.step_ns + exposed - seen.exposed_ns + grown
     apart = PER_DOUBLING * max(abs(math.log2(ranks / seen.ranks)), not network.is_measured) * step
@@ -209,7 +210,7 @@ def _point(seen: Seen, network: Network, ranks: int) -> Point:
     return Point(
         ranks=ranks, step_ns=step, low_ns=max(min(seen.own_ns, step), least - apart), high_ns=most + apart,
         transfer_ns=sum(_calls(seen, network, ranks, network.reached[1])), exposed_ns=exposed,
-        slowest_ns=slowest_ns(seen.spread, ranks), speedup=ranks * seen.own_ns / step if step else 0.0,
+        slowest_ns=slowest_ns(seen.spread, ranks) if meets else 0.0, speedup=ranks * seen.own_ns / step if step else 0.0,
     )  # fmt: skip
 
 

@@ -6,6 +6,9 @@ import msgspec
 
 from gobrrr.recording.model.facts import Span
 
+GONE = "gone.json"
+"""File of a run's folder: when processes were over, ns since the epoch by pid."""
+
 
 class Ending(msgspec.Struct, frozen=True, kw_only=True):
     """A rank's last words; a rank that was killed leaves none."""

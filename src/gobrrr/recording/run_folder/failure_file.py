@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from gobrrr.recording.model.endings import Ending
+from gobrrr.recording.model.endings import GONE, Ending
 from gobrrr.recording.model.out_of_memory import OutOfMemory
 from gobrrr.recording.trace_files.oom_log import filled
 from gobrrr.system import files
@@ -38,3 +38,10 @@ def endings(folder: Path) -> dict[int, Ending]:
             known = found.get(one.pid, one)
             found[one.pid] = msgspec.structs.replace(known, error=one.error, where=one.where, peer=one.peer)
     return found
+
+
+def deaths(folder: Path) -> dict[int, int]:
+    """Return by pid when processes of a run ended, ns since the epoch; nothing where nobody looked."""
+    with contextlib.suppress(OSError, msgspec.MsgspecError, ValueError):
+        return msgspec.json.decode(files.read(folder / GONE, MOST), type=dict[int, int])
+    return {}

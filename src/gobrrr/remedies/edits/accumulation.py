@@ -186,10 +186,9 @@ def _counted(source: Source, loop: ast.For | ast.While, node: ast.expr) -> set[s
         case ast.UnaryOp(_, operand):
             parts = [operand]
         case ast.Call(ast.Name("len"), [ast.Name() | ast.Attribute() as kept], []):
-            changed = [
-                _touched(each) for each in (loop, *functions(source)) if each is loop or loop not in ast.walk(each)
-            ]
-            return None if names_in(kept) & set.union(stored_in(loop.body), *changed) else set()
+            changed = stored_in(loop.body) | _touched(loop)
+            changed |= {name for each in functions(source) if loop not in ast.walk(each) for name in _touched(each)}
+            return None if names_in(kept) & changed else set()
         case ast.Name() if (given := _given(loop, node)) is not None:
             return _counted(source, loop, given)
         case ast.Name() | ast.Attribute() | ast.Subscript(ast.Name(), ast.Constant()):
