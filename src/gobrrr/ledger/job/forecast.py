@@ -210,7 +210,8 @@ def _point(seen: Seen, network: Network, ranks: int) -> Point:
     return Point(
         ranks=ranks, step_ns=step, low_ns=max(min(seen.own_ns, step), least - apart), high_ns=most + apart,
         transfer_ns=sum(_calls(seen, network, ranks, network.reached[1])), exposed_ns=exposed,
-        slowest_ns=slowest_ns(seen.spread, ranks) if meets else 0.0, speedup=ranks * seen.own_ns / step if step else 0.0,
+        slowest_ns=slowest_ns(seen.spread, ranks) if meets else 0.0,
+        speedup=ranks * seen.own_ns / step if step else 0.0,
     )  # fmt: skip
 
 
