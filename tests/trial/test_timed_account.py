@@ -135,6 +135,14 @@ def test_what_differs_is_named(kind: str, said: str, candidate: Account) -> None
     assert found[kind].verdict in ("changed", "wrong")
 
 
+def test_one_start_whose_rest_scatters_has_moved_nothing() -> None:
+    """3 % of a step more between steps: of one start it is noise, of two each it is told."""
+    candidate = account(clocks=[Clock(10, 9_900_000, 11_300_000, 12_300_000)] * 4)
+    assert "time" not in told(candidate)
+    found = {check.kind for check in checks([account(), account()], [candidate, candidate])}
+    assert "time" in found
+
+
 @pytest.mark.parametrize(
     "candidate",
     [

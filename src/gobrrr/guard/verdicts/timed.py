@@ -48,6 +48,9 @@ SLOWER_CLOCK, UNSTEADY = 0.1, 1.5
 """Share of the referee's time that the program's clock may lack beyond so many times what the baseline's does;
 proposed: messages take some ms; gaps on crowded machines would settle it."""
 LOOKED_AT = 1 + 1 / (1 << (LEADING_ROWS - 1))  # how far behind the last row a process may be
+ONE_START = 5
+"""Times as much it must be where there is one start of an arm alone: those scatter by some percent (proposed; of 72
+edits that change nothing one was refused without it)."""
 MOVED, LEAST_MOVED = 0.25, 0.02
 """Shares of the saving, and of a step, that more time between steps may have; proposed: noise of what lies there."""
 
@@ -418,7 +421,8 @@ def _time(ours: Sequence[Account], theirs: Sequence[Account]) -> Iterator[Check]
     steps = [statistics.median(_per_step(account, lambda clock: clock.ns) for account in side) for side in both]
     whole = [statistics.median(_per_step(account, lambda clock: clock.whole_ns) for account in side) for side in both]
     more = statistics.median(between[1]) - statistics.median(between[0])
-    least = max(MOVED * (steps[0] - steps[1]), LEAST_MOVED * steps[0])
+    moved = LEAST_MOVED * (ONE_START if min(map(len, both)) == 1 else 1)
+    least = max(MOVED * (steps[0] - steps[1]), moved * steps[0])
     if steps[1] < steps[0] and more > least and min(between[1]) > max(between[0]) and min(*steps, *whole) > 0:
         faster, in_all = steps[0] / steps[1], whole[0] / whole[1]
         reason = f"the step is {faster:.2f} times as fast, with what lies between steps {in_all:.2f}"
