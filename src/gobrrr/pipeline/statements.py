@@ -22,8 +22,8 @@ LONGEST = 400  # characters of a statement that are kept; proposed: longer ones 
 
 def with_statements(ledger: Ledger, began_ns: int) -> Ledger:
     """The ledger with the source of its lines; of a file that was changed after `began_ns` (Unix time) none."""
-    module = cache(lambda file: ast.unparse(tree_of(file) or ast.Module([], [])))
-    found = [_statement(span, began_ns, module) for span in _spans(ledger)]
+    read = cache(_read)
+    found = [_statement(span, began_ns, read) for span in _spans(ledger)]
     return replace(ledger, statements=tuple(each for each in found if each is not None))
 
 
@@ -42,7 +42,18 @@ def _spans(ledger: Ledger) -> Iterator[Span]:
     return (span for place, span in spans.items() if took[place] >= LEAST * ledger.wall or place in always)
 
 
-def _statement(span: Span, began_ns: int, module: Callable[[str], str]) -> Statement | None:
+def _read(file: str) -> tuple[str, dict[str, int]]:
+    """(a file as ast.unparse writes it, lines of its statements by their first lines)."""
+    tree, places = tree_of(file) or ast.Module([], []), dict[str, int]()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.stmt):
+            places.setdefault(ast.unparse(node).lstrip("\n").partition("\n")[0].strip(), node.lineno)
+    return ast.unparse(tree), places
+
+
+def _statement(
+    span: Span, began_ns: int, read: Callable[[str], tuple[str, dict[str, int]]]
+) -> Statement | None:  # fmt: skip
     """The innermost statement at a line; None where there is none, or its file is another by now."""
     path = Path(span.file)
     try:
@@ -58,7 +69,7 @@ def _statement(span: Span, began_ns: int, module: Callable[[str], str]) -> State
     *outer, own = sorted(around, key=lambda node: (node.lineno, -(node.end_lineno or 0)))
     function = max((i for i, node in enumerate(outer) if isinstance(node, _SCOPES)), default=-1)
     around_own = tuple(_first_line(node) for node in reversed(outer[function + 1 :]))
-    return Statement(span, _first_line(own), around_own, module(span.file))
+    return Statement(span, _first_line(own), around_own, *read(span.file))
 
 
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)

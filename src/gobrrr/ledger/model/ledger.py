@@ -169,6 +169,8 @@ class Statement(msgspec.Struct, frozen=True):
     """First lines of the loops and other compound statements around it in its function, the innermost first."""
     module: str = ""
     """The whole file."""
+    places: dict[str, int] = {}
+    """Lines of the file's statements by their first lines, as ast.unparse writes them; of equal ones the first."""
 
 
 class StepStats(msgspec.Struct, frozen=True):

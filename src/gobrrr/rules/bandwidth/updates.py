@@ -10,6 +10,7 @@ from gobrrr.ledger.model.ledger import HostGroup, Ledger, OpGroup
 from gobrrr.machine.model.machine import Machine
 from gobrrr.rules.model.evidence import count, ratio, size, time, worth_telling
 from gobrrr.rules.model.finding import Cause, rule
+from gobrrr.rules.model.lines import made_at
 from gobrrr.rules.model.shapes import (
     FLOATS,
     MATMULS,
@@ -60,7 +61,7 @@ def dense_embedding_gradient(ledger: Ledger, machine: Machine) -> Iterator[Cause
         message=f"A batch looks up at most {share(touched)} of {rows:,} rows; the whole table's gradient is written "
         f"({duration(gradient)}) and updated ({duration(update)}) every step",
         advice="Make the embedding with sparse=True and give it an optimizer of its own, SparseAdam or SGD.",
-        where=largest.where,
+        where=(*made_at(ledger, largest.where, r"^{name} = .*Embedding\w*\("), *largest.where),
         evidence={
             "rows": count(rows),
             "rows_touched": ratio(touched),

@@ -15,11 +15,13 @@ from gobrrr.rules.memory.memory_use import peak_and_limit
 from gobrrr.rules.model.cores import first_span
 from gobrrr.rules.model.evidence import count, per_step, ratio, size, time, worth_telling
 from gobrrr.rules.model.finding import Cause, rule
+from gobrrr.rules.model.lines import made_at
 from gobrrr.rules.model.shapes import by_line, costliest_line, shared_lines, total
 from gobrrr.rules.model.views import everything, graph_makers, host_side, num_updated, of_phase, stepping
 from gobrrr.units import PAGE, duration, share
 from gobrrr.units import size as bytes_text
 
+MAKES_OPTIMIZER = r" = (?:\w+\.)*(?:optim\.\w+|SGD|Adam\w*|RMSprop|Adagrad|\w+Optimizer)\("
 LARGE = 0.1
 """Share of the parameters of the largest module that the program calls, or of what it updates, from which a line is a
 module's own: the line of a smaller one (a softplus that keeps a length positive) is not, nor is the time at it."""
@@ -44,6 +46,7 @@ def gradients_never_used(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     if not worth_telling(ledger, 0.8 * part * backward):
         return
     ops = [op for op in ledger.ops if op.phase == "backward"]
+    where = first_span(orphans.span) or costliest_line(ops)
     names = ", ".join([*orphans.names[:2], *(["..."] if orphans.num_tensors > 2 else [])]) or "unnamed"
     yield Cause(
         # which saves activations for it
@@ -51,7 +54,7 @@ def gradients_never_used(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
         message=f"{orphans.num_elements:,} parameters ({share(part)} of those with gradients, {names}) get "
         f"gradients and are in no optimizer; backward takes {duration(backward)} per step",
         advice="Call requires_grad_(False) on them, or run that part under torch.no_grad().",
-        where=first_span(orphans.span) or costliest_line(ops),
+        where=(*made_at(ledger, where, MAKES_OPTIMIZER), *where),
         evidence={
             "orphan_elements": count(orphans.num_elements),
             "orphan_share": ratio(part),

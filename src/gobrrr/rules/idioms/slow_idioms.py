@@ -6,6 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
+from math import prod
 from typing import NamedTuple
 
 from gobrrr.ledger.model.ledger import HostGroup, Ledger, LineGroup, OpGroup, Statement, WorkerGroup
@@ -15,8 +16,8 @@ from gobrrr.rules.idioms.table import CODE, Idiom, Seen, idioms
 from gobrrr.rules.model.cores import making
 from gobrrr.rules.model.evidence import ratio, time, worth_telling
 from gobrrr.rules.model.finding import Cause, Quantity, rule
-from gobrrr.rules.model.lines import below, body, is_rare
-from gobrrr.rules.model.shapes import Key, grouped, key
+from gobrrr.rules.model.lines import below, body, is_rare, made_at
+from gobrrr.rules.model.shapes import Key, factors, grouped, key, result_elements
 from gobrrr.rules.model.views import everything, idle_at
 from gobrrr.units import duration, share
 
@@ -51,7 +52,7 @@ def slow_idiom(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
             saving=(SURE * freed, freed, found.ns),
             message=f"{duration(found.ns)} ({share(found.ns / ledger.wall)}) per step: {idiom.says}",
             advice=idiom.advice,
-            where=found.where,
+            where=(*(made_at(ledger, found.where, idiom.place) if idiom.place else ()), *found.where),
             evidence={
                 "time": time(found.ns),
                 "lines": Quantity(found.lines, "1"),
@@ -72,6 +73,7 @@ def _found(ledger: Ledger) -> list[Found]:
     statements = {statement.span.place: statement for statement in ledger.statements}
     kind = ledger.step.kind
     asked = (idiom for idiom in idioms() if not idiom.seen.kinds or kind in idiom.seen.kinds)
+    asked = (idiom for idiom in asked if ledger.device is None or not idiom.seen.cpu)
     every = [one for idiom in asked if (one := _at_lines(ledger, idiom, statements))]
     worth = (one for one in every if worth_telling(ledger, one.ns * (1 - one.idiom.pair.left)))
     by_line = grouped(worth, lambda one: one.where[0].place).values()
@@ -133,6 +135,8 @@ def _of_ops(ledger: Ledger, seen: Seen) -> Iterator[Time]:
     shows = (op for op in shows if not seen.phases or op.phase in seen.phases)
     shows = (op for op in shows if op.name not in names or _fits(op, seen))
     for ops in grouped(shows, lambda op: key(op.where)).values():
+        if seen.swells and not any(_swelling(op) >= seen.swells for op in ops):
+            continue
         if (seen.dtypes or seen.aspect) and not any(op.name in names for op in ops):
             continue  # the op has others, whatever the ops that it calls have
         ns, floor = sum(op.ns for op in ops), sum(op.floor_ns for op in ops)
@@ -145,6 +149,12 @@ def _fits(op: OpGroup, seen: Seen) -> bool:
     ends = op.shapes[0][-2:] if op.shapes else ()
     aspect = max(ends) / max(1, min(ends)) if len(ends) == 2 else 1.0
     return (not seen.dtypes or op.dtypes[:1] in [*zip(seen.dtypes)]) and aspect >= seen.aspect
+
+
+def _swelling(op: OpGroup) -> float:
+    """Return the elements of a product over those of its larger factor; 0 for other ops."""
+    pair = factors(op)
+    return result_elements(op) / max(1, *map(prod, pair)) if pair is not None else 0.0
 
 
 def _of_lines(ledger: Ledger, idiom: Idiom) -> Iterator[Time]:

@@ -49,6 +49,10 @@ class Seen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """First dtype of `ops`, as the profiler writes it; any where none is named."""
     calls: float = 0.0
     """Calls of `ops` themselves per step, at least; what they call is not counted."""
+    swells: float = 0.0
+    """Elements that a product of `ops` makes over those of its larger factor, at least."""
+    cpu: bool = False
+    """Whether it is slow where a CPU computes alone."""
     aspect: float = 0.0
     """Last two dimensions of the first tensor of `ops`, the larger over the smaller, at least."""
     factor: float = 0.0
@@ -114,6 +118,8 @@ class Idiom(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     seen: Seen
     pair: Pair
     rewrite: Rewrite | None = None
+    place: str = ""
+    """Regular expression of the statement to edit, where that is not the slow one; `{name}` is what this calls."""
     edit: str = ""
     """Edit of gobrrr.remedies.edits that makes it."""
     name: str = ""
@@ -135,7 +141,7 @@ def _read(file: Path) -> Idiom:
     try:
         found = msgspec.convert(tomllib.loads(file.read_text(encoding="utf-8")), Idiom)
         seen, rewrite = found.seen, found.rewrite
-        for pattern in (seen.source, seen.around, seen.made, rewrite.find if rewrite else ""):
+        for pattern in (seen.source, seen.around, seen.made, found.place, rewrite.find if rewrite else ""):
             re.compile(pattern)
     except (ValueError, re.error) as error:
         raise GobrrrError(f"{file.name} is no idiom: {error}") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -139,6 +140,18 @@ def below(line: LineGroup | HostGroup | WorkerGroup, kinds: Sequence[Functions])
         return (line.ns, name) if name else (0.0, "")
     found = [(min(ns, line.ns), name) for name, ns in line.libraries if any(k.has(name) for k in kinds)]
     return max(found, default=(0.0, ""))
+
+
+def made_at(ledger: Ledger, where: Sequence[Span], pattern: str) -> tuple[Span, ...]:
+    """Return the line of the files of `where` that has a pattern, in which {name} is what the innermost line calls, as
+    one that makes a module. Nothing where there is none, or several."""
+    of = {statement.span.place: statement for statement in ledger.statements}
+    known = [of[span.place] for span in where if span.place in of]
+    called = re.findall(r"([\w.]+)\(", known[0].text) if known else []
+    names = "|".join(map(re.escape, called)) or r"\b\B"
+    sought = re.compile(pattern.replace("{name}", f"(?:{names})"))
+    found = {Span(one.span.file, line) for one in known for text, line in one.places.items() if sought.search(text)}
+    return tuple(found) if len(found) == 1 else ()
 
 
 def body(ledger: Ledger) -> list[LineGroup]:

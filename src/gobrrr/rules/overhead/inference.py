@@ -161,8 +161,11 @@ def growing(ledger: Ledger) -> Growing | None:
     if not all(extends):
         return None  # other texts each time, in the order of their lengths
     for (where, rows), lengths in places.items():
-        grows = len(lengths) >= FEWEST_TOKENS and all(b == a + 1 for a, b in itertools.pairwise(lengths))
+        # A window that begins within one text has the beginning of the next behind its end.
+        begins = [b for a, b in itertools.pairwise(lengths) if b != a + 1]
+        whole = begins == [] or (begins == [min(lengths)] and (extends or max(lengths) - min(lengths) < len(lengths)))
         found = Growing(where, frozenset(lengths), rows, bool(extends))
-        if grows and max(lengths.values()) <= 1.5 * min(lengths.values()) and found.length >= SHORTEST:
+        even = max(lengths.values()) <= (2 if begins else 1.5) * min(lengths.values())
+        if len(lengths) >= FEWEST_TOKENS and whole and even and found.length >= SHORTEST:
             return found
     return None
