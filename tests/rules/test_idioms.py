@@ -50,8 +50,15 @@ def test_a_file_says_what_people_need_and_its_pair_is_two_programs(idiom):
 
 @pytest.mark.parametrize("idiom", [each for each in ALL.values() if each.seen.source], ids=lambda each: each.name)
 def test_the_source_that_it_is_known_by_is_in_a_guilty_line(idiom):
+    """In the line that a report names, which is that of the edit where this is another one."""
     tree = ast.parse(idiom.pair.text("ill"))
     guilty = set(idiom.pair.guilty)
+    if idiom.place:
+        lines = [ast.unparse(node).partition("\n")[0] for node in ast.walk(tree) if isinstance(node, ast.stmt)]
+        places = [node.lineno for node in ast.walk(tree) if isinstance(node, ast.stmt)
+                  and re.search(idiom.place, ast.unparse(node).partition("\n")[0])]  # fmt: skip
+        assert len(places) == 1 and places[0] in guilty and any(re.search(idiom.seen.source, line) for line in lines)
+        return
     found = [node for node in ast.walk(tree) if isinstance(node, ast.stmt) and node.lineno in guilty]
     assert any(re.search(idiom.seen.source, ast.unparse(node).partition(":\n")[0]) for node in found)
 
@@ -249,3 +256,34 @@ def test_a_rewrite_is_offered_and_made_at_the_findings_line(monkeypatch):
     assert patched(text, [change], [5]).count("fast(") == 2, "where the line itself has none, all of the file"
     (found,) = told(monkeypatch, Case(ops=(op("renorm", ms=40, where=(CALL,)),)), idiom)
     assert found.remedies == ("odd",)
+
+
+def test_a_product_that_swells_counts_with_all_of_its_line(monkeypatch):
+    """60 x 8 by 8 x 50 makes six times what goes in; what backward takes at the line is of it too."""
+    swells = op("bmm", (4, 60, 8), (4, 8, 50), ms=20, where=(CALL, LOOP))
+    others = op("mul", (4, 60, 50), ms=20, where=(CALL, LOOP), phase="backward")
+    seen = {"ops": ("aten::bmm", "aten::mul"), "swells": 5.0}
+    (found,) = told(monkeypatch, Case(ops=(swells, others)), made(**seen))
+    assert found.saving.expected_ns == pytest.approx(0.75 * 40 * MS)
+    assert not told(monkeypatch, Case(ops=(swells, others)), made(**{**seen, "swells": 7.0}))
+
+
+def test_what_is_slow_on_a_cpu_alone_is_not_told_where_an_accelerator_works(monkeypatch):
+    work = op("lstm", (8,), ms=40, where=(CALL, LOOP))
+    idiom = made(ops=("aten::lstm",), cpu=True)
+    assert told(monkeypatch, Case(ops=(work,)), idiom)
+    monkeypatch.setattr(slow_idioms, "_at_lines", lambda *_: pytest.fail("it was looked for"))
+    ledger = replace(Case(ops=(work,)).ledger, device=object())
+    assert slow_idioms._found(ledger) == []
+
+
+def test_the_line_of_the_edit_comes_first_where_it_is_the_only_one(monkeypatch):
+    work = op("lstm", (8,), ms=40, where=(CALL, LOOP))
+    places = {"self.cell = nn.LSTM(8, 8)": 7, "self.other = nn.LSTM(8, 8)": 8}
+    written = Statement(CALL, "y = self.cell(x)", places=places)
+    case = Case(ops=(work,), extra={"statements": (written,)})
+    idiom = replace(made(ops=("aten::lstm",)), place="^{name} = .*LSTM")
+    (found,) = told(monkeypatch, case, idiom)
+    assert [each.line for each in found.where[:2]] == [7, CALL.line]
+    (found,) = told(monkeypatch, case, replace(idiom, place="LSTM"))
+    assert found.where[0] == CALL, "two lines make one: nobody knows which"

@@ -415,9 +415,11 @@ def test_no_ledger_makes_a_headline_of_more_than_25_words(
 
 @pytest.mark.parametrize(("expected", "other", "first"), [
     (40.0, "BRR401", "BRR320"), (25.0, "BRR401", "BRR320"), (20.0, "BRR401", "BRR401"), (25.0, "BRR106", "BRR106"),
+    (25.0, "BRR102", "BRR320"), (20.0, "BRR102", "BRR102"),
 ])  # fmt: skip
 def test_of_two_that_are_near_the_idiom_is_told(expected: float, other: str, first: str) -> None:
-    """Half as near is enough where the other only says which stage of a loader waits."""
+    """Half as near is enough where the other only says which stage of a loader waits, or makes the same line's products
+    cheaper."""
     general = replace(samples.finding(other, expected=41.0), saving=Saving(0.0, 41.0 * MS, 90 * MS))
     idiom = replace(samples.finding("BRR320", expected), saving=Saving(0.0, expected * MS, expected * MS))
     assert f"({first})" in judge(ledger(data_wait=60.0), [general, idiom]).sentence

@@ -221,6 +221,17 @@ def test_a_text_read_anew_for_each_token_is_told_with_its_lengths() -> None:
     assert found.saving.expected_ns == pytest.approx(0.7 * again, rel=1e-6)
 
 
+def test_a_window_that_begins_within_a_text_shows_the_next_one_too() -> None:
+    """Its last tokens, then the prompt of the next: told where the lengths lie side by side, or the model's input was
+    seen to grow."""
+    assert inferring(*decoding(103, 104, 100, 101, 102)).raised("BRR314")
+    case = inferring(*decoding(120, 100, 101, 102))
+    assert not case.raised("BRR314")
+    case.facts = replace(case.facts, inputs=(InputFacts((4, 100), "int64", extends=True),))
+    assert case.raised("BRR314")
+    assert not inferring(*decoding(103, 101, 104, 102)).raised("BRR314")
+
+
 @pytest.mark.parametrize(
     ("extends", "low"), [((True, True), 0.2), ((None,), 0.0), ((True, False), None)], ids=["read", "unseen", "others"]
 )

@@ -23,6 +23,8 @@ MAJORITY = 0.5
 near that."""
 NEAR = 0.9
 """Share of the largest expected saving: what comes so near is as good (proposed)."""
+CHEAPER = ("BRR102", "BRR104")
+"""Rules that make the same products cheaper, by another precision."""
 NEAR_STAGE = 0.5  # proposed: an idiom is one line of several that make the samples
 BESIDE = 1 / 3
 """Share of the largest part of the step that a finding elsewhere must hold to be the verdict: a step that is 53 %
@@ -135,14 +137,22 @@ def costliest(ledger: Ledger, findings: Sequence[Finding]) -> Finding | None:
     """The finding that is told first: more than a note, and more is expected back than of others.
 
     Two so near say nothing of which is more: then what was measured here is surer than an estimate, an idiom says more
-    than a general rule, half as much of it too where that only says which stage of a loader waits; and of two
-    estimates more is what could come back at most."""
+    than a general rule, half as much of it too where that only says which stage of a loader waits or speeds up the
+    same line's work, which need not be done; and of two estimates more is what could come back at most."""
     costly = (f for f in findings if f.saving.expected_ns >= WARNING * ledger.wall)
     rivals = [f for f in costly if not is_doubt(f) and f.severity != "note"]
     most = max((f.saving.expected_ns for f in rivals), default=0.0)
-    stage = any(f.code.startswith("BRR4") and f.saving.expected_ns == most for f in rivals)
-    near = [f for f in rivals if f.saving.expected_ns >= (NEAR_STAGE if stage and f.code == IDIOM else NEAR) * most]
-    return max(near, key=lambda f: (f.basis == "rehearsed", f.code == IDIOM, f.saving.ceiling_ns), default=None)
+    tops = [f for f in rivals if f.saving.expected_ns == most]
+    stage = any(f.code.startswith("BRR4") for f in tops)
+    places = {each.place for f in tops if f.code in CHEAPER for each in f.where}
+
+    def spares(finding: Finding) -> bool:
+        return finding.code == IDIOM and (stage or any(each.place in places for each in finding.where))
+
+    near = [f for f in rivals if f.saving.expected_ns >= (NEAR_STAGE if spares(f) else NEAR) * most]
+    return max(
+        near, key=lambda f: (spares(f), f.basis == "rehearsed", f.code == IDIOM, f.saving.ceiling_ns), default=None
+    )
 
 
 def worst_doubts(findings: Sequence[Finding]) -> list[Finding]:
