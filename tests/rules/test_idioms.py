@@ -287,3 +287,10 @@ def test_the_line_of_the_edit_comes_first_where_it_is_the_only_one(monkeypatch):
     assert [each.line for each in found.where[:2]] == [7, CALL.line]
     (found,) = told(monkeypatch, case, replace(idiom, place="LSTM"))
     assert found.where[0] == CALL, "two lines make one: nobody knows which"
+
+
+def test_a_loop_over_a_loader_is_no_loop_over_a_tensor():
+    """What its transforms select and unbind lies at the loop's line."""
+    source = ALL["loop_over_tensor"].seen.source
+    assert re.search(source, "for row in labels") and re.search(source, "for a, b in zip(x, y)")
+    assert not any(re.search(source, f"for data in {name}") for name in ("loader", "train_loader", "val_dl", "batches"))
