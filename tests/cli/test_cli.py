@@ -338,7 +338,7 @@ def test_no_option_goes(verb: Verb) -> None:
 
 @pytest.mark.parametrize(
     "words",
-    [["-m", "accelerate.commands.launch", "t.py"], ["--", "accelerate", "launch", "t.py"], ["--", "mpirun", "t.py"]],
+    [["--", "deepspeed", "t.py"], ["--", "horovodrun", "t.py"], ["--", "mpirun", "t.py"]],
 )  # fmt: skip
 def test_tune_refuses_several_ranks_before_anything_runs(words: list[str], tmp_path, monkeypatch, capsys) -> None:
     monkeypatch.chdir(tmp_path)
