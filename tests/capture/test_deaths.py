@@ -18,7 +18,10 @@ from gobrrr.recording.run_folder.failure_file import deaths
 def test_ends_are_noted_in_their_order_and_nothing_of_those_that_live(tmp_path: Path) -> None:
     before = len(list(Path("/proc/self/fd").iterdir()))
     sleepers = [subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"]) for _ in range(3)]
+    with subprocess.Popen([sys.executable, "-c", ""]) as gone:
+        pass
     with Deaths(tmp_path):
+        (tmp_path / f"seen-{gone.pid}.json").write_text("{}")
         for each in sleepers:
             (tmp_path / f"seen-{each.pid}.json").write_text("{}")
         time.sleep(1.2)  # it looks for new ones twice a second

@@ -98,6 +98,8 @@ def test_a_folder_that_is_there_keeps_its_mode(tmp_path: Path) -> None:
     (["python", "-"], "stdin"), (["python", "-m", "a.b"], "a.b"), (["torchrun"], "torchrun"),
     (["python", "../x y.py"], "x_y"), (["python", "/"], "run"), (["sh", "-c", "x"], "c"),
     (["torchrun", "--nproc-per-node", "2", "train.py", "--to", "b.py"], "train"),
+    (["accelerate", "launch", "train.py"], "train"), (["python", "-m", "torch.distributed.run", "train.py"], "train"),
+    (["python", "-m", "pkg.train", "--config", "cfg.py"], "pkg.train"), (["python", "train", "--to", "x.py"], "train"),
 ])  # fmt: skip
 def test_a_folder_is_named_after_the_program(
     command: list[str], name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

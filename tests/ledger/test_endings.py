@@ -58,7 +58,7 @@ def test_a_rank_that_still_runs_was_not_killed() -> None:
 def test_of_ranks_that_left_no_words_the_one_that_was_over_first_is_named() -> None:
     """torchrun stops the others by a signal, of which they say nothing."""
     over = [stood(rank, 40, None)._replace(gone=gone) for rank, gone in ((0, 10**9 + 10**8), (1, 10**9))]
-    assert first_to_end(over)[0].startswith("Rank 1 was killed or left first, last seen after 40 steps")
+    assert first_to_end(over)[0].startswith("Rank 1 was over first, last seen after 40 steps")
     assert first_to_end([each._replace(gone=10**9) for each in over])[0] == "", "killed as a whole"
 
 

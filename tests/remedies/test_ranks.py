@@ -124,6 +124,23 @@ OFTEN_WRONG = {
     + "    if (i + 1) % every == 0:\n        optimizer.step()\n",
     "buffers of its own": "class Codes(torch.nn.Module):\n    def __init__(self):\n"
     "        self.register_buffer('codes', x)\n" + EACH + PASS + FOUR,
+    "a part is handed over": "raw = model.module\n" + EACH + PASS + "    lib.limit(raw)\n" + FOUR,
+    "weights one by one": EACH + PASS + "    for p in model.parameters():\n        lib.norm(p)\n" + FOUR,
+    "a closure": "def after():\n    lib.norms(model)\n" + EACH + PASS + "    after()\n" + FOUR,
+    "kept in an object": "trainer.model = model\n" + EACH + PASS + "    trainer.after_backward()\n" + FOUR,
+    "in a list": "cbs = [lib.Norms(model)]\n"
+    + EACH
+    + PASS
+    + "    for cb in cbs:\n        cb.after_backward()\n"
+    + FOUR,
+    "of a rank by another name": "local = dist.get_rank()\nevery = 4 if local else 2\n"
+    + EACH
+    + PASS
+    + "    if (i + 1) % every == 0:\n        optimizer.step()\n",
+    "of the environment": "every = int(os.environ['LOCAL_RANK']) + 2\n"
+    + EACH
+    + PASS
+    + "    if (i + 1) % every == 0:\n        optimizer.step()\n",
     "at times": EACH + "    if x.any():\n        model(x).sum().backward()\n" + FOUR,
 }
 COUNTS = "counts = {'a': torch.tensor(3), 'b': torch.tensor([1.5, 2.5]), 'c': torch.tensor(2**53 + 1)}\n"
@@ -171,6 +188,10 @@ NOT_TOGETHER = (
     "for p in model.parameters():\n    dist.all_reduce(p.grad)\n    p.grad = p.grad / last.grad.norm()\n",
     "for p in model.parameters():\n    dist.all_reduce(p.grad)\n    p.twin.grad.add_(p.grad)\n",
     "all_reduce_together = lambda x: x\nfor p in model.parameters():\n    dist.all_reduce(p.grad)\n",
+    "vs = [x, y, x]\nfor v in vs:\n    dist.all_reduce(v)\n    v /= 2\n",
+    "for v in (buf[0], buf[1]):\n    dist.all_reduce(v)\n    v /= 2\n",
+    "for p in model.parameters():\n    dist.all_reduce(p.grad)\n    opt.step()\n",
+    "for p in model.parameters():\n    dist.all_reduce(p.grad)\n    net.loss().backward()\n",
     "parts = []\nwith made() as parts:\n    for t in parts:\n        dist.all_reduce(t)\n        t /= 2\n",
     "def all_reduce_together(x):\n    return x\nfor p in model.parameters():\n    dist.all_reduce(p.grad)\n",
     "for s in data:\n    if s:\n        print(p)\n    for p in model.parameters():\n        dist.all_reduce(p.grad)\n",

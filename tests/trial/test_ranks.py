@@ -58,6 +58,8 @@ def test_each_arm_of_a_job_has_a_port_of_its_own() -> None:
      ("torchrun --no-python ./run.sh --master-port 7", "--no-python ./run.sh --master-port 7"),
      ("accelerate launch --multi_gpu --main-process-port 29500 a.py --lr 1",
       "launch --main_process_port=0 --multi_gpu a.py --lr 1"),
+     ("accelerate launch a.py --main_process_port 8", "launch --main_process_port=0 a.py --main_process_port 8"),
+     ("accelerate config --main_process_port 8", "config --main_process_port 8"),
      ("accelerate-launch --num_processes 2 a.py", "--main_process_port=0 --num_processes 2 a.py"),
      ("python a.py --master-port 7", "a.py --master-port 7")],
 )  # fmt: skip
@@ -73,9 +75,10 @@ def test_one_rank_of_a_job_is_its_command_with_one_process() -> None:
 
 
 def test_one_rank_of_accelerate_is_no_multi_gpu_job() -> None:
-    words = "accelerate launch --multi_gpu --num_processes=4 --num_machines 1 a.py --num 3".split()
-    told = "accelerate launch --main_process_port=0 --num_processes=1 --num_machines=1 a.py --num 3"
-    assert ranks.of_one_rank(words) == told.split()
+    words = "accelerate launch --multi_gpu --num_processes=4 --num_machines 1".split()
+    told = "accelerate launch --main_process_port=0 --num_processes=1 --num_machines=1".split()
+    of_program = "a.py --multi_gpu --num_processes 3".split()
+    assert ranks.of_one_rank([*words, *of_program]) == [*told, *of_program]
 
 
 @pytest.mark.parametrize(("rank", "follows"), [(None, False), ("0", False), ("1", True), ("x", False)])

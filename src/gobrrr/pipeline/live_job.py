@@ -23,7 +23,7 @@ from gobrrr.recording.run_folder.failure_file import deaths, endings
 from gobrrr.recording.run_folder.run import Recording
 from gobrrr.rules.verdict.place import spot
 from gobrrr.rules.verdict.report import Report
-from gobrrr.system.processes import is_gone
+from gobrrr.system.processes import began
 
 CONTENTION, GENERAL = "BRR905", "BRR701"
 COMMUNICATION = (GENERAL, "BRR702", "BRR703", "BRR704", "BRR705")
@@ -146,7 +146,7 @@ def _endings(ranks: Sequence[Profiled]) -> tuple[str, tuple[str, ...]]:
                 start.rank or 0,
                 *stood(rank.recording),
                 known.get(start.pid),
-                not is_gone(start.pid),
+                start.began is not None and began(start.pid) == start.began,
                 gone.get(start.pid, 0),
             )
             for start, rank in zip(starts, ranks, strict=True)

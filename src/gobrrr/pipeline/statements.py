@@ -47,8 +47,9 @@ def _read(file: str) -> tuple[str, dict[str, int]]:
     tree, places = tree_of(file) or ast.Module([], []), dict[str, int]()
     for node in ast.walk(tree):
         if isinstance(node, ast.stmt):
-            places.setdefault(ast.unparse(node).lstrip("\n").partition("\n")[0].strip(), node.lineno)
-    return ast.unparse(tree), places
+            text = ast.unparse(node).lstrip("\n").partition("\n")[0].strip()
+            places[text] = node.lineno if text not in places else 0
+    return ast.unparse(tree), {text: line for text, line in places.items() if line}
 
 
 def _statement(

@@ -88,10 +88,11 @@ def claim(folder: Path) -> Path:
 
 
 def _name(command: Sequence[str]) -> str:
-    """The name of the first script of a command, behind a launcher as well; else of its first word."""
+    """The name of a command's first word; of its script behind a launcher of ranks."""
     words = command[1:] if len(command) > 1 else command
     first = words[1] if words[0] == "-m" and len(words) > 1 else words[0]
-    program = next((word for word in words if word.endswith(".py")), first)
+    launches = first.startswith("--") or first.split(".")[-1] in ("launch", "run")
+    program = next((word for word in words if word.endswith(".py")), first) if launches else first
     stem = "stdin" if program == "-" else Path(program).name.removesuffix(".py")
     return re.sub(r"[^A-Za-z0-9_.-]", "_", stem).lstrip(".-") or "run"
 

@@ -39,22 +39,30 @@ class Deaths:
                 files.write(self._folder / GONE, json.dumps(self._ended).encode())
 
     def _look(self) -> None:
-        known, poll = dict[int, int](), select.poll()
+        known, over, poll = dict[int, int](), set[int](), select.poll()
         poll.register(self._wake, select.POLLHUP)
         try:
             while True:
                 for file in self._folder.glob("seen-*.json"):
                     pid = int(file.stem.partition("-")[2])
-                    if pid not in known.values() and pid not in self._ended:
+                    if pid in known.values() or pid in over:
+                        continue
+                    try:
                         handle = os.pidfd_open(pid)
-                        known[handle] = pid
-                        poll.register(handle, select.POLLIN)
-                for handle, _ in poll.poll(LOOK_MS):
-                    if handle == self._wake:
-                        return
-                    poll.unregister(handle)
-                    os.close(handle)
-                    self._ended[known.pop(handle)] = time.time_ns()
+                    except ProcessLookupError:  # over between two looks
+                        over.add(pid)
+                        continue
+                    known[handle] = pid
+                    poll.register(handle, select.POLLIN)
+                found = [handle for handle, _ in poll.poll(LOOK_MS)]
+                for handle in found:
+                    if handle != self._wake:
+                        poll.unregister(handle)
+                        os.close(handle)
+                        over.add(known[handle])
+                        self._ended[known.pop(handle)] = time.time_ns()
+                if self._wake in found:
+                    return
         except (AttributeError, OSError, ValueError):  # what is not known is not told
             return
         finally:

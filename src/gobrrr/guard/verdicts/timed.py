@@ -48,7 +48,7 @@ SLOWER_CLOCK, UNSTEADY = 0.1, 1.5
 """Share of the referee's time that the program's clock may lack beyond so many times what the baseline's does;
 proposed: messages take some ms; gaps on crowded machines would settle it."""
 LOOKED_AT = 1 + 1 / (1 << (LEADING_ROWS - 1))  # how far behind the last row a process may be
-ONE_START = 5
+ONE_START = 2.5
 """Times as much it must be where there is one start of an arm alone: those scatter by some percent (proposed; of 72
 edits that change nothing one was refused without it)."""
 MOVED, LEAST_MOVED = 0.25, 0.02

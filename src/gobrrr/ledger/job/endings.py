@@ -12,8 +12,8 @@ from gobrrr.recording.model.endings import Ending
 from gobrrr.recording.model.facts import Span
 
 APART_NS = 5_000_000
-"""By which a rank is over before the others, where a launcher stops these since it is (proposed: torchrun looks every
-100 ms; a kill of all takes less than a millisecond)."""
+"""By which a rank is over before the others for that to be told (proposed; torchrun looks every 100 ms, and stops the
+others then; of ranks that are killed together a large one is over later)."""
 STOPPED = "KeyboardInterrupt"
 """Error of a program that somebody stopped."""
 
@@ -53,7 +53,7 @@ def first_to_end(ranks: Sequence[Stood]) -> tuple[str, tuple[str, ...]]:
         first, second, *_ = sorted(ranks, key=lambda one: one.gone)
         if second.gone - first.gone >= APART_NS:
             return (
-                f"Rank {first.rank} was killed or left first, last seen {_where(first)}; the others were stopped.",
+                f"Rank {first.rank} was over first, last seen {_where(first)}.",
                 lines,
             )
     left = [one for one in ranks if one.ending and not one.ending.error]

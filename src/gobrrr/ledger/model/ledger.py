@@ -170,7 +170,7 @@ class Statement(msgspec.Struct, frozen=True):
     module: str = ""
     """The whole file."""
     places: dict[str, int] = {}
-    """Lines of the file's statements by their first lines, as ast.unparse writes them; of equal ones the first."""
+    """Lines of the file's statements by their first lines, as ast.unparse writes them; of equal ones none."""
 
 
 class StepStats(msgspec.Struct, frozen=True):

@@ -15,6 +15,11 @@ SAID = ("no_sync", "accumulate")
 SEES = re.compile(r"(?i)hook|clip|grad_norm|^(setattr|getattr|Join|_set_static_graph|register_buffer)$")
 """Calls by which more than the update's branch may see gradients, change what a condition reads, or read buffers,
 which DistributedDataParallel sends around after passes that sum alone."""
+HARMLESS = {
+    "append", "detach", "float", "format", "int", "item", "len", "monotonic", "perf_counter", "print", "process_time",
+    "round", "str", "time", "tolist", "zero_grad",
+}  # fmt: skip
+"""Calls that may stand behind a backward pass outside of the update: they see no gradients."""
 NO_UPDATE = re.compile(r"^torch\.(optim\.lr_scheduler|profiler)\.|^transformers\..*schedule")
 """What makes things whose step() updates no weights."""
 
@@ -49,7 +54,8 @@ def synced_once(source: Source, lines: Sequence[int]) -> list[Change]:
     if first is None or last is None or _sees_gradients(source, last[2]):
         return []
     known = wrapped | {ast.unparse(arg) for _, value in made for arg in value.args[:1]}
-    if _is_handed_over(source, loop, known, last[2] | {each.func for each in called}):
+    back = _statement_of(loop, backward)
+    if back is None or _is_handed_over(source, loop, known, last[2] | {each.func for each in called}, back):
         return []
     at = _known_from(loop, *last[:2])
     if at is None or at > first or not source.stands_alone(loop.body[at]):
@@ -127,26 +133,37 @@ def _is_no_update(source: Source, owner: ast.expr) -> bool:
 
 
 def _is_handed_over(
-    source: Source, loop: ast.For | ast.While, models: set[str], fine: Collection[ast.AST]
+    source: Source, loop: ast.For | ast.While, models: set[str], fine: Collection[ast.AST], back: int
 ) -> bool:  # fmt: skip
     """Return True where the loop gives models, their weights, their optimizers or what was made of them to a function,
-    which may read gradients; `fine`: places where it may."""
+    which may read gradients, or calls an unknown one behind statement `back`; `fine`: places where it may."""
     known, optimizers = set(models), {ast.unparse(to) for to in _made(source)}
-    every = [(targets, value) for _, targets, value in source.assignments() if isinstance(value, ast.Call)]
+    every = [(targets, value) for _, targets, value in source.assignments()]
+    every += [([each.target], each.iter) for each in source.nodes(ast.For)]
+    every += [([item.optional_vars], item.context_expr) for each in source.nodes(ast.With) for item in each.items
+              if item.optional_vars is not None]  # fmt: skip
 
     def read(node: ast.AST) -> set[str]:
         places = (each for each in ast.walk(node) if isinstance(each, (ast.Name, ast.Attribute)) and each not in fine)
         return {ast.unparse(each) for each in places if isinstance(each.ctx, ast.Load)}
 
     for _ in every:  # until nothing new is made of them
-        made = (targets for targets, value in every if known & read(value))
-        known |= {ast.unparse(to) for targets in made for to in targets if not _is_no_update(source, to)}
-    calls = (call for call in source.nodes(ast.Call, within=loop) if call not in fine)
+        made = [to for targets, value in every if known & read(value) for to in targets]
+        parts = (each for to in made if not _is_no_update(source, to) for each in ast.walk(to))
+        known |= {ast.unparse(each) for each in parts if isinstance(each, (ast.Name, ast.Attribute))}
+    calls = [call for call in source.nodes(ast.Call, within=loop) if call not in fine and call.func not in fine]
     given = [arg for call in calls for arg in (*call.args, *(each.value for each in call.keywords))]
-    asked = [call.func for call in source.nodes(ast.Call, within=loop) if call not in fine and call.func not in fine]
-    return any(known & read(each) for each in given) or any(
-        (known - optimizers - models) & read(each) for each in asked
-    )
+    of_both = known - optimizers - models  # methods of models and optimizers read no gradients: zero_grad, train
+    behind = {node for each in loop.body[back + 1 :] for node in ast.walk(each)}
+
+    def unknown(call: ast.Call) -> bool:
+        name, of = last_name(call.func), call.func.value if isinstance(call.func, ast.Attribute) else None
+        return not (name in HARMLESS or (of is not None and _is_no_update(source, of)))
+
+    return (
+        any(known & read(each) for each in given) or any(of_both & read(call.func) for call in calls)
+        or any(call in behind and unknown(call) for call in calls)
+    )  # fmt: skip
 
 
 def _is_bare(loop: ast.For | ast.While, test: ast.expr) -> bool:
@@ -193,8 +210,7 @@ def _counted(source: Source, loop: ast.For | ast.While, node: ast.expr) -> set[s
             return _counted(source, loop, given)
         case ast.Name() | ast.Attribute() | ast.Subscript(ast.Name(), ast.Constant()):
             text, inside = ast.unparse(node), _stores(*loop.body)
-            ranks = any("rank" in ast.unparse(each) for each in source.names.values(node))
-            if ranks or _is_changed_elsewhere(source, loop, node):
+            if _is_of_rank(source, node, set()) or _is_changed_elsewhere(source, loop, node):
                 return None
             if text in inside and not _grows_by_constants(loop, text):
                 return None
@@ -205,6 +221,20 @@ def _counted(source: Source, loop: ast.For | ast.While, node: ast.expr) -> set[s
     if isinstance(node, (ast.Compare, ast.BoolOp)) and not any(found):
         return None
     return None if None in found else {name for each in found for name in each or ()}
+
+
+def _is_of_rank(source: Source, node: ast.expr, seen: set[str]) -> bool:
+    """Return True for what is given a value that may differ from rank to rank: by its name, or the environment."""
+    for value in source.names.values(node):
+        for each in ast.walk(value):
+            text = ast.unparse(each) if isinstance(each, (ast.Name, ast.Attribute)) else ""
+            if "rank" in text.lower() or "environ" in text or "getenv" in text:
+                return True
+            if text and text not in seen and isinstance(each, ast.expr):
+                seen.add(text)
+                if _is_of_rank(source, each, seen):
+                    return True
+    return False
 
 
 def _positions(source: Source, loop: ast.For | ast.While) -> set[str]:

@@ -24,6 +24,8 @@ def all_reduce_together(tensors, *args, **kwargs):
 '''
 PLAIN = ("float", "int", "print", "len", "round")
 """Functions that change nothing."""
+METHODS = ("append", "add", "update", "write", "info", "debug", "add_scalar", "item", "tolist", "format", "extend")
+"""Methods of other objects that keep what they are given."""
 ALL_REDUCE = "torch.distributed.all_reduce"
 
 
@@ -122,17 +124,14 @@ def _only_divides(source: Source, loop: ast.For, statement: ast.stmt, call: ast.
             case ast.Subscript(kept, ctx=ast.Store()):
                 others.add(_root(node) if _root(node) in target or _is_display(source, kept) else "")
             case ast.Call(ast.Name(name), arguments):
-                if name not in ("float", "int", "print", "len", "round") or any(
-                    names_in(x) & iterated for x in arguments
-                ):
+                if name not in PLAIN or any(names_in(each) & iterated for each in arguments):
                     return False
             case ast.Call(ast.Attribute(_, method) as function, arguments):
-                if _root(function) not in target and method.endswith("_"):
-                    others.add("")  # in place, of something that may be summed later
+                own = _root(function) in target
+                if any(names_in(each) & iterated for each in arguments) or not (own or method in METHODS):
+                    return False
                 if method.endswith("_") or _root(function) in iterated:
                     others.add(_root(function))
-                if any(names_in(each) & iterated for each in arguments):
-                    return False
             case ast.Call() | ast.Yield() | ast.YieldFrom() | ast.Await() | ast.NamedExpr():
                 return False
             case ast.Expr() | ast.If() | ast.Pass() | ast.Assign() | ast.AugAssign() | ast.AnnAssign():
@@ -177,11 +176,13 @@ def _can_be_listed(source: Source, iterable: ast.expr) -> bool:
         case ast.ListComp():
             return True
         case ast.Tuple(turns) | ast.List(turns):
-            each = [ast.unparse(one) for turn in turns for one in getattr(turn, "elts", [turn])]
+            each = [_root(one) if isinstance(one, ast.Subscript) else ast.unparse(one)
+                    for turn in turns for one in getattr(turn, "elts", [turn])]  # fmt: skip
             return len(set(each)) == len(each)  # what is there twice would be summed twice
         case ast.Name(name):
             bound = [one for one in source.nodes(ast.Name) if one.id == name and not isinstance(one.ctx, ast.Load)]
             given, values = {one.arg for one in source.nodes(ast.arg)}, source.names.values(iterable)
             lists = [one for one in values if isinstance(one, (ast.List, ast.Tuple, ast.ListComp))]
-            return name not in given and len(values) == len(bound) == len(lists) > 0
+            whole = name not in given and len(values) == len(bound) == len(lists) > 0
+            return whole and all(_can_be_listed(source, one) for one in lists)
     return False

@@ -144,12 +144,15 @@ def costliest(ledger: Ledger, findings: Sequence[Finding]) -> Finding | None:
     most = max((f.saving.expected_ns for f in rivals), default=0.0)
     tops = [f for f in rivals if f.saving.expected_ns == most]
     stage = any(f.code.startswith("BRR4") for f in tops)
-    places = {each.place for f in tops if f.code in CHEAPER for each in f.where}
+    places = {f.where[0].place for f in tops if f.code in CHEAPER and f.where}
 
-    def spares(finding: Finding) -> bool:
-        return finding.code == IDIOM and (stage or any(each.place in places for each in finding.where))
+    def spares(finding: Finding) -> bool:  # its own line, and where the edit is
+        return finding.code == IDIOM and any(each.place in places for each in finding.where[:2])
 
-    near = [f for f in rivals if f.saving.expected_ns >= (NEAR_STAGE if spares(f) else NEAR) * most]
+    def least(finding: Finding) -> float:
+        return NEAR_STAGE if spares(finding) or (stage and finding.code == IDIOM) else NEAR
+
+    near = [f for f in rivals if f.saving.expected_ns >= least(f) * most]
     return max(
         near, key=lambda f: (spares(f), f.basis == "rehearsed", f.code == IDIOM, f.saving.ceiling_ns), default=None
     )

@@ -33,7 +33,8 @@ PORT = "PET_MASTER_PORT"
 def launcher(command: Sequence[str], among: Collection[str] = JOBS) -> str:
     """Return the launcher of ranks that a command runs as its script or module; empty where it is none of `among`."""
     names = (Path(command[0]).name, Path(program_of(command)).name)
-    return next((name for name in names if name in among), "")
+    found = next((name for name in names if name in among), "")
+    return "" if found == "accelerate" and "launch" not in command else found
 
 
 def port_of_its_own(command: Sequence[str]) -> dict[str, str]:
@@ -57,18 +58,21 @@ def of_one_rank(command: Sequence[str]) -> list[str]:
     """Return a launcher's command line for one rank."""
     if launcher(command, ACCELERATE):
         one = _accelerated(command, {"main_process_port": "0", "num_processes": "1", "num_machines": "1"})
-        return [word for word in one if word.replace("-", "_") != "__multi_gpu"]  # refused of one
+        script = next((n for n, word in enumerate(one) if word.endswith(".py")), len(one))
+        return [word for n, word in enumerate(one) if n > script or word.replace("-", "_") != "__multi_gpu"]  # of one
     return _with(without_ports(command), {"--nproc-per-node": "1", "--nnodes": "1", "--node-rank": ""})
 
 
 def _accelerated(command: Sequence[str], options: Mapping[str, str]) -> list[str]:
-    """Return accelerate's command line with these values of its options, wherever it names others."""
+    """Return accelerate's command line with these values of its options; what follows the script is the program's."""
     at = next(n for n, word in enumerate(command) if word in ACCELERATE or Path(word).name in ACCELERATE)
     at += command[at + 1 : at + 2] == ["launch"]
     kept, rest = list[str](), iter(command[at + 1 :])
     for word in rest:
         name, equals, _ = word.partition("=")
-        if name[:2] != "--" or name[2:].replace("-", "_") not in options:
+        if word in ("-m", "--module") or word.endswith(".py"):
+            kept += [word, *rest]
+        elif name[:2] != "--" or name[2:].replace("-", "_") not in options:
             kept.append(word)
         elif not equals:
             next(rest, None)
