@@ -291,14 +291,14 @@ def test_the_line_of_the_edit_comes_first_where_it_is_the_only_one(monkeypatch):
 
 @pytest.mark.parametrize(("name", "text", "module"), [
     ("nms_in_python", "out = model(window)", "overlap = 128\nwhile start < x.shape[0]:\n    out = model(window)"),
-    ("gradient_of_each_sample", "g = grad(loss, params)", "for x, y in zip(task_x, task_y):\n    g = grad(loss, params)"),
+    ("gradient_of_each_sample", "g = grad(loss, params)", "for x, y in zip(xs, ys):\n    g = grad(loss, params)"),
     ("packed_lstm_on_cpu", "out, n = pad_packed_sequence(packed)", "packed = pack_padded_sequence(x, n)"),
     ("lora_not_merged", "y = model(x)", "model.merge_adapter()"),
     ("lists_in_arrow", "for x in loader", "rows = load_dataset('texts')"),
     ("graph_transform_per_access", "for x in loader", "data = ShapeNet(root, transform=T.SamplePoints(1024))"),
     ("graph_transform_per_access", "for x in loader", "def __init__(self, root, transform=None):\n    pass"),
     ("h5_chunk_of_many", "x = file[i]", "file.create_dataset('x', (9, 8), chunks=(1, 8))"),
-    ("logits_kept_for_metrics", "trainer.evaluate()", "Trainer(m, compute_metrics=f, preprocess_logits_for_metrics=best)"),
+    ("logits_kept_for_metrics", "trainer.evaluate()", "Trainer(compute_metrics=f, preprocess_logits_for_metrics=g)"),
 ])  # fmt: skip
 def test_what_looks_alike_is_no_idiom(monkeypatch, name, text, module):
     idiom = replace(ALL[name], seen=replace(ALL[name].seen, functions=(), ops=(), phases=(), kinds=(), lines=1))
