@@ -55,3 +55,18 @@ def test_a_tensor_that_holds_others_is_read_as_those() -> None:
     assert (nested.digest, nested.norm) == (flat.digest, flat.norm)
     for one in (torch.nested.nested_tensor(rows, layout=torch.jagged), TwoTensor(*rows[:1], rows[0] + 1)):
         assert look(one) == look(one) and look(one).digest != look(one * 2).digest
+
+
+def test_a_tensor_that_names_more_than_tensors_is_looked_at() -> None:
+    """A DTensor of FSDP2 names its mesh among what it is made of: the guard died on it."""
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Shard, distribute_tensor
+
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        plain = torch.arange(6.0).reshape(3, 2)
+        sharded = distribute_tensor(plain, init_device_mesh("cpu", (1,)), [Shard(0)])
+        assert look(sharded).norm == look(plain).norm == pytest.approx(55**0.5)
+    finally:
+        dist.destroy_process_group()

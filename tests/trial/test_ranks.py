@@ -14,6 +14,7 @@ pytest.importorskip("torch")
 
 from gobrrr.capture.process.config import Config
 from gobrrr.trial.arm import inside, ranks
+from gobrrr.trial.arm.arm import Arm
 
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "train.py")
 JOB = """
@@ -154,3 +155,13 @@ def test_tune_races_what_wrappers_are_given_on_all_ranks(tmp_path: Path) -> None
     assert done.returncode == 0 and receipt["kept"] == ["bucket_size"], done.stderr
     assert receipt["speedup"]["low"] > 1 and receipt["guard"]["verdict"] in ("exact", "equivalent")
     assert "+model = DistributedDataParallel(net, bucket_cap_mb=25)" in (tmp_path / "out" / "recipe.patch").read_text()
+
+
+def test_a_rank_that_fails_since_rank_0_was_told_to_end_has_not_ended(tmp_path: Path) -> None:
+    """Equal jobs of FSDP2 were refused: "ended after 37 steps, the program as it is makes 87"."""
+    (tmp_path / "account.rank1").write_text(json.dumps({"ended": 37, "rows": []}) + "\n")
+    arm = Arm(TORCHRUN, tmp_path, account=True)
+    assert arm.account is not None and [each.ended for each in arm.rank_accounts()] == [None]
+    arm.account.ended = 40
+    assert [(each.rank, each.ended) for each in arm.rank_accounts()] == [(1, 37)]
+    assert Arm(TORCHRUN, tmp_path).rank_accounts() == []
