@@ -139,19 +139,12 @@ def _doubts(reports: Sequence[Report]) -> tuple[str, ...]:
 def _endings(ranks: Sequence[Profiled]) -> tuple[str, tuple[str, ...]]:
     """As of endings.first_to_end(), of a program that failed."""
     known, gone = endings(ranks[0].recording.folder), deaths(ranks[0].recording.folder)
-    starts = [rank.recording.start for rank in ranks]
-    return first_to_end(
-        [
-            Stood(
-                start.rank or 0,
-                *stood(rank.recording),
-                known.get(start.pid),
-                start.began is not None and began(start.pid) == start.began,
-                gone.get(start.pid, 0),
-            )
-            for start, rank in zip(starts, ranks, strict=True)
-        ]
-    )
+    found = []
+    for recording in (rank.recording for rank in ranks):
+        start, steps = recording.start, stood(recording)
+        lives = start.began is not None and began(start.pid) == start.began
+        found.append(Stood(start.rank or 0, *steps, known.get(start.pid), lives, gone.get(start.pid, 0)))
+    return first_to_end(found)
 
 
 def file_of(recording: Recording, first: Recording) -> str:

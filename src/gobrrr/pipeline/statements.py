@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from collections.abc import Callable, Iterator
+from copy import copy
 from functools import cache
 from pathlib import Path
 
@@ -47,7 +48,7 @@ def _read(file: str) -> tuple[str, dict[str, int]]:
     tree, places = tree_of(file) or ast.Module([], []), dict[str, int]()
     for node in ast.walk(tree):
         if isinstance(node, ast.stmt):
-            text = ast.unparse(node).lstrip("\n").partition("\n")[0].strip()
+            text = _header(node).partition("\n")[0].strip()
             places[text] = node.lineno if text not in places else 0
     return ast.unparse(tree), {text: line for text, line in places.items() if line}
 
@@ -77,4 +78,14 @@ _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
 def _first_line(node: ast.stmt) -> str:
-    return ast.unparse(node).lstrip("\n").partition(":\n")[0][:LONGEST]
+    header = _header(node)
+    return (header.removesuffix(":") if hasattr(node, "body") or hasattr(node, "cases") else header)[:LONGEST]
+
+
+def _header(node: ast.stmt) -> str:
+    """Return a statement as ast.unparse writes it, a compound one without what stands in it."""
+    hollow = copy(node)
+    for name in ("body", "orelse", "finalbody", "handlers", "cases"):
+        if hasattr(node, name):
+            setattr(hollow, name, [])
+    return ast.unparse(hollow).lstrip("\n")

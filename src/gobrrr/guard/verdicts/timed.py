@@ -49,8 +49,8 @@ SLOWER_CLOCK, UNSTEADY = 0.1, 1.5
 proposed: messages take some ms; gaps on crowded machines would settle it."""
 LOOKED_AT = 1 + 1 / (1 << (LEADING_ROWS - 1))  # how far behind the last row a process may be
 ONE_START = 2.5
-"""Times as much it must be where there is one start of an arm alone: those scatter by some percent (proposed; of 72
-edits that change nothing one was refused without it)."""
+"""Factor on LEAST_MOVED where an arm has one start alone, which scatters by some percent (proposed; without it one of
+72 edits that change nothing was refused)."""
 MOVED, LEAST_MOVED = 0.25, 0.02
 """Shares of the saving, and of a step, that more time between steps may have; proposed: noise of what lies there."""
 

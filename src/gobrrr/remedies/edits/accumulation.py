@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection, Sequence
 
 from gobrrr.capture.source.statements import last_name
-from gobrrr.remedies.edits.source import Change, Source, functions, names_in, stored_in
+from gobrrr.remedies.edits.source import Change, Source, bound_in, functions, names_in, stored_in
 from gobrrr.remedies.edits.training import made_optimizers
 
 SAID = ("no_sync", "accumulate")
@@ -50,12 +50,12 @@ def synced_once(source: Source, lines: Sequence[int]) -> list[Change]:
         return []
     called = [each for each in source.nodes(ast.Call, within=loop) if ast.unparse(each.func) in wrapped]
     first = _statement_of(loop, called[0]) if called else None
-    last = _last_pass(source, loop, backward)
-    if first is None or last is None or _sees_gradients(source, last[2]):
+    back = _statement_of(loop, backward)
+    last = _last_pass(source, loop, back) if back is not None else None
+    if first is None or back is None or last is None or _sees_gradients(source, last[2]):
         return []
     known = wrapped | {ast.unparse(arg) for _, value in made for arg in value.args[:1]}
-    back = _statement_of(loop, backward)
-    if back is None or _is_handed_over(source, loop, known, last[2] | {each.func for each in called}, back):
+    if _is_handed_over(source, loop, known, last[2] | {each.func for each in called}, back):
         return []
     at = _known_from(loop, *last[:2])
     if at is None or at > first or not source.stands_alone(loop.body[at]):
@@ -77,15 +77,14 @@ def _statement_of(loop: ast.For | ast.While, call: ast.Call) -> int | None:
 
 
 def _last_pass(
-    source: Source, loop: ast.For | ast.While, backward: ast.Call
+    source: Source, loop: ast.For | ast.While, back: int
 ) -> tuple[ast.expr, ast.stmt | None, set[ast.AST]] | None:  # fmt: skip
-    """(the condition under which a pass of the loop is the last before an update, the branch that makes it, all that
-    the update is): that of the only updates, in the loop behind the pass; or of the loop's end, where they stand behind
-    it."""
-    updates, here = _updates(source), _statement_of(loop, backward)
-    if not updates or here is None:
+    """Return (condition under which a pass of the loop is the last before an update, branch that makes the update or
+    None, all nodes of the update). The updates stand in one branch behind backward, which is statement `back`; or all
+    behind the loop, so that its last pass is meant. None where they stand elsewhere."""
+    if not (updates := _updates(source)):
         return None
-    for branch in (each for each in loop.body[here + 1 :] if isinstance(each, ast.If) and not each.orelse):
+    for branch in (each for each in loop.body[back + 1 :] if isinstance(each, ast.If) and not each.orelse):
         if updates <= set(ast.walk(branch)):
             is_plain = not _is_bare(loop, branch.test) and _counted(source, loop, branch.test)
             return (branch.test, branch, set(ast.walk(branch))) if is_plain else None
@@ -147,10 +146,14 @@ def _is_handed_over(
         places = (each for each in ast.walk(node) if isinstance(each, (ast.Name, ast.Attribute)) and each not in fine)
         return {ast.unparse(each) for each in places if isinstance(each.ctx, ast.Load)}
 
+    reads = [(targets, read(value)) for targets, value in every]
     for _ in every:  # until nothing new is made of them
-        made = [to for targets, value in every if known & read(value) for to in targets]
+        made = (to for targets, names in reads if known & names for to in targets)
         parts = (each for to in made if not _is_no_update(source, to) for each in ast.walk(to))
-        known |= {ast.unparse(each) for each in parts if isinstance(each, (ast.Name, ast.Attribute))}
+        more = {ast.unparse(each) for each in parts if isinstance(each, (ast.Name, ast.Attribute))}
+        if more <= known:
+            break
+        known |= more
     calls = [call for call in source.nodes(ast.Call, within=loop) if call not in fine and call.func not in fine]
     given = [arg for call in calls for arg in (*call.args, *(each.value for each in call.keywords))]
     of_both = known - optimizers - models  # methods of models and optimizers read no gradients: zero_grad, train
@@ -167,7 +170,8 @@ def _is_handed_over(
 
 
 def _is_bare(loop: ast.For | ast.While, test: ast.expr) -> bool:
-    """Return True for a truth that is no comparison of counts, and whose name the loop gives none."""
+    """Return True where a test is, or has as a part, a mere truth value: no comparison, no arithmetic, and no name that
+    the loop assigns one to."""
     if isinstance(test, ast.BoolOp):
         return any(_is_bare(loop, each) for each in test.values)
     if isinstance(test, ast.UnaryOp):
@@ -177,17 +181,17 @@ def _is_bare(loop: ast.For | ast.While, test: ast.expr) -> bool:
 
 
 def _given(loop: ast.For | ast.While, name: ast.expr) -> ast.expr | None:
-    """Return what the loop gives a name, where one statement of its body alone does."""
+    """Return the value of the only assignment to a name in the loop; None where there is none, or several."""
     if not isinstance(name, ast.Name):
         return None
-    bound = [node for node in ast.walk(loop) if isinstance(node, ast.Name) and _stores(node) == {name.id}]
+    bound = [node for node in bound_in(loop) if isinstance(node, ast.Name) and node.id == name.id]
     sets = [each for each in loop.body if isinstance(each, ast.Assign) and each.targets == bound]
     return sets[0].value if sets else None
 
 
 def _counted(source: Source, loop: ast.For | ast.While, node: ast.expr) -> set[str] | None:
-    """Return the counters of the loop that a comparison or a number is made of, beside settings; None for all else:
-    what it reads must be changed by the loop's own statements alone."""
+    """Return the loop's counters in an expression that is made of counters, settings and numbers; None for any other
+    expression. A counter is changed by the loop's own statements alone, a setting by none."""
     parts: list[ast.expr] = []
     match node:
         case ast.Constant(int() | float()):
@@ -251,11 +255,7 @@ def _positions(source: Source, loop: ast.For | ast.While) -> set[str]:
 
 def _stores(*nodes: ast.AST) -> set[str]:
     """Texts of what is bound: x, x.y, x[0]."""
-    kinds = (ast.Name, ast.Attribute, ast.Subscript)
-    every = (each for node in nodes for each in ast.walk(node))
-    return {
-        ast.unparse(each) for each in every if isinstance(each, kinds) and isinstance(each.ctx, (ast.Store, ast.Del))
-    }
+    return {ast.unparse(each) for each in bound_in(*nodes)}
 
 
 def _grows_by_constants(loop: ast.For | ast.While, text: str) -> bool:
@@ -266,7 +266,7 @@ def _grows_by_constants(loop: ast.For | ast.While, text: str) -> bool:
         if isinstance(each, ast.If) and text in map(ast.unparse, ast.walk(each.test)):
             every += each.body
     sets = [each for each in every if isinstance(each, kinds) and text in _stores(each)]
-    bound = [node for node in ast.walk(loop) if isinstance(node, ast.expr) and _stores(node) == {text}]
+    bound = [node for node in bound_in(loop) if ast.unparse(node) == text]
     return len(sets) == len(bound) and all(isinstance(each.value, ast.Constant) for each in sets)
 
 

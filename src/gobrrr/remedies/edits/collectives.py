@@ -71,7 +71,7 @@ def _first_sum(source: Source, loop: ast.For) -> tuple[ast.stmt, ast.Call, ast.e
         first, test = branch.body[0], branch.test
     match first:
         case ast.Expr(ast.Call(function, [tensor, *_]) as call) if source.names.origin(function) == ALL_REDUCE:
-            names = {node.id for node in ast.walk(loop.target) if isinstance(node, ast.Name)}
+            names = names_in(loop.target)
             owner = tensor
             while isinstance(owner, ast.Attribute) and owner.attr in ("grad", "data"):
                 owner = owner.value

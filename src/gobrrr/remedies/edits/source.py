@@ -228,14 +228,17 @@ def names_in(node: ast.AST) -> set[str]:
     return {each.id for each in ast.walk(node) if isinstance(each, ast.Name)}
 
 
+def bound_in(*nodes: ast.AST) -> list[ast.Name | ast.Attribute | ast.Subscript]:
+    """Return the names, attributes and items that nodes bind or delete."""
+    every = (
+        each for node in nodes for each in ast.walk(node) if isinstance(each, (ast.Name, ast.Attribute, ast.Subscript))
+    )
+    return [each for each in every if isinstance(each.ctx, (ast.Store, ast.Del))]
+
+
 def stored_in(body: Sequence[ast.stmt]) -> set[str]:
-    """Names that statements bind, or change a part of: x, x.y and x[0] are x."""
-    kinds = (ast.Name, ast.Attribute, ast.Subscript)
-    stores = (
-        node for each in body for node in ast.walk(each)
-        if isinstance(node, kinds) and isinstance(node.ctx, (ast.Store, ast.Del))
-    )  # fmt: skip
-    return {name for node in stores for name in names_in(node)}
+    """Return the names that statements bind, or change a part of: x, x.y and x[0] are x."""
+    return {name for each in bound_in(*body) for name in names_in(each)}
 
 
 def functions(source: Source) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:

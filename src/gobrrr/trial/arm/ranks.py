@@ -57,26 +57,27 @@ def without_ports(command: Sequence[str]) -> list[str]:
 def of_one_rank(command: Sequence[str]) -> list[str]:
     """Return a launcher's command line for one rank."""
     if launcher(command, ACCELERATE):
-        one = _accelerated(command, {"main_process_port": "0", "num_processes": "1", "num_machines": "1"})
-        script = next((n for n, word in enumerate(one) if word.endswith(".py")), len(one))
-        return [word for n, word in enumerate(one) if n > script or word.replace("-", "_") != "__multi_gpu"]  # of one
+        one = {"main_process_port": "0", "num_processes": "1", "num_machines": "1", "multi_gpu": ""}
+        return _accelerated(command, one)
     return _with(without_ports(command), {"--nproc-per-node": "1", "--nnodes": "1", "--node-rank": ""})
 
 
 def _accelerated(command: Sequence[str], options: Mapping[str, str]) -> list[str]:
-    """Return accelerate's command line with these values of its options; what follows the script is the program's."""
+    """Return accelerate's command line with these values of its options, without the flags whose value is empty. What
+    follows the script is the program's."""
     at = next(n for n, word in enumerate(command) if word in ACCELERATE or Path(word).name in ACCELERATE)
     at += command[at + 1 : at + 2] == ["launch"]
     kept, rest = list[str](), iter(command[at + 1 :])
     for word in rest:
         name, equals, _ = word.partition("=")
+        key = name.removeprefix("--").replace("-", "_")
         if word in ("-m", "--module") or word.endswith(".py"):
             kept += [word, *rest]
-        elif name[:2] != "--" or name[2:].replace("-", "_") not in options:
+        elif name[:2] != "--" or key not in options:
             kept.append(word)
-        elif not equals:
+        elif options[key] and not equals:
             next(rest, None)
-    return [*command[: at + 1], *(f"--{name}={said}" for name, said in options.items()), *kept]
+    return [*command[: at + 1], *(f"--{name}={said}" for name, said in options.items() if said), *kept]
 
 
 FLAGS = ("-m", "--module", "--standalone", "--no-python", "--run-path")
