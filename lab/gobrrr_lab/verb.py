@@ -113,7 +113,7 @@ def _beside(folder: str, output: str | None) -> int:
 
 
 def _put(results: list[Result], output: str) -> None:
-    from gobrrr.cli.verbs.report import put
+    from gobrrr.cli.reading.report import put
     from gobrrr_lab.show.page import written
 
     put(written(results, output), output)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from gobrrr.cli.main import main
-from gobrrr.cli.verbs.report import find, prepare, run
+from gobrrr.cli.reading.report import find, prepare, run
 from gobrrr.errors import GobrrrError, TraceError
 from gobrrr.report.forms.json import from_json, to_json
 from gobrrr.report.text.report import brief, render

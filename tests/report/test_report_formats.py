@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gobrrr.cli.verbs import diagnose
-from gobrrr.cli.verbs import report as verb
+from gobrrr.cli.reading import diagnose
+from gobrrr.cli.reading import report as verb
 from gobrrr.errors import GobrrrError
 from gobrrr.report.forms import csv, formats
 from gobrrr.report.forms.formats import Format, View

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from gobrrr.cli.verbs.report import receipt_in
+from gobrrr.cli.reading.report import receipt_in
 from gobrrr.errors import GobrrrError
 from gobrrr.pipeline import tuning
 from gobrrr.report.forms import formats

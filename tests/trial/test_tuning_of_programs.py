@@ -193,7 +193,7 @@ def test_a_hostile_recipe_is_refused_before_the_program_starts(tmp_path: Path) -
 
 
 def test_remedies_are_listed_and_have_pages(tmp_path: Path) -> None:
-    from gobrrr.cli.verbs.remedies import page
+    from gobrrr.cli.reading.remedies import page
 
     for name in registry.names():
         text = page(name)

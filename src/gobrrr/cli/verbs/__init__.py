@@ -1,1 +1,1 @@
-"""How does each verb of the command line work?"""
+"""How does each verb work that starts a program, or watches one?"""

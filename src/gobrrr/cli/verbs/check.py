@@ -69,7 +69,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _checked(args: argparse.Namespace) -> int:
-    from gobrrr.cli.verbs.report import check_target
+    from gobrrr.cli.reading.report import check_target
     from gobrrr.report.told.checked import Against, checked
     from gobrrr.report.told.money import priced
     from gobrrr.rules.verdict.regression import held_against
@@ -162,7 +162,7 @@ def _kept(program: list[str]) -> str:
 
 def _recorded(word: str) -> Report:
     """The report in a file or a run's folder, or that of a trace. Raises GobrrrError."""
-    from gobrrr.cli.verbs.report import find as find_report
+    from gobrrr.cli.reading.report import find as find_report
     from gobrrr.machine.model.machine import UNKNOWN
     from gobrrr.pipeline import runs, traces
     from gobrrr.recording.trace_files.limits import DEFAULT
@@ -210,7 +210,7 @@ def _check_machine(before: Report, host: str, device: str | None, shares: bool) 
 def _tell(outcome: Checked, report: Report, args: argparse.Namespace, stream: TextIO) -> None:
     """The outcome as text where the report was told, and in the form that was asked for into its file or to stdout:
     the report's findings, with the regression where there is one, for forms that show findings at their lines."""
-    from gobrrr.cli.verbs.report import put
+    from gobrrr.cli.reading.report import put
     from gobrrr.report.forms import formats
 
     form, view = _form(args), formats.View(os.getcwd())  # noqa: PTH109 - a string is wanted

@@ -56,8 +56,8 @@ def prepare(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Check, race, write the receipt; 0 where an edit is faster and right, else by proof.exit_code."""
     from gobrrr.cli.interrupts import Interrupts
+    from gobrrr.cli.reading.report import put
     from gobrrr.cli.verbs import run as run_verb
-    from gobrrr.cli.verbs.report import put
     from gobrrr.cli.verbs.tune import check_ranks
     from gobrrr.pipeline import proving
     from gobrrr.report.forms import formats
@@ -94,7 +94,7 @@ def run(args: argparse.Namespace) -> int:
 def _fit(command: list[str], folder: Path, asked: Asked, args: argparse.Namespace) -> int:
     """Does the last edit make the program end that runs out of memory?"""
     from gobrrr.cli.interrupts import Interrupts
-    from gobrrr.cli.verbs.report import put
+    from gobrrr.cli.reading.report import put
     from gobrrr.pipeline import fitting
     from gobrrr.report.forms.json import as_json
     from gobrrr.report.memory.fitted import blocks

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gobrrr.cli import options, streams
-from gobrrr.cli.verbs.report import add_options, put, with_edits
+from gobrrr.cli.reading.report import add_options, put, with_edits
 from gobrrr.errors import GobrrrError
 
 if TYPE_CHECKING:

@@ -52,8 +52,8 @@ def run(args: argparse.Namespace) -> int:
 def measured(args: argparse.Namespace, name: str, values: Sequence[str], **how: object) -> int:
     """Sweep and tell. `how`: as of pipeline.sweeping.Wanted."""
     from gobrrr.cli.interrupts import Interrupts
+    from gobrrr.cli.reading.report import put
     from gobrrr.cli.verbs import run as run_verb
-    from gobrrr.cli.verbs.report import put
     from gobrrr.cli.verbs.tune import check_ranks
     from gobrrr.pipeline import sweeping
     from gobrrr.pipeline.file_names import PAGE, SWEEP

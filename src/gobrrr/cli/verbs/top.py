@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gobrrr.cli.interrupts import Interrupts
-from gobrrr.cli.verbs.report import RUNS, show
+from gobrrr.cli.reading.report import RUNS, show
 
 if TYPE_CHECKING:
     from gobrrr.cli.screen import Screen

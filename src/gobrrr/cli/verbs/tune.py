@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
         except KeyboardInterrupt:
             return interrupts.exit_code
     if args.json:
-        from gobrrr.cli.verbs.report import put
+        from gobrrr.cli.reading.report import put
         from gobrrr.report.forms.json import as_json
 
         put(as_json(outcome.receipt), None)

@@ -180,7 +180,7 @@ def _measured(before: Receipt, program: Program, folder: Path, args: argparse.Na
     found, guarded = _repeated(before, program, folder, args)
     code, verdict = exit_code(found, guarded), plain(_verdict(before, found, guarded))
     if args.json:
-        from gobrrr.cli.verbs.report import put
+        from gobrrr.cli.reading.report import put
         from gobrrr.report.forms.json import as_json
 
         put(as_json({"schema": "gobrrr.verified/1", "verdict": verdict, "kept": before.kept, "claimed": before.speedup,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from gobrrr.cli import options
-from gobrrr.cli.verbs.report import add_formats, check_target, format_of, show
+from gobrrr.cli.reading.report import add_formats, check_target, format_of, show
 from gobrrr.report.forms import formats
 from gobrrr.report.forms.formats import View
 

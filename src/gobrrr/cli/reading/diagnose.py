@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gobrrr.cli import options, streams
-from gobrrr.cli.verbs.report import add_formats, add_options, check_target, format_of, put, show, tell
+from gobrrr.cli.reading.report import add_formats, add_options, check_target, format_of, put, show, tell
 from gobrrr.errors import GobrrrError
 from gobrrr.pipeline import redaction
 from gobrrr.report.forms import formats

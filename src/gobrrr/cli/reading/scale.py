@@ -37,7 +37,7 @@ def prepare(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Forecast and tell; 0 where something could be said."""
-    from gobrrr.cli.verbs.report import put
+    from gobrrr.cli.reading.report import put
     from gobrrr.pipeline import runs
     from gobrrr.report.forms.json import as_json
     from gobrrr.report.text.page import show

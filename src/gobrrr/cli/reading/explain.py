@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
         return _explain_oom(args.oom, args.json)
     code = args.code and code_of(args.code)
     if args.json:
-        from gobrrr.cli.verbs.report import put
+        from gobrrr.cli.reading.report import put
         from gobrrr.report.forms.json import as_json
 
         put(as_json(_document(code)), None)
@@ -63,7 +63,7 @@ def _explain_oom(log: str, as_document: bool) -> int:
     oom = in_text(sys.stdin.read(MOST), "stdin") if log == "-" else read_log(Path(log))
     found = diagnosis(oom, reader(str(Path.cwd())))
     if as_document:
-        from gobrrr.cli.verbs.report import put
+        from gobrrr.cli.reading.report import put
         from gobrrr.report.forms.json import as_json
 
         put(as_json(found), None)

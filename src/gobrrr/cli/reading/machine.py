@@ -21,7 +21,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json is not None:
         import msgspec
 
-        from gobrrr.cli.verbs.report import put
+        from gobrrr.cli.reading.report import put
 
         put(msgspec.json.format(msgspec.json.encode(machine), indent=2) + b"\n", args.json)
     else:
