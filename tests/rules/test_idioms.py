@@ -274,7 +274,7 @@ def test_what_is_slow_on_a_cpu_alone_is_not_told_where_an_accelerator_works(monk
     assert told(monkeypatch, Case(ops=(work,)), idiom)
     monkeypatch.setattr(slow_idioms, "_at_lines", lambda *_: pytest.fail("it was looked for"))
     ledger = replace(Case(ops=(work,)).ledger, device=object())
-    assert slow_idioms._found(ledger) == []
+    assert slow_idioms.found_in(ledger) == []
 
 
 def test_the_line_of_the_edit_comes_first_where_it_is_the_only_one(monkeypatch):

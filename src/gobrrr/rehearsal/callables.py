@@ -1,12 +1,15 @@
 """A side's description becomes something that can be called: one op, or a part that is more than one (an update, an
 attention, a head with its loss, a mask), which runs its own code, forward and backward, as the program or the remedy
-would. Standard library and torch alone; only ops that are named here are ever called, whatever a description says.
+would. Standard library and torch alone. Only ops that are named here are called, whatever a recording says, and the
+forms of gobrrr's own table of idioms.
 """
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import cycle
 from math import prod
 from typing import Any
@@ -43,7 +46,7 @@ def make(torch: Any, side: dict[str, Any], device: str) -> Run:
     """Return the call of a side; raise ValueError where it cannot be made here."""
     makers: dict[str, Callable[[Any, dict[str, Any], str], Run]] = {
         "op": op, "cast": cast, "optimizer": optimizer, "attention": attention, "loss": loss, "mask": mask,
-        "fresh": fresh,
+        "fresh": fresh, "form": form,
     }  # fmt: skip
     return makers[side["make"]](torch, side, device)
 
@@ -59,16 +62,8 @@ def op(torch: Any, side: dict[str, Any], device: str) -> Run:
     """The op with inputs of the recorded shapes, dtypes and strides, under no_grad: backward ops are ops as well."""
     if side["name"] not in KNOWN:
         raise ValueError(f"{side['name']} is no op that is played again")
-    packet = getattr(torch.ops.aten, side["name"].removeprefix("aten::"))
-    for name in packet.overloads():
-        overload = getattr(packet, name)
-        if len(overload._schema.arguments) != len(side["shapes"]):
-            continue
+    for overload, inputs in _fitting(torch, side, device):
         arguments = overload._schema.arguments
-        try:
-            inputs = [_input(torch, side, i, arg, device) for i, arg in enumerate(arguments)]
-        except (ValueError, SyntaxError, IndexError):
-            continue
         inputs = _with_what_forward_kept(torch, side["name"], inputs)
         named = {a.name: value for a, value in zip(arguments, inputs, strict=True) if a.kwarg_only}
         placed = [value for a, value in zip(arguments, inputs, strict=True) if not a.kwarg_only]
@@ -79,6 +74,29 @@ def op(torch: Any, side: dict[str, Any], device: str) -> Run:
 
         run()
         return run
+    raise ValueError(f"no overload of {side['name']} takes what was recorded")
+
+
+def _fitting(torch: Any, side: dict[str, Any], device: str) -> Iterator[tuple[Any, list[Any]]]:
+    """Yield the overloads that take what was recorded, each with inputs made for it."""
+    packet = getattr(torch.ops.aten, side["name"].removeprefix("aten::"))
+    for overload in (getattr(packet, name) for name in packet.overloads()):
+        arguments = overload._schema.arguments
+        if len(arguments) == len(side["shapes"]):
+            with contextlib.suppress(ValueError, SyntaxError, IndexError):
+                yield overload, [_input(torch, side, i, arg, device) for i, arg in enumerate(arguments)]
+
+
+def form(torch: Any, side: dict[str, Any], device: str) -> Run:
+    """One form of an idiom on the inputs of the op that shows it, with its backward where the line has one."""
+    for overload, inputs in _fitting(torch, side, device):
+        named = {argument.name: value for argument, value in zip(overload._schema.arguments, inputs, strict=True)}
+        leaves = [each for each in inputs if isinstance(each, torch.Tensor) and each.is_floating_point()]
+        for leaf in leaves:
+            leaf.requires_grad_(side["backward"])
+        code, known = compile(side["form"], "form", "eval"), {"torch": torch, "F": torch.nn.functional, **named}
+        call = partial(eval, code, known)
+        return _with_backward(torch, call, torch.ones_like(call()), side["backward"], leaves)
     raise ValueError(f"no overload of {side['name']} takes what was recorded")
 
 

@@ -13,7 +13,9 @@ from msgspec.structs import replace
 from gobrrr.ledger.model.ledger import Ledger
 from gobrrr.machine.model.machine import Machine
 from gobrrr.recording.run_folder.run import Start
+from gobrrr.rehearsal import idiom_forms
 from gobrrr.rehearsal.autocast import LOWERED
+from gobrrr.rehearsal.idiom_forms import played_as
 from gobrrr.rehearsal.outcome import outcome, promised, unlike
 from gobrrr.rehearsal.perform import OF_A_FINDING, SECONDS, perform
 from gobrrr.rehearsal.scenes import MAKERS, scene
@@ -22,6 +24,7 @@ from gobrrr.rehearsal.stage import HOPELESS
 from gobrrr.remedies.edits import catalogue
 from gobrrr.remedies.registry import edit_names, remedy
 from gobrrr.rules import Skipped
+from gobrrr.rules.idioms.table import idiom
 from gobrrr.rules.model.evidence import worth_telling
 from gobrrr.rules.model.finding import Finding, Rehearsed, Saving, off_the_step, severity, whole
 from gobrrr.units import duration
@@ -48,9 +51,9 @@ class Rehearsal:
     def __call__(self, findings: Sequence[Finding]) -> tuple[list[Finding], list[Skipped]]:
         """The findings as rehearsed here, and (code, why) of those whose every remedy would bring nothing, or that stay
         estimated since a rehearsal failed."""
-        named = [f.remedies for f in findings if f.saving.ceiling_ns > 0]
+        named = [played_as(f) for f in findings if f.saving.ceiling_ns > 0]
         wanted = remedies([*named, *((name,) for name in self._also)])
-        scenes = [made for name, s in wanted.items() if (made := scene(name, self._ledger, self._machine, s))]
+        scenes = [made for name, s in wanted.items() if (made := self._scene(name, s))]
         if not scenes:
             return list(findings), []
         lost = {each.remedy: found for each in scenes if (found := hopeless(each, self._ledger, self._machine))}
@@ -60,16 +63,21 @@ class Rehearsal:
         self.outcomes = tuple(known.values())
         kept, dropped = judged(findings, known, self._ledger, why_not)
         failed = [
-            (f.code, why_not[name]) for f in kept for name in f.remedies if f.saving.ceiling_ns and name in why_not
+            (f.code, why_not[name]) for f in kept for name in played_as(f) if f.saving.ceiling_ns and name in why_not
         ]
         return kept, [*dropped, *dict.fromkeys(failed)]
+
+    def _scene(self, name: str, seconds: float) -> Scene | None:
+        if idiom(name):
+            return idiom_forms.scene(name, self._ledger, seconds)
+        return scene(name, self._ledger, self._machine, seconds)
 
 
 def remedies(findings: Sequence[tuple[str, ...]]) -> dict[str, float]:
     """Seconds for each remedy of the findings that call for them, in their order; the first call counts."""
     found: dict[str, float] = {}
     for names in findings:
-        fresh = [name for name in names if name in MAKERS and name not in found]
+        fresh = [name for name in names if (name in MAKERS or idiom(name)) and name not in found]
         found |= {name: OF_A_FINDING / len(fresh) for name in fresh}
     return found
 
@@ -114,7 +122,7 @@ def judged(
     kept: list[Finding] = []
     dropped: list[Skipped] = []
     for each in findings:
-        here = tuple(known[name] for name in each.remedies if name in known)
+        here = tuple(known[name] for name in played_as(each) if name in known)
         found = _judged(each, here, ledger, failed) if here and each.saving.ceiling_ns > 0 else each
         if found is None:
             dropped.append((each.code, f"rehearsed here: {', '.join(map(_loss, here))}"))
@@ -126,9 +134,10 @@ def judged(
 def _judged(finding: Finding, here: tuple[Rehearsed, ...], ledger: Ledger, failed: Container[str]) -> Finding | None:
     winners = [r for r in here if r.saving.expected_ns > 0]
     losers = {r.remedy for r in here} - {r.remedy for r in winners}
+    names = played_as(finding)
     left = tuple(name for name in finding.remedies if name not in losers)
     best = max(winners, key=lambda r: _off_the_step(r, r.saving.expected_ns, ledger), default=None)
-    refuted = finding.remedies[0] in losers  # whose saving the rule has estimated; others may help
+    refuted = names[0] in losers  # whose saving the rule has estimated; others may help
     if best is None:
         if not left and not finding.cost_bytes:
             return None
@@ -137,7 +146,7 @@ def _judged(finding: Finding, here: tuple[Rehearsed, ...], ledger: Ledger, faile
             finding, remedies=left, rehearsed=here, saving=saving, advice=_advice(finding, left[:1], here),
             severity="note" if refuted else finding.severity,
         )  # fmt: skip
-    unknown = not refuted and any(name in failed for name in left[: left.index(best.remedy)])
+    unknown = not refuted and any(name in failed for name in names[: names.index(best.remedy)])
     if unknown and _off_the_step(best, best.saving.expected_ns, ledger) < finding.saving.expected_ns:
         saving = replace(finding.saving, low_ns=min(finding.saving.low_ns, best.saving.low_ns))
         return replace(finding, remedies=left, rehearsed=here, saving=saving, advice=_advice(finding, left[:1], here))
@@ -155,7 +164,7 @@ def _judged(finding: Finding, here: tuple[Rehearsed, ...], ledger: Ledger, faile
 
 def _advice(finding: Finding, instead: tuple[str, ...], here: tuple[Rehearsed, ...]) -> str:
     """The rule's own is that of its first remedy: where this one loses it is that of the best that is left, if any."""
-    lost = next((r for r in here if r.remedy == finding.remedies[0] and r.saving.expected_ns <= 0), None)
+    lost = next((r for r in here if r.remedy in finding.remedies[:1] and r.saving.expected_ns <= 0), None)
     if lost is None or not instead:
         return finding.advice
     name = instead[0]

@@ -15,7 +15,16 @@ from gobrrr.system import processes
 SHARE = 0.5  # of free memory, for parts; proposed: needs() is an estimate; measured peaks would settle it
 WIDEST = 8
 """Bytes of an element whose type is not known."""
-COPIES = {"op": 2.0, "cast": 1.0, "optimizer": 1.0, "attention": 1.0, "loss": 1.0, "mask": 2.0, "fresh": 1.0}
+COPIES = {
+    "op": 2.0,
+    "form": 8.0,
+    "cast": 1.0,
+    "optimizer": 1.0,
+    "attention": 1.0,
+    "loss": 1.0,
+    "mask": 2.0,
+    "fresh": 1.0,
+}
 """Tensors that a maker holds at once, over those of its description: what a kernel makes of them for itself."""
 
 
@@ -39,7 +48,7 @@ def needs(side: dict[str, Any] | None) -> float:
 def held(side: dict[str, Any]) -> list[tuple[int, str]]:
     """(elements, dtype) of the tensors that a side stands for, an op's as the maker lays them."""
     dtype = side.get("dtype", "float")
-    if side["make"] == "op":
+    if side["make"] in ("op", "form"):
         strides = side.get("strides", [])[: len(side["shapes"])]
         inputs = zip_longest(side["shapes"], strides, fillvalue=())
         laid = [span(shape, affordable(shape, strides)) for shape, strides in inputs]

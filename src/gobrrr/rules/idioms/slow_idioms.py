@@ -32,7 +32,8 @@ class Found(NamedTuple):
     idiom: Idiom
     where: tuple[Span, ...]
     ns: float
-    lines: int
+    lines: frozenset[Key]
+    """Places of all lines that show it."""
     rare: bool
     loads: bool
     """Most of it is the loader's."""
@@ -46,7 +47,7 @@ class Found(NamedTuple):
 @rule(CODE, "overhead", needs={"plain"})
 def slow_idiom(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """A line that costs what another way to write the same does not."""
-    for found in _found(ledger):
+    for found in found_in(ledger):
         idiom, freed = found.idiom, found.ns * (1 - found.idiom.pair.left)
         yield Cause(
             saving=(SURE * freed, freed, found.ns),
@@ -55,7 +56,7 @@ def slow_idiom(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
             where=(*(made_at(ledger, found.where, idiom.place) if idiom.place else ()), *found.where),
             evidence={
                 "time": time(found.ns),
-                "lines": Quantity(found.lines, "1"),
+                "lines": Quantity(len(found.lines), "1"),
                 "pair": ratio(idiom.pair.times),
                 "source": Quantity(idiom.sources[0]),
             },
@@ -63,12 +64,17 @@ def slow_idiom(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
             rare=found.rare,
             bound=found.bound,
             both=True,
-            name=idiom.name.replace("_", "-"),
+            name=told_as(idiom.name),
             remedies=(idiom.name,) if idiom.rewrite else tuple(filter(None, [idiom.edit])),
         )
 
 
-def _found(ledger: Ledger) -> list[Found]:
+def told_as(name: str) -> str:
+    """Return the name of an idiom's finding."""
+    return name.replace("_", "-")
+
+
+def found_in(ledger: Ledger) -> list[Found]:
     """Idioms that are worth telling; of several at one line the one that says most of its time."""
     statements = {statement.span.place: statement for statement in ledger.statements}
     kind = ledger.step.kind
@@ -102,7 +108,7 @@ def _at_lines(ledger: Ledger, idiom: Idiom, statements: dict[Key, Statement]) ->
         total = max(total, ledger.step.grown_ns)
     sampled = [line for line in body(ledger) if key(line.where) in lines]
     rare = not seen.ops and is_rare(ledger, sampled)
-    return Found(idiom, spans[top], min(total, ledger.wall), len(lines), rare, loading > 0.5 * total)
+    return Found(idiom, spans[top], min(total, ledger.wall), frozenset(lines), rare, loading > 0.5 * total)
 
 
 def _is_written(seen: Seen, statement: Statement | None) -> bool:

@@ -105,6 +105,15 @@ class Rewrite(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Statement that it needs behind the imports."""
 
 
+class Play(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Both forms on the tensors of a recorded op, as expressions: its inputs have the names of torch's schema."""
+
+    ops: tuple[str, ...]
+    """Ops at the line of which one is called for each time the slow form is."""
+    today: str
+    then: str
+
+
 class Idiom(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A slow way to write something, and the fast one."""
 
@@ -117,6 +126,8 @@ class Idiom(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Addresses of the issue or documentation that says so."""
     seen: Seen
     pair: Pair
+    play: Play | None = None
+    """Where recorded shapes are enough to time both forms; else the pair's ratio says what is saved."""
     rewrite: Rewrite | None = None
     place: str = ""
     """Regular expression of the statement to edit, where that is not the slow one; `{name}` is what this calls."""
