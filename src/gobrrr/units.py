@@ -34,6 +34,13 @@ def size(num_bytes: float) -> str:
     return _scaled(num_bytes, ((1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"), (1, "B")))
 
 
+def energy(joules: float) -> str:
+    """'1.90 J', '12.4 kJ'; from a tenth of a kilowatt-hour on '0.250 kWh'."""
+    if joules >= 3.6e5:
+        return f"{_digits(joules / 3.6e6)} kWh"
+    return _scaled(joules, ((1e3, "kJ"), (1, "J"), (1e-3, "mJ")))
+
+
 def flops(count: float) -> str:
     """A count of floating-point operations; a multiply-add is two."""
     return _scaled(count, ((1e12, "TFLOP"), (1e9, "GFLOP"), (1e6, "MFLOP"), (1e3, "kFLOP"), (1, "FLOP")))

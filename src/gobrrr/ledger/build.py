@@ -10,6 +10,7 @@ import msgspec
 import numpy as np
 
 from gobrrr.ledger.device.device_side import device_ledger, launches
+from gobrrr.ledger.device.gauged import gauged
 from gobrrr.ledger.device.kernel_work import device_ops, device_work
 from gobrrr.ledger.device.waits_replayed import at_plain_speed
 from gobrrr.ledger.host.gaps import data_lines
@@ -91,6 +92,7 @@ def build_ledger(profiled: Profiled, machine: Machine) -> Ledger:
         memory=memory_ledger(facts, device.memory if device else None),
         roofline=device_roofline(work, wall) if work is not None else roofline(scaled.ops, wall, prices),
         device=device, device_ops=launched, loops=other_loops(recording),
+        gauged=gauged(recording.gauges, recording.events, plain),
         serving=serving_classes(served, recording.serving) if served else (),
     )  # fmt: skip
 

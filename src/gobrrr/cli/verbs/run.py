@@ -54,6 +54,7 @@ def run(args: argparse.Namespace) -> int:
     from gobrrr.capture.process import launch
     from gobrrr.capture.process.config import SESSION, Config
     from gobrrr.capture.process.deaths import Deaths
+    from gobrrr.capture.process.gauging import Gauging
     from gobrrr.machine.probe.system_probe import oom_kills
     from gobrrr.system import run_folder
     from gobrrr.trial.arm.ranks import launcher
@@ -74,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
     if args.json == "":
         streams.keep_stdout()
     kills = oom_kills()
-    with Deaths(folder) if launcher(command) else contextlib.nullcontext():
+    with Gauging(folder), Deaths(folder) if launcher(command) else contextlib.nullcontext():
         code = launch.run(command, config, variables)
     try:
         _tell(args, recipe, folder, command, code, kills)

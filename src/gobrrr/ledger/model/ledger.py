@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import msgspec
 
 from gobrrr.ledger.model.device import DeviceLedger, DeviceMemory
+from gobrrr.ledger.model.gauged import Gauged
 from gobrrr.ledger.model.op_tables import OpTable
 from gobrrr.ledger.steps.serving import ServingClass
 from gobrrr.recording.model.facts import Facts, InputFacts, Span
@@ -396,6 +397,8 @@ class Ledger(msgspec.Struct, frozen=True):
     scaled_by: float = 1.0
     """Factor that fits all ops of the profiled steps to the plain one, without what the instruments added:
     far from 1 it is not known which of them were the longer ones."""
+    gauged: Gauged | None = None
+    """Null where nobody sampled the computer's gauges."""
     of_device: bool = False
     """This is the device's view: `ops` are those of `device_ops`."""
 

@@ -20,6 +20,7 @@ from gobrrr.recording.model.steps import CUT_SHORT, LoopSteps, find_loops
 from gobrrr.recording.model.trace import Trace
 from gobrrr.recording.model.warmup import doubted
 from gobrrr.recording.run_folder.fates import Fates, fates
+from gobrrr.recording.run_folder.gauges_file import Gauges, read_gauges
 from gobrrr.recording.run_folder.journal import read_journal
 from gobrrr.recording.trace_files.kineto import read_trace
 from gobrrr.recording.trace_files.limits import DEFAULT, Limits
@@ -166,6 +167,8 @@ class Recording:
     """Part of a step outside of the range that marks it: from its end to the begin of the next."""
     fates: Fates = field(default_factory=dict)
     """By op and shapes: which of its calls in a step, in order, compute what was computed before (CONSTANT, TWICE)."""
+    gauges: Gauges | None = None
+    """The computer's, beside all ranks; null where nobody sampled them."""
 
     @property
     def main(self) -> LoopSteps | None:
@@ -193,7 +196,8 @@ def load_run(folder: Path, limits: Limits = DEFAULT) -> list[Recording]:
     found = sorted((_load(path, limits) for path in journals), key=lambda r: (r.start.rank or 0, -len(r.events)))
     meant = [recording for recording in found if not recording.start.spawned or recording.start.world_size] or found
     spent = [each.events[each.events[:, 1] == CPU][:, [0, 3]] for each in meant]
-    return [_without_others(recording, meant, spent) for recording in meant]
+    gauges = read_gauges(folder)
+    return [_with(_without_others(recording, meant, spent), gauges=gauges) for recording in meant]
 
 
 SAME_CLOCK_NS = 10**9

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import PurePath
 
@@ -133,10 +133,10 @@ def program(report: Report, brief: bool = False) -> list[Fact]:
         held = f"; the host waits for it {units.share(awaited)}" if awaited >= AWAITED else ""
         device = [f"{report.device.name}: busy {busy} of the step ({span} from first to last kernel){held}"]
     kernels = [*_kernels(report.device)] if report.device and report.device.longest and not brief else []
+    gauges = list(resources.gauges(report, brief))
     money = sentences(report.money) if report.money else []
-    return facts(
-        [("money", money), ("rank", [rank(report)]), ("exit", failed), ("device", device), ("kernels", kernels)]
-    )
+    ran: list[tuple[str, Sequence[Line]]] = [("money", money), ("rank", [rank(report)]), ("exit", failed)]
+    return facts([*ran, ("device", device), ("kernels", kernels), ("gauges", gauges)])
 
 
 def rank(report: Report) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from gobrrr import units
 from gobrrr.ledger.model.device import DeviceMemory
+from gobrrr.ledger.model.gauged import DeviceGauged
 from gobrrr.ledger.model.ledger import Roofline
 from gobrrr.recording.model.facts import SavedTensor
 from gobrrr.report.told.bars import tenths
@@ -129,6 +130,36 @@ def _tokens(tokens: Tokens) -> str:
     rate = f"{tokens.per_s:,.0f} real ones per second, " if tokens.per_s is not None else ""
     useful = f": useful MFU {units.share(tokens.useful_mfu)}" if tokens.useful_mfu is not None else ""
     return f"{rate}{units.share(tokens.real_share)} of those computed on ({tokens.batches} batches){useful}"
+
+
+def gauges(report: Report, brief: bool = False) -> Iterator[Line]:
+    """Use, power and clock of each device as its driver tells them, then the energy of a step."""
+    found = report.gauged
+    if found is None:
+        return
+    for each in found.devices:
+        yield ", ".join(filter(None, _gauges(each)))
+    joules, samples = found.joules_per_step, report.step.samples
+    if joules is not None:
+        of = " and ".join(["devices"] * bool(found.devices) + ["processor"] * (found.cpu_joules_per_step is not None))
+        one = f", {units.energy(joules / samples)} per sample" if samples else ""
+        epoch = f", {units.energy(joules * report.step.epoch_steps)} per epoch" if report.step.epoch_steps else ""
+        yield f"energy of {of}: {units.energy(joules)} per step{one}{epoch} (counters, {found.seconds:.0f} s)"
+    if found.why_none and not brief:
+        yield ((f"not measurable here: {found.why_none}", "dim"),)
+
+
+def _gauges(each: DeviceGauged) -> Iterator[str]:
+    """The parts of a device's line; empty ones are left out."""
+    yield f"{each.name}: busy {units.share(each.busy_share)} of the loop" if each.busy_share is not None else each.name
+    limit = f" of {each.limit_w:.0f}" if each.limit_w else ""
+    yield f"{each.watts:.0f}{limit} W" if each.watts is not None else ""
+    most = f" of {each.most_clock_mhz:,}" if each.most_clock_mhz else ""
+    yield f"{each.clock_mhz:,.0f}{most} MHz" if each.clock_mhz is not None else ""
+    yield f"{each.celsius:.0f} °C" if each.celsius is not None else ""
+    held = each.ours if each.ours is not None else each.used
+    whole = f" of {units.size(each.memory_bytes)}" if each.memory_bytes else ""
+    yield f"memory {units.size(held)}{whole}" if held is not None else ""
 
 
 def device_memory(memory: DeviceMemory) -> Iterator[Line]:

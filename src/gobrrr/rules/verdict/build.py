@@ -78,6 +78,7 @@ def build(
         saved=tuple(sorted(ledger.facts.saved, key=lambda s: (-s.num_bytes, s.module, s.op))[:NUM_SAVED]),
         roofline=ledger.roofline,
         tokens=_tokens(ledger),
+        gauged=ledger.gauged,
         overhead_share=step.overhead_share,
         overhead_low=step.overhead_low,
         overhead_high=step.overhead_high,

@@ -6,6 +6,7 @@ from __future__ import annotations
 import msgspec
 
 from gobrrr.ledger.model.device import DeviceMemory, DeviceOp
+from gobrrr.ledger.model.gauged import Gauged
 from gobrrr.ledger.model.ledger import Account, MemoryLedger, OtherLoop, Roofline
 from gobrrr.ledger.model.op_tables import OpTable
 from gobrrr.ledger.steps.serving import ServingClass
@@ -209,6 +210,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     roofline: Roofline = Roofline()
     tokens: Tokens | None = None
     """Null where the model works on no sequences, or their lengths were not seen."""
+    gauged: Gauged | None = None
+    """What the computer's gauges said of the steps; null where nobody sampled them."""
     money: Money | None = None
     """Null where nobody named a price."""
     overhead_share: float = 0.0

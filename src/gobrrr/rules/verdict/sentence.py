@@ -52,7 +52,10 @@ UNJUDGED = "Mostly ops"
 """Label where most of their time was held against no roof: nobody knows more than that they are slow."""
 CONTENTION = "BRR905"
 """Code of threads that wait for cores: nothing is promised beside it."""
-ORDER = ("BRR905", "BRR904", "BRR901", "BRR902", "BRR906", "BRR908", "BRR909", "BRR910", "BRR911", "BRR903", "BRR907")
+ORDER = (
+    "BRR905", "BRR913", "BRR904", "BRR901", "BRR902", "BRR906", "BRR908", "BRR909", "BRR910", "BRR911", "BRR912",
+    "BRR903", "BRR907", "BRR914",
+)  # fmt: skip
 """The first of several doubts that are as bad is told: what changes all figures, what hides some, what blurs some
 (proposed)."""
 UNTIMED = "no step was timed without the profiler"

@@ -1,0 +1,48 @@
+"""Has the computer's gauges written into a run's folder while its program runs, by a process beside it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from gobrrr.machine.gauges import sampler
+
+PATIENCE_S = 2.0
+"""How long a sampler that was told to end may take: a driver that hangs is left alone after it."""
+# The program's folder is not looked into for modules, as python -m would.
+_START = (
+    "import sys; sys.path[:] = [p for p in sys.path if p]; sys.path.append(sys.argv[1]); "
+    "from gobrrr.machine.gauges.sampler import main; sys.exit(main(sys.argv[2], int(sys.argv[3])))"
+)
+
+
+class Gauging:
+    """While it is entered, gauges are sampled, where there are any. Nothing that goes wrong here is the program's."""
+
+    def __init__(self, folder: Path) -> None:
+        self._file = folder / sampler.FILE
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Gauging:
+        if sampler.is_worth_it():
+            root = str(Path(__file__).resolve().parents[3])
+            words = [sys.executable, "-c", _START, root, str(self._file), str(os.getpid())]
+            nowhere = subprocess.DEVNULL
+            with contextlib.suppress(OSError):
+                self._process = subprocess.Popen(words, stdin=nowhere, stdout=nowhere, stderr=nowhere)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process is None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            self._process.send_signal(signal.SIGKILL)  # in a driver's call it may not even hear this
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(PATIENCE_S)

@@ -1,0 +1,116 @@
+"""The gauges' samples become figures of the steps: energy by counters, clocks while at work, memory by whom. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from statistics import fmean, median
+
+import numpy as np
+
+from gobrrr.ledger.model.gauged import DeviceGauged, Gauged
+from gobrrr.machine.gauges.readings import GaugedDevice, Link, Sample
+from gobrrr.recording.model.steps import Step
+from gobrrr.recording.model.vitals import plain_stretches
+from gobrrr.recording.run_folder.gauges_file import Gauges
+from gobrrr.recording.run_folder.run import Ints
+
+SECOND = 1_000_000_000  # ns
+LEAST_NS = 2 * SECOND
+"""Plain steps that an energy is told of: counters move in steps of up to 0.1 s (NVML's documentation), 5 % of this."""
+AT_WORK = 0.5
+"""Share of a sampling period in which a device works, from which its clock is that of work. Proposed."""
+USED = 64 << 20
+"""Bytes by which a device's memory grows where the program uses it: a context alone takes more (proposed)."""
+FEW = 5
+"""Samples that are too few for a clock."""
+BEFORE_NS = SECOND // 2
+"""After the first sample, before which the program is not started: Python and torch are still being loaded."""
+
+
+def gauged(gauges: Gauges | None, events: Ints, plain: list[Step]) -> Gauged | None:
+    """Return the figures of the plain steps' loop; None where nobody sampled."""
+    if gauges is None:
+        return None
+    if not plain or not gauges.samples:
+        return Gauged(samples=len(gauges.samples), why_none=gauges.head.why_none)
+    stretches = plain_stretches(events, plain)
+    steps = sum(any(a <= step.start and step.end <= b for a, b in stretches) for step in plain)
+    first, last = plain[0].start, plain[-1].end
+    inside = [sample for sample in gauges.samples if first <= sample.t <= last]
+    before = [sample for sample in gauges.samples if sample.t <= gauges.samples[0].t + BEFORE_NS]
+    per_step = _per_step(gauges.samples, stretches, steps)
+    devices = tuple(
+        _device(device, i, gauges.samples, inside, before, per_step) for i, device in enumerate(gauges.head.devices)
+        if _is_used(i, gauges.samples)
+    )  # fmt: skip
+    seconds = sum(b - a for a, b in stretches) / SECOND
+    return Gauged(devices, per_step(lambda sample: sample.cpu_joules), seconds, len(inside), gauges.head.why_none)
+
+
+Counter = Callable[[Sample], float | None]
+
+
+def _per_step(
+    samples: Sequence[Sample], stretches: list[tuple[int, int]], steps: int
+) -> Callable[[Counter], float | None]:
+    """Return the function from a counter to joules per step; None where it is not there, or steps are too short."""
+
+    def joules(counter: Counter) -> float | None:
+        known = [(sample.t, value) for sample in samples if (value := counter(sample)) is not None]
+        covered = [(a, b) for a, b in stretches if known and known[0][0] <= a and b <= known[-1][0] + SECOND // 2]
+        if not steps or sum(b - a for a, b in covered) < LEAST_NS or len(covered) < len(stretches):
+            return None
+        times, values = zip(*known, strict=True)
+        spent = sum(float(np.diff(np.interp([a, b], times, values))[0]) for a, b in covered)
+        return spent / steps
+
+    return joules
+
+
+def _is_used(i: int, samples: Sequence[Sample]) -> bool:
+    """Whether the program's processes hold memory of it; where the driver names none, whether its memory grew."""
+    readings = [sample.devices[i] for sample in samples]
+    if any(each.ours is not None for sample in samples for each in sample.devices):
+        return any(each.ours for each in readings)
+    used = _known(each.used for each in readings)
+    return bool(used) and max(used) - used[0] >= USED
+
+
+def _device(
+    device: GaugedDevice, i: int, samples: Sequence[Sample], inside: Sequence[Sample], before: Sequence[Sample],
+    per_step: Callable[[Counter], float | None],
+) -> DeviceGauged:  # fmt: skip
+    during, early = ([sample.devices[i] for sample in part] for part in (inside, before))
+    everything = [sample.devices[i] for sample in samples]
+    working = [each for each in during if each.clock_mhz and (each.busy is None or each.busy >= AT_WORK)]
+    free = [each.clock_mhz for each in working if not each.why and each.clock_mhz]
+    reasons = {reason for each in working for reason in each.why}
+    held = ((reason, sum(reason in each.why for each in working) / len(working)) for reason in reasons)
+    errors = _known(each.errors for each in everything)
+    others = _known(each.others for each in everything)
+    return DeviceGauged(
+        device.name, _mean(each.busy for each in during), _mean(each.watts for each in during), device.limit_w,
+        device.default_limit_w, per_step(lambda sample: sample.devices[i].joules),
+        median(each.clock_mhz for each in working if each.clock_mhz) if len(working) >= FEW else None,
+        device.most_clock_mhz, median(free) if len(free) >= FEW else None,
+        tuple(sorted(held, key=lambda each: (-each[1], each[0]))),
+        max(_known(each.celsius for each in during), default=None), device.memory_bytes,
+        max(_known(each.used for each in everything), default=None),
+        max(_known(each.ours for each in everything), default=None),
+        max(others or _known(each.used for each in early[:1]), default=None), _mean(each.busy for each in early),
+        max((each.link for each in everything if each.link), key=_wide, default=None), device.persistent,
+        errors[-1] - errors[0] if errors else None,
+    )  # fmt: skip
+
+
+def _wide(link: Link) -> tuple[int, int]:
+    return link.generation * link.width, link.width
+
+
+def _known(values: Iterable[float | None]) -> list[int]:
+    return [int(value) for value in values if value is not None]
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return fmean(known) if known else None

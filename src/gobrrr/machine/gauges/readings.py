@@ -1,0 +1,70 @@
+"""One look at the gauges, and what never changes of them: data that a file holds. Null is not told by the driver."""
+
+from __future__ import annotations
+
+import msgspec
+
+POWER, THERMAL, BRAKE = "power cap", "heat", "power brake"
+"""Reasons why a clock is lower than asked for: the board's power limit, its temperature, the supply."""
+
+
+class Link(msgspec.Struct, frozen=True):
+    """A PCIe link as it is, and as both ends could have it."""
+
+    generation: int
+    width: int
+    most_generation: int
+    most_width: int
+
+
+class GaugedDevice(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A device as its driver describes it."""
+
+    name: str
+    memory_bytes: int | None = None
+    limit_w: float | None = None
+    """Power limit in force."""
+    default_limit_w: float | None = None
+    most_clock_mhz: int | None = None
+    persistent: bool | None = None
+    """Whether the driver stays loaded where nobody uses the device."""
+
+
+class Reading(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The gauges of one device at one moment."""
+
+    busy: float | None = None
+    """Share of the last sampling period in which a kernel ran, as the driver has it."""
+    used: int | None = None
+    """Bytes of its memory in use by anybody."""
+    ours: int | None = None
+    """Bytes that the program's processes hold; null where the driver names no processes of ours."""
+    others: int | None = None
+    """Bytes that other processes hold."""
+    watts: float | None = None
+    joules: float | None = None
+    """The energy counter, since the driver was loaded."""
+    clock_mhz: int | None = None
+    why: tuple[str, ...] = ()
+    """Reasons why its clock is lower than asked for."""
+    celsius: int | None = None
+    link: Link | None = None
+    errors: int | None = None
+    """Memory errors that ECC could not correct, since the driver was loaded."""
+
+
+class Sample(msgspec.Struct, frozen=True, omit_defaults=True):
+    """All gauges at one moment. `t`: steady ns."""
+
+    t: int
+    devices: tuple[Reading, ...] = ()
+    cpu_joules: float | None = None
+    """Energy counter of the processor's packages."""
+
+
+class Head(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The first line of a file of samples."""
+
+    devices: tuple[GaugedDevice, ...] = ()
+    why_none: str = ""
+    """Why no device, or no energy, is measured."""

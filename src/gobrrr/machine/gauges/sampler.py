@@ -1,0 +1,115 @@
+"""Writes the gauges ten times a second into a file, in a process of its own: a driver that hangs stops nobody else."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator, Set
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+
+from gobrrr.machine.gauges.nvml import Nvml
+from gobrrr.machine.gauges.readings import GaugedDevice, Head, Reading, Sample
+from gobrrr.machine.gauges.sysfs import SYS, AmdGpu, Rapl
+from gobrrr.system.processes import PROC, die_with_the_parent, stat
+
+FILE = "gauges.jsonl"
+INTERVAL_S = 0.1
+MOST = 12_000
+"""Samples after which the time between two doubles, and again: a day's file stays below some megabytes."""
+SELDOM_S = 1.0
+"""Between two looks at who holds the memory: listing processes takes milliseconds."""
+NO_DEVICE = "no driver of a GPU that tells its gauges (NVML, amdgpu) is here"
+NO_ENERGY = "the processor's energy (RAPL) may not be read here"
+NO_PACKAGE = "pip install 'gobrrr[gpu]' reads the gauges of NVIDIA's devices"
+
+
+class Driver(Protocol):
+    """A source of gauges of devices."""
+
+    def devices(self) -> tuple[GaugedDevice, ...]: ...
+
+    def read(self, ours: Set[int] | None) -> tuple[Reading, ...]: ...
+
+
+def is_worth_it(dev: Path = Path("/dev"), sys_root: Path = SYS) -> bool:
+    """Whether anything here may have gauges: files are looked for, no driver is asked."""
+    cards = sys_root.glob("class/drm/card[0-9]*/device/gpu_busy_percent")
+    return (dev / "nvidiactl").exists() or (dev / "dxg").exists() or any(cards) or bool(Rapl(sys_root))
+
+
+def opened() -> tuple[list[Driver], Rapl, str]:
+    """Return the drivers that answer, the processor's counter, and why what is missing is."""
+    drivers: list[Driver] = []
+    why = ""
+    try:
+        drivers.append(Nvml())
+    except ImportError:
+        why = NO_PACKAGE if Path("/dev/nvidiactl").exists() else NO_DEVICE
+    except Exception as error:  # no driver, another version, no permission
+        why = f"NVML: {str(error) or type(error).__name__}"
+    amd, rapl = AmdGpu(), Rapl()
+    if amd.devices():
+        drivers.append(amd)
+    missing = [why if not drivers else "", "" if rapl else NO_ENERGY]
+    return drivers, rapl, "; ".join(filter(None, missing))
+
+
+def family(root: int, proc: str = PROC) -> frozenset[int]:
+    """Return the process and all that descend from it."""
+    parents = {pid: int(fields[1]) for pid in _numbers(proc) if (fields := _stat(pid, proc)) is not None}
+    found = {root}
+    while fresh := {pid for pid, parent in parents.items() if parent in found} - found:
+        found |= fresh
+    return frozenset(found)
+
+
+def samples(drivers: list[Driver], rapl: Rapl, root: int) -> Iterator[Sample]:
+    """Yield samples for ever, at once the first, then as time passes."""
+    interval, begin, looked = INTERVAL_S, time.monotonic(), -SELDOM_S
+    count = 0
+    while True:
+        now = time.monotonic()
+        ours = family(root) if drivers and now - looked >= SELDOM_S else None
+        looked = looked if ours is None else now
+        t = time.perf_counter_ns()
+        yield Sample(t, tuple(each for driver in drivers for each in driver.read(ours)), rapl.joules())
+        count += 1
+        if count == MOST:
+            interval, count = 2 * interval, 0
+        begin = max(begin + interval, time.monotonic())
+        time.sleep(max(0.0, begin - time.monotonic()))
+
+
+def main(file: str, root: int) -> int:
+    """Write the head and samples until SIGTERM, or until the process that started this one is gone."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all: the program's own end ends this
+    die_with_the_parent(root)
+    drivers, rapl, why = opened()
+    head = Head(tuple(each for driver in drivers for each in driver.devices()), why)
+    with open(file, "wb", buffering=0, opener=_private) as out:
+        out.write(msgspec.json.encode(head) + b"\n")
+        if head.devices or rapl:
+            for sample in samples(drivers, rapl, root):
+                out.write(msgspec.json.encode(sample) + b"\n")
+    return 0
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW, 0o600)
+
+
+def _numbers(proc: str) -> list[int]:
+    return [int(path.name) for path in Path(proc).iterdir() if path.name.isdecimal()]
+
+
+def _stat(pid: int, proc: str) -> list[bytes] | None:
+    try:
+        return stat(pid, proc)
+    except OSError:
+        return None

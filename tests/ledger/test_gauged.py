@@ -1,0 +1,142 @@
+"""Samples of gauges become figures of the steps, against hand formulas; what they make of a report."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from gobrrr.ledger.device.gauged import gauged
+from gobrrr.ledger.model.gauged import DeviceGauged, Gauged
+from gobrrr.machine.gauges.readings import POWER, THERMAL, GaugedDevice, Head, Link, Reading, Sample
+from gobrrr.recording.model.steps import Step
+from gobrrr.recording.run_folder.gauges_file import Gauges
+from gobrrr.recording.run_folder.run import Ints
+from gobrrr.rules import load
+from gobrrr.rules.model.finding import Finding
+from tests.support.handmade import Case
+
+MS, S, GIB = 10**6, 10**9, 1 << 30
+NOTHING: Ints = np.zeros((0, 4), np.int64)
+BOARD = GaugedDevice("H100", 80 * GIB, 700.0, 700.0, 1_980, True)
+
+
+def steps(count: int, each_ns: int = 100 * MS, begin: int = 10 * S) -> list[Step]:
+    return [Step(begin + i * each_ns, begin + (i + 1) * each_ns, 0) for i in range(count)]
+
+
+def gauges(*, watts: float = 300.0, until: float = 20.0, cpu_watts: float = 0.0, **fields: Any) -> Gauges:
+    """Ten samples a second from 8 s on: a device of so many watts from the first one on."""
+    times = np.arange(8.0, until, 0.1)
+    first = Reading(busy=0.0, used=GIB)
+    made = [Reading(busy=0.8, used=9 * GIB, watts=watts, joules=watts * t, clock_mhz=1_700, **fields) for t in times]
+    return Gauges(Head((BOARD,)), tuple(
+        Sample(int(t * S), (replace(each, busy=first.busy, used=first.used) if t < 9 else each,), cpu_watts * t or None)
+        for t, each in zip(times, made, strict=True)
+    ))  # fmt: skip
+
+
+def test_joules_per_step_are_the_counters_difference_over_the_steps() -> None:
+    found = gauged(gauges(watts=300.0, cpu_watts=50.0), NOTHING, steps(60))
+    assert found is not None
+    [device] = found.devices
+    assert device.joules_per_step == pytest.approx(300.0 * 0.1)
+    assert found.cpu_joules_per_step == pytest.approx(50.0 * 0.1)
+    assert found.joules_per_step == pytest.approx(35.0)
+    assert (found.seconds, device.busy_share, device.watts) == pytest.approx((6.0, 0.8, 300.0))
+
+
+@pytest.mark.parametrize("count", [5, 19])
+def test_two_seconds_are_the_least_that_energy_is_told_of(count: int) -> None:
+    found = gauged(gauges(), NOTHING, steps(count))
+    assert found is not None and found.joules_per_step is None
+
+
+def test_a_counter_that_stopped_before_the_steps_did_tells_no_energy() -> None:
+    found = gauged(gauges(until=14.0), NOTHING, steps(60))
+    assert found is not None and found.devices[0].joules_per_step is None
+
+
+def test_a_device_that_the_program_does_not_use_is_not_told() -> None:
+    idle = Gauges(Head((BOARD,)), tuple(Sample(int(t * S), (Reading(busy=1.0, used=9 * GIB),)) for t in range(8, 20)))
+    found = gauged(idle, NOTHING, steps(60))
+    assert found is not None and found.devices == ()
+
+
+def test_clocks_are_those_of_the_time_at_work() -> None:
+    made = gauges()
+    held = tuple(
+        Sample(each.t, (replace(each.devices[0], why=(POWER,) if i % 4 else (), clock_mhz=1_500 if i % 4 else 1_900),))
+        for i, each in enumerate(made.samples)
+    )
+    found = gauged(Gauges(made.head, held), NOTHING, steps(60))
+    assert found is not None
+    [device] = found.devices
+    [(reason, share)] = device.held_back
+    assert reason == POWER and share == pytest.approx(0.75, abs=0.03)
+    assert (device.clock_mhz, device.free_clock_mhz) == (1_500, 1_900)
+
+
+def test_memory_in_use_before_the_program_is_others_where_the_driver_names_nobody() -> None:
+    found = gauged(gauges(), NOTHING, steps(60))
+    assert found is not None and (found.devices[0].others, found.devices[0].used) == (GIB, 9 * GIB)
+    named = gauged(gauges(ours=7 * GIB, others=2 * GIB), NOTHING, steps(60))
+    assert named is not None and (named.devices[0].ours, named.devices[0].others) == (7 * GIB, 2 * GIB)
+
+
+def test_nobody_sampled_nothing_is_told() -> None:
+    assert gauged(None, NOTHING, steps(60)) is None
+    assert gauged(Gauges(Head(why_none="no driver")), NOTHING, steps(60)) == Gauged(why_none="no driver")
+
+
+def told(code: str, **fields: Any) -> list[Finding]:
+    board = DeviceGauged("H100", busy_share=0.9, limit_w=700.0, default_limit_w=700.0, **fields)
+    case = Case(extra={"gauged": Gauged((board,))})
+    return list(load()[code].check(case.ledger, case.machine))
+
+
+HELD = {"clock_mhz": 1_500.0, "free_clock_mhz": 1_900.0}
+
+
+@pytest.mark.parametrize(
+    ("held", "clocks", "severity"),
+    [(((POWER, 0.04),), HELD, None), (((POWER, 0.06),), HELD, "note"), (((THERMAL, 0.6),), HELD, "warning"),
+     (((POWER, 0.6),), {"clock_mhz": 1_850.0, "free_clock_mhz": 1_900.0}, "note"), (((POWER, 0.9),), {}, "note"),
+     ((), HELD, None)],
+)  # fmt: skip
+def test_a_clock_that_is_held_back_is_told_with_its_reason(held: Any, clocks: Any, severity: str | None) -> None:
+    found = told("BRR912", held_back=held, **clocks)
+    assert [each.severity for each in found] == [severity] * bool(severity)
+    assert not found or held[0][0] in found[0].message
+
+
+def test_what_a_lower_clock_costs_at_most_is_its_share_of_the_busy_step() -> None:
+    [found] = told("BRR912", held_back=((POWER, 0.8),), **HELD)
+    assert found.evidence["cost"].value == pytest.approx((1 - 1_500 / 1_900) * 0.9 * 100e6)
+
+
+def test_a_limit_that_somebody_lowered_is_named() -> None:
+    [found] = told("BRR912", held_back=((POWER, 0.8),), **HELD)
+    assert "full power" in found.advice
+    board = DeviceGauged("H100", limit_w=400.0, default_limit_w=700.0, held_back=((POWER, 0.8),))
+    case = Case(extra={"gauged": Gauged((board,))})
+    [found] = load()["BRR912"].check(case.ledger, case.machine)
+    assert "700 W" in found.advice
+
+
+@pytest.mark.parametrize(
+    ("others", "busy", "severity"),
+    [(100 << 20, 0.0, None), (GIB, 0.0, "note"), (0, 0.2, "note"), (GIB, 0.9, "warning"), (None, None, None)],
+)
+def test_others_on_the_device_are_told(others: int | None, busy: float | None, severity: str | None) -> None:
+    found = told("BRR913", others=others, busy_before=busy)
+    assert [each.severity for each in found] == [severity] * bool(severity)
+
+
+def test_the_devices_set_up_is_told_where_it_is_less_than_it_could_be() -> None:
+    assert not told("BRR914", link=Link(1, 16, 5, 16), persistent=True, errors=0)  # an idle link slows down by itself
+    narrow = told("BRR914", link=Link(5, 8, 5, 16), persistent=False, errors=2)
+    assert [each.severity for each in narrow] == ["note", "note", "warning"]
+    assert "8 of 16" in narrow[0].message
