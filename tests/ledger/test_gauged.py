@@ -39,7 +39,7 @@ def gauges(*, watts: float = 300.0, until: float = 20.0, cpu_watts: float = 0.0,
 
 
 def test_joules_per_step_are_the_counters_difference_over_the_steps() -> None:
-    found = gauged(gauges(watts=300.0, cpu_watts=50.0), NOTHING, steps(60))
+    found = gauged(gauges(watts=300.0, cpu_watts=50.0), NOTHING, steps(60), steps(60))
     assert found is not None
     [device] = found.devices
     assert device.joules_per_step == pytest.approx(300.0 * 0.1)
@@ -48,20 +48,26 @@ def test_joules_per_step_are_the_counters_difference_over_the_steps() -> None:
     assert (found.seconds, device.busy_share, device.watts) == pytest.approx((6.0, 0.8, 300.0))
 
 
+def test_steps_that_nobody_watched_spend_energy_too() -> None:
+    every = steps(60)
+    found = gauged(gauges(), NOTHING, [each for i, each in enumerate(every) if i % 3 == 0 or i == 59], every)
+    assert found is not None and found.joules_per_step == pytest.approx(30.0)
+
+
 @pytest.mark.parametrize("count", [5, 19])
 def test_two_seconds_are_the_least_that_energy_is_told_of(count: int) -> None:
-    found = gauged(gauges(), NOTHING, steps(count))
+    found = gauged(gauges(), NOTHING, steps(count), steps(count))
     assert found is not None and found.joules_per_step is None
 
 
 def test_a_counter_that_stopped_before_the_steps_did_tells_no_energy() -> None:
-    found = gauged(gauges(until=14.0), NOTHING, steps(60))
+    found = gauged(gauges(until=14.0), NOTHING, steps(60), steps(60))
     assert found is not None and found.devices[0].joules_per_step is None
 
 
 def test_a_device_that_the_program_does_not_use_is_not_told() -> None:
     idle = Gauges(Head((BOARD,)), tuple(Sample(int(t * S), (Reading(busy=1.0, used=9 * GIB),)) for t in range(8, 20)))
-    found = gauged(idle, NOTHING, steps(60))
+    found = gauged(idle, NOTHING, steps(60), steps(60))
     assert found is not None and found.devices == ()
 
 
@@ -71,7 +77,7 @@ def test_clocks_are_those_of_the_time_at_work() -> None:
         Sample(each.t, (replace(each.devices[0], why=(POWER,) if i % 4 else (), clock_mhz=1_500 if i % 4 else 1_900),))
         for i, each in enumerate(made.samples)
     )
-    found = gauged(Gauges(made.head, held), NOTHING, steps(60))
+    found = gauged(Gauges(made.head, held), NOTHING, steps(60), steps(60))
     assert found is not None
     [device] = found.devices
     [(reason, share)] = device.held_back
@@ -80,15 +86,15 @@ def test_clocks_are_those_of_the_time_at_work() -> None:
 
 
 def test_memory_in_use_before_the_program_is_others_where_the_driver_names_nobody() -> None:
-    found = gauged(gauges(), NOTHING, steps(60))
+    found = gauged(gauges(), NOTHING, steps(60), steps(60))
     assert found is not None and (found.devices[0].others, found.devices[0].used) == (GIB, 9 * GIB)
-    named = gauged(gauges(ours=7 * GIB, others=2 * GIB), NOTHING, steps(60))
+    named = gauged(gauges(ours=7 * GIB, others=2 * GIB), NOTHING, steps(60), steps(60))
     assert named is not None and (named.devices[0].ours, named.devices[0].others) == (7 * GIB, 2 * GIB)
 
 
 def test_nobody_sampled_nothing_is_told() -> None:
-    assert gauged(None, NOTHING, steps(60)) is None
-    assert gauged(Gauges(Head(why_none="no driver")), NOTHING, steps(60)) == Gauged(why_none="no driver")
+    assert gauged(None, NOTHING, steps(60), steps(60)) is None
+    assert gauged(Gauges(Head(why_none="no driver")), NOTHING, steps(60), steps(60)) == Gauged(why_none="no driver")
 
 
 def told(code: str, **fields: Any) -> list[Finding]:

@@ -92,7 +92,7 @@ def build_ledger(profiled: Profiled, machine: Machine) -> Ledger:
         memory=memory_ledger(facts, device.memory if device else None),
         roofline=device_roofline(work, wall) if work is not None else roofline(scaled.ops, wall, prices),
         device=device, device_ops=launched, loops=other_loops(recording),
-        gauged=gauged(recording.gauges, recording.events, plain),
+        gauged=gauged(recording.gauges, recording.events, plain, recording.main.steps if recording.main else ()),
         serving=serving_classes(served, recording.serving) if served else (),
     )  # fmt: skip
 

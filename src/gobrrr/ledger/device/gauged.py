@@ -27,14 +27,14 @@ BEFORE_NS = SECOND // 2
 """After the first sample, before which the program is not started: Python and torch are still being loaded."""
 
 
-def gauged(gauges: Gauges | None, events: Ints, plain: list[Step]) -> Gauged | None:
-    """Return the figures of the plain steps' loop; None where nobody sampled."""
+def gauged(gauges: Gauges | None, events: Ints, plain: list[Step], every: Sequence[Step]) -> Gauged | None:
+    """Return the figures of the loop outside of closer looks; None where nobody sampled. `every`: all of its steps."""
     if gauges is None:
         return None
     if not plain or not gauges.samples:
         return Gauged(samples=len(gauges.samples), why_none=gauges.head.why_none)
     stretches = plain_stretches(events, plain)
-    steps = sum(any(a <= step.start and step.end <= b for a, b in stretches) for step in plain)
+    steps = sum(any(a <= step.start and step.end <= b for a, b in stretches) for step in every)
     first, last = plain[0].start, plain[-1].end
     inside = [sample for sample in gauges.samples if first <= sample.t <= last]
     before = [sample for sample in gauges.samples if sample.t <= gauges.samples[0].t + BEFORE_NS]
