@@ -30,6 +30,8 @@ SAME = "BRR114"
 """Code of work that need not be there at all: no way of doing it faster matters then."""
 GENERAL = ("BRR105", "BRR202", "BRR301", "BRR302", "BRR304")
 """Codes whose general advice says less of a line than an idiom's."""
+TWICE = "BRR115"
+"""Code of results that a step computes again: an idiom around the line says why."""
 HOW = ("BRR504",)
 """Codes that say how the time of any line passes: where one has no part in training, that says more."""
 
@@ -95,6 +97,7 @@ def unknown_only(findings: list[Finding]) -> list[Finding]:
     ways of work that need not be done at all."""
     idioms = [f for f in findings if f.code == CODE]
     findings = [f for f in findings if f.code not in GENERAL or not _outdone(f, idioms)]
+    findings = [f for f in findings if f.code != TWICE or not _outdone(f, idioms, upwards=True)]
     same = [f for f in findings if f.code == SAME]
     if any(f.code == "BRR108" for f in findings):  # it knows the module
         findings = [f for f in findings if f.code not in ("BRR115", "BRR117")]

@@ -36,6 +36,7 @@ from gobrrr.rules.data.wait_stages import (
 from gobrrr.rules.model.cores import batches_per_step, first_span
 from gobrrr.rules.model.evidence import count, time, worth_telling
 from gobrrr.rules.model.finding import Cause, Quantity, fitting, rule
+from gobrrr.rules.model.lines import loader_made
 from gobrrr.units import duration, share
 
 CHEAPER, LITTLE = 0.7, 0.25
@@ -225,7 +226,7 @@ def item_by_item_fetch(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
         f": {loader.batch_size} samples in memory are fetched one by one ({duration(found.item_ns or 0.0)} each)",
         advice="Give the data set a __getitems__ that makes a batch from its indices at once; where it only indexes "
         "tensors, batch_size=None and a BatchSampler do." + kept.also,
-        where=first_span(loader.dataset_span, loader.created_span),
+        where=first_span(loader.dataset_span) or loader_made(ledger, loader),
         more=kept.evidence,
         vain=kept.vain,
     )

@@ -29,7 +29,7 @@ from gobrrr.rules.model.cores import (
 )
 from gobrrr.rules.model.evidence import count, ratio, time, worth_telling
 from gobrrr.rules.model.finding import Cause, fitting, rule, whole
-from gobrrr.rules.model.lines import WHOLE, told_path
+from gobrrr.rules.model.lines import WHOLE, loader_made, told_path
 from gobrrr.units import duration, share
 
 CONTENTION = 0.28
@@ -65,7 +65,7 @@ def workers_start_every_epoch(ledger: Ledger, machine: Machine) -> Iterator[Caus
         f"{loader.num_batches / epochs:.0f} batches: {duration(cost)} per step "
         f"({share(cost / ledger.wall)} of a usual one)",
         advice="DataLoader(..., persistent_workers=True).",
-        where=(loader.created_span,) if loader.created_span else (),
+        where=loader_made(ledger, loader),
         evidence={
             "start_per_step": time(cost),
             "start_per_epoch": time(cost * loader.num_batches / batches_per_step(ledger) / epochs),
@@ -108,7 +108,7 @@ def too_few_workers(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
         f" from {found.loader.num_workers} workers, {ONE_BY_ONE if why == 'BRR405' else while_idle}",
         *_path(found),
         advice=f"DataLoader(..., num_workers={workers}, persistent_workers=True).",
-        where=first_span(found.loader.created_span),
+        where=loader_made(ledger, found.loader),
         before={"free_cores": count(loading.cores.median), "idle_cores": count(idle)},
         more=kept.evidence,
         vain=kept.vain,
@@ -128,7 +128,7 @@ def _unseen(ledger: Ledger, machine: Machine, found: Wait) -> Iterator[Cause]:
         rare=is_of_few(found, ledger),
         message=fitting(f"{told(found, ledger)} from {found.loader.num_workers} workers, {ONE_BY_ONE}", *_path(found)),
         advice=f"DataLoader(..., num_workers={UNSEEN_WORKERS}, persistent_workers=True).",
-        where=first_span(found.loader.created_span) or found.where,
+        where=loader_made(ledger, found.loader) or found.where,
         evidence=quantities(found, ledger),
     )
 
@@ -204,7 +204,7 @@ def too_many_workers(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
         message=f"{loader.num_workers} workers and {ledger.threads} threads share {cores:.1f} effective cores and "
         f"keep {busy:.1f} busy with the step: they take them from it",
         advice=f"DataLoader(..., num_workers={enough}).",
-        where=(loader.created_span,) if loader.created_span else (),
+        where=loader_made(ledger, loader),
         evidence={
             "num_workers": count(loader.num_workers),
             WORKERS: count(enough),

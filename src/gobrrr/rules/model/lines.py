@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from gobrrr.ledger.model.ledger import HostGroup, Ledger, LineGroup, WorkerGroup
-from gobrrr.recording.model.facts import Span
+from gobrrr.recording.model.facts import LoaderFacts, Span
 from gobrrr.rules.model.cores import first_span
 from gobrrr.rules.model.evidence import worth_telling
 from gobrrr.rules.model.finding import whole
@@ -56,7 +56,9 @@ COPYING = (
 )
 WRITING = (
     Functions(("torch.serialization.",), frozenset({"save", "_save", "_legacy_save"})),
-    Functions(("torch.distributed.checkpoint.", "safetensors.", "h5py.", "zipfile.", "gzip.", "shutil.", "tempfile.")),
+    Functions(("torch.distributed.checkpoint.", "safetensors.", "shutil.", "tempfile.")),
+    Functions(("h5py.",), frozenset({"__setitem__", "create_dataset", "write_direct", "resize", "flush"})),
+    Functions(("zipfile.", "gzip."), frozenset({"write", "writestr", "compress"})),
     Functions(("pickle.",), frozenset({"dump", "dumps", "_dump", "_dumps", "save"})),
     Functions(("json.",), frozenset({"dump", "dumps", "encode", "iterencode", "_iterencode"})),
     Functions(("csv.", "yaml.", "logging.", "matplotlib.", "PIL.Image.Image.save", "sqlite3.")),
@@ -152,6 +154,12 @@ def made_at(ledger: Ledger, where: Sequence[Span], pattern: str) -> tuple[Span, 
     sought = re.compile(pattern.replace("{name}", f"(?:{names})"))
     found = {Span(one.span.file, line) for one in known for text, line in one.places.items() if sought.search(text)}
     return tuple(found) if len(found) == 1 else ()
+
+
+def loader_made(ledger: Ledger, loader: LoaderFacts) -> tuple[Span, ...]:
+    """Return the line that makes a loader, where its arguments stand, before the one that begins a pass over it."""
+    begun = (loader.created_span,) if loader.created_span else ()
+    return tuple(dict.fromkeys((*made_at(ledger, begun, r"\bDataLoader\("), *begun)))
 
 
 def body(ledger: Ledger) -> list[LineGroup]:
