@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import subprocess
@@ -31,7 +32,9 @@ def noting(command: Sequence[str], variables: Mapping[str, str], remedies: Seque
     git = _asked(Path(script).parent)
     kept = masked([f"{name}={value}" for name, value in (os.environ | dict(variables)).items() if _matters(name)])
     known = {name: value for name, _, value in (word.partition("=") for word in sorted(kept))}
-    digest = _digest(Path(script)) if script else ""
+    digest = ""
+    with contextlib.suppress(OSError):  # of a module: the folder is no file
+        digest = hashlib.sha256(files.read(Path(script), MOST_BYTES)).hexdigest()[:16]
 
     def setup() -> Setup:
         commit, branch, edited = _answer(git) if git else ("", "", None)
@@ -42,13 +45,6 @@ def noting(command: Sequence[str], variables: Mapping[str, str], remedies: Seque
 
 def _matters(name: str) -> bool:
     return name in THREAD_COUNTS or is_switch(name) or name.startswith(_FAMILIES)
-
-
-def _digest(script: Path) -> str:
-    try:
-        return hashlib.sha256(files.read(script, MOST_BYTES)).hexdigest()[:16]
-    except OSError:
-        return ""
 
 
 def _asked(folder: Path) -> subprocess.Popen[bytes] | None:
