@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import pty
@@ -51,9 +52,8 @@ def recorded(env: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> P
     folder = tmp_path_factory.mktemp("recorded")
     (folder / "train.py").write_text(TRAINS.format(steps=60))
     words = ["run", "-o", "run", "--redact", "private-.*", "train.py", "--api-key", SECRET, "--lr", "0.1", "private-x"]
-    done = subprocess.run(
-        [sys.executable, "-m", "gobrrr", *words], cwd=folder, env=env | {"WANDB_API_KEY": SECRET}, capture_output=True
-    )
+    said = {"WANDB_API_KEY": SECRET, "TORCH_API_TOKEN": SECRET, "NCCL_SOCKET_IFNAME": "private-net"}
+    done = subprocess.run([sys.executable, "-m", "gobrrr", *words], cwd=folder, env=env | said, capture_output=True)
     assert done.returncode == 0, done.stderr
     (folder / "said").write_bytes(done.stdout + done.stderr)
     return folder
@@ -183,6 +183,13 @@ class TestSecrets:
         report = json.loads((recorded / "run" / "report.json").read_bytes())
         assert report["command"][1:] == ["train.py", "--api-key", MASK, "--lr", "0.1", MASK]
         assert report["schema"] == "gobrrr.report/1"
+
+    def test_a_report_says_what_its_run_was_started_with(self, recorded: Path) -> None:
+        report = json.loads((recorded / "run" / "report.json").read_bytes())
+        setup, script = report["setup"], (recorded / "train.py").read_bytes()
+        assert setup["script"] == hashlib.sha256(script).hexdigest()[:16] and setup["began_ns"] > 0
+        assert setup["variables"]["TORCH_API_TOKEN"] == setup["variables"]["NCCL_SOCKET_IFNAME"] == MASK
+        assert {"gobrrr", "python", "torch"} <= set(report["versions"])
 
     def test_reports_are_their_owner_s(self, recorded: Path) -> None:
         assert (recorded / "run" / "report.json").stat().st_mode & 0o777 == 0o600

@@ -12,6 +12,7 @@ import pytest
 
 from gobrrr.report.forms import formats
 from gobrrr.report.forms.formats import View
+from tests.report.test_history_page import KEEP, SAMPLE
 from tests.support import page_samples as samples
 
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -55,6 +56,7 @@ NOUNS = {
     "receipt": (samples.tuned(), samples.OURS),
     "comparison": (samples.compared(), frozenset(("schema", "codes"))),
     "job": (samples.job(), frozenset(("schema", "error"))),
+    "history": (SAMPLE, KEEP),
 }
 """What has a page, and which fields' words stay when hostile ones are put into all others."""
 EACH = pytest.mark.parametrize("noun", NOUNS)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 FORMS = ("text", "json", "markdown", "csv", "html", "sarif", "github", "perfetto")
 RUNS = ("starved", "answers", "ranks")
 VERBS = ("run", "tune", "verify", "remedies", "diagnose", "compare", "check", "top", "report", "explain", "mcp", "lab",
-         "machine", "completion", "scale")  # fmt: skip
+         "machine", "completion", "scale", "history")  # fmt: skip
 TRACE = "starved/rank0.window1-6.trace.json"
 
 

@@ -74,13 +74,14 @@ def test_form(case: Case, scratch: Path, capfdbinary: pytest.CaptureFixture[byte
 
 def _plain(data: bytes, scratch: Path) -> str:
     """As text without what differs from place to place: folders, the version, this computer's mark, how long ago a
-    run was, the last digits of a sum, which follow the width of a processor's registers."""
+    run was and what it was started with, a sum's last digits, which follow the width of a processor's registers."""
     if data.startswith(b"\x1f\x8b"):
         data = gzip.decompress(data)
     text = data.decode("utf-8", "backslashreplace").replace("\r", "\\r")
     text = text.replace(str(scratch), "<SCRATCH>").replace(sys.executable, "<PYTHON>")
-    text = re.sub(rf'(gobrrr |"version": ?"){re.escape(__version__)}', r"\1<VERSION>", text)
+    text = re.sub(rf'(gobrrr |"(?:version|gobrrr)": ?"){re.escape(__version__)}', r"\1<VERSION>", text)
     text = re.sub(r'("(host|fingerprint)": ?")[0-9a-f]{16}"', r'\1<MARK>"', text)
+    text = re.sub(r'"setup": ?\{[^{}]*(\{[^{}]*\}[^{}]*)?\}', '"setup": {}', text)
     text = re.sub(r'("silent_ns": ?)\d+', r"\1<SINCE>", _OTHER.sub("", text))
     text = _FLOAT.sub(lambda found: f"{float(found[0]):.6g}", text)
     text = re.sub(r"<(style|script)>.*?</\1>", r"<\1>...</\1>", text, flags=re.S)

@@ -52,6 +52,7 @@ VERBS = (
     Verb("check", ".verbs.check", "fail where a program has become slower or has findings, for continuous integration",
          True),
     Verb("top", ".verbs.top", "watch a program that runs under gobrrr: step time, trend, memory, doubts"),
+    Verb("history", ".reading.history", "the runs of a folder: step, memory, findings, and what changed between them"),
     Verb("report", ".reading.report", "show the report of an earlier run again"),
     Verb("explain", ".reading.explain", "what a code such as BRR401 means, and how to mend it by hand"),
     Verb("mcp", ".reading.mcp", "the verbs as tools for agents (Model Context Protocol)"),
@@ -188,7 +189,7 @@ def split_program(parser: argparse.ArgumentParser, words: list[str]) -> tuple[li
 def _wants_value(parser: argparse.ArgumentParser, word: str, after: str = "") -> bool:
     action = parser._option_string_actions.get(word)  # not there for --option=value and -oVALUE: they hold theirs
     if action is not None and action.nargs == "?":  # of --json: a program is no .json
-        return after.endswith(".json")
+        return action.dest == "json" and after.endswith(".json")
     return action is not None and action.nargs != 0
 
 

@@ -14,6 +14,7 @@ from typing import Any, TextIO
 
 from msgspec.structs import replace
 
+from gobrrr import __version__
 from gobrrr.errors import GobrrrError
 from gobrrr.ledger.job.calls import calls_each
 from gobrrr.ledger.job.forecast import Forecast, Network
@@ -28,6 +29,7 @@ from gobrrr.pipeline.file_names import JOB, JOB_PAGE, REPORT
 from gobrrr.pipeline.judging import judged
 from gobrrr.pipeline.live_job import file_of, job_of, phases_with_waits, summarised, told_together
 from gobrrr.pipeline.out_of_memory import died_of
+from gobrrr.recording.model.setup import Setup
 from gobrrr.rehearsal.perform import SECONDS
 from gobrrr.report.told.money import priced
 from gobrrr.rules.memory.out_of_memory import Diagnosis
@@ -263,7 +265,7 @@ def _diagnose(
     profiled: Profiled, folder: Path, command: list[str], code: int, *,
     portability: bool = False, patterns: redaction.Patterns = (), python: str | None = None, rehearsal: bool = True,
     rehearsal_s: float = SECONDS, also: Sequence[str] = (), price: float | None = None,
-    died: Diagnosis | None = None,
+    died: Diagnosis | None = None, setup: Setup | None = None,
 ) -> tuple[Ledger, Report]:  # fmt: skip
     here = python or interpreter(command)
     machine = proven(profiled, here)
@@ -271,8 +273,9 @@ def _diagnose(
     ledger, report = judged(
         profiled, machine, portability=portability, stage=stage, rehearsal_s=rehearsal_s, also=also,
         command=tuple(redaction.shown(command)), exit_code=code,
-        rank=start.rank, world_size=start.world_size, versions={"python": start.python, "torch": start.torch},
-        recording=str(folder), host=of_hardware(probe()), out_of_memory=died,
+        rank=start.rank, world_size=start.world_size, setup=setup, recording=str(folder),
+        versions={**start.libraries, "gobrrr": __version__, "python": start.python, "torch": start.torch},
+        host=of_hardware(probe()), out_of_memory=died,
     )  # fmt: skip
     return ledger, redaction.redacted(priced(report, price), patterns)
 

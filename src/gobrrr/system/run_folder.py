@@ -15,7 +15,7 @@ from gobrrr.system.processes import is_gone
 
 HOME = ".gobrrr"
 PRIVATE = 0o700  # mode of a run's folder: the owner's alone
-_CLAIM = ".claim"
+CLAIM = ".claim"
 """File of a run's folder, made exclusively: two runs that are given one folder at once can't both have made it."""
 _CLEARING = ".clearing"
 _NOTE = re.compile(r"seen-(\d{1,9})\.(?:json|work)")
@@ -40,7 +40,7 @@ def _left(folder: Path) -> list[Path]:
     """All that is in it, where that is what a run leaves that ended before its first step, and none of it lives."""
     files = [file for file in folder.iterdir() if file.name != _CLEARING] if folder.is_dir() else []
     pids = {int(found[1]) for file in files if (found := _NOTE.fullmatch(file.name))}
-    ours = all(file.name == _CLAIM or _NOTE.fullmatch(file.name) for file in files)
+    ours = all(file.name == CLAIM or _NOTE.fullmatch(file.name) for file in files)
     return files if ours and pids and all(map(is_gone, pids)) else []
 
 
@@ -72,6 +72,14 @@ def fresh(name: str) -> Path:
     return claim(folder)
 
 
+def program_of(command: Sequence[str]) -> str:
+    """The script, module or program that a command runs: its first word, or the script behind a launcher of ranks."""
+    words = command[1:] if len(command) > 1 else command
+    first = words[1] if words[0] == "-m" and len(words) > 1 else words[0]
+    launches = first.startswith("--") or first.split(".")[-1] in ("launch", "run")
+    return next((word for word in words if word.endswith(".py")), first) if launches else first
+
+
 def claim(folder: Path) -> Path:
     """Make it, where it is not there yet, and take it for one run. Raises GobrrrError where another run has it."""
     try:
@@ -80,7 +88,7 @@ def claim(folder: Path) -> Path:
         with contextlib.suppress(FileExistsError):
             if any(folder.glob("rank*.journal")):
                 raise FileExistsError
-            os.close(os.open(folder / _CLAIM, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
+            os.close(os.open(folder / CLAIM, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600))
             return folder
     except OSError as error:
         raise _unwritable(folder, error) from None
@@ -88,11 +96,7 @@ def claim(folder: Path) -> Path:
 
 
 def _name(command: Sequence[str]) -> str:
-    """The name of a command's first word; of its script behind a launcher of ranks."""
-    words = command[1:] if len(command) > 1 else command
-    first = words[1] if words[0] == "-m" and len(words) > 1 else words[0]
-    launches = first.startswith("--") or first.split(".")[-1] in ("launch", "run")
-    program = next((word for word in words if word.endswith(".py")), first) if launches else first
+    program = program_of(command)
     stem = "stdin" if program == "-" else Path(program).name.removesuffix(".py")
     return re.sub(r"[^A-Za-z0-9_.-]", "_", stem).lstrip(".-") or "run"
 

@@ -35,10 +35,25 @@ def start() -> dict[str, Any]:
         "world_size": _number(os.environ.get("WORLD_SIZE")),
         "python": sys.version.split()[0],
         "torch": torch.__version__,
+        "libraries": libraries(),
         "threads": torch.get_num_threads(),
         "device": device_memory.name(),
         "costs": {"lookup_ns": lookup_ns()},
     }
+
+
+LIBRARIES = (
+    "accelerate", "apex", "bitsandbytes", "datasets", "deepspeed", "flash_attn", "lightning", "numpy", "peft",
+    "pytorch_lightning", "timm", "torchaudio", "torchvision", "transformers", "triton", "trl", "vllm", "xformers",
+)  # fmt: skip
+"""Libraries whose version may move a step's time."""
+
+
+def libraries() -> dict[str, str]:
+    """Versions of those that the program has imported; nothing is imported for it."""
+    spaces = {name: getattr(sys.modules.get(name), "__dict__", {}) for name in LIBRARIES}
+    versions = {name: space.get("__version__") for name, space in spaces.items()}
+    return {name: version for name, version in versions.items() if type(version) is str}
 
 
 def no_step(folder: Path) -> None:

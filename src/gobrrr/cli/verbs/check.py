@@ -13,13 +13,14 @@ from gobrrr.cli import options, streams
 from gobrrr.errors import GobrrrError
 from gobrrr.pipeline.file_names import REPORT
 from gobrrr.rules.verdict.regression import TOLERANCE
+from gobrrr.system.run_folder import HOME
 
 if TYPE_CHECKING:  # the engine is imported where it is used: `gobrrr --help` must not wait for it
     from gobrrr.report.told.checked import Checked
     from gobrrr.rules.verdict.report import Report
 
 FORMATS = ("text", "json", "markdown", "sarif", "github")
-OWN = ("--against", "--fail-on", "--tolerance", "--shares")
+OWN = ("--against", "--history", "--fail-on", "--tolerance", "--shares")
 MAKE = "make a baseline with: gobrrr run --json baseline.json script.py"
 OURS = b'"gobrrr.'
 """Beginning of the schema of every file that gobrrr writes."""
@@ -35,8 +36,16 @@ def prepare(parser: argparse.ArgumentParser) -> None:
         help="what `gobrrr run --json BASELINE script.py` has written, or a run's folder; may be given again",
     )  # fmt: skip
     parser.add_argument(
+        "--history",
+        nargs="?",
+        type=Path,
+        const=Path(HOME),
+        metavar="FOLDER",
+        help=f"take as a baseline the newest run of the same command in FOLDER ({HOME}), named as --history=FOLDER",
+    )
+    parser.add_argument(
         "--fail-on", metavar="WHAT",
-        help="codes and severities, as BRR405,critical (default: critical; where --against is given, nothing)",
+        help="codes and severities, as BRR405,critical (default: critical; where there is a baseline, nothing)",
     )  # fmt: skip
     parser.add_argument(
         "--tolerance", type=options.more_than_zero, default=100 * TOLERANCE, metavar="PERCENT",
@@ -74,14 +83,16 @@ def _checked(args: argparse.Namespace) -> int:
     from gobrrr.report.told.money import priced
     from gobrrr.rules.verdict.regression import held_against
 
-    wanted = _wanted(args.fail_on or ("" if args.against else "critical"))
+    wanted = _wanted(args.fail_on or ("" if args.against or args.history else "critical"))
     _check_order(args.program)
     _form(args)
     per_hour = options.price(args)
     check_target(args.output, (*args.against, *args.program[:1]))
     before = [(word, _recorded(word)) for word in args.against]
     kept = _kept(args.program)
-    report = priced(_recorded(kept), per_hour) if kept else _ran(args, before, per_hour)
+    known = priced(_recorded(kept), per_hour) if kept else None
+    before += [_newest(args, known)] if args.history else []
+    report = known or _ran(args, before, per_hour)
     for _, each in before:
         _check_machine(each, report.host, report.device.name if report.device else None, args.shares)
     against = [Against(word, held_against(report, each, args.tolerance / 100, shares=args.shares))
@@ -91,10 +102,26 @@ def _checked(args: argparse.Namespace) -> int:
     return outcome.exit_code
 
 
+def _newest(args: argparse.Namespace, known: Report | None) -> tuple[str, Report]:
+    """The newest run that the program's, or the report that is known already, can be held against, and its folder."""
+    from gobrrr.cli.reading.history import baseline_for
+    from gobrrr.cli.verbs.run import program_of
+    from gobrrr.machine.probe.fingerprint import of_hardware
+    from gobrrr.machine.probe.system_probe import probe
+    from gobrrr.pipeline.redaction import shown
+
+    if known is not None:  # one that does not say when it began has none before it
+        found = baseline_for(args.history, known.command, known.host, known.setup.began_ns if known.setup else 0)
+    else:
+        found = baseline_for(args.history, shown(program_of(args.program), args.redact), of_hardware(probe()))
+    return str(args.history / found.folder), found.report
+
+
 def _ran(args: argparse.Namespace, before: list[tuple[str, Report]], per_hour: float | None) -> Report:
     """The report of the program, run now and told as `gobrrr run` tells it."""
     from gobrrr.capture.process import launch
     from gobrrr.capture.process.config import Config
+    from gobrrr.capture.process.setup import noting
     from gobrrr.cli.verbs.run import program_of
     from gobrrr.machine.probe.fingerprint import of_hardware
     from gobrrr.machine.probe.system_probe import probe
@@ -104,6 +131,7 @@ def _ran(args: argparse.Namespace, before: list[tuple[str, Report]], per_hour: f
     for _, each in before:
         _check_machine(each, of_hardware(probe()), None, args.shares)
     folder = run_folder.of_run(None, command)
+    setup = noting(command, {})
     code = launch.run(command, Config(str(folder.resolve())))
     if code in INTERRUPTED:
         raise KeyboardInterrupt
@@ -111,7 +139,8 @@ def _ran(args: argparse.Namespace, before: list[tuple[str, Report]], per_hour: f
     from gobrrr.report.told.checked import UNRELIABLE
 
     try:
-        runs.explain(folder, command, code, patterns=args.redact, rehearsal=args.rehearsal, price=per_hour)
+        runs.explain(folder, command, code, patterns=args.redact, rehearsal=args.rehearsal, price=per_hour,
+                     setup=setup())  # fmt: skip
     except GobrrrError as error:  # asked rightly, and no verdict
         raise GobrrrError(error.message, error.hint, UNRELIABLE) from None
     except OSError:  # nobody reads stderr any more: the exit code is still asked for

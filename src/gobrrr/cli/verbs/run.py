@@ -13,6 +13,7 @@ from gobrrr.cli.reading.report import add_options, put, with_edits
 from gobrrr.errors import GobrrrError
 
 if TYPE_CHECKING:
+    from gobrrr.recording.model.setup import Setup
     from gobrrr.rules.verdict.report import Report
     from gobrrr.trial.receipt.recipe import Recipe
 
@@ -55,6 +56,7 @@ def run(args: argparse.Namespace) -> int:
     from gobrrr.capture.process.config import SESSION, Config
     from gobrrr.capture.process.deaths import Deaths
     from gobrrr.capture.process.gauging import Gauging
+    from gobrrr.capture.process.setup import noting
     from gobrrr.machine.probe.system_probe import oom_kills
     from gobrrr.system import run_folder
     from gobrrr.trial.arm.ranks import launcher
@@ -74,19 +76,20 @@ def run(args: argparse.Namespace) -> int:
     )  # fmt: skip
     if args.json == "":
         streams.keep_stdout()
-    kills = oom_kills()
+    kills, setup = oom_kills(), noting(command, variables, recipe.names if recipe else ())
     with Gauging(folder), Deaths(folder) if launcher(command) else contextlib.nullcontext():
         code = launch.run(command, config, variables)
     try:
-        _tell(args, recipe, folder, command, code, kills)
+        _tell(args, recipe, folder, command, code, kills, setup())
     except OSError:  # nobody reads stderr any more: the program's exit code is still asked for
         streams.to_nowhere(2)
     return launch.leave_as(code)
 
 
 def _tell(
-    args: argparse.Namespace, recipe: Recipe | None, folder: Path, command: list[str], code: int, kills: int | None
-) -> None:
+    args: argparse.Namespace, recipe: Recipe | None, folder: Path, command: list[str], code: int, kills: int | None,
+    setup: Setup,
+) -> None:  # fmt: skip
     from gobrrr.pipeline import runs  # not before: the program is started from a small process, without threads
 
     if recipe is not None:
@@ -97,7 +100,7 @@ def _tell(
     told = runs.tell(
         folder, command, code, kills_before=kills, baseline=args.baseline,
         shown={"verbose": args.verbose, "ops": args.ops}, portability=args.portability, patterns=args.redact,
-        rehearsal=args.rehearsal, price=options.price(args),
+        rehearsal=args.rehearsal, price=options.price(args), setup=setup,
     )  # fmt: skip
     sys.stderr.flush()
     if args.json is not None:

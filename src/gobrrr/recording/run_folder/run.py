@@ -44,6 +44,8 @@ class Start(msgspec.Struct, frozen=True):
     """multiprocessing has started it: a rank, or a helper of the program's."""
     python: str = ""
     torch: str = ""
+    libraries: dict[str, str] = {}
+    """Versions of other libraries that it had imported."""
     threads: int = 1
     device: str | None = None
     costs: dict[str, float] = {}

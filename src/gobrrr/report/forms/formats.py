@@ -75,13 +75,13 @@ class Format(NamedTuple):
 
 KINDS = {
     "Report": ("report", "told.report"), "Receipt": ("receipt", "told.tuning"), "Job": ("job", "told.job"),
-    "Comparison": ("comparison", "told.comparison"), "Machine": ("machine", "told.machine"),
+    "Comparison": ("comparison", "runs.comparison"), "Machine": ("machine", "told.machine"),
     "Now": ("view", "told.running"), "Checked": ("check", "told.checked"),
-    "Swept": ("sweep", "memory.sweep"),
+    "Swept": ("sweep", "memory.sweep"), "History": ("history", "runs.history"),
 }  # fmt: skip
 """By type of a noun, its kind and the module whose blocks() says what is in it."""
 _ALL = [kind for kind, _ in KINDS.values()]
-_PAGES = ("report", "receipt", "comparison", "job", "sweep")
+_PAGES = ("report", "receipt", "comparison", "job", "sweep", "history")
 FORMATS: tuple[Format, ...] = (
     Format("text", (".txt",), {"report": "text.report:whole"}, "text.page:rendered"),
     Format("json", (".json",), {**dict.fromkeys(_ALL, "forms.json:as_json"), "check": "told.checked:to_json"}),

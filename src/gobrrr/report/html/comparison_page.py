@@ -11,7 +11,7 @@ from gobrrr.report.html import charts
 from gobrrr.report.html.charts import Part
 from gobrrr.report.html.findings_page import page_of
 from gobrrr.report.html.report_page import MEANS, kind_of
-from gobrrr.report.told.comparison import accounts, calls, line, named, ops, signed
+from gobrrr.report.runs.comparison import accounts, calls, line, named, ops, signed
 
 MOST_BARS, MOST_OPS = 12, 200
 """Ops that are drawn as faster or slower, and that are listed; all are in the data."""

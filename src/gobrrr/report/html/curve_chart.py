@@ -19,12 +19,20 @@ NAME = 20
 
 
 class CurvePoint(NamedTuple):
-    """A point: its name, its two figures, and what it is marked as: best, now, or nothing."""
+    """A point: its name, its two figures, and what it is marked as: best, now, or nothing. Without a name nothing
+    stands beside it."""
 
     name: str
     across: float
     up: float
     mark: str = ""
+    low: float = 0.0
+    high: float = 0.0
+    """Interval of `up`, where it has one."""
+    said: str = ""
+    """What hovering says, where that is not its name and figures."""
+    is_apart: bool = False
+    """No line leads to it from the point before."""
 
 
 class Axis(NamedTuple):
@@ -40,7 +48,7 @@ def curve(points: Sequence[CurvePoint], across: Axis, up: Axis) -> Markup:
     known = [point for point in points if 0 < point.across < math.inf and 0 < point.up < math.inf]
     if len(known) < 2:
         return Markup()
-    right, top = 1.08 * max(point.across for point in known), 1.08 * max(point.up for point in known)
+    right, top = 1.08 * max(point.across for point in known), 1.08 * max(max(point.up, point.high) for point in known)
 
     def place(point: CurvePoint) -> tuple[float, float]:
         return (LEFT + (WIDTH - RIGHT - LEFT) * point.across / right,
@@ -49,17 +57,31 @@ def curve(points: Sequence[CurvePoint], across: Axis, up: Axis) -> Markup:
     drawn = [
         *_grid(across, right, lambda x: place(CurvePoint("", x, 0.0))[0], is_up=False),
         *_grid(up, top, lambda y: place(CurvePoint("", 0.0, y))[1], is_up=True),
-        tag("polyline", Markup(), {"points": " ".join(f"{number(x)},{number(y)}" for x, y in map(place, known)),
-                                   "class": "step"}),
+        *(tag("polyline", Markup(), {"points": " ".join(f"{number(x)},{number(y)}" for x, y in map(place, joined)),
+                                     "class": "step"}) for joined in _joined(known)),
         text(WIDTH - RIGHT, TALL - 12, across.name, "end"), text(8, TOP - 20, up.name, "start"),
     ]  # fmt: skip
     for point in known:
         x, y = place(point)
         marked = f" ({point.mark})" if point.mark else ""
-        said = f"{point.name}{marked}: {across.written(point.across)}, {up.written(point.up)}"
+        said = point.said or f"{point.name}{marked}: {across.written(point.across)}, {up.written(point.up)}"
+        if 0 < point.low < point.high < math.inf:
+            ends = (place(point._replace(up=value))[1] for value in (point.low, point.high))
+            drawn.append(line(x, next(ends), x, next(ends), "whisker"))
         drawn.append(tag("circle", title(said), {"cx": x, "cy": y, "r": 7 if point.mark else 4, "class": "point"}))
-        drawn.append(text(x + 10, y - 8, f"{clipped(point.name, NAME)}{marked}", "start"))
+        if point.name:
+            drawn.append(text(x + 10, y - 8, f"{clipped(point.name, NAME)}{marked}", "start"))
     return svg(drawn, TALL, f"{up.name} against {across.name}", "chart")
+
+
+def _joined(points: Sequence[CurvePoint]) -> list[list[CurvePoint]]:
+    """Points that one line joins."""
+    found: list[list[CurvePoint]] = []
+    for point in points:
+        if point.is_apart or not found:
+            found.append([])
+        found[-1].append(point)
+    return found
 
 
 def _grid(axis: Axis, most: float, at: Callable[[float], float], is_up: bool) -> Iterable[Markup]:

@@ -21,8 +21,9 @@ from gobrrr.ledger.comparison import Comparison
 from gobrrr.ledger.job.ranks import Job
 from gobrrr.report.forms.formats import PLAIN, View
 from gobrrr.report.forms.json import as_json
-from gobrrr.report.html import comparison_page, job_page, report_page, sweep_page, tuning_page
+from gobrrr.report.html import comparison_page, history_page, job_page, report_page, sweep_page, tuning_page
 from gobrrr.report.told.blocks import plainly
+from gobrrr.rules.verdict.history import History
 from gobrrr.rules.verdict.report import Report
 from gobrrr.system.escape import plain
 from gobrrr.trial.receipt.receipt import Receipt
@@ -36,7 +37,7 @@ MOST_DATA = 1 << 20
 PAGES: dict[type, tuple[str, Callable[[Any, View], dict[str, Any]]]] = {
     Report: ("page", report_page.parts), Receipt: ("tuning", tuning_page.parts),
     Comparison: ("comparison", comparison_page.parts), Job: ("job", job_page.parts),
-    Swept: ("sweep", sweep_page.parts),
+    Swept: ("sweep", sweep_page.parts), History: ("history", history_page.parts),
 }  # fmt: skip
 """Template of each noun, and what fills it."""
 

@@ -133,22 +133,34 @@ def ratio_interval(now: Report, before: Report) -> tuple[float, float, float]:
 def unlike(now: Report, before: Report) -> str:
     """Why a ratio of the two steps would say nothing; empty where it says something."""
     for name, each in (("this run", now), ("the baseline", before)):
-        step = each.step
-        if each.verdict.bound == "unreliable":
-            return f"{name} is unreliable itself: {each.verdict.sentence.rstrip('.')}"
-        if step.plain_count < FEWEST:
-            has = units.several("step" if each.offline else "plain step", step.plain_count)
-            return f"{name} has {has}, too few to tell from noise: record at least {FEWEST}"
-        if not 0 < step.low_ns <= step.plain_wall_ns <= step.high_ns:
-            return f"{name} has no interval of its step: record more steps"
-    doubt = _crowded(before)
-    if doubt is not None and doubt.severity != "note":
-        return f"when the baseline was recorded {doubt.message.rstrip('.')}; record it again"
+        if reason := unsure(each):
+            return f"{name} {reason}"
+    if taken := crowded(before):
+        return f"when the baseline was recorded {taken}; record it again"
     if now.step.kind != before.step.kind:
         return f"a step of the baseline is one of {before.step.kind}, of this run one of {now.step.kind}"
     if now.offline != before.offline:
         return "one of the two ran under a profiler in every step, the other did not"
     return ""
+
+
+def unsure(report: Report) -> str:
+    """Why a report does not say how long a step surely is; empty where it does."""
+    step = report.step
+    if report.verdict.bound == "unreliable":
+        return f"is unreliable itself: {report.verdict.sentence.rstrip('.')}"
+    if step.plain_count < FEWEST:
+        has = units.several("step" if report.offline else "plain step", step.plain_count)
+        return f"has {has}, too few to tell from noise: record at least {FEWEST}"
+    if not 0 < step.low_ns <= step.plain_wall_ns <= step.high_ns:
+        return "has no interval of its step: record more steps"
+    return ""
+
+
+def crowded(report: Report) -> str:
+    """Why other processes may have made its step longer; empty where they have not."""
+    doubt = _crowded(report)
+    return doubt.message.rstrip(".") if doubt is not None and doubt.severity != "note" else ""
 
 
 def elsewhere(before: Report, host: str, device: str | None) -> str:

@@ -12,6 +12,7 @@ from gobrrr.ledger.model.op_tables import OpTable
 from gobrrr.ledger.steps.serving import ServingClass
 from gobrrr.recording.model.facts import SavedTensor, Wrapper
 from gobrrr.recording.model.facts import Span as Line
+from gobrrr.recording.model.setup import Setup
 from gobrrr.rules.memory.out_of_memory import Diagnosis
 from gobrrr.rules.model.finding import Finding, Rehearsed
 
@@ -239,6 +240,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     host: str = ""
     """Fingerprint of the computer that it ran on; empty where nobody looked."""
     versions: dict[str, str] = {}
+    setup: Setup | None = None
+    """What the run was started with; null where nobody noted it: in older reports, and those of traces."""
     offline: bool = False
     """It is of a file that a profiler left: no step ran without one."""
     recording: str = ""
