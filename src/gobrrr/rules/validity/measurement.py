@@ -98,6 +98,14 @@ def profiler_overhead(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
 def signals_missing(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """Signals that were not seen, and so could not be judged."""
     yield from _steps_of_children(ledger)
+    if "foreign" in ledger.signals:
+        yield doubt(
+            "warning",
+            "the program is none of PyTorch's: its kernels, copies and calls of CUDA are judged, and nothing else",
+            "Does it use PyTorch? Then run its steps under torch.autograd.profiler.emit_nvtx(), which names their ops.",
+            {},
+        )
+        return
     offline = "offline" in ledger.signals
     lacking = [signal for signal in (WANTED_OF_A_FILE if offline else WANTED) if signal not in ledger.signals]
     if not lacking:
