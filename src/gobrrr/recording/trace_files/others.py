@@ -34,6 +34,8 @@ class _Other(NamedTuple):
 _OTHERS = (
     _Other(NSYS, re.compile(rb"NVIDIA Tegra Profiler Report"), None, "Nsight Systems' own format",
            "nsys export --type sqlite {} makes a .sqlite of it"),
+    _Other((".qdstrm",), None, None, "what Nsight Systems recorded, not yet imported",
+           "QdstrmImporter --input-file {} makes a .nsys-rep of it, nsys export a .sqlite of that"),
     _Other((), re.compile(rb'\A(?:\{"data":\[|data: )"\[Unknown\]"'), None,
            "an export of Nsight Systems of another type", "nsys export --type sqlite FILE.nsys-rep"),
     _Other((".ncu-rep",), None, None, "Nsight Compute's report of single kernels", OF_NVIDIA),
