@@ -28,7 +28,7 @@ from gobrrr.recording.trace_files.tables import Tables
 from gobrrr.recording.trace_files.wire import Args, Batch, Event
 
 EXPORT = "write it with: nsys export --type sqlite FILE.nsys-rep"
-PROFILE = "profile with: nsys profile --trace=cuda,nvtx"
+PROFILE = "profile with: nsys profile --trace=cuda,nvtx COMMAND, and export with an nsys no older than that"
 KERNELS, COPIES, SETS, GRAPHS, CALLS = (
     f"CUPTI_ACTIVITY_KIND_{what}" for what in ("KERNEL", "MEMCPY", "MEMSET", "GRAPH_TRACE", "RUNTIME")
 )
