@@ -262,6 +262,9 @@ def test_pages_of_unified_memory_move_without_a_call(tmp_path: Path) -> None:
     changed(file, f"INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES {', '.join(moved)}")
     assert {"Memcpy HtoD (Managed -> Device)", "Memcpy DtoH (Device -> Managed)"} <= set(read_export(file).names)
     assert not [f for f in told(file).findings if f.code == "BRR909"]
+    changed(file, "CREATE TABLE ENUM_CUDA_MEMCPY_OPER (id INT, name TEXT)",
+            "INSERT INTO ENUM_CUDA_MEMCPY_OPER VALUES (12, 'CUDA_MEMCPY_KIND_UVM_HTOH')")  # fmt: skip
+    assert "Memcpy HtoH" in read_export(file).names, "a kind that nsys does not have yet"
 
 
 def test_ops_without_a_number_are_torchs_too(tmp_path: Path) -> None:

@@ -43,11 +43,11 @@ MEMORY_KINDS = {0: "Pageable", 1: "Pinned", 2: "Device", 3: "Array", 4: "Managed
 """Likewise CUPTI's kinds of memory, as nsys names them."""
 MANAGED = {"HtoD": " (Managed -> Device)", "DtoH": " (Device -> Managed)", "DtoD": " (Managed -> Managed)"}
 """What pages of unified memory move between, of which nsys says nothing."""
-_SAID = re.compile(r"(UVM_(?=[HD]TO[DH]))?([HDP])TO([HDP])$")
+_SAID = re.compile(r"(UVM_)?([HDP])TO([HDP])$")
 _VERSION = re.compile(r"_v\d+$")
 _TORCH_OP = re.compile(r"^[\w:<>~ .()]+?(?=, (?:seq|op_id|sizes|input_op_ids) = )|^(?:aten|c10d|prims)::\w+$")
-_TORCH = re.compile(r"\bat::|\bc10::|\baten::|libtorch|libc10")
-"""Names that only a program of PyTorch's has: its kernels, ops and libraries."""
+_TORCH = re.compile(r"\bat::|\bc10::|\baten::|libtorch|libc10|triton_\w+_fused")
+"""Names that only a program of PyTorch's has: its kernels, ops, libraries and what torch.compile makes."""
 _VERSIONS = {"EXPORT_PRODUCT_VERSION": "nsys", "EXPORT_SCHEMA_VERSION": "schema"}
 _SEQUENCE = re.compile(r", seq = (\d{1,18})")
 _STEP = re.compile(r"(?i)^(?:train(?:ing)?[ _-]?)?(?:step|iter(?:ation)?|batch)[ _#:-]*(\d{1,9})$")
@@ -185,8 +185,8 @@ class _Export:
                             "demangledName", "shortName")  # fmt: skip
         yield from self._of(GRAPHS, self._graph, "globalPid", "start", "end", "correlationId", "deviceId", "streamId",
                             "graphId")  # fmt: skip
-        kinds = self._enum("ENUM_CUDA_MEMCPY_OPER", "name") or COPY_KINDS
-        memory = self._enum("ENUM_CUDA_MEM_KIND", "label") or MEMORY_KINDS
+        kinds = COPY_KINDS | self._enum("ENUM_CUDA_MEMCPY_OPER", "name")
+        memory = MEMORY_KINDS | self._enum("ENUM_CUDA_MEM_KIND", "label")
 
         def copy(
             pid: int, begin: int, end: int, link: Any, device: Any, stream: Any, size: Any, kind: Any, origin: Any,
@@ -195,7 +195,7 @@ class _Export:
             said = _SAID.search(kinds.get(kind, ""))
             short = f"{said[2]}to{said[3]}" if said else ""
             between = f" ({memory[origin]} -> {memory[target]})" if origin in memory and target in memory else ""
-            name = f"Memcpy {short}{MANAGED[short] if said and said[1] else between}"
+            name = f"Memcpy {short}{MANAGED.get(short, between) if said and said[1] else between}"
             return self._on_device("gpu_memcpy", name, pid, begin, end, link, device, stream, size)
 
         yield from self._of(COPIES, copy, "globalPid", "start", "end", "correlationId", "deviceId", "streamId", "bytes",

@@ -101,7 +101,7 @@ def signals_missing(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     if "foreign" in ledger.signals:
         yield doubt(
             "warning",
-            "the program is none of PyTorch's: its kernels, copies and calls of CUDA are judged, and nothing else",
+            "nothing in the file is of PyTorch: kernels, copies and calls of CUDA are judged, and nothing else",
             "Does it use PyTorch? Then run its steps under torch.autograd.profiler.emit_nvtx(), which names their ops.",
             {},
         )
