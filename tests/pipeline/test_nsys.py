@@ -16,6 +16,7 @@ from gobrrr.cli.main import main
 from gobrrr.errors import TraceError
 from gobrrr.machine.model.machine import UNKNOWN
 from gobrrr.pipeline.traces import diagnosed
+from gobrrr.recording.model.trace import CPU_OP
 from gobrrr.recording.trace_files.limits import DEFAULT, Limits
 from gobrrr.recording.trace_files.nsys import LONGEST, _opened, process_of, read_export
 from gobrrr.recording.trace_files.sources import Source, find, read
@@ -86,7 +87,7 @@ def test_a_database_that_is_no_export(tmp_path: Path, capsys: pytest.CaptureFixt
     with sqlite3.connect(file) as db:
         db.execute("CREATE TABLE people (name TEXT)")
     db.close()
-    with pytest.raises(TraceError, match="holds no CUDA activity"):
+    with pytest.raises(TraceError, match="no export of Nsight Systems"):
         read(Source(str(file)))
     assert main(["diagnose", str(file)]) == 2 and capsys.readouterr().err.count("\n") == 2
 
@@ -249,6 +250,69 @@ def test_a_copy_between_devices_is_one_without_the_files_own_table(tmp_path: Pat
             "INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES "
             f"(5, 9, 0, 7, 1, {PID << 24}, 64, 10, NULL, NULL)")  # fmt: skip
     assert "Memcpy PtoP" in read_export(file).names
+
+
+def test_pages_of_unified_memory_move_without_a_call(tmp_path: Path) -> None:
+    """nsys' own kinds 11 and 12, of which it knows no memory: exports of 2022.2 bring no table of kinds."""
+    file = export(without_shapes(grow(2, "overhead").document()), tmp_path / "trace.sqlite")
+    changed(file, "DROP TABLE ENUM_CUDA_MEMCPY_OPER", "DROP TABLE ENUM_CUDA_MEM_KIND")
+    begin, until = sqlite3.connect(file).execute(f"SELECT MIN(start), MAX(end) FROM {KERNEL_TABLE}").fetchone()
+    many = np.linspace(begin, until, 2000).astype(int).tolist()
+    moved = [f"({at}, {at + 9}, 0, 0, 0, {PID << 24}, 4096, {11 + at % 2}, 7, 7)" for at in many]
+    changed(file, f"INSERT INTO CUPTI_ACTIVITY_KIND_MEMCPY VALUES {', '.join(moved)}")
+    assert {"Memcpy HtoD (Managed -> Device)", "Memcpy DtoH (Device -> Managed)"} <= set(read_export(file).names)
+    assert not [f for f in told(file).findings if f.code == "BRR909"]
+    changed(file, "CREATE TABLE ENUM_CUDA_MEMCPY_OPER (id INT, name TEXT)",
+            "INSERT INTO ENUM_CUDA_MEMCPY_OPER VALUES (12, 'CUDA_MEMCPY_KIND_UVM_HTOH')")  # fmt: skip
+    assert "Memcpy HtoH" in read_export(file).names, "a kind that nsys does not have yet"
+
+
+def test_ops_without_a_number_are_torchs_too(tmp_path: Path) -> None:
+    """emit_nvtx of older versions names those that need no gradient alone."""
+    file = export(grow(2, "host").document(), tmp_path / "trace.sqlite")
+    before = read_export(file).ops.kind.tolist().count(CPU_OP)
+    row = f"(5, 9, 59, 'aten::resize_', NULL, {(PID << 24) + 1}), (5, 9, 59, 'mine::resize', NULL, {(PID << 24) + 1})"
+    after = read_export(changed(file, f"INSERT INTO NVTX_EVENTS VALUES {row}")).ops.kind.tolist().count(CPU_OP)
+    assert after == before + 1
+
+
+@pytest.mark.parametrize("table", [KERNEL_TABLE, "NVTX_EVENTS"])
+def test_a_table_whose_times_are_called_otherwise_is_refused(table: str, tmp_path: Path) -> None:
+    """Not read as if it were empty; the version is told."""
+    file = export(grow(2, "host").document(), tmp_path / "trace.sqlite")
+    changed(file, f'ALTER TABLE {table} RENAME COLUMN "end" TO endNs',
+            "CREATE TABLE META_DATA_EXPORT (name TEXT, value TEXT)",
+            "INSERT INTO META_DATA_EXPORT VALUES ('EXPORT_PRODUCT_VERSION', '2030.1.1'), "
+            "('EXPORT_SCHEMA_VERSION', '4.0.0')")  # fmt: skip
+    with pytest.raises(TraceError, match=rf"{table} has no column end \(nsys 2030\.1\.1, schema 4\.0\.0\)"):
+        read_export(file)
+
+
+def test_an_export_without_work_of_a_device_is_refused(tmp_path: Path) -> None:
+    file = of_cuda(tmp_path)
+    emptied = [f"DELETE FROM CUPTI_ACTIVITY_KIND_{table}" for table in ("KERNEL", "MEMCPY", "MEMSET")]
+    with pytest.raises(TraceError, match=r"holds [\d,]+ calls of CUDA, but no kernel and no copy"):
+        read_export(changed(file, *emptied))
+    with pytest.raises(TraceError, match="holds no CUDA activity"):
+        read_export(changed(file, f"DROP TABLE {CALL_TABLE}"))
+
+
+def of_cuda(folder: Path) -> Path:
+    """A program that has nothing of torch: no op, and kernels of its own."""
+    file = export(grow(2, "overhead").document(), folder / "trace.sqlite")
+    return changed(file, "DROP TABLE NVTX_EVENTS", "UPDATE StringIds SET value = 'vecAdd' WHERE value LIKE '%at::%'")
+
+
+def test_nothing_of_torch_is_advised_where_nothing_of_it_is_there(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["diagnose", str(of_cuda(tmp_path)), "-v"]) == 0
+    said = capsys.readouterr().out.replace("torch.autograd.profiler.emit_nvtx()", "")
+    assert "BRR504" in said and "CUDA graph" in said
+    assert not [word for word in ("torch.", "Python", "remedies", "prof.step") if word in said], said
+    changed(tmp_path / "trace.sqlite", "INSERT INTO StringIds VALUES (9999, 'void at::native::vectorized<int>(int)')")
+    assert main(["diagnose", str(tmp_path / "trace.sqlite"), "-v"]) == 0
+    assert "torch.compile(" in capsys.readouterr().out
 
 
 def test_a_ranges_own_text_comes_before_the_string_that_it_points_to(tmp_path: Path) -> None:

@@ -248,4 +248,5 @@ def _of_trace(trace: Trace | None) -> frozenset[str]:
         "launches": not len(trace.kernels) and launches(trace).any(),
         "joined": len({trace.threads[i].pid for i in working}) > 1,
     }
-    return frozenset(name for name, told in there.items() if told) | (trace.signals & {"ops", "shapes", "device"})
+    own = {"ops", "shapes", "device", "foreign"}
+    return frozenset(name for name, told in there.items() if told) | (trace.signals & own)

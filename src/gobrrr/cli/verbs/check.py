@@ -181,7 +181,8 @@ def _check_order(program: list[str]) -> None:
 
 def _kept(program: list[str]) -> str:
     """The one word that means a recording, a report or a trace, not a program; else empty."""
-    from gobrrr.recording.trace_files.sources import ARCHIVES, ENDINGS, NSYS
+    from gobrrr.recording.trace_files.others import NSYS
+    from gobrrr.recording.trace_files.sources import ARCHIVES, ENDINGS
 
     if len(program) != 1 or program[0].startswith("-"):  # -m, --, or none
         return ""

@@ -25,6 +25,7 @@ SHORT_KERNEL_NS = 10_000  # TraceLens calls a kernel below 10 us short
 _MATRIX = ("matmul", "convolution", "attention")
 _INSIDE = re.compile(r"DtoD|Device -> Device")
 """A copy within the device is work on its memory, as a kernel's: nothing is transferred."""
+_MIGRATED = re.compile(r"Managed")
 _GRAPH = re.compile(r"GraphLaunch")
 _BEGINS, _ENDS = re.compile(r"StreamBeginCapture"), re.compile(r"StreamEndCapture")
 _KERNEL = re.compile(r"Launch\w*Kernel")
@@ -47,12 +48,13 @@ def device_ledger(
     is_copy, communicates = kernels.kind == MEMCPY, kernels.kind == COMMUNICATION
     rows = launch_rows(kernels, trace.runtime)
     linked = rows >= 0
+    owned = linked | (is_copy & named(trace, kernels.name, _MIGRATED))  # no call launches what a page fault moves
     matrix, cores = _matrix_ns(trace, kernels)
     unseen, captured = _lost(trace, begin, end)
     by_graph = _by_graph(trace, kernels)
     ledger = DeviceLedger(
         name=name, busy_ns=busy / num_steps, idle_ns=(end - begin - busy) / num_steps,
-        span_busy_share=_span_busy(kernels.take(linked) if np.any(linked) else kernels), idle_by_cause=causes,
+        span_busy_share=_span_busy(kernels.take(owned) if np.any(linked) else kernels), idle_by_cause=causes,
         exposed_copy_ns=exposed(kernels, is_copy & ~named(trace, kernels.name, _INSIDE)) / num_steps,
         copies=_copies(trace, kernels.take(is_copy), num_steps),
         kernels=_kernels(trace, kernels, num_steps), longest=_longest(trace, kernels, num_steps), syncs=syncs,
@@ -61,7 +63,7 @@ def device_ledger(
         tensor_core_ns=cores / num_steps, tensor_core_eligible_ns=matrix / num_steps, capability=capability,
         exposed_communication_ns=exposed(kernels, communicates) / num_steps,
         transfers=transfers(trace, kernels, num_steps), within_a_host=within_a_host(trace, kernels),
-        unlinked_share=float(np.mean(~linked)), replayed_share=_part(kernels, by_graph),
+        unlinked_share=float(np.mean(~owned)), replayed_share=_part(kernels, by_graph),
         unseen_share=unseen, captured_share=captured, overlap_share=_overlap(kernels, may_overlap(capability)),
         ahead_ns=_ahead(kernels.start[linked] - trace.runtime.start[rows[linked]]),
         awaited_ns=awaited(trace, idle, host) / num_steps,

@@ -277,7 +277,8 @@ class Trace:
     memory: Memory
     properties: Properties
     signals: frozenset[str]
-    """Data that are there: ops, shapes, stacks, device, links (kernels with a launch), memory, steps, flows, python."""
+    """Data that are there: ops, shapes, stacks, device, links (kernels with a launch), memory, steps, flows, python.
+    foreign: nothing in the file is of PyTorch."""
     skipped: Counter[str]
     """Events that were left out, by reason."""
     truncated: bool = False

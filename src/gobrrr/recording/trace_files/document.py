@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from gobrrr.errors import TraceError
+from gobrrr.recording.trace_files import others
 from gobrrr.recording.trace_files.limits import Limits, exceeded
 from gobrrr.recording.trace_files.salvage import BAD, BETWEEN, salvage
 from gobrrr.recording.trace_files.unpack import GZIP
@@ -44,6 +45,8 @@ class Document:
         self.notes: list[str] = []
         self.truncated = False
         self.num_events = 0
+        self.head = b""
+        """How the file begins: it tells whose it is."""
         self._blocks, self._source, self._limits = iter(blocks), source, limits
         self._is_array = self._exact = False
 
@@ -70,6 +73,7 @@ class Document:
         head, seen = b"", 0
         for block in self._blocks:
             head = head + block if head else block.removeprefix(_BOM).lstrip()
+            self.head = head[: others.HEAD]
             if head.startswith(b"["):
                 return self._open_array(head)
             if head and not head.startswith(b"{"):
@@ -82,7 +86,7 @@ class Document:
                     self._source, "value_bytes", self._limits.value_bytes, len(head), "before its first event"
                 )
             seen = len(head)
-        raise TraceError(f"{self._source} {_what_else(head)}", HINT)
+        raise others.begun(self._source, self.head) or TraceError(f"{self._source} {_what_else(head)}", HINT)
 
     def _open_array(self, head: bytes) -> bytes:
         """A bare list of events, which Chrome's format allows and does not require to be closed."""

@@ -12,6 +12,7 @@ from typing import BinaryIO
 
 from gobrrr.errors import TraceError
 from gobrrr.recording.model.trace import Trace
+from gobrrr.recording.trace_files import others
 from gobrrr.recording.trace_files.assemble import assemble
 from gobrrr.recording.trace_files.document import HINT, Document
 from gobrrr.recording.trace_files.limits import DEFAULT, Limits
@@ -43,7 +44,9 @@ def read_stream(file: BinaryIO, num_bytes: int, source: str, limits: Limits = DE
     if unpacker.note:
         document.notes.insert(0, unpacker.note)
     if tables.num_rows == 0:
-        raise TraceError(f"{source} {_why_nothing(document)}", HINT)
+        raise others.begun(source, document.head) or TraceError(f"{source} {_why_nothing(document)}", HINT)
+    if error := others.mixed(source, tables.categories()):
+        raise error
     truncated = document.truncated or unpacker.broke
     return assemble(tables, document.properties, source, truncated, "; ".join(document.notes))
 

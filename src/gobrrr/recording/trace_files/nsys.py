@@ -1,8 +1,8 @@
 """Read the SQLite export of Nsight Systems as Kineto's events, so that from here on there is one way.
 
 Tables and columns as in NVIDIA's "SQLite Export Schema Reference"; they are created as needed, so that each may lack,
-and a column may lack in older versions. NVTX ranges of torch.autograd.profiler.emit_nvtx are torch's ops, others are
-the program's own; those that count its steps (step 7, iteration_7) stand for the profiler's.
+and a column may lack in older versions, all but a table's times. NVTX ranges of torch.autograd.profiler.emit_nvtx are
+torch's ops, others are the program's own; those that count its steps (step 7, iteration_7) stand for the profiler's.
 """
 
 from __future__ import annotations
@@ -21,12 +21,14 @@ import numpy as np
 from gobrrr import words
 from gobrrr.errors import TraceError
 from gobrrr.recording.model.trace import Trace
+from gobrrr.recording.trace_files import others
 from gobrrr.recording.trace_files.assemble import assemble
 from gobrrr.recording.trace_files.limits import DEFAULT, Limits, exceeded
 from gobrrr.recording.trace_files.tables import Tables
 from gobrrr.recording.trace_files.wire import Args, Batch, Event
 
 EXPORT = "write it with: nsys export --type sqlite FILE.nsys-rep"
+PROFILE = "profile with: nsys profile --trace=cuda,nvtx COMMAND, and export with an nsys no older than that"
 KERNELS, COPIES, SETS, GRAPHS, CALLS = (
     f"CUPTI_ACTIVITY_KIND_{what}" for what in ("KERNEL", "MEMCPY", "MEMSET", "GRAPH_TRACE", "RUNTIME")
 )
@@ -35,11 +37,18 @@ AT_ONCE = 5_000
 """Rows in hand."""
 LONGEST = 4_096
 """Characters of a text that are read: names of kernels reach 2,000, and a file may point to one page many times."""
-COPY_KINDS = {1: "HtoD", 2: "DtoH", 8: "DtoD", 10: "PtoP"}
-"""CUPTI's CUpti_ActivityMemcpyKind, where the file does not bring its own table."""
-_SAID = re.compile(r"([HDP]TO[HDP])$")
+COPY_KINDS = {1: "HTOD", 2: "DTOH", 8: "DTOD", 9: "HTOH", 10: "PTOP", 11: "UVM_HTOD", 12: "UVM_DTOH", 13: "UVM_DTOD"}
+"""CUPTI's CUpti_ActivityMemcpyKind and nsys' own for unified memory, where the file does not bring its own table."""
+MEMORY_KINDS = {0: "Pageable", 1: "Pinned", 2: "Device", 3: "Array", 4: "Managed"}
+"""Likewise CUPTI's kinds of memory, as nsys names them."""
+MANAGED = {"HtoD": " (Managed -> Device)", "DtoH": " (Device -> Managed)", "DtoD": " (Managed -> Managed)"}
+"""What pages of unified memory move between, of which nsys says nothing."""
+_SAID = re.compile(r"(UVM_)?([HDP])TO([HDP])$")
 _VERSION = re.compile(r"_v\d+$")
-_TORCH_OP = re.compile(r"^[\w:<>~ .()]+?(?=, (?:seq|op_id|sizes|input_op_ids) = )")
+_TORCH_OP = re.compile(r"^[\w:<>~ .()]+?(?=, (?:seq|op_id|sizes|input_op_ids) = )|^(?:aten|c10d|prims)::\w+$")
+_TORCH = re.compile(r"\bat::|\bc10::|\baten::|libtorch|libc10|triton_\w+_fused")
+"""Names that only a program of PyTorch's has: its kernels, ops, libraries and what torch.compile makes."""
+_VERSIONS = {"EXPORT_PRODUCT_VERSION": "nsys", "EXPORT_SCHEMA_VERSION": "schema"}
 _SEQUENCE = re.compile(r", seq = (\d{1,18})")
 _STEP = re.compile(r"(?i)^(?:train(?:ing)?[ _-]?)?(?:step|iter(?:ation)?|batch)[ _#:-]*(\d{1,9})$")
 Row = tuple[Any, ...]
@@ -72,18 +81,19 @@ def _opened(path: Path, limits: Limits) -> sqlite3.Connection:
 def _read(database: sqlite3.Connection, path: Path, limits: Limits) -> Trace:
     source = str(path)
     export = _Export(database, source, limits)
-    if not export.tables.keys() & {KERNELS, COPIES, GRAPHS, CALLS}:
-        raise TraceError(f"{source} is a database, but holds no CUDA activity of Nsight Systems", EXPORT)
     tables: Tables = Tables(Counter())
     for batch in export.batches():
         tables.add(batch)
-    if not tables.num_rows:
-        raise TraceError(f"{source} holds no CUDA activity", "profile with: nsys profile --trace=cuda,nvtx")
+    if not tables.kernels.column("start").size and not export.torch_ops:
+        calls = tables.runtime.column("start").size
+        told = f"{calls:,} calls of CUDA, but no kernel and no copy" if calls else "no CUDA activity"
+        raise TraceError(f"{source} holds {told}", PROFILE)
     notes = [export.note] if export.note else []
     if path.with_name(f"{path.name}-wal").is_file():
         notes.append("what lies in the -wal file beside it was not read: open and close it once with sqlite3")
     trace = assemble(tables, export.fields(), source, False, "; ".join(notes))
-    return replace(trace, properties=replace(trace.properties, profiler="nsys"))
+    foreign = frozenset() if export.is_torch or export.torch_ops else frozenset({"foreign"})
+    return replace(trace, properties=replace(trace.properties, profiler="nsys"), signals=trace.signals | foreign)
 
 
 class _Export:
@@ -95,12 +105,32 @@ class _Export:
         plain = "SELECT name FROM sqlite_master WHERE type = 'table' AND rootpage > 0"  # virtual ones have no page
         names = [name for (name,) in database.execute(plain) if re.fullmatch(r"\w{1,80}", name)]
         self.tables = {name: {row[1] for row in database.execute(f'PRAGMA table_info("{name}")')} for name in names}
-        self.note = ""
+        if "StringIds" not in self.tables:
+            no_export = TraceError(f"{source} is a database, but no export of Nsight Systems", EXPORT)
+            raise others.holding(source, self.tables) or no_export
+        self._check_times()
+        self.note, self.torch_ops = "", 0
         self._process = self._busiest()
         self._strings: dict[Any, Any] = {
             number: self._held(text) for number, text in self.select("StringIds", "id", "value")
         }
+        self.is_torch = any(isinstance(text, str) and _TORCH.search(text) for text in self._strings.values())
         self._stepper = self._stepping()
+
+    def _check_times(self) -> None:
+        """Raise TraceError where a table that is read has no times: what is in it would silently be left out."""
+        for table in (KERNELS, COPIES, SETS, GRAPHS, CALLS, RANGES):
+            for column in ("start", "end"):
+                if column not in self.tables.get(table, {column}):
+                    what = f"{self._source}: its table {table} has no column {column}"
+                    raise TraceError(f"{what} ({self._version()})", f"another version of nsys may help; {EXPORT}")
+
+    def _version(self) -> str:
+        """The versions of nsys and of its schema, as the file says."""
+        said = {name: value for table in ("META_DATA_EXPORT", "EXPORT_META_DATA")
+                for name, value in self.select(table, "name", "value") if isinstance(value, str)}  # fmt: skip
+        known = [f"{what} {said[name][:20]}" for name, what in _VERSIONS.items() if name in said]
+        return ", ".join(known) or "an unknown version"
 
     def select(self, table: str, *columns: str) -> Iterator[Row]:
         """Rows of a table, None for a column that it lacks; none where the file has no such table. Counted; texts are
@@ -155,18 +185,18 @@ class _Export:
                             "demangledName", "shortName")  # fmt: skip
         yield from self._of(GRAPHS, self._graph, "globalPid", "start", "end", "correlationId", "deviceId", "streamId",
                             "graphId")  # fmt: skip
-        kinds, memory = self._enum("ENUM_CUDA_MEMCPY_OPER", "name"), self._enum("ENUM_CUDA_MEM_KIND", "label")
+        kinds = COPY_KINDS | self._enum("ENUM_CUDA_MEMCPY_OPER", "name")
+        memory = MEMORY_KINDS | self._enum("ENUM_CUDA_MEM_KIND", "label")
 
         def copy(
             pid: int, begin: int, end: int, link: Any, device: Any, stream: Any, size: Any, kind: Any, origin: Any,
             target: Any,
         ) -> Event:  # fmt: skip
             said = _SAID.search(kinds.get(kind, ""))
-            short = f"{said[1][0]}to{said[1][-1]}" if said else COPY_KINDS.get(kind, "")
+            short = f"{said[2]}to{said[3]}" if said else ""
             between = f" ({memory[origin]} -> {memory[target]})" if origin in memory and target in memory else ""
-            return self._on_device(
-                "gpu_memcpy", f"Memcpy {short}{between}", pid, begin, end, link, device, stream, size
-            )
+            name = f"Memcpy {short}{MANAGED.get(short, between) if said and said[1] else between}"
+            return self._on_device("gpu_memcpy", name, pid, begin, end, link, device, stream, size)
 
         yield from self._of(COPIES, copy, "globalPid", "start", "end", "correlationId", "deviceId", "streamId", "bytes",
                             "copyKind", "srcKind", "dstKind")  # fmt: skip
@@ -236,6 +266,7 @@ class _Export:
             return None
         op, sequence = _TORCH_OP.match(said), _SEQUENCE.search(said)
         step = _STEP.match(said) if self._stepper in (None, who) else None
+        self.torch_ops += op is not None
         name = op[0] if op else f"{words.STEP}{step[1]}" if step else said
         args = Args(sequence=int(sequence[1]) if op and sequence else -1)
         return Event("X", "cpu_op" if op else "user_annotation", name, process_of(who), who % 2**24, None,

@@ -12,6 +12,7 @@ from typing import BinaryIO, NamedTuple, cast
 
 from gobrrr.errors import TraceError
 from gobrrr.recording.model.trace import Trace
+from gobrrr.recording.trace_files import others
 from gobrrr.recording.trace_files.kineto import read_stream
 from gobrrr.recording.trace_files.limits import DEFAULT, Limits, exceeded
 from gobrrr.system import files
@@ -42,7 +43,6 @@ READERS: tuple[Reader, ...] = (
 PACKABLE = KINETO.endings
 """Endings of the files that an archive may hold: those read in one go."""
 ENDINGS = tuple(ending for reader in READERS for ending in reader.endings)
-NSYS = (".nsys-rep", ".qdrep")
 ARCHIVES = (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 _RANK = re.compile(r"rank[-_ ]?(\d{1,6})", re.I)
 _JOURNAL = re.compile(r"rank\d+\.journal$")
@@ -136,9 +136,8 @@ def read(source: Source, limits: Limits = DEFAULT) -> Trace:
 
 def _read_file(path: Path, limits: Limits) -> Trace:
     """By what the file begins with, whatever its name."""
-    if path.name.endswith(NSYS):
-        hint = f"nsys export --type sqlite {path.name} makes a .sqlite of it"
-        raise TraceError(f"{path} is Nsight Systems' own format", hint)
+    if error := others.named(str(path)):
+        raise error
     return reader_of(path).read(path, limits)
 
 

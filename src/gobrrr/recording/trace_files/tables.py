@@ -65,6 +65,10 @@ class Tables:
         for i in np.flatnonzero(route == cat.METADATA):
             self.threads.name(events[i])
 
+    def categories(self) -> set[str | None]:
+        """Return the categories that were seen."""
+        return {category for _, category in self._routes}
+
     def _route(self, events: list[Event]) -> npt.NDArray[np.uint8]:
         try:
             known = self._routes

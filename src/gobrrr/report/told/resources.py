@@ -40,6 +40,11 @@ ON_DEVICE = {
     "communication": "collectives that nothing hides",
 }
 """Accounts that mean something else where a device works."""
+WITHOUT_OPS = {
+    "dispatch": "idle: the host is in calls of CUDA",
+    "host": "idle: the host is outside of CUDA",
+}
+"""And where no op of torch was recorded that could tell more."""
 LIGHT = "speed of light: the least time for the step's work at the ceilings, over the step's time"
 CONVENTION = "a multiply-add is 2 FLOPs, causal attention not halved"
 NUM_LOOPS = 4  # other loops named at most; proposed: fit on a line; settled by programs that have more
@@ -47,7 +52,8 @@ NUM_LOOPS = 4  # other loops named at most; proposed: fit on a line; settled by 
 
 def gloss(account: str, report: Report) -> str:
     """Return what an account means, on a device or without one."""
-    own = ON_DEVICE.get(account, "") if report.device else ""
+    told = ON_DEVICE if report.ops else ON_DEVICE | WITHOUT_OPS
+    own = told.get(account, "") if report.device else ""
     return own or ACCOUNTS.get(account, ("", ""))[1]
 
 

@@ -63,7 +63,7 @@ def exposed_communication(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
             *_told(ledger.device),
             ", slow ranks included",
         ),
-        advice=OVERLAP,
+        advice=OVERLAP if "foreign" not in ledger.signals else "Overlap it with kernels, send less, compare the ranks.",
         where=costliest_line(op for op in ops if op.where) or loop_line(ledger),
         evidence={"communication": time(cost), "collectives": count(calls), "op_time": time(total(ops))}
         | _bus(ledger.device),

@@ -234,7 +234,9 @@ def is_compiled(ledger: Ledger) -> bool:
 
 def _offered(remedies: tuple[str, ...], ledger: Ledger) -> tuple[str, ...]:
     """Return the remedies, less those that compile where the program is compiled already, and the one that freezes the
-    weights where gradients of them are recorded: it takes no hold."""
+    weights where gradients of them are recorded: it takes no hold; none where the program is none of PyTorch's."""
+    if "foreign" in ledger.signals:
+        return ()
     vain = "compile" if is_compiled(ledger) else "compile_frozen" if graph_makers(ledger) else None
     return tuple(name for name in remedies if vain is None or not name.startswith(vain))
 

@@ -25,6 +25,14 @@ LEAST_HERE = 0.1
 LAUNCHING = frozenset({"launch", "dispatch", "overhead", "framework", "host"})
 """Causes of idle time in which the host was on its way to the next launch."""
 FROM_PAGEABLE = "Copy from pinned memory (pin_memory=True) with non_blocking=True; a constant once, before the loop."
+AHEAD = "DataLoader(..., pin_memory=True) and .to(device, non_blocking=True), one batch ahead."
+OF_CUDA = {
+    FROM_PAGEABLE: "Copy from pinned memory (cudaHostAlloc) with cudaMemcpyAsync; a constant once, before the loop.",
+    AHEAD: "Copy from pinned memory (cudaHostAlloc) with cudaMemcpyAsync, on another stream than the kernels that run.",
+    "prefetch": "Move unified memory before the kernels that use it (cudaMemPrefetchAsync).",
+    "launches": "Capture the launches in a CUDA graph, or let fewer kernels do more each.",
+}
+"""What helps likewise in a program that is none of PyTorch's."""
 STALLS = frozenset({"aten::item", "aten::_local_scalar_dense", "aten::nonzero", "aten::is_nonzero"})
 """Ops whose result the host must read: on a GPU they wait until everything before them is done."""
 
@@ -33,9 +41,10 @@ STALLS = frozenset({"aten::item", "aten::_local_scalar_dense", "aten::nonzero", 
 def synchronisation(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """Calls that wait for the device, priced by how long the device then idles until the next kernel."""
     for call, calls, idle, where in sorted(ledger.device.syncs if ledger.device else (), key=lambda s: -s[2]):
-        advice = "Keep the value on the device and read it every few hundred steps."
+        kept = "Keep the value on the device and read it every few hundred steps."
+        advice = _advice(ledger, FROM_PAGEABLE) if "HtoD" in call else kept
         told = f"{call} stops the host {calls:.0f} times per step", "until the next kernel comes"
-        yield from _idles(ledger, calls, idle, where, told, FROM_PAGEABLE if "HtoD" in call else advice)
+        yield from _idles(ledger, calls, idle, where, told, advice)
 
 
 def _idles(
@@ -61,6 +70,7 @@ def exposed_copies(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     copies = [copy for copy in device.copies if "HtoD" in copy[0] or "DtoH" in copy[0]] or list(device.copies)
     pageable = [copy for copy in copies if "Pageable" in copy[0]]
     everything, slow = sum(copy[3] for copy in copies), sum(copy[3] for copy in pageable)
+    moved = sum(copy[3] for copy in copies if "Managed" in copy[0])
     num_bytes = sum(copy[2] for copy in copies)
     if not worth_telling(ledger, 0.7 * device.exposed_copy_ns):
         return
@@ -71,7 +81,7 @@ def exposed_copies(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
         saving=((0.4 if slow else 0.2) * device.exposed_copy_ns, 0.7 * device.exposed_copy_ns, device.exposed_copy_ns),
         message=f"copies of {size(num_bytes)} hold up the device for {duration(device.exposed_copy_ns)} "
         f"({share(device.exposed_copy_ns / ledger.wall)}) per step{part}",
-        advice="DataLoader(..., pin_memory=True) and .to(device, non_blocking=True), one batch ahead.",
+        advice=OF_CUDA["prefetch"] if moved > everything / 2 else _advice(ledger, AHEAD),
         where=costliest_line(op for op in ledger.named("aten::_to_copy", "aten::copy_") if op.where),
         evidence={
             "exposed": time(device.exposed_copy_ns),
@@ -147,8 +157,14 @@ def computed_on_host(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
         yield from _idles(ledger, calls, idle, where, told, advice)
 
 
+def _advice(ledger: Ledger, advice: str) -> str:
+    return OF_CUDA[advice] if "foreign" in ledger.signals else advice
+
+
 def _fewer_launches(ledger: Ledger) -> str:
     """Advise what is left to do: for a compiled model, its mode."""
+    if "foreign" in ledger.signals:
+        return OF_CUDA["launches"]
     graphs = 'torch.compile(model, mode="reduce-overhead") (CUDA graphs)'
     if is_compiled(ledger):
         graphs = 'mode="reduce-overhead" of the torch.compile that is there (CUDA graphs)'

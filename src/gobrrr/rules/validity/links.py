@@ -28,7 +28,9 @@ def device_work_without_a_launch(ledger: Ledger, machine: Machine) -> Iterator[C
         yield doubt(
             "critical",
             "kernels were launched, and none of them is in the file: what the device did, and when, is not known",
-            "Record again with the accelerator's activities (ProfilerActivity.CUDA) and no other profiler beside.",
+            "Record again with nsys profile --trace=cuda,nvtx and no other profiler beside."
+            if "nsys" in ledger.signals
+            else "Record again with the accelerator's activities (ProfilerActivity.CUDA) and no other profiler beside.",
             {"not_recorded": ratio(1.0)},
         )  # fmt: skip
     yield from _impossible(ledger)

@@ -98,6 +98,14 @@ def profiler_overhead(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
 def signals_missing(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """Signals that were not seen, and so could not be judged."""
     yield from _steps_of_children(ledger)
+    if "foreign" in ledger.signals:
+        yield doubt(
+            "warning",
+            "nothing in the file is of PyTorch: kernels, copies and calls of CUDA are judged, and nothing else",
+            "Does it use PyTorch? Then run its steps under torch.autograd.profiler.emit_nvtx(), which names their ops.",
+            {},
+        )
+        return
     offline = "offline" in ledger.signals
     lacking = [signal for signal in (WANTED_OF_A_FILE if offline else WANTED) if signal not in ledger.signals]
     if not lacking:
@@ -295,10 +303,11 @@ def device_stalled(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     if ledger.device is None or stalled < STALLED * ledger.wall:
         return
     rules = all(stalled >= account.ns for account in ledger.accounts)
+    kept = "nothing that the program did" if "foreign" in ledger.signals else "neither the program nor its loader"
     yield doubt(
         "critical" if rules else "note",
         f"the device stood still for {duration(stalled)} ({share(stalled / ledger.wall)} of the step) with work "
-        "queued: neither the program nor its loader kept it",
+        f"queued: {kept} kept it",
         "Look for another process on the device, its power limit and clocks, a fabric that is slow, and at what the "
         "nodes of a graph wait for (nvidia-smi, rocm-smi, nsys).",
         {"stalled": time(stalled), "idle": time(ledger.device.idle_ns)},

@@ -41,7 +41,8 @@ def too_few_steps(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     if hides:
         return
     if "unmarked" in ledger.signals:
-        range_of_nsys = 'Put each step into an NVTX range that counts it (with torch.cuda.nvtx.range(f"step {i}"):)'
+        call = 'nvtxRangePush("step 7")' if "foreign" in ledger.signals else 'with torch.cuda.nvtx.range(f"step {i}"):'
+        range_of_nsys = f"Put each step into an NVTX range that counts it ({call})"
         yield doubt(
             "note",
             f"the file does not say where a step ends: all of it, {duration(ledger.wall)}, counts as one",
@@ -60,7 +61,8 @@ def too_few_steps(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
 
 def _start_up(ledger: Ledger, ns: float, hides: bool) -> Cause:
     """The first steps of a process make contexts and load modules, which no later one does."""
-    nsys = "nsys profile --capture-range=cudaProfilerApi and torch.cuda.profiler.start()"
+    start = "cudaProfilerStart()" if "foreign" in ledger.signals else "torch.cuda.profiler.start()"
+    nsys = f"nsys profile --capture-range=cudaProfilerApi and {start}"
     torch = "torch.profiler.schedule(wait=..., warmup=...) and profiler.step()"
     return doubt(
         "critical" if hides else "warning",

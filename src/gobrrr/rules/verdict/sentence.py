@@ -61,6 +61,7 @@ ORDER = (
 UNTIMED = "no step was timed without the profiler"
 MORE_STEPS, MORE_OF_A_FILE = "let the program make more steps", "record more steps"
 NO_MARKS, MARK_THEM = "the file does not say where a step ends", "call prof.step() after each step and record again"
+MARK_IN_NVTX = "put each step into an NVTX range that counts it, and record again"
 ROOFS = {"compute": ("arithmetic", "fewer or cheaper FLOPs"), "bandwidth": ("memory traffic", "fewer bytes")}
 """Account of a floor -> (what it is, what alone makes it shorter)."""
 OPS = ("inefficiency", "uncounted")
@@ -119,7 +120,7 @@ def confidence(ledger: Ledger, findings: Sequence[Finding], bound: str) -> Confi
     width = (step.high_ns - step.low_ns) / ledger.wall if 0 < step.low_ns <= step.high_ns else None
     saving = top.saving.expected_ns / ledger.wall if top is not None else WARNING
     if width is None and "unmarked" in ledger.signals:
-        return Confidence("fair", NO_MARKS, "", MARK_THEM)
+        return Confidence("fair", NO_MARKS, "", MARK_IN_NVTX if "nsys" in ledger.signals else MARK_THEM)
     if width is None:
         said = f"{units.several('timed step', step.plain_count)} without an interval"
         return Confidence("fair", said, "", _more(ledger))
@@ -270,7 +271,7 @@ def _from_ledger(ledger: Ledger, findings: Sequence[Finding]) -> Verdict:
     none = slow_ops().get(op) or (
         f"largest named: {most.code}, {units.rough(most.saving.expected_ns)}"
         if most
-        else "no rule names a cause; see the costliest ops"
+        else f"no rule names a cause{'; see the costliest ops' if ledger.ops else ''}"
     )
     label = (UNJUDGED if is_unjudged(ledger) else INEFFICIENT) if bound in ROOFS else ""  # the roofs were asked above
     return _verdict(bound, f"{_lost(ledger, name, ns)}; {none}", label)
