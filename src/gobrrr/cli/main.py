@@ -52,6 +52,7 @@ VERBS = (
     Verb("check", ".verbs.check", "fail where a program has become slower or has findings, for continuous integration",
          True),
     Verb("top", ".verbs.top", "watch a program that runs under gobrrr: step time, trend, memory, doubts"),
+    Verb("attach", ".verbs.attach", "look at a running program from outside, and say what it waits for"),
     Verb("report", ".reading.report", "show the report of an earlier run again"),
     Verb("explain", ".reading.explain", "what a code such as BRR401 means, and how to mend it by hand"),
     Verb("mcp", ".reading.mcp", "the verbs as tools for agents (Model Context Protocol)"),

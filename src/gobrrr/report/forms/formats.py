@@ -77,7 +77,7 @@ KINDS = {
     "Report": ("report", "told.report"), "Receipt": ("receipt", "told.tuning"), "Job": ("job", "told.job"),
     "Comparison": ("comparison", "told.comparison"), "Machine": ("machine", "told.machine"),
     "Now": ("view", "told.running"), "Checked": ("check", "told.checked"),
-    "Swept": ("sweep", "memory.sweep"),
+    "Swept": ("sweep", "memory.sweep"), "Look": ("look", "outside.outside"),
 }  # fmt: skip
 """By type of a noun, its kind and the module whose blocks() says what is in it."""
 _ALL = [kind for kind, _ in KINDS.values()]

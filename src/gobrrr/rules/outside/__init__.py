@@ -1,0 +1,1 @@
+"""What does a program do, seen by samples from outside, and what stands out?"""
