@@ -60,14 +60,14 @@ class Watch:
 
     def _look(self, left: float) -> None:
         """Note what is used, and begin to sample who has come."""
-        tree, seen = process_tree.tree(self.seen.root), self.seen
+        tree, seen, first = process_tree.tree(self.seen.root), self.seen, not self._spies
         for pid, reading in process_tree.readings(tree).items():
             seen.readings.setdefault(pid, []).append((self._passed(), reading))
         rate = self._rate or max(LEAST_RATE, min(RATE, ALL_RATE // min(MOST, len(tree))))
         for pid in tree:
             if pid not in seen.facts:
                 seen.facts[pid] = process_tree.facts(pid)
-            if pid not in self._spies and len(self._spies) < MOST and left > TICK_S:
+            if pid not in self._spies and len(self._spies) < MOST and (first or left > TICK_S):
                 self._spies[pid] = Spy(self._program, pid, self._folder, left, rate, self._pausing)
         seen.more = len([pid for pid in seen.readings if pid not in self._spies])
 

@@ -62,8 +62,9 @@ def _frame(frame: _Frame) -> tuple[str, str, int, bool]:
 
 
 def _samples(frames: tuple[tuple[str, str, int, bool], ...], stacks: list[list[int]]) -> Samples:
-    """Stacks innermost first, each kept once, as a window's samples are; py-spy writes the outermost first."""
+    """Stacks innermost first, each kept once, as a window's samples are; py-spy writes the outermost first, which is
+    the thread's name and has no file."""
     known: dict[tuple[int, ...], int] = {}
-    there = ([n for n in stack[: -MAX_DEPTH - 1 : -1] if 0 <= n < len(frames)] for stack in stacks)
+    there = ([n for n in stack[: -MAX_DEPTH - 1 : -1] if 0 <= n < len(frames) and frames[n][0]] for stack in stacks)
     column = [known.setdefault(tuple(stack), len(known)) for stack in there]
     return Samples(frames, tuple(known), stack=column)

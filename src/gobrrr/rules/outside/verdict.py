@@ -31,12 +31,15 @@ from gobrrr.units import several, share
 
 UNKNOWN = ("the step's time, shapes and memory by tensor need gobrrr run",
            "C++ and device code has no frame here: time inside one torch call is not split up")  # fmt: skip
+WHOLE = 0.9
+"""Share of a kind's samples from which a line has it all."""
 FEW_SAMPLES = 50
 """Samples below which a share is off by 14 points and more, two standard deviations."""
 APART = 0.15
 """Difference of two ranks' waits from which one is said to wait for the other (proposed)."""
-STILL, MOVES = 0.995, 0.005
-"""Share of samples at one line, and cores, from which and up to which nothing moves (proposed)."""
+STILL, MOVES, WAKES = 0.995, 0.005, 1.0
+"""Share of samples at one line from which, and cores and context switches per second up to which nothing moves
+(proposed): a loader's wait for a dead worker wakes every five seconds to look."""
 
 
 class Standing(NamedTuple):
@@ -50,14 +53,14 @@ class Standing(NamedTuple):
 OUT = (
     Standing(DATA, 0.15, "wait for the loader"),
     Standing(FETCH, 0.15, "make batches in the main process"),
-    Standing(RECEIVE, 0.15, "take batches over from workers"),
+    Standing(RECEIVE, 0.35, "take batches over from workers"),
     Standing(WAITS, 0.15, "sleep, or wait for another thread, process or machine"),
     Standing(RANKS, 0.15, "wait in collectives"),
     Standing(SAVING, 0.10, "save, print or log"),
     Standing(DEVICE, 0.15, "read values of tensors, and wait for them"),
     Standing(COMPILE, 0.20, "compile"),
     Standing(OPTIMIZER, 0.35, "update weights"),
-    Standing(OTHER, 0.40, "run Python and torch outside the model, backward and the optimizer"),
+    Standing(OTHER, 0.40, "run code outside the model, its backward pass and the optimizer"),
 )
 """Least shares are proposed: none of the healthy programs of benchmarks/results/attach-2026-11-30.md reaches one."""
 
@@ -68,10 +71,8 @@ def verdict(look: Look) -> str:
     if not programs:
         return "Nothing of it could be seen that trains: its processes wait, start others, or help."
     main = programs[0]
-    if look.ended or main.samples < FEW_SAMPLES:
-        few = f" ({several('sample', main.samples)} alone)" if main.samples < FEW_SAMPLES else ""
-        return _found(look, programs) + few
-    return _found(look, programs)
+    few = f" These are {several('sample', main.samples)} alone." if main.samples < FEW_SAMPLES else ""
+    return _found(look, programs) + few
 
 
 def _found(look: Look, programs: Sequence[Process]) -> str:
@@ -84,8 +85,9 @@ def _found(look: Look, programs: Sequence[Process]) -> str:
     out = max((row for row in OUT if main.kinds.get(row.kind, 0.0) >= row.least),
               key=lambda row: main.kinds[row.kind] / row.least, default=None)  # fmt: skip
     if out is not None:
-        at = _at(line for line in main.lines if line.kind == out.kind)
-        said = f"{share(main.kinds[out.kind])} of the samples {out.says}, at {at}"
+        said = f"{share(main.kinds[out.kind])} of the samples {out.says}, {_most(main, out.kind)}"
+        if out.kind == OTHER:
+            return f"No wait stands out; {said}."
         return said + (_workers(look.processes) if out.kind == DATA else "") + "."
     parts = [f"{kind} {share(main.kinds[kind])}" for kind in (FORWARD, BACKWARD, OPTIMIZER) if kind in main.kinds]
     return f"Nothing stands out: {', '.join(parts) or 'no sample of training'}."
@@ -93,7 +95,8 @@ def _found(look: Look, programs: Sequence[Process]) -> str:
 
 def _stands_still(look: Look, programs: Sequence[Process]) -> bool:
     one_line = all(each.lines and each.lines[0].share >= STILL for each in programs)
-    return one_line and look.busy_cores is not None and look.busy_cores <= MOVES
+    still = look.busy_cores is not None and look.busy_cores <= MOVES
+    return one_line and still and (look.switches or 0.0) <= WAKES * len(look.processes)
 
 
 def waited(one: Process, device: bool) -> float:
@@ -135,6 +138,14 @@ def _workers(processes: Sequence[Process]) -> str:
     name, count = busy.most_common(1)[0]
     return f"; its workers are at {_at(sorted(lines[name], key=lambda line: -line.share))} " \
            f"({share(count / total)} of their samples)"  # fmt: skip
+
+
+def _most(one: Process, kind: str) -> str:
+    """Lines with most samples of a kind: the first one, and the next where that has no more than a part of it."""
+    lines = [line for line in one.lines if line.kind == kind]
+    if not lines or lines[0].share > WHOLE * one.kinds[kind]:
+        return f"at {_at(lines)}"
+    return f"most at {' and '.join(f'{_at([line])} ({share(line.share)})' for line in lines[:2])}"
 
 
 def _at(lines: Iterable[Line]) -> str:
