@@ -18,6 +18,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from gobrrr.system import process_tree
 from tests.planted.catalogue import BY_NAME
 
 HERE = Path(__file__).parent
@@ -62,7 +63,7 @@ def _own(name: str, kind: str, *words: str) -> Case:
 TORCHRUN = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29611")
 CASES = [
     *_planted("python_transform", "data"), *_planted("slow_collate", "fetch"), *_planted("no_workers", "fetch"),
-    *_planted("slow_storage", "data"), *_planted("checkpoint_every_step", "saving"),
+    *_planted("arrays_through_a_pipe", "receive"), *_planted("slow_storage", "data"), *_planted("checkpoint_every_step", "saving"),
     *_planted("prints_tensors", "saving"), *_planted("waits_for_simulator", "waits"),
     *_planted("adam_by_hand", ""), *_planted("python_metric", ""), *_planted("recompiles", "compile"),
     _own("hangs", "still"), _own("reads_losses", "device"),
@@ -84,7 +85,8 @@ def looked(case: Case) -> dict[str, Any]:
         done = subprocess.run(words, capture_output=True, text=True)
         return dict(json.loads(done.stdout)) if done.returncode == 0 else {"verdict": done.stderr, "processes": []}
     finally:
-        os.killpg(child.pid, signal.SIGKILL)
+        for pid in process_tree.tree(child.pid):  # torchrun's ranks have sessions of their own
+            os.kill(pid, signal.SIGKILL)
         child.wait()
 
 

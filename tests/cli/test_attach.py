@@ -114,6 +114,18 @@ def test_figures_that_make_no_look(wrong: list[str], capsys: pytest.CaptureFixtu
     assert "must be" in capsys.readouterr().err
 
 
+def test_memory_is_that_of_all_processes(recorded: Path, tmp_path: Path) -> None:
+    holds = "held = b'x' * (64 << 20); import time; print(flush=True); time.sleep(600)"
+    starts = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {holds!r}])"
+    with subprocess.Popen([sys.executable, "-c", starts], stdout=subprocess.PIPE, start_new_session=True) as child:
+        assert child.stdout is not None and child.stdout.readline()
+        assert main(["attach", str(child.pid), "--seconds", "1.2", "-o", str(tmp_path)]) == 0
+        os.killpg(child.pid, signal.SIGKILL)
+    found = json.loads((tmp_path / "attach.json").read_text())
+    assert 64 << 20 < found["rss_bytes"] < 1 << 30
+    assert abs(found["rss_growth"]) < 32 << 20 and len(found["processes"]) == 2
+
+
 PROGRAM = """
 import sys, time
 def waits_here():

@@ -164,7 +164,7 @@ def test_a_rank_that_waits_in_its_backward_pass_waits_for_the_other_one() -> Non
     fast = one(7, rank=0, awake=0.4, forward=0.2, backward=0.8)
     slow = one(8, line=30, rank=1, awake=0.99, forward=0.2, backward=0.2, other=0.6)
     told = said(fast, slow)
-    assert told.startswith("rank 0 waits for other ranks in 60.0 % of its samples, least does rank 1 (1.0 %)")
+    assert told.startswith("Rank 0 waits for other ranks in 60.0 % of its samples, least does rank 1 (1.0 %)")
     assert "at train.py:30 in step in 60.0 %" in told
     assert waited(fast, device=True) == 0, "with a device the wait may be for that"
     assert "waits for other ranks" not in said(slow, one(9, rank=0, forward=0.4, backward=0.6))
@@ -173,13 +173,15 @@ def test_a_rank_that_waits_in_its_backward_pass_waits_for_the_other_one() -> Non
 def test_nothing_moves_where_all_stand_at_one_line_and_no_core_is_busy() -> None:
     still = Look(7, "", 10.0, (one(waits=1.0, awake=0.0),), busy_cores=0.001)
     assert verdict(still).startswith("Nothing moves: all samples have it at train.py:12 in step")
-    busy = Look(7, "", 10.0, (one(waits=1.0, awake=0.0),), busy_cores=0.4)
-    assert "Nothing moves" not in verdict(busy)
+    for busy in ({"busy_cores": 0.4}, {"busy_cores": 0.001, "switches": 100.0}, {"busy_cores": None}):
+        assert "Nothing moves" not in verdict(Look(7, "", 10.0, (one(waits=1.0, awake=0.0),), **busy))
 
 
 def test_sleep_that_no_frame_explains_is_among_what_is_unknown() -> None:
     slept = Look(7, "", 10.0, (one(awake=0.3, forward=1.0),))
     assert unknown(slept)[0] == "pid 7 slept 70.0 % of the time in calls that have no frame"
+    waits = Process(7, look.PROGRAM, 9, {"data": 0.5, "forward": 0.5}, (), 7, awake=0.3, queued=0.05)
+    assert waits.slept == pytest.approx(0.15)
     assert len(unknown(Look(7, "", 10.0, (one(forward=1.0),)))) == len(unknown(slept)) - 1
 
 
@@ -189,11 +191,12 @@ def test_rates_are_of_the_processes_that_were_there_long_enough() -> None:
 
     seen = Seen(
         7, 10.0, samples={7: {7: sampled([])}}, facts={7: Facts(("python3", "train.py", "--token", "hf_" + "a" * 34))},
-        readings={7: [(0.0, reading(1, 100, 0)), (10.0, reading(6, 300, 5 * 10**9))], 8: [(9.9, reading(1, 50, 0))]},
+        readings={7: [(0.0, reading(1, 100, 0)), (10.0, reading(6, 300, 5 * 10**9))], 8: [(9.9, reading(1, 50, 0))],
+                  9: [(9.9, reading(1, 50, 0)), (10.0, reading(9, 50, 0))]},
     )  # fmt: skip
     found = built(seen)
-    assert (found.busy_cores, found.threads, found.read_rate, found.rss_bytes) == (0.5, 6, None, 300)
-    assert found.rss_growth == pytest.approx(20.0)
+    assert (found.busy_cores, found.threads, found.read_rate, found.rss_bytes) == (0.5, 9, None, 350)
+    assert found.rss_growth == pytest.approx(25.0)
     assert found.processes[0].awake == pytest.approx(0.5)
     assert found.next.startswith("gobrrr run train.py") and "aaaa" not in found.next + found.program
 

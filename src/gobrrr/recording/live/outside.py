@@ -61,8 +61,9 @@ class Watch:
     def _look(self, left: float) -> None:
         """Note what is used, and begin to sample who has come."""
         tree, seen, first = process_tree.tree(self.seen.root), self.seen, not self._spies
+        now = self._passed()  # one time for all: they are summed by it
         for pid, reading in process_tree.readings(tree).items():
-            seen.readings.setdefault(pid, []).append((self._passed(), reading))
+            seen.readings.setdefault(pid, []).append((now, reading))
         rate = self._rate or max(LEAST_RATE, min(RATE, ALL_RATE // min(MOST, len(tree))))
         for pid in tree:
             if pid not in seen.facts:

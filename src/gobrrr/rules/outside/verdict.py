@@ -115,7 +115,7 @@ def _apart(programs: Sequence[Process], device: bool) -> str:
     less = {(line.where, line.kind): line.share for line in fast.lines}
     more = max(slow.lines, key=lambda line: line.share - less.get((line.where, line.kind), 0.0), default=None)
     own = f", which is at {_at([more])} in {share(more.share)} of its samples" if more else ""
-    return f"{_name(fast, programs)} waits for other ranks in {share(waited(fast, device))} of its samples, " \
+    return f"R{_name(fast, programs)[1:]} waits for other ranks in {share(waited(fast, device))} of its samples, " \
            f"least does {_name(slow, programs)} ({share(waited(slow, device))}){own}."  # fmt: skip
 
 
