@@ -1,4 +1,5 @@
-"""What `gobrrr attach` costs a program: its steps while it is looked at, over its steps before and after, in turns.
+"""What sampling as `gobrrr attach` does costs a program: its steps while it is looked at over those without,
+in turns.
 
 python -m benchmarks.attach_cost [ROUNDS]
 """
@@ -12,20 +13,31 @@ import tempfile
 import time
 from pathlib import Path
 
+from gobrrr.recording.live.spy import find
+from gobrrr.system import process_tree
+
 PROGRAM = Path(__file__).parent / "attach_programs" / "steps.py"
 STRETCH_S, STARTS_S = 5.0, 6.0
-ARMS = {"as it runs": [], "paused": ["--pause"], "as it runs, 200 Hz": ["--rate", "200"],
-        "paused, 200 Hz": ["--rate", "200", "--pause"], "nobody looks": None}  # fmt: skip
+ARMS = {"as it runs, 50 Hz": (50, False), "paused, 50 Hz": (50, True), "as it runs, 200 Hz": (200, False),
+        "paused, 200 Hz": (200, True), "nobody looks": None}  # fmt: skip
+"""Rate, and whether py-spy stops the program for each sample, which `gobrrr attach` does not."""
 
 
-def stretch(pid: int, words: list[str] | None) -> tuple[float, float]:
-    """One look, or as long without; when it began and ended, without the start of our own processes."""
+def stretch(pid: int, how: tuple[int, bool] | None, folder: Path) -> tuple[float, float]:
+    """One look at all processes, or as long without; when it began and ended."""
     began = time.monotonic()
-    if words is None:
+    if how is None:
         time.sleep(STRETCH_S)
         return began, time.monotonic()
-    command = [sys.executable, "-m", "gobrrr", "attach", str(pid), "--seconds", str(STRETCH_S), "--json", *words]
-    subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+    rate, pauses = how
+    words = ["--duration", str(int(STRETCH_S)), "--rate", str(rate), "--idle", "--threads", "--full-filenames"]
+    looks = [
+        subprocess.Popen([find(), "record", "--pid", str(each), "--format", "speedscope", "-o", str(folder / str(each)),
+                          *words, *([] if pauses else ["--nonblocking"])], stdout=-3, stderr=-3)
+        for each in process_tree.tree(pid)
+    ]  # fmt: skip
+    for each in looks:
+        each.wait()
     return began, time.monotonic()
 
 
@@ -51,8 +63,8 @@ def main() -> None:
                 spans: dict[str, list[tuple[float, float]]] = {arm: [] for arm in ARMS}
                 for turn in range(rounds):
                     order = list(ARMS.items())
-                    for arm, words in order[turn % len(order) :] + order[: turn % len(order)]:
-                        spans[arm].append(stretch(child.pid, words))
+                    for arm, how in order[turn % len(order) :] + order[: turn % len(order)]:
+                        spans[arm].append(stretch(child.pid, how, Path(folder)))
             finally:
                 child.kill()
                 child.wait()

@@ -23,7 +23,7 @@ from tests.planted.catalogue import BY_NAME
 
 HERE = Path(__file__).parent
 PROGRAMS = HERE / "attach_programs"
-STARTS_S, LOOKS_S = 12, 6
+STARTS_S, LOOKS_S = 20, 6
 
 
 class Case(NamedTuple):
@@ -63,7 +63,8 @@ def _own(name: str, kind: str, *words: str) -> Case:
 TORCHRUN = ("-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29611")
 CASES = [
     *_planted("python_transform", "data"), *_planted("slow_collate", "fetch"), *_planted("no_workers", "fetch"),
-    *_planted("arrays_through_a_pipe", "receive"), *_planted("slow_storage", "data"), *_planted("checkpoint_every_step", "saving"),
+    *_planted("arrays_through_a_pipe", "receive"), *_planted("slow_storage", "data"),
+    *_planted("checkpoint_every_step", "saving"),
     *_planted("prints_tensors", "saving"), *_planted("waits_for_simulator", "waits"),
     *_planted("adam_by_hand", ""), *_planted("python_metric", ""), *_planted("recompiles", "compile"),
     _own("hangs", "still"), _own("reads_losses", "device"),

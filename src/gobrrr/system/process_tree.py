@@ -1,25 +1,31 @@
-"""What a process and its children use of the computer, read from outside."""
+"""Facts of a process and of those that it started, read from outside."""
 
 from __future__ import annotations
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple
+
+import psutil
 
 from gobrrr.system.processes import PROC
 
+USE = ("cpu_times", "memory_info", "num_threads", "num_ctx_switches", "io_counters")
+NAMED = ("cmdline", "environ", "cwd", "cpu_affinity")
+"""Facts that psutil knows, not all of them on every system."""
+
 
 class Reading(NamedTuple):
-    """What one process has used so far; None where the system does not tell. `awake_ns`, `queued_ns`: its main thread
-    on a processor, and wanting one; `switches`: of its main thread, by itself and forced."""
+    """What one process has used so far, at a time; None where the system does not tell. `awake_ns`, `queued_ns`: its
+    main thread on a processor, and wanting one; `switches`, `forced`: of its main thread; `read_bytes`: from disks."""
 
-    cpu_s: float
-    rss_bytes: int
-    threads: int
-    switches: tuple[int, int]
+    at: float
+    cpu_s: float | None = None
+    rss_bytes: int = 0
+    threads: int = 0
+    switches: int | None = None
+    forced: int | None = None
     awake_ns: int | None = None
     queued_ns: int | None = None
     read_bytes: int | None = None
@@ -27,8 +33,6 @@ class Reading(NamedTuple):
 
 def tree(root: int) -> list[int]:
     """A process and those that it started, parents first."""
-    import psutil
-
     children: dict[int, list[int]] = defaultdict(list)
     for process in psutil.process_iter(["ppid"]):
         children[process.info["ppid"] or 0].append(process.pid)
@@ -38,88 +42,35 @@ def tree(root: int) -> list[int]:
     return found
 
 
-def readings(pids: Iterable[int], proc: str = PROC) -> dict[int, Reading]:
-    """A reading of each process that is there and may be read."""
-    return dict(_each(pids, proc))
+def reading(pid: int, at: float, proc: str = PROC) -> Reading:
+    """A reading of what may be read; all is 0 or None of a process that has ended."""
+    found = _known(pid, USE)
+    cpu, memory, switches, disks = (found.get(name) for name in ("cpu_times", "memory_info", *USE[3:]))
+    awake = queued = None
+    with contextlib.suppress(OSError, ValueError):
+        text = Path(proc, str(pid), "task", str(pid), "schedstat").read_text(encoding="ascii")
+        awake, queued, _ = map(int, text.split())
+    return Reading(
+        at, cpu and cpu.user + cpu.system, memory.rss if memory else 0, found.get("num_threads") or 0,
+        switches and switches.voluntary, switches and switches.involuntary, awake, queued, disks and disks.read_bytes,
+    )  # fmt: skip
 
 
-def _each(pids: Iterable[int], proc: str) -> Iterator[tuple[int, Reading]]:
-    import psutil
-
-    for pid in pids:
-        with contextlib.suppress(psutil.Error):
-            process = psutil.Process(pid)
-            with process.oneshot():
-                cpu, switches = process.cpu_times(), process.num_ctx_switches()
-                switched = switches.voluntary, switches.involuntary
-                awake, queued = _scheduled(pid, proc)
-                yield (
-                    pid,
-                    Reading(
-                        cpu.user + cpu.system, process.memory_info().rss, process.num_threads(), switched, awake,
-                        queued, _read(process),
-                    ),
-                )  # fmt: skip
+def facts(pid: int) -> dict[str, Any]:
+    """NAMED of it, as far as they may be read; `environ` is as it was when the process started."""
+    return {name: value for name, value in _known(pid, NAMED).items() if value is not None}
 
 
-def _scheduled(pid: int, proc: str) -> tuple[int | None, int | None]:
-    """ns of the main thread on a processor, and in the queue for one (Linux: schedstat)."""
+def _known(pid: int, names: tuple[str, ...]) -> dict[str, Any]:
     try:
-        awake, queued, _ = Path(proc, str(pid), "task", str(pid), "schedstat").read_text(encoding="ascii").split()
-        return int(awake), int(queued)
-    except (OSError, ValueError):
-        return None, None
-
-
-def _read(process: Any) -> int | None:
-    """Bytes from disks, not from the system's cache."""
-    import psutil
-
-    try:
-        return int(process.io_counters().read_bytes)
-    except (psutil.Error, AttributeError, OSError):  # macOS has none
-        return None
-
-
-class Facts(NamedTuple):
-    """What is known of a process beside its use. `environ`: as it was when the process started."""
-
-    command: tuple[str, ...] = ()
-    environ: Mapping[str, str] = MappingProxyType({})
-    folder: str = ""
-    cores: int | None = None
-    """That it may use."""
-    drives: bool = False
-    """It holds the driver of an accelerator open."""
-
-
-def facts(pid: int, proc: str = PROC) -> Facts:
-    """What may be read of it."""
-    import psutil
-
-    found = Facts(drives=_drives(pid, proc))
-    with contextlib.suppress(psutil.Error, OSError, AttributeError):  # macOS knows no affinity
-        process = psutil.Process(pid)
-        found = found._replace(command=tuple(process.cmdline()))
-        found = found._replace(environ=process.environ(), folder=process.cwd())
-        found = found._replace(cores=len(process.cpu_affinity()))
-    return found
+        return dict(psutil.Process(pid).as_dict([name for name in names if hasattr(psutil.Process, name)]))
+    except psutil.Error:
+        return {}
 
 
 def is_over(pid: int) -> bool:
     """Say whether a process has ended, collected by its parent or not."""
-    import psutil
-
     try:
         return bool(psutil.Process(pid).status() == psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return True
-
-
-def _drives(pid: int, proc: str) -> bool:
-    found = False
-    with contextlib.suppress(OSError):
-        for file in Path(proc, str(pid), "fd").iterdir():
-            with contextlib.suppress(OSError):  # closed meanwhile
-                found |= str(file.readlink()).startswith(("/dev/nvidia", "/dev/kfd", "/dev/dri/"))
-    return found

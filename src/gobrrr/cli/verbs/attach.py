@@ -12,19 +12,15 @@ from gobrrr.cli.reading.report import show
 from gobrrr.errors import GobrrrError
 
 FORMS = {"text": ".txt", "json": ".json", "markdown": ".md"}
-LONGEST_S = 3600
+MOST_S, MOST_HZ = 3600, 1000
 
 
 def prepare(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
     parser.add_argument("pid", type=options.at_least_one, metavar="PID", help="process of the program, or its launcher")
-    parser.add_argument("--seconds", type=_seconds, default=10.0, metavar="S", help="how long (10)")
-    parser.add_argument(
-        "--rate", type=_rate, metavar="HZ", help="samples per second of a process (50, less where there are many)"
-    )
-    parser.add_argument(
-        "--pause", action="store_true", help="stop the process for each sample (else it is read as it runs on)"
-    )
+    parser.add_argument("--seconds", type=options.more_than_zero, default=10.0, metavar="S", help="how long (10)")
+    rate = "samples per second of a process (50, less where there are many)"
+    parser.add_argument("--rate", type=options.at_least_one, metavar="HZ", help=rate)
     parser.add_argument("--format", choices=tuple(FORMS), help="default: by -o, or text")
     parser.add_argument("--json", dest="format", action="store_const", const="json", help="as --format json")
     parser.add_argument("-o", "--output", metavar="FILE", help="write to FILE, or to attach.json in a folder")
@@ -39,16 +35,15 @@ def run(args: argparse.Namespace) -> int:
     from gobrrr.report.text.progress import Patience
     from gobrrr.rules.outside.build import look
 
-    form, output = args.format, args.output
+    form, output, code = args.format, args.output, 0
     if output and Path(output).is_dir():
         form = form or "json"
         output = str(Path(output, f"attach{FORMS[form]}"))
     form = form or formats.by_suffix(output or "")
     formats.check(form, "look")
-    _check(args.pid)
+    _check(args)
     with Interrupts() as interrupts, tempfile.TemporaryDirectory(prefix="gobrrr-") as folder:
-        watch = Watch(spy.find(), args.pid, args.seconds, args.rate, args.pause, Path(folder))
-        code = 0
+        watch = Watch(spy.find(), args.pid, args.seconds, args.rate, Path(folder))
         try:
             with Patience(f"looking at pid {args.pid}"):
                 watch.until_the_end()
@@ -58,25 +53,17 @@ def run(args: argparse.Namespace) -> int:
     return code
 
 
-def _check(pid: int) -> None:
-    """Raises GobrrrError for a process that is not there, or that gobrrr watches from inside."""
+def _check(args: argparse.Namespace) -> None:
+    """Raises GobrrrError for figures that make no look, for a process that is not there, and for one that gobrrr
+    watches from inside."""
     from gobrrr.capture.process.config import VARIABLE, Config
+    from gobrrr.recording.live.spy import PYTHON
     from gobrrr.system import process_tree
 
-    if process_tree.is_over(pid):
-        raise GobrrrError(f"there is no process {pid}", "name one that runs: pgrep -af python")
-    config = Config.from_env(process_tree.facts(pid).environ.get(VARIABLE, ""))
+    if args.seconds > MOST_S or (args.rate or 0) > MOST_HZ:
+        raise GobrrrError("a look lasts an hour at most, at 1000 samples per second at most", "gobrrr attach --help")
+    if process_tree.is_over(args.pid):
+        raise GobrrrError(f"there is no process {args.pid}", PYTHON)
+    config = Config.from_env(process_tree.facts(args.pid).get("environ", {}).get(VARIABLE, ""))
     if config is not None:
-        raise GobrrrError(f"gobrrr run watches pid {pid} already", f"gobrrr top {config.folder}")
-
-
-def _seconds(text: str) -> float:
-    if (value := options.more_than_zero(text)) > LONGEST_S:
-        raise argparse.ArgumentTypeError(f"must be at most {LONGEST_S}, not {text[:40]}")
-    return value
-
-
-def _rate(text: str) -> int:
-    if (value := options.at_least_one(text)) > 1000:
-        raise argparse.ArgumentTypeError(f"must be at most 1000, not {text[:40]}")
-    return value
+        raise GobrrrError(f"gobrrr run watches pid {args.pid} already", f"gobrrr top {config.folder}")

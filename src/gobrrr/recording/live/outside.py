@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from gobrrr.errors import GobrrrError
 from gobrrr.recording.live import spied
 from gobrrr.recording.live.spy import SLACK_S, Spy
 from gobrrr.recording.run_folder.run import Samples
 from gobrrr.system import process_tree
-from gobrrr.system.process_tree import Facts, Reading
+from gobrrr.system.process_tree import Reading
 
 MOST = 12
 """Processes that are sampled: parents first."""
@@ -24,27 +25,25 @@ TICK_S = 0.5
 
 @dataclass
 class Seen:
-    """What was seen. `readings`: of each process, with the seconds since the look began."""
+    """All that was seen. `ended`: why the look ended early; `samples`: by process and thread; `more`: processes that
+    were not sampled."""
 
     root: int
     seconds: float = 0.0
     ended: str = ""
-    """Why it ended early; empty where it did not."""
     samples: dict[int, dict[int, Samples]] = field(default_factory=dict)
-    """By process and thread."""
-    readings: dict[int, list[tuple[float, Reading]]] = field(default_factory=dict)
-    facts: dict[int, Facts] = field(default_factory=dict)
+    readings: dict[int, list[Reading]] = field(default_factory=dict)
+    facts: dict[int, dict[str, Any]] = field(default_factory=dict)
     failed: list[GobrrrError] = field(default_factory=list)
     more: int = 0
-    """Processes that were not sampled."""
 
 
 class Watch:
     """One look at a process and those that it started, as long as it may last."""
 
-    def __init__(self, program: str, root: int, seconds: float, rate: int | None, pausing: bool, folder: Path) -> None:
+    def __init__(self, program: str, root: int, seconds: float, rate: int | None, folder: Path) -> None:
         self.seen = Seen(root)
-        self._program, self._rate, self._pausing, self._folder = program, rate, pausing, folder
+        self._program, self._rate, self._folder = program, rate, folder
         self._seconds, self._began = seconds, time.monotonic()
         self._spies: dict[int, Spy] = {}
 
@@ -62,30 +61,27 @@ class Watch:
         """Note what is used, and begin to sample who has come."""
         tree, seen, first = process_tree.tree(self.seen.root), self.seen, not self._spies
         now = self._passed()  # one time for all: they are summed by it
-        for pid, reading in process_tree.readings(tree).items():
-            seen.readings.setdefault(pid, []).append((now, reading))
         rate = self._rate or max(LEAST_RATE, min(RATE, ALL_RATE // min(MOST, len(tree))))
         for pid in tree:
+            seen.readings.setdefault(pid, []).append(process_tree.reading(pid, now))
             if pid not in seen.facts:
                 seen.facts[pid] = process_tree.facts(pid)
             if pid not in self._spies and len(self._spies) < MOST and (first or left > TICK_S):
-                self._spies[pid] = Spy(self._program, pid, self._folder, left, rate, self._pausing)
-        seen.more = len([pid for pid in seen.readings if pid not in self._spies])
+                self._spies[pid] = Spy(self._program, pid, self._folder, left, rate)
 
     def stop(self) -> Seen:
         """Return what was seen. Raises GobrrrError where nothing was."""
-        seen, root = self.seen, self._spies.get(self.seen.root)
-        seen.seconds = self._passed()
+        seen = self.seen
+        seen.seconds, seen.more = self._passed(), len(seen.readings) - len(self._spies)
         if not seen.ended and process_tree.is_over(seen.root):
             seen.ended = f"the program ended after {seen.seconds:.1f} s"
         for each in self._spies.values():
             each.end()
-        late = time.monotonic() + SLACK_S
         for pid, each in self._spies.items():
-            if each.wrote(late - time.monotonic()) and (found := spied.read(each.file)):
+            if each.wrote(seen.seconds + SLACK_S - self._passed()) and (found := spied.read(each.file)):
                 seen.samples[pid] = found
             else:
                 seen.failed.append(each.error())
         if not seen.samples:
-            raise root.error() if root is not None else GobrrrError(f"nothing was seen of pid {seen.root}", "try again")
+            raise seen.failed[0] if seen.failed else GobrrrError(f"nothing was seen of pid {seen.root}", "try again")
         return seen

@@ -1,1 +1,1 @@
-"""What does a program do, seen by samples from outside, and what stands out?"""
+"""Which kind of work is a program in, seen by samples from outside, and what stands out?"""

@@ -8,8 +8,8 @@ import msgspec
 from gobrrr.recording.model.facts import Span
 
 DATA, FETCH, RECEIVE, COLLATE = "data", "fetch", "receive", "collate"
-DEVICE, RANKS, SAVING, COMPILE, WAITS, OTHER = "device", "ranks", "saving", "compile", "waits", "other"
-FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"
+DEVICE, RANKS, SAVING, COMPILE, IMPORTS = "device", "ranks", "saving", "compile", "imports"
+FORWARD, BACKWARD, OPTIMIZER, WAITS, OTHER = "forward", "backward", "optimizer", "waits", "other"
 TRAINS = frozenset({DATA, FETCH, RECEIVE, FORWARD, BACKWARD, OPTIMIZER})
 """Kinds that only a thread has which trains."""
 ASLEEP = frozenset({DATA, FETCH, RECEIVE, DEVICE, RANKS, SAVING, WAITS})
@@ -27,21 +27,19 @@ class Line(msgspec.Struct, frozen=True):
 
 
 class Process(msgspec.Struct, frozen=True):
-    """One process by its samples. `awake`, `queued`: share of the time that its main thread was on a processor, and
-    wanted one."""
+    """One process. `kinds`: shares of the samples of the thread that trains, most first; `awake`, `queued`: share of
+    the time that its main thread was on a processor, and wanted one."""
 
     pid: int
     role: str
     samples: int
     kinds: dict[str, float]
-    """Shares of the samples of the thread that trains, by kind, most first."""
     lines: tuple[Line, ...]
     thread: int = 0
     rank: int | None = None
     awake: float | None = None
     queued: float | None = None
     busy_cores: float | None = None
-    rss_bytes: int | None = None
 
     @property
     def slept(self) -> float:
@@ -53,30 +51,24 @@ class Process(msgspec.Struct, frozen=True):
 
 
 class Look(msgspec.Struct, frozen=True):
-    """All processes that were sampled, and what they use together."""
+    """All processes that were sampled, and what they use together. `ended`: why the look ended early; `failed`: why
+    nothing was seen of some; `more`: processes that were not sampled; switches are those of the main threads."""
 
     pid: int
     program: str
     seconds: float
     processes: tuple[Process, ...]
-    more_processes: int = 0
-    """Further ones, which were not sampled."""
     ended: str = ""
-    """Why the look ended early; empty where it did not."""
     failed: tuple[str, ...] = ()
-    """Why nothing was seen of some."""
-    device: bool = False
-    """An accelerator's driver is open in one of them."""
+    more: int = 0
     cores: int = 1
     busy_cores: float | None = None
-    rss_bytes: int | None = None
+    rss_bytes: int = 0
     rss_growth: float | None = None
-    threads: int | None = None
+    threads: int = 0
     switches: float | None = None
-    """Context switches of the main threads, by themselves."""
     forced_switches: float | None = None
     read_rate: float | None = None
-    """Bytes from disks."""
     verdict: str = ""
     unknown: tuple[str, ...] = ()
     """What cannot be said from outside."""
