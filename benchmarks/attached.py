@@ -23,7 +23,7 @@ from tests.planted.catalogue import BY_NAME
 
 HERE = Path(__file__).parent
 PROGRAMS = HERE / "attach_programs"
-STARTS_S, LOOKS_S = 20, 6
+STARTS_S, LOOKS_S = 15, 6
 
 
 class Case(NamedTuple):
@@ -69,7 +69,7 @@ CASES = [
     *_planted("adam_by_hand", ""), *_planted("python_metric", ""), *_planted("recompiles", "compile"),
     _own("hangs", "still"), _own("reads_losses", "device"),
     Case("slow_rank", (*TORCHRUN, str(PROGRAMS / "slow_rank.py")), "ranks", _own("slow_rank", "").lines),
-    Case("slow_rank, even", (*TORCHRUN, str(PROGRAMS / "slow_rank.py"), "--even"), ""),
+    Case("slow_rank, even", (*TORCHRUN, str(PROGRAMS / "slow_rank.py"), "even"), ""),
     Case("examples/gpt", ("examples/gpt/train.py", "--steps", "1000000"), ""),
 ]  # fmt: skip
 SAID = {"Nothing moves": "still", "waits for other ranks": "ranks", "Nothing stands out": "", "No wait stands out": ""}
@@ -95,7 +95,7 @@ def named(found: dict[str, Any], case: Case) -> tuple[bool, str]:
     """Say whether the sentence names the kind and a marked line."""
     from gobrrr.rules.outside.verdict import OUT
 
-    said = {**SAID, **{row.says: row.kind for row in OUT}}
+    said = {**SAID, **{says: kind for kind, _, says in OUT if kind != "other"}}
     kind = next((kind for words, kind in said.items() if words in found["verdict"]), "?")
     at = {int(number) for number in re.findall(r"\.py:(\d+)", found["verdict"])}
     return kind == case.kind and (not case.lines or bool(at & case.lines)), kind

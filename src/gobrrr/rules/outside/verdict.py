@@ -37,6 +37,9 @@ OUT = (
 """Kinds that stand out, from which share of the samples on (proposed: no healthy program of
 benchmarks/results/attach-2026-11-30.md has it), and what is then said."""
 
+Place = tuple[str, str, str]
+"""File, function and kind of some lines."""
+
 
 def verdict(look: Look) -> str:
     """The sentence."""
@@ -78,10 +81,14 @@ def _ranks(programs: Sequence[Process]) -> str:
     slow, fast = min(programs, key=waited), max(programs, key=waited)
     if slow.rank is None or waited(fast) - waited(slow) < APART:
         return ""
-    less = {(line.where, line.kind): line.share for line in fast.lines}
-    more = max(slow.lines, key=lambda line: line.share - less.get((line.where, line.kind), 0.0))
+    more = Counter[Place]()
+    for line in slow.lines:
+        more[_place(line)] += line.share
+    for line in fast.lines:
+        more[_place(line)] -= line.share
+    line = next(line for line in slow.lines if _place(line) == max(more, key=lambda place: more[place]))
     return f"R{_name(fast)[1:]} waits for other ranks in {share(waited(fast))} of its samples, least does " \
-           f"{_name(slow)} ({share(waited(slow))}), which is at {_at(more)} in {share(more.share)}."  # fmt: skip
+           f"{_name(slow)} ({share(waited(slow))}), which is more often at {_at(line)}."  # fmt: skip
 
 
 def _workers(kind: str, processes: Sequence[Process]) -> str:
@@ -89,17 +96,20 @@ def _workers(kind: str, processes: Sequence[Process]) -> str:
     workers = [each for each in processes if each.role == seen.WORKER and each.samples]
     if kind != seen.DATA or not workers:
         return ""
-    busy, first = Counter[tuple[str, str]](), dict[tuple[str, str], Line]()
+    busy, first = Counter[Place](), dict[Place, Line]()
     for each in workers:
         for line in each.lines:
             if line.kind in (seen.FETCH, seen.COLLATE):
-                name = (line.where.file, line.where.function) if line.where else ("", line.calls)
-                busy[name] += round(line.share * each.samples)
-                first.setdefault(name, line)
+                busy[_place(line)] += round(line.share * each.samples)
+                first.setdefault(_place(line), line)
     if not busy:
         return "; its workers wait for work themselves"
-    (name, count), total = busy.most_common(1)[0], sum(each.samples for each in workers)
-    return f"; its workers are at {_at(first[name])} ({share(count / total)} of their samples)"
+    (place, count), total = busy.most_common(1)[0], sum(each.samples for each in workers)
+    return f"; its workers are at {_at(first[place])} ({share(count / total)} of their samples)"
+
+
+def _place(line: Line) -> Place:
+    return (line.where.file, line.where.function, line.kind) if line.where else ("", line.calls, line.kind)
 
 
 def _at(line: Line) -> str:
