@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 from gobrrr.rules.outside import look as seen
@@ -81,7 +81,7 @@ def _ranks(programs: Sequence[Process]) -> str:
     slow, fast = min(programs, key=waited), max(programs, key=waited)
     if slow.rank is None or waited(fast) - waited(slow) < APART:
         return ""
-    more = Counter[Place]()
+    more = defaultdict[Place, float](float)
     for line in slow.lines:
         more[_place(line)] += line.share
     for line in fast.lines:
