@@ -156,6 +156,20 @@ def test_a_kind_that_many_lines_share_names_two() -> None:
                     "train.py:5 in step (20.0 %).")  # fmt: skip
 
 
+def test_workers_that_make_few_samples_are_not_at_a_line() -> None:
+    lines = (Line(None, look.WAITS, 0.9), Line(Span("/home/user/data.py", 5, "pad"), look.COLLATE, 0.1))
+    worker = Process(9, look.WORKER, 100, {"waits": 0.9, "collate": 0.1}, lines, 9)
+    assert "its workers make samples in 10.0 % of theirs" in said(one(data=1.0), worker)
+    busy = Process(9, look.WORKER, 100, {"collate": 1.0}, (Line(Span("/a/data.py", 5, "pad"), look.COLLATE, 0.6),), 9)
+    assert "its workers are at data.py:5 in pad (60.0 % of their samples)" in said(one(data=1.0), busy)
+
+
+def test_crowded_cores_are_said() -> None:
+    crowded = Process(7, look.PROGRAM, 400, {"data": 1.0}, one(data=1.0).lines, 7, queued=0.3)
+    assert said(crowded).endswith("The cores are crowded: its main thread lacked one for 30.0 % of the time.")
+    assert "crowded" not in said(one(data=1.0))
+
+
 def test_few_samples_are_said_to_be_few() -> None:
     few = Process(7, look.PROGRAM, 9, {"data": 1.0}, one(data=1.0).lines, 7)
     assert verdict(Look(7, "", 1.0, (few,))).endswith("These are 9 samples alone.")

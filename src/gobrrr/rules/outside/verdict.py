@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
+from gobrrr.rules.model.cores import STARVED
 from gobrrr.rules.outside import look as seen
 from gobrrr.rules.outside.look import Line, Look, Process
 from gobrrr.rules.verdict.place import short
@@ -21,6 +22,8 @@ APART = 0.15
 STILL, MOVES, WAKES = 0.995, 0.005, 1.0
 """Share of samples at one line from which, and cores and context switches per second up to which nothing moves
 (proposed): a loader's wait for a dead worker wakes every five seconds to look."""
+IDLE = 0.25
+"""Share of the workers' samples up to which making samples is not what they do (proposed)."""
 OUT = (
     (seen.IMPORTS, 0.15, "import modules: it still starts"),
     (seen.DATA, 0.15, "wait for the loader"),
@@ -52,7 +55,10 @@ def verdict(look: Look) -> str:
         where = ", ".join(f"{_name(each)} is at {_at(each.lines[0])}" for each in programs)
         found = f"Nothing moves: in all samples {where}, and no process is busy."
     few = f" These are {several('sample', main.samples)} alone." if main.samples < FEW_SAMPLES else ""
-    return (found or _kinds(main, look.processes)) + few
+    crowded = ""
+    if main.queued is not None and main.queued > STARVED:
+        crowded = f" The cores are crowded: its main thread lacked one for {share(main.queued)} of the time."
+    return (found or _kinds(main, look.processes)) + crowded + few
 
 
 def _kinds(main: Process, processes: Sequence[Process]) -> str:
@@ -102,9 +108,10 @@ def _workers(kind: str, processes: Sequence[Process]) -> str:
             if line.kind in (seen.FETCH, seen.COLLATE):
                 busy[_place(line)] += round(line.share * each.samples)
                 first.setdefault(_place(line), line)
-    if not busy:
-        return "; its workers wait for work themselves"
-    (place, count), total = busy.most_common(1)[0], sum(each.samples for each in workers)
+    total = sum(each.samples for each in workers)
+    if (made := sum(busy.values()) / total) < IDLE:
+        return f"; its workers make samples in {share(made)} of theirs: they wait, or hand batches over"
+    place, count = busy.most_common(1)[0]
     return f"; its workers are at {_at(first[place])} ({share(count / total)} of their samples)"
 
 
