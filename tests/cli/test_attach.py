@@ -78,9 +78,10 @@ def test_a_process_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None
 def test_one_that_gobrrr_watches_is_left_to_top(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     env = {**os.environ, VARIABLE: Config(str(tmp_path / "run")).to_env()}
     with subprocess.Popen(["sleep", "600"], env=env) as child:
-        told = refusal(capsys, str(child.pid))
+        told = refusal(capsys, str(child.pid)), refusal(capsys, str(os.getpid()))
         child.kill()
-    assert "watches" in told and f"gobrrr top {tmp_path / 'run'}" in told
+    for each in told:  # the second is that of the process which started it
+        assert f"watches pid {child.pid}" in each and f"gobrrr top {tmp_path / 'run'}" in each
 
 
 def test_without_py_spy_the_extra_is_named(

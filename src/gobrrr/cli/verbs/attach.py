@@ -64,6 +64,7 @@ def _check(args: argparse.Namespace) -> None:
         raise GobrrrError("a look lasts an hour at most, at 1000 samples per second at most", "gobrrr attach --help")
     if process_tree.is_over(args.pid):
         raise GobrrrError(f"there is no process {args.pid}", PYTHON)
-    config = Config.from_env(process_tree.facts(args.pid).get("environ", {}).get(VARIABLE, ""))
-    if config is not None:
-        raise GobrrrError(f"gobrrr run watches pid {args.pid} already", f"gobrrr top {config.folder}")
+    for pid in process_tree.tree(args.pid):  # the pid may be that of `gobrrr run`
+        config = Config.from_env(process_tree.facts(pid).get("environ", {}).get(VARIABLE, ""))
+        if config is not None:
+            raise GobrrrError(f"gobrrr run watches pid {pid} already", f"gobrrr top {config.folder}")
