@@ -37,8 +37,8 @@ OUT = (
     (seen.OPTIMIZER, 0.35, "update weights"),
     (seen.OTHER, 0.40, "run code outside the model, its backward pass and the optimizer"),
 )
-"""Kinds that stand out, from which share of the samples on (proposed: no healthy program of
-benchmarks/results/attach-2026-11-30.md has it), and what is then said."""
+"""Kinds that stand out, from which share of the samples on (proposed: one healthy program of 13 in
+benchmarks/results/attach-2026-11-30.md reaches one, on crowded cores), and what is then said."""
 
 Place = tuple[str, str, str]
 """File, function and kind of some lines."""
