@@ -296,6 +296,7 @@ SURFACE = {
         "-h",
         "-o",
     },
+    "attach": {"--format", "--help", "--json", "--output", "--rate", "--seconds", "-h", "-o"},
     "top": {"--format", "--help", "--json", "--once", "-h"},
     "sweep": {"--batch", "--help", "--json", "--latency", "--memory", "--minutes", "--redact", "--vary", "-h", "-o"},
     "fit": {"--batch", "--device", "--help", "--json", "--memory", "--minutes", "--redact", "--vary", "-h", "-o"},

@@ -53,6 +53,7 @@ VERBS = (
          True),
     Verb("top", ".verbs.top", "watch a program that runs under gobrrr: step time, trend, memory, doubts"),
     Verb("history", ".reading.history", "the runs of a folder: step, memory, findings, and what changed between them"),
+    Verb("attach", ".verbs.attach", "look at a running program from outside, and say what it waits for"),
     Verb("report", ".reading.report", "show the report of an earlier run again"),
     Verb("explain", ".reading.explain", "what a code such as BRR401 means, and how to mend it by hand"),
     Verb("mcp", ".reading.mcp", "the verbs as tools for agents (Model Context Protocol)"),

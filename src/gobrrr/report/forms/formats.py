@@ -78,6 +78,7 @@ KINDS = {
     "Comparison": ("comparison", "runs.comparison"), "Machine": ("machine", "told.machine"),
     "Now": ("view", "told.running"), "Checked": ("check", "told.checked"),
     "Swept": ("sweep", "memory.sweep"), "History": ("history", "runs.history"),
+    "Look": ("look", "outside.outside"),
 }  # fmt: skip
 """By type of a noun, its kind and the module whose blocks() says what is in it."""
 _ALL = [kind for kind, _ in KINDS.values()]

@@ -1,0 +1,1 @@
+"""How does gobrrr tell what was seen of a program from outside?"""
