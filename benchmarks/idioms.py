@@ -1,6 +1,6 @@
 """The pairs of the table of idioms: how much slower is each, and does `gobrrr run` name it, and its twin not?
 
-    python -m benchmarks.idioms [NAME ...] [--rounds 3] [--write] [--times-only] [--json FILE]
+    python -m benchmarks.idioms [NAME ...] [--rounds 3] [--write] [--times-only] [--cpu] [--json FILE]
 
 Slow program and twin run in turn, without gobrrr; then each once under it. `--rounds 0` asks gobrrr alone. `--write`
 puts the ratio and what is left of the slow form's time into the idioms' files.
@@ -30,9 +30,10 @@ import sys, time
 import numpy, torch
 source = open(sys.argv[1]).read()
 code = compile(source, sys.argv[1], "exec")
-began = time.perf_counter()
+clock = time.process_time if "--cpu" in sys.argv else time.perf_counter
+began = clock()
 exec(code, {"__name__": "__main__", "__file__": sys.argv[1]})
-print("seconds", time.perf_counter() - began)
+print("seconds", clock() - began)
 """
 
 
@@ -84,6 +85,7 @@ def parse(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--write", action="store_true")
     parser.add_argument("--times-only", action="store_true")
+    parser.add_argument("--cpu", action="store_true", help="time of the processor: for a busy machine")
     parser.add_argument("--json")
     return parser.parse_args(words)
 
@@ -107,7 +109,7 @@ def examine(idiom: Idiom, rounds: int, times_only: bool) -> Row:
 
 
 def seconds(folder: Path, twin: str) -> float:
-    command = [sys.executable, "-c", CLOCK, f"{twin}.py"]
+    command = [sys.executable, "-c", CLOCK, f"{twin}.py", *(word for word in sys.argv if word == "--cpu")]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{twin} failed:\n{done.stderr[-2000:]}")

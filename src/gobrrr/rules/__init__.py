@@ -28,7 +28,7 @@ SAYS = ("BRR108", "BRR113", "BRR117", "BRR704", "BRR705")
 """Codes, beside those of the host and of synchronisation, that say why a line should not be there."""
 SAME = "BRR114"
 """Code of work that need not be there at all: no way of doing it faster matters then."""
-GENERAL = ("BRR105", "BRR202", "BRR301", "BRR302", "BRR304")
+GENERAL = ("BRR105", "BRR202", "BRR301", "BRR302", "BRR304", "BRR312")
 """Codes whose general advice says less of a line than an idiom's."""
 TWICE = "BRR115"
 """Code of results that a step computes again: an idiom around the line says why."""
