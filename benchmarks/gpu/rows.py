@@ -41,7 +41,7 @@ class Work(NamedTuple):
 
 def through(
     works: Sequence[Work], book: Path, on: str, budget_s: float, say: Callable[[str], None],
-    write: Callable[[list[Row]], object] = lambda _: None,
+    write: Callable[[list[Row]], object] = lambda _: None, patience: float = PATIENCE,
 ) -> list[Row]:  # fmt: skip
     """The rows of all, those that were done `on` this device and version before as they were; `write` is given them
     after each. One that fails is a row with `failed`; one with `left_out` is not kept: the next call goes on with it.
@@ -56,7 +56,8 @@ def through(
             for work in works:
                 row = kept.get(work.name)
                 if row is None:
-                    row = _tried(work, end - time.monotonic(), cuts.get(work.name, 0), book, on)
+                    left = end - time.monotonic()
+                    row = _tried(work, left, min(left, patience * work.seconds), cuts.get(work.name, 0), book, on)
                     say(f"{work.name}: {row.get('failed') or row.get('left_out') or 'done'}")
                 done.append(row)
                 so_far("not run yet")
@@ -66,7 +67,7 @@ def through(
     return done
 
 
-def _tried(work: Work, left: float, cuts: int, book: Path, on: str) -> Row:
+def _tried(work: Work, left: float, limit: float, cuts: int, book: Path, on: str) -> Row:
     """A row that is not there yet, kept where it was begun."""
     if cuts >= TRIES:
         row = {"failed": f"cut off in {TRIES} calls (--anew {work.name!r} tries again)"}
@@ -75,7 +76,7 @@ def _tried(work: Work, left: float, cuts: int, book: Path, on: str) -> Row:
         return {"left_out": short, "name": work.name, "on": on}
     else:
         keep(book, {"begun": work.name, "on": on})
-        row = _done(work, min(left, PATIENCE * work.seconds))
+        row = _done(work, limit)
     row = {**row, "name": work.name, "on": on}
     keep(book, row)
     return row

@@ -36,7 +36,7 @@ EDITS = (
     ("by hand", "bf16_words"),
 )  # fmt: skip
 """Edits to prove: float16 with a scaler, channels_last, prefetch, a vocabulary of 50304."""
-ACCEPTED = {"bf16_words": "random,output,precision", "resnet_half": "precision"}
+ACCEPTED = {"bf16_words": "random,output,precision,hyperparameters", "resnet_half": "precision"}
 
 
 def tuned(name: str, setting: Setting, seconds: float) -> Row:

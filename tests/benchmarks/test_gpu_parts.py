@@ -6,6 +6,7 @@ import json
 import os
 import re
 import runpy
+import shlex
 import signal
 import subprocess
 import sys
@@ -381,9 +382,14 @@ def test_a_fresh_copy_goes_on_from_the_results_that_lie_there(tmp_path: Path, mo
     assert rows.read(tmp_path / "book", "H") == ({"a": done[0]}, {})
 
 
-def test_names_of_rows_are_unique() -> None:
+def test_names_of_rows_are_unique_and_those_that_the_page_tells_are_there() -> None:
     names = [work.name for work in parts.every(TINY)]
     assert len(names) == len(set(names))
+    page = (ROOT / "docs" / "trust" / "results.md").read_text()
+    told = [name for words in re.findall(r"ROW='([^']+)'", page) for name in shlex.split(words)]
+    assert told and set(told) <= set(names)
+    told = [int(number) for words in re.findall(r"PART='?([\d ]+)", page) for number in words.split()]
+    assert told and set(told) <= set(parts.TITLES)
 
 
 @pytest.mark.slow  # starts some ten programs

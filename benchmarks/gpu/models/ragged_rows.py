@@ -8,7 +8,7 @@ from torch import nn
 
 DEVICE = os.environ.get("DEVICE", "cuda")
 TINY = "TINY" in os.environ
-WIDTH, DEPTH, BATCH = (16, 2, 16) if TINY else (1024, 4, 32768)
+WIDTH, DEPTH, BATCH = (16, 2, 16) if TINY else (1024, 2, 32768)
 
 
 class Gated(nn.Module):
