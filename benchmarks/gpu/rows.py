@@ -57,7 +57,7 @@ def through(
                 row = kept.get(work.name)
                 if row is None:
                     left = end - time.monotonic()
-                    row = _tried(work, left, min(left, patience * work.seconds), cuts.get(work.name, 0), book, on)
+                    row = _tried(work, left, patience * work.seconds, cuts.get(work.name, 0), book, on)
                     say(f"{work.name}: {row.get('failed') or row.get('left_out') or 'done'}")
                 done.append(row)
                 so_far("not run yet")
@@ -76,7 +76,9 @@ def _tried(work: Work, left: float, limit: float, cuts: int, book: Path, on: str
         return {"left_out": short, "name": work.name, "on": on}
     else:
         keep(book, {"begun": work.name, "on": on})
-        row = _done(work, limit)
+        row = _done(work, min(left, limit))
+        if "failed" in row and row["took_s"] >= left:
+            return {"left_out": f"cut off: {left:.0f} s were left", "name": work.name, "on": on}
     row = {**row, "name": work.name, "on": on}
     keep(book, row)
     return row

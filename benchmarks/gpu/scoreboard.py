@@ -14,6 +14,7 @@ from benchmarks.planted_scoring import meets
 from gobrrr.units import duration
 
 OF = 12
+UNJUDGED = "the time was spent"
 INSIDE, MEAN, MOST, NEAR = 0.9, 1.8, 0.01, 0.1
 
 
@@ -23,7 +24,7 @@ def board(rows: Iterable[Row]) -> list[dict[str, Any]]:
     ordinary = [row for row in counting if "ordinary" in row]
     tuned = [row for row in counting if "tuned" in row]
     ranks = [row for row in counting if "ddp" in row]
-    guarded = [row for row in counting if "remedy" in row or "edit" in row]
+    guarded = [row for row in counting if ("remedy" in row or "edit" in row) and UNJUDGED not in row.get("reasons", ())]
     found = [
         _of("headline true", ordinary, "headline", 11), _of("loop found", ordinary, "loop", OF),
         _of("steps within 10 % of the clock", ordinary, "steps", OF), _of("line within 3", ordinary, "placed", 11),

@@ -23,7 +23,7 @@ def _lines(row: Row) -> list[str]:
     if undone:
         return [f"{row['name']:36s} {'FAILED ' if 'failed' in row else ''}{undone}"]
     kinds = {"ordinary": _ordinary, "outcomes": _tests, "ceilings": _ceilings, "ratio": _planted, "edit": _proven,
-             "trials": _tuned, "alone": _alone, "step_by_hand_ms": _traced, "cost": _watched, "lab": _lab,
+             "trials": _tuned, "step_by_hand_ms": _traced, "cost": _watched, "lab": _lab,
              "forms": _forms, "ddp": _ranks, "promises": _promises}  # fmt: skip
     return next(tell(row) for key, tell in kinds.items() if key in row)
 
@@ -98,18 +98,8 @@ def _tuned(row: Row) -> list[str]:
     kept = ", ".join(row["kept"]) or "nothing"
     tried = [f"    {' + '.join(t['remedies'])}: {t['verdict']} {_times(t['speedup'])}, guard {t['guard']} {t['reason']}"
              for t in row["trials"]]  # fmt: skip
-    notes = [f"    {note}" for note in row["notes"] if "cannot be applied" in note]
-    return [
-        f"{row['name']}: {_times(row['speedup'])}, guard {row['guard']}, kept {kept}{row.get('spent', '')}",
-        *tried,
-        *notes,
-    ]
-
-
-def _alone(row: Row) -> list[str]:
-    return [
-        f"    {pick} alone: {a['verdict']} {_times(a['speedup'])} {a['reason']}" for pick, a in row["alone"].items()
-    ]
+    notes = [f"    {note}" for note in (*row["notes"], row.get("spent", "")) if note]
+    return [f"{row['name']}: {_times(row['speedup'])}, guard {row['guard']}, kept {kept}", *tried, *notes]
 
 
 def _traced(row: Row) -> list[str]:

@@ -30,9 +30,10 @@ def main() -> None:
 
     from benchmarks import overhead
 
+    overhead.STEPS |= LARGE
     if "TINY" in os.environ:
         overhead.WARM_RESTS, overhead.MIN_CYCLES = 1, 2
-    overhead.STEPS |= {"ten ms": (32, 2, 32)} if "TINY" in os.environ else LARGE
+        overhead.STEPS = dict.fromkeys(overhead.STEPS, overhead.STEPS["tiny"])
     torch.set_num_threads(1)
     print(json.dumps(overhead.measure(sys.argv[1], float(sys.argv[2]), sys.argv[3])))
 
