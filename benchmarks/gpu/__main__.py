@@ -39,6 +39,10 @@ def main(words: Sequence[str] | None = None) -> int:
         print("\n".join(f"{part:2d}  {work.seconds:4.0f} s  {work.name}" for part in args.part
                         for work in parts.works(part, setting)))  # fmt: skip
         return 0
+    unknown = {*(args.row or ())} - {work.name for work in parts.every(setting)}
+    if unknown:
+        print(f"no such row: {', '.join(sorted(unknown))} (--list has all)")
+        return 2
     setting.prepare()
     book = (args.results or KEPT) / "rows.jsonl" if setting.real else KEPT / "rows.jsonl"
     _seeded(book, setting.on)

@@ -113,7 +113,7 @@ def _done(work: Work, limit: float) -> Row:
         if not pid:
             _as_child(work, out, log)
         with _ended_with(pid):
-            in_time = _waited(pid, limit)
+            in_time = _over(pid, limit)
         said = log.read_bytes()[-LOGGED:].decode(errors="replace").strip() if log.exists() else ""
         if in_time and out.exists():
             row = json.loads(out.read_text(encoding="utf-8"))
@@ -159,28 +159,25 @@ def _signals() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _ended_with(pid: int) -> Iterator[None]:
-    """Whatever ends the waiting ends the group of `pid`, too."""
+    """Whatever ends the waiting ends the group of `pid`, too: before it is reaped, while its number is its own."""
     try:
         yield
     finally:
         for number in (signal.SIGTERM, signal.SIGKILL):  # the second one for what it left behind, too
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(pid, number)
-            _waited(pid, GRACE_S)
+            _over(pid, GRACE_S)
+        os.waitpid(pid, 0)
 
 
-def _waited(pid: int, seconds: float) -> bool:
-    """Whether the process ended within so many seconds."""
+def _over(pid: int, seconds: float) -> bool:
+    """Whether the process ended within so many seconds; it stays to be reaped."""
     end = time.monotonic() + seconds
-    while True:
-        try:
-            if os.waitpid(pid, os.WNOHANG)[0]:
-                return True
-        except ChildProcessError:
-            return True
+    while os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
         if time.monotonic() >= end:
             return False
         time.sleep(LOOK_S)
+    return True
 
 
 def _lines(book: Path) -> list[Row]:

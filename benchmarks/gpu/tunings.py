@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from benchmarks.gpu.rows import Row
 from benchmarks.gpu.setting import Setting, run
 from gobrrr.errors import GobrrrError
 from gobrrr.pipeline import tuning
-from gobrrr.trial.receipt.receipt import Receipt
+from gobrrr.trial.receipt.receipt import Receipt, TrialResult
 
 ENDLESS = ("--steps", "1000000")
 GREEN = ("exact", "equivalent", "bounded")
@@ -110,8 +110,16 @@ def _told(receipt: Receipt) -> dict[str, Any]:
              "guard": t.guard.verdict, "reasons": t.guard.reasons}
             for t in receipt.trials
         ],
-        "promises": list({t.remedies: promise(
-            " + ".join(t.remedies), (t.predicted.low_ns, t.predicted.expected_ns, t.predicted.ceiling_ns), t.realised_ns
-        ) for t in receipt.trials
-            if t.predicted and t.predicted.ceiling_ns > 0 and t.realised_ns is not None}.values()),  # the last of each
+        "promises": _promises(receipt.trials),
     }  # fmt: skip
+
+
+def _promises(trials: Iterable[TrialResult]) -> list[dict[str, Any]]:
+    """Per cure what was promised and what came, by its last trial."""
+    found = {}
+    for trial in trials:
+        saving, came = trial.predicted, trial.realised_ns
+        if saving and saving.ceiling_ns > 0 and came is not None:
+            made = (saving.low_ns, saving.expected_ns, saving.ceiling_ns)
+            found[trial.remedies] = promise(" + ".join(trial.remedies), made, came)
+    return list(found.values())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -19,9 +20,11 @@ import pytest
 from benchmarks.gpu import __main__ as gpu
 from benchmarks.gpu import ceilings, chip, parts, planting, rows, scoreboard, traces, tunings, twelve
 from benchmarks.gpu.plants import PLANTS, PROGRAMS, Plant
-from benchmarks.gpu.setting import NO_DEVICE, ROOT, Setting, there
+from benchmarks.gpu.setting import NO_DEVICE, ROOT, Setting
 from benchmarks.planted_truth import Timing
 from gobrrr.remedies import registry
+from gobrrr.rules.model.finding import Saving
+from gobrrr.trial.receipt.receipt import TrialResult
 from tests.planted.catalogue import MARK
 
 torch = pytest.importorskip("torch")
@@ -283,6 +286,37 @@ def test_forms_are_timed_compared_and_told_where_they_are_not_here() -> None:
     assert none["ms"] is None and none["why_not"] == "RuntimeError: no such unit"
 
 
+def test_a_device_is_timed_by_its_own_events_and_its_graphs_are_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, replays = [0.0], []
+
+    class Event:
+        def __init__(self, enable_timing: bool) -> None:
+            assert enable_timing
+
+        def record(self) -> None:
+            self.at = clock[0]
+
+        def elapsed_time(self, end: Event) -> float:
+            return end.at - self.at
+
+    class Graph:
+        def replay(self) -> None:
+            replays.append(self)
+
+    for name, fake in {"Event": Event, "synchronize": lambda: None, "CUDAGraph": Graph, "Stream": object,
+                       "stream": contextlib.nullcontext, "graph": contextlib.nullcontext}.items():  # fmt: skip
+        monkeypatch.setattr(torch.cuda, name, fake)
+
+    def call() -> float:
+        clock[0] += 2.5
+        return clock[0]
+
+    cuda = Setting("cuda", True)
+    assert chip._ms(call, 4, cuda) == 2.5
+    replay = chip.graph_of(call, cuda)
+    assert replay() == replay() == clock[0] and len(replays) == 2, "captured once, not called again"
+
+
 # The scoreboard
 
 
@@ -316,6 +350,16 @@ def test_a_tuning_that_was_not_confirmed_brought_nothing() -> None:
     assert bar(board, "tune over") == ("2.00x", None) and bar(board, "tune confirmed") == ("1 of 2", None)
     board = scoreboard.board([tuned(4.0, True)] * 6 + [tuned(1.0, False)] * 6)
     assert bar(board, "tune over") == ("2.00x", True) and bar(board, "tune confirmed") == ("6 of 12", False)
+
+
+def test_a_receipt_gives_one_promise_for_each_cure_the_last() -> None:
+    def trial(name: str, realised: float | None) -> TrialResult:
+        return TrialResult(
+            remedies=(name,), purpose="add", verdict="faster", predicted=Saving(1, 2, 3), realised_ns=realised
+        )
+
+    told = tunings._promises([trial("a", 5.0), trial("b", None), trial("a", 2.5)])
+    assert told == [planting.promise("a", (1, 2, 3), 2.5)] and told[0]["held"]
 
 
 def test_other_bars_and_their_lines() -> None:
@@ -353,8 +397,8 @@ def test_the_plain_model_learns_and_sees_what_it_may(causal: bool) -> None:
 # Parts
 
 
-def test_without_a_gpu_nothing_is_done(capsys: Any) -> None:
-    there.cache_clear()
+def test_without_a_gpu_nothing_is_done(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.setattr(gpu, "there", lambda: {"count": 0})
     assert gpu.main([]) == 0
     assert "no GPU here" in capsys.readouterr().out and not Path(".gobrrr").exists()
 
@@ -376,6 +420,8 @@ def test_rows_by_name_are_done_told_and_scored(capsys: Any) -> None:
     assert "2 of " in said and "no figure of theirs counts" in said and "not here: " in said
     found = json.loads(next(Path(".gobrrr/gpu").glob("gpu-rows-*.json")).read_text())
     assert [row["name"] for row in found["rows"]] == ["products", "waves"]
+    assert gpu.main(["--device", "cpu", "--tiny", "--row", "product"]) == 2
+    assert "no such row: product" in capsys.readouterr().out
     assert gpu.main(["--device", "cpu", "--tiny", "--board"]) == 0
     assert "2 of " in capsys.readouterr().out
 
