@@ -44,7 +44,7 @@ def main(words: Sequence[str] | None = None) -> int:
         print(f"no such row: {', '.join(sorted(unknown))} (--list has all)")
         return 2
     setting.prepare()
-    book = (args.results or KEPT) / "rows.jsonl" if setting.real else KEPT / "rows.jsonl"
+    book = KEPT / "rows.jsonl"
     _seeded(book, setting.on)
     named = {part: parts.works(part, setting) for part in args.part}
     if args.row:
@@ -123,7 +123,7 @@ def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--board", action="store_true", help="the bars, of the rows that were done")
     parser.add_argument("--minutes", type=float, default=rows.BUDGET_S / 60, help="of each part (9)")
     parser.add_argument("--anew", nargs="*", metavar="NAME", help="forget these rows, or all of the parts")
-    parser.add_argument("--results", type=Path, metavar="DIR", help="where results and rows go")
+    parser.add_argument("--results", type=Path, metavar="DIR", help="where the parts' results go")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--tiny", action="store_true", help="as small as it goes; nothing that it says is a figure")
     return parser.parse_args(words)

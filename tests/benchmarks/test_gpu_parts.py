@@ -336,6 +336,7 @@ def test_bars_are_of_the_rows_that_count() -> None:
     assert bar(scoreboard.board([ordinary(False, counts=False)]), "headline") == ("0 of 0", None)
     assert bar(scoreboard.board(good), "headline") == ("11 of 11", True)
     assert bar(scoreboard.board(good), "loop") == ("11 of 11", None), "one has not run"
+    assert bar(scoreboard.board(good), "watched = plain") == ("11 of 11", None)
     board = scoreboard.board([*good, ordinary(False)])
     assert bar(board, "headline") == ("11 of 12", True) and bar(board, "loop") == ("12 of 12", True)
     assert bar(board, "steps") == ("11 of 12", False) and bar(board, "promises") == ("92%", True)
