@@ -74,7 +74,7 @@ mutants: $(READY)  ## do the tests bite: 200 small faults in the rooms that judg
 gpu: $(READY)  ## what a CUDA or ROCm device must prove, in parts of at most 9 minutes by worth (make gpu PART=2, ROW='"tune bert_base"')
 	$(BIN)/python -m benchmarks.gpu $(if $(PART),--part $(PART)) $(if $(ROW),--row $(ROW))
 
-gpu-dry: $(READY)  ## the same on this CPU, tiny: each row's code runs, no figure of it counts; some ten minutes on 2 quiet cores
+gpu-dry: $(READY)  ## the same on this CPU, tiny: each row's code runs, no figure of it counts; ten to fifteen minutes on 2 quiet cores
 	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.gpu --device cpu --tiny --minutes 30 $(if $(PART),--part $(PART)) $(if $(ROW),--row $(ROW))
 
 # torch of the device's build is there already: what would bring another one comes without its dependencies.
