@@ -11,7 +11,7 @@ PYTEST := $(BIN)/python -m pytest -q
 SHARED := --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-changed test-full check bench bench-planted bench-tuned bench-aa bench-traces bench-guard bench-packing bench-data bench-lab bench-zoo mutants gpu snapshots docs clean
+.PHONY: help demo test test-changed test-full check bench bench-planted bench-tuned bench-aa bench-traces bench-guard bench-packing bench-data bench-lab bench-zoo mutants gpu gpu-dry gpu-wheels snapshots docs clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z%-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -71,10 +71,20 @@ bench-zoo: $(READY)  ## programs of some thirty libraries (those of benchmarks/z
 mutants: $(READY)  ## do the tests bite: 200 small faults in the rooms that judge, half an hour on 2 cores; who survives is printed
 	$(BIN)/python -m benchmarks.mutants --jobs $(JOBS)
 
-gpu: $(READY)  ## all that waits for a CUDA or ROCm device, in parts of at most 9 minutes (make gpu PART=2)
-	@if $(BIN)/python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; \
-	  then $(BIN)/python -m benchmarks.gpu $(if $(PART),--part $(PART)); \
-	  else echo "no GPU here: nothing was tested"; fi
+gpu: $(READY)  ## what a CUDA or ROCm device must prove, in parts of at most 9 minutes by worth (make gpu PART=2, ROW='"tune bert_base"')
+	$(BIN)/python -m benchmarks.gpu $(if $(PART),--part $(PART)) $(if $(ROW),--row $(ROW))
+
+gpu-dry: $(READY)  ## the same on this CPU, tiny: each row's code runs, no figure of it counts; ten to fifteen minutes on 2 quiet cores
+	OMP_NUM_THREADS=1 $(BIN)/python -m benchmarks.gpu --device cpu --tiny --minutes 30 $(if $(PART),--part $(PART)) $(if $(ROW),--row $(ROW))
+
+# torch of the device's build is there already: what would bring another one comes without its dependencies.
+WHEELS       := numpy msgspec rich jinja2 psutil shtab transformers pytest hypothesis
+WHEELS_ALONE := nvidia-ml-py liger-kernel torchao py-spy
+WHEELS_FOR    = $(if $(FOR),--python-version $(FOR) $(addprefix --platform manylinux,_2_28_x86_64 _2_27_x86_64 _2_24_x86_64 _2_17_x86_64 2014_x86_64 1_x86_64))
+gpu-wheels: $(READY)  ## wheels for a machine with a GPU and no network, in build/wheels (FOR=3.12 where its Python is another)
+	$(BIN)/python -m pip download --quiet --only-binary=:all: $(WHEELS_FOR) -d build/wheels $(WHEELS)
+	$(BIN)/python -m pip download --quiet --only-binary=:all: $(WHEELS_FOR) --no-deps -d build/wheels $(WHEELS_ALONE)
+	@echo "there: pip install --no-index --find-links build/wheels $(WHEELS); pip install --no-index --no-deps --find-links build/wheels $(WHEELS_ALONE)"
 
 snapshots: $(READY)  ## write what people see anew, after a change of words or figures; git diff shows it
 	$(PYTEST) --snapshot-update tests/snapshots

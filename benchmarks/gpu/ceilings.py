@@ -11,7 +11,7 @@ from typing import Any
 from xml.etree import ElementTree
 
 from benchmarks.gpu.rows import Row
-from benchmarks.gpu.setting import ROOT, Setting
+from benchmarks.gpu.setting import ROOT, Setting, run
 from gobrrr.machine.model.peaks import peak_of
 
 MOST, LEAST = 1.05, 0.3
@@ -37,11 +37,7 @@ def _outcome(case: ElementTree.Element) -> str:
 def sheet(setting: Setting) -> Row:
     """`gobrrr machine`, measured anew on a device, against the sheet."""
     fresh = ["--refresh"] if setting.real else []
-    command = [sys.executable, "-m", "gobrrr", "machine", "--json", *fresh]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    if done.returncode:
-        raise RuntimeError(f"gobrrr machine left with {done.returncode}: {done.stderr[-500:]}")
-    machine = json.loads(done.stdout)
+    machine = json.loads(run(["-m", "gobrrr", "machine", "--json", *fresh]))
     return {"machine": machine, "ceilings": against_the_sheet(machine)}
 
 

@@ -10,10 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.gpu.setting import KEPT
 from tests.planted.catalogue import Illness
 
 PROGRAMS = Path(__file__).with_name("programs")
-WRITTEN = Path(".gobrrr") / "gpu" / "programs"
+WRITTEN = KEPT / "programs"
 """Where the twins are written as sick.py and healthy.py, the names by which the bench of planted programs scores."""
 ILL_FROM = 1.1
 """Sick step over healthy step, by the device's own clock: nobody else makes its steps differ by 10 %."""
@@ -24,6 +25,7 @@ class Plant(Illness):
     """`fix`: texts to replace, each there exactly once."""
 
     fix: tuple[tuple[str, str], ...] = ()
+    folder: Path = PROGRAMS
     healthy_steps: int = 0
     """Of the twin, where it is so much faster that gobrrr would see too little of it."""
 
@@ -35,12 +37,15 @@ class Plant(Illness):
         return path
 
     def source(self, who: str) -> str:
-        """Its text. Raises ValueError where a text to replace is not there exactly once."""
-        text = (PROGRAMS / f"{self.name}.py").read_text(encoding="utf-8")
-        if who == "sick":
-            return text
+        """Its text."""
+        text = (self.folder / f"{self.name}.py").read_text(encoding="utf-8")
+        return text if who == "sick" else self.mended(self.fix)
+
+    def mended(self, fix: tuple[tuple[str, str], ...]) -> str:
+        """Its text with `fix` in place. Raises ValueError where a text to replace is not there exactly once."""
+        text = self.source("sick")
         steps = (('"--steps", type=int, default=', f'"--steps", type=int, default={self.healthy_steps} or '),)
-        for old, new in (*self.fix, *(steps if self.healthy_steps else ())):
+        for old, new in (*fix, *(steps if self.healthy_steps else ())):
             if text.count(old) != 1:
                 raise ValueError(f"{self.name}: {old!r} is there {text.count(old)} times")
             text = text.replace(old, new)

@@ -2,18 +2,39 @@
 
 from __future__ import annotations
 
+import functools
+import json
 import os
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any, NamedTuple
-
-import torch
 
 from benchmarks.stamp import stamp
 
 ROOT = Path(__file__).resolve().parents[2]
+KEPT = Path(".gobrrr") / "gpu"
+"""Where rows are kept, and the results of a CPU or a tiny size."""
 NO_DEVICE = "-1"
 """What CUDA and ROCm both take for none."""
+ASKED = """
+import json, torch
+on = torch.cuda.is_available()
+print(json.dumps({
+    "count": torch.cuda.device_count() if on else 0, "name": torch.cuda.get_device_name() if on else "CPU",
+    "memory": torch.cuda.get_device_properties(0).total_memory if on else None,
+    "runtime": torch.version.cuda or torch.version.hip or "",
+    "capability": torch.cuda.get_device_capability() if on else [0, 0],
+}))
+"""
+
+
+@functools.cache
+def there() -> dict[str, Any]:
+    """The devices here, by a process of its own: rows are forked, and CUDA does not survive that."""
+    done = subprocess.run([sys.executable, "-c", ASKED], capture_output=True, text=True, check=True)
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
 
 
 class Setting(NamedTuple):
@@ -30,12 +51,17 @@ class Setting(NamedTuple):
     @property
     def name(self) -> str:
         """As the driver says it."""
-        return torch.cuda.get_device_name() if self.device != "cpu" else "CPU"
+        return str(there()["name"]) if self.device != "cpu" else "CPU"
+
+    @property
+    def count(self) -> int:
+        """Devices."""
+        return int(there()["count"]) if self.device != "cpu" else 0
 
     def prepare(self) -> None:
         """Put into this process's environment what the programs read; its children inherit it. On a CPU they see no
         device, though there be one."""
-        places = [str(ROOT / "src"), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+        places = [str(ROOT / "src"), str(ROOT / "lab"), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
         os.environ |= {"DEVICE": self.device, "PYTHONPATH": os.pathsep.join(places), "HF_HUB_OFFLINE": "1"}
         if self.device == "cpu":
             os.environ["CUDA_VISIBLE_DEVICES"] = NO_DEVICE
@@ -45,11 +71,10 @@ class Setting(NamedTuple):
 
     def head(self) -> dict[str, Any]:
         """The head of a result file."""
-        there = torch.cuda.get_device_properties(0) if self.device != "cpu" else None
+        known = there() if self.device != "cpu" else {}
         return {
-            **stamp(), "device": self.name, "driver": driver() if there else "", "tiny": self.tiny,
-            "device_memory": there.total_memory if there else None,
-            "runtime": torch.version.cuda or torch.version.hip or "",
+            **stamp(), "device": self.name, "devices": self.count, "driver": driver() if known else "",
+            "tiny": self.tiny, "device_memory": known.get("memory"), "runtime": known.get("runtime", ""),
         }  # fmt: skip
 
     @property
@@ -66,3 +91,12 @@ def driver() -> str:
         return subprocess.run(command, capture_output=True, text=True, timeout=20).stdout.split("\n")[0].strip()
     except (OSError, subprocess.TimeoutExpired):
         return ""
+
+
+def run(words: list[str], cwd: Path = ROOT, env: dict[str, str] | None = None, codes: tuple[int, ...] = (0,)) -> str:
+    """What Python prints that is started so. Raises RuntimeError with the end of its stderr where it left with another
+    code."""
+    done = subprocess.run([sys.executable, *words], cwd=cwd, capture_output=True, text=True, env=env)
+    if done.returncode not in codes:
+        raise RuntimeError(f"{' '.join(words[:4])} left with {done.returncode}: {done.stderr[-600:]}")
+    return done.stdout

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from benchmarks import planted_table
-from benchmarks.gpu import planting, tunings
+from benchmarks.gpu import planting
 from benchmarks.gpu.rows import Row
-from benchmarks.planted_scoring import meets
 from gobrrr.units import duration
 
 
@@ -16,19 +15,58 @@ def table(found: dict[str, Any]) -> str:
     """A part's result: its head, a line or more for each row, what was left out."""
     head = f"# Part {found['part']}: {found['title']}\n\n{found['device']}, driver {found['driver'] or 'none'}, torch "
     head += f"{found['torch']}, gobrrr {found['gobrrr']}, {found['date']}\n"
-    lines = [line for row in found["rows"] for line in _lines(row)]
-    if any("ratio" in row for row in found["rows"]):
-        lines += ["", *_bars(found["bars"])]
-    return "\n".join([head, *lines]) + "\n"
+    return "\n".join([head, *(line for row in found["rows"] for line in _lines(row))])
 
 
 def _lines(row: Row) -> list[str]:
-    """Of one row, by what it has."""
-    if undone := row.get("failed") or row.get("left_out"):
+    undone = row.get("failed") or row.get("left_out")
+    if undone:
         return [f"{row['name']:36s} {'FAILED ' if 'failed' in row else ''}{undone}"]
-    kinds = {"outcomes": _tests, "ceilings": _ceilings, "ratio": _planted, "trials": _tuned, "alone": _alone,
-             "step_ms": _traced, "cost": _watched, "lab": _lab}  # fmt: skip
+    kinds = {"ordinary": _ordinary, "outcomes": _tests, "ceilings": _ceilings, "ratio": _planted, "edit": _proven,
+             "trials": _tuned, "step_by_hand_ms": _traced, "cost": _watched, "lab": _lab,
+             "forms": _forms, "ddp": _ranks, "promises": _promises}  # fmt: skip
     return next(tell(row) for key, tell in kinds.items() if key in row)
+
+
+def _ordinary(row: Row) -> list[str]:
+    right = "  ".join(f"{name}: {'yes' if row[key] else 'NO'}" for name, key in (
+        ("headline", "headline"), ("line", "placed"), ("loop", "loop"), ("step", "steps"),
+        ("same losses", "watched_is_plain"),
+    ))  # fmt: skip
+    step = f"{duration(row['step_ns'])} (clock {duration(row['clock_ns'])}), cured by hand {row['ratio_by_hand']:.2f}x"
+    return [f"{row['name']:18s} {row['top'] or 'no finding':10s} {right}", f"    step {step}", *_promises(row)[1:]]
+
+
+def _promises(row: Row) -> list[str]:
+    lines = [row["name"]]
+    for each in row["promises"]:
+        made = " to ".join(duration(ns) for ns in each["promised_ns"]) if each["promised_ns"] else "nothing promised"
+        lines.append(f"    {each['of']}: {made}; came {duration(each['came_ns'])}")
+    return lines
+
+
+def _proven(row: Row) -> list[str]:
+    said = row.get("spent") or f"{row['verdict']} {_times(row['speedup'])}, guard {row['guard']} {row['reason']}"
+    return [f"{row['name']}: {said}"]
+
+
+def _forms(row: Row) -> list[str]:
+    lines = [f"{row['name']}  {row.get('note', '')}".rstrip()]
+    for each in row["forms"]:
+        if each["ms"] is None:
+            lines.append(f"    {each['name']:28s} not here: {each.get('why_not', '')}")
+            continue
+        published = f"  published {each['published']:.2f}x" if each["published"] else ""
+        error = f"  error {each['error']:.1e}" if each["error"] else ""
+        tera = f"  {each['tera']:.1f} T/s" if each.get("tera") else ""
+        lines.append(f"    {each['name']:28s} {each['ms']:9.4f} ms  {_of(each['ratio'], 1)}x{published}{tera}{error}")
+    return lines
+
+
+def _ranks(row: Row) -> list[str]:
+    late, same = ("yes" if row[key] else "NO" for key in ("rank_named", "watched_is_plain"))
+    steps = f"step {row['step_ms']:.2f} ms, clock {row['clock_ms']:.2f}, watched {row['watched_clock_ms']:.2f}"
+    return [f"{row['name']:26s} by {row['backend']}: {steps}; late named: {late}; same losses: {same}"]
 
 
 def _lab(row: Row) -> list[str]:
@@ -56,26 +94,12 @@ def _planted(row: Row) -> list[str]:
     return [text + "  ".join([*planted_table._told(entry), f"twin: {planted_table._twin(entry)}"])]
 
 
-def _bars(bars: dict[str, Any]) -> list[str]:
-    return [f"{'met   ' if meets(name, bar['share']) else 'MISSED'} {name}: {_share(bar['share'])} of {bar['of']}, "
-            f"bar {bar['bar']:.0%}" if bar["of"] else f"{name}: nothing was scored"
-            for name, bar in bars.items()]  # fmt: skip
-
-
 def _tuned(row: Row) -> list[str]:
     kept = ", ".join(row["kept"]) or "nothing"
-    published, what = tunings.PUBLISHED.get(row["name"].removeprefix("tune "), (None, ""))
-    beside = f"; published {published:.2f}x ({what})" if published else ""
     tried = [f"    {' + '.join(t['remedies'])}: {t['verdict']} {_times(t['speedup'])}, guard {t['guard']} {t['reason']}"
              for t in row["trials"]]  # fmt: skip
-    notes = [f"    {note}" for note in row["notes"] if "cannot be applied" in note]
-    return [f"{row['name']}: {_times(row['speedup'])}, guard {row['guard']}, kept {kept}{beside}", *tried, *notes]
-
-
-def _alone(row: Row) -> list[str]:
-    return [
-        f"    {pick} alone: {a['verdict']} {_times(a['speedup'])} {a['reason']}" for pick, a in row["alone"].items()
-    ]
+    notes = [f"    {note}" for note in (*row["notes"], row.get("spent", "")) if note]
+    return [f"{row['name']}: {_times(row['speedup'])}, guard {row['guard']}, kept {kept}", *tried, *notes]
 
 
 def _traced(row: Row) -> list[str]:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import statistics
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu.plants import PLANTS
 from benchmarks.gpu.rows import Row
-from benchmarks.gpu.setting import ROOT, Setting
+from benchmarks.gpu.setting import Setting, run
 
+TRACED = Path(__file__).parent / "started" / "traced.py"
 STEPS = 40
 NAMES = ("sync_item", "pageable_copies", "launch_bound", "hand_made_attention")
 ON_DEVICE = frozenset({"kernel", "gpu_memcpy", "gpu_memset"})
@@ -25,9 +24,8 @@ def read_back(name: str, setting: Setting) -> Row:
     script = next(plant for plant in PLANTS if plant.name == name).script("sick")
     with tempfile.TemporaryDirectory(prefix="gobrrr-trace-") as scratch:
         trace, steps = Path(scratch) / "trace.json", Path(scratch) / "steps.json"
-        traced = str(Path(__file__).with_name("traced.py"))
-        _run([sys.executable, traced, str(trace), str(steps), str(script), "--steps", str(STEPS)])
-        report = json.loads(_run([sys.executable, "-m", "gobrrr", "diagnose", str(trace), "--format", "json"]))
+        run([str(TRACED), str(trace), str(steps), str(script), "--steps", str(STEPS)])
+        report = json.loads(run(["-m", "gobrrr", "diagnose", str(trace), "--format", "json"]))
         events, clocks = json.loads(trace.read_text())["traceEvents"], json.loads(steps.read_text())
         return {"bytes": trace.stat().st_size, **compared(report, events, clocks)}
 
@@ -80,10 +78,3 @@ def union(spans: list[Span]) -> float:
 
 def _span(event: dict[str, Any]) -> Span:
     return float(event["ts"]), float(event["ts"]) + float(event["dur"])
-
-
-def _run(command: list[str]) -> str:
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    if done.returncode:
-        raise RuntimeError(f"{command[1:3]} left with {done.returncode}: {done.stderr[-500:]}")
-    return done.stdout

@@ -1,73 +1,98 @@
-"""`gobrrr tune` on two models with published speed-ups, what people pick by hand alone, and single remedies guarded."""
+"""`gobrrr tune` on the twelve in fp32, single remedies and edits under the guard."""
 
 from __future__ import annotations
 
-import shutil
+import json
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.gpu import twelve
+from benchmarks.gpu.planting import promise
 from benchmarks.gpu.plants import PLANTS
 from benchmarks.gpu.rows import Row
-from benchmarks.gpu.setting import Setting
-from benchmarks.tuned import MODELS, _figures
+from benchmarks.gpu.setting import Setting, run
+from gobrrr.errors import GobrrrError
 from gobrrr.pipeline import tuning
-from gobrrr.trial.race.candidates import Plan
-from gobrrr.trial.race.referee import LiveReferee, Program
-from gobrrr.trial.receipt.receipt import Receipt
+from gobrrr.trial.receipt.receipt import Receipt, TrialResult
 
-PICKS = ("compile", "bf16_autocast")
-"""What people pick alone."""
-
-HERE = Path(__file__).with_name("models")
-PUBLISHED = {
-    "gpt2_small": (3.5, "FlashAttention over eager attention, training, A100"),
-    "bert_base": (1.70, "LightSeq2 over torch, both fp16, one GPU"),
-}
-"""Speed-up and what it was of: other GPUs, batches and years than here."""
+ENDLESS = ("--steps", "1000000")
+GREEN = ("exact", "equivalent", "bounded")
 REMEDIES = (
     ("compile_reduce_overhead", "small_batches"), ("matmul_precision", "fp32_products"),
+    ("pin_memory", "unpinned_loader"), ("fused_optimizer", "optimizer_loop"), ("bf16_autocast", "fp32_products"),
 )  # fmt: skip
-"""CUDA graphs and TF32, each on the planted program that asks for it."""
+"""CUDA graphs, TF32 and others, each on the planted program that asks for it."""
+EDITS = (
+    ("float16_autocast", "gpt2_small"), ("by hand", "resnet_half"), ("prefetch", "photo_vit"),
+    ("bf16_autocast", "gpt2_small"),
+)  # fmt: skip
+"""Edits to prove: float16 with a scaler, channels_last, prefetch, bfloat16. The guard refuses a padded vocabulary:
+its weights have another shape."""
+ACCEPTED = {"resnet_half": "precision"}
 
 
 def tuned(name: str, setting: Setting, seconds: float) -> Row:
-    """A tuning of the whole."""
+    """A tuning of the whole, from fp32 without TF32."""
     with tempfile.TemporaryDirectory(prefix=f"gobrrr-{name}-") as scratch:
-        return _told(_tune(_copied(name, Path(scratch)), seconds))
-
-
-def alone(name: str, setting: Setting, seconds: float) -> Row:
-    """The remedies that people pick, each alone against the program as written, in arms started anew."""
-    with tempfile.TemporaryDirectory(prefix=f"gobrrr-{name}-") as scratch:
-        source = Path(scratch) / "source"  # not above the arms: each takes a copy of all that lies there
-        source.mkdir()
-        command = _copied(name, source)
-        program = Program((command[0], Path(command[1]).name, *command[2:]), source)
-        referee = LiveReferee(program, Path(scratch) / "arms", seed=1, seconds=seconds / len(PICKS))
-        return {"alone": {pick: _figures(referee.measure(Plan((), (pick,)))) for pick in PICKS}}
+        script = twelve.BY_NAME[name].put(Path(scratch), "fp32")
+        row = _in_time(lambda: _told(_tune([sys.executable, str(script), *ENDLESS], seconds)), setting)
+        sure = row["speedup"] is not None and row["speedup"][1] > 1 and row["guard"] in GREEN
+        return {"tuned": name, "counts": setting.real, "confirmed": sure, **row}
 
 
 def guarded(remedy: str, plant: str, setting: Setting, seconds: float) -> Row:
-    """One remedy on one planted program: what it brings and what the guard says."""
-    source = next(each for each in PLANTS if each.name == plant).source("sick")
+    """One remedy on one program: what it brings and what the guard says."""
     with tempfile.TemporaryDirectory(prefix=f"gobrrr-{plant}-") as scratch:
-        (Path(scratch) / "train.py").write_text(source, encoding="utf-8")
-        command = [sys.executable, "train.py", "--steps", "1000000"]
-        return {"remedy": remedy, "plant": plant, **_told(_tune(command, seconds, Path(scratch), (remedy,)))}
+        script = Path(scratch) / "train.py"
+        script.write_text(next(each for each in PLANTS if each.name == plant).source("sick"), encoding="utf-8")
+        command = [sys.executable, str(script), *ENDLESS]
+        told = _in_time(lambda: _told(_tune(command, seconds, (remedy,))), setting)
+        return {"remedy": remedy, "plant": plant, "counts": setting.real, **told}
 
 
-def _copied(name: str, place: Path) -> list[str]:
-    """The command of a model, whose files now lie in `place`."""
-    for file in (*HERE.glob("*.py"), MODELS / "corpus.py"):
-        shutil.copy2(file, place)
-    return [sys.executable, str(place / f"{name}.py"), "--steps", "1000000"]
+def proven(edit: str, name: str, setting: Setting, seconds: float) -> Row:
+    """One edit of one of the twelve through `gobrrr prove`: the cure by hand, or another of its cures."""
+    plant = twelve.BY_NAME[name]
+    accept, fix = next(((each[1], each[3]) for each in plant.others if each[0] == edit), ("", plant.fix))
+    accept = ACCEPTED.get(name, accept)
+    with tempfile.TemporaryDirectory(prefix=f"gobrrr-{name}-") as scratch:
+        source, edited = Path(scratch) / "source", Path(scratch) / "edited"
+        plant.put(source, "sick"), plant.put(edited, "mended", fix)
+        words = ["-m", "gobrrr", "prove", "--json", "--with", str(edited), "--minutes", f"{seconds / 60:.3f}"]
+        words += [*(["--accept", accept] if accept else []), "train.py", *ENDLESS]
+
+        def proof() -> Row:
+            trial = json.loads(run(words, source, codes=(0, 1, 2, 3)))["trials"][-1]
+            speed, guard = trial["speedup"], trial["guard"]
+            return {"verdict": trial["verdict"], "reason": trial["reason"], "guard": guard["verdict"],
+                    "reasons": guard["reasons"],
+                    "speedup": [speed["median"], speed["low"], speed["high"]] if speed else None}  # fmt: skip
+
+        return {"edit": edit, "plant": name, "counts": setting.real, **_in_time(proof, setting)}
 
 
-def _tune(command: Sequence[str], seconds: float, place: Path | None = None, only: tuple[str, ...] = ()) -> Receipt:
-    source = place or Path(command[1]).parent
+def _in_time(do: Callable[[], Row], setting: Setting) -> Row:
+    """The row; where a CPU's few seconds did not do for it, one that says so."""
+    try:
+        return do()
+    except (GobrrrError, RuntimeError) as error:
+        if setting.real or "no time is left" not in str(error):
+            raise
+        return {
+            "kept": [],
+            "speedup": None,
+            "guard": "unverified",
+            "trials": [],
+            "notes": [],
+            "spent": " ".join(str(error)[-200:].split()),
+        }
+
+
+def _tune(command: Sequence[str], seconds: float, only: tuple[str, ...] = ()) -> Receipt:
+    source = Path(command[1]).parent
     wishes = tuning.Wishes(seconds, named=only, only=only)
     return tuning.tune(
         [command[0], Path(command[1]).name, *command[2:]], source, source / "out", wishes, sys.stderr
@@ -78,11 +103,23 @@ def _told(receipt: Receipt) -> dict[str, Any]:
     final = receipt.speedup
     return {
         "step_ns": receipt.step_ns, "kept": receipt.kept, "guard": receipt.guard.verdict, "notes": receipt.notes,
-        "speedup": [final.median, final.low, final.high] if final else None,
+        "speedup": [final.median, final.low, final.high] if final else None, "seconds": receipt.seconds,
         "trials": [
             {"remedies": t.remedies, "onto": t.onto, "purpose": t.purpose, "verdict": t.verdict, "reason": t.reason,
              "speedup": [t.speedup.median, t.speedup.low, t.speedup.high] if t.speedup else None,
              "guard": t.guard.verdict, "reasons": t.guard.reasons}
             for t in receipt.trials
         ],
+        "promises": _promises(receipt.trials),
     }  # fmt: skip
+
+
+def _promises(trials: Iterable[TrialResult]) -> list[dict[str, Any]]:
+    """Per cure what was promised and what came, by its last trial."""
+    found = {}
+    for trial in trials:
+        saving, came = trial.predicted, trial.realised_ns
+        if saving and saving.ceiling_ns > 0 and came is not None:
+            made = (saving.low_ns, saving.expected_ns, saving.ceiling_ns)
+            found[trial.remedies] = promise(" + ".join(trial.remedies), made, came)
+    return list(found.values())

@@ -7,22 +7,21 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from typing import Any
 
 from benchmarks.gpu.rows import Row
-from benchmarks.gpu.setting import ROOT, Setting
+from benchmarks.gpu.setting import Setting, run
+
+LARGE = {"ten ms": (4096, 4, 1024)}
+"""Width, layers and rows of a step that takes some 10 ms in fp32 on an H100."""
 
 
 def cost(size: str, setting: Setting, seconds: float) -> Row:
     """Share that watching adds, paired; see overhead.measure."""
-    command = [sys.executable, "-m", "benchmarks.gpu.watching", size, str(seconds), setting.device]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
-    if done.returncode:
-        raise RuntimeError(f"the measurement left with {done.returncode}: {done.stderr[-500:]}")
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    said = run(["-m", "benchmarks.gpu.watching", size, str(seconds), setting.device])
+    found: dict[str, Any] = json.loads(said.splitlines()[-1])
+    return {"watched": size, "counts": setting.real, **found}
 
 
 def main() -> None:
@@ -31,8 +30,10 @@ def main() -> None:
 
     from benchmarks import overhead
 
+    overhead.STEPS |= LARGE
     if "TINY" in os.environ:
         overhead.WARM_RESTS, overhead.MIN_CYCLES = 1, 2
+        overhead.STEPS = dict.fromkeys(overhead.STEPS, overhead.STEPS["tiny"])
     torch.set_num_threads(1)
     print(json.dumps(overhead.measure(sys.argv[1], float(sys.argv[2]), sys.argv[3])))
 

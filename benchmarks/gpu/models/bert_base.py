@@ -1,10 +1,10 @@
-"""Masked language modelling with BERT base, attention eager: what LightSeq2 was held against."""
+"""Masked language modelling with BERT base on sentences, padded to one length."""
 
 import argparse
 import os
 
 import torch
-from corpus import rows
+from corpus import sentences
 from plain import Language
 from torch.utils.data import DataLoader
 
@@ -16,7 +16,7 @@ except ImportError:
 DEVICE = os.environ.get("DEVICE", "cuda")
 TINY = "TINY" in os.environ
 MASK = 3
-VOCABULARY, LENGTH, BATCH = (1000, 32, 2) if TINY else (30522, 128, 32)
+VOCABULARY, LENGTH, BATCH = (1000, 32, 2) if TINY else (30522, 128, 64)
 WIDTH, HEADS, LAYERS = (32, 2, 1) if TINY else (768, 12, 12)
 
 
@@ -29,20 +29,31 @@ def model():
     return BertForMaskedLM(config)
 
 
+def padded(texts):
+    length = LENGTH  # <- BRR409
+    ids, mask = torch.zeros(2, len(texts), length, dtype=torch.long)
+    for row, text in enumerate(texts):
+        ids[row, : len(text)], mask[row, : len(text)] = text, 1
+    return {"input_ids": ids, "attention_mask": mask}
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--steps", type=int, default=200)
     args = parser.parse_args()
     torch.manual_seed(0)
+    torch.set_float32_matmul_precision("high")
     bert = model().to(DEVICE)
     optimizer = torch.optim.AdamW(bert.parameters(), lr=1e-4)
-    loader = DataLoader(rows(VOCABULARY, LENGTH), batch_size=BATCH, shuffle=True, drop_last=True)
+    texts = sentences(VOCABULARY, LENGTH)
+    loader = DataLoader(texts, BATCH, shuffle=True, drop_last=True, collate_fn=padded)  # <- BRR409
     step = 0
     while step < args.steps:
-        for ids in loader:
-            ids = ids.to(DEVICE)
-            masked = torch.rand(ids.shape, device=DEVICE) < 0.15
-            loss = bert(input_ids=ids.masked_fill(masked, MASK), labels=torch.where(masked, ids, -100))[0]
+        for batch in loader:
+            ids, mask = batch["input_ids"].to(DEVICE), batch["attention_mask"].to(DEVICE)
+            hidden = (torch.rand(ids.shape, device=DEVICE) < 0.15) & (mask == 1)
+            labels = torch.where(hidden, ids, -100)
+            loss = bert(input_ids=ids.masked_fill(hidden, MASK), attention_mask=mask, labels=labels)[0]  # <- BRR409
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()

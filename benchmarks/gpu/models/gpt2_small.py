@@ -30,7 +30,7 @@ def model():
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--steps", type=int, default=80)
     args = parser.parse_args()
     torch.manual_seed(0)
     gpt = model().to(DEVICE)
@@ -40,9 +40,9 @@ def main():
     while step < args.steps:
         for ids in loader:
             ids = ids.to(DEVICE)
-            loss = gpt(input_ids=ids, labels=ids)[0]
+            loss = gpt(input_ids=ids, labels=ids)[0]  # <- BRR110
             optimizer.zero_grad()
-            loss.backward()
+            loss.backward()  # <- BRR110
             torch.nn.utils.clip_grad_norm_(gpt.parameters(), 1.0)
             optimizer.step()
             if step % 20 == 0:

@@ -1,6 +1,6 @@
 """Runs a script as it is under torch.profiler and notes its steps by clocks of its own.
 
-    python benchmarks/gpu/traced.py TRACE.json STEPS.json script.py [args]
+    python benchmarks/gpu/started/traced.py TRACE.json STEPS.json script.py [args]
 
 The profiler steps where an optimizer update ends. STEPS.json holds the profiled steps' lengths in ms, by the host's
 clock and, where a device has a part, by its own events.
