@@ -149,6 +149,7 @@ def gauges(report: Report, brief: bool = False) -> Iterator[Line]:
     if joules is not None:
         of = " and ".join(["devices"] * bool(found.devices) + ["processor"] * (found.cpu_joules_per_step is not None))
         one = f", {units.energy(joules / samples)} per sample" if samples else ""
+        one += f", {units.energy(1e6 * joules / samples)} per million" if samples else ""
         epoch = f", {units.energy(joules * report.step.epoch_steps)} per epoch" if report.step.epoch_steps else ""
         yield f"energy of {of}: {units.energy(joules)} per step{one}{epoch} (counters, {found.seconds:.0f} s)"
     if found.why_none and not brief:
