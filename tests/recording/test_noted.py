@@ -516,3 +516,20 @@ def test_two_looks_tell_whether_frozen_weights_move(how: str) -> None:
     assert module.frozen_moved == (how != "not at all") and len(before) == 8
     (once,) = found(recording((), looks[0])).modules
     assert once.frozen_moved is None and _as_they_are([]) == []
+
+
+def test_hooks_that_pile_up_are_counted_between_two_looks() -> None:
+    torch = pytest.importorskip("torch")
+    from gobrrr.capture.hooks.module_parts import num_hooks
+
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU())
+    model[0].register_forward_hook(print)
+    looks = [{"steps": 100, "modules": [{"id": 3, "hooks": num_hooks(model)}]}]
+    for _ in range(5):
+        model[1].register_forward_pre_hook(print)
+        model.register_full_backward_hook(print)
+    looks.append({"steps": 300, "modules": [{"id": 3, "hooks": num_hooks(model)}]})
+    (module,) = found(recording((), *looks)).modules
+    assert (module.hooks, module.hooks_per_step) == (11, pytest.approx(10 / 200))
+    (once,) = found(recording((), looks[0])).modules
+    assert (once.hooks, once.hooks_per_step) == (1, 0.0)

@@ -522,3 +522,30 @@ def test_the_advice_knows_whose_loop_it_is_and_whether_its_turns_wait_for_each_o
     (found,) = case.raised("BRR301")
     assert advice in found.advice and "ops on the whole batch" in plain.advice
     assert found.saving.expected_ns <= plain.saving.expected_ns
+
+
+LONGER = StepStats(count=900, plain_count=800, kind="training", drift=1.0)
+HOOKED = ModuleFacts(id=0, kind="Net", num_params=1000, hooks=80, hooks_per_step=0.1, span=LINE)
+
+
+@pytest.mark.parametrize(
+    ("module", "step", "told"),
+    [(HOOKED, LONGER, True), (replace(HOOKED, hooks_per_step=0.0), LONGER, False),
+     (replace(HOOKED, hooks_per_step=0.0005), LONGER, False), (HOOKED, replace(LONGER, drift=0.05), False),
+     (HOOKED, replace(LONGER, count=12), False)],
+)  # fmt: skip
+def test_hooks_that_join_with_each_step_are_told_where_steps_lengthen(module, step, told):
+    case = Case(facts=Facts(modules=(module,)), step=step)
+    found = case.raised("BRR317")
+    assert bool(found) == told
+    if told:
+        grown = 0.75 * 1.0 / 1.5 * 100 * MS  # drift 1: first and last third lie two thirds of the growth apart
+        assert found[0].saving.expected_ns == pytest.approx(grown) and "100 more hooks" in found[0].message
+
+
+def test_hooks_are_told_where_they_are_registered():
+    places = {"net.layer.register_forward_hook(keep)": 12, "out = net(x)": LINE.line}
+    registers = Statement(LINE, "out = net(x)", places=places)
+    case = Case(facts=Facts(modules=(HOOKED,)), step=LONGER, extra={"statements": (registers,)})
+    [found] = case.raised("BRR317")
+    assert [span.line for span in found.where] == [12, LINE.line]

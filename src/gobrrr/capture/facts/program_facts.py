@@ -104,6 +104,7 @@ def _module(number: int, module: Any, counted: set[int]) -> dict[str, Any]:
         "frozen": _as_they_are([p for p in params if not p.requires_grad]),
         "training": module_parts.is_training(module),
         "compiled": module_parts.is_compiled(module),
+        "hooks": module_parts.num_hooks(module),
     }
 
 

@@ -68,6 +68,12 @@ def is_compiled(module: Any) -> bool:
     return original(module) is not None or _own(module).get("_compiled_call_impl") is not None
 
 
+def num_hooks(root: Any) -> int:
+    """Count the hooks on a module and all below it."""
+    kinds = [f"_{kind}hooks" for kind in ("forward_", "forward_pre_", "backward_", "backward_pre_")]
+    return sum(len(_own(module).get(kind) or ()) for _, module in modules(root) for kind in kinds)
+
+
 def _tensors(root: Any, kind: str) -> Iterator[tuple[str, Any]]:
     seen: set[int] = set()
     for prefix, module in modules(root):

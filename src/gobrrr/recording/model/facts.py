@@ -166,6 +166,10 @@ class ModuleFacts(msgspec.Struct, frozen=True):
     repeated_span: Span | None = None
     repeated_span_calls: float = 0.0
     """Calls of the module from that line per step, repeats or not."""
+    hooks: int = 0
+    """Hooks on it and its parts, at the last look."""
+    hooks_per_step: float = 0.0
+    """How many more each step leaves there, from the first look to the last."""
     repeated_share: float | None = None
     """Elements that it was given again over all that it was given at that line."""
     span: Span | None = None

@@ -143,6 +143,14 @@ def _module(raw: dict[str, Any], recording: Recording) -> dict[str, Any]:
         if m.get("id") == raw.get("id")
     ]
     looks = [look for look in looks if look]
+    hooks = [
+        (_count(facts, "steps"), _count(m, "hooks"))
+        for facts in recording.raw_facts
+        for m in _table(facts, "modules")
+        if m.get("id") == raw.get("id") and "hooks" in m
+    ]
+    if len(hooks) > 1 and hooks[-1][0] > hooks[0][0]:
+        seen["hooks_per_step"] = (hooks[-1][1] - hooks[0][1]) / (hooks[-1][0] - hooks[0][0])
     if len(looks) > 1:
         seen["frozen_moved"] = any(look != looks[0] for look in looks)
     if "grad_enabled" in root:
