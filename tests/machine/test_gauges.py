@@ -91,6 +91,16 @@ def test_reasons_of_a_lower_clock_are_named(board: Path, tmp_path: Path, bits: i
     assert sampled(tmp_path, 0.5).samples[0].devices[0].why == why
 
 
+def test_a_device_with_counters_tells_how_much_of_it_works(board: Path, tmp_path: Path) -> None:
+    assert all(each.sm is None for sample in sampled(tmp_path, 0.6).samples for each in sample.devices)
+    said(board, sm=43, tensor=None)
+    found = [each for sample in sampled(tmp_path, 0.6).samples for each in sample.devices if each.sm is not None]
+    assert found and {(each.sm, each.tensor) for each in found} == {(0.43, None)}
+    said(board, sm=43, tensor=12)
+    found = [each for sample in sampled(tmp_path, 0.6).samples for each in sample.devices if each.sm is not None]
+    assert found and {(each.sm, each.tensor) for each in found} == {(0.43, 0.12)}
+
+
 def test_memory_is_told_by_whose_it_is(board: Path, tmp_path: Path) -> None:
     with Gauging(tmp_path):
         child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)

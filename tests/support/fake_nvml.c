@@ -95,4 +95,21 @@ int nvmlDeviceGetComputeRunningProcesses_v3(void *d, unsigned *count, process *h
     if (code == NOT_SUPPORTED) return SUCCESS;
     return code ? code : *count > room ? INSUFFICIENT_SIZE : SUCCESS;
 }
+/* GPM: a sample is the device; 0.sm and 0.tensor are percents. */
+typedef struct { unsigned id; int code; double value; const char *names[3]; } metric;
+typedef struct { unsigned version, count; void *before, *now; metric metrics[]; } metrics;
+
+int nvmlGpmQueryDeviceSupport(void *d, unsigned *support) { return number(d, "sm", &support[1]) ? NOT_SUPPORTED : !(support[1] = 1); }
+int nvmlGpmSampleAlloc(void **sample) { *sample = malloc(16); return SUCCESS; }
+int nvmlGpmSampleGet(void *d, void *sample) { *(void **)sample = d; return SUCCESS; }
+int nvmlGpmMetricsGet(metrics *asked) {
+    for (unsigned i = 0; i < asked->count; ++i) {
+        unsigned value = 0;
+        metric *each = &asked->metrics[i];
+        each->code = number(*(void **)asked->now, each->id == 2 ? "sm" : each->id == 5 ? "tensor" : "?", &value);
+        each->value = value;
+    }
+    return SUCCESS;
+}
+
 int nvmlDeviceGetGraphicsRunningProcesses_v3(void *d, unsigned *count, process *held) { *count = 0; return SUCCESS; }

@@ -89,7 +89,8 @@ def _device(
     errors = _known(each.errors for each in everything)
     others = _known(each.others for each in everything)
     return DeviceGauged(
-        device.name, _mean(each.busy for each in during), _mean(each.watts for each in during), device.limit_w,
+        device.name, _mean(each.busy for each in during), _mean(each.sm for each in during),
+        _mean(each.tensor for each in during), _mean(each.watts for each in during), device.limit_w,
         device.default_limit_w, per_step(lambda sample: sample.devices[i].joules),
         median(each.clock_mhz for each in working if each.clock_mhz) if len(working) >= FEW else None,
         device.most_clock_mhz, median(free) if len(free) >= FEW else None,

@@ -13,6 +13,10 @@ class DeviceGauged(msgspec.Struct, frozen=True):
     name: str
     busy_share: float | None = None
     """Share of the time in which a kernel ran, idle stretches between steps included."""
+    sm_share: float | None = None
+    """Share of its SMs that worked, on average: a device that is always busy may use few of them."""
+    tensor_share: float | None = None
+    """The same of their tensor cores."""
     watts: float | None = None
     limit_w: float | None = None
     default_limit_w: float | None = None

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Set
+from functools import partial
 from typing import Any
 
+from gobrrr.machine.gauges.gpm import Activity
 from gobrrr.machine.gauges.readings import BRAKE, POWER, THERMAL, GaugedDevice, Link, Reading
 
 REASONS = {0x04: POWER, 0x08: BRAKE, 0x20: THERMAL, 0x40: THERMAL, 0x80: BRAKE}
@@ -21,6 +23,7 @@ class Nvml:
         self._ml: Any = importlib.import_module("pynvml")
         self._ml.nvmlInit()
         self._handles = [self._ml.nvmlDeviceGetHandleByIndex(i) for i in range(self._ml.nvmlDeviceGetCount())]
+        self._activities = list(map(self._activity, self._handles))
 
     def devices(self) -> tuple[GaugedDevice, ...]:
         """Describe each device."""
@@ -28,7 +31,7 @@ class Nvml:
 
     def read(self, ours: Set[int] | None) -> tuple[Reading, ...]:
         """Read each device's gauges; with the program's process ids also who holds its memory, and its link."""
-        return tuple(self._reading(handle, ours) for handle in self._handles)
+        return tuple(map(partial(self._reading, ours), self._handles, self._activities))
 
     def _device(self, handle: Any) -> GaugedDevice:
         ml, ask = self._ml, self._ask
@@ -44,13 +47,22 @@ class Nvml:
             None if mode is None else bool(mode),
         )
 
-    def _reading(self, handle: Any, ours: Set[int] | None) -> Reading:
+    def _activity(self, handle: Any) -> Activity | None:
+        try:
+            return Activity(self._ml, handle)
+        except Exception:  # older than Hopper, or counters that need root
+            return None
+
+    def _reading(self, ours: Set[int] | None, handle: Any, activity: Activity | None) -> Reading:
         ask = self._ask
         use, memory = ask("nvmlDeviceGetUtilizationRates", handle), ask("nvmlDeviceGetMemoryInfo", handle)
         bits = ask("nvmlDeviceGetCurrentClocksThrottleReasons", handle) or 0
         seldom = self._held(handle, ours) if ours is not None else {}
+        sm, tensor = self._active(activity) if ours is not None else (None, None)
         return Reading(
             busy=_scaled(getattr(use, "gpu", None), 1e-2),
+            sm=sm,
+            tensor=tensor,
             used=_counted(getattr(memory, "used", None)),
             watts=_scaled(ask("nvmlDeviceGetPowerUsage", handle), 1e-3),
             joules=_scaled(ask("nvmlDeviceGetTotalEnergyConsumption", handle), 1e-3),
@@ -59,6 +71,12 @@ class Nvml:
             celsius=_counted(ask("nvmlDeviceGetTemperature", handle, 0)),
             **seldom,
         )
+
+    def _active(self, activity: Activity | None) -> tuple[float | None, float | None]:
+        try:
+            return activity.read() if activity is not None else (None, None)
+        except Exception:  # as in _ask
+            return None, None
 
     def _held(self, handle: Any, ours: Set[int]) -> dict[str, Any]:
         """Return what is asked once a second: memory by process, the link, errors."""

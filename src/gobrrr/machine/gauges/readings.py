@@ -35,6 +35,10 @@ class Reading(msgspec.Struct, frozen=True, omit_defaults=True):
 
     busy: float | None = None
     """Share of the last sampling period in which a kernel ran, as the driver has it."""
+    sm: float | None = None
+    """Share of its SMs that worked since the last look: a device that is busy may use few of them."""
+    tensor: float | None = None
+    """The same of their tensor cores."""
     used: int | None = None
     """Bytes of its memory in use by anybody."""
     ours: int | None = None

@@ -159,6 +159,8 @@ def gauges(report: Report, brief: bool = False) -> Iterator[Line]:
 def _gauges(each: DeviceGauged) -> Iterator[str]:
     """The parts of a device's line; empty ones are left out."""
     yield f"{each.name}: busy {units.share(each.busy_share)} of the loop" if each.busy_share is not None else each.name
+    yield f"SMs {units.share(each.sm_share)}" if each.sm_share is not None else ""
+    yield f"tensor cores {units.share(each.tensor_share)}" if each.tensor_share is not None else ""
     limit = f" of {each.limit_w:.0f}" if each.limit_w else ""
     yield f"{each.watts:.0f}{limit} W" if each.watts is not None else ""
     most = f" of {each.most_clock_mhz:,}" if each.most_clock_mhz else ""
