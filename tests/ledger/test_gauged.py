@@ -65,6 +65,26 @@ def test_a_counter_that_stopped_before_the_steps_did_tells_no_energy() -> None:
     assert found is not None and found.devices[0].joules_per_step is None
 
 
+@pytest.mark.parametrize("apart", [0.4, 3.2])
+def test_samples_of_long_runs_lie_apart_and_tell_energy_all_the_same(apart: float) -> None:
+    made = gauges(until=400.0)
+    seldom = tuple(each for i, each in enumerate(made.samples) if not i or each.t % int(apart * S) < S // 10)
+    every = steps(3_000, begin=10 * S)
+    kept = tuple(each for each in seldom if each.t <= every[-1].end)
+    found = gauged(Gauges(made.head, kept), NOTHING, every, every)
+    assert found is not None and found.joules_per_step == pytest.approx(30.0, rel=0.02)
+
+
+def test_a_sampler_that_begins_after_the_program_says_nothing_of_others() -> None:
+    events = np.array([[8 * S - 1, 0, 0, 0]], np.int64)
+    busy = gauges()
+    late = Gauges(
+        busy.head, tuple(replace(each, devices=(replace(each.devices[0], busy=1.0),)) for each in busy.samples)
+    )
+    found = gauged(late, events, steps(60), steps(60))
+    assert found is not None and (found.devices[0].others, found.devices[0].busy_before) == (None, None)
+
+
 def test_a_device_that_the_program_does_not_use_is_not_told() -> None:
     idle = Gauges(Head((BOARD,)), tuple(Sample(int(t * S), (Reading(busy=1.0, used=9 * GIB),)) for t in range(8, 20)))
     found = gauged(idle, NOTHING, steps(60), steps(60))

@@ -17,6 +17,7 @@ from gobrrr.machine.gauges import sampler
 from gobrrr.machine.gauges.readings import BRAKE, POWER, THERMAL, Link
 from gobrrr.machine.gauges.sysfs import AmdGpu, Rapl
 from gobrrr.recording.run_folder.gauges_file import Gauges, read_gauges
+from gobrrr.system.run_folder import GAUGES
 
 ROOT = Path(__file__).parents[2]
 GIB = 1 << 30
@@ -147,6 +148,21 @@ def test_why_nothing_is_measured_is_said(
     assert not found.head.devices and found.head.why_none.startswith("NVML: ")
 
 
+def test_what_the_driver_keeps_for_itself_is_in_use_by_nobody(board: Path, tmp_path: Path) -> None:
+    said(board, used=1_000, used_v2=400)
+    assert sampled(tmp_path, 0.5).samples[0].devices[0].used == 400
+
+
+def test_memory_of_a_process_that_is_not_told_is_nobodys(board: Path, tmp_path: Path) -> None:
+    with Gauging(tmp_path):
+        child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+        said(board, f"0.process {child.pid} {2**64 - 1}")
+        time.sleep(1.5)
+        child.communicate(b"\n")
+    found = read_gauges(tmp_path)
+    assert found is not None and all(each.ours is None for sample in found.samples for each in sample.devices)
+
+
 def test_where_there_are_no_gauges_no_process_is_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sampler, "is_worth_it", lambda: False)
     with Gauging(tmp_path):
@@ -155,16 +171,25 @@ def test_where_there_are_no_gauges_no_process_is_started(tmp_path: Path, monkeyp
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"{}", b'{"devices": 3}', b"[1]\n{}\n", b"\xff\n", b'{"devices": []}\n{"t": "x"}\n']
+    "content",
+    [
+        b'{"devices": []}\n{"t": ' + b"9" * 400 + b"}\n",
+        b"",
+        b"{}",
+        b'{"devices": 3}',
+        b"[1]\n{}\n",
+        b"\xff\n",
+        b'{"devices": []}\n{"t": "x"}\n',
+    ],
 )
 def test_a_strange_file_is_no_gauges(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / sampler.FILE).write_bytes(content)
+    (tmp_path / GAUGES).write_bytes(content)
     found = read_gauges(tmp_path)
     assert found is None or found.samples == ()
 
 
 def test_samples_that_are_torn_or_go_back_in_time_are_left_out(tmp_path: Path) -> None:
-    (tmp_path / sampler.FILE).write_bytes(
+    (tmp_path / GAUGES).write_bytes(
         b'{"devices":[{"name":"x"}]}\n{"t":5,"devices":[{}]}\n{"t":4,"devices":[{}]}\n{"t":6,"devices":[]}\n{"t":7,"dev'
     )
     found = read_gauges(tmp_path)
@@ -205,11 +230,15 @@ class TestSysfs:
 
     def test_rapl_adds_up_over_packages_and_over_a_counter_that_begins_anew(self, tmp_path: Path) -> None:
         zones = [tmp_path / "class" / "powercap" / f"intel-rapl:{i}" for i in (0, 1)]
-        for zone in (*zones, zones[0].with_name("intel-rapl:0:0")):  # the last is a part of the first
+        psys = zones[0].with_name("intel-rapl:2")
+        for zone in (*zones, zones[0].with_name("intel-rapl:0:0"), psys):  # a part of the first, and the whole board
             zone.mkdir(parents=True)
             (zone / "energy_uj").write_text("9000000")
             (zone / "max_energy_range_uj").write_text("10000000")
+        (psys / "name").write_text("psys\n")
         rapl = Rapl(tmp_path)
+        (psys / "energy_uj").write_text("9900000")
+        (zones[0].with_name("intel-rapl:0:0") / "energy_uj").write_text("9900000")
         (zones[0] / "energy_uj").write_text("9500000")
         (zones[1] / "energy_uj").write_text("500000")
         assert rapl.joules() == pytest.approx(0.5 + 1.5)
@@ -245,5 +274,5 @@ def test_a_process_and_all_that_descend_from_it_are_its_family(tmp_path: Path) -
 
 def test_the_file_is_the_owners_alone(board: Path, tmp_path: Path) -> None:
     sampled(tmp_path, 0.5)
-    assert (tmp_path / sampler.FILE).stat().st_mode & 0o777 == 0o600
-    assert msgspec.json.decode((tmp_path / sampler.FILE).read_bytes().splitlines()[0])["devices"]
+    assert (tmp_path / GAUGES).stat().st_mode & 0o777 == 0o600
+    assert msgspec.json.decode((tmp_path / GAUGES).read_bytes().splitlines()[0])["devices"]

@@ -25,17 +25,17 @@ SHAPES: dict[str, list[tuple[int, ...]]] = {
     "cross_entropy_by_one_hot": [(6, 5), (), ()], "diagonal_product": [(5, 5), (5, 3)], "gelu_by_hand": [(6, 4)],
     "integer_matmul": [(5, 4), (4, 3)], "inverse_times": [(2, 5, 5), (2, 5, 1)], "one_hot_product": [(6, 9), (9, 3)],
     "pairwise_differences": [(6, 1, 4), (1, 5, 4), ()], "quantile_by_sort": [(40,), (), (), ()],
-    "softmax_by_hand": [(6, 9)], "sort_for_topk": [(2, 40), (), (), ()],
+    "softmax_by_hand": [(6, 9)],
     "svd_for_values": [(9, 4), (), (), ()], "svd_full_matrices": [(9, 4), (), (), ()],
 }  # fmt: skip
 CONCRETE = {
     "argmax_over_channels": ["", "1", "False"], "cross_entropy_by_one_hot": ["", "-1", "False"],
     "pairwise_differences": ["", "", "1"], "quantile_by_sort": ["", "False", "-1", "False"],
-    "sort_for_topk": ["", "False", "-1", "False"], "svd_for_values": ["", "True", "True", ""],
+    "svd_for_values": ["", "True", "True", ""],
     "svd_full_matrices": ["", "True", "True", ""],
 }  # fmt: skip
 PLAYED = [each for each in idioms() if each.play]
-DISCRETE = ("argmax_over_channels", "integer_matmul", "sort_for_topk")
+DISCRETE = ("argmax_over_channels", "integer_matmul")
 
 
 def side(name: str, form: str, *, backward: bool) -> dict[str, Any]:
@@ -65,12 +65,10 @@ def test_both_forms_compute_the_same(idiom: Idiom) -> None:
     slow, fast = value(idiom.name, idiom.play.today), value(idiom.name, idiom.play.then)
     if idiom.name == "quantile_by_sort":
         slow = slow[int(0.9 * len(slow)) - 1]
-    if idiom.name == "sort_for_topk":
-        slow = slow[..., : fast.shape[-1]]
     torch.testing.assert_close(slow, fast, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("idiom", [each for each in PLAYED if each.name not in DISCRETE], ids=lambda each: each.name)
+@pytest.mark.parametrize("idiom", PLAYED, ids=lambda each: each.name)
 def test_both_forms_have_their_backward(idiom: Idiom) -> None:
     assert idiom.play is not None
     for form in (idiom.play.today, idiom.play.then):

@@ -79,6 +79,10 @@ int nvmlDeviceGetMemoryInfo(void *d, u64 *out) { /* total, free, used */
     return code;
 }
 
+int nvmlDeviceGetMemoryInfo_v2(void *d, u64 *out) { /* version, total, reserved, free, used */
+    return ask(key(d, "used_v2"), &out[4], 0, 0, 0, 0, 0) | ask(key(d, "total"), &out[1], 0, 0, 0, 0, 0);
+}
+
 int nvmlDeviceGetTotalEnergyConsumption(void *d, u64 *out) {
     struct timespec now;
     u64 power = 0;

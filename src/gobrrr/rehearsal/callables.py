@@ -96,7 +96,8 @@ def form(torch: Any, side: dict[str, Any], device: str) -> Run:
             leaf.requires_grad_(side["backward"])
         code, known = compile(side["form"], "form", "eval"), {"torch": torch, "F": torch.nn.functional, **named}
         call = partial(eval, code, known)
-        return _with_backward(torch, call, torch.ones_like(call()), side["backward"], leaves)
+        result = call()
+        return _with_backward(torch, call, torch.ones_like(result), result.requires_grad, leaves)
     raise ValueError(f"no overload of {side['name']} takes what was recorded")
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from gobrrr.ledger.model.ledger import Ledger, OpGroup
 from gobrrr.rehearsal.op_parts import chosen, side
 from gobrrr.rehearsal.script import Part, Scene
@@ -29,7 +31,8 @@ def scene(name: str, ledger: Ledger, seconds: float) -> Scene | None:
 def _parts(found: Found, play: Play, ledger: Ledger) -> list[Part]:
     """Return a part for each shape of the op; the idiom's time is divided among them by their own."""
     here = [op for op in hot(ledger) if op.where and op.where[0].place in found.lines]
-    shows = [op for op in here if op.name in play.ops and op.phase != "backward"]
+    forward = (op for op in here if op.name in play.ops and op.phase != "backward")
+    shows = [op for op in forward if re.search(play.shapes, str(op.shapes))]
     total = sum(op.ns for op in shows)
     trained = {op.where[0].place for op in here if op.phase == "backward"}
     return [

@@ -17,6 +17,8 @@ HOME = ".gobrrr"
 PRIVATE = 0o700  # mode of a run's folder: the owner's alone
 CLAIM = ".claim"
 """File of a run's folder, made exclusively: two runs that are given one folder at once can't both have made it."""
+GAUGES = "gauges.jsonl"
+"""File of what the computer's gauges said while the program ran."""
 _CLEARING = ".clearing"
 _NOTE = re.compile(r"seen-(\d{1,9})\.(?:json|work)")
 """File that a process leaves which gobrrr reached, whether or not it makes a step."""
@@ -40,7 +42,7 @@ def _left(folder: Path) -> list[Path]:
     """All that is in it, where that is what a run leaves that ended before its first step, and none of it lives."""
     files = [file for file in folder.iterdir() if file.name != _CLEARING] if folder.is_dir() else []
     pids = {int(found[1]) for file in files if (found := _NOTE.fullmatch(file.name))}
-    ours = all(file.name == CLAIM or _NOTE.fullmatch(file.name) for file in files)
+    ours = all(file.name in (CLAIM, GAUGES) or _NOTE.fullmatch(file.name) for file in files)
     return files if ours and pids and all(map(is_gone, pids)) else []
 
 

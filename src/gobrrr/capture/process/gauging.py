@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from gobrrr.machine.gauges import sampler
+from gobrrr.system.run_folder import GAUGES
 
 PATIENCE_S = 2.0
 """How long a sampler that was told to end may take: a driver that hangs is left alone after it."""
@@ -24,7 +25,7 @@ class Gauging:
     """While it is entered, gauges are sampled, where there are any. Nothing that goes wrong here is the program's."""
 
     def __init__(self, folder: Path) -> None:
-        self._file = folder / sampler.FILE
+        self._file = folder / GAUGES
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Gauging:

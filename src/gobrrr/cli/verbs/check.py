@@ -121,6 +121,7 @@ def _ran(args: argparse.Namespace, before: list[tuple[str, Report]], per_hour: f
     """The report of the program, run now and told as `gobrrr run` tells it."""
     from gobrrr.capture.process import launch
     from gobrrr.capture.process.config import Config
+    from gobrrr.capture.process.gauging import Gauging
     from gobrrr.capture.process.setup import noting
     from gobrrr.cli.verbs.run import program_of
     from gobrrr.machine.probe.fingerprint import of_hardware
@@ -132,7 +133,8 @@ def _ran(args: argparse.Namespace, before: list[tuple[str, Report]], per_hour: f
         _check_machine(each, of_hardware(probe()), None, args.shares)
     folder = run_folder.of_run(None, command)
     setup = noting(command, {})
-    code = launch.run(command, Config(str(folder.resolve())))
+    with Gauging(folder):
+        code = launch.run(command, Config(str(folder.resolve())))
     if code in INTERRUPTED:
         raise KeyboardInterrupt
     from gobrrr.pipeline import runs

@@ -37,7 +37,8 @@ def gauged(gauges: Gauges | None, events: Ints, plain: list[Step], every: Sequen
     steps = sum(any(a <= step.start and step.end <= b for a, b in stretches) for step in every)
     first, last = plain[0].start, plain[-1].end
     inside = [sample for sample in gauges.samples if first <= sample.t <= last]
-    before = [sample for sample in gauges.samples if sample.t <= gauges.samples[0].t + BEFORE_NS]
+    begun = min(gauges.samples[0].t + BEFORE_NS, int(events[0, 0]) if len(events) else first)
+    before = [sample for sample in gauges.samples if sample.t <= begun]
     per_step = _per_step(gauges.samples, stretches, steps)
     devices = tuple(
         _device(device, i, gauges.samples, inside, before, per_step) for i, device in enumerate(gauges.head.devices)
@@ -57,7 +58,9 @@ def _per_step(
 
     def joules(counter: Counter) -> float | None:
         known = [(sample.t, value) for sample in samples if (value := counter(sample)) is not None]
-        covered = [(a, b) for a, b in stretches if known and known[0][0] <= a and b <= known[-1][0] + SECOND // 2]
+        apart = known[-1][0] - known[-2][0] if len(known) > 1 else 0
+        late = max(SECOND, 3 * apart) // 2  # the last of them may lie so far before the end
+        covered = [(a, b) for a, b in stretches if known and known[0][0] <= a and b <= known[-1][0] + late]
         if not steps or sum(b - a for a, b in covered) < LEAST_NS or len(covered) < len(stretches):
             return None
         times, values = zip(*known, strict=True)

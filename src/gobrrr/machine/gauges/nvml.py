@@ -55,7 +55,9 @@ class Nvml:
 
     def _reading(self, ours: Set[int] | None, handle: Any, activity: Activity | None) -> Reading:
         ask = self._ask
-        use, memory = ask("nvmlDeviceGetUtilizationRates", handle), ask("nvmlDeviceGetMemoryInfo", handle)
+        use = ask("nvmlDeviceGetUtilizationRates", handle)
+        version = getattr(self._ml, "nvmlMemory_v2", None)  # without what the driver keeps for itself
+        memory = ask("nvmlDeviceGetMemoryInfo", handle, version) or ask("nvmlDeviceGetMemoryInfo", handle)
         bits = ask("nvmlDeviceGetCurrentClocksThrottleReasons", handle) or 0
         seldom = self._held(handle, ours) if ours is not None else {}
         sm, tensor = self._active(activity) if ours is not None else (None, None)
@@ -85,7 +87,7 @@ class Nvml:
         link = [found for name in names if (found := _counted(ask(f"nvmlDeviceGet{name}", handle))) is not None]
         kinds = ("Compute", "Graphics")
         processes = [each for kind in kinds for each in ask(f"nvmlDeviceGet{kind}RunningProcesses", handle) or ()]
-        held = {each.pid: _counted(each.usedGpuMemory) or 0 for each in processes}
+        held = {each.pid: size for each in processes if (size := _counted(each.usedGpuMemory)) is not None}
         known = any(pid in ours for pid in held)  # in a container the driver names the host's numbers, or nobody
         return {
             "ours": sum(size for pid, size in held.items() if pid in ours) if known else None,

@@ -17,10 +17,9 @@ from gobrrr.machine.gauges.readings import GaugedDevice, Head, Reading, Sample
 from gobrrr.machine.gauges.sysfs import SYS, AmdGpu, Rapl
 from gobrrr.system.processes import PROC, die_with_the_parent, stat
 
-FILE = "gauges.jsonl"
 INTERVAL_S = 0.1
 MOST = 12_000
-"""Samples after which the time between two doubles, and again: a day's file stays below some megabytes."""
+"""Samples after which the time between two doubles, and again: a day's file of one device stays below 20 MB."""
 SELDOM_S = 1.0
 """Between two looks at who holds the memory: listing processes takes milliseconds."""
 NO_DEVICE = "no driver of a GPU that tells its gauges (NVML, amdgpu) is here"

@@ -55,7 +55,9 @@ class Rapl:
 
     def __init__(self, root: Path = SYS) -> None:
         zones = sorted(root.glob("class/powercap/intel-rapl:[0-9]*"))
-        packages = [zone for zone in zones if zone.name.count(":") == 1 and _number(zone / "energy_uj") is not None]
+        whole = [zone for zone in zones if zone.name.count(":") == 1]
+        parts = [zone for zone in whole if _text(zone / "name") != "psys"]  # which holds the packages
+        packages = [zone for zone in parts if _number(zone / "energy_uj") is not None]
         self._last = {zone: _number(zone / "energy_uj") or 0.0 for zone in packages}
         self._joules = 0.0
 
@@ -82,7 +84,7 @@ def _link(folder: Path) -> Link | None:
     speeds = [_text(folder / f"{which}_link_speed").split(" ")[0] for which in ("current", "max")]
     widths = [_number(folder / f"{which}_link_width") for which in ("current", "max")]
     generations = [{"2.5": 1, "5.0": 2, "8.0": 3, "16.0": 4, "32.0": 5, "64.0": 6}.get(speed) for speed in speeds]
-    if None in widths or None in generations:
+    if not all(widths) or None in generations:
         return None
     return Link(generations[0] or 0, int(widths[0] or 0), generations[1] or 0, int(widths[1] or 0))
 

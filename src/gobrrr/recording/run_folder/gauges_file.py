@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 
 from gobrrr.machine.gauges.readings import Head, Sample
-from gobrrr.machine.gauges.sampler import FILE
 from gobrrr.system import files
+from gobrrr.system.run_folder import GAUGES
 
 MOST = 256 << 20
 """Bytes that are read: days of ten devices."""
@@ -28,7 +28,7 @@ class Gauges(msgspec.Struct, frozen=True):
 def read_gauges(folder: Path) -> Gauges | None:
     """Return them; None where nobody sampled, or the file is none of ours."""
     try:
-        first, *rest = files.read(folder / FILE, MOST).splitlines()
+        first, *rest = files.read(folder / GAUGES, MOST).splitlines()
         head = msgspec.json.decode(first, type=Head)
     except (OSError, ValueError, msgspec.MsgspecError):
         return None

@@ -145,7 +145,8 @@ def gauges(report: Report, brief: bool = False) -> Iterator[Line]:
         return
     for each in found.devices:
         yield ", ".join(filter(None, _gauges(each)))
-    joules, samples = found.joules_per_step, report.step.samples
+    joules, ranks = found.joules_per_step, report.world_size or 1  # the devices are those of all ranks
+    samples = report.step.samples * ranks if report.step.samples else None
     if joules is not None:
         of = " and ".join(["devices"] * bool(found.devices) + ["processor"] * (found.cpu_joules_per_step is not None))
         one = f", {units.energy(joules / samples)} per sample" if samples else ""

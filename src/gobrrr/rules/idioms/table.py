@@ -112,6 +112,8 @@ class Play(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Ops at the line of which one is called for each time the slow form is."""
     today: str
     then: str
+    shapes: str = ""
+    """Regular expression of the shapes of the op's inputs, as Python writes them; any where none is given."""
 
 
 class Idiom(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -152,7 +154,14 @@ def _read(file: Path) -> Idiom:
     try:
         found = msgspec.convert(tomllib.loads(file.read_text(encoding="utf-8")), Idiom)
         seen, rewrite = found.seen, found.rewrite
-        for pattern in (seen.source, seen.around, seen.made, found.place, rewrite.find if rewrite else ""):
+        for pattern in (
+            seen.source,
+            seen.around,
+            seen.made,
+            found.place,
+            rewrite.find if rewrite else "",
+            found.play.shapes if found.play else "",
+        ):
             re.compile(pattern)
     except (ValueError, re.error) as error:
         raise GobrrrError(f"{file.name} is no idiom: {error}") from error

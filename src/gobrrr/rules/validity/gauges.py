@@ -38,11 +38,11 @@ def device_held_back(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
         free, clock = each.free_clock_mhz or 0.0, each.clock_mhz or 0.0
         lost = max(0.0, 1 - clock / free) if free else 0.0
         cost = lost * (each.busy_share or 0.0) * ledger.wall
-        slower = f": {clock:,.0f} MHz, {free:,.0f} when free, at most {duration(cost)} of a step" if lost else ""
+        slower = f": {clock:,.0f} of {free:,.0f} MHz, at most {duration(cost)} of a step" if lost else ""
         limit = f" of {each.limit_w:.0f} W" if reason == POWER and each.limit_w else ""
         yield doubt(
             "warning" if part >= LONG_HELD_BACK and cost >= COSTS * ledger.wall else "note",
-            f"{each.name} was held back by its {reason}{limit} in {share(part)} of its time at work{slower}",
+            f"{reason}{limit} held the clock of {each.name} back {share(part)} of its busy time{slower}",
             _advice(each, reason),
             {"held_back": ratio(part), "cost": time(cost)},
         )
@@ -64,11 +64,11 @@ def others_on_device(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
         others, busy = each.others or 0, each.busy_before or 0.0
         if others < OTHERS_BYTES and busy < BUSY_FOR_OTHERS:
             continue
-        told = f", and it worked {share(busy)} of the time before this program began"
-        works = told if busy >= BUSY_FOR_OTHERS else ""
+        held = f"others hold {size(others)} of {each.name}" if others else f"{each.name} works for others"
+        works = f"; it was busy {share(busy)} of the time before this program began" if busy >= BUSY_FOR_OTHERS else ""
         yield doubt(
             "warning" if busy >= 0.5 else "note",
-            f"others hold {size(others)} of {each.name}{works}",
+            f"{held}{works}",
             "Find them with nvidia-smi, and measure again without them: kernels of two programs take turns.",
             {"others": Quantity(others, "B"), "busy_before": ratio(busy)},
         )
