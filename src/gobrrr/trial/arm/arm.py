@@ -21,6 +21,7 @@ from gobrrr.capture.steps import loops
 from gobrrr.guard.model import observation
 from gobrrr.guard.model.account import MOST_TEXT, Account, Clock
 from gobrrr.guard.model.observation import Observation
+from gobrrr.machine.gauges.counter import LEAST_NS, EnergyCounter
 from gobrrr.recording.model import event_kinds
 from gobrrr.trial.arm import protocol, ranks
 from gobrrr.trial.arm.orphans import HEIRS
@@ -95,6 +96,14 @@ def require_hold(names: Iterable[str], applied: Mapping[str, str], declined: Map
         raise ArmError(f"{AND.join(missing)} {UNHELD} {where}{why}")
 
 
+def cost_of(block: Block, objective: Objective) -> float:
+    """Return what a block cost. Raises ArmError where that was not measured."""
+    if objective.own == "energy" and not block.joules:
+        took = f"a block of {(block.whole_ns or block.ns) / 1e9:.1f} s has no energy"
+        raise ArmError(f"{took}: a counter stood still or is not there, or it is below 2 s")
+    return objective.cost(block)
+
+
 def unheld(reason: str) -> list[str]:
     """Remedies for want of which an arm could not go on, as they did not take hold."""
     names, found, _ = reason.partition(f" {UNHELD} ")
@@ -108,14 +117,14 @@ class Arm:
         self, command: Sequence[str], folder: Path, remedies: Sequence[str] = (), *,
         source: Path | None = None, env: Mapping[str, str] | None = None, within: Limits = AT_HOME, loop: str = "",
         objective: Objective = TIME, timed: str = TIMED, edit: ProgramEdit | None = None,
-        account: bool = False,
+        account: bool = False, counter: EnergyCounter | None = None,
     ) -> None:  # fmt: skip
         """`source`: the user's working directory, of which the arm gets its own copy; default the present one. `loop`:
         the one that the diagnosis found to take the time; else the first one that makes a step. `objective`: what is
         measured of its blocks beside their time. `timed`: who watches where those are made. `edit`: put on its copy
-        of the folder. `account`: it keeps one of what it does."""
+        of the folder. `account`: it keeps one of what it does. `counter`: of the energy of its blocks."""
         self._loop, self._side, self._objective = loop, RefereeSide(), objective
-        self._timed, self._edit = timed, edit
+        self._timed, self._edit, self._counter = timed, edit, counter
         self.account = Account() if account else None
         self._limits = within
         self._scratch: Path | None = None
@@ -214,19 +223,25 @@ class Arm:
         """Let it make so many steps, then stop it; it warms up where nobody expects how long they take. Raises ArmError
         where it dies, ends or hangs."""
         assert self._ask is not None
+        counter, before = self._counter, None
+        if counter is not None:  # the others stand still: all that is counted is its own
+            before = counter.look({each.pid for each in self._members()})
         self.resume()
         granted = time.monotonic_ns()
         self._ask.send(**self._side.grant(steps), warm=expected_ns is not None)
         seconds = START_S if expected_ns is None else max(10.0, PATIENCE * expected_ns / 1e9)
         message = self._expect("block", seconds)
         referee_ns = time.monotonic_ns() - granted
+        joules = None
+        if counter is not None and before is not None and referee_ns >= LEAST_NS:
+            joules = counter.joules(before, counter.look())
         self.pause()
         graphs = message.get("graphs")
         with _readable():
             block = Block(
                 int(message["ns"]), tuple(int(wall) for wall in message["walls"]), tuple(graphs) if graphs else None,
                 message.get("peak_bytes"), message.get("samples"), message.get("whole_ns"), referee_ns,
-                int(message.get("rows") or 0),
+                int(message.get("rows") or 0), joules,
             )  # fmt: skip
             whole, own = (int(message.get(name, 0)) for name in ("whole_ns", "own_ns"))
         if self.account is not None and expected_ns is not None:

@@ -52,6 +52,8 @@ class Block(NamedTuple):
     """The same by the referee's clock, with the messages' way."""
     rows: int = 0
     """Rows that models were given from the grant on, in a program that learns nothing; 0 elsewhere."""
+    joules: float | None = None
+    """Energy from its grant to its end, where that is counted and it was long enough."""
 
 
 def make(folder: Path) -> None:
