@@ -189,7 +189,7 @@ def test_the_receipt_tells_the_energy_first_and_the_time_beside_it(tmp_path: Pat
     page = parts(found, PLAIN)
     assert page["sure"] and "energy as written" in page["pairs"]
     told = recipe_of(msgspec.structs.replace(found, kept=("fused_optimizer",)))
-    assert recipe.parse(recipe.to_toml(told), "recipe.toml").energy == pytest.approx((1.39, 1.37, 1.41), rel=0.02)
+    assert recipe.parse(recipe.to_toml(told), "recipe.toml").energy == pytest.approx((1.39, 1.28, 1.5), rel=0.02)
     none = for_energy(tmp_path, {}, {"same": 1.0})
     assert "to make this program less energy-hungry with its numbers" in " ".join(as_text(none).split())
 
