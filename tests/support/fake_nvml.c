@@ -2,8 +2,8 @@
 
    Lines "KEY VALUE": devices 1; then for device 0: 0.name, 0.busy, 0.used, 0.total, 0.power (mW), 0.clock, 0.reasons, ...
    A key that is missing is NOT_SUPPORTED, as boards answer for gauges that they lack. "0.process PID BYTES" may come
-   often. The energy counter adds the power up by the clock,
-   that of a look since the look before.  "hang 1": no call comes back. The file is read at each call. */
+   often. The energy counter adds the power up by the clock, from look to look. "hang 1": no call comes back. The file is
+   read at each call. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

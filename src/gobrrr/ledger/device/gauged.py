@@ -38,7 +38,7 @@ def gauged(gauges: Gauges | None, events: Ints, plain: list[Step], every: Sequen
     per_step = _per_step(gauges.samples, stretches, steps)
     devices = tuple(
         _device(device, i, gauges.samples, inside, before, per_step) for i, device in enumerate(gauges.head.devices)
-        if _is_used(i, gauges.samples)
+        if is_used(i, gauges.samples)
     )  # fmt: skip
     seconds = sum(b - a for a, b in stretches) / SECOND
     return Gauged(devices, per_step(lambda sample: sample.cpu_joules), seconds, len(inside), gauges.head.why_none)
@@ -64,7 +64,7 @@ def _per_step(
     return joules
 
 
-def _is_used(i: int, samples: Sequence[Sample]) -> bool:
+def is_used(i: int, samples: Sequence[Sample]) -> bool:
     """Whether the program's processes hold memory of it; where the driver names none, whether its memory grew."""
     readings = [sample.devices[i] for sample in samples]
     if any(each.ours is not None for sample in samples for each in sample.devices):

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+"""A file may hold any number of digits."""
 POWER, THERMAL, BRAKE = "power cap", "heat", "power brake"
 """Reasons why a clock is lower than asked for: the board's power limit, its temperature, the supply."""
 
@@ -11,21 +15,21 @@ POWER, THERMAL, BRAKE = "power cap", "heat", "power brake"
 class Link(msgspec.Struct, frozen=True):
     """A PCIe link as it is, and as both ends could have it."""
 
-    generation: int
-    width: int
-    most_generation: int
-    most_width: int
+    generation: Count
+    width: Count
+    most_generation: Count
+    most_width: Count
 
 
 class GaugedDevice(msgspec.Struct, frozen=True, omit_defaults=True):
     """A device as its driver describes it."""
 
     name: str
-    memory_bytes: int | None = None
+    memory_bytes: Count | None = None
     limit_w: float | None = None
     """Power limit in force."""
     default_limit_w: float | None = None
-    most_clock_mhz: int | None = None
+    most_clock_mhz: Count | None = None
     persistent: bool | None = None
     """Whether the driver stays loaded where nobody uses the device."""
 
@@ -35,28 +39,28 @@ class Reading(msgspec.Struct, frozen=True, omit_defaults=True):
 
     busy: float | None = None
     """Share of the last sampling period in which a kernel ran, as the driver has it."""
-    used: int | None = None
+    used: Count | None = None
     """Bytes of its memory in use by anybody."""
-    ours: int | None = None
+    ours: Count | None = None
     """Bytes that the program's processes hold; null where the driver names no processes of ours."""
-    others: int | None = None
+    others: Count | None = None
     """Bytes that other processes hold."""
     watts: float | None = None
     joules: float | None = None
     """The energy counter, since the driver was loaded."""
-    clock_mhz: int | None = None
+    clock_mhz: Count | None = None
     why: tuple[str, ...] = ()
     """Reasons why its clock is lower than asked for."""
-    celsius: int | None = None
+    celsius: Count | None = None
     link: Link | None = None
-    errors: int | None = None
+    errors: Count | None = None
     """Memory errors that ECC could not correct, since the driver was loaded."""
 
 
 class Sample(msgspec.Struct, frozen=True, omit_defaults=True):
     """All gauges at one moment. `t`: steady ns."""
 
-    t: int
+    t: Count
     devices: tuple[Reading, ...] = ()
     cpu_joules: float | None = None
     """Energy counter of the processor's packages."""
