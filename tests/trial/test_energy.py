@@ -121,11 +121,14 @@ class Clock:
     asked: Set[int] = frozenset()
 
 
-def test_an_arms_block_has_the_joules_between_its_grant_and_its_end(tmp_path: Path) -> None:
+@pytest.mark.parametrize("account", [False, True])
+def test_an_arms_block_has_the_joules_between_its_grant_and_its_end(tmp_path: Path, account: bool) -> None:
+    """But for the share of gobrrr's own work, where it keeps an account."""
     (tmp_path / "work").mkdir()
     (tmp_path / "work" / "train.py").write_text(LOADED)
     counter = Clock()
-    made = Arm([sys.executable, "train.py"], tmp_path / "arm", source=tmp_path / "work", counter=counter)
+    made = Arm([sys.executable, "train.py"], tmp_path / "arm", source=tmp_path / "work", counter=counter,
+               account=account)  # fmt: skip
     try:
         made.start(120)
         made.run(3)
@@ -134,7 +137,9 @@ def test_an_arms_block_has_the_joules_between_its_grant_and_its_end(tmp_path: Pa
         while long.referee_ns < 2e9:  # steps were faster than the first one
             long = made.run(2 * len(long.walls), 3e9)
         assert short.joules is None, "a counter moves in steps of 0.1 s"
-        assert long.joules == pytest.approx(100 * long.referee_ns / 1e9, rel=0.02)
+        own = made.account.clocks[-1].own_ns if made.account is not None else 0
+        part = long.whole_ns / (long.whole_ns + own)
+        assert long.joules == pytest.approx(100 * part * long.referee_ns / 1e9, rel=0.005) and (part < 0.99) == account
         assert made._process is not None and made._process.pid in counter.asked
     finally:
         made.end()

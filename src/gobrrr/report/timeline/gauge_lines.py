@@ -59,6 +59,7 @@ def gauge_lines(recording: Recording) -> GaugeLines | None:
             )))  # fmt: skip
     joules = np.array([sample.cpu_joules for sample in samples], float)
     watts = np.diff(joules, prepend=np.nan) / np.diff(at, prepend=np.nan) * 1e9
+    watts[watts < 0] = np.nan  # the counter began anew
     found.append(("processor", tuple(drawn("power", watts.tolist()))))
     steps = recording.main.steps if recording.main is not None else ()
     spans = [(max(0, a - begin), min(whole, b - begin)) for a, b in (

@@ -238,12 +238,14 @@ class Arm:
         self.pause()
         graphs = message.get("graphs")
         with _readable():
+            whole, own = (int(message.get(name, 0)) for name in ("whole_ns", "own_ns"))
+            if joules is not None and min(whole, own) > 0:  # what gobrrr counts there is taken to need as much power
+                joules *= whole / (whole + own)
             block = Block(
                 int(message["ns"]), tuple(int(wall) for wall in message["walls"]), tuple(graphs) if graphs else None,
                 message.get("peak_bytes"), message.get("samples"), message.get("whole_ns"), referee_ns,
                 int(message.get("rows") or 0), joules,
             )  # fmt: skip
-            whole, own = (int(message.get(name, 0)) for name in ("whole_ns", "own_ns"))
         if self.account is not None and expected_ns is not None:
             self.account.clocks.append(Clock(len(block.walls), block.ns, whole, referee_ns, own))
         return block
