@@ -179,6 +179,13 @@ def test_equal_arms_are_equivalent_and_noise_settles_nothing() -> None:
     assert [*verdicts.values()] == ["equivalent", "less energy", "more energy", "inconclusive"]
 
 
+def test_a_race_leaves_the_proof_the_time_that_its_longer_blocks_take(tmp_path: Path) -> None:
+    power = {"frugal": 0.85, **dict.fromkeys("abcdefgh", 0.97)}
+    referee = FakeReferee({}, objective=ENERGY, power=power, room=3, guard_s=10)
+    found = tuned(referee, candidates(*power), tmp_path, seconds=400).receipt()
+    assert found.kept and found.trials[-1].purpose == "final" and referee.clock() < 400
+
+
 def test_more_energy_in_less_time_is_not_kept(tmp_path: Path) -> None:
     assert not for_energy(tmp_path, {"hot": 1.2}, {"hot": 1.5}).kept
     measured = FakeReferee({"hot": 1.2}, objective=ENERGY, power={"hot": 1.5}).measure(Plan((), ("hot",)), 3600)

@@ -202,7 +202,8 @@ class Tuning:
         """Seconds that guard and confirmation of a stack are thought to take."""
         start, step_ns, slack = self._racing.pace(stack)
         starts = math.ceil(POLICY.fewest_rounds / self._referee.pairs()) * start
-        blocks = POLICY.fewest_rounds * POLICY.blocks * slack * max(step_ns, POLICY.edge_ns / POLICY.edge_share) / 1e9
+        longest = max(step_ns, POLICY.edge_ns / POLICY.edge_share, self._objective.shortest_ns)
+        blocks = POLICY.fewest_rounds * POLICY.blocks * slack * longest / 1e9
         return margin * (starts + blocks + self._check(stack))
 
     def _check(self, stack: Stack) -> float:
