@@ -123,7 +123,7 @@ class Clock:
 
 @pytest.mark.parametrize("account", [False, True])
 def test_an_arms_block_has_the_joules_between_its_grant_and_its_end(tmp_path: Path, account: bool) -> None:
-    """But for the share of gobrrr's own work, where it keeps an account."""
+    """But for the share of gobrrr's own work, where it keeps an account. One step is too short: more follow."""
     (tmp_path / "work").mkdir()
     (tmp_path / "work" / "train.py").write_text(LOADED)
     counter = Clock()
@@ -131,15 +131,13 @@ def test_an_arms_block_has_the_joules_between_its_grant_and_its_end(tmp_path: Pa
                account=account)  # fmt: skip
     try:
         made.start(120)
-        made.run(3)
-        short = made.run(1, 1e9)
-        long = made.run(int(2.4e9 / (short.ns + 1e5)) + 1, 3e9)
-        while long.referee_ns < 2e9:  # steps were faster than the first one
-            long = made.run(2 * len(long.walls), 3e9)
-        assert short.joules is None, "a counter moves in steps of 0.1 s"
-        own = made.account.clocks[-1].own_ns if made.account is not None else 0
-        part = long.whole_ns / (long.whole_ns + own)
-        assert long.joules == pytest.approx(100 * part * long.referee_ns / 1e9, rel=0.005) and (part < 0.99) == account
+        assert made.run(3).joules is None, "it warms up"
+        block = made.run(1, 1e9)
+        assert block.referee_ns >= 2e9 and len(block.walls) > 10, "a counter moves in steps of 0.1 s"
+        assert sum(block.walls) == pytest.approx(block.ns, rel=0.05) and block.samples is None
+        own = sum(clock.own_ns for clock in made.account.clocks) if made.account is not None else 0
+        part = block.whole_ns / (block.whole_ns + own)
+        assert block.joules == pytest.approx(100 * part * block.referee_ns / 1e9, rel=0.02) and (part < 0.99) == account
         assert made._process is not None and made._process.pid in counter.asked
     finally:
         made.end()
@@ -182,8 +180,8 @@ def test_equal_arms_are_equivalent_and_noise_settles_nothing() -> None:
 def test_a_race_leaves_the_proof_the_time_that_its_longer_blocks_take(tmp_path: Path) -> None:
     power = {"frugal": 0.85, **dict.fromkeys("abcdefgh", 0.97)}
     referee = FakeReferee({}, objective=ENERGY, power=power, room=3, guard_s=10)
-    found = tuned(referee, candidates(*power), tmp_path, seconds=400).receipt()
-    assert found.kept and found.trials[-1].purpose == "final" and referee.clock() < 400
+    found = tuned(referee, candidates(*power), tmp_path, seconds=450).receipt()
+    assert found.kept and found.trials[-1].purpose == "final" and referee.clock() < 450
 
 
 def test_more_energy_in_less_time_is_not_kept(tmp_path: Path) -> None:
@@ -253,7 +251,7 @@ class Unmeasured:
 def test_a_block_without_a_figure_ends_the_comparison_with_its_reason(tmp_path: Path) -> None:
     sides = [Side(lambda _: Unmeasured(), tmp_path / name, ()) for name in ("a", "b")]
     found = measure(*sides, seed=0, seconds=60, objective=ENERGY)
-    assert found.verdict == "failed" and found.reason.startswith("a block of 3.0 s has no energy: a counter stood")
+    assert found.verdict == "failed" and found.reason.startswith("no energy of a block of 2.4 s: a counter stood still")
     with pytest.raises(ArmError):
         cost_of(Block(1, (1,)), ENERGY)
     assert cost_of(Block(4, (2, 2)), TIME) == 2 and cost_of(Block(4, (2, 2), joules=6.0), ENERGY) == 3.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import shutil
 import signal
@@ -21,7 +22,7 @@ from gobrrr.capture.steps import loops
 from gobrrr.guard.model import observation
 from gobrrr.guard.model.account import MOST_TEXT, Account, Clock
 from gobrrr.guard.model.observation import Observation
-from gobrrr.machine.gauges.counter import LEAST_NS, EnergyCounter
+from gobrrr.machine.gauges.counter import LEAST_NS, EnergyCounter, Look
 from gobrrr.recording.model import event_kinds
 from gobrrr.trial.arm import protocol, ranks
 from gobrrr.trial.arm.orphans import HEIRS
@@ -99,8 +100,7 @@ def require_hold(names: Iterable[str], applied: Mapping[str, str], declined: Map
 def cost_of(block: Block, objective: Objective) -> float:
     """Return what a block cost. Raises ArmError where that was not measured."""
     if objective.own == "energy" and not block.joules:
-        took = f"a block of {(block.whole_ns or block.ns) / 1e9:.1f} s has no energy"
-        raise ArmError(f"{took}: a counter stood still or is not there, or it is below 2 s")
+        raise ArmError(f"no energy of a block of {block.ns / 1e9:.1f} s: a counter stood still, or a device has none")
     return objective.cost(block)
 
 
@@ -221,34 +221,43 @@ class Arm:
 
     def run(self, steps: int, expected_ns: float | None = None) -> Block:
         """Let it make so many steps, then stop it; it warms up where nobody expects how long they take. Raises ArmError
-        where it dies, ends or hangs."""
+        where it dies, ends or hangs. Where energy is counted, more steps follow until that is told of them."""
+        if self._counter is None or expected_ns is None:
+            return self._granted(steps, expected_ns)[0]
+        before = self._counter.look({each.pid for each in self._members()})  # the others stand still until the end
+        found, until = self._granted(steps, expected_ns)
+        while found.referee_ns < LEAST_NS:  # faster than they were: dropping what is short would favour slow steps
+            lacking = LEAST_NS / max(1, found.referee_ns) - 1
+            more, until = self._granted(math.ceil(lacking * len(found.walls)) + 1, expected_ns)
+            with _readable():
+                found = found.joined(more)
+        joules = self._counter.joules(before, until) if until is not None else None
+        with _readable():
+            part = min(1.0, max(0, found.whole_ns or 0) / found.referee_ns)  # the rest is gobrrr's own counting
+        return found._replace(joules=joules * part if joules is not None else None)
+
+    def _granted(self, steps: int, expected_ns: float | None) -> tuple[Block, Look | None]:
+        """One grant, and the counters at its end."""
         assert self._ask is not None
-        counter, before = self._counter, None
-        if counter is not None:  # the others stand still: all that is counted is its own
-            before = counter.look({each.pid for each in self._members()})
         self.resume()
         granted = time.monotonic_ns()
         self._ask.send(**self._side.grant(steps), warm=expected_ns is not None)
         seconds = START_S if expected_ns is None else max(10.0, PATIENCE * expected_ns / 1e9)
         message = self._expect("block", seconds)
         referee_ns = time.monotonic_ns() - granted
-        joules = None
-        if counter is not None and before is not None and referee_ns >= LEAST_NS:
-            joules = counter.joules(before, counter.look())
+        until = self._counter.look() if self._counter is not None else None
         self.pause()
         graphs = message.get("graphs")
         with _readable():
-            whole, own = (int(message.get(name, 0)) for name in ("whole_ns", "own_ns"))
-            if joules is not None and min(whole, own) > 0:  # what gobrrr counts there is taken to need as much power
-                joules *= whole / (whole + own)
             block = Block(
                 int(message["ns"]), tuple(int(wall) for wall in message["walls"]), tuple(graphs) if graphs else None,
                 message.get("peak_bytes"), message.get("samples"), message.get("whole_ns"), referee_ns,
-                int(message.get("rows") or 0), joules,
+                int(message.get("rows") or 0),
             )  # fmt: skip
+            whole, own = (int(message.get(name, 0)) for name in ("whole_ns", "own_ns"))
         if self.account is not None and expected_ns is not None:
             self.account.clocks.append(Clock(len(block.walls), block.ns, whole, referee_ns, own))
-        return block
+        return block, until
 
     def pause(self) -> None:
         """Stop every process of its family."""
