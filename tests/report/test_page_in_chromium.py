@@ -65,7 +65,7 @@ EACH = pytest.mark.parametrize("noun", NOUNS)
 def page(noun: str = "report", word: str = "") -> str:
     it, but = NOUNS[noun]
     drawn = samples.with_texts(samples.DRAWN, word) if word else samples.DRAWN
-    view = View(steps=samples.TIMES, timeline=drawn, next_command=word or "gobrrr run train.py")
+    view = View(steps=samples.TIMES, timeline=drawn, gauges=samples.GAUGES, next_command=word or "gobrrr run train.py")
     return formats.render(samples.with_texts(it, word, but) if word else it, "html", view).decode()
 
 

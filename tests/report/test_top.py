@@ -422,3 +422,62 @@ def test_a_journal_of_capture_is_what_is_read(tmp_path: Path, here: Path) -> Non
     writer.events(array("q", [value for n in range(1, 50) for value in (n * MS, event_kinds.BOUNDARY, 0, 1)]))
     assert seen(watching(run, here)).processes[0].steps == 48
     writer.close()
+
+
+H100 = {"name": "NVIDIA H100 80GB HBM3", "memory_bytes": 80 << 30, "limit_w": 700.0}
+READ = {"busy": 0.87, "used": 12 << 30, "watts": 412.4, "clock_mhz": 1755, "celsius": 61}
+
+
+def gauged(folder: Path, *lines: Any, head: Any = None, ago_s: float = 0.0, torn: bytes = b"") -> None:
+    file = folder / "gauges.jsonl"
+    told = [{"devices": [H100, {"name": "other"}]} if head is None else head, *lines]
+    file.write_bytes(b"".join(json.dumps(line).encode() + b"\n" for line in told) + torn)
+    os.utime(file, (NOW_S - ago_s, NOW_S - ago_s))
+
+
+def test_the_newest_gauges_are_a_line_for_each_device(program: Program, tmp_path: Path, here: Path) -> None:
+    program.train(5)
+    run = written(tmp_path / "run", start(), program.events)
+    assert seen(watching(run, here)).devices == () and "devices" not in top.render(seen(watching(run, here)))
+    old = [{"t": i, "devices": [{"busy": 0.1}, {}]} for i in range(5000)]  # far more than is read
+    gauged(run, *old, {"t": 5000, "devices": [READ, {"busy": 0.0, "used": 3 << 29}]}, torn=b'{"t":5001,"devices":[{"bu')
+    found = seen(watching(run, here))
+    text = top.render(found)
+    assert "NVIDIA H100 80GB HBM3: busy 87 %, 412 of 700 W, 1,755 MHz, 61 °C, 12.0 of 80.0 GiB\n" in text
+    assert "other: busy 0 %, 1.50 GiB\n" in text and "ago" not in text
+    told = msgspec.json.decode(msgspec.json.encode(found))
+    assert told["schema"] == "gobrrr.top/1" and told["devices_ns"] == 0
+    assert told["devices"][0] == {**H100, **READ} and told["devices"][1]["watts"] is None
+
+
+def test_gauges_that_stand_still_are_told_to(program: Program, tmp_path: Path, here: Path) -> None:
+    program.train(5)
+    run = written(tmp_path / "run", start(), program.events)
+    gauged(run, {"t": 1, "devices": [READ, {}]}, ago_s=42)
+    text = top.render(seen(watching(run, here)))
+    assert "61 °C, 12.0 of 80.0 GiB\n" in text and "read 42 s ago: the driver answers no more\n" in text
+    gone = seen(watching(run, proc(tmp_path / "elsewhere", pid=17)))
+    assert gone.devices == () and gone.devices_ns is None
+
+
+@pytest.mark.parametrize(("head", "lines", "torn"), [
+    (None, [], b""), ([], [{"t": 1, "devices": [{}, {}]}], b""), (None, [{"t": 1, "devices": [{}]}], b""),
+    (None, [], b"\xff" * 200_000), ({"devices": 7}, [], b""), (None, [{"t": -1}], b'{"t":' + b"9" * 999 + b"}"),
+])  # fmt: skip
+def test_strange_gauges_are_none(
+    head: Any, lines: list[Any], torn: bytes, program: Program, tmp_path: Path, here: Path
+) -> None:
+    program.train(5)
+    run = written(tmp_path / "run", start(), program.events)
+    gauged(run, *lines, head=head, torn=torn)
+    found = seen(watching(run, here))
+    assert found.devices == () and found.state == now.RUNNING
+
+
+def test_names_of_devices_are_shown_as_text_and_many_are_counted(program: Program, tmp_path: Path, here: Path) -> None:
+    program.train(5)
+    run = written(tmp_path / "run", start(), program.events)
+    gauged(run, {"t": 1, "devices": [READ] * 9}, head={"devices": [{"name": HOSTILE}] * 9})
+    text = top.render(seen(watching(run, here)))
+    assert "\x1b" not in text and "\x07" not in text and "\u202e" not in text
+    assert text.count("busy 87 %") == 8 and "1 more with --json" in text

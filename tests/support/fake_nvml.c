@@ -2,7 +2,8 @@
 
    Lines "KEY VALUE": devices 1; then for device 0: 0.name, 0.busy, 0.used, 0.total, 0.power (mW), 0.clock, 0.reasons, ...
    A key that is missing is NOT_SUPPORTED, as boards answer for gauges that they lack. "0.process PID BYTES" may come
-   often. The energy counter adds the power up by the clock. "hang 1": no call comes back. The file is read at each call. */
+   often. The energy counter adds the power up by the clock, from look to look. "hang 1": no call comes back. The file is
+   read at each call. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -84,11 +85,15 @@ int nvmlDeviceGetMemoryInfo_v2(void *d, u64 *out) { /* version, total, reserved,
 }
 
 int nvmlDeviceGetTotalEnergyConsumption(void *d, u64 *out) {
+    static double spent[16], last[16]; /* in this process: the power of now since its last look */
     struct timespec now;
     u64 power = 0;
+    int i = ((long)d - 1) & 15, code = ask(key(d, "power"), &power, 0, 0, 0, 0, 0);
     clock_gettime(CLOCK_MONOTONIC, &now);
-    int code = ask(key(d, "power"), &power, 0, 0, 0, 0, 0);
-    *out = (u64)(power * (now.tv_sec + 1e-9 * now.tv_nsec));
+    double seconds = now.tv_sec + 1e-9 * now.tv_nsec;
+    spent[i] += power * (seconds - last[i]);
+    last[i] = seconds;
+    *out = (u64)spent[i];
     return code;
 }
 

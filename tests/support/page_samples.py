@@ -12,6 +12,7 @@ from gobrrr.ledger.job.ranks import Job, RankSummary
 from gobrrr.ledger.model.device import DeviceMemory, DeviceOp
 from gobrrr.ledger.ops.op_times import OpTime
 from gobrrr.recording.model.facts import Span
+from gobrrr.report.timeline.gauge_lines import GaugeLine, GaugeLines
 from gobrrr.report.timeline.slices import Said, Slice
 from gobrrr.report.timeline.timeline import KINDS, Lane, StepTime, Timeline
 from gobrrr.rules.model.finding import Rehearsed, Saving
@@ -53,6 +54,13 @@ DRAWN = Timeline(2, 5, 1_000_000, (
     Lane("device 0 stream 7", ((Slice(410_000, 1_000_000, "kernel", 1, 590_000, Said("void k<float>(int)")),),)),
 ), 250, 41, 3, (("data_wait", 400_000), ("launch", 6_000)),
     ((0, 1 << 30), (300_000, 3 << 30), (1_000_000, 1 << 30)))  # fmt: skip
+
+
+GAUGES = GaugeLines(100_000_000_000, (
+    ("NVIDIA H100 80GB HBM3", (GaugeLine("power", ((0, 90.0), (50_000_000_000, 412.0), (99_000_000_000, 70.0)), 700.0),
+                               GaugeLine("memory", ((0, 0.0), (99_000_000_000, 12 << 30)), 80 << 30))),
+    ("processor", (GaugeLine("power", ((0, 80.0), (99_000_000_000, 95.0))),)),
+), (10_000_000_000, 90_000_000_000), ((20_000_000_000, 30_000_000_000),))  # fmt: skip
 
 
 def full(**changes: Any) -> Report:

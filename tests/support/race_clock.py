@@ -15,7 +15,7 @@ from gobrrr.trial.race.candidates import Candidate, Plan
 from gobrrr.trial.race.race_round import Stack
 from gobrrr.trial.race.tuning import Journal, Listener, Tuning
 from gobrrr.trial.receipt.receipt import Measured, Speedup
-from gobrrr.trial.statistics.objective import MEMORY, TIME, Objective
+from gobrrr.trial.statistics.objective import ENERGY, MEMORY, TIME, Objective
 from gobrrr.trial.statistics.rounds import Rounds
 from tests.support.trial_clock import Draw, NoisyMachine, gauss
 
@@ -26,7 +26,8 @@ class FakeReferee:
     """Steps of `step_ns` over the product of a stack's gains; starts take `start_s` together, a guard `guard_s`. `red`
     remedies spoil the numbers, `broken` ones never come up, `mortal` ones die in their first block. `phases`: bytes
     that a step holds one after the other, which `cuts` multiply, by remedy and phase. `batches`: times the 32 samples
-    of a step, by remedy; null where none are counted. `pairs`: that a comparison starts beside each other."""
+    of a step, by remedy; null where none are counted. `pairs`: that a comparison starts beside each other.
+    `power`: times the 300 W that a step takes, by remedy."""
 
     def __init__(
         self, gains: Mapping[str, float], *, seed: int = 0, bias: float = 0.0, draw: Draw = gauss,
@@ -34,9 +35,9 @@ class FakeReferee:
         guard_s: float = 20.0, red: Sequence[str] = (), broken: Sequence[str] = (), mortal: Sequence[str] = (),
         room: int = 4, objective: Objective = TIME, phases: Sequence[float] = (1 << 30,),
         cuts: Mapping[str, Mapping[int, float]] | None = None, batches: Mapping[str, float] | None = None,
-        pairs: int = 1,
+        pairs: int = 1, power: Mapping[str, float] | None = None,
     ) -> None:  # fmt: skip
-        self._pairs = pairs
+        self._pairs, self._power = pairs, power or {}
         self.objective, self._phases, self._cuts, self._batches = objective, phases, cuts or {}, batches
         self.machine = NoisyMachine(seed, **(machine or {"noise": 0.01, "burst": 0.0}))
         self.gains, self._bias, self._draw, self._step_ns = gains, bias, draw, step_ns
@@ -75,7 +76,8 @@ class FakeReferee:
         peak = self.peak_of(stack) * math.exp(0.001 * self._stream.gauss(0.0, 1.0))
         batches = self._batches
         rows = None if batches is None else int(32 * steps * math.prod(batches.get(name, 1.0) for name in stack))
-        return Block(int(ns), tuple([int(ns / steps)] * steps), peak_bytes=int(peak), samples=rows)
+        return Block(int(ns), tuple([int(ns / steps)] * steps), peak_bytes=int(peak), samples=rows,
+                     joules=300.0 * ns / 1e9 * math.prod(self._power.get(name, 1.0) for name in stack))  # fmt: skip
 
     def peak_of(self, stack: Stack) -> float:
         held = enumerate(self._phases)
@@ -126,11 +128,14 @@ class FakeReferee:
         found = rounds.result()
         assert self.clock() - began <= seconds + 2 * self._start_s
         compared, slower = Speedup(found.median, found.low, found.high), self.step(()) / self.step(plan.candidate)
-        memory = self.objective is MEMORY
+        made = lambda stack=(): self._block(stack, self.step(stack), 1).joules  # noqa: E731
+        memory, energy = self.objective is MEMORY, self.objective is ENERGY
         return Measured(
-            verdict=self.objective.word(found.verdict), speedup=Speedup(slower, slower, slower) if memory else compared,
-            memory=compared if memory else None, reason=rounds.wants(),
+            verdict=self.objective.word(found.verdict), 
+            speedup=Speedup(slower, slower, slower) if memory or energy else compared,
+            memory=compared if memory else None, energy=compared if energy else None, reason=rounds.wants(),
             step_ns=(self.step(()), self.step(plan.candidate)),
+            step_joules=(made(), made(plan.candidate)) if energy else (None, None),
             step_peak_bytes=(int(self.peak_of(())), int(self.peak_of(plan.candidate))) if memory else (None, None),
         )  # fmt: skip
 

@@ -201,11 +201,11 @@ def test_a_batch_that_could_not_be_made_is_no_other_ones(counted: meters.Samples
 def test_where_it_cannot_be_measured_that_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(meters, "CLEAR", tmp_path / "absent" / "clear_refs")
     with pytest.raises(GobrrrError) as caught:
-        tuning._check_gauge(MEMORY, device=False)
+        tuning.check_gauge(MEMORY, device=False)
     assert "the peak memory of steps cannot be measured here (" in caught.value.message
     assert caught.value.exit_code == 2 and "\n" not in str(caught.value)
-    tuning._check_gauge(TIME, device=False)
-    tuning._check_gauge(MEMORY, device=True)
+    tuning.check_gauge(TIME, device=False)
+    tuning.check_gauge(MEMORY, device=True)
     (tmp_path / "train.py").write_text("raise SystemExit('was run')")
     monkeypatch.setattr(sys, "platform", "darwin")
     with pytest.raises(GobrrrError, match="darwin has no "):

@@ -122,7 +122,7 @@ async def tune(
 ) -> CallToolResult:
     """Race known remedies on the program's own step and keep what is proven: a receipt, with a recipe and a patch.
 
-    program, folder: as of run; objective: time, memory or throughput.
+    program, folder: as of run; objective: time, memory, throughput or energy.
     """
     words = ["tune", "--json", "--minutes", str(minutes), f"--objective={objective}", *_program(program)]
     return await _called(context, folder, OVER * 60 * minutes, words)

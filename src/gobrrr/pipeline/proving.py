@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, TextIO
+
+import msgspec
 
 from gobrrr.errors import UNMEASURED, GobrrrError
 from gobrrr.guard.model.verdict import Guarded
 from gobrrr.pipeline import first_run, redaction, tuning
 from gobrrr.pipeline.file_names import ARMS, CACHES, DIAGNOSIS, PAGE, RECEIPT
 from gobrrr.report.forms import formats
+from gobrrr.report.told.speedup_text import lowest_gain
 from gobrrr.rules.verdict.report import Report
 from gobrrr.system import files
 from gobrrr.trial.arm.process_group import adopted
@@ -26,7 +28,7 @@ from gobrrr.trial.receipt.receipt import EditTold, Measured, Receipt, TrialResul
 from gobrrr.trial.sandbox import limits
 from gobrrr.trial.sandbox.limits import AT_HOME, Limits
 from gobrrr.trial.sandbox.workspace import mark_output
-from gobrrr.trial.statistics.objective import BETTER, WHOLE
+from gobrrr.trial.statistics.objective import BETTER, WHOLE, Objective
 
 FIRST_LOOK = 0.4
 """Share of the minutes for watching the program once; proposed: two starts and some steps; proofs of slow programs."""
@@ -46,6 +48,7 @@ class Asked(NamedTuple):
     seed: int = 0
     limits: Limits = AT_HOME
     redact: redaction.Patterns = ()
+    objective: Objective = WHOLE
 
 
 def prove(
@@ -56,6 +59,7 @@ def prove(
 
     Raises GobrrrError where the program as it is cannot be measured.
     """
+    tuning.check_gauge(asked.objective, device=True)
     mark_output(folder)
     clock = first_run.Clock(time.monotonic(), asked.seconds)
     edits = {each.name: EditOnTrial(each, asked.accepted, asked.renames) for each in asked.edits}
@@ -87,9 +91,9 @@ def _tried(
     """The result of each edit, and whether none was cut off by Ctrl-C."""
     from gobrrr.report.text import tuning_progress
 
-    listener = tuning_progress.listener(stream, clock.left)
+    listener = tuning_progress.listener(stream, clock.left, asked.objective)
     referee = LiveReferee(program, arms, seed=asked.seed, progress=listener.progress, overrun=1.0,
-                          until=clock.ends + tuning.LATE * clock.seconds, objective=WHOLE)  # fmt: skip
+                          until=clock.ends + tuning.LATE * clock.seconds, objective=asked.objective)  # fmt: skip
     stops(referee.stop)
     found: list[TrialResult] = []
     try:
@@ -106,7 +110,8 @@ def _tried(
                     listener.began(Plan((), (name,)), number + 1)
                     measured = referee.measure(Plan((), (name,)), until - time.monotonic())
                     guarded = referee.with_account(guarded, measured, (name,))
-                found.append(receipts.confirmed((name,), measured, guarded, time.monotonic() - began))
+                tried = receipts.confirmed((name,), measured, guarded, time.monotonic() - began)
+                found.append(msgspec.structs.replace(tried, objective=asked.objective.name))
                 listener.ended(found[-1])
         return found, True
     except KeyboardInterrupt:
@@ -121,12 +126,13 @@ def _receipt(
 ) -> Receipt:  # fmt: skip
     """The receipt; kept is the fastest of those that are proven."""
     proven = [each for each in trials if each.verdict in BETTER and each.guard.green and each.speedup is not None]
-    best = max(proven, key=lambda each: each.speedup.low if each.speedup else math.nan, default=None)
+    best = max(proven, key=lowest_gain, default=None)
     told = best or max(trials, key=lambda each: each.guard.red, default=None)
     steps = [each.baseline_step_ns for each in trials if each.baseline_step_ns]
     return Receipt(
         verb="prove",
         trials=tuple(trials), kept=best.remedies if best else (), complete=complete,
+        objective=asked.objective.name, energy=best.energy if best else None,
         speedup=best.speedup if best else None, guard=told.guard if told else Guarded(),
         measured=any(each.verdict != "failed" for each in trials),
         step_ns=steps[0] if steps else float(report.step.plain_wall_ns),

@@ -169,10 +169,11 @@ def scale(places: Sequence[Path], ranks: Sequence[int], network: Network | None 
 def page_of(report: Report, mask: Callable[[str], str], profiled: Profiled) -> bytes:
     """The page of a program that has just run: its source may lie anywhere."""
     from gobrrr.report.forms import formats
+    from gobrrr.report.timeline.gauge_lines import gauge_lines
     from gobrrr.report.timeline.timeline import step_times, timeline
 
     view = formats.View(str(Path.cwd()), anywhere=True, mask=mask, steps=step_times(profiled.recording),
-                        timeline=timeline(profiled.window))  # fmt: skip
+                        timeline=timeline(profiled.window), gauges=gauge_lines(profiled.recording))  # fmt: skip
     return formats.render(report, "html", view)
 
 

@@ -14,6 +14,7 @@ import msgspec
 from gobrrr import units
 from gobrrr.capture.facts.alive import family
 from gobrrr.errors import UNMEASURED, GobrrrError
+from gobrrr.machine.gauges import counter
 from gobrrr.machine.probe.system_probe import free_memory
 from gobrrr.pipeline import first_run, redaction, tuning
 from gobrrr.pipeline.file_names import ARMS, CACHES, DIAGNOSIS, PAGE, SWEEP
@@ -28,13 +29,13 @@ from gobrrr.system import files
 from gobrrr.trial.arm.arm import Arm
 from gobrrr.trial.arm.process_group import adopted
 from gobrrr.trial.edit.setting import Setting
-from gobrrr.trial.race.sweep import ROOM, Point, Sweep, next_size
+from gobrrr.trial.race.sweep import BLOCK_NS, ROOM, Point, Sweep, next_size
 from gobrrr.trial.race.sweep import peaks as arms_peaks
 from gobrrr.trial.receipt.swept import Fit, Swept
 from gobrrr.trial.sandbox import limits
 from gobrrr.trial.sandbox.limits import AT_HOME, Limits
 from gobrrr.trial.sandbox.workspace import mark_output
-from gobrrr.trial.statistics.objective import FOOTPRINT, MEMORY
+from gobrrr.trial.statistics.objective import FOOTPRINT, MEMORY, TIME, Objective
 from gobrrr.trial.statistics.scaling import DOUBLING, LEAST_SPREAD, Line, between, line
 
 MOST_SIZES = 8
@@ -76,6 +77,7 @@ class Wanted(NamedTuple):
     redact: redaction.Patterns = ()
     price_per_hour: float | None = None
     peaks_alone: bool = False
+    objective: Objective = TIME
 
 
 def sweep(
@@ -86,6 +88,7 @@ def sweep(
 
     Raises GobrrrError where nothing could be measured.
     """
+    energy = counter.opened() if wanted.objective.own == "energy" else None
     mark_output(folder)
     clock = first_run.Clock(time.monotonic(), wanted.seconds)
     with contextlib.ExitStack() as stack:
@@ -103,11 +106,11 @@ def sweep(
                 edit = wanted.setting.edit(value, source)
                 return Arm(edit.command(command), place, (), source=source, env={**env, **edit.env}, within=within,
                            loop=report.step.loop, objective=MEMORY if wanted.device else FOOTPRINT,
-                           edit=edit)  # fmt: skip
+                           edit=edit, counter=energy)  # fmt: skip
 
             made = Sweep(make, tuning.own_folder(folder, ARMS, stack), until=clock.ends, seed=wanted.seed,
                          in_ram=report.device is None, peaks_alone=wanted.peaks_alone,
-                         is_batch=wanted.is_batch)  # fmt: skip
+                         is_batch=wanted.is_batch, block_ns=max(BLOCK_NS, wanted.objective.shortest_ns))  # fmt: skip
             stack.callback(made.close)
             stops(made.stop)
             return made
@@ -202,6 +205,7 @@ def swept(points: Sequence[Point], report: Report, wanted: Wanted, as_it_is: Seq
     found = Swept(
         setting=wanted.setting.name.lstrip("-"), where=wanted.setting.where, now=wanted.setting.now,
         is_batch=wanted.is_batch, points=tuple(points), time_law=law, peak_law=peaks, latency_ns=wanted.latency_ns,
+        objective=wanted.objective.name,
         knee=_knee(numbers) if timed_too else None, flops=roof.flops if roof.mfu else None,
         ceiling_flop_rate=roof.ceiling_flop_rate, price_per_hour=wanted.price_per_hour,
         tokens=tokens.per_s * report.step.plain_wall_ns / 1e9 if tokens is not None and tokens.per_s else None,
@@ -215,8 +219,11 @@ def swept(points: Sequence[Point], report: Report, wanted: Wanted, as_it_is: Seq
 
 
 def _best(found: Swept, points: Sequence[Point]) -> str:
-    """The value with the most samples per second; of batches the smallest that comes near it."""
-    rates = {point.value: found.samples_per_s(point) or 0.0 for point in points}
+    """The value with the most samples per second, or per joule; of batches the smallest that comes near it."""
+    if found.objective == "energy":
+        rates = {point.value: 1 / joules if (joules := found.joules(point)) else 0.0 for point in points}
+    else:
+        rates = {point.value: found.samples_per_s(point) or 0.0 for point in points}
     most = max(rates.values(), default=0.0)
     near = [point for point in points if rates[point.value] >= NEAR_BEST * most]
     if any(point.value == found.now for point in near):

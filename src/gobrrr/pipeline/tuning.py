@@ -21,6 +21,7 @@ from gobrrr import __version__
 from gobrrr.errors import GobrrrError
 from gobrrr.guard.reference.watched_steps import TWIN_STEPS
 from gobrrr.ledger.steps.other_loops import own_share
+from gobrrr.machine.gauges import counter
 from gobrrr.machine.probe.fingerprint import of_hardware
 from gobrrr.machine.probe.system_probe import probe
 from gobrrr.pipeline import first_run, proposals, redaction
@@ -119,7 +120,7 @@ def tune(
     registry.composed(())  # names are checked before anything is run
     for name in {*wishes.named, *wishes.without, *wishes.only} - {*catalogue.all_names()}:
         registry.remedy(name)
-    _check_gauge(wishes.objective, sys.platform == "linux")  # elsewhere torch knows no device that tells its peak
+    check_gauge(wishes.objective, sys.platform == "linux")  # elsewhere torch knows no device that tells its peak
     mark_output(folder)
     clock = first_run.Clock(time.monotonic(), wishes.seconds)
     with contextlib.ExitStack() as stack:
@@ -128,7 +129,7 @@ def tune(
         protection = limits.told(source, within)
         stream.write(f"gobrrr: {protection}\n")
         report = first_run.diagnosed(command, source, folder / DIAGNOSIS, stream, within, wishes.redact, clock, STAPLES)
-        _check_gauge(wishes.objective, report.device is not None)
+        check_gauge(wishes.objective, report.device is not None)
         chosen = candidates(report, wishes)
         missing = unable([c.name for c in chosen], interpreter(command), first_run.PROBING * clock.left)
         chosen = [c for c in chosen if c.name not in missing]
@@ -259,10 +260,12 @@ def _write_or_put_aside(file: Path, text: str) -> None:
         first_run.put_aside(file)
 
 
-def _check_gauge(objective: Objective, device: bool) -> None:
+def check_gauge(objective: Objective, device: bool) -> None:
     """Raises GobrrrError where the objective cannot be measured on this machine; of a `device` torch tells it."""
     if objective is MEMORY and not device and (why := meters.unable()):
         raise GobrrrError(why, meters.HINT)
+    if objective.own == "energy":
+        counter.opened()
 
 
 def candidates(report: Report, wishes: Wishes) -> list[Candidate]:
@@ -401,12 +404,13 @@ def recipe_of(receipt: Receipt) -> Recipe:
     return Recipe(
         recipes.SCHEMA, program=plain(" ".join(receipt.command[1:]), MOST_SHOWN), date=receipt.date, gobrrr=__version__,
         objective=receipt.objective if receipt.objective != TIME.name else None, speedup=_figures(receipt.speedup),
-        memory=_figures(receipt.memory), guard=receipt.guard.verdict,
+        memory=_figures(receipt.memory), energy=_figures(receipt.energy), guard=receipt.guard.verdict,
         fits=Fits(torch=receipt.versions.get("torch", ""), python=receipt.versions.get("python", ""),
                   machine=receipt.machine, fingerprint=receipt.fingerprint, script_sha256=receipt.script_sha256),
         remedies=tuple(
             Ingredient(name, dict(receipt.options.get(name, {})), speedup=_figures(brought(name).speedup),
-                       memory=_figures(brought(name).memory), guard=receipt.guard.verdict)
+                       memory=_figures(brought(name).memory), energy=_figures(brought(name).energy),
+                       guard=receipt.guard.verdict)
             for name in receipt.kept if name not in receipt.edits),
     )  # fmt: skip
 

@@ -14,10 +14,11 @@ from gobrrr.pipeline import redaction
 from gobrrr.pipeline.file_names import REPORT
 from gobrrr.recording.live import now
 from gobrrr.recording.live.live_state import LoopSoFar, Watched
-from gobrrr.recording.live.now import Now, Part, Process
+from gobrrr.recording.live.now import DeviceNow, Now, Part, Process
 from gobrrr.recording.model import event_kinds
 from gobrrr.recording.model.phases import NAMES
 from gobrrr.recording.model.warmup import median
+from gobrrr.recording.run_folder.gauges_file import Gauges, newest
 from gobrrr.rules.model.cores import CROWDED, STARVED, without_core
 from gobrrr.system import processes
 from gobrrr.system.escape import cleaned_command
@@ -105,9 +106,12 @@ class Watching:
         over = now.ENDED if told or _pids(self.folder) else now.WAITING
         state = next((state for state in order if any(one.state == state for one in told)), over)
         shares = [watched.journal.share for watched in self._watched.values() if watched.journal.behind]
+        found = newest(self.folder) if state in (now.RUNNING, now.WAITING) else None
         return Now(
             str(self.folder), self._name(told), state, min(shares, default=1.0), tuple(told),
             max(0, len(_journals(self.folder)) - MOST_PROCESSES), self._next(state),
+            devices=_devices(found[0]) if found else (),
+            devices_ns=max(0, int(1e9 * (self._clock() - found[1]))) if found else None,
         )  # fmt: skip
 
     def _told(self, name: str, watched: Watched) -> Process:
@@ -147,6 +151,14 @@ class Watching:
         if state in (now.RUNNING, now.WAITING, now.ELSEWHERE):
             return f"{report} when it has ended"
         return report if (self.folder / REPORT).is_file() else f"{report} as soon as gobrrr run has judged it"
+
+
+def _devices(found: Gauges) -> tuple[DeviceNow, ...]:
+    return tuple(
+        DeviceNow(device.name, read.busy, read.watts, device.limit_w, read.clock_mhz, read.celsius, read.used,
+                  device.memory_bytes)
+        for device, read in zip(found.head.devices, found.samples[0].devices, strict=True)
+    )  # fmt: skip
 
 
 def _doubting(told: Process, doubt: str) -> Process:

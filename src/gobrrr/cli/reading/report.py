@@ -84,10 +84,11 @@ def find(path: Path) -> Path:
 
 
 def beside(view: View, file: Path, report: Report) -> View:
-    """With every step's time and one step's timeline, where the recording lies beside its report and can be read."""
+    """With every step's time, one step's timeline and the gauges, where the recording beside its report can be read."""
     from gobrrr.ledger.steps.profiled_window import profiled_window
     from gobrrr.recording.run_folder.run import load_run
     from gobrrr.report.text.progress import Patience
+    from gobrrr.report.timeline.gauge_lines import gauge_lines
     from gobrrr.report.timeline.timeline import step_times, timeline
 
     with Patience(f"reading the recording in {file.parent}"):
@@ -96,7 +97,8 @@ def beside(view: View, file: Path, report: Report) -> View:
         except (GobrrrError, OSError):
             return view
         own = next((recording for recording in recordings if recording.start.rank == report.rank), None)
-        return view if own is None else view._replace(steps=step_times(own), timeline=timeline(profiled_window(own)))
+        return view if own is None else view._replace(steps=step_times(own), timeline=timeline(profiled_window(own)),
+                                                      gauges=gauge_lines(own))  # fmt: skip
 
 
 def ranks_beside(file: Path, report: Report, args: argparse.Namespace) -> list[tuple[Report | None, Recording | None]]:

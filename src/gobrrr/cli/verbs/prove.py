@@ -36,8 +36,8 @@ def prepare(parser: argparse.ArgumentParser) -> None:
         help="parameters A and B of the program are joined in AB of the edited one",
     )  # fmt: skip
     parser.add_argument(
-        "--objective", choices=("time", "fit"), default="time",
-        help="fit: does the edit make a program end that runs out of memory",
+        "--objective", choices=("time", "energy", "fit"), default="time",
+        help="energy: does it take less; fit: does the edit make a program end that runs out of memory",
     )  # fmt: skip
     parser.add_argument(
         "--batch", metavar="N", help="with --objective fit: a batch size that fits, at which numbers are compared"
@@ -65,6 +65,7 @@ def run(args: argparse.Namespace) -> int:
     from gobrrr.system import run_folder
     from gobrrr.trial.arm.ranks import JOBS
     from gobrrr.trial.sandbox import workspace
+    from gobrrr.trial.statistics.objective import ENERGY, WHOLE
 
     command = run_verb.program_of(args.program)
     check_ranks(command, "prove", () if args.objective == "fit" else JOBS)
@@ -74,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
         edit.command(command)  # before anything is started
     asked = proving.Asked(
         edits, base, args.accept, dict(args.rename), args.minutes * 60, args.seed, options.write_limits(args),
-        args.redact,
+        args.redact, ENERGY if args.objective == "energy" else WHOLE,
     )  # fmt: skip
     folder = run_folder.of_run(args.folder, command, "prove-")
     if args.objective == "fit":
@@ -157,7 +158,7 @@ def rename(text: str) -> tuple[str, tuple[str, ...]]:
 
 
 def exit_code(receipt: Receipt) -> int:
-    """0: an edit is faster, with the same numbers. Else the gravest of its edits' codes, as docs/prove/exit-codes.md
+    """0: an edit is better, with the same numbers. Else the gravest of its edits' codes, as docs/prove/exit-codes.md
     orders them."""
     if receipt.kept:
         return 0
@@ -170,5 +171,5 @@ def _exit_code(trial: TrialResult) -> int:
         return REFUSED
     if trial.verdict == "failed":
         return UNMEASURED
-    settled = trial.verdict == "slower" or (trial.verdict == "equivalent" and trial.guard.green)
+    settled = trial.verdict in ("slower", "more energy") or (trial.verdict == "equivalent" and trial.guard.green)
     return NOT_BETTER if settled else OPEN

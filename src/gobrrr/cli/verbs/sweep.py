@@ -22,6 +22,9 @@ def prepare(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--seed", type=int, default=0, help="of the order of blocks (0)")
     options.add_price(parser)
+    parser.add_argument(
+        "--objective", choices=("time", "energy"), default="time", help="what the best value has least of (time)"
+    )
     parser.add_argument("--auto", action="store_true", help="sizes of its own choice, eight at most (without --batch)")
     add_shared(parser)
 
@@ -46,7 +49,10 @@ def run(args: argparse.Namespace) -> int:
         raise GobrrrError("--batch, --auto and --vary each say what is measured", "give one of them")
     name, values = args.vary or ("batch", args.batch or ())
     price = options.price(args)
-    return measured(args, name, values, latency_ns=args.latency, seed=args.seed, price_per_hour=price)
+    from gobrrr.trial.statistics.objective import OBJECTIVES
+
+    return measured(args, name, values, latency_ns=args.latency, seed=args.seed, price_per_hour=price,
+                    objective=OBJECTIVES[args.objective])  # fmt: skip
 
 
 def measured(args: argparse.Namespace, name: str, values: Sequence[str], **how: object) -> int:

@@ -35,9 +35,9 @@ def prepare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--without", type=names, default=(), metavar="A,B", help="remedies not to try")
     parser.add_argument("--remedies", "--only", dest="only", type=names, default=(), metavar="A,B", help="these alone")
     parser.add_argument(
-        "--objective", choices=("time", "memory", "throughput"), default="time",
+        "--objective", choices=("time", "memory", "throughput", "energy"), default="time",
         help="what to make smaller: time, the time of a step; memory, its peak, whatever the step then takes; "
-        "throughput, the time per sample (time)",
+        "throughput, the time per sample; energy, the joules of a step (time)",
     )  # fmt: skip
     parser.add_argument(
         "--patch", action="append", default=[], metavar="DIFF", help="race this edit too; may be given again"

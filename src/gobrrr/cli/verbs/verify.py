@@ -90,10 +90,11 @@ def _with_edits(before: Receipt, program: Program) -> Program:
 
 def _check_figures(before: Receipt, file: Path) -> None:
     """Raises GobrrrError for a receipt whose figures are none, or of another objective than it says."""
-    claimed = [each for each in (before.speedup, before.memory) if each is not None]
+    claimed = [each for each in (before.speedup, before.memory, before.energy) if each is not None]
     if any(not 0 < each.low <= each.median <= each.high for each in claimed):
         raise GobrrrError(f"the receipt {file} holds a figure outside its own interval", "tune the program again")
-    if (before.objective == "memory") != (before.memory is not None):
+    own = {"memory": before.memory, "energy": before.energy}
+    if any((name == before.objective) != (figure is not None) for name, figure in own.items()):
         raise GobrrrError(f"{file} has no figure of its objective, {before.objective}", "tune the program again")
 
 
@@ -256,10 +257,11 @@ def _repeated(before: Receipt, program: Program, folder: Path, args: argparse.Na
     from gobrrr.trial.race.candidates import Plan
     from gobrrr.trial.race.referee import LiveReferee
     from gobrrr.trial.sandbox.workspace import mark_output
-    from gobrrr.trial.statistics.objective import OBJECTIVES, WHOLE
+    from gobrrr.trial.statistics.objective import OBJECTIVES, TIME, WHOLE
 
     mark_output(folder)
-    kept, objective = before.kept, WHOLE if before.verb == "prove" else OBJECTIVES[before.objective]
+    kept, objective = before.kept, OBJECTIVES[before.objective]
+    objective = WHOLE if before.verb == "prove" and objective is TIME else objective
     seconds, plan = args.minutes * 60, Plan((), kept)
     listener = tuning_progress.listener(sys.stderr, seconds, objective)
     referee = LiveReferee(program, folder, seed=args.seed, seconds=seconds, progress=listener.progress,

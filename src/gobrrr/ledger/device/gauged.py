@@ -8,6 +8,7 @@ from statistics import fmean, median
 import numpy as np
 
 from gobrrr.ledger.model.gauged import DeviceGauged, Gauged
+from gobrrr.machine.gauges.counter import LEAST_NS, USED
 from gobrrr.machine.gauges.readings import GaugedDevice, Link, Sample
 from gobrrr.recording.model.steps import Step
 from gobrrr.recording.model.vitals import plain_stretches
@@ -15,12 +16,8 @@ from gobrrr.recording.run_folder.gauges_file import Gauges
 from gobrrr.recording.run_folder.run import Ints
 
 SECOND = 1_000_000_000  # ns
-LEAST_NS = 2 * SECOND
-"""Plain steps that an energy is told of: counters move in steps of up to 0.1 s (NVML's documentation), 5 % of this."""
 AT_WORK = 0.5
 """Share of a sampling period in which a device works, from which its clock is that of work. Proposed."""
-USED = 64 << 20
-"""Bytes by which a device's memory grows where the program uses it: a context alone takes more (proposed)."""
 FEW = 5
 """Samples that are too few for a clock."""
 BEFORE_NS = SECOND // 2
@@ -42,7 +39,7 @@ def gauged(gauges: Gauges | None, events: Ints, plain: list[Step], every: Sequen
     per_step = _per_step(gauges.samples, stretches, steps)
     devices = tuple(
         _device(device, i, gauges.samples, inside, before, per_step) for i, device in enumerate(gauges.head.devices)
-        if _is_used(i, gauges.samples)
+        if is_used(i, gauges.samples)
     )  # fmt: skip
     seconds = sum(b - a for a, b in stretches) / SECOND
     return Gauged(devices, per_step(lambda sample: sample.cpu_joules), seconds, len(inside), gauges.head.why_none)
@@ -70,7 +67,7 @@ def _per_step(
     return joules
 
 
-def _is_used(i: int, samples: Sequence[Sample]) -> bool:
+def is_used(i: int, samples: Sequence[Sample]) -> bool:
     """Whether the program's processes hold memory of it; where the driver names none, whether its memory grew."""
     readings = [sample.devices[i] for sample in samples]
     if any(each.ours is not None for sample in samples for each in sample.devices):

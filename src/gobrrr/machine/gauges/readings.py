@@ -6,12 +6,11 @@ from typing import Annotated
 
 import msgspec
 
+Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+Amount = Annotated[float, msgspec.Meta(ge=0, le=1e18)]
+"""A file may hold numbers of any size."""
 POWER, THERMAL, BRAKE = "power cap", "heat", "power brake"
 """Reasons why a clock is lower than asked for: the board's power limit, its temperature, the supply."""
-
-
-Amount = Annotated[float, msgspec.Meta(ge=0, le=1e18)]
-Count = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 
 
 class Link(msgspec.Struct, frozen=True):

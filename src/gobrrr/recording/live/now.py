@@ -60,6 +60,20 @@ class Process(msgspec.Struct, frozen=True):
     doubts: tuple[str, ...] = ()
 
 
+class DeviceNow(msgspec.Struct, frozen=True):
+    """A device's gauges as they were read last; None is not known."""
+
+    name: str
+    busy: float | None = None
+    watts: float | None = None
+    limit_w: float | None = None
+    clock_mhz: int | None = None
+    celsius: int | None = None
+    used: int | None = None
+    """Bytes of its memory in use by anybody."""
+    memory_bytes: int | None = None
+
+
 class Now(msgspec.Struct, frozen=True):
     """A run at this moment. `read`: the share of its recording that was read so far."""
 
@@ -72,3 +86,7 @@ class Now(msgspec.Struct, frozen=True):
     next: str
     """Command to type next."""
     schema: str = SCHEMA
+    devices: tuple[DeviceNow, ...] = ()
+    """While it runs, where gauges are sampled beside it."""
+    devices_ns: int | None = None
+    """ns since they were read."""

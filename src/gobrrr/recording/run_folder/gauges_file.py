@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 from pathlib import Path
 
 import msgspec
@@ -12,6 +14,8 @@ from gobrrr.system.run_folder import GAUGES
 
 MOST = 256 << 20
 """Bytes that are read: days of ten devices."""
+END = 64 << 10
+"""Bytes of its begin and of its end in which the head and the newest sample lie."""
 
 
 class Gauges(msgspec.Struct, frozen=True):
@@ -23,6 +27,23 @@ class Gauges(msgspec.Struct, frozen=True):
     def silent_ns(self, end: int) -> int:
         """Return the ns until `end` (steady) in which the driver gave no sample: it hung, or was ended."""
         return max(0, end - self.samples[-1].t) if self.samples else 0
+
+
+def newest(folder: Path) -> tuple[Gauges, float] | None:
+    """Return the newest sample alone, and when the file was written (Unix s), reading its ends; None without one."""
+    try:
+        with files.opened(folder / FILE) as file:
+            first, written = file.readline(END), os.fstat(file.fileno()).st_mtime
+            file.seek(max(len(first), file.seek(0, os.SEEK_END) - END))
+            last = file.read(END).splitlines()
+        head = msgspec.json.decode(first, type=Head)
+    except (OSError, ValueError, msgspec.MsgspecError):
+        return None
+    for line in reversed(last):
+        with contextlib.suppress(ValueError, msgspec.MsgspecError):  # torn: it is being written, or the end cuts it
+            found = msgspec.json.decode(line, type=Sample)
+            return (Gauges(head, (found,)), written) if len(found.devices) == len(head.devices) else None
+    return None
 
 
 def read_gauges(folder: Path) -> Gauges | None:

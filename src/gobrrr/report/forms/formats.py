@@ -15,6 +15,7 @@ from gobrrr.errors import GobrrrError
 
 if TYPE_CHECKING:
     from gobrrr.recording.run_folder.run import Recording
+    from gobrrr.report.timeline.gauge_lines import GaugeLines
     from gobrrr.report.timeline.timeline import StepTime, Timeline
     from gobrrr.report.told.blocks import Groups
     from gobrrr.rules.verdict.regression import Held
@@ -40,6 +41,8 @@ class View(NamedTuple):
     """Every step of the run, where the recording is at hand."""
     timeline: Timeline | None = None
     """Where the time of one step goes, where the recording is at hand."""
+    gauges: GaugeLines | None = None
+    """The computer's gauges over the run, likewise."""
     edits: Mapping[str, Sequence[Mapping[str, Any]]] | None = None
     """By finding's code the edits of the program that stand for its remedies, for JSON."""
     next_command: str = ""

@@ -12,6 +12,7 @@ from gobrrr.report.forms.formats import View
 from gobrrr.report.html import charts
 from gobrrr.report.html.charts import Part, Point
 from gobrrr.report.html.findings_page import findings
+from gobrrr.report.html.gauges_chart import gauges_chart
 from gobrrr.report.html.timeline_chart import memory_chart, timeline_chart
 from gobrrr.report.timeline.slices import Said, Slice
 from gobrrr.report.timeline.timeline import CAUSES, KINDS, Lane, StepTime, Timeline
@@ -36,7 +37,8 @@ def parts(report: Report, view: View) -> dict[str, Any]:
     return {
         "report": report, "facts": [told.step(report), *told.program(report), *loops(report)],
         "ledger": ledger(report), "phases": phases(report), "history": history(report, view.steps),
-        "timeline": timeline(view.timeline, view.mask), "roofline": roofline(report), "memory": memory(report),
+        "timeline": timeline(view.timeline, view.mask), "gauges": gauges(view),
+        "roofline": roofline(report), "memory": memory(report),
         "tables": [*listed, *ops.grouped(report)], "unknown": unknown(report), "findings": findings(report, view),
         "doubts": [finding for finding in report.findings if is_doubt(finding)], "skipped": told.skipped(report),
         "about": about(report), "next_command": f"gobrrr tune {program}" if program else "",
@@ -204,6 +206,12 @@ def timeline(found: Timeline | None, mask: Callable[[str], str] = str) -> dict[s
         "left_out": found.left_out, "memory": memory_chart(found.memory, found.ns), "idle": _idle(found),
         "key": [(charts.swatch(f"slice k-{kind}"), words) for kind, words in WORDS.items() if kind in used],
     }  # fmt: skip
+
+
+def gauges(view: View) -> list[tuple[str, Any]]:
+    """Return a chart of the gauges for each device, with its name."""
+    found = view.gauges
+    return [(view.mask(name), gauges_chart(found, view.mask(name), it)) for name, it in found.devices] if found else []
 
 
 def _masked(found: Timeline, mask: Callable[[str], str]) -> Timeline:

@@ -17,7 +17,8 @@ from gobrrr.trial.statistics.objective import BETTER
 
 APART = 0.02
 """Share of the figure as written above which what remedies bring together, and not each by itself, has its own row."""
-AXES = {"time": "times as fast", "throughput": "times as many samples per second", "memory": "times as small a peak"}
+AXES = {"time": "times as fast", "throughput": "times as many samples per second", "memory": "times as small a peak",
+        "energy": "energy as written over that with it"}  # fmt: skip
 FULL_ERROR = "error against float64, times the error of the program as written"
 
 
@@ -105,6 +106,8 @@ def ratios(samples: Samples, objective: str = "time") -> list[float]:
 def _cost(samples: Samples, at: int, objective: str) -> float:
     if objective == "memory":
         return float((samples.peak_bytes[at] if at < len(samples.peak_bytes) else None) or 0)
+    if objective == "energy":
+        return ((samples.joules[at] if at < len(samples.joules) else None) or 0.0) / (samples.steps[at] or 1)
     counted = samples.samples[at] if objective == "throughput" and at < len(samples.samples) else None
     return samples.ns[at] / (counted or samples.steps[at] or 1)
 

@@ -10,7 +10,7 @@ from gobrrr.report.told.blocks import Block, Cell, Fact, Groups, Line, Sentence,
 from gobrrr.trial.race.sweep import Point
 from gobrrr.trial.receipt.swept import Fit, Swept
 from gobrrr.trial.statistics.scaling import DOUBLING
-from gobrrr.units import duration, interval, money, several, share, size
+from gobrrr.units import duration, energy, interval, money, several, share, size
 
 ODD = 0.1
 """Deviation of the points from which they are told to lie on no line (proposed)."""
@@ -55,7 +55,13 @@ def headline(found: Swept) -> str:
     if best == found.now and not found.latency_ns:
         told = f"{found.setting} {best}, as it is, {'may serve' if once else 'serves'} best, or within 3 % of it"
         return f"{told}{ONCE if once else '.'}"
-    rate, now = found.samples_per_s(points[best]), points.get(found.now)
+    now = points.get(found.now)
+    if found.objective == "energy":
+        least, joules = found.joules(points[best]), found.joules(now) if now is not None else None
+        of = f": {least / joules:.2f} of the energy of {found.now}" if least and joules and best != found.now else ""
+        per = f", {energy(least)} per {'sample' if found.is_batch else 'step'}" if least else ""
+        return f"{found.setting} {best} takes least energy{per}{of}."
+    rate = found.samples_per_s(points[best])
     base = found.samples_per_s(now) if now is not None else None
     what = "samples per second" if found.is_batch else "steps per second"
     within = f" within {duration(found.latency_ns)}" if found.latency_ns else ""
@@ -72,7 +78,8 @@ def _table(found: Swept) -> Table:
         rows = tuple(tuple(_row(found, point)[at] for at in (0, -2, -1)) for point in found.points)
         return Table("", ((found.setting, True), ("peak", True), ("", False)), rows)
     unit = "samples" if found.is_batch else "steps"
-    names = (found.setting, "step", "95 %", "p99", f"{unit}/s", "tokens/s", "MFU", f"1M {unit}", "peak", "")
+    names = (found.setting, "step", "95 %", "p99", f"{unit}/s", "tokens/s", "MFU", f"1M {unit}", f"energy/{unit[:-1]}",
+             "peak", "")  # fmt: skip
     every = [_row(found, point) for point in found.points]
     told = [at for at, name in enumerate(names) if not name or any(row[at].text for row in every)]
     heads = tuple((names[at], bool(names[at])) for at in told)
@@ -92,6 +99,7 @@ def _row(found: Swept, point: Point) -> tuple[Cell, ...]:
         Cell(f"{tokens:,.4g}" if tokens else "", tokens),
         Cell(share(mfu) if mfu else "", mfu),
         Cell(money(price) if price else "", price),
+        Cell(energy(joules) if (joules := found.joules(point)) else "", joules),
         Cell(size(point.peak_bytes) if point.peak_bytes else "", point.peak_bytes),
         Cell(point.failed or mark(found, point)),
     )

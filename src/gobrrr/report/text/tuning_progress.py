@@ -18,7 +18,7 @@ from gobrrr.trial.race.candidates import Plan
 from gobrrr.trial.race.race_round import Heat
 from gobrrr.trial.race.tuning import Listener
 from gobrrr.trial.receipt.receipt import Headspace, Speedup, TrialResult
-from gobrrr.trial.statistics.objective import BETTER, MEMORY, TIME, Objective
+from gobrrr.trial.statistics.objective import BETTER, TIME, Objective, adjective
 
 BAR = 20  # columns of a progress bar; proposed: leaves room for counts; settled on 80 columns
 NAMED = 2
@@ -34,8 +34,8 @@ def listener(stream: TextIO, seconds: float, objective: Objective = TIME) -> Pla
 
 def looks(said: str, objective: Objective) -> str:
     """'looks faster', of a verdict in the race."""
-    alike = "looks equally large" if objective is MEMORY else "looks equally fast"
-    return {"equivalent": alike, "inconclusive": "is open"}.get(said, f"looks {said}")
+    alike = f"looks equally {({'memory': 'large', 'energy': 'energy-hungry'}).get(objective.own, 'fast')}"
+    return {"equivalent": alike, "inconclusive": "is open"}.get(said, f"looks {adjective(said)}")
 
 
 def brief(names: Sequence[str]) -> str:
@@ -133,7 +133,8 @@ class LiveView(PlainLines):
         self, stream: TextIO, seconds: float, clock: Callable[[], float] = time.monotonic, objective: Objective = TIME
     ) -> None:
         super().__init__(stream, seconds, clock)
-        self._told_as = speedup_text.change if objective is MEMORY else speedup_text.times
+        told: dict[str, Callable[[Speedup], str]] = {"memory": speedup_text.change, "energy": speedup_text.energy}
+        self._told_as = told.get(objective.own, speedup_text.times)
         self._line, self._done, self._planned, self._so_far = "starting", 0, 0, [""]
         self._console = Console(file=stream, markup=False, highlight=False, emoji=False)
         self._live = Live(console=self._console, refresh_per_second=4, transient=True, get_renderable=self._now)

@@ -28,7 +28,7 @@ def verdict(receipt: Receipt) -> Line:
         return (("Nothing was measured.", "bold magenta"),)
     kept = [each for each in receipt.trials if each.remedies == receipt.kept]
     red = [each for each in receipt.trials if each.guard.red]
-    fastest = max(reversed(receipt.trials), key=lambda each: each.speedup.low if each.speedup is not None else -1.0)
+    fastest = max(reversed(receipt.trials), key=speedup_text.lowest_gain)
     trial = [*kept, *red, fastest][0]
     name = f"{trial.name}: " if len(receipt.trials) > 1 else ""
     spent, word = receipt.seconds or 0.0, "proven" if receipt.kept else "judged"
@@ -44,17 +44,21 @@ def style(trial: TrialResult) -> str:
 
 
 def _short(trial: TrialResult) -> str:
-    found = trial.speedup
+    found = speedup_text.gain(trial)
     if trial.guard.red:
         return "Refused"
     if trial.verdict == "failed":
         return "Does not run"
     if found is None or trial.verdict == "inconclusive":
         return f"Not settled{f', {_figure(trial)}' if found is not None else ''}"
-    return _figure(trial) if trial.verdict in BETTER else f"Not faster, {_figure(trial)}"
+    if trial.verdict in BETTER:
+        return _figure(trial)
+    return f"Not {'faster' if trial.energy is None else 'less energy'}, {_figure(trial)}"
 
 
 def _figure(trial: TrialResult) -> str:
+    if trial.energy is not None:
+        return speedup_text.energy(trial.energy, trial.speedup)
     assert trial.speedup is not None
     return f"{trial.speedup.median:.2f} times as fast ({trial.speedup.low:.2f} to {trial.speedup.high:.2f})"
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from gobrrr import units
 from gobrrr.recording.live import now
-from gobrrr.recording.live.now import Now, Process
+from gobrrr.recording.live.now import DeviceNow, Now, Process
 from gobrrr.report.forms.formats import View
 from gobrrr.report.told.bars import bar, finite, spark, tenths
 from gobrrr.report.told.blocks import Fact, Groups, Line, clipped, facts
@@ -16,6 +16,10 @@ BAR, HISTORY = 20, 32
 """Columns of a bar, and of the steps' history."""
 DOUBTS, DOUBT, DEVICE = 4, 180, 70
 """Doubts that are told at most, and characters of one and of a device's name: they fit 100 columns."""
+DEVICES = 8
+"""Devices that are told at most."""
+OLD_NS = 5e9
+"""Age of gauges, read ten times a second and in long runs more seldom, from which it is told."""
 SAME = 0.0005
 """A change that is none when it is printed."""
 SAID = {
@@ -47,7 +51,8 @@ def body(found: Now) -> list[Fact]:
     elif found.state != now.WAITING:
         told.append(("step", ["no whole step is in its recording"]))
     if first is not None:
-        told += [("memory", _memory(first)), ("cores", _cores(first)), ("doubts", _doubts(found))]
+        told += [("memory", _memory(first)), ("devices", _devices(found)), ("cores", _cores(first))]
+        told += [("doubts", _doubts(found))]
     return facts(told)
 
 
@@ -128,6 +133,26 @@ def _memory(one: Process) -> list[Line]:
     if one.rss_bytes is None:
         return [f"resident: {UNKNOWN}", device]
     return [f"{units.size(one.rss_bytes)} resident{_growing(one.rss_growth)}", device]
+
+
+def _devices(found: Now) -> list[Line]:
+    """'H100: busy 87 %, 412 of 700 W, 1,755 MHz, 61 °C, 12.0 of 80.0 GiB', and how old that is."""
+    more = [f"{len(found.devices) - DEVICES} more with --json"] if len(found.devices) > DEVICES else []
+    late = found.devices_ns is not None and found.devices_ns > OLD_NS
+    old = [f"read {long(found.devices_ns or 0)} ago: the driver answers no more"] if found.devices and late else []
+    return [*(", ".join(filter(None, _device(each))) for each in found.devices[:DEVICES]), *more, *old]
+
+
+def _device(each: DeviceNow) -> Iterator[str]:
+    name = clipped(each.name, DEVICE)
+    yield f"{name}: busy {100 * each.busy:.0f} %" if each.busy is not None else name
+    limit = f" of {each.limit_w:.0f}" if each.limit_w else ""
+    yield f"{each.watts:.0f}{limit} W" if each.watts is not None else ""
+    yield f"{each.clock_mhz:,} MHz" if each.clock_mhz is not None else ""
+    yield f"{each.celsius} °C" if each.celsius is not None else ""
+    whole = units.size(each.memory_bytes or 0)
+    used = units.size(each.used).removesuffix(f" {whole.split(' ')[1]}") if each.used is not None else ""
+    yield (f"{used} of {whole}" if each.memory_bytes else units.size(each.used or 0)) if used else ""
 
 
 def _growing(growth: float | None) -> str:

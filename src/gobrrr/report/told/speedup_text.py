@@ -41,10 +41,22 @@ def price(speedup: Speedup | None) -> str:
 
 
 def gain(found: Found) -> Speedup | None:
-    """The gain in what was to shrink, peak or time; None where it was not measured, or a file says what is no ratio."""
-    of_memory = found.memory is not None or (not isinstance(found, Measured) and found.objective == "memory")
-    whole = found.memory if of_memory else found.speedup
+    """The gain in what was to shrink; None where it was not measured, or a file says what is no ratio."""
+    objective = "" if isinstance(found, Measured) else found.objective
+    own = {"memory": found.memory, "energy": found.energy}
+    whole = own[objective] if objective in own else found.memory or found.energy or found.speedup
     return whole if whole is not None and _is_ratio(whole) else None
+
+
+def lowest_gain(trial: TrialResult) -> float:
+    """Return the low end of its interval; -1 where nothing was measured."""
+    return found.low if (found := gain(trial)) is not None else -1.0
+
+
+def energy(found: Speedup, speed: Speedup | None = None) -> str:
+    """'0.82 of the energy (0.80 to 0.85), 1.30x as fast'."""
+    fast = f", {speed.median:.2f}x as fast" if speed is not None and _is_ratio(speed) else ""
+    return f"{1 / found.median:.2f} of the energy ({1 / found.high:.2f} to {1 / found.low:.2f}){fast}"
 
 
 def _is_ratio(speedup: Speedup) -> bool:
@@ -56,6 +68,8 @@ def figures(found: Found) -> str:
     whole = gain(found)
     if whole is None:
         return "not measured"
+    if found.energy is not None:
+        return energy(found.energy, found.speedup)
     return times(whole) if found.memory is None else f"peak {change(whole)}, {price(found.speedup)}"
 
 
@@ -65,10 +79,12 @@ def final(receipt: Receipt) -> TrialResult | None:
 
 
 def as_written(receipt: Receipt) -> float | None:
-    """The untouched program's figure that was to be made smaller: ns of a step or of a sample, or bytes of its peak."""
+    """The untouched program's figure that was to shrink: ns or joules of a step, ns of a sample, bytes of its peak."""
     confirmed = final(receipt)
     if receipt.objective == "memory":
         return confirmed.step_peak_bytes[0] if confirmed is not None else None
+    if receipt.objective == "energy":
+        return confirmed.step_joules[0] if confirmed is not None else None
     return receipt.step_ns / (per_step(receipt) or 1.0) if receipt.step_ns is not None else None
 
 
@@ -82,7 +98,7 @@ def per_step(receipt: Receipt) -> float | None:
 
 def size(receipt: Receipt, figure: float) -> str:
     """Such a figure, in its unit."""
-    return units.size(figure) if receipt.objective == "memory" else units.duration(figure)
+    return {"memory": units.size, "energy": units.energy}.get(receipt.objective, units.duration)(figure)
 
 
 def head(receipt: Receipt) -> tuple[str, str]:
@@ -93,6 +109,10 @@ def head(receipt: Receipt) -> tuple[str, str]:
             f"Peak {units.size(before / receipt.memory.median)} instead of {units.size(before)}" if before else "Peak"
         )
         return after, f", {change(receipt.memory)}; {price(speedup)}"
+    if (of := receipt.energy) is not None:
+        step = f", {units.energy(before)} to {units.energy(before / of.median)} per step" if before else ""
+        rest = f" (95 % interval {1 / of.high:.2f} to {1 / of.low:.2f}){step}; {price(speedup)}"
+        return f"{1 / of.median:.2f} of the energy", rest
     assert speedup is not None, "gain() is asked first"
     what = "sample" if per_step(receipt) else "step"
     step = f", {units.duration(before)} to {units.duration(before / speedup.median)} per {what}" if before else ""

@@ -10,7 +10,7 @@ from gobrrr.report.forms.formats import View
 from gobrrr.report.told import money, proof, speedup_text
 from gobrrr.report.told.blocks import Cell, Fact, Groups, Line, Sentence, Table, facts
 from gobrrr.trial.receipt.receipt import Compiled, Figure, Headspace, Receipt, TrialResult, is_crowded, is_of
-from gobrrr.trial.statistics.objective import BETTER, OBJECTIVES
+from gobrrr.trial.statistics.objective import BETTER, OBJECTIVES, adjective
 from gobrrr.units import duration
 
 FEW = 3
@@ -111,7 +111,7 @@ def numbers_said(receipt: Receipt) -> str:
 
 def _better(receipt: Receipt) -> str:
     found = OBJECTIVES.get(receipt.objective)
-    return found.better if found else "better"
+    return adjective(found.better) if found else "better"
 
 
 class Level(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import shutil
 import signal
@@ -21,6 +22,7 @@ from gobrrr.capture.steps import loops
 from gobrrr.guard.model import observation
 from gobrrr.guard.model.account import MOST_TEXT, Account, Clock
 from gobrrr.guard.model.observation import Observation
+from gobrrr.machine.gauges.counter import LEAST_NS, EnergyCounter, Look
 from gobrrr.recording.model import event_kinds
 from gobrrr.trial.arm import protocol, ranks
 from gobrrr.trial.arm.orphans import HEIRS
@@ -95,6 +97,13 @@ def require_hold(names: Iterable[str], applied: Mapping[str, str], declined: Map
         raise ArmError(f"{AND.join(missing)} {UNHELD} {where}{why}")
 
 
+def cost_of(block: Block, objective: Objective) -> float:
+    """Return what a block cost. Raises ArmError where that was not measured."""
+    if objective.own == "energy" and not block.joules:
+        raise ArmError(f"no energy of a block of {block.ns / 1e9:.1f} s: a counter stood still, or a device has none")
+    return objective.cost(block)
+
+
 def unheld(reason: str) -> list[str]:
     """Remedies for want of which an arm could not go on, as they did not take hold."""
     names, found, _ = reason.partition(f" {UNHELD} ")
@@ -108,14 +117,14 @@ class Arm:
         self, command: Sequence[str], folder: Path, remedies: Sequence[str] = (), *,
         source: Path | None = None, env: Mapping[str, str] | None = None, within: Limits = AT_HOME, loop: str = "",
         objective: Objective = TIME, timed: str = TIMED, edit: ProgramEdit | None = None,
-        account: bool = False,
+        account: bool = False, counter: EnergyCounter | None = None,
     ) -> None:  # fmt: skip
         """`source`: the user's working directory, of which the arm gets its own copy; default the present one. `loop`:
         the one that the diagnosis found to take the time; else the first one that makes a step. `objective`: what is
         measured of its blocks beside their time. `timed`: who watches where those are made. `edit`: put on its copy
-        of the folder. `account`: it keeps one of what it does."""
+        of the folder. `account`: it keeps one of what it does. `counter`: of the energy of its blocks."""
         self._loop, self._side, self._objective = loop, RefereeSide(), objective
-        self._timed, self._edit = timed, edit
+        self._timed, self._edit, self._counter = timed, edit, counter
         self.account = Account() if account else None
         self._limits = within
         self._scratch: Path | None = None
@@ -212,7 +221,23 @@ class Arm:
 
     def run(self, steps: int, expected_ns: float | None = None) -> Block:
         """Let it make so many steps, then stop it; it warms up where nobody expects how long they take. Raises ArmError
-        where it dies, ends or hangs."""
+        where it dies, ends or hangs. Where energy is counted, more steps follow until that is told of them."""
+        if self._counter is None or expected_ns is None:
+            return self._granted(steps, expected_ns)[0]
+        before = self._counter.look({each.pid for each in self._members()})  # the others stand still until the end
+        found, until = self._granted(steps, expected_ns)
+        while found.referee_ns < LEAST_NS:  # faster than they were: dropping what is short would favour slow steps
+            lacking = LEAST_NS / max(1, found.referee_ns) - 1
+            more, until = self._granted(math.ceil(lacking * len(found.walls)) + 1, expected_ns)
+            with _readable():
+                found = found.joined(more)
+        joules = self._counter.joules(before, until) if until is not None else None
+        with _readable():
+            part = min(1.0, max(0, found.whole_ns or 0) / found.referee_ns)  # the rest is gobrrr's own counting
+        return found._replace(joules=joules * part if joules is not None else None)
+
+    def _granted(self, steps: int, expected_ns: float | None) -> tuple[Block, Look | None]:
+        """One grant, and the counters at its end."""
         assert self._ask is not None
         self.resume()
         granted = time.monotonic_ns()
@@ -220,6 +245,7 @@ class Arm:
         seconds = START_S if expected_ns is None else max(10.0, PATIENCE * expected_ns / 1e9)
         message = self._expect("block", seconds)
         referee_ns = time.monotonic_ns() - granted
+        until = self._counter.look() if self._counter is not None else None
         self.pause()
         graphs = message.get("graphs")
         with _readable():
@@ -231,7 +257,7 @@ class Arm:
             whole, own = (int(message.get(name, 0)) for name in ("whole_ns", "own_ns"))
         if self.account is not None and expected_ns is not None:
             self.account.clocks.append(Clock(len(block.walls), block.ns, whole, referee_ns, own))
-        return block
+        return block, until
 
     def pause(self) -> None:
         """Stop every process of its family."""

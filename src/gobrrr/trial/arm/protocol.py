@@ -52,6 +52,17 @@ class Block(NamedTuple):
     """The same by the referee's clock, with the messages' way."""
     rows: int = 0
     """Rows that models were given from the grant on, in a program that learns nothing; 0 elsewhere."""
+    joules: float | None = None
+    """Energy from its grant to its end, where that is counted."""
+
+    def joined(self, more: Block) -> Block:
+        """Return both as one."""
+        return Block(
+            self.ns + more.ns, self.walls + more.walls, more.graphs,
+            max(self.peak_bytes or 0, more.peak_bytes or 0) or None,
+            (self.samples or 0) + (more.samples or 0) if more.samples is not None else None,
+            (self.whole_ns or 0) + (more.whole_ns or 0), self.referee_ns + more.referee_ns, self.rows + more.rows,
+        )  # fmt: skip
 
 
 def make(folder: Path) -> None:

@@ -9,12 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 import psutil
 
 from gobrrr.guard.model.account import Account
-from gobrrr.trial.arm.arm import ArmError
+from gobrrr.trial.arm.arm import ArmError, cost_of
 from gobrrr.trial.arm.side import Side, end, level
 from gobrrr.trial.race.policy import POLICY
 from gobrrr.trial.receipt.receipt import Measured, Samples, Speedup, StartUp
 from gobrrr.trial.statistics import paired
-from gobrrr.trial.statistics.objective import BETTER, MEMORY, TIME, Objective
+from gobrrr.trial.statistics.objective import BETTER, TIME, Objective
 from gobrrr.trial.statistics.rounds import Rounds
 
 ROOM = 1.25
@@ -79,7 +79,7 @@ def _compared(
     sides: tuple[Side, Side], rounds: Rounds, progress: Progress | None, apart: bool, pool: ThreadPoolExecutor,
     objective: Objective,
 ) -> Measured:  # fmt: skip
-    taken: list[tuple[int, int, int, int, int | None, int | None]] = []
+    taken: list[tuple[int, int, int, int, int | None, int | None, float | None]] = []
     while (wanted := rounds.next()) is not None:
         if wanted.fresh:  # other processes: memory and threads lie elsewhere
             end(sides)
@@ -96,8 +96,8 @@ def _compared(
             rounds.ended()
             del taken[len(taken) - len(taken) % 4 :]
             continue
-        rounds.feed(block.ns, len(block.walls), objective.cost(block))
-        taken.append((wanted.arm, len(block.walls), block.ns, number, block.peak_bytes, block.samples))
+        rounds.feed(block.ns, len(block.walls), cost_of(block, objective))
+        taken.append((wanted.arm, len(block.walls), block.ns, number, block.peak_bytes, block.samples, block.joules))
         if progress is not None:
             progress(len(taken), 4 * rounds.quadruples * rounds.planned, _so_far(rounds))
     return _measured(sides, rounds, Samples(*zip(*taken, strict=True)), apart, objective)
@@ -115,13 +115,15 @@ def _measured(
         filter(None, [rounds.wants()])
     )
     return Measured(
-        verdict=objective.word(found.verdict), speedup=_clocked(samples) if objective is MEMORY else compared,
-        memory=compared if objective is MEMORY else None, p_value=found.p_value,
+        verdict=objective.word(found.verdict), speedup=_clocked(samples) if objective.own else compared,
+        memory=compared if objective.own == "memory" else None,
+        energy=compared if objective.own == "energy" else None, p_value=found.p_value,
         reason="; ".join(reasons), blocks_needed=4 * rounds.quadruples * found.needed if found.needed else None,
         starts_needed=found.needed,
         step_ns=per_step, start_up=StartUp(start, paired.break_even(start, *per_step), baseline.program_steps),
         compiled=candidate.compiled, peak_bytes=(baseline.peak_bytes or None, candidate.peak_bytes or None),
-        step_peak_bytes=(samples.peak(0), samples.peak(1)), samples=samples,
+        step_peak_bytes=(samples.peak(0), samples.peak(1)),
+        step_joules=(samples.energy(0), samples.energy(1)), samples=samples,
         accounts=_accounts(sides),
     )  # fmt: skip
 

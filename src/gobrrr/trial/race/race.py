@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple, Protocol
 
-from gobrrr.trial.arm.arm import SPENT, ArmError
+from gobrrr.trial.arm.arm import SPENT, ArmError, cost_of
 from gobrrr.trial.arm.live_arms import is_late
 from gobrrr.trial.arm.protocol import Block
 from gobrrr.trial.race.candidates import compiles
@@ -17,7 +17,7 @@ from gobrrr.trial.race.search import Race
 from gobrrr.trial.receipt.receipt import Samples, Speedup, TrialResult
 from gobrrr.trial.statistics import anytime
 from gobrrr.trial.statistics.block_schedule import block_steps
-from gobrrr.trial.statistics.objective import MEMORY, SETTLED
+from gobrrr.trial.statistics.objective import SETTLED
 
 
 class Arms(Protocol):
@@ -70,6 +70,7 @@ class Ran(NamedTuple):
     cost: float
     peak_bytes: int | None = None
     samples: int | None = None
+    joules: float | None = None
 
 
 class Looked(NamedTuple):
@@ -227,7 +228,8 @@ class Racing:
     def _sweep(self, heat: Heat, order: Sequence[Stack], failed: dict[Stack, str]) -> tuple[list[Ran], bool]:
         """There and back, and whether the heat goes on; an arm that dies is out. With the reference, or the time, the
         heat ends, and nobody failed for that."""
-        steps = block_steps(min(self._starts[stack][1] for stack in order), POLICY.edge_ns, 2 * POLICY.edge_share)
+        steps = block_steps(min(self._starts[stack][1] for stack in order), POLICY.edge_ns, 2 * POLICY.edge_share,
+                            heat.objective.shortest_ns)  # fmt: skip
         ran: list[Ran] = []
         for stack in (*order, *reversed(order)):
             if stack in failed:
@@ -239,8 +241,8 @@ class Racing:
                 plain = self._starts.get((), min(self._starts.values()))  # a resumed race may never start the program
                 if lasted < POLICY.anew * plain[0]:
                     self._lasted_s, self._stepped_s = self._lasted_s + lasted, self._stepped_s + block.ns / 1e9
-                cost = heat.objective.cost(block)
-                ran.append(Ran(stack, len(block.walls), block.ns, cost, block.peak_bytes, block.samples))
+                cost = cost_of(block, heat.objective)
+                ran.append(Ran(stack, len(block.walls), block.ns, cost, block.peak_bytes, block.samples, block.joules))
                 start, step_ns = self._starts[stack]
                 self._starts[stack] = start, min(step_ns, block.ns / len(block.walls))
             except ArmError as error:
@@ -278,11 +280,12 @@ class Racing:
         known = said in SETTLED and before is not None
         return TrialResult(
             remedies=tuple(name for name in stack if name not in heat.reference), onto=heat.reference, verdict=said,
-            memory=_speedup(found) if heat.objective is MEMORY else None,
+            memory=_speedup(found) if heat.objective.own == "memory" else None,
+            energy=_speedup(found) if heat.objective.own == "energy" else None,
             reason=reason, speedup=_speedup(time), baseline_step_ns=before, samples=samples, seconds=seconds,
             realised_ns=before * (1 - math.exp(-time.mean)) if known and before is not None else None,
             peak_bytes=(self._peak(heat.reference), self._peak(stack)),
-            step_peak_bytes=(samples.peak(0), samples.peak(1)),
+            step_peak_bytes=(samples.peak(0), samples.peak(1)), step_joules=(samples.energy(0), samples.energy(1)),
         )  # fmt: skip
 
     def _peak(self, stack: Stack) -> int | None:
@@ -297,7 +300,7 @@ def _costs(ran: Sequence[Ran], stacks: Iterable[Stack]) -> dict[Stack, list[floa
 
 def _clocked(heat: Heat, stack: Stack, ran: Sequence[Sequence[Ran]]) -> anytime.Interval:
     """How much faster an arm is than the reference; where time is not what is compared, from the same sweeps."""
-    if heat.objective is not MEMORY:
+    if not heat.objective.own:
         return heat.standing(stack)
     timed = Heat(heat.reference, heat.contenders)
     for sweep in ran:
@@ -308,7 +311,7 @@ def _clocked(heat: Heat, stack: Stack, ran: Sequence[Sequence[Ran]]) -> anytime.
 
 def _samples(heat: Heat, stack: Stack, ran: Sequence[Sequence[Ran]]) -> Samples:
     """The blocks of an arm and of its reference, in the sweeps that both were in."""
-    rows = [(int(each.stack == stack), each.steps, each.ns, 1, each.peak_bytes, each.samples)
+    rows = [(int(each.stack == stack), each.steps, each.ns, 1, each.peak_bytes, each.samples, each.joules)
             for sweep in ran if any(each.stack == stack for each in sweep)
             for each in sweep if each.stack in (stack, heat.reference)]  # fmt: skip
     return Samples(*zip(*rows, strict=True)) if rows else Samples()

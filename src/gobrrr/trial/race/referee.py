@@ -18,6 +18,7 @@ from gobrrr.capture.steps import vitals
 from gobrrr.errors import GobrrrError
 from gobrrr.guard.model.verdict import Guarded
 from gobrrr.guard.verdicts import edits, timed
+from gobrrr.machine.gauges import counter
 from gobrrr.recording.model import event_kinds
 from gobrrr.remedies import registry
 from gobrrr.trial.arm.arm import REPLAYING, SPENT, TIMED, Arm, ArmError
@@ -89,6 +90,7 @@ class LiveReferee:
         time.monotonic) all that it ever runs: what is alive then is killed, and nothing starts any more."""
         self._program, self._folder, self._seed, self._seconds = program, folder, seed, seconds
         self._progress, self._until, self._overrun, self._objective = progress, until, overrun, objective
+        self._counter = counter.opened() if objective.own == "energy" else None
         self._num = 0
         self._caches = program.limits.caches or folder / "caches"
         self._alive: dict[Stack, Arm] = {}
@@ -246,7 +248,8 @@ class LiveReferee:
         within = program.limits._replace(caches=self._caches)
         arm = Arm(command, folder, names, source=program.source, env=env | dict(edit.env if edit is not None else {}),
                   within=within, loop=program.loop, objective=self._objective,
-                  timed=REPLAYING if stack == REPLAYED else TIMED, edit=edit, account=bool(program.edits))  # fmt: skip
+                  timed=REPLAYING if stack == REPLAYED else TIMED, edit=edit,
+                  account=bool(program.edits), counter=self._counter)  # fmt: skip
         self._all.append(arm)
         return arm
 

@@ -21,7 +21,7 @@ from gobrrr.trial.race.candidates import NEEDS, PAIRS, SLOWEST, Candidate, is_sl
 from gobrrr.trial.race.policy import POLICY
 from gobrrr.trial.race.race_round import Heat, Stack
 from gobrrr.trial.statistics.anytime import FEWEST
-from gobrrr.trial.statistics.objective import BETTER, TIME, Objective
+from gobrrr.trial.statistics.objective import BETTER, TIME, Objective, adjective
 
 
 @dataclass
@@ -367,7 +367,7 @@ class Race:
         reason = candidate.too_little(self.step_ns)
         clash = next((name for name in won if self._clash(candidate.name, name)), "")
         if clash and ((), (candidate.name,)) not in self._looked and not self.objective.is_peak:
-            reason = f"it conflicts with {clash}, which is {self.objective.better}"
+            reason = f"it conflicts with {clash}, which is {adjective(self.objective.better)}"
         if reason:
             self.skipped[candidate.name] = reason
         return reason

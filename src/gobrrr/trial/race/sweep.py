@@ -65,6 +65,8 @@ class Point(msgspec.Struct, frozen=True):
     """Why it could not be measured."""
     blocks: int = 0
     """Times that it was measured, in all its processes; 0 unknown."""
+    joules: float | None = None
+    """Energy of a step, where that is the objective."""
 
     @property
     def number(self) -> float:
@@ -81,10 +83,11 @@ class Sweep:
 
     def __init__(
         self, make: Callable[[str, Path], Arm], folder: Path, *, until: float, seed: int = 0, in_ram: bool = True,
-        peaks_alone: bool = False, is_batch: bool = True,
+        peaks_alone: bool = False, is_batch: bool = True, block_ns: float = BLOCK_NS,
     ) -> None:  # fmt: skip
         """`in_ram`: peaks are of this machine's memory, which must have room for an arm before it starts."""
         self._in_ram, self._peaks_alone, self._is_batch = in_ram, peaks_alone, is_batch
+        self._block_ns = block_ns
         self._make, self._folder, self._until, self._random = make, folder, until, random.Random(seed)
         self._arms: list[Arm] = []
         self._watch = threading.Timer(max(0.0, until - time.monotonic()) + LATE_S, self.stop)
@@ -94,6 +97,7 @@ class Sweep:
         self._blocks: dict[str, dict[int, list[float]]] = {}  # by process
         self._walls: dict[str, list[int]] = {}
         self._peaks: dict[str, int] = {}
+        self._joules: dict[str, list[float]] = {}
         self._failed: dict[str, str] = {}
 
     def first(self, value: str) -> Point:
@@ -136,7 +140,8 @@ class Sweep:
         median, low, high = middle(processes[0] if len(processes) == 1 else list(map(statistics.median, processes)))
         p99 = float(np.percentile(self._walls[value], 99, method="higher"))
         return Point(value, median, low, high, p99, len(self._walls[value]), self._peaks.get(value) or None,
-                     self._failed.get(value, ""), sum(map(len, processes)))  # fmt: skip
+                     self._failed.get(value, ""), sum(map(len, processes)),
+                     statistics.median(found) if (found := self._joules.get(value)) else None)  # fmt: skip
 
     def stop(self) -> None:
         """Kill whatever runs, from any thread; no arm starts any more."""
@@ -180,7 +185,7 @@ class Sweep:
         try:
             side.start()
             side.warm()
-            (fewest, most), ns = (PEAK_STEPS, PEAK_NS) if self._peaks_alone else ((1, math.inf), BLOCK_NS)
+            (fewest, most), ns = (PEAK_STEPS, PEAK_NS) if self._peaks_alone else ((1, math.inf), self._block_ns)
             block = side.block(int(max(fewest, min(most, round(ns / side.step_ns)))) if side.step_ns else fewest)
         except ArmError as error:
             if error.reason != SPENT or value not in self._blocks:
@@ -190,6 +195,8 @@ class Sweep:
         processes = self._blocks.setdefault(value, {})
         processes.setdefault(side.processes, []).append(block.ns / len(block.walls))
         self._walls.setdefault(value, []).extend(block.walls)
+        if block.joules:
+            self._joules.setdefault(value, []).append(block.joules / len(block.walls))
         self._peaks[value] = max(self._peaks.get(value, 0), block.peak_bytes or 0)
 
     def _is_settled(self, value: str) -> bool:

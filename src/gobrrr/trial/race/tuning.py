@@ -36,7 +36,7 @@ from gobrrr.trial.receipt.receipt import (
     is_of,
 )  # fmt: skip
 from gobrrr.trial.sandbox import signature as mark
-from gobrrr.trial.statistics.objective import SETTLED, THROUGHPUT, TIME, Objective
+from gobrrr.trial.statistics.objective import SETTLED, THROUGHPUT, TIME, Objective, adjective
 
 UNCOUNTED = "no DataLoader gave its steps samples that could be counted: all are taken to have equally many"
 NO_TIME = "there was no time left to try and to prove it"
@@ -202,7 +202,8 @@ class Tuning:
         """Seconds that guard and confirmation of a stack are thought to take."""
         start, step_ns, slack = self._racing.pace(stack)
         starts = math.ceil(POLICY.fewest_rounds / self._referee.pairs()) * start
-        blocks = POLICY.fewest_rounds * POLICY.blocks * slack * max(step_ns, POLICY.edge_ns / POLICY.edge_share) / 1e9
+        longest = max(step_ns, POLICY.edge_ns / POLICY.edge_share, self._objective.shortest_ns)
+        blocks = POLICY.fewest_rounds * POLICY.blocks * slack * longest / 1e9
         return margin * (starts + blocks + self._check(stack))
 
     def _check(self, stack: Stack) -> float:
@@ -246,7 +247,8 @@ class Tuning:
         for stack, result in settled.items():
             self.results.append(result)
             time = math.log(result.speedup.median) if result.speedup else 0.0
-            mean = math.log(result.memory.median) if result.memory else time
+            own = result.memory or result.energy
+            mean = math.log(own.median) if own else time
             self.race.settle((), stack, result.verdict, mean, time)
         taken = f"{len(settled)} settled trials are taken over, {len(again)} open or failed are made again"
         passed = f"{len(found) - len(looks)} trials there were for {' and '.join(others)}, which says nothing here"
@@ -295,7 +297,7 @@ class Tuning:
         if found.accounts[1]:  # an edit is in it, and what was timed must be what was checked
             guarded = self._referee.with_account(guarded, found, stack)
         self._keep(confirmed(stack, found, guarded, self._clock() - began))
-        figure = found.memory or found.speedup
+        figure = found.memory or found.energy or found.speedup
         if found.verdict == self._objective.better and guarded.green:
             self.kept = stack
         elif figure is not None and figure.median <= 1.0:
@@ -309,7 +311,8 @@ class Tuning:
             trials=tuple(self.results), kept=self.kept, complete=self.complete,
             step_ns=steps[0] if steps else self._step_ns, diagnosed_step_ns=self._step_ns,
             objective=self._objective.name, speedup=final.speedup if final and self.kept else None,
-            memory=final.memory if final and self.kept else None, guard=final.guard if final else Guarded(),
+            memory=final.memory if final and self.kept else None,
+            energy=final.energy if final and self.kept else None, guard=final.guard if final else Guarded(),
             headspace=headroom.reached(self._headroom, self._loaders_brought(final)),
             notes=tuple(self._notes()), left=self._left_open(), likely=self._likely if not self.kept else (),
             measured=not self._open or any(r.verdict in SETTLED or r.speedup is not None for r in self.results),
@@ -339,8 +342,8 @@ class Tuning:
             f"{each.name}: {each.unseen}" for each in self.race.candidates if each.unseen and each.name in self.kept
         )
         if self._put_off and not set(self._put_off) & self.race.refused:
-            yield (f"{' + '.join(self._put_off)} may be {self._objective.better} still: there was no time to check and "
-                   "confirm it")  # fmt: skip
+            yield (f"{' + '.join(self._put_off)} may be {adjective(self._objective.better)} still: there was no time "
+                   "to check and confirm it")  # fmt: skip
         best = self.race.best()
         start, proof, fewest = self._racing.pace(best).start_s, self._proof(best), POLICY.fewest_rounds
         if start and self._open and not any(result.speedup for result in self.results):

@@ -43,6 +43,8 @@ class Samples(msgspec.Struct, frozen=True):
     """Most that each block's steps held, where that is the objective."""
     samples: tuple[int | None, ...] = ()
     """Samples of each block, where those are counted."""
+    joules: tuple[float | None, ...] = ()
+    """Energy of each block, where that is the objective."""
 
     def step_ns(self, arm: int) -> float | None:
         """Median of the steps of an arm's blocks, ns."""
@@ -53,6 +55,12 @@ class Samples(msgspec.Struct, frozen=True):
         """Median of the peaks of an arm's blocks, bytes."""
         found = [peak for which, peak in zip(self.arm, self.peak_bytes, strict=False) if which == arm and peak]
         return round(median(found)) if found else None
+
+    def energy(self, arm: int) -> float | None:
+        """Median of the joules per step of an arm's blocks."""
+        rows = zip(self.arm, self.steps, self.joules, strict=False)
+        found = [joules / steps for which, steps, joules in rows if which == arm and joules]
+        return median(found) if found else None
 
     def per_step(self, arm: int) -> float | None:
         """Samples of a step of an arm; null where none were counted."""
@@ -111,18 +119,20 @@ class TrialResult(msgspec.Struct, frozen=True, kw_only=True):
     remedies: tuple[str, ...]
     onto: tuple[str, ...] = ()
     objective: str = "time"
-    """Measure that is compared: time, memory or throughput."""
+    """Measure that is compared: time, memory, throughput or energy."""
     options: dict[str, dict[str, int]] = {}
     """Options with which its remedies were applied, where several settings of them were tried: of a loader."""
     purpose: str = "add"
     """add (in the race), guard (its numbers were not those of the program) or final."""
     verdict: str
-    """faster, slower, equivalent, inconclusive or failed; of memory smaller and larger."""
+    """faster, slower, equivalent, inconclusive or failed; smaller and larger; less energy and more energy."""
     reason: str = ""
     speedup: Speedup | None = None
     """Null where nothing could be measured. Of throughput, of the time per sample."""
     memory: Speedup | None = None
     """The baseline's peak of memory over the candidate's, where that is the objective."""
+    energy: Speedup | None = None
+    """The same of the energy of a step."""
     p_value: float | None = None
     blocks_needed: int | None = None
     """For inconclusive: how many blocks would settle it."""
@@ -140,6 +150,8 @@ class TrialResult(msgspec.Struct, frozen=True, kw_only=True):
     step_peak_bytes: tuple[int | None, int | None] = (None, None)
     """Median peak in bytes of the blocks' steps of the two arms, where that is the objective: of the device's tensors,
     or resident."""
+    step_joules: tuple[float | None, float | None] = (None, None)
+    """Median energy of a step of the two arms, where that is the objective."""
     samples: Samples = Samples()
     seconds: float = 0.0
     """Seconds that the trial took; of a heat its share."""
@@ -194,11 +206,12 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
     measured: bool = True
     """False where no remedy was measured at all: then nothing is known of any."""
     objective: str = "time"
-    """Measure that was made smaller: time, memory or throughput (time per sample)."""
+    """Measure that was made smaller: time, memory, throughput (time per sample) or energy."""
     speedup: Speedup | None = None
-    """Speedup in the final confirmation, on fresh blocks; null without one. Below 1 where memory costs time."""
+    """Speedup in the final confirmation, on fresh blocks; null without one. Below 1 where what shrank costs time."""
     memory: Speedup | None = None
     """Gain in memory, likewise; null for another objective."""
+    energy: Speedup | None = None
     guard: Guarded = Guarded()
     complete: bool = True
     """False where the tuning was interrupted: what was finished stands."""
@@ -292,6 +305,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     speedup: Speedup | None = None
     memory: Speedup | None = None
+    energy: Speedup | None = None
     p_value: float | None = None
     blocks_needed: int | None = None
     starts_needed: int | None = None
@@ -300,6 +314,7 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     compiled: Compiled | None = None
     peak_bytes: tuple[int | None, int | None] = (None, None)
     step_peak_bytes: tuple[int | None, int | None] = (None, None)
+    step_joules: tuple[float | None, float | None] = (None, None)
     samples: Samples = Samples()
     accounts: tuple[tuple[Account, ...], tuple[Account, ...]] = ((), ())
     """Of each process of the baseline and of the candidate, where those are kept; in no receipt."""
@@ -314,5 +329,5 @@ def confirmed(remedies: tuple[str, ...], found: Measured, guard: Guarded, second
         p_value=found.p_value, blocks_needed=found.blocks_needed, starts_needed=found.starts_needed, guard=guard,
         baseline_step_ns=before, realised_ns=realised if found.verdict in SETTLED else None, start_up=found.start_up,
         compiled=found.compiled, peak_bytes=found.peak_bytes, samples=found.samples, memory=found.memory,
-        step_peak_bytes=found.step_peak_bytes, seconds=seconds,
+        energy=found.energy, step_peak_bytes=found.step_peak_bytes, step_joules=found.step_joules, seconds=seconds,
     )  # fmt: skip

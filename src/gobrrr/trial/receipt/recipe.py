@@ -40,6 +40,8 @@ class Ingredient(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     guard: str = "unverified"
     memory: tuple[float, float, float] | None = None
     """The same of the peak of memory, where that was the objective."""
+    energy: tuple[float, float, float] | None = None
+    """And of the energy of a step."""
 
 
 class Fits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -66,6 +68,7 @@ class Recipe(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     speedup: tuple[float, float, float] | None = None
     memory: tuple[float, float, float] | None = None
     """The peak of memory as written over that with the recipe, where that was the objective."""
+    energy: tuple[float, float, float] | None = None
     guard: str = "unverified"
     fits: Fits = Fits()
     remedies: tuple[Ingredient, ...] = ()

@@ -51,6 +51,8 @@ class Swept(msgspec.Struct, frozen=True, kw_only=True):
     best_within: str = ""
     """The best whose 99th percentile is within the latency that was asked for."""
     latency_ns: float | None = None
+    objective: str = "time"
+    """Figure by which the best is the best: time or energy."""
     fit: Fit | None = None
     flops: float | None = None
     """Model FLOPs of a step at the program's own value, as far as they are counted."""
@@ -81,6 +83,10 @@ class Swept(msgspec.Struct, frozen=True, kw_only=True):
         if not (self.is_batch and rate and own and self.flops and self.ceiling_flop_rate):
             return None
         return rate * self.flops / own / self.ceiling_flop_rate
+
+    def joules(self, point: Point) -> float | None:
+        """Return the energy of a sample; of a step where another setting than the batch is varied."""
+        return point.joules / (point.number if self.is_batch and point.number else 1.0) if point.joules else None
 
     def million(self, point: Point) -> float | None:
         """Return the price of a million samples; of a million steps where another setting than the batch is varied."""

@@ -34,9 +34,11 @@ class Block(NamedTuple):
     """Both arms are started anew before it."""
 
 
-def block_steps(step_ns: float, edge_ns: float, share: float = POLICY.edge_share) -> int:
-    """Steps of a block whose edges take at most this share of it and that is no shorter than POLICY.shortest_ns."""
-    return max(1, math.ceil(max(edge_ns / share, POLICY.shortest_ns) / max(step_ns, 1.0)))
+def block_steps(
+    step_ns: float, edge_ns: float, share: float = POLICY.edge_share, shortest_ns: float = POLICY.shortest_ns
+) -> int:
+    """Steps of a block whose edges take at most this share of it and that is no shorter than `shortest_ns`."""
+    return max(1, math.ceil(max(edge_ns / share, shortest_ns) / max(step_ns, 1.0)))
 
 
 def looks(planned: int, fewest: int, level: float, shares: Sequence[float] = POLICY.looks) -> dict[int, float]:

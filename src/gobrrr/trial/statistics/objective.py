@@ -6,7 +6,9 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
+from gobrrr.machine.gauges.counter import LEAST_NS
 from gobrrr.trial.arm.protocol import Block
+from gobrrr.trial.race.policy import POLICY
 from gobrrr.trial.statistics.paired import PROCESS_BAND, PROCESS_SD
 
 WORTH_BYTES = 0.05
@@ -32,6 +34,10 @@ def _peak(block: Block) -> float:
     return float(block.peak_bytes or 1)
 
 
+def _energy(block: Block) -> float:
+    return (block.joules or math.nan) / (block.rows or len(block.walls))
+
+
 @dataclass(frozen=True)
 class Objective:
     """A figure of a block, above 0, of which less is better. Arms are compared by its log ratio."""
@@ -50,6 +56,11 @@ class Objective:
     """Whether it is a peak: only what is highest shows, the rest once that is gone. So a remedy that changes nothing by
     itself is tried on top of others. And nobody predicts it: all that exclude each other are looked at."""
 
+    own: str = ""
+    """Name of its ratio in results, where that stands beside the speedup in time."""
+    shortest_ns: float = POLICY.shortest_ns
+    """Least length of a block."""
+
     def of(self, rows: bool) -> Objective:
         """The same with blocks timed by the rows that models are given, or never."""
         return self if rows or self.is_peak else replace(self, cost=lambda block: self.cost(block._replace(rows=0)))
@@ -66,6 +77,11 @@ class Objective:
         return {"faster": self.better, "slower": self.worse}.get(verdict, verdict)
 
 
+def adjective(verdict: str) -> str:
+    """Return it as what a program can be: 'faster', 'less energy-hungry'."""
+    return verdict.replace(" energy", " energy-hungry")
+
+
 def _whole(block: Block) -> float:
     """With what lies between steps (an evaluation, say): an edit must not move its work there."""
     return _per_step(block._replace(ns=block.whole_ns or block.ns))
@@ -75,11 +91,14 @@ TIME = Objective("time", _per_step)
 WHOLE = Objective("time", _whole)
 THROUGHPUT = Objective("throughput", _per_sample)
 MEMORY = Objective(
-    "memory", _peak, "smaller", "larger", BYTES_SD, WORTH_BYTES, -math.log(1 - WORTH_BYTES), is_peak=True
+    "memory", _peak, "smaller", "larger", BYTES_SD, WORTH_BYTES, -math.log(1 - WORTH_BYTES), is_peak=True, own="memory"
 )
 FOOTPRINT = Objective("footprint", _peak, "smaller", "larger", is_peak=True)
 """Most that a process held since its start, loading and first step included."""
-OBJECTIVES = {each.name: each for each in (TIME, MEMORY, THROUGHPUT)}
+ENERGY = Objective(
+    "energy", _energy, "less energy", "more energy", own="energy", shortest_ns=1.2 * LEAST_NS
+)  # steps are faster than in the warm-up
+OBJECTIVES = {each.name: each for each in (TIME, MEMORY, THROUGHPUT, ENERGY)}
 """Objectives by the word that a person types."""
 BETTER = tuple(dict.fromkeys(each.better for each in OBJECTIVES.values()))
 """Verdicts that speak for a stack, of whatever objective."""

@@ -39,7 +39,7 @@ class Rounds:
         apart: bool = False, overrun: float = POLICY.overrun, clock: Callable[[], float] = time.monotonic,
         objective: Objective = TIME, started: int = 1, ahead_s: float = 0.0,
     ) -> None:  # fmt: skip
-        self._blocks = Quadruples(block_steps(min(step_ns), edge_ns), seed)
+        self._blocks = Quadruples(block_steps(min(step_ns), edge_ns, shortest_ns=objective.shortest_ns), seed)
         self._seconds, self._level, self._effect, self._most = seconds, level, effect, most
         self._clock, self._apart, self._overrun, self._objective = clock, apart, overrun, objective
         self._started, self._ahead_s = started, ahead_s if started > 1 else 0.0
