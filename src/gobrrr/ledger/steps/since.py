@@ -26,7 +26,7 @@ BLOCKS = 5
 """Stretches of steps whose medians make an interval: steps that follow each other are slow together."""
 GREW, GREW_BYTES = 0.02, 16 << 20
 """Share and bytes by which memory is told to have changed (proposed: allocators keep some MiB more with time)."""
-READINGS = 10
+READINGS = 5
 """Readings of memory that say how much it was then."""
 OPS, OP_SHARE = 3, 0.02
 """Ops that are named, and the share of the step by which each must have changed."""
@@ -38,12 +38,9 @@ def since(recording: Recording, plain: list[Step], held: Sequence[HeldGraph] = (
     main, look = recording.main, recording.look
     if main is None or not look:
         return None
-    before = max((window.ended for window in recording.windows if window.began < look), default=0)
     sizes = {step.sizes for step in plain}
     usual = [step for step in main.steps if (step.plain or step.rests) and step.sizes in sizes]
-    early = [step for step in usual if before <= step.start and step.end <= look]
-    early = early[warmup([step.wall for step in early]) :]
-    early = early[: min(MOST, max(FEWEST, len(early) // 3))]
+    early = _early([step for step in usual if step.end <= look], recording)
     late = [step for step in usual if plain and step.start >= plain[0].start]
     if min(len(early), len(late)) < FEWEST or late[0].start < look:
         return None
@@ -59,6 +56,17 @@ def since(recording: Recording, plain: list[Step], held: Sequence[HeldGraph] = (
     return msgspec.structs.replace(found, ops=_ops(recording, now)) if found.changed else found
 
 
+def _early(before: list[Step], recording: Recording) -> list[Step]:
+    """The first of the steps before the look: since our facts were noted or a look was over, where those are enough."""
+    events, look = recording.events, recording.look
+    marks = events[np.isin(events[:, 1], (ev.ASIDE, ev.WINDOW_END)) & (events[:, 0] < look), 0]
+    last = int(marks.max(initial=0))
+    found = [step for step in before if step.start >= last]
+    found = found if len(found) > FEWEST else before
+    found = found[warmup([step.wall for step in found]) :]
+    return found[: min(MOST, max(FEWEST, len(found) // 3))]
+
+
 def _interval(steps: list[Step]) -> tuple[float, float]:
     """95 % interval of the length of a step, by the medians of stretches."""
     blocks = np.array_split([float(step.wall) for step in steps], BLOCKS)
@@ -66,10 +74,8 @@ def _interval(steps: list[Step]) -> tuple[float, float]:
 
 
 def _grew(recording: Recording, kind: int, begin: int) -> int | None:
-    """Bytes more at the look, before its own windows, which the profiler fills; our own facts are in both."""
+    """Bytes more at the look, before its own windows, which the profiler fills, than at the begin."""
     events, look = recording.events, recording.look
-    noted = events[(events[:, 1] == ev.ASIDE) & (events[:, 0] < look), 0]
-    begin = max(begin, noted[-1:].max(initial=0))
     opened = events[(events[:, 1] == ev.WINDOW_BEGIN) & (events[:, 0] >= look), 0]
     read = events[events[:, 1] == kind][:, [0, 3]]
     then = read[(read[:, 0] >= begin) & (read[:, 0] < look), 1][:READINGS]
