@@ -18,7 +18,7 @@ PRIVATE = 0o700  # mode of a run's folder: the owner's alone
 _CLAIM = ".claim"
 """File of a run's folder, made exclusively: two runs that are given one folder at once can't both have made it."""
 _CLEARING = ".clearing"
-_NOTE = re.compile(r"seen-(\d{1,9})\.(?:json|work)")
+_NOTE = re.compile(r"seen-(\d{1,9})\.(?:json|work|listens)")
 """File that a process leaves which gobrrr reached, whether or not it makes a step."""
 _NEW = "name a new folder: an earlier run is never written over"
 

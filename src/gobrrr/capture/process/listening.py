@@ -10,8 +10,8 @@ from types import FrameType
 
 from gobrrr.system import processes
 
-LISTENS = "listens-"
-"""Begin of the name of a file that holds when the process of that number began."""
+BEGIN, END = "seen-", ".listens"
+"""Of the name of a file that holds when the process of that number began."""
 
 
 class Listener:
@@ -22,7 +22,7 @@ class Listener:
         self.why_not = ""
         """Why nobody hears it: the program's own handler is never replaced."""
         self._number, self._handler = number, self._heard
-        self._file = Path(folder, f"{LISTENS}{os.getpid()}")
+        self._file = Path(folder, f"{BEGIN}{os.getpid()}{END}")
 
     def begin(self) -> None:
         """Install the handler, and say so."""
@@ -56,9 +56,9 @@ class Listener:
 def pass_on(number: int, folder: Path) -> int:
     """Send the signal to all that listen for it; returns how many did."""
     sent = 0
-    for file in folder.glob(f"{LISTENS}*"):
+    for file in folder.glob(f"{BEGIN}*{END}"):
         with contextlib.suppress(OSError, ValueError):
-            pid, began = int(file.name.removeprefix(LISTENS)), int(file.read_text(encoding="ascii"))
+            pid, began = int(file.stem.removeprefix(BEGIN)), int(file.read_text(encoding="ascii"))
             if (processes.began(pid) or 0) == began:  # else the number is another's by now
                 os.kill(pid, number)
                 sent += 1

@@ -107,7 +107,7 @@ def _heard(name: str, folder: Path) -> int:
 
     def passed(number: int, _frame: object) -> None:
         if not pass_on(number, folder):
-            streams.say(f"gobrrr: no process of the program listens for {name}: none has imported torch so far")
+            streams.say(f"gobrrr: no process of the program listens for {name} now: send it while it trains")
 
     number = signal.Signals[f"SIG{name}"]
     signal.signal(number, passed)

@@ -46,8 +46,9 @@ def since(recording: Recording, plain: list[Step], held: Sequence[HeldGraph] = (
         return None
     then, now = (float(np.median([step.wall for step in steps])) for steps in (early, late))
     (least, most), (low, high) = (_interval(steps) for steps in (early, late))
+    begin = recording.earlier[0].began if recording.earlier is not None else early[0].start
     found = Since(
-        step=sum(step.end <= early[0].start for step in main.steps), looked=recording.earlier is not None, then_ns=then,
+        step=sum(step.end <= begin for step in main.steps), looked=recording.earlier is not None, then_ns=then,
         now_ns=now, low=low / most - 1, high=high / least - 1, clocks=_clocks(recording, early, plain),
         memory=_grew(recording, memory_kind(recording.events), early[0].start),
         device_memory=_grew(recording, ev.DEVICE, early[0].start),
