@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 from pathlib import Path
 from types import FrameType
 
 from gobrrr.system import processes
 
-BEGIN, END = "seen-", ".listens"
-"""Of the name of a file that holds when the process of that number began."""
+NAME = "seen-{}.listens"
+"""File that holds when the process of that number began."""
+_NAMED = re.compile(r"seen-([1-9][0-9]{0,8})\.listens")
+"""Never 0 nor below: those numbers mean whole groups of processes, or all there are."""
 
 
 class Listener:
@@ -22,7 +25,7 @@ class Listener:
         self.why_not = ""
         """Why nobody hears it: the program's own handler is never replaced."""
         self._number, self._handler = number, self._heard
-        self._file = Path(folder, f"{BEGIN}{os.getpid()}{END}")
+        self._file = Path(folder, NAME.format(os.getpid()))
 
     def begin(self) -> None:
         """Install the handler, and say so."""
@@ -56,10 +59,10 @@ class Listener:
 def pass_on(number: int, folder: Path) -> int:
     """Send the signal to all that listen for it; returns how many did."""
     sent = 0
-    for file in folder.glob(f"{BEGIN}*{END}"):
+    for file in folder.glob(NAME.format("*")):
+        named = _NAMED.fullmatch(file.name)
         with contextlib.suppress(OSError, ValueError):
-            pid, began = int(file.stem.removeprefix(BEGIN)), int(file.read_text(encoding="ascii"))
-            if (processes.began(pid) or 0) == began:  # else the number is another's by now
-                os.kill(pid, number)
+            if named and (processes.began(pid := int(named[1])) or 0) == int(file.read_text(encoding="ascii")):
+                os.kill(pid, number)  # else the number is another's by now
                 sent += 1
     return sent

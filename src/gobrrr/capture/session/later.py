@@ -40,14 +40,9 @@ class Later:
         return self._from_step - 1 - steps if self._listener is None else ENDLESS
 
     def over(self) -> None:
-        """A look is complete: the next signal asks for the next one."""
+        """A look is complete, or refused: the next signal asks for the next one."""
         if self._listener is not None:
             self.holds, self._listener.asked = True, False
-
-    def refuse(self) -> None:
-        """No look answers the signal."""
-        if self._listener is not None:
-            self._listener.asked = False
 
     def news(self) -> str:
         """Return why no signal will be heard; said once."""

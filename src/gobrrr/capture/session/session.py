@@ -312,7 +312,7 @@ class Session:
         due = self.later.due(key[0], loop.steps)
         if due and self._spent_ns > self.config.budget_ns:
             self._say(SPENT)
-            self.later.refuse()
+            self.later.over()
         elif due:
             self._look(key, loop)
             return True

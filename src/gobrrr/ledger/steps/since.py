@@ -9,7 +9,7 @@ import numpy as np
 
 from gobrrr.ledger.comparison import counterparts
 from gobrrr.ledger.device.gauged import gauged
-from gobrrr.ledger.model.since import APART, Since
+from gobrrr.ledger.model.since import Since
 from gobrrr.ledger.ops.op_times import op_times
 from gobrrr.ledger.steps.median_interval import mean_interval
 from gobrrr.ledger.steps.step_windows import step_spans
@@ -26,6 +26,8 @@ BLOCKS = 5
 """Stretches of steps whose medians make an interval: steps that follow each other are slow together."""
 GREW, GREW_BYTES = 0.02, 16 << 20
 """Share and bytes by which memory is told to have changed (proposed: allocators keep some MiB more with time)."""
+CLOCKED = 0.05
+"""Change of a device's clock from which it is told (proposed)."""
 READINGS = 5
 """Readings of memory that say how much it was then."""
 OPS, OP_SHARE = 3, 0.02
@@ -94,7 +96,7 @@ def _clocks(recording: Recording, early: list[Step], late: list[Step]) -> tuple[
     then, now = (gauged(recording.gauges, recording.events, steps, steps) for steps in (early, late))
     pairs = zip(then.devices if then else (), now.devices if now else (), strict=False)
     known = ((a.name, a.clock_mhz, b.clock_mhz) for a, b in pairs if a.clock_mhz and b.clock_mhz)
-    return tuple((name, a, b) for name, a, b in known if abs(b / a - 1) >= APART)
+    return tuple((name, a, b) for name, a, b in known if abs(b / a - 1) >= CLOCKED)
 
 
 def _ops(recording: Recording, step_ns: float) -> tuple[tuple[str, float, float], ...]:
