@@ -160,3 +160,16 @@ def test_a_second_look_is_held_against_the_first(program: Program) -> None:
     assert found.look > windows[0].ended
     unanswered = recording(program, windows[0])
     assert unanswered.look < windows[0].began, "of a look that was not completed nothing is told"
+
+
+def test_a_clock_that_stood_still_says_nothing(program: Program) -> None:
+    program.train(60, 0, 0, 0, 0)
+    aside(program, 1)
+    program.train(60)
+    assert of(recording(program)) is None
+
+
+@pytest.mark.parametrize("then", [0.0, 1e-300])
+def test_figures_of_a_strangers_report_are_shown_anyhow(then: float) -> None:
+    shown = [plainly(line) for line in told(Since(step=1, then_ns=then, now_ns=1e300, low=-1e300, high=1e300))]
+    assert shown[0].startswith("step 2: ")

@@ -32,7 +32,7 @@ class Since(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def change(self) -> float:
         """Share by which a step is longer now."""
-        return self.now_ns / self.then_ns - 1
+        return self.now_ns / self.then_ns - 1 if self.then_ns else 0.0
 
     @property
     def changed(self) -> bool:

@@ -48,6 +48,8 @@ def since(recording: Recording, plain: list[Step], held: Sequence[HeldGraph] = (
         return None
     then, now = (float(np.median([step.wall for step in steps])) for steps in (early, late))
     (least, most), (low, high) = (_interval(steps) for steps in (early, late))
+    if least <= 0:  # no clock of ours stands still: a damaged file
+        return None
     begin = recording.earlier[0].began if recording.earlier is not None else early[0].start
     found = Since(
         step=sum(step.end <= begin for step in main.steps), looked=recording.earlier is not None, then_ns=then,

@@ -145,9 +145,10 @@ def since(found: Since) -> Iterator[Line]:
     """Say what became of the steps: 'step 200: 41.2 to 55.0 ms a step (+33 %, 95 %: +30 to +36 %), memory +1.2 GiB'."""
     begin = f"{'the look at ' if found.looked else ''}step {found.step + 1:,}"
     then, now = units.bare(found.then_ns, found.now_ns), units.duration(found.now_ns)
-    change = f"{round(100 * found.change):+d} %, 95 %: {round(100 * found.low):+d} to {round(100 * found.high):+d} %"
+    change, low, high = (round(100 * finite(part)) for part in (found.change, found.low, found.high))
+    by = f"{change:+d} %, 95 %: {low:+d} to {high:+d} %"
     same = f"{'about ' if found.low * found.high > 0 else ''}as long as then"
-    step = f"{then} to {now} a step ({change})" if found.changed else f"steps are {same} ({change})"
+    step = f"{then} to {now} a step ({by})" if found.changed else f"steps are {same} ({by})"
     sizes = (("memory", found.memory), ("device memory", found.device_memory))
     more = [f"{name} {'+' if grew > 0 else '-'}{units.size(abs(grew))}" for name, grew in sizes if grew]
     yield f"{begin}: {', '.join([step, *more])}"
