@@ -97,12 +97,14 @@ def test_a_program_that_makes_fewer_steps_is_told_so(tmp_path: Path) -> None:
     assert "the program made 40 steps, fewer than --from-step 1,000" in recording.missing[0]
 
 
+@pytest.mark.parametrize("at", range(58, 66))
 @pytest.mark.usefixtures("restful")
-def test_steps_until_the_end_are_counted_from_the_look(tmp_path: Path) -> None:
-    with pytest.raises(SystemExit), watched(tmp_path, from_step=60, stop_after=25):
+def test_steps_until_the_end_are_counted_from_the_look(at: int, tmp_path: Path) -> None:
+    with pytest.raises(SystemExit), watched(tmp_path, from_step=at, stop_after=25):
         train(30)
     (recording,) = load_run(tmp_path)
-    assert recording.main is not None and len(recording.main.steps) + 1 == 60 + 25
+    assert looks(recording) == [at]
+    assert recording.main is not None and len(recording.main.steps) + 1 == at + 25
 
 
 @pytest.mark.usefixtures("restful")

@@ -225,7 +225,7 @@ class Rests:
                 if self._recorder.ranked:
                     steps += -(made + steps) % CYCLE
                 last = left is not None and self.num >= MOST_BEFORE
-                if (steps := steps if left is None else left if last else min(steps, left)) > 0:
+                if (steps := steps if left is None else left if last else min(steps, left)) >= MIN_REST:
                     self._begin(loop, now, steps, pacing.step_ns or now - self._last, last)
         self._loop, self._last = loop, now
 
