@@ -97,8 +97,8 @@ class Session:
         self.prepare()
         if self.config.watcher == SESSION and not self.nested:
             self.hooks.children.watched_as = self.config.to_env()
-        self.hooks.install()
         self.later.begin()
+        self.hooks.install()
 
     def prepare(self) -> None:
         """Prepare what the hooks need: nothing here."""
