@@ -72,6 +72,20 @@ def test_steps_then_and_now(program: Program) -> None:
     ]
 
 
+def test_steps_that_nobody_watched_are_not_held_against_watched_ones(program: Program) -> None:
+    program.train(20)
+    aside(program, 0)
+    for _ in range(4):
+        program.train(30)
+        program.recorder.rests((1, 0))
+        program.train(200, forward=1)
+        program.recorder.rested((1, 0), 200, [])
+    aside(program, 1)
+    program.train(60)
+    change = of(recording(program))
+    assert change is not None and (change.then_ns, change.now_ns) == (10 * MS, 10 * MS)
+
+
 def test_without_a_look_nothing_is_said_and_all_steps_count(program: Program) -> None:
     program.train(100)
     aside(program, 0)

@@ -12,7 +12,9 @@ from gobrrr.ledger.device.gauged import gauged
 from gobrrr.ledger.model.since import Since
 from gobrrr.ledger.ops.op_times import op_times
 from gobrrr.ledger.steps.median_interval import mean_interval
+from gobrrr.ledger.steps.step_stats import rests_told
 from gobrrr.ledger.steps.step_windows import step_spans
+from gobrrr.ledger.steps.watching_cost import watching
 from gobrrr.recording.model import event_kinds as ev
 from gobrrr.recording.model.facts import HeldGraph
 from gobrrr.recording.model.steps import Step
@@ -40,8 +42,8 @@ def since(recording: Recording, plain: list[Step], held: Sequence[HeldGraph] = (
     main, look = recording.main, recording.look
     if main is None or not look:
         return None
-    sizes = {step.sizes for step in plain}
-    usual = [step for step in main.steps if (step.plain or step.rests) and step.sizes in sizes]
+    sizes, rests = {step.sizes for step in plain}, bool(rests_told(recording, watching(recording)))
+    usual = [step for step in main.steps if (step.rests if rests else step.plain) and step.sizes in sizes]
     early = _early([step for step in usual if step.end <= look], recording)
     late = [step for step in usual if plain and step.start >= plain[0].start]
     if min(len(early), len(late)) < FEWEST or late[0].start < look:

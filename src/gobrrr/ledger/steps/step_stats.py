@@ -203,9 +203,16 @@ def levelled(walls: np.ndarray, begins: np.ndarray) -> np.ndarray:
 
 def _told(recording: Recording, watched: np.ndarray, cost: Watching | None) -> np.ndarray:
     """The steps whose median is told: those of the rests, where hooks make a step longer than we promise."""
+    resting = [step.wall for step in rests_told(recording, cost)]
+    return np.array(resting, float) if resting else watched
+
+
+def rests_told(recording: Recording, cost: Watching | None) -> list[Step]:
+    """Return the steps of rests, since a look that was asked for, where they are told; else none."""
     main, look = recording.main, recording.look
-    resting = [step.wall for step in main.resting if step.start >= look] if main is not None else []
-    return np.array(resting, float) if resting and cost and cost.hooked > DISTORTS else watched
+    if main is None or cost is None or cost.hooked <= DISTORTS:
+        return []
+    return [step for step in main.resting if step.start >= look]
 
 
 def _drift(walls: np.ndarray) -> float:
