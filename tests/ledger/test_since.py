@@ -147,7 +147,7 @@ def test_what_grows_is_named(program: Program) -> None:
 
 @pytest.mark.parametrize(("then", "now", "differ"), [(1_980, 1_410, True), (1_980, 1_950, False)])
 def test_a_clock_that_fell_is_told(then: int, now: int, differ: bool, program: Program) -> None:
-    found = middle(program, 12, early=200, late=200)
+    found = middle(program, 12, early=400, late=200)
     times = range(int(found.events[0, 0]), int(found.events[-1, 0]), 100 * MS)
     samples = tuple(
         Sample(t, (Reading(busy=0.9, used=GIB, ours=GIB, clock_mhz=now if t > found.look else then),)) for t in times

@@ -22,8 +22,9 @@ from gobrrr.recording.model.vitals import memory_kind
 from gobrrr.recording.model.warmup import warmup
 from gobrrr.recording.run_folder.run import Recording
 
-FEWEST, MOST = 10, 200
-"""Steps then and now below which nothing is said, and the most of then: a run's begin, no part of what came after."""
+FEWEST, MOST, BEGIN = 10, 200, 0.1
+"""Steps then and now below which nothing is said; the most of then, and the share of the time until the look in which
+they lie: steps that lengthen have done so soon."""
 BLOCKS = 5
 """Stretches of steps whose medians make an interval: steps that follow each other are slow together."""
 GREW, GREW_BYTES = 0.02, 16 << 20
@@ -71,7 +72,8 @@ def _early(before: list[Step], recording: Recording) -> list[Step]:
     found = [step for step in before if step.start >= last]
     found = found if len(found) > FEWEST else before
     found = found[warmup([step.wall for step in found]) :]
-    return found[: min(MOST, max(FEWEST, len(found) // 3))]
+    end = found[0].start + BEGIN * (look - found[0].start) if found else 0
+    return found[: max(FEWEST, min(MOST, sum(step.end <= end for step in found)))]
 
 
 def _interval(steps: list[Step]) -> tuple[float, float]:
