@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
 from gobrrr.ledger.model.since import Since
+from gobrrr.ledger.ops.op_times import OpTime
 from gobrrr.ledger.steps.since import GREW_BYTES, since
 from gobrrr.ledger.steps.step_stats import plain_steps, step_stats
 from gobrrr.machine.gauges.readings import GaugedDevice, Head, Reading, Sample
@@ -64,7 +65,7 @@ def test_steps_then_and_now(program: Program) -> None:
     assert change is not None and change.changed and not change.looked
     assert (change.then_ns, change.now_ns) == (10 * MS, 15 * MS)
     assert (change.low, change.change, change.high) == pytest.approx((0.5,) * 3)
-    assert change.step == 20, "the first after facts were noted"
+    assert change.step == 21, "the first after facts were noted is no more than warm-up"
     stats = step_stats(found)
     assert (stats.plain_wall_ns, stats.drift) == (15 * MS, 0.0), "the ledger is of the steps that were looked at"
     assert [plainly(line) for line in told(change) if line] == [
@@ -157,7 +158,8 @@ def test_a_clock_that_fell_is_told(then: int, now: int, differ: bool, program: P
     assert change.clocks == ((("H100", float(then), float(now)),) if differ else ())
 
 
-def test_a_second_look_is_held_against_the_first(program: Program) -> None:
+def two_looks(program: Program) -> tuple[Window, Window]:
+    """Steps of 10 ms and a look, then of 20 ms and another."""
     program.train(20)
     windows = []
     for ms in (10, 20):
@@ -168,12 +170,34 @@ def test_a_second_look_is_held_against_the_first(program: Program) -> None:
         ended = program.recorder.note(ev.WINDOW_END, 0, ev.PROFILE)
         windows.append(Window("profile", (1, 0), 3, begun, ended, (0, 0)))
         program.train(60, forward=ms - 7)
+    return windows[0], windows[1]
+
+
+def test_a_second_look_is_held_against_the_first(program: Program) -> None:
+    windows = two_looks(program)
     found = recording(program, *windows)
     change = of(found)
     assert change is not None and (change.then_ns, change.now_ns) == (10 * MS, 20 * MS)
     assert found.look > windows[0].ended
     unanswered = recording(program, windows[0])
     assert unanswered.look < windows[0].began, "of a look that was not completed nothing is told"
+
+
+def test_ops_that_changed_most_between_two_looks_are_named(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, last = two_looks(program)
+    traces: Any = {"then": {}, "now": {}}
+    for name, then, now in (("aten::mm", 3, 3.1), ("aten::cat", 1, 9), ("aten::stack", 4, 2), ("aten::add", 0.1, 0.4)):
+        for look, ms in (("then", then), ("now", now)):
+            traces[look][name, "8x8"] = OpTime(1.0, ms * MS)
+    monkeypatch.setattr("gobrrr.ledger.steps.since.op_times", lambda trace, spans: traces[trace])
+    then, now = cast(Any, "then"), cast(Any, "now")
+    found = replace(recording(program, first, last), earlier=(first, then), trace=now)
+    change = since(found, [step for step in found.main.plain if step.start > found.look] if found.main else [])
+    assert change is not None and change.looked and change.step == 80
+    assert change.ops == (("aten::cat", 1 * MS, 9 * MS), ("aten::stack", 4 * MS, 2 * MS))
+    said = [plainly(line) for line in told(change) if line]
+    assert said[0].startswith("the look at step 80: 10.0 to 20.0 ms a step (+100 %")
+    assert said[1] == "cat 1.00 to 9.00 ms, stack 4.00 to 2.00 ms"
 
 
 def test_a_clock_that_stood_still_says_nothing(program: Program) -> None:
@@ -185,5 +209,5 @@ def test_a_clock_that_stood_still_says_nothing(program: Program) -> None:
 
 @pytest.mark.parametrize("then", [0.0, 1e-300])
 def test_figures_of_a_strangers_report_are_shown_anyhow(then: float) -> None:
-    shown = [plainly(line) for line in told(Since(step=1, then_ns=then, now_ns=1e300, low=-1e300, high=1e300))]
+    shown = [plainly(line) for line in told(Since(step=2, then_ns=then, now_ns=1e300, low=-1e300, high=1e300))]
     assert shown[0].startswith("step 2: ")

@@ -131,7 +131,7 @@ class Pulse:
     @property
     def walls(self) -> list[int]:
         """ns of its steps, the last ones of very many."""
-        return [end - start for start, end in pairwise([self.begun, *self.times][-MANY:])]
+        return [end - start for start, end in pairwise((array("q", [self.begun]) + self.times)[-MANY:])]
 
     def untold(self) -> Sequence[int]:
         """The times that were not asked for yet."""

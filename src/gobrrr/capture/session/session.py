@@ -298,6 +298,8 @@ class Session:
 
     def _tail(self, key: tuple[int, int], now: int) -> None:
         self.later.over()
+        if self.later.holds:
+            return
         if not self._tail_from:
             self._tail_from = now
             self._tail_steps = self._watched
@@ -309,7 +311,7 @@ class Session:
     def _may_look(self, key: tuple[int, int], loop: Loop, now: int) -> bool:
         """Whether the look that was asked for begins. Before it facts are noted, once steps are steady."""
         self._say(self.later.news())
-        due = self.later.due(key[0], loop.steps)
+        due = self.later.due(key[0], loop.steps) and not (is_tracing() or in_backward() or is_capturing())
         if due and self._spent_ns > self.config.budget_ns:
             self._say(SPENT)
             self.later.over()

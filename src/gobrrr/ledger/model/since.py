@@ -12,7 +12,7 @@ class Since(msgspec.Struct, frozen=True, kw_only=True):
     """Steps of then held against those of the look. ns and bytes; `low`, `high`: 95 % interval of the change."""
 
     step: int
-    """Steps that the loop had made by then."""
+    """Steps that the loop had made by then, the first one, whose begin nobody saw, among them."""
     looked: bool = False
     """Then was another look."""
     then_ns: float

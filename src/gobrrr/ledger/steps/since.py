@@ -55,7 +55,7 @@ def since(recording: Recording, plain: list[Step], held: Sequence[HeldGraph] = (
         return None
     begin = recording.earlier[0].began if recording.earlier is not None else early[0].start
     found = Since(
-        step=sum(step.end <= begin for step in main.steps), looked=recording.earlier is not None, then_ns=then,
+        step=1 + sum(step.end <= begin for step in main.steps), looked=recording.earlier is not None, then_ns=then,
         now_ns=now, low=low / most - 1, high=high / least - 1, clocks=_clocks(recording, early, plain),
         memory=_grew(recording, memory_kind(recording.events), early[0].start),
         device_memory=_grew(recording, ev.DEVICE, early[0].start),
@@ -86,11 +86,9 @@ def _grew(recording: Recording, kind: int, begin: int) -> int | None:
     """Bytes more at the look, before its own windows, which the profiler fills, than at the begin."""
     events, look = recording.events, recording.look
     opened = events[(events[:, 1] == ev.WINDOW_BEGIN) & (events[:, 0] >= look), 0]
-    read = events[events[:, 1] == kind][:, [0, 3]]
-    then = read[(read[:, 0] >= begin) & (read[:, 0] < look), 1][:READINGS]
-    now = read[
-        (read[:, 0] >= look) & (read[:, 0] < (opened.min() if len(opened) else read[-1:, 0].max(initial=0) + 1)), 1
-    ]
+    end = opened.min(initial=np.iinfo(np.int64).max)
+    t, size = events[events[:, 1] == kind][:, [0, 3]].T
+    then, now = size[(t >= begin) & (t < look)][:READINGS], size[(t >= look) & (t < end)]
     if not len(then) or not len(now):
         return None
     grew = float(np.median(now) - np.median(then))

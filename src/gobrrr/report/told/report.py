@@ -143,7 +143,7 @@ def program(report: Report, brief: bool = False) -> list[Fact]:
 
 def since(found: Since) -> Iterator[Line]:
     """Say what became of the steps: 'step 200: 41.2 to 55.0 ms a step (+33 %, 95 %: +30 to +36 %), memory +1.2 GiB'."""
-    begin = f"{'the look at ' if found.looked else ''}step {found.step + 1:,}"
+    begin = f"{'the look at ' if found.looked else ''}step {found.step:,}"
     then, now = units.bare(found.then_ns, found.now_ns), units.duration(found.now_ns)
     change, low, high = (round(100 * finite(part)) for part in (found.change, found.low, found.high))
     by = f"{change:+d} %, 95 %: {low:+d} to {high:+d} %"
