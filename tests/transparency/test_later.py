@@ -91,6 +91,19 @@ def test_each_signal_asks_for_a_look_of_its_own(tmp_path: Path, usr2: int, monke
 
 
 @pytest.mark.usefixtures("restful")
+def test_a_signal_for_which_no_budget_is_left_is_told(tmp_path: Path, usr2: int) -> None:
+    def ask(step: int) -> None:
+        if step in (30, 80):
+            signal.raise_signal(usr2)
+
+    with watched(tmp_path, on_signal=usr2, budget_ns=1):
+        train(40, ask)
+    (recording,) = load_run(tmp_path)
+    assert len(looks(recording)) == 1
+    assert "budget of all looks is spent" in notes(tmp_path)
+
+
+@pytest.mark.usefixtures("restful")
 def test_a_program_that_makes_fewer_steps_is_told_so(tmp_path: Path) -> None:
     with watched(tmp_path, from_step=1000):
         train(10)

@@ -248,7 +248,7 @@ class Session:
             del loop.walls[:2048]
         if self.later.holds and not self._may_look(key, loop, now):
             return
-        if loop.done >= len(ORDER):
+        if loop.done >= len(ORDER) or (self.config.on_signal and self._spent_ns > self.config.budget_ns):
             if self.config.leave and (key[0] in ev.TRAINS or not optimizer_made()):  # else a training may be to come
                 if self._second_epoch_is_near(loop, now):
                     return
