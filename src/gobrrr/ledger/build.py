@@ -39,6 +39,7 @@ from gobrrr.ledger.steps.scaling import (
     seen,
 )
 from gobrrr.ledger.steps.serving import serving_classes
+from gobrrr.ledger.steps.since import since
 from gobrrr.ledger.steps.step_stats import step_stats, waited
 from gobrrr.ledger.steps.step_windows import step_spans
 from gobrrr.machine.model.machine import Machine
@@ -94,6 +95,7 @@ def build_ledger(profiled: Profiled, machine: Machine) -> Ledger:
         device=device, device_ops=launched, loops=other_loops(recording),
         gauged=gauged(recording.gauges, recording.events, plain, recording.main.steps if recording.main else ()),
         serving=serving_classes(served, recording.serving) if served else (),
+        since=since(recording, plain, facts.held_graphs),
     )  # fmt: skip
 
 

@@ -72,6 +72,11 @@ class OpRatio(msgspec.Struct, frozen=True, kw_only=True):
         a, b = self._ns(self.a) / self.a.calls, self._ns(self.b) / self.b.calls
         return a / b if b else None
 
+    @property
+    def ns(self) -> tuple[float, float]:
+        """ns per step of A and of B, as in `delta`."""
+        return self._ns(self.a), self._ns(self.b)
+
     def _ns(self, side: OpTime | None) -> float:
         if side is None:
             return 0.0

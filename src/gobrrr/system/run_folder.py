@@ -20,7 +20,7 @@ CLAIM = ".claim"
 GAUGES = "gauges.jsonl"
 """File of what the computer's gauges said while the program ran."""
 _CLEARING = ".clearing"
-_NOTE = re.compile(r"seen-(\d{1,9})\.(?:json|work)")
+_NOTE = re.compile(r"seen-(\d{1,9})\.(?:json|work|listens)")
 """File that a process leaves which gobrrr reached, whether or not it makes a step."""
 _NEW = "name a new folder: an earlier run is never written over"
 

@@ -65,7 +65,7 @@ def run(command: Sequence[str], config: Config, variables: Mapping[str, str] = M
     sent, and dies with us. Raises GobrrrError where it cannot be started.
     """
     env = environment(config, command) | dict(variables)
-    with Relay() as relay:
+    with Relay(config.on_signal) as relay:
         try:
             relay.start(command, env)
         except OSError as error:

@@ -28,10 +28,11 @@ class Relay:
     While the child is made they wait: it gets them when it is there, as a plain run would.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, own: int = 0) -> None:
+        """`own`: the signal that gobrrr handles itself, 0 for none."""
         named = {int(number) for number in signal.Signals if number.name in _OURS}
         ignored = {number for number in signal.valid_signals() if signal.getsignal(number) is signal.SIG_IGN}
-        self._numbers = [number for number in signal.valid_signals() if number not in named | ignored]
+        self._numbers = [number for number in signal.valid_signals() if number not in named | ignored | {own}]
         self._old: dict[int, Any] = {}
         self._stop = 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import pairwise
@@ -25,9 +26,9 @@ STRETCH = 32
 """Steps of the first watched stretch: putting hooks in and out costs as much as some ten watched steps."""
 SLOWER = 1.01
 """Each stretch is so much longer than the one before: epochs' ends are looked for in longer and longer runs."""
-MOST = 256
-"""Rests of one run. CPython 3.13 caches nothing more of a class whose attributes were set 1000 times
-(MAX_VERSIONS_PER_CLASS)."""
+MOST, MOST_BEFORE = 256, 128
+"""Rests of one run, and those before a look that is to come later: one more lasts until then. CPython 3.13 caches
+nothing more of a class whose attributes were set 1000 times (MAX_VERSIONS_PER_CLASS)."""
 LONG_STEP = 30_000_000
 """ns; longer steps are all watched: hooks of 0.1 ms are no more than 0.3 % of them, which no pairing resolves."""
 LONGEST_REST = 2_000_000_000
@@ -112,6 +113,8 @@ class Pacing:
         return max(LEAST, median(self._costs)) * watched / (share(step) * max(1.0, step))
 
 
+MANY = 4096
+"""Times of a rest that are enough to know a step's length."""
 GAP_STEPS, GAP_NS = 20, 50_000_000
 """Something else happened where a step takes so many usual ones and so much time more: an evaluation, a checkpoint."""
 
@@ -121,16 +124,16 @@ class Pulse:
 
     def __init__(self, begun: int, left: int, step_ns: float) -> None:
         self.begun, self.left = begun, left
-        self.times: list[int] = []
+        self.times = array("q")  # one rest may last for hours
         self._told, self.told_ns = 0, begun
         self._longest = int(GAP_STEPS * step_ns) + GAP_NS
 
     @property
     def walls(self) -> list[int]:
-        """ns of its steps."""
-        return [end - start for start, end in pairwise([self.begun, *self.times])]
+        """ns of its steps, the last ones of very many."""
+        return [end - start for start, end in pairwise((array("q", [self.begun]) + self.times)[-MANY:])]
 
-    def untold(self) -> list[int]:
+    def untold(self) -> Sequence[int]:
         """The times that were not asked for yet."""
         times, self._told = self.times[self._told :], len(self.times)
         self.told_ns = times[-1] if times else self.told_ns
@@ -189,16 +192,24 @@ class Rests:
         self._beat: Callable[..., None] | None = None
         self._planned, self._earliest = 0, 0.0
         self._read: dict[int, tuple[int, int]] = {}  # by the kind of reading: (steps so far, CPU ns)
-        hooks.begun, hooks.silenced = self._iterator, self._silenced
+        hooks.begun, hooks.silenced = self._iterator, self.silenced
+        self.asked: Callable[[], bool] = bool
+        """Whether somebody asks for a look, so that a rest ends."""
+
+    @property
+    def num(self) -> int:
+        """How many there were."""
+        return sum(pacing.rests for pacing in self._paces.values())
 
     @property
     def enough(self) -> bool:
         """Whether there were as many as one run may have."""
-        return sum(pacing.rests for pacing in self._paces.values()) >= MOST
+        return self.num >= MOST
 
-    def step(self, loop: Key, now: int, made: int) -> None:
-        """A watched step of a loop whose windows are done has ended, its `made`-th, in the hook that noted it."""
-        if loop[0] not in (UPDATES, EXPLICIT):
+    def step(self, loop: Key, now: int, made: int, left: int | None = None) -> None:
+        """A watched step of a loop has ended, its `made`-th, in the hook that noted it; its windows are done, or are to
+        come `left` steps later at the earliest."""
+        if loop[0] not in (UPDATES, EXPLICIT) or self.enough:
             self._last = 0
             return
         pacing = self._paces.setdefault(loop, Pacing())
@@ -213,7 +224,9 @@ class Rests:
             if steps := pacing.watched(now - self._last):
                 if self._recorder.ranked:
                     steps += -(made + steps) % CYCLE
-                self._begin(loop, now, steps, pacing.step_ns or now - self._last)
+                last = left is not None and self.num >= MOST_BEFORE
+                if (steps := steps if left is None else left if last else min(steps, left)) >= MIN_REST:
+                    self._begin(loop, now, steps, pacing.step_ns or now - self._last, last)
         self._loop, self._last = loop, now
 
     def explicit(self) -> bool:
@@ -240,9 +253,9 @@ class Rests:
         self._last = pulse.times[-1] if pulse.times else pulse.begun
         self._hooks.wake()
 
-    def _begin(self, loop: Key, now: int, steps: int, step_ns: float) -> None:
+    def _begin(self, loop: Key, now: int, steps: int, step_ns: float, last: bool) -> None:
         self._reading(ev.LEAVING)
-        self._planned, self._earliest = steps, self._paces[loop].earliest()
+        self._planned, self._earliest = steps, inf if last else self._paces[loop].earliest()
         self._pulse = pulse = Pulse(now, SETTLED, step_ns)
         anchor = self._recorder.optimizers.refs[self._recorder.anchor] if loop[0] == UPDATES else _mark
         guarded = self._hooks.guarded
@@ -257,7 +270,7 @@ class Rests:
         if pulse is None:
             return
         left = self._planned - len(pulse.times)
-        if left <= 0 or (gap and len(pulse.times) >= self._earliest):
+        if left <= 0 or self.asked() or (gap and len(pulse.times) >= self._earliest):
             self.end()
         elif pulse.left:  # a gap that came before the next stretch was earned: on a busy machine they are many
             return
@@ -291,7 +304,7 @@ class Rests:
             self.end()
             self._hooks.update_end(optimizer, *rest)
 
-    def _silenced(self) -> None:
+    def silenced(self) -> None:
         """Nothing is seen for a while, and the next stretch begins anew."""
         self.end()
         self._last = 0

@@ -28,6 +28,7 @@ from gobrrr.capture.hooks.transform_guard import (
 from gobrrr.capture.process.config import SESSION, Config
 from gobrrr.capture.session import records, window_plan
 from gobrrr.capture.session.journal import JournalWriter
+from gobrrr.capture.session.later import Later
 from gobrrr.capture.session.pause import Rests
 from gobrrr.capture.session.recorder import Recorder, optimizer_made
 from gobrrr.capture.source import pixel_lines
@@ -55,6 +56,7 @@ RESERVE = 32 << 20
 """Bytes of address space, never touched, that are given back when the program is over: to look at what it died of takes
 some MiB where none are left."""
 PROFILED = f"{ev.NO_WINDOW}: the program profiles or traces itself"
+SPENT = "a signal asked for a look, and the budget of all looks is spent: a larger --budget has room for more"
 TRACED = f"{ev.NO_WINDOW}: steps end inside torch.jit.trace; mark them outside of it: for batch in gobrrr.steps(loader)"
 
 
@@ -70,6 +72,9 @@ class Session:
         self.hooks.fetched = self._fetches
         self.hooks.profiler_comes = self._make_way
         self.rests = Rests(self.hooks, self.recorder, self._rested)
+        self.later = Later(config)
+        self.rests.asked = self.later.asked
+        self._stop_at = 0 if self.later.holds else config.stop_after
         self.loops: dict[tuple[int, int], Loop] = {}
         self._window: Window | None = None
         self._steps = self._watched = self._tail_from = self._seen_at = 0
@@ -92,6 +97,7 @@ class Session:
         self.prepare()
         if self.config.watcher == SESSION and not self.nested:
             self.hooks.children.watched_as = self.config.to_env()
+        self.later.begin()
         self.hooks.install()
 
     def prepare(self) -> None:
@@ -132,6 +138,7 @@ class Session:
         self.ended = True
         try:
             self.rests.end()
+            self._say(self.later.news() if self.recorder.started else "")
         except Exception as error:
             self.complain(error)
         self._abandon_window()
@@ -173,7 +180,8 @@ class Session:
     def _open_journal(self) -> JournalWriter:
         rank = os.environ.get("RANK") or os.environ.get("LOCAL_RANK") or "0"
         path = Path(self.config.folder) / f"rank{rank}.journal"
-        start = records.start() | {"spawned": bool(self.config.spawned)}
+        asked = {"from_step": self.config.from_step, "on_signal": self.config.on_signal}
+        start = records.start() | {"spawned": bool(self.config.spawned)} | asked
         try:
             journal = JournalWriter(path, self._failed)
         except FileExistsError:  # several that are spawned at once know no rank yet
@@ -224,7 +232,7 @@ class Session:
             self._in_window((kind, number), loop, now)
         else:
             self._plain((kind, number), loop, now)
-        if self.config.stop_after and self._steps >= self.config.stop_after:
+        if self._stop_at and self._steps >= self._stop_at:
             self.end("stop-after")
             raise StopProgram(0)
 
@@ -238,7 +246,9 @@ class Session:
         loop.last = now
         if len(loop.walls) > 4096:
             del loop.walls[:2048]
-        if loop.done >= len(ORDER):
+        if self.later.holds and not self._may_look(key, loop, now):
+            return
+        if loop.done >= len(ORDER) or (self.config.on_signal and self._spent_ns > self.config.budget_ns):
             if self.config.leave and (key[0] in ev.TRAINS or not optimizer_made()):  # else a training may be to come
                 if self._second_epoch_is_near(loop, now):
                     return
@@ -264,7 +274,7 @@ class Session:
         if why_not := TRACED if is_tracing() else PROFILED if is_profiled() else "":
             if not self._told:
                 self._told = True
-                self.recorder.journal.json({"type": "note", "text": why_not})
+                self._say(why_not)
             return False
         recent = [other for other, seen in self.loops.items() if now - seen.last < TRAINING_NS]
         if key[0] not in ev.TRAINS and any(map(self._waits, recent)):
@@ -287,13 +297,56 @@ class Session:
         )
 
     def _tail(self, key: tuple[int, int], now: int) -> None:
+        self.later.over()
+        if self.later.holds:
+            return
         if not self._tail_from:
             self._tail_from = now
             self._tail_steps = self._watched
         if now - self._tail_from > TAIL_NS or self._watched - self._tail_steps > TAIL_STEPS or self.rests.enough:
             self.end("watched enough")
-        elif not (self.config.stop_after or is_tracing()):
+        elif not (self._stop_at or is_tracing()):
             self.rests.step(key, now, self.loops[key].steps)
+
+    def _may_look(self, key: tuple[int, int], loop: Loop, now: int) -> bool:
+        """Whether the look that was asked for begins. Before it facts are noted, once steps are steady."""
+        self._say(self.later.news())
+        due = self.later.due(key[0], loop.steps) and not (is_tracing() or in_backward() or is_capturing())
+        if due and self._spent_ns > self.config.budget_ns:
+            self._say(SPENT)
+            self.later.over()
+        elif due:
+            self._look(key, loop)
+            return True
+        elif self._held and not (self._stop_at or is_tracing()):
+            self.rests.step(key, now, loop.steps, self.later.left(loop.steps))
+        elif not self._held and loop.total >= loop.look_at and self._may_open(key, loop, now):
+            loop.look_at = loop.total + self.config.plain_ns // 10
+            if window_plan.is_steady(loop.walls, self.config.plain_ns):
+                self._aside(key, loop, 0)
+        return False
+
+    def _look(self, key: tuple[int, int], loop: Loop) -> None:
+        """A look that was asked for begins: steps are to be steady anew, and all windows open again."""
+        self.later.holds = False
+        self.rests.silenced()
+        for each in self.loops.values():
+            each.walls, each.look_at, each.done, each.attempts = [], 0, 0, 0
+        self._aside(key, loop, 1)
+        if self.config.stop_after and not self._stop_at:
+            self._stop_at = self._steps + self.config.stop_after
+
+    def _aside(self, key: tuple[int, int], loop: Loop, begins: int) -> None:
+        """Note the facts between two steps, of which none is longer by it."""
+        with unseen():
+            self.look_for_tensors()
+        self._write_facts("steady")
+        self.recorder.note(ev.ASIDE, key[1], begins)
+        loop.last = time.perf_counter_ns()
+
+    def _say(self, note: str) -> None:
+        if note:
+            self.recorder.journal.json({"type": "note", "text": note})
 
     def _rested(self, key: tuple[int, int], times: Sequence[int], begun: int) -> None:
         """Steps of a loop that were counted while the hooks rested."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from gobrrr.trial.receipt.recipe import Recipe
 
 
+SIGNALS = ("USR1", "USR2")
+
+
 def prepare(parser: argparse.ArgumentParser) -> None:
     """All options stand before the program; what follows it is the program's own."""
     parser.usage = "gobrrr run [options] script.py [args] | -m module [args] | -- command [args]"
@@ -30,8 +34,18 @@ def prepare(parser: argparse.ArgumentParser) -> None:
         "--steps", type=options.at_least_one, default=0, metavar="N", help="steps to profile (default: 2 to 8)"
     )
     parser.add_argument(
-        "--stop-after", type=options.at_least_one, default=0, metavar="N", help="end the program after N steps"
-    )
+        "--stop-after", type=options.at_least_one, default=0, metavar="N",
+        help="end the program after N steps; behind --from-step or --on-signal, N steps after the look began",
+    )  # fmt: skip
+    later = parser.add_mutually_exclusive_group()
+    later.add_argument(
+        "--from-step", type=options.at_least_one, default=0, metavar="N",
+        help="look closely once the program has made N steps, and compare with its first ones",
+    )  # fmt: skip
+    later.add_argument(
+        "--on-signal", nargs="?", const="USR2", default="", choices=SIGNALS, metavar="USR2",
+        help="look closely whenever gobrrr is sent this signal (USR1 or USR2)",
+    )  # fmt: skip
     parser.add_argument(
         "--budget", default="60s,512MB", metavar="T[,B]", help="most time and memory for the close looks"
     )
@@ -73,6 +87,7 @@ def run(args: argparse.Namespace) -> int:
         budget_ns=budget_ns, budget_bytes=budget_bytes,
         watcher="gobrrr.remedies.mechanism.applying:Treated" if recipe else SESSION,
         remedies=",".join(recipe.names) if recipe else None,
+        from_step=args.from_step, on_signal=_heard(args.on_signal, folder) if args.on_signal else 0,
     )  # fmt: skip
     if args.json == "":
         streams.keep_stdout()
@@ -84,6 +99,22 @@ def run(args: argparse.Namespace) -> int:
     except OSError:  # nobody reads stderr any more: the program's exit code is still asked for
         streams.to_nowhere(2)
     return launch.leave_as(code)
+
+
+def _heard(name: str, folder: Path) -> int:
+    """Pass the signal on to the processes that listen, from now on; say how to send it, return its number."""
+    import signal
+
+    from gobrrr.capture.process.listening import pass_on
+
+    def passed(number: int, _frame: object) -> None:
+        if not pass_on(number, folder):
+            streams.say(f"gobrrr: no process of the program listens for {name} now: send it while it trains")
+
+    number = signal.Signals[f"SIG{name}"]
+    signal.signal(number, passed)
+    streams.say(f"gobrrr: kill -{name} {os.getpid()} asks for a closer look")
+    return int(number)
 
 
 def _tell(

@@ -9,6 +9,7 @@ import msgspec
 from gobrrr.ledger.model.device import DeviceLedger, DeviceMemory
 from gobrrr.ledger.model.gauged import Gauged
 from gobrrr.ledger.model.op_tables import OpTable
+from gobrrr.ledger.model.since import Since
 from gobrrr.ledger.steps.serving import ServingClass
 from gobrrr.recording.model.facts import Facts, InputFacts, Span
 
@@ -398,6 +399,8 @@ class Ledger(msgspec.Struct, frozen=True):
     """Factor that fits all ops of the profiled steps to the plain one, without what the instruments added:
     far from 1 it is not known which of them were the longer ones."""
     gauged: Gauged | None = None
+    since: Since | None = None
+    """Null where no look in the middle of the run was asked for."""
     """Null where nobody sampled the computer's gauges."""
     of_device: bool = False
     """This is the device's view: `ops` are those of `device_ops`."""

@@ -54,7 +54,10 @@ def _plain(recording: Recording) -> list[Step]:
     if main is None:
         return []
     profiled = {step.sizes for step in main.steps if step.window == event_kinds.PROFILE}
-    return [step for step in main.plain if not profiled or step.sizes in profiled]
+    found = [step for step in main.plain if not profiled or step.sizes in profiled]
+    look = recording.look
+    looked = [step for step in found if step.start >= look]  # those before a look that was asked for are others
+    return looked if len(looked) > MIN_OF_A_KIND else found
 
 
 def step_stats(recording: Recording, device_ns: float = 0.0, plain: list[Step] | None = None) -> StepStats:
@@ -200,8 +203,16 @@ def levelled(walls: np.ndarray, begins: np.ndarray) -> np.ndarray:
 
 def _told(recording: Recording, watched: np.ndarray, cost: Watching | None) -> np.ndarray:
     """The steps whose median is told: those of the rests, where hooks make a step longer than we promise."""
-    resting = [step.wall for step in recording.main.resting] if recording.main is not None else []
-    return np.array(resting, float) if cost and cost.hooked > DISTORTS else watched
+    resting = [step.wall for step in rests_told(recording, cost)]
+    return np.array(resting, float) if resting else watched
+
+
+def rests_told(recording: Recording, cost: Watching | None) -> list[Step]:
+    """Return the steps of rests, since a look that was asked for, where they are told; else none."""
+    main, look = recording.main, recording.look
+    if main is None or cost is None or cost.hooked <= DISTORTS:
+        return []
+    return [step for step in main.resting if step.start >= look]
 
 
 def _drift(walls: np.ndarray) -> float:

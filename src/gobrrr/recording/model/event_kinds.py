@@ -32,6 +32,7 @@ DEVICE = 22  # value: bytes that torch's allocator has handed out on the devices
 OWN = 23  # value: resident bytes that are no file's: a mapped file's pages go whenever others need the room
 THREAD = 24  # value: CPU ns of the watched thread so far; follows each mark of a phase where there are several ranks
 COLLECTIVE = 25  # a collective is called by the program's own thread, not by the backward pass
+ASIDE = 26  # id: loop; between two steps facts were noted; value: 1 where a look that was asked for begins here
 
 
 class LoopKind(NamedTuple):

@@ -144,6 +144,8 @@ class Finder:
                 self._last, self._start, self._woken, before = key, t, False, now
             elif kind in (event_kinds.REST_BEGIN, event_kinds.REST_END):
                 self.rests, self._woken = kind == event_kinds.REST_BEGIN, kind == event_kinds.REST_END
+            elif kind == event_kinds.ASIDE:
+                self._start, before = t, now
             elif kind == event_kinds.WINDOW_BEGIN:
                 self._start, self.window, before = t, value, now
             else:
@@ -200,6 +202,7 @@ def _cuts(events: Ints) -> npt.NDArray[np.bool_]:
         event_kinds.WINDOW_END,
         event_kinds.REST_BEGIN,
         event_kinds.REST_END,
+        event_kinds.ASIDE,
     )
     cut: npt.NDArray[np.bool_] = np.isin(kinds, cuts)
     return cut

@@ -31,7 +31,7 @@ def rates(recording: Recording, plain: list[Step]) -> dict[str, float | None]:
     stretches = plain_stretches(recording.events, plain)
     found: dict[str, float | None] = {
         **_collections(recording.events, plain, wall),
-        "rss_growth_per_step": _growth(recording.events, stretches, wall, _memory(recording.events)),
+        "rss_growth_per_step": _growth(recording.events, stretches, wall, memory_kind(recording.events)),
         "device_growth_per_step": _growth(recording.events, stretches, wall, event_kinds.DEVICE),
     }
     faults = _rate(recording.events, event_kinds.FAULTS, stretches)
@@ -126,7 +126,7 @@ def _first_window(recording: Recording) -> int | None:
     return int(opened.min()) if len(opened) else None
 
 
-def _memory(events: Ints) -> int:
+def memory_kind(events: Ints) -> int:
     """The kind that tells what a process holds: an older recording has mapped files in it."""
     return event_kinds.OWN if (events[:, 1] == event_kinds.OWN).any() else event_kinds.RSS
 

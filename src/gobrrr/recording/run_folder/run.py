@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gobrrr.errors import GobrrrError, TraceError
-from gobrrr.recording.model.event_kinds import BUSY, CPU, NO_WINDOW, TRAINS
+from gobrrr.recording.model.event_kinds import ASIDE, BOUNDARY, BUSY, CPU, NO_WINDOW, TRAINS
 from gobrrr.recording.model.facts import Number, Span
 from gobrrr.recording.model.serving import Iteration
 from gobrrr.recording.model.steps import CUT_SHORT, LoopSteps, find_loops
@@ -49,6 +50,10 @@ class Start(msgspec.Struct, frozen=True):
     threads: int = 1
     device: str | None = None
     costs: dict[str, float] = {}
+    from_step: int = 0
+    """Steps that the main loop was to make before the first closer look; 0 where that was not asked for."""
+    on_signal: int = 0
+    """Signal that asks for closer looks; 0 where none does."""
 
     def known_by(self, facts: Iterable[dict[str, Any]]) -> Start:
         """With the device and the rank that the program told only later: a spawned rank has no variable for its own."""
@@ -163,6 +168,8 @@ class Recording:
     """A trace alone: every step ran under the profiler, and nobody watched beside it."""
     unmarked: bool = False
     """Nothing in that trace says where a step ends: all of it is one."""
+    earlier: tuple[Window, Trace] | None = None
+    """Profiled window of the look before the one that counts."""
     serving: tuple[Iteration, ...] = ()
     """Work of each step of the main loop, where a serving engine has marked them."""
     outside_ns: float = 0.0
@@ -179,11 +186,20 @@ class Recording:
 
     def window(self, kind: str) -> Window | None:
         """The main loop's window of this kind, the last complete one."""
+        return next(reversed(self.complete(kind)), None)
+
+    def complete(self, kind: str) -> list[Window]:
+        """The main loop's complete windows of this kind."""
         main = self.main
-        if main is None:
-            return None
-        fitting = [w for w in self.windows if w.kind == kind and w.loop == main.key and w.complete]
-        return fitting[-1] if fitting else None
+        return [w for w in self.windows if main is not None and w.kind == kind and w.loop == main.key and w.complete]
+
+    @cached_property
+    def look(self) -> int:
+        """When the look that counts began, of those asked for (--from-step, --on-signal); 0 where none was."""
+        begins = self.events[(self.events[:, 1] == ASIDE) & (self.events[:, 3] == 1), 0]
+        window = self.window("profile")
+        answered = begins[begins <= window.began] if window is not None else begins
+        return int(answered.max(initial=0))
 
 
 def load_run(folder: Path, limits: Limits = DEFAULT) -> list[Recording]:
@@ -238,7 +254,14 @@ def _load(path: Path, limits: Limits) -> Recording:
         int(next((r.get("lookups") or 0 for r in records if r.get("type") == "end"), 0)), (),
     )  # fmt: skip
     trace, told = _trace(recording, limits, missing), _fates(recording, limits, missing)
-    return _with(recording, trace=trace, fates=told, missing=tuple(missing))
+    found = {"trace": trace, "fates": told, "earlier": _earlier(recording, limits, missing)}
+    return _with(recording, missing=tuple(missing), **found)
+
+
+def _earlier(recording: Recording, limits: Limits, missing: list[str]) -> tuple[Window, Trace] | None:
+    before = next((w for w in reversed(recording.complete("profile")) if w.began < recording.look), None)
+    trace = _trace_of(recording, before, before.trace, limits, missing) if before and before.trace else None
+    return (before, trace) if before is not None and trace is not None else None
 
 
 def _with(recording: Recording, **changes: Any) -> Recording:
@@ -330,12 +353,27 @@ def _trace(recording: Recording, limits: Limits, missing: list[str]) -> Trace | 
     window = recording.window("profile")
     if window is None or window.trace is None:
         if recording.loops and not any(text.startswith(NO_WINDOW) for text in missing):
-            missing.append(f"{NO_WINDOW}: the program ended, or was too short, before its steps were steady")
+            missing.append(f"{NO_WINDOW}: {_why_none(recording)}")
         return None
     missing[:] = [text for text in missing if not text.startswith(NO_WINDOW)]  # it came later, between its own
-    path = recording.folder / Path(window.trace).name
+    return _trace_of(recording, window, window.trace, limits, missing)
+
+
+def _why_none(recording: Recording) -> str:
+    start, main = recording.start, recording.main
+    if main is None or recording.look or not (start.from_step or start.on_signal):
+        return "the program ended, or was too short, before its steps were steady"
+    events = recording.events
+    made = ((events[:, 1] == BOUNDARY) & (events[:, 2] == main.number) & (events[:, 3] == main.kind)).sum()
+    if start.on_signal:
+        return f"no signal came in {made:,} steps: nothing was looked at closely"
+    return f"the program made {made:,} steps, fewer than --from-step {start.from_step:,}: nothing was looked at closely"
+
+
+def _trace_of(recording: Recording, window: Window, name: str, limits: Limits, missing: list[str]) -> Trace | None:
+    path = recording.folder / Path(name).name
     if not path.exists():
-        missing.append(f"the trace {window.trace} is gone")
+        missing.append(f"the trace {name} is gone")
         return None
     try:
         trace = read_trace(path, limits)

@@ -9,11 +9,12 @@ from pathlib import PurePath
 
 from gobrrr import units
 from gobrrr.ledger.device.kernel_names import readable
+from gobrrr.ledger.model.since import Since
 from gobrrr.ledger.steps.serving import ServingClass
 from gobrrr.report.forms.formats import View
 from gobrrr.report.told import findings, ops, resources
 from gobrrr.report.told.bars import finite
-from gobrrr.report.told.blocks import Fact, Groups, Line, Sentence, clipped, facts
+from gobrrr.report.told.blocks import CUT, Fact, Groups, Line, Sentence, clipped, facts
 from gobrrr.report.told.money import sentences
 from gobrrr.rules.verdict.report import Device, Report
 from gobrrr.rules.verdict.sentence import is_doubt
@@ -135,8 +136,26 @@ def program(report: Report, brief: bool = False) -> list[Fact]:
     kernels = [*_kernels(report.device)] if report.device and report.device.longest and not brief else []
     gauges = list(resources.gauges(report, brief))
     money = sentences(report.money) if report.money else []
+    grown = list(since(report.since)) if report.since else []
     ran: list[tuple[str, Sequence[Line]]] = [("money", money), ("rank", [rank(report)]), ("exit", failed)]
-    return facts([*ran, ("device", device), ("kernels", kernels), ("gauges", gauges)])
+    return facts([*ran, ("since", grown), ("device", device), ("kernels", kernels), ("gauges", gauges)])
+
+
+def since(found: Since) -> Iterator[Line]:
+    """Say what became of the steps: 'step 200: 41.2 to 55.0 ms a step (+33 %, 95 %: +30 to +36 %), memory +1.2 GiB'."""
+    begin = f"{'the look at ' if found.looked else ''}step {found.step:,}"
+    then, now = units.bare(found.then_ns, found.now_ns), units.duration(found.now_ns)
+    change, low, high = (round(100 * finite(part)) for part in (found.change, found.low, found.high))
+    by = f"{change:+d} %, 95 %: {low:+d} to {high:+d} %"
+    same = f"{'about ' if found.low * found.high > 0 else ''}as long as then"
+    step = f"{then} to {now} a step ({by})" if found.changed else f"steps are {same} ({by})"
+    sizes = (("memory", found.memory), ("device memory", found.device_memory))
+    more = [f"{name} {'+' if grew > 0 else '-'}{units.size(abs(grew))}" for name, grew in sizes if grew]
+    yield f"{begin}: {', '.join([step, *more])}"
+    yield "; ".join(f"{name} holds {units.several('tensor', length)} now" for name, length in found.kept)
+    yield "; ".join(f"clock of {name}: {then:,.0f} to {now:,.0f} MHz" for name, then, now in found.clocks)
+    ops = (f"{name.removeprefix('aten::')} {units.bare(a, b)} to {units.duration(b)}" for name, a, b in found.ops)
+    yield ((", ".join(ops), CUT),) if found.ops else ""
 
 
 def rank(report: Report) -> str:

@@ -241,6 +241,8 @@ def _unseen(ledger: Ledger) -> str:
     told = next((text.removeprefix(f"{NO_WINDOW}: ") for text in ledger.missing if text.startswith(NO_WINDOW)), "")
     if "gobrrr.steps" in told:
         return f"{told[0].upper()}{told[1:]}."
+    if "nothing was looked at" in told:
+        return f"{told[0].upper()}{told[1:]}. Name an earlier step, or send the signal before the program ends."
     if "offline" in ledger.signals:
         how = "nsys profile --trace=cuda,nvtx" if "nsys" in ledger.signals else "profile(activities=[CPU, CUDA])"
         return f"The file holds no op and no kernel: record with {how} around the steps."

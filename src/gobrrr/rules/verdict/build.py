@@ -79,6 +79,7 @@ def build(
         roofline=ledger.roofline,
         tokens=_tokens(ledger),
         gauged=ledger.gauged,
+        since=ledger.since,
         overhead_share=step.overhead_share,
         overhead_low=step.overhead_low,
         overhead_high=step.overhead_high,

@@ -9,6 +9,7 @@ from gobrrr.ledger.model.device import DeviceMemory, DeviceOp
 from gobrrr.ledger.model.gauged import Gauged
 from gobrrr.ledger.model.ledger import Account, MemoryLedger, OtherLoop, Roofline
 from gobrrr.ledger.model.op_tables import OpTable
+from gobrrr.ledger.model.since import Since
 from gobrrr.ledger.steps.serving import ServingClass
 from gobrrr.recording.model.facts import SavedTensor, Wrapper
 from gobrrr.recording.model.facts import Span as Line
@@ -213,6 +214,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """Null where the model works on no sequences, or their lengths were not seen."""
     gauged: Gauged | None = None
     """What the computer's gauges said of the steps; null where nobody sampled them."""
+    since: Since | None = None
+    """What became of the steps until the look that was asked for (`gobrrr run --from-step`, `--on-signal`)."""
     money: Money | None = None
     """Null where nobody named a price."""
     overhead_share: float = 0.0
