@@ -70,7 +70,7 @@ def test_what_a_run_that_recorded_nothing_left_gives_way(tmp_path: Path) -> None
     gone = 999_999_999
     folder = tmp_path / "run"
     folder.mkdir()
-    for name in (".claim", f"seen-{gone}.json", f"seen-{gone}.work"):
+    for name in (".claim", "gauges.jsonl", f"seen-{gone}.json", f"seen-{gone}.work"):
         (folder / name).touch()
     made = at_once(16, lambda: run_folder.of_run(str(folder), ["python", "train.py"]))
     assert sum(isinstance(found, Path) for found in made) == 1

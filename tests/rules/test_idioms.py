@@ -298,6 +298,14 @@ def test_the_line_of_the_edit_comes_first_where_it_is_the_only_one(monkeypatch):
     ("graph_transform_per_access", "for x in loader", "data = ShapeNet(root, transform=T.SamplePoints(1024))"),
     ("graph_transform_per_access", "for x in loader", "def __init__(self, root, transform=None):\n    pass"),
     ("h5_chunk_of_many", "x = file[i]", "file.create_dataset('x', (9, 8), chunks=(1, 8))"),
+    ("counted_pixel_by_pixel", "visits[step % 4, :] += 1", "for step in range(9):"),
+    ("counted_pixel_by_pixel", "visits[states, actions] += 1", "for states, rewards in zip(a, b):"),
+    ("latents_decoded_in_callback", "pipe(x)", "for num_inference_steps in (10, 20):"),
+    ("latents_decoded_in_callback", "pipe(x)", "for frame in denoised_frames:"),
+    ("h5_rows_by_index", "x = file[key][:]", "key = random.choice(keys)"),
+    ("h5_rows_by_index", "x = file[i]", "i = np.searchsorted(ends, index)"),
+    ("sqrtm_for_trace", "w = inv(sqrtm(cov))", "print(np.trace(cov))"),
+    ("update_bn_every_epoch", "update_bn(loader, model)", "for fold in folds:"),
     ("logits_kept_for_metrics", "trainer.evaluate()", "Trainer(compute_metrics=f, preprocess_logits_for_metrics=g)"),
 ])  # fmt: skip
 def test_what_looks_alike_is_no_idiom(monkeypatch, name, text, module):
@@ -306,6 +314,23 @@ def test_what_looks_alike_is_no_idiom(monkeypatch, name, text, module):
     written = Statement(CALL, text, around, module)
     lines = (LineGroup((CALL, LOOP), 40 * MS, "other"), LineGroup((LOOP,), 60 * MS, "other"))
     assert not told(monkeypatch, Case(extra={"lines": lines, "statements": (written,)}), idiom)
+
+
+@pytest.mark.parametrize(("name", "text", "module"), [
+    ("counted_pixel_by_pixel", "self.matrix[t, p] += 1", "for p, t in zip(pred, label):"),
+    ("counted_pixel_by_pixel", "matrix[int(a), int(b)] += 1", "for a, b in zip(x, y):"),
+    ("latents_decoded_in_callback", "self.on_step(i, latents)", "for i, t in enumerate(scheduler.timesteps):"),
+    ("h5_rows_by_index", "x = flux[rows]", "rows = np.sort(rng.choice(len(flux), size=n, replace=False))"),
+    ("sqrtm_for_trace", "r = np.trace(scipy.linalg.sqrtm(a @ b).real)", "r = np.trace(scipy.linalg.sqrtm(a @ b).real)"),
+    ("sqrtm_for_trace", "covmean, _ = linalg.sqrtm(a.dot(b), disp=False)", "tr = np.trace(covmean)"),
+    ("update_bn_every_epoch", "update_bn(loader, model)", "for epoch in range(9):"),
+])  # fmt: skip
+def test_what_people_write_is_the_idiom(monkeypatch, name, text, module):
+    idiom = replace(ALL[name], seen=replace(ALL[name].seen, functions=(), ops=(), phases=(), kinds=(), lines=1))
+    around = tuple(line.rstrip(":") for line in module.splitlines() if line.startswith(("for", "while")))
+    lines = (LineGroup((CALL, LOOP), 40 * MS, "other"), LineGroup((LOOP,), 60 * MS, "other"))
+    written = Statement(CALL, text, around, module)
+    assert told(monkeypatch, Case(extra={"lines": lines, "statements": (written,)}), idiom)
 
 
 def test_a_loop_over_a_loader_is_no_loop_over_a_tensor():

@@ -32,7 +32,7 @@ class Gauges(msgspec.Struct, frozen=True):
 def newest(folder: Path) -> tuple[Gauges, float] | None:
     """Return the newest sample alone, and when the file was written (Unix s), reading its ends; None without one."""
     try:
-        with files.opened(folder / FILE) as file:
+        with files.opened(folder / GAUGES) as file:
             first, written = file.readline(END), os.fstat(file.fileno()).st_mtime
             file.seek(max(len(first), file.seek(0, os.SEEK_END) - END))
             last = file.read(END).splitlines()
