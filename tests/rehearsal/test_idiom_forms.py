@@ -22,7 +22,8 @@ ARGMAX = op("argmax", (2, 5, 32, 32), (), (), concrete=("", "1", "False"), ms=20
 WRITTEN = Statement(LINE, "found = scores.argmax(dim=1)")
 SHAPES: dict[str, list[tuple[int, ...]]] = {
     "argmax_over_channels": [(2, 5, 6), (), ()], "cosine_of_all_pairs": [(6, 6, 4), (6, 6, 4)],
-    "cross_entropy_by_one_hot": [(6, 5), (), ()], "diagonal_product": [(5, 5), (5, 3)], "gelu_by_hand": [(6, 4)],
+    "cross_entropy_by_one_hot": [(6, 5), (), ()], "diagonal_product": [(5, 5), (5, 3)],
+    "diagonal_by_name": [(5, 5), (5, 3)], "trace_of_product": [(5, 4), (4, 5)], "gelu_by_hand": [(6, 4)],
     "integer_matmul": [(5, 4), (4, 3)], "inverse_times": [(2, 5, 5), (2, 5, 1)], "one_hot_product": [(6, 9), (9, 3)],
     "pairwise_differences": [(6, 1, 4), (1, 5, 4), ()], "quantile_by_sort": [(40,), (), (), ()],
     "softmax_by_hand": [(6, 9)],
@@ -108,5 +109,5 @@ def test_a_form_that_cannot_be_played_leaves_the_pairs_ratio(monkeypatch: pytest
     ledger = Case(ops=(ARGMAX,), extra={"statements": (WRITTEN,)}).ledger
     found, skipped = judge(ledger, machine(), rehearsed=Rehearsal(ledger, machine(), Start(torch="2.13.0"), "python"))
     [told] = [each for each in found if each.name == "argmax-over-channels"]
-    assert told.basis != "rehearsed" and basis(told) == "from its pair"
+    assert told.basis != "rehearsed" and basis(told) == "from an example"
     assert any("could not be rehearsed" in why for _, why in skipped)

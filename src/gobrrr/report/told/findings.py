@@ -45,7 +45,7 @@ def said(finding: Finding, cost: str = "", between: str = "") -> str:
 def basis(finding: Finding) -> str:
     """How the saving is known."""
     guessed = "inferred" if finding.confidence == "inferred" else "estimated"
-    guessed = "from its pair" if "pair" in finding.evidence else guessed
+    guessed = "from an example" if "pair" in finding.evidence else guessed
     return "rehearsed here" if finding.basis == "rehearsed" else guessed
 
 

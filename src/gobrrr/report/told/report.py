@@ -26,6 +26,8 @@ UNDERFILLED = 0.2
 AWAITED = 0.01
 """Share of the step in which the host waits for the device from which it is said."""
 MISSES = "BRR904"
+IDIOM = "BRR320"
+"""Code whose findings are explained by their names: its own page is a table."""
 KERNEL = 54  # characters of a kernel's name; proposed: its line fits 100 columns; settled by names cut alike
 DONE = (None, 0, 130, -2)
 """Exit codes of programs that did not fail: unknown, the end, Ctrl-C."""
@@ -201,7 +203,8 @@ def next_steps(report: Report, brief: bool = False) -> list[Fact]:
     """The commands that lead on from here, and the one that shows this report again, whole where this is a brief."""
     folder = report.recording if "/" in report.recording else f"./{report.recording}"  # no word, seen at once
     again = f"gobrrr report {'-v ' if brief else ''}{cleaned_command([folder])}" if report.recording else ""
-    first = f"gobrrr explain {cleaned_command([report.findings[0].code])}" if report.findings else again
+    top = report.findings[0] if report.findings else None
+    first = f"gobrrr explain {cleaned_command([top.name if top.code == IDIOM else top.code])}" if top else again
     rest = f"   {'all of it' if brief else 'this report again'}: {again}" if again and report.findings else ""
     program = tunable(report)
     told: list[tuple[str, str]] = [

@@ -136,7 +136,7 @@ def _on_device(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
         saving=(0.4 * expected, expected, 0.75 * total(ops)),
         message=f"{duration(total(ops))} per step goes into fp32 kernels; bf16 would halve their bytes, and its "
         f"products reach {flop_rate(then)} here, TF32's {flop_rate(now)}",
-        advice=_under_autocast("cuda", ledger),
+        advice=_under_autocast("cuda", ledger, ops),
         where=costliest_line(ops),
         evidence={"time_in_fp32": time(total(ops)), "tf32_ceiling": rate(now), "bf16_ceiling": rate(then)},
         of=ops,
@@ -158,7 +158,7 @@ def _on_cpu(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
         saving=(0.4 * expected, expected, gain.ceiling + 0.5 * moved),
         message=f"{duration(total(ops))} per step goes into fp32 products at {flop_rate(now)} at most, "
         f"where this CPU does {flop_rate(then)} in bf16",
-        advice=_under_autocast("cpu", ledger),
+        advice=_under_autocast("cpu", ledger, ops),
         where=costliest_line(ops),
         evidence={"time_in_fp32_products": time(total(ops)), "fp32_ceiling": rate(now), "bf16_ceiling": rate(then)},
     )
@@ -206,7 +206,7 @@ def slow_fp32_library_path(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     yield Cause(
         saving=(0.4 * expected, expected, gain.ceiling),
         message=f"{duration(total(ops))} per step goes into fp32 products at {flop_rate(now)} at most; precision "
-        f'"medium" reaches {flop_rate(then)} here with the same error',
+        f'"medium" reaches {flop_rate(then)} here with about the same error',
         advice='Call torch.set_float32_matmul_precision("medium") at the start of the program.',
         where=costliest_line(ops),
         evidence={
@@ -218,12 +218,15 @@ def slow_fp32_library_path(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     )
 
 
-def _under_autocast(device: str, ledger: Ledger) -> str:
+def _under_autocast(device: str, ledger: Ledger, ops: list[OpGroup]) -> str:
     """A loss of one's own, label smoothing say, rounds in bfloat16 what torch's keeps in float32. An assignment by
     index casts nothing: torch refuses what a product gives there (each expert's tokens, say)."""
+    in_loss = max(ops, key=lambda op: op.ns).phase == "loss"
     assigns = any(op.name in ASSIGNMENTS and op.phase == "forward" and has_dtype(op, "float") for op in ledger.ops)
     more = " Cast what is assigned by index: x[i] = y.to(x.dtype)." if assigns else ""
-    return f'Run the forward under torch.autocast("{device}", dtype=torch.bfloat16), the loss in float32.{more}'
+    what = "this line of the loss" if in_loss else "the forward"
+    rest = "" if in_loss else ", the loss in float32"
+    return f'Run {what} under torch.autocast("{device}", dtype=torch.bfloat16){rest}.{more}'
 
 
 def _fp32_rate(op: OpGroup, ledger: Ledger, machine: Machine) -> float:

@@ -59,6 +59,10 @@ class Node:
     children: dict[tuple[str, int], Node] = field(default_factory=dict)
     lines: tuple[int, int] | None = None
     """First and last, where neighbouring lines were made one."""
+    backward: bool = False
+    """Whether backward goes through an op of it, however short that is."""
+    loss: float = 0.0
+    """Part of its time between forward and backward."""
 
     @property
     def place(self) -> str:
@@ -231,9 +235,11 @@ def _tree(ledger: Ledger) -> Node:
             node = node.children.setdefault(place, Node(where[depth:]))
             if group.phase in ("backward", "optimizer", "data"):
                 node.training += group.ns
+                node.backward |= group.phase == "backward"
                 continue
             node.ns += group.ns
             node.groups.append(group)
+            node.loss += group.ns if group.phase == "loss" else 0.0
             if group.phase == "forward":
                 node.forward += group.ns
                 node.training += 0.0 if ledger.step.kind == "training" else group.ns  # the forward is the step
@@ -244,12 +250,17 @@ def _pure(ledger: Ledger, node: Node) -> Iterator[list[Node]]:
     """Siblings, one function's lines each time, that have no part in training; what only forwards is not opened."""
     pure: dict[tuple[str, str], list[Node]] = defaultdict(list)
     for child in node.children.values():
-        if child.training <= HARDLY * child.ns and not _trains(ledger, child):
+        if child.training <= HARDLY * child.ns and not _trains(ledger, child) and not _is_loss(child):
             if not _updates(ledger, child) and not _is_layer(child, node):
                 pure[(child.where[0].file, child.where[0].function)].append(child)
         elif child.forward < (1 - HARDLY) * child.ns and not _makes_output(ledger, child, node):
             yield from _pure(ledger, child)
     yield from pure.values()
+
+
+def _is_loss(child: Node) -> bool:
+    """A part of the loss whose backward is short beside it: a sort's only puts gradients back in their places."""
+    return child.backward and child.loss >= (1 - HARDLY) * child.ns
 
 
 def _is_layer(child: Node, node: Node) -> bool:
