@@ -150,6 +150,13 @@ def test_programs_are_told_apart_by_their_path_and_the_newest_comes_first() -> N
     ]  # fmt: skip
 
 
+def test_one_script_is_one_program_however_its_path_is_written() -> None:
+    every = [("python", name) for name in ("train.py", "./train.py", "/w/train.py", "/v/train.py", "/w/a/../train.py")]
+    kept = [Kept(str(number), number, run(command=command)) for number, command in enumerate(every)]
+    found = history(".gobrrr", kept, root="/w")
+    assert {program.name: len(program.runs) for program in found.programs} == {"train.py": 4, "/v/train.py": 1}
+
+
 def test_a_baseline_is_the_newest_sound_run_of_the_same_command_here() -> None:
     every = [run(), run(), run(command=(*COMMAND, "--fast")), run(host="there"), run(exit_code=1)]
     kept = [Kept(f"run-{number}", number, each) for number, each in enumerate(every, 1)]

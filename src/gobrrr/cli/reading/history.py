@@ -42,7 +42,8 @@ def run(args: argparse.Namespace) -> int:
         every, unread = runs_in(args.folder)
     if not every and not unread:
         raise GobrrrError(f"{args.folder} holds no runs", MAKE)
-    show(_chosen(history(str(args.folder), every, unread), args), form, args.output, View(str(Path.cwd())))
+    found = history(str(args.folder), every, unread, str(args.folder.absolute().parent))
+    show(_chosen(found, args), form, args.output, View(str(Path.cwd())))
     return 0
 
 

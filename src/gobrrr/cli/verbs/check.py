@@ -105,7 +105,7 @@ def _checked(args: argparse.Namespace) -> int:
 def _newest(args: argparse.Namespace, known: Report | None) -> tuple[str, Report]:
     """The newest run that the program's, or the report that is known already, can be held against, and its folder."""
     from gobrrr.cli.reading.history import baseline_for
-    from gobrrr.cli.verbs.run import program_of
+    from gobrrr.cli.verbs.run import command_of
     from gobrrr.machine.probe.fingerprint import of_hardware
     from gobrrr.machine.probe.system_probe import probe
     from gobrrr.pipeline.redaction import shown
@@ -113,7 +113,7 @@ def _newest(args: argparse.Namespace, known: Report | None) -> tuple[str, Report
     if known is not None:  # one that does not say when it began has none before it
         found = baseline_for(args.history, known.command, known.host, known.setup.began_ns if known.setup else 0)
     else:
-        found = baseline_for(args.history, shown(program_of(args.program), args.redact), of_hardware(probe()))
+        found = baseline_for(args.history, shown(command_of(args.program), args.redact), of_hardware(probe()))
     return str(args.history / found.folder), found.report
 
 
@@ -122,12 +122,12 @@ def _ran(args: argparse.Namespace, before: list[tuple[str, Report]], per_hour: f
     from gobrrr.capture.process import launch
     from gobrrr.capture.process.config import Config
     from gobrrr.capture.process.setup import noting
-    from gobrrr.cli.verbs.run import program_of
+    from gobrrr.cli.verbs.run import command_of
     from gobrrr.machine.probe.fingerprint import of_hardware
     from gobrrr.machine.probe.system_probe import probe
     from gobrrr.system import run_folder
 
-    command = program_of(args.program)
+    command = command_of(args.program)
     for _, each in before:
         _check_machine(each, of_hardware(probe()), None, args.shares)
     folder = run_folder.of_run(None, command)

@@ -13,7 +13,7 @@ from gobrrr.recording.model.setup import Setup
 from gobrrr.rules.verdict.regression import TOLERANCE, crowded, held_against, ratio_interval, unsure
 from gobrrr.rules.verdict.report import Report
 from gobrrr.rules.verdict.sentence import is_doubt
-from gobrrr.system.run_folder import program_of
+from gobrrr.system.commands import program_of
 
 SCHEMA = "gobrrr.history/1"
 PEAK = 0.05
@@ -112,19 +112,14 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
     """(folder of a run, why it has no report that can be read)."""
 
 
-def history(folder: str, every: Iterable[Kept], unread: Sequence[tuple[str, str]] = ()) -> History:
-    """Return the history of runs, in the order in which they began."""
+def history(folder: str, every: Iterable[Kept], unread: Sequence[tuple[str, str]] = (), root: str = "") -> History:
+    """Return the history of runs, in the order in which they began; scripts below `root` are named from there."""
     by_program: dict[str, list[Kept]] = {}
     for kept in sorted(every, key=lambda each: (each.began_ns, each.folder)):
-        name = name_of(kept.report)
+        name = program_of(kept.report.command, root) or "?"
         by_program[name] = [*by_program.pop(name, ()), kept]  # the one that ran last becomes the last
     programs = (Program(name, tuple(_runs(runs))) for name, runs in by_program.items())
     return History(folder=folder, programs=tuple(programs)[::-1], unread=tuple(unread))
-
-
-def name_of(report: Report) -> str:
-    """The program that a report is of."""
-    return program_of(report.command) if report.command else "?"
 
 
 def state_of(report: Report) -> tuple[str, str]:
