@@ -96,7 +96,7 @@ def test_a_folder_that_is_there_keeps_its_mode(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("command", "name"), [
     (["python", "-"], "stdin"), (["python", "-m", "a.b"], "a.b"), (["torchrun"], "torchrun"),
-    (["python", "../x y.py"], "x_y"), (["python", "/"], "run"), (["sh", "-c", "x"], "c"),
+    (["python", "../x y.py"], "x_y"), (["python", "/"], "run"), (["sh", "-c", "x"], "sh"),
     (["torchrun", "--nproc-per-node", "2", "train.py", "--to", "b.py"], "train"),
     (["accelerate", "launch", "train.py"], "train"), (["python", "-m", "torch.distributed.run", "train.py"], "train"),
     (["python", "-m", "pkg.train", "--config", "cfg.py"], "pkg.train"), (["python", "train", "--to", "x.py"], "train"),

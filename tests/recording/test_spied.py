@@ -38,6 +38,14 @@ def test_frames_that_are_not_there_are_left_out(tmp_path: Path) -> None:
     assert found.frames[0][2] == 0
 
 
+def test_of_a_deep_stack_the_inner_end_is_kept(tmp_path: Path) -> None:
+    frames = [{"name": str(n), "file": "/home/user/train.py", "line": 1} for n in range(1000)]
+    stack = [{"name": "Thread 7", "samples": [[*range(1000)]]}]
+    (tmp_path / "a.json").write_text(json.dumps({"profiles": stack, "shared": {"frames": frames}}))
+    (kept,) = spied.read(tmp_path / "a.json")[7].stacks
+    assert kept == tuple(range(999, 999 - spied.MAX_DEPTH, -1))
+
+
 def test_a_profile_that_names_no_thread_is_left_out(tmp_path: Path) -> None:
     file = tmp_path / "a.json"
     file.write_bytes(document([0], name="Thread of mine"))
@@ -72,6 +80,7 @@ def error_of(program: Path, folder: Path, patience_s: float = 10) -> GobrrrError
         pass
     spy.end()
     assert not spy.wrote(patience_s)
+    spy.kill()
     return spy.error()
 
 

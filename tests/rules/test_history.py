@@ -150,9 +150,51 @@ def test_programs_are_told_apart_by_their_path_and_the_newest_comes_first() -> N
     ]  # fmt: skip
 
 
+def test_one_script_is_one_program_however_its_path_is_written() -> None:
+    every = [("python", name) for name in ("train.py", "./train.py", "/w/train.py", "/v/train.py", "/w/a/../train.py")]
+    kept = [Kept(str(number), number, run(command=command)) for number, command in enumerate(every)]
+    found = history(".gobrrr", kept, root="/w")
+    assert {program.name: len(program.runs) for program in found.programs} == {"train.py": 4, "/v/train.py": 1}
+
+
 def test_a_baseline_is_the_newest_sound_run_of_the_same_command_here() -> None:
     every = [run(), run(), run(command=(*COMMAND, "--fast")), run(host="there"), run(exit_code=1)]
     kept = [Kept(f"run-{number}", number, each) for number, each in enumerate(every, 1)]
     found = baseline(kept, ("/another/python", *COMMAND[1:]), "here")
     assert found is not None and found.folder == "run-2"
     assert baseline(kept, ("python", "other.py"), "here") is None
+
+
+def test_a_baseline_has_the_same_remedies_and_counts_of_threads() -> None:
+    one, eight = {"OMP_NUM_THREADS": "1", "TORCH_HOME": "a"}, {"OMP_NUM_THREADS": "8", "TORCH_HOME": "b"}
+    setups = [Setup(1, variables=one), Setup(2, variables=one, remedies=("compile",)), Setup(3, variables=eight)]
+    kept = [Kept(f"run-{number}", number, run(setup=setup)) for number, setup in enumerate(setups, 1)]
+    for variables, remedies, folder in ((one, (), "run-1"), (one, ("compile",), "run-2"), (eight, (), "run-3")):
+        found = baseline(kept, COMMAND, "here", Setup(4, variables={**variables, "TORCH_HOME": "c"}, remedies=remedies))
+        assert found is not None and found.folder == folder
+    assert baseline(kept, COMMAND, "here", Setup(4)) is None
+    assert baseline([Kept("older", 1, run(setup=None))], COMMAND, "here", setups[0]) is not None
+
+
+def test_steps_of_another_kind_are_not_compared() -> None:
+    known = run(100)
+    found = told(known, run(300, step=replace(known.step, kind="inference")), run(101))
+    assert found[1].is_elsewhere and found[2].before == 1 and since(found) == {}
+
+
+def test_after_unsound_runs_the_last_of_them_is_the_one_before() -> None:
+    found = told(run(100, exit_code=1), run(101, exit_code=1), run(102, exit_code=1))
+    assert [each.before for each in found] == [None, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "expected"),
+    [("-v", "-v -v", ("", "-v")), ("--lr=1 a", "--lr=1 b", ("a", "b")), ("--lr 1 a", "--lr 1 b", ("a", "b")),
+     ("--a 1 --b 2", "--a 2 --b 1", ("--a 1 --b 2", "--a 2 --b 1"))],
+)  # fmt: skip
+def test_arguments_are_told_with_the_option_that_they_belong_to(
+    before: str, now: str, expected: tuple[str, str]
+) -> None:
+    first, second = (run(command=("python", "train.py", *words.split())) for words in (before, now))
+    (found,) = told(first, second)[1].differences
+    assert (found.before, found.now) == expected

@@ -73,7 +73,7 @@ def prove(
                                          rehearsal=False)  # fmt: skip
         except GobrrrError as error:  # the program as it is, not the command line
             raise GobrrrError(error.message, error.hint, UNMEASURED) from None
-        program = tuning.program_of(report, command, source, within)
+        program = tuning.measured_program(report, command, source, within)
         program = program._replace(base=asked.base, edits=edits)
         trials, complete = _tried(program, tuning.own_folder(folder, ARMS, stack), asked, clock, stream, stops)
     receipt = _receipt(trials, complete, edits, report, clock, asked)

@@ -142,7 +142,7 @@ def tune(
             edits = list(_edits(report, command, source, folder, wishes, clock, stream, live))
         chosen += [each.candidate(edits) for each in edits]
         on_trial = proposals.on_trial(edits)
-        program = program_of(report, command, source, within)._replace(
+        program = measured_program(report, command, source, within)._replace(
             options=options_of([c.name for c in chosen if c.name not in on_trial], report), edits=on_trial
         )
         receipt = _raced(chosen, program, folder, own_folder(folder, ARMS, stack), wishes, clock, stream, stops,
@@ -186,7 +186,7 @@ def _unplaced(report: Report, chosen: set[str], wishes: Wishes) -> Iterator[str]
             yield f"{named[0]} finds no place in the source, for {saving}; by hand: gobrrr explain {named[0]}"
 
 
-def program_of(report: Report, command: Sequence[str], source: Path, within: Limits) -> Program:
+def measured_program(report: Report, command: Sequence[str], source: Path, within: Limits) -> Program:
     """Return the program as a referee must know it, by the report of a watched run. Raises GobrrrError where a device
     holds it only once."""
     ranks = max(1, report.world_size or 1)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from gobrrr.errors import GobrrrError
+from gobrrr.system.commands import program_of
 from gobrrr.system.processes import is_gone
 
 HOME = ".gobrrr"
@@ -72,14 +73,6 @@ def fresh(name: str) -> Path:
     except OSError as error:
         raise _unwritable(home / stem, error) from None
     return claim(folder)
-
-
-def program_of(command: Sequence[str]) -> str:
-    """The script, module or program that a command runs: its first word, or the script behind a launcher of ranks."""
-    words = command[1:] if len(command) > 1 else command
-    first = words[1] if words[0] == "-m" and len(words) > 1 else words[0]
-    launches = first.startswith("--") or first.split(".")[-1] in ("launch", "run")
-    return next((word for word in words if word.endswith(".py")), first) if launches else first
 
 
 def claim(folder: Path) -> Path:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
-import re
 import shutil
 import signal
 import stat
@@ -19,6 +18,7 @@ from types import MappingProxyType
 from gobrrr.capture.process.config import VARIABLE, Config
 from gobrrr.capture.process.relay import Relay
 from gobrrr.errors import GobrrrError
+from gobrrr.system.commands import PYTHON, python_options
 
 _INJECT = Path(__file__).parent / "inject"  # folder with our sitecustomize, put on PYTHONPATH
 
@@ -136,12 +136,8 @@ def _unreadable(script: Path, error: OSError) -> GobrrrError:
     return GobrrrError(f"cannot read {script}: {error.strerror}", "check its permissions")
 
 
-_PYTHON = re.compile(r"(python|pypy)[\d.]*[a-z]*")
 _KEEP_OUT = "IES"
 """Isolated, without environment, without site: our sitecustomize is not found or not run."""
-_TAKE_A_VALUE = "WX"
-_LAST = "cm"
-"""Options that begin the program."""
 
 
 def kept_out_by(command: Sequence[str]) -> str:
@@ -153,38 +149,22 @@ def kept_out_by(command: Sequence[str]) -> str:
     return next((f"-{letter}" for letter, _ in _options(command) if letter and letter in _KEEP_OUT), "")
 
 
-def program_of(command: Sequence[str]) -> str:
+def run_by_python(command: Sequence[str]) -> str:
     """The module or the script that this command's Python runs, as it is named there; "" where there is neither."""
     *_, (letter, value) = [("c", ""), *_options(command)]
     return value if letter in ("m", "") else ""
 
 
 def _options(command: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Letters of the options of this command's Python, with their values, and what it runs, which ends them: that of
-    -c or -m, or ("", script)."""
+    """The options of this command's Python, which may stand in the first line of a script, and what it runs."""
     words = [*_first_line(command[0]), *command]
     at = next((i for i, word in enumerate(words) if _is_python(word)), len(words))
-    rest = iter(words[at + 1 :])
-    for word in rest:
-        if word in ("-", "--") or not word.startswith("-"):
-            yield "", next(rest, "") if word == "--" else word
-            return
-        if word.startswith("--"):
-            if word == "--check-hash-based-pycs":
-                next(rest, None)
-            continue
-        for place, letter in enumerate(word[1:], 2):
-            takes = letter in _TAKE_A_VALUE + _LAST
-            yield letter, (word[place:] or next(rest, "")) if takes else ""
-            if letter in _LAST:
-                return
-            if takes:
-                break
+    return python_options(words[at + 1 :])
 
 
 def _is_python(word: str) -> bool:
     found = shutil.which(word)
-    return found is not None and any(_PYTHON.fullmatch(Path(p).name) for p in (found, os.path.realpath(found)))
+    return found is not None and any(PYTHON.fullmatch(Path(p).name) for p in (found, os.path.realpath(found)))
 
 
 def _first_line(command: str) -> list[str]:

@@ -23,7 +23,7 @@ def prepare(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure the peaks of a few small batches, or values of another setting, and tell what follows from them."""
-    from gobrrr.cli.verbs.run import program_of
+    from gobrrr.cli.verbs.run import command_of
     from gobrrr.trial.edit import setting
 
     if args.memory is None:
@@ -34,7 +34,7 @@ def run(args: argparse.Namespace) -> int:
         raise GobrrrError("--vary names the setting itself", "give either --batch or --vary")
     name, values = args.vary or ("batch", args.batch or ())
     if not values:
-        now = setting.find("batch", program_of(args.program), Path.cwd()).now
+        now = setting.find("batch", command_of(args.program), Path.cwd()).now
         if not now.isdigit():
             raise GobrrrError("the program's own batch size is not known", "name some: --batch 2,4,8")
         sizes = (int(now) // 8, int(now) // 4, int(now) // 2) if int(now) >= SMALL else (1, 2, 4)

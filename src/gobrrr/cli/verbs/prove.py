@@ -67,7 +67,7 @@ def run(args: argparse.Namespace) -> int:
     from gobrrr.trial.sandbox import workspace
     from gobrrr.trial.statistics.objective import ENERGY, WHOLE
 
-    command = run_verb.program_of(args.program)
+    command = run_verb.command_of(args.program)
     check_ranks(command, "prove", () if args.objective == "fit" else JOBS)
     workspace.check(Path.cwd())
     base, edits = edits_of(args, Path.cwd())

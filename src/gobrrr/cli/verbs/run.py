@@ -75,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
     from gobrrr.system import run_folder
     from gobrrr.trial.arm.ranks import launcher
 
-    command = program_of(args.program)
+    command = command_of(args.program)
     budget_ns, budget_bytes = parse_budget(args.budget)
     options.price(args)  # before anything is started
     if args.json:
@@ -149,7 +149,7 @@ def _recipe(file: str, command: list[str]) -> tuple[Recipe, dict[str, str]]:
     return found, registry.environment(found.names, found.options)
 
 
-def program_of(words: list[str]) -> list[str]:
+def command_of(words: list[str]) -> list[str]:
     """The plain command of what follows a verb's options. Raises GobrrrError."""
     from gobrrr.capture.process.launch import command_line
 

@@ -71,7 +71,7 @@ def measured(args: argparse.Namespace, name: str, values: Sequence[str], **how: 
     from gobrrr.trial.edit import setting
     from gobrrr.trial.sandbox import workspace
 
-    command = run_verb.program_of(args.program)
+    command = run_verb.command_of(args.program)
     check_ranks(command, "sweep")
     workspace.check(Path.cwd())
     if why := meters.unable():

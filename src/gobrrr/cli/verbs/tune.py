@@ -65,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
     from gobrrr.trial.sandbox import workspace
     from gobrrr.trial.statistics.objective import OBJECTIVES
 
-    command, per_hour = run_verb.program_of(args.program), options.price(args)
+    command, per_hour = run_verb.command_of(args.program), options.price(args)
     check_ranks(command, allowed=JOBS)
     workspace.check(Path.cwd())
     limits = options.write_limits(args)

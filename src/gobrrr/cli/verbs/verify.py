@@ -100,11 +100,11 @@ def _check_figures(before: Receipt, file: Path) -> None:
 
 def _typed(before: Receipt, words: list[str]) -> Program:
     """The program that was typed, in this folder. Raises GobrrrError where it is not the receipt's."""
-    from gobrrr.cli.verbs.run import program_of
+    from gobrrr.cli.verbs.run import command_of
     from gobrrr.pipeline import redaction
     from gobrrr.system.escape import command_line
 
-    command = program_of(words)
+    command = command_of(words)
     stored, typed = _as_typed(before.command), _as_typed(command)
     if len(stored) != len(typed) or not all(map(_fits, stored, typed)):
         why = f"this is not the program of the receipt, which is {command_line(stored)}"

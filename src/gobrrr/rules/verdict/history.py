@@ -3,17 +3,19 @@ runs, and since which one a step is surely longer or a peak larger. Pure."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import msgspec
 
+from gobrrr.machine.probe.fingerprint import THREAD_COUNTS
 from gobrrr.recording.model.setup import Setup
 from gobrrr.rules.verdict.regression import TOLERANCE, crowded, held_against, ratio_interval, unsure
 from gobrrr.rules.verdict.report import Report
 from gobrrr.rules.verdict.sentence import is_doubt
-from gobrrr.system.run_folder import program_of
+from gobrrr.system.commands import program_of
 
 SCHEMA = "gobrrr.history/1"
 PEAK = 0.05
@@ -99,6 +101,8 @@ class Program(msgspec.Struct, frozen=True):
 
     name: str
     runs: tuple[Run, ...]
+    levels: tuple[Run, ...] = ()
+    """The newest run with which the step surely changed, and that of the peak; also where they are left out of runs."""
 
 
 class History(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,19 +116,19 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
     """(folder of a run, why it has no report that can be read)."""
 
 
-def history(folder: str, every: Iterable[Kept], unread: Sequence[tuple[str, str]] = ()) -> History:
-    """Return the history of runs, in the order in which they began."""
+def history(folder: str, every: Iterable[Kept], unread: Sequence[tuple[str, str]] = (), root: str = "") -> History:
+    """Return the history of runs, in the order in which they began; scripts below `root` are named from there."""
     by_program: dict[str, list[Kept]] = {}
     for kept in sorted(every, key=lambda each: (each.began_ns, each.folder)):
-        name = name_of(kept.report)
+        name = program_of(kept.report.command, root) or "?"
         by_program[name] = [*by_program.pop(name, ()), kept]  # the one that ran last becomes the last
-    programs = (Program(name, tuple(_runs(runs))) for name, runs in by_program.items())
+    programs = (Program(name, runs := tuple(_runs(kept)), _levels(runs)) for name, kept in by_program.items())
     return History(folder=folder, programs=tuple(programs)[::-1], unread=tuple(unread))
 
 
-def name_of(report: Report) -> str:
-    """The program that a report is of."""
-    return program_of(report.command) if report.command else "?"
+def _levels(runs: tuple[Run, ...]) -> tuple[Run, ...]:
+    begun = ([run for run in runs if run.step_since], [run for run in runs if run.peak_since])
+    return tuple(found[-1] for found in begun if found)
 
 
 def state_of(report: Report) -> tuple[str, str]:
@@ -140,11 +144,21 @@ def state_of(report: Report) -> tuple[str, str]:
     return ("unreliable", reason) if reason else ("sound", "")
 
 
-def baseline(every: Iterable[Kept], command: Sequence[str], host: str) -> Kept | None:
-    """The newest sound run of the same command on the computer `host`."""
+def baseline(every: Iterable[Kept], command: Sequence[str], host: str, setup: Setup | None = None) -> Kept | None:
+    """The newest sound run of the same command on the computer `host`, with the remedies and the counts of threads of
+    `setup`."""
     fitting = [kept for kept in every if kept.report.host == host and kept.report.command[1:] == tuple(command[1:])
-               and state_of(kept.report)[0] == "sound"]  # fmt: skip
+               and _is_set_up_as(kept.report.setup, setup) and state_of(kept.report)[0] == "sound"]  # fmt: skip
     return max(fitting, key=lambda kept: (kept.began_ns, kept.folder), default=None)
+
+
+def _is_set_up_as(then: Setup | None, now: Setup | None) -> bool:
+    """An older report does not say its variables; it had no remedies, or does not say them either."""
+    if (then or Setup()).remedies != (now or Setup()).remedies:
+        return False
+    if then is None or now is None:
+        return True
+    return all(then.variables.get(name) == now.variables.get(name) for name in THREAD_COUNTS)
 
 
 def _runs(every: Sequence[Kept]) -> Iterator[Run]:
@@ -238,8 +252,8 @@ def _differences(now: Run, before: Run) -> Iterator[Difference]:
     """Yield what may be the reason, source first. What one of two reports does not say at all is no difference."""
     here, then = _aspects(now), _aspects(before)
     was_noted = now.setup is not None and before.setup is not None
-    gone, come = ([word for word in _grouped(a.command) if word not in _grouped(b.command)]
-                  for a, b in ((before, now), (now, before)))  # fmt: skip
+    words = Counter(_grouped(before.command)), Counter(_grouped(now.command))
+    gone, come = ([*(words[0] - words[1]).elements()], [*(words[1] - words[0]).elements()])
     if gone or come:
         yield Difference("arguments", " ".join(gone), " ".join(come))
     for what in then | here:

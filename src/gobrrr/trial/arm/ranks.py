@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from gobrrr.capture.process.config import said_in
-from gobrrr.capture.process.launch import program_of
+from gobrrr.capture.process.launch import run_by_python
 from gobrrr.guard.model.account import Account
 
 TORCHRUN = ("torchrun", "torch.distributed.run", "torch.distributed.launch")
@@ -32,7 +32,7 @@ PORT = "PET_MASTER_PORT"
 
 def launcher(command: Sequence[str], among: Collection[str] = JOBS) -> str:
     """Return the launcher of ranks that a command runs as its script or module; empty where it is none of `among`."""
-    names = (Path(command[0]).name, Path(program_of(command)).name)
+    names = (Path(command[0]).name, Path(run_by_python(command)).name)
     found = next((name for name in names if name in among), "")
     return "" if found == "accelerate" and "launch" not in command else found
 
