@@ -11,6 +11,8 @@ from msgspec.structs import replace
 
 from gobrrr.capture.process import launch
 from gobrrr.cli.main import main
+from gobrrr.machine.probe.fingerprint import THREAD_COUNTS
+from gobrrr.pipeline import runs
 from gobrrr.recording.model.setup import Setup
 from gobrrr.report.forms.json import to_json
 from gobrrr.rules.verdict.report import Report
@@ -25,6 +27,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder of runs, in the working directory of a computer."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("gobrrr.machine.probe.fingerprint.of_hardware", lambda probed: HERE)
+    for name in THREAD_COUNTS:
+        monkeypatch.delenv(name, raising=False)
     (tmp_path / ".gobrrr").mkdir()
     (tmp_path / "train.py").write_text("pass\n")
     return tmp_path / ".gobrrr"
@@ -163,10 +167,37 @@ def test_check_looks_for_its_baseline_before_it_starts_the_program(
     monkeypatch.setattr(launch, "run", lambda *args: pytest.fail("it was started"))
     left(home, "one", of_day(1, command=("python", "train.py", "--batch", "32")))
     refused = told("check", "--history", "train.py", capsys=capsys, code=2)
-    assert ".gobrrr holds no earlier run of the same command on this computer" in refused
+    assert ".gobrrr holds no run to rely on of this command here" in refused
     assert "cannot read runs" in told("check", "--history=runs", "train.py", capsys=capsys, code=2)
     left(home, "two", of_day(2, command=("python", "train.py")))
     started: list[object] = []
     monkeypatch.setattr(launch, "run", lambda *args: started.append(args) or 1)
     told("check", "--history", "train.py", capsys=capsys, code=3)
     assert started
+
+
+@pytest.mark.parametrize(("before", "code"), [(100.0, 1), (150.0, 0)])
+def test_a_run_that_check_did_not_find_steady_is_no_baseline_of_the_next(
+    before: float, code: int, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ("python", "train.py")
+    days = iter((2, 3))
+    monkeypatch.setattr(launch, "run", lambda *args: 0)
+    monkeypatch.setattr(runs, "explain", lambda folder, *args, **kwargs: (folder / "report.json").write_bytes(
+        to_json(of_day(next(days), 150.0, command=command))))  # fmt: skip
+    left(home, "first", of_day(1, before, command=command))
+    for _ in range(2):
+        said = told("check", "--history", "train.py", capsys=capsys, code=code)
+        assert code == 0 or "against .gobrrr/first" in said
+    marks = [file.parent.name for file in home.glob("*/no-baseline")]
+    assert len(marks) == (2 if code else 0)
+
+
+def test_counts_of_threads_of_this_environment_choose_the_baseline(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(launch, "run", lambda *args: pytest.fail("it was started"))
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    eight = Setup(DAY, variables={"OMP_NUM_THREADS": "8"})
+    left(home, "eight", run(60.0, host=HERE, setup=eight, command=("python", "train.py")))
+    assert "with these threads and remedies" in told("check", "--history", "train.py", capsys=capsys, code=2)

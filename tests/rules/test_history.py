@@ -163,3 +163,14 @@ def test_a_baseline_is_the_newest_sound_run_of_the_same_command_here() -> None:
     found = baseline(kept, ("/another/python", *COMMAND[1:]), "here")
     assert found is not None and found.folder == "run-2"
     assert baseline(kept, ("python", "other.py"), "here") is None
+
+
+def test_a_baseline_has_the_same_remedies_and_counts_of_threads() -> None:
+    one, eight = {"OMP_NUM_THREADS": "1", "TORCH_HOME": "a"}, {"OMP_NUM_THREADS": "8", "TORCH_HOME": "b"}
+    setups = [Setup(1, variables=one), Setup(2, variables=one, remedies=("compile",)), Setup(3, variables=eight)]
+    kept = [Kept(f"run-{number}", number, run(setup=setup)) for number, setup in enumerate(setups, 1)]
+    for variables, remedies, folder in ((one, (), "run-1"), (one, ("compile",), "run-2"), (eight, (), "run-3")):
+        found = baseline(kept, COMMAND, "here", Setup(4, variables={**variables, "TORCH_HOME": "c"}, remedies=remedies))
+        assert found is not None and found.folder == folder
+    assert baseline(kept, COMMAND, "here", Setup(4)) is None
+    assert baseline([Kept("older", 1, run(setup=None))], COMMAND, "here", setups[0]) is not None

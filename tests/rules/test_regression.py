@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from gobrrr.ledger.model.ledger import HostGroup, LineGroup, OpGroup
 from gobrrr.ledger.steps.median_interval import median_interval
 from gobrrr.recording.model.facts import Span
+from gobrrr.recording.model.setup import Setup
 from gobrrr.rules.model.finding import Finding, Quantity, Saving
 from gobrrr.rules.verdict.build import build
 from gobrrr.rules.verdict.regression import MOST, elsewhere, held_against, line_times, ratio_interval
@@ -206,3 +207,15 @@ def test_the_lines_of_a_ledger_are_summed_by_function() -> None:
     assert [(line.name, line.ns / MS, line.where) for line in line_times(ledger)] == [
         ("data wait", 41, samples.TRAIN), ("aten::mm", 5, other), ("Python", 1, other), ("sklearn", 0.5, other)
     ]  # fmt: skip
+
+
+def test_variables_and_remedies_that_differ_are_told() -> None:
+    setups = [
+        Setup(1, variables={"KMP_BLOCKTIME": value}, remedies=names) for value, names in (("0", ()), ("1", ("a",)))
+    ]
+    then, now = (replace(report(100.0), setup=setup) for setup in setups)
+    assert held_against(now, then).notes == (
+        "also different: KMP_BLOCKTIME 1 in this run, 0 in the baseline",
+        "also different: remedies a in this run, none in the baseline",
+    )
+    assert held_against(now, replace(then, setup=None)).notes == ()

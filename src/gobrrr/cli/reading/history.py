@@ -12,12 +12,13 @@ from msgspec.structs import replace
 from gobrrr.cli import options
 from gobrrr.cli.reading.report import RUNS, add_formats, format_of, show
 from gobrrr.errors import GobrrrError
-from gobrrr.pipeline.file_names import DIAGNOSIS, JOURNAL, RECEIPT, REPORT, SWEEP
+from gobrrr.pipeline.file_names import DIAGNOSIS, JOURNAL, NO_BASELINE, RECEIPT, REPORT, SWEEP
 from gobrrr.report.forms import formats
 from gobrrr.report.forms.formats import View
 from gobrrr.system.run_folder import CLAIM
 
 if TYPE_CHECKING:
+    from gobrrr.recording.model.setup import Setup
     from gobrrr.rules.verdict.history import History, Kept
 
 MAKE = "gobrrr run script.py leaves one in .gobrrr"
@@ -100,14 +101,16 @@ def _chosen(found: History, args: argparse.Namespace) -> History:
     ))  # fmt: skip
 
 
-def baseline_for(folder: Path, command: Sequence[str], host: str, before_ns: int | None = None) -> Kept:
-    """The newest run in the folder that a run of this command here can be held against, of those that began before.
-    Raises GobrrrError where there is none."""
+def baseline_for(
+    folder: Path, command: Sequence[str], host: str, setup: Setup | None, before_ns: int | None = None
+) -> Kept:
+    """The newest run in the folder that a run of this command here can be held against, of those that began before and
+    did not fail a check. Raises GobrrrError where there is none."""
     from gobrrr.rules.verdict.history import baseline
 
-    every, _ = runs_in(folder)
-    found = baseline([each for each in every if before_ns is None or each.began_ns < before_ns], command, host)
-    if found is None:
-        why = f"{folder} holds no earlier run of the same command on this computer that can be relied on"
+    every = [each for each in runs_in(folder)[0] if not (folder / each.folder / NO_BASELINE).exists()]
+    every = [each for each in every if before_ns is None or each.began_ns < before_ns]
+    if (found := baseline(every, command, host, setup)) is None:
+        why = f"{folder} holds no run to rely on of this command here, with these threads and remedies"
         raise GobrrrError(why, f"make one with gobrrr run, or see gobrrr history {folder}")
     return found

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TextIO
 
 from gobrrr.cli import options, streams
 from gobrrr.errors import GobrrrError
-from gobrrr.pipeline.file_names import REPORT
+from gobrrr.pipeline.file_names import NO_BASELINE, REPORT
 from gobrrr.rules.verdict.regression import TOLERANCE
 from gobrrr.system.run_folder import HOME
 
@@ -92,11 +92,13 @@ def _checked(args: argparse.Namespace) -> int:
     kept = _kept(args.program)
     known = priced(_recorded(kept), per_hour) if kept else None
     before += [_newest(args, known)] if args.history else []
-    report = known or _ran(args, before, per_hour)
+    report, folder = (known, None) if known else _ran(args, before, per_hour)
     for _, each in before:
         _check_machine(each, report.host, report.device.name if report.device else None, args.shares)
     against = [Against(word, held_against(report, each, args.tolerance / 100, shares=args.shares))
                for word, each in before]  # fmt: skip
+    if folder is not None and all(each.held.verdict == "steady" for each in against):
+        (folder / NO_BASELINE).unlink(missing_ok=True)
     outcome = checked(report, wanted, against)
     _tell(outcome, report, args, sys.stdout if kept else sys.stderr)
     return outcome.exit_code
@@ -106,19 +108,23 @@ def _newest(args: argparse.Namespace, known: Report | None) -> tuple[str, Report
     """The newest run that the program's, or the report that is known already, can be held against, and its folder."""
     from gobrrr.cli.reading.history import baseline_for
     from gobrrr.cli.verbs.run import command_of
-    from gobrrr.machine.probe.fingerprint import of_hardware
+    from gobrrr.machine.probe.fingerprint import THREAD_COUNTS, of_hardware
     from gobrrr.machine.probe.system_probe import probe
     from gobrrr.pipeline.redaction import shown
+    from gobrrr.recording.model.setup import Setup
 
     if known is not None:  # one that does not say when it began has none before it
-        found = baseline_for(args.history, known.command, known.host, known.setup.began_ns if known.setup else 0)
+        began = known.setup.began_ns if known.setup else 0
+        found = baseline_for(args.history, known.command, known.host, known.setup, began)
     else:
-        found = baseline_for(args.history, shown(command_of(args.program), args.redact), of_hardware(probe()))
+        now = Setup(variables={name: os.environ[name] for name in THREAD_COUNTS if name in os.environ})
+        found = baseline_for(args.history, shown(command_of(args.program), args.redact), of_hardware(probe()), now)
     return str(args.history / found.folder), found.report
 
 
-def _ran(args: argparse.Namespace, before: list[tuple[str, Report]], per_hour: float | None) -> Report:
-    """The report of the program, run now and told as `gobrrr run` tells it."""
+def _ran(args: argparse.Namespace, before: list[tuple[str, Report]], per_hour: float | None) -> tuple[Report, Path]:
+    """The report of the program, run now and told as `gobrrr run` tells it, and its folder, which is no baseline yet: a
+    check that fails would pass when it is repeated."""
     from gobrrr.capture.process import launch
     from gobrrr.capture.process.config import Config
     from gobrrr.capture.process.setup import noting
@@ -131,6 +137,7 @@ def _ran(args: argparse.Namespace, before: list[tuple[str, Report]], per_hour: f
     for _, each in before:
         _check_machine(each, of_hardware(probe()), None, args.shares)
     folder = run_folder.of_run(None, command)
+    (folder / NO_BASELINE).touch(0o600)
     setup = noting(command, {})
     code = launch.run(command, Config(str(folder.resolve())))
     if code in INTERRUPTED:
@@ -148,7 +155,7 @@ def _ran(args: argparse.Namespace, before: list[tuple[str, Report]], per_hour: f
     if code:
         raise GobrrrError(f"the program ended with {code}: a check judges only programs that end well",
                           f"the recording is kept: gobrrr report {folder}", UNRELIABLE)  # fmt: skip
-    return runs.load(folder / REPORT)
+    return runs.load(folder / REPORT), folder
 
 
 def _wanted(text: str) -> tuple[str, ...]:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from gobrrr.machine.probe.fingerprint import THREAD_COUNTS
 from gobrrr.recording.model.setup import Setup
 from gobrrr.rules.verdict.regression import TOLERANCE, crowded, held_against, ratio_interval, unsure
 from gobrrr.rules.verdict.report import Report
@@ -135,11 +136,21 @@ def state_of(report: Report) -> tuple[str, str]:
     return ("unreliable", reason) if reason else ("sound", "")
 
 
-def baseline(every: Iterable[Kept], command: Sequence[str], host: str) -> Kept | None:
-    """The newest sound run of the same command on the computer `host`."""
+def baseline(every: Iterable[Kept], command: Sequence[str], host: str, setup: Setup | None = None) -> Kept | None:
+    """The newest sound run of the same command on the computer `host`, with the remedies and the counts of threads of
+    `setup`."""
     fitting = [kept for kept in every if kept.report.host == host and kept.report.command[1:] == tuple(command[1:])
-               and state_of(kept.report)[0] == "sound"]  # fmt: skip
+               and _is_set_up_as(kept.report.setup, setup) and state_of(kept.report)[0] == "sound"]  # fmt: skip
     return max(fitting, key=lambda kept: (kept.began_ns, kept.folder), default=None)
+
+
+def _is_set_up_as(then: Setup | None, now: Setup | None) -> bool:
+    """An older report does not say its variables; it had no remedies, or does not say them either."""
+    if (then or Setup()).remedies != (now or Setup()).remedies:
+        return False
+    if then is None or now is None:
+        return True
+    return all(then.variables.get(name) == now.variables.get(name) for name in THREAD_COUNTS)
 
 
 def _runs(every: Sequence[Kept]) -> Iterator[Run]:

@@ -177,8 +177,12 @@ def notes(now: Report, before: Report) -> tuple[str, ...]:
     """Return the differences between the two reports that may be the reason or the point of the growth."""
     here, then = now.versions, before.versions
     both: list[tuple[str, object, object]] = [(units.several("thread", now.threads), now.threads, before.threads)]
+    if now.setup and before.setup:
+        new, old = ({"remedies": " ".join(each.remedies), **each.variables} for each in (now.setup, before.setup))
+        both += [(f"{name} {new.get(name) or 'none'}", new.get(name) or "none", old.get(name) or "none")
+                 for name in sorted(new.keys() | old.keys())]  # fmt: skip
     both += [(f"{name} {here[name]}", here[name], then[name]) for name in sorted(here.keys() & then.keys())]
-    found = [f"also different: {what} in this run, {old} in the baseline" for what, new, old in both if new != old]
+    found = [f"also different: {what} in this run, {b} in the baseline" for what, a, b in both if a != b]
     if not before.host and not before.offline:
         found.append("the baseline does not say which computer it is from: an older gobrrr has written it")
     return tuple(found)
