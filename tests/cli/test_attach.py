@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -18,7 +19,7 @@ import pytest
 from gobrrr.capture.process.config import VARIABLE, Config
 from gobrrr.cli.main import main
 from gobrrr.recording.live import spy
-from gobrrr.system import processes
+from gobrrr.system import process_tree, processes
 from tests.support.py_spy import hanging, refusing, writing
 
 HERE = Path(sys.executable).parent
@@ -108,6 +109,51 @@ def test_py_spy_that_hangs_does_not_hold_us(
     monkeypatch.setattr("gobrrr.recording.live.outside.SLACK_S", 0.2)
     assert "did not answer in time" in refusal(capsys, str(sleeper))
     assert processes.find(sleeper) is not None
+
+
+def attaching(fake: Path, *words: str) -> list[str]:
+    """A command that looks at the process which starts it."""
+    ours = "from gobrrr.recording.live import spy; from gobrrr.cli.main import main"
+    call = f"spy.find = lambda: {str(fake)!r}; sys.exit(main(['attach', str(os.getppid()), *{words!r}]))"
+    return [sys.executable, "-c", f"import os, sys; {ours}; {call}"]
+
+
+def test_gobrrr_below_the_process_is_no_part_of_it(recorded: Path, tmp_path: Path) -> None:
+    words = shlex.join(attaching(recorded, "--seconds", "2.5", "-o", str(tmp_path)))
+    subprocess.run(["sh", "-c", f"{words}; true"], check=True, capture_output=True)
+    found = json.loads((tmp_path / "attach.json").read_text())
+    assert [process["pid"] for process in found["processes"]] == [found["pid"]]
+    assert (found["more"], found["threads"]) == (0, 1)
+
+
+def spies(program: Path) -> list[psutil.Process]:
+    return [each for each in psutil.process_iter(["cmdline"]) if str(program) in (each.info["cmdline"] or ())]
+
+
+def test_no_py_spy_outlives_a_look_that_fails(sleeper: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake, calls = hanging(tmp_path / "py-spy"), iter([process_tree.Reading(0.0)])
+    monkeypatch.setattr(spy, "find", lambda: str(fake))
+    monkeypatch.setattr(process_tree, "reading", lambda pid, now: next(calls))
+    with pytest.raises(StopIteration):
+        main(["attach", str(sleeper), "--seconds", "60"])
+    assert not spies(fake)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the kernel of Linux does it")
+def test_no_py_spy_outlives_a_look_that_is_killed(tmp_path: Path) -> None:
+    fake = hanging(tmp_path / "py-spy")
+    with subprocess.Popen(attaching(fake, "--seconds", "600"), stderr=subprocess.DEVNULL) as looks:
+        while looks.poll() is None and not spies(fake):
+            time.sleep(0.05)
+        assert looks.poll() is None
+        looks.kill()
+    for _ in range(100):
+        if not (left := spies(fake)):
+            break
+        time.sleep(0.05)
+    for each in left:
+        each.kill()
+    assert not left
 
 
 @pytest.mark.parametrize("wrong", [["--seconds", "0"], ["--seconds", "4000"], ["--rate", "0"], ["--rate", "5000"]])

@@ -6,6 +6,7 @@ import json
 import os
 from pathlib import Path
 
+import psutil
 import pytest
 
 from gobrrr.errors import GobrrrError, TraceError
@@ -36,6 +37,14 @@ def test_frames_that_are_not_there_are_left_out(tmp_path: Path) -> None:
     found = spied.read(file)[7]
     assert found.stacks == ((0,), (0,) * spied.MAX_DEPTH)
     assert found.frames[0][2] == 0
+
+
+def test_of_a_deep_stack_the_inner_end_is_kept(tmp_path: Path) -> None:
+    frames = [{"name": str(n), "file": "/home/user/train.py", "line": 1} for n in range(1000)]
+    stack = [{"name": "Thread 7", "samples": [[*range(1000)]]}]
+    (tmp_path / "a.json").write_text(json.dumps({"profiles": stack, "shared": {"frames": frames}}))
+    (kept,) = spied.read(tmp_path / "a.json")[7].stacks
+    assert kept == tuple(range(999, 999 - spied.MAX_DEPTH, -1))
 
 
 def test_a_profile_that_names_no_thread_is_left_out(tmp_path: Path) -> None:
@@ -96,6 +105,7 @@ def test_what_py_spy_says_is_one_line_with_what_to_do(said: str, why: str, hint:
 
 def test_one_that_hangs_is_ended(tmp_path: Path) -> None:
     assert "did not answer" in error_of(hanging(tmp_path / "hangs"), tmp_path, 0.2).message
+    assert not any("hangs" in " ".join(child.cmdline()) for child in psutil.Process().children())
 
 
 def test_one_that_writes_is_read(tmp_path: Path) -> None:

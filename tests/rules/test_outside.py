@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from gobrrr.recording.live import spied
 from gobrrr.recording.live.outside import Seen
@@ -183,6 +184,32 @@ def test_a_rank_that_waits_in_its_backward_pass_waits_for_the_other_one() -> Non
     assert told.endswith("which is more often at train.py:30 in step.")
     assert waited(slow) < 0.02 and waited(fast) == pytest.approx(0.6)
     assert "waits for other ranks" not in said(slow, one(9, rank=0, forward=0.4, backward=0.6))
+
+
+def test_the_slow_rank_is_at_the_place_that_it_has_more_of_than_the_other() -> None:
+    def rank(number: int, waits: float, **shares: float) -> Process:
+        lines = (Line(Span("/a/t.py", 3, name), "forward", share) for name, share in shares.items())
+        return Process(number, look.PROGRAM, 400, {"ranks": waits, "forward": 1 - waits}, (*lines,), number, number)
+
+    fast, slow = rank(0, 0.4, model=0.5, batch=0.1, step=0.05), rank(1, 0.0, model=0.52, batch=0.3)
+    assert said(fast, slow).endswith("which is more often at t.py:3 in batch.")
+    below = rank(1, 0.0, model=0.2)
+    assert said(rank(0, 0.4, model=0.5, step=0.05), below).endswith("more often at t.py:3 in model.")
+    assert "other ranks" not in said(fast, rank(1, 0.0)), "it is nowhere"
+
+
+def test_a_rank_is_the_process_of_it_that_trains() -> None:
+    fast, slow = one(7, rank=0, ranks=0.4, forward=0.6), one(8, line=30, rank=1, forward=1.0)
+    helper, stranger = one(9, line=99, rank=0, waits=1.0), one(10, ranks=1.0)
+    told = said(fast, slow, helper, stranger)
+    assert told.startswith("Rank 0 waits for other ranks in 40.0 %") and "least does rank 1 (0.0 %)" in told
+    assert "other ranks" not in said(fast, helper, stranger)
+
+
+def test_a_thread_beside_the_main_one_has_not_slept() -> None:
+    """`awake` is the main thread's."""
+    assert one(awake=0.1, forward=1.0).slept == pytest.approx(0.9)
+    assert replace(one(awake=0.1, forward=1.0), thread=8).slept == 0.0
 
 
 def test_nothing_moves_where_all_stand_at_one_line_and_no_core_is_busy() -> None:

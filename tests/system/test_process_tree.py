@@ -20,6 +20,7 @@ def test_a_tree_has_parents_first_and_nobody_elses_processes() -> None:
         assert process_tree.tree(child.pid) == [child.pid, grandchild]
         mine = process_tree.tree(os.getpid())
         assert mine[0] == os.getpid() and mine.index(child.pid) < mine.index(grandchild)
+        assert not {child.pid, grandchild} & {*process_tree.tree(os.getpid(), without=child.pid)}
         child.communicate()
 
 

@@ -31,14 +31,16 @@ class Reading(NamedTuple):
     read_bytes: int | None = None
 
 
-def tree(root: int) -> list[int]:
-    """A process and those that it started, parents first."""
+def tree(root: int, without: int = 0) -> list[int]:
+    """A process and those that it started, parents first, but for one of them and what that started."""
     children: dict[int, list[int]] = defaultdict(list)
-    for process in psutil.process_iter(["ppid"]):
-        children[process.info["ppid"] or 0].append(process.pid)
+    with contextlib.suppress(psutil.Error):
+        for process in psutil.Process(root).children(recursive=True):  # reads parents alone of all that are there
+            with contextlib.suppress(psutil.Error):
+                children[process.ppid()].append(process.pid)
     found = [root]
     for pid in found:  # it grows
-        found += [child for child in sorted(children[pid]) if child not in found]
+        found += [child for child in sorted(children[pid]) if child not in (*found, without)]
     return found
 
 

@@ -19,7 +19,7 @@ def prepare(parser: argparse.ArgumentParser) -> None:
     """Arguments of the verb."""
     parser.add_argument("pid", type=options.at_least_one, metavar="PID", help="process of the program, or its launcher")
     parser.add_argument("--seconds", type=options.more_than_zero, default=10.0, metavar="S", help="how long (10)")
-    rate = "samples per second of a process (50, less where there are many)"
+    rate = "samples per second of a process (50, less where there are many, or a long look)"
     parser.add_argument("--rate", type=options.at_least_one, metavar="HZ", help=rate)
     parser.add_argument("--format", choices=tuple(FORMS), help="default: by -o, or text")
     parser.add_argument("--json", dest="format", action="store_const", const="json", help="as --format json")
@@ -45,11 +45,15 @@ def run(args: argparse.Namespace) -> int:
     with Interrupts() as interrupts, tempfile.TemporaryDirectory(prefix="gobrrr-") as folder:
         watch = Watch(spy.find(), args.pid, args.seconds, args.rate, Path(folder))
         try:
-            with Patience(f"looking at pid {args.pid}"):
-                watch.until_the_end()
-        except KeyboardInterrupt:
-            watch.seen.ended, code = "ended early, by Ctrl-C", interrupts.exit_code
-        show(look(watch.stop()), form, output, View(str(Path.cwd())))
+            try:
+                with Patience(f"looking at pid {args.pid}"):
+                    watch.until_the_end()
+            except KeyboardInterrupt:
+                watch.seen.ended, code = "ended early, by Ctrl-C", interrupts.exit_code
+            seen = watch.stop()
+        finally:
+            watch.close()
+        show(look(seen), form, output, View(str(Path.cwd())))
     return code
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gobrrr.errors import GobrrrError
+from gobrrr.errors import GobrrrError, TraceError
 from gobrrr.recording.live import spied
 from gobrrr.recording.live.spy import SLACK_S, Spy
 from gobrrr.recording.run_folder.run import Samples
@@ -19,7 +20,9 @@ MOST = 12
 RATE, ALL_RATE, LEAST_RATE = 50, 200, 10
 """Samples per second of one process, of all together, and of one at least (proposed): what they cost is in
 benchmarks/results/attach-2026-11-30.md."""
-TICK_S = 0.5
+SAMPLE_BYTES = 150
+"""Bytes that py-spy writes for a sample of one thread (proposed: 70 of a stack of 25 frames)."""
+TICK_S = 1.0
 """Seconds between looks at who is there."""
 
 
@@ -59,15 +62,17 @@ class Watch:
 
     def _look(self, left: float) -> None:
         """Note what is used, and begin to sample who has come."""
-        tree, seen, first = process_tree.tree(self.seen.root), self.seen, not self._spies
+        tree, seen, first = process_tree.tree(self.seen.root, os.getpid()), self.seen, not self._spies
         now = self._passed()  # one time for all: they are summed by it
         rate = self._rate or max(LEAST_RATE, min(RATE, ALL_RATE // min(MOST, len(tree))))
         for pid in tree:
             seen.readings.setdefault(pid, []).append(process_tree.reading(pid, now))
+            threads = max(1, seen.readings[pid][-1].threads)
             if pid not in seen.facts:
                 seen.facts[pid] = process_tree.facts(pid)
             if pid not in self._spies and len(self._spies) < MOST and (first or left > TICK_S):
-                self._spies[pid] = Spy(self._program, pid, self._folder, left, rate)
+                fitting = int(spied.MAX_BYTES / (SAMPLE_BYTES * threads * max(1.0, left)))
+                self._spies[pid] = Spy(self._program, pid, self._folder, left, max(1, min(rate, fitting)))
 
     def stop(self) -> Seen:
         """Return what was seen. Raises GobrrrError where nothing was."""
@@ -78,10 +83,24 @@ class Watch:
         for each in self._spies.values():
             each.end()
         for pid, each in self._spies.items():
-            if each.wrote(seen.seconds + SLACK_S - self._passed()) and (found := spied.read(each.file)):
-                seen.samples[pid] = found
+            found = self._written(each)
+            if isinstance(found, GobrrrError):
+                seen.failed.append(found)
             else:
-                seen.failed.append(each.error())
+                seen.samples[pid] = found
         if not seen.samples:
             raise seen.failed[0] if seen.failed else GobrrrError(f"nothing was seen of pid {seen.root}", "try again")
         return seen
+
+    def _written(self, spy: Spy) -> dict[int, Samples] | GobrrrError:
+        """What one has seen, or why it has seen nothing."""
+        try:
+            there = spy.wrote(self.seen.seconds + SLACK_S - self._passed())
+            return (spied.read(spy.file) if there else {}) or spy.error()
+        except TraceError as error:
+            return error
+
+    def close(self) -> None:
+        """Leave no py-spy behind, however the look ended."""
+        for each in self._spies.values():
+            each.kill()

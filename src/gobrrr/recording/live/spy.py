@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 from gobrrr.errors import GobrrrError
 from gobrrr.system import files, process_tree
+from gobrrr.system.processes import die_with_the_parent
 
 SLACK_S = 5
 """Seconds that it may need to end and to write, and after which it ends by itself where nobody ends it."""
@@ -48,8 +51,9 @@ class Spy:
         ]  # fmt: skip
         with self._said.open("wb") as said:  # a session of its own: Ctrl-C is for us, who then end it
             self._child = subprocess.Popen(
-                words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=said, start_new_session=True
-            )
+                words, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=said, start_new_session=True,
+                preexec_fn=partial(die_with_the_parent, os.getpid()),
+            )  # fmt: skip
 
     def over(self) -> bool:
         """Say whether it has ended: its process has, or it could not begin."""
@@ -65,9 +69,13 @@ class Spy:
         try:
             return self._child.wait(max(0.1, patience_s)) == 0 and self.file.is_file()
         except subprocess.TimeoutExpired:
-            self._child.kill()
-            self._child.wait()
+            self.kill()
             return False
+
+    def kill(self) -> None:
+        """End it now, where it has not ended."""
+        self._child.kill()
+        self._child.wait()
 
     def error(self) -> GobrrrError:
         """Return why it saw nothing."""

@@ -82,17 +82,25 @@ def waited(one: Process) -> float:
     return one.kinds.get(seen.RANKS, 0.0) + min(one.slept, one.kinds.get(seen.BACKWARD, 0.0))
 
 
+def _trains(one: Process) -> float:
+    return sum(one.kinds.get(kind, 0.0) for kind in (*seen.TRAINS, seen.RANKS))
+
+
 def _ranks(programs: Sequence[Process]) -> str:
     """One rank waits, another one does not: it is the one that is slow."""
-    slow, fast = min(programs, key=waited), max(programs, key=waited)
-    if slow.rank is None or waited(fast) - waited(slow) < APART:
+    ranks: dict[int, Process] = {}
+    for each in programs:  # a rank's helpers have its RANK too
+        if each.rank is not None:
+            ranks[each.rank] = max(ranks.get(each.rank, each), each, key=_trains)
+    slow, fast = min(ranks.values(), key=waited, default=None), max(ranks.values(), key=waited, default=None)
+    if slow is None or fast is None or not slow.lines or waited(fast) - waited(slow) < APART:
         return ""
     more = defaultdict[Place, float](float)
     for line in slow.lines:
         more[_place(line)] += line.share
     for line in fast.lines:
         more[_place(line)] -= line.share
-    line = next(line for line in slow.lines if _place(line) == max(more, key=lambda place: more[place]))
+    line = max(slow.lines, key=lambda line: more[_place(line)])
     return f"R{_name(fast)[1:]} waits for other ranks in {share(waited(fast))} of its samples, least does " \
            f"{_name(slow)} ({share(waited(slow))}), which is more often at {_at(line)}."  # fmt: skip
 
