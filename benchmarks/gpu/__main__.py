@@ -6,7 +6,8 @@
 Without --part all parts, one after the other; --row does these rows alone. A row is kept in .gobrrr/gpu/ as soon as it
 is done, and the part's result with it; a call that is cut off leaves both, and the next one goes on. On a fresh copy,
 rows are those of the results that lie there. --anew forgets these rows, or all. The result of a part goes to
-benchmarks/results/gpu-PART-DATE.json; of a CPU or a tiny size, which only show that everything works, to .gobrrr/gpu/.
+benchmarks/results/gpu-PART-DATE-DEVICE.json; of a CPU or a tiny size, which only show that everything works, to
+.gobrrr/gpu/.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -71,7 +73,8 @@ def _part(part: int, works: list[rows.Work], book: Path, setting: Setting, args:
     found: dict[str, Any] = {"schema": SCHEMA, "part": part, "title": title, **setting.head(), "rows": []}
     folder = (args.results or RESULTS) if setting.real else KEPT
     folder.mkdir(parents=True, exist_ok=True)
-    file = folder / f"gpu-{part or 'rows'}-{found['date']}.json"
+    device = re.sub("[^a-z0-9]+", "-", setting.name.lower()).strip("-")
+    file = folder / f"gpu-{part or 'rows'}-{found['date']}-{device}.json"
 
     def write(done: list[rows.Row]) -> None:
         draft = file.with_suffix(".draft")

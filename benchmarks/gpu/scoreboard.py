@@ -24,7 +24,7 @@ def board(rows: Iterable[Row]) -> list[dict[str, Any]]:
     ordinary = [row for row in counting if "ordinary" in row]
     tuned = [row for row in counting if "tuned" in row]
     ranks = [row for row in counting if "ddp" in row]
-    guarded = [row for row in counting if ("remedy" in row or "edit" in row) and UNJUDGED not in row.get("reasons", ())]
+    guarded = [row for row in counting if ("remedy" in row or "edit" in row) and _is_judged(row)]
     found = [
         _of("headline true", ordinary, "headline", 11), _of("loop found", ordinary, "loop", OF),
         _of("steps within 10 % of the clock", ordinary, "steps", OF), _of("line within 3", ordinary, "placed", 11),
@@ -42,6 +42,11 @@ def board(rows: Iterable[Row]) -> list[dict[str, Any]]:
                       "figure": "-" if bar["share"] is None else f"{bar['share']:.0%}",
                       "met": meets(name, bar["share"]) if bar["of"] else None})  # fmt: skip
     return found
+
+
+def _is_judged(row: Row) -> bool:
+    """An edit's row has its reasons itself, a remedy's those of its last trial."""
+    return all(UNJUDGED not in each.get("reasons", ()) for each in (row, *row.get("trials", ())[-1:]))
 
 
 def told(rows: Sequence[Row]) -> list[str]:

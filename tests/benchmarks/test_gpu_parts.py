@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from benchmarks.gpu import __main__ as gpu
-from benchmarks.gpu import ceilings, chip, parts, planting, rows, scoreboard, traces, tunings, twelve
+from benchmarks.gpu import ceilings, chip, ddp, parts, planting, rows, scoreboard, traces, tunings, twelve
 from benchmarks.gpu.plants import PLANTS, PROGRAMS, Plant
 from benchmarks.gpu.setting import NO_DEVICE, ROOT, Setting
 from benchmarks.planted_truth import Timing
@@ -363,6 +363,24 @@ def test_a_receipt_gives_one_promise_for_each_cure_the_last() -> None:
     assert told == [planting.promise("a", (1, 2, 3), 2.5)] and told[0]["held"]
 
 
+@pytest.mark.parametrize(
+    ("plain", "watched", "is_same"),
+    [("0.5", "0.5", True), ("nan", "nan", True), ("nan", "inf", False), ("0.5", "0.6", False), ("", "", False)],
+)
+def test_ranks_that_print_the_same_losses_print_some(plain: str, watched: str, is_same: bool) -> None:
+    said = [f"rank 0  step 20  loss {loss}\n" if loss else "" for loss in (plain, watched)]
+    assert ddp.same(*said) is is_same
+
+
+def test_results_of_two_devices_of_one_day_are_two_files(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    for name in ("NVIDIA H200", "AMD Instinct (MI300X)"):
+        monkeypatch.setattr(Setting, "name", name)
+        assert gpu.main(["--device", "cpu", "--tiny", "--row", "waves"]) == 0
+    capsys.readouterr()
+    ends = {file.stem.split("-", 5)[-1] for file in Path(".gobrrr/gpu").glob("gpu-rows-*.json")}
+    assert ends == {"nvidia-h200", "amd-instinct-mi300x"}
+
+
 def test_other_bars_and_their_lines() -> None:
     ranks = {"ddp": 2, "step_ms": 10.0, "clock_ms": 12.0, "rank_named": True, "watched_is_plain": False, "counts": True}
     cost = {"watched": "ten ms", "cost": {"median": 0.012}, "counts": True}
@@ -371,6 +389,10 @@ def test_other_bars_and_their_lines() -> None:
     assert bar(board, "ranks: step") == ("0 of 1", False) and bar(board, "ranks: who") == ("1 of 1", True)
     assert bar(board, "watching costs") == ("1.20%", False) and bar(board, "remedies") == ("0 of 1", False)
     assert bar(board, "watched = plain") == ("0 of 1", False) and bar(board, "promises") == ("0%", False)
+    remedy = {"remedy": "x", "guard": "unverified", "counts": True}
+    unjudged = {**remedy, "trials": [{"reasons": []}, {"reasons": [scoreboard.UNJUDGED]}]}
+    assert bar(scoreboard.board([unjudged]), "remedies") == ("0 of 0", None)
+    assert bar(scoreboard.board([{**remedy, "trials": [{"reasons": []}]}]), "remedies") == ("0 of 1", False)
     lines = "\n".join(scoreboard.told([ranks, cost, edit]))
     assert "not run" in lines and "MISSED" in lines and "2.00 ms (1.00 ms to 3.00 ms)" in lines
 
