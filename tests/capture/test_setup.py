@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
+import signal
 import subprocess
 import sys
+import time
 import types
 from pathlib import Path
 
@@ -14,6 +16,7 @@ import pytest
 from gobrrr.capture.process.setup import noting
 from gobrrr.capture.session.records import libraries
 from gobrrr.recording.model.setup import Setup
+from gobrrr.system import process_tree
 
 COMMAND = ("python", "train.py", "--epochs", "1")
 
@@ -64,13 +67,53 @@ def test_a_repository_is_not_written_into(repository: Path) -> None:
     assert (repository / ".git" / "index").read_bytes() == before
 
 
-def test_no_program_that_a_repository_names_is_started(repository: Path) -> None:
+def test_no_monitor_of_files_is_started(repository: Path) -> None:
     trap = repository / "trap"
     trap.write_text("#!/bin/sh\ntouch sprung\n")
     trap.chmod(0o755)
     git("config", "core.fsmonitor", str(trap))
     assert noted().commit
     assert not (repository / "sprung").exists()
+
+
+def test_a_submodule_that_was_edited_is_no_edit_and_is_not_looked_into(repository: Path) -> None:
+    git("init", "inner")
+    (repository / "inner" / "a.py").write_text("1\n")
+    git("-C", "inner", "add", "a.py")
+    git("-C", "inner", "commit", "-m", "two")
+    git("add", "inner")
+    git("commit", "-m", "three")
+    (repository / "inner" / "a.py").write_text("2\n")
+    assert noted().edited is False
+
+
+def test_what_git_has_started_is_stopped_with_it(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gobrrr.capture.process.setup.PATIENCE_S", 0.5)
+    (repository / ".gitattributes").write_text("train.py filter=slow\n")
+    git("config", "filter.slow.clean", "echo $$ > pid; sleep 600 & echo $! >> pid; wait")
+    (repository / "train.py").write_text("print(3)\n")
+    assert noted().edited is None
+    pids = [*map(int, (repository / "pid").read_text().split())]
+    for _ in range(250):
+        if not (left := [pid for pid in pids if not process_tree.is_over(pid)]):
+            break
+        time.sleep(0.02)
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    assert len(pids) == 2 and not left
+
+
+def test_a_hook_of_another_repository_does_not_say_which(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    commit = git("rev-parse", "HEAD")
+    git("init", "--bare", "other")
+    monkeypatch.setenv("GIT_DIR", str(repository / "other"))
+    monkeypatch.setenv("GIT_WORK_TREE", "/")
+    assert noted().commit == commit
+
+
+def test_of_a_module_no_argument_is_taken_for_the_script(repository: Path) -> None:
+    assert noted(("python", "-m", "pkg.train", "train.py")).script == ""
+    assert noted(("env", "A=1", "python", "-u", "train.py", "other.py")).script == noted().script
 
 
 def test_the_script_says_which_repository(repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -82,6 +82,9 @@ def test_a_program_and_its_last_runs_can_be_chosen_and_keep_their_numbers(
     for name in ("train.py", "train"):
         assert numbers(as_json("--program", name, "--last", "2", capsys=capsys)) == [[(4, "t4"), (5, "t5")]]
     assert numbers(as_json("--program", "other", capsys=capsys)) == [[(1, "other")]]
+    left(home, "t6", of_day(6, 150.0)), left(home, "t7", of_day(7, 150.0))
+    text = told("history", "--program", "train", "--last", "1", capsys=capsys)
+    assert "train.py: 1 run; a step is 1.50x slower" in text and "since run 6" in text
     refused = told("history", "--program", "none", capsys=capsys, code=2)
     assert "no run of none in .gobrrr" in refused and "src/other.py, train.py" in refused
 

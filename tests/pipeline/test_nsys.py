@@ -152,11 +152,22 @@ def test_older_exports_lack_tables_and_columns(tmp_path: Path) -> None:
     assert accounts(told(file)) == accounts(before)
 
 
+def test_a_program_with_one_range_of_torch_is_torchs(tmp_path: Path) -> None:
+    file = export(grow(2, "overhead").document(), tmp_path / "trace.sqlite")
+    changed(file, "UPDATE StringIds SET value = 'vecAdd'", "DELETE FROM NVTX_EVENTS")
+    assert "foreign" in read_export(file).signals
+    row = f"(5, 9, 59, 'aten::resize_', NULL, {(PID << 24) + 1})"
+    assert "foreign" not in read_export(changed(file, f"INSERT INTO NVTX_EVENTS VALUES {row}")).signals
+
+
 def test_its_own_format_is_told_how_to_export(tmp_path: Path) -> None:
     (tmp_path / "a.nsys-rep").write_bytes(b"anything")
     with pytest.raises(TraceError) as caught:
         read(Source(str(tmp_path / "a.nsys-rep")))
     assert "nsys export --type sqlite a.nsys-rep" in caught.value.hint
+    with pytest.raises(TraceError) as caught:
+        read(Source(str(tmp_path / "a; rm b.nsys-rep")))
+    assert "sqlite 'a; rm b.nsys-rep' makes" in caught.value.hint
 
 
 def test_a_folder_finds_exports(tmp_path: Path) -> None:

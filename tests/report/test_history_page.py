@@ -140,6 +140,14 @@ def test_runs_of_two_computers_are_not_joined() -> None:
     assert [len(points) for points in joined] == [3, 1]
 
 
+def test_they_are_not_joined_across_a_run_that_has_no_peak() -> None:
+    every = [run(100, peak=GIB), run(100, peak=GIB), run(90, host="there", peak=0), run(90, host="there", peak=GIB)]
+    found = history("", [Kept(str(at), at, each) for at, each in enumerate(every)])
+    (program,) = history_page.parts(found, View())["programs"]
+    peaks = ET.fromstring(str(program["charts"][1][1])).iter("polyline")
+    assert [len(line.attrib["points"].split()) for line in peaks] == [2, 1]
+
+
 def test_the_run_with_which_it_changed_has_its_name() -> None:
     for chart in charts():
         names = [text.text for text in chart.iter("text") if text.text and text.text.startswith("run ")]

@@ -174,3 +174,27 @@ def test_a_baseline_has_the_same_remedies_and_counts_of_threads() -> None:
         assert found is not None and found.folder == folder
     assert baseline(kept, COMMAND, "here", Setup(4)) is None
     assert baseline([Kept("older", 1, run(setup=None))], COMMAND, "here", setups[0]) is not None
+
+
+def test_steps_of_another_kind_are_not_compared() -> None:
+    known = run(100)
+    found = told(known, run(300, step=replace(known.step, kind="inference")), run(101))
+    assert found[1].is_elsewhere and found[2].before == 1 and since(found) == {}
+
+
+def test_after_unsound_runs_the_last_of_them_is_the_one_before() -> None:
+    found = told(run(100, exit_code=1), run(101, exit_code=1), run(102, exit_code=1))
+    assert [each.before for each in found] == [None, 1, 2]
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "expected"),
+    [("-v", "-v -v", ("", "-v")), ("--lr=1 a", "--lr=1 b", ("a", "b")), ("--lr 1 a", "--lr 1 b", ("a", "b")),
+     ("--a 1 --b 2", "--a 2 --b 1", ("--a 1 --b 2", "--a 2 --b 1"))],
+)  # fmt: skip
+def test_arguments_are_told_with_the_option_that_they_belong_to(
+    before: str, now: str, expected: tuple[str, str]
+) -> None:
+    first, second = (run(command=("python", "train.py", *words.split())) for words in (before, now))
+    (found,) = told(first, second)[1].differences
+    assert (found.before, found.now) == expected

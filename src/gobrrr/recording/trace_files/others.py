@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -79,4 +80,4 @@ def holding(source: str, tables: Iterable[str]) -> TraceError | None:
 
 
 def _said(source: str, other: _Other) -> TraceError:
-    return TraceError(f"{source} is {other.what}", other.hint.format(re.split(r"[/\\]", source)[-1]))
+    return TraceError(f"{source} is {other.what}", other.hint.format(shlex.quote(re.split(r"[/\\]", source)[-1])))

@@ -45,7 +45,7 @@ class Axis(NamedTuple):
 
 def curve(points: Sequence[CurvePoint], across: Axis, up: Axis) -> Markup:
     """The points on linear axes from 0. Empty where fewer than two can be drawn."""
-    known = [point for point in points if 0 < point.across < math.inf and 0 < point.up < math.inf]
+    known = _drawable(points)
     if len(known) < 2:
         return Markup()
     right, top = 1.08 * max(point.across for point in known), 1.08 * max(max(point.up, point.high) for point in known)
@@ -72,6 +72,17 @@ def curve(points: Sequence[CurvePoint], across: Axis, up: Axis) -> Markup:
         if point.name:
             drawn.append(text(x + 10, y - 8, f"{clipped(point.name, NAME)}{marked}", "start"))
     return svg(drawn, TALL, f"{up.name} against {across.name}", "chart")
+
+
+def _drawable(points: Sequence[CurvePoint]) -> list[CurvePoint]:
+    """Points that have a place; what stands before one that has none stays apart from what stands behind it."""
+    found, is_apart = list[CurvePoint](), False
+    for point in points:
+        is_apart |= point.is_apart
+        if 0 < point.across < math.inf and 0 < point.up < math.inf:
+            found.append(point._replace(is_apart=is_apart))
+            is_apart = False
+    return found
 
 
 def _joined(points: Sequence[CurvePoint]) -> list[list[CurvePoint]]:

@@ -30,12 +30,11 @@ def _program(found: Program) -> Iterator[Block]:
 
 def headline(found: Program) -> str:
     """'a step is 1.32x slower (95 %: 1.28 to 1.36) since run 3; between runs 2 and 3: commit a1b2c3d → d4e5f6a'."""
-    if not any(run.state == "sound" for run in found.runs):
-        return "none of them can be relied on"
-    newest = [next((run for run in reversed(found.runs) if tell(run)), None) for tell in (step_since, peak_since)]
     told = {run.number: f"{' and '.join(filter(None, (step_since(run), peak_since(run))))} since run {run.number}; "
                         f"between runs {run.before} and {run.number}: {between(run) or NOTHING}"
-            for run in newest if run}  # fmt: skip
+            for run in found.levels}  # fmt: skip
+    if not told and not any(run.state == "sound" for run in found.runs):
+        return "none of them can be relied on"
     return "; ".join(told.values()) or "neither step nor peak has surely changed"
 
 

@@ -3,6 +3,7 @@ runs, and since which one a step is surely longer or a peak larger. Pure."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -100,6 +101,8 @@ class Program(msgspec.Struct, frozen=True):
 
     name: str
     runs: tuple[Run, ...]
+    levels: tuple[Run, ...] = ()
+    """The newest run with which the step surely changed, and that of the peak; also where they are left out of runs."""
 
 
 class History(msgspec.Struct, frozen=True, kw_only=True):
@@ -119,8 +122,13 @@ def history(folder: str, every: Iterable[Kept], unread: Sequence[tuple[str, str]
     for kept in sorted(every, key=lambda each: (each.began_ns, each.folder)):
         name = program_of(kept.report.command, root) or "?"
         by_program[name] = [*by_program.pop(name, ()), kept]  # the one that ran last becomes the last
-    programs = (Program(name, tuple(_runs(runs))) for name, runs in by_program.items())
+    programs = (Program(name, runs := tuple(_runs(kept)), _levels(runs)) for name, kept in by_program.items())
     return History(folder=folder, programs=tuple(programs)[::-1], unread=tuple(unread))
+
+
+def _levels(runs: tuple[Run, ...]) -> tuple[Run, ...]:
+    begun = ([run for run in runs if run.step_since], [run for run in runs if run.peak_since])
+    return tuple(found[-1] for found in begun if found)
 
 
 def state_of(report: Report) -> tuple[str, str]:
@@ -244,8 +252,8 @@ def _differences(now: Run, before: Run) -> Iterator[Difference]:
     """Yield what may be the reason, source first. What one of two reports does not say at all is no difference."""
     here, then = _aspects(now), _aspects(before)
     was_noted = now.setup is not None and before.setup is not None
-    gone, come = ([word for word in _grouped(a.command) if word not in _grouped(b.command)]
-                  for a, b in ((before, now), (now, before)))  # fmt: skip
+    words = Counter(_grouped(before.command)), Counter(_grouped(now.command))
+    gone, come = ([*(words[0] - words[1]).elements()], [*(words[1] - words[0]).elements()])
     if gone or come:
         yield Difference("arguments", " ".join(gone), " ".join(come))
     for what in then | here:
