@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -92,9 +93,14 @@ def test_what_git_has_started_is_stopped_with_it(repository: Path, monkeypatch: 
     git("config", "filter.slow.clean", "echo $$ > pid; sleep 600 & echo $! >> pid; wait")
     (repository / "train.py").write_text("print(3)\n")
     assert noted().edited is None
-    for pid in map(int, (repository / "pid").read_text().split()):
-        while not process_tree.is_over(pid):
-            time.sleep(0.02)
+    pids = [*map(int, (repository / "pid").read_text().split())]
+    for _ in range(250):
+        if not (left := [pid for pid in pids if not process_tree.is_over(pid)]):
+            break
+        time.sleep(0.02)
+    for pid in left:
+        os.kill(pid, signal.SIGKILL)
+    assert len(pids) == 2 and not left
 
 
 def test_a_hook_of_another_repository_does_not_say_which(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
