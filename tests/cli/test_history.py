@@ -131,7 +131,7 @@ def test_odd_figures_of_a_report_are_told(home: Path, capsys: pytest.CaptureFixt
     ("words", "why"),
     [(["gone"], "cannot read gone: No such file or directory"), (["train.py"], "cannot read train.py"),
      ([], ".gobrrr holds no runs"), ([".gobrrr/one"], ".gobrrr/one holds no runs"), (["--last", "0"], "--last"),
-     (["--format", "sarif"], "cannot be written in the format sarif")],
+     (["--format", "sarif"], "invalid choice: 'sarif'")],
 )  # fmt: skip
 def test_what_cannot_be_shown_is_refused_in_a_line(
     home: Path, words: list[str], why: str, capsys: pytest.CaptureFixture[str]

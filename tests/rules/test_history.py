@@ -71,8 +71,8 @@ def test_a_peak_is_larger_since_the_run_with_which_it_grew_by_more_than_starts_d
     ("odd", "state", "why"),
     [(run(300, exit_code=3), "failed", "it ended with 3"), (run(300, exit_code=-2), "cut", "told to end"),
      (run(300, verdict=samples.unreliable().verdict), "unreliable", samples.unreliable().verdict.sentence),
-     (run(300, step=replace(report(300).step, plain_count=3)), "unreliable", "too few"),
-     (run(300, findings=(crowded("warning", 0.5),)), "unreliable", "other processes kept 1.7 cores busy")],
+     (run(300, step=replace(report(300).step, plain_count=3)), "disturbed", "too few"),
+     (run(300, findings=(crowded("warning", 0.5),)), "disturbed", "other processes kept 1.7 cores busy")],
 )  # fmt: skip
 def test_runs_that_cannot_be_relied_on_are_no_before(odd: Report, state: str, why: str) -> None:
     found = told(run(100), odd, run(101))

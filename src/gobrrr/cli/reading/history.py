@@ -30,7 +30,7 @@ def prepare(parser: argparse.ArgumentParser) -> None:
                         help=f"a folder of runs ({RUNS})")  # fmt: skip
     parser.add_argument("--program", metavar="NAME", help="the runs of this program alone: train.py, or train")
     parser.add_argument("--last", type=options.at_least_one, metavar="N", help="the newest N runs of each program")
-    add_formats(parser)
+    add_formats(parser, "history")
 
 
 def run(args: argparse.Namespace) -> int:

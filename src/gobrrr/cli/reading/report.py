@@ -125,10 +125,10 @@ def ranks_beside(file: Path, report: Report, args: argparse.Namespace) -> list[t
     return found or [(report, None)]
 
 
-def add_formats(parser: argparse.ArgumentParser) -> None:
-    """--format and -o."""
-    parser.add_argument("--format", type=formats.named, choices=formats.names(), help="default: by -o, or text")
-    suffixes = " ".join(form.suffixes[0] for form in formats.FORMATS if form.suffixes)
+def add_formats(parser: argparse.ArgumentParser, kind: str = "") -> None:
+    """--format and -o, with the forms that a kind of noun has."""
+    parser.add_argument("--format", type=formats.named, choices=formats.names(kind), help="default: by -o, or text")
+    suffixes = " ".join(form.suffixes[0] for form in formats.of_kind(kind) if form.suffixes)
     parser.add_argument("-o", "--output", metavar="FILE", help=f"write to FILE instead of standard output: {suffixes}")
 
 

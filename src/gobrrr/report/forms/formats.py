@@ -98,9 +98,14 @@ FORMATS: tuple[Format, ...] = (
 )
 
 
-def names() -> tuple[str, ...]:
+def names(kind: str = "") -> tuple[str, ...]:
     """Return the names that --format takes."""
-    return tuple(form.name for form in FORMATS)
+    return tuple(form.name for form in of_kind(kind))
+
+
+def of_kind(kind: str) -> tuple[Format, ...]:
+    """Return the forms that a kind of noun has; all where none is named."""
+    return tuple(form for form in FORMATS if not kind or _has(form, kind))
 
 
 def by_suffix(file: str, default: str = "text") -> str:

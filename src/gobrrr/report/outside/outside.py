@@ -33,7 +33,8 @@ def blocks(found: Look, view: View) -> Groups:
         ("beside", [*(_other(each, view.root) for each in others[:MOST]), *found.failed,
                     *([f"{more} more: --format json"] if more else [])]),
         ("cores", _cores(found, main)),
-        ("memory", [f"{units.size(found.rss_bytes)} resident in all{_growing(found.rss_growth)}",
+        ("memory", ["" if not found.rss_bytes else
+                    f"{units.size(found.rss_bytes)} resident in all{_growing(found.rss_growth)}",
                     "" if found.read_rate is None else f"{units.byte_rate(found.read_rate)} read from disks"]),
         ("unknown", found.unknown), ("next", [found.next]),
     ])  # fmt: skip
@@ -72,5 +73,6 @@ def _cores(found: Look, main: Process) -> list[Line]:
         lines.append(f"pid {main.pid}'s main thread: {units.share(main.awake)} of the time on a core, {queued}")
     if found.switches is not None and found.forced_switches is not None:
         forced = f"{found.switches:,.0f} context switches/s, and {found.forced_switches:,.0f} forced"
-        lines.append(f"{found.threads} threads; main threads: {forced}")
+        threads = f"{units.several('thread', found.threads)}; " if found.threads else ""
+        lines.append(f"{threads}main threads: {forced}")
     return lines

@@ -35,7 +35,9 @@ def headline(found: Program) -> str:
             for run in found.levels}  # fmt: skip
     if not told and not any(run.state == "sound" for run in found.runs):
         return "none of them can be relied on"
-    return "; ".join(told.values()) or "neither step nor peak has surely changed"
+    compared = sum(run.step_change is not None for run in found.runs)
+    same = f"neither step nor peak has surely changed in the {compared + 1} that could be compared"
+    return "; ".join(told.values()) or (same if compared else "no two of them could be compared")
 
 
 def step_since(run: Run) -> str:

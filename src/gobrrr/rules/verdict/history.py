@@ -54,7 +54,7 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """One run. `state`: sound, unreliable, cut or failed, with the reason in `why`."""
+    """One run. `state`: sound, disturbed, unreliable, cut or failed, with the reason in `why`."""
 
     number: int
     folder: str
@@ -132,7 +132,7 @@ def _levels(runs: tuple[Run, ...]) -> tuple[Run, ...]:
 
 
 def state_of(report: Report) -> tuple[str, str]:
-    """How far a run can be used: sound, unreliable, cut or failed, and why."""
+    """How far a run can be used: sound, disturbed (its times alone), unreliable, cut or failed, and why."""
     if report.out_of_memory is not None:
         return "failed", "it died of memory"
     if report.exit_code:
@@ -141,7 +141,7 @@ def state_of(report: Report) -> tuple[str, str]:
     if report.verdict.bound == "unreliable":
         return "unreliable", report.verdict.sentence
     reason = crowded(report) or ((why := unsure(report)) and f"it {why}")
-    return ("unreliable", reason) if reason else ("sound", "")
+    return ("disturbed", reason) if reason else ("sound", "")
 
 
 def baseline(every: Iterable[Kept], command: Sequence[str], host: str, setup: Setup | None = None) -> Kept | None:
