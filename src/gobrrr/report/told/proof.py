@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gobrrr import units
 from gobrrr.report.forms.formats import View
-from gobrrr.report.told import speedup_text
+from gobrrr.report.told import gates, speedup_text
 from gobrrr.report.told.blocks import Cell, Fact, Groups, Line, Sentence, Table, facts
 from gobrrr.trial.receipt.receipt import Receipt, TrialResult
 from gobrrr.trial.statistics.objective import BETTER
@@ -62,6 +62,9 @@ def _figure(trial: TrialResult) -> str:
 def _numbers(trial: TrialResult) -> str:
     if trial.verdict == "failed":
         return trial.reason
+    if trial.guard.gates:
+        done = [] if trial.guard.green else [each for each in trial.guard.reasons if each.startswith("timed")]
+        return "; ".join([*map(gates.sentence, trial.guard.gates), *done[:1]])
     reason = f": {trial.guard.reasons[0]}" if trial.guard.reasons and not trial.guard.green else ""
     accepted = [each.partition("accepted: ")[2] for each in trial.guard.reasons if "accepted: " in each]
     first = f" in the first {trial.guard.steps:,} steps" if trial.guard.steps and trial.guard.green else ""
@@ -73,6 +76,8 @@ def _facts(receipt: Receipt) -> list[Fact]:
     told = []
     for trial in receipt.trials:
         more = list(trial.guard.reasons[1:]) if not trial.guard.green else []
+        if trial.guard.gates:
+            more = [*map(gates.runs, trial.guard.gates), *trial.guard.reasons]
         more += [trial.reason] if trial.reason and trial.verdict != "failed" else []
         told += [f"{trial.name}: {each}" for each in more]
     step = [f"{units.duration(receipt.step_ns)} as the program is"] if receipt.step_ns else []

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 import psutil
@@ -24,9 +24,11 @@ from gobrrr.trial.arm.arm import REPLAYING, SPENT, TIMED, Arm, ArmError
 from gobrrr.trial.arm.live_arms import Field
 from gobrrr.trial.arm.protocol import Block
 from gobrrr.trial.arm.side import Side, clear
+from gobrrr.trial.arm.whole import WholeRun
 from gobrrr.trial.edit.program_edit import ProgramEdit
 from gobrrr.trial.edit.reading import together
 from gobrrr.trial.edit.treatment import EditOnTrial
+from gobrrr.trial.gate import pairs
 from gobrrr.trial.race import lockstep
 from gobrrr.trial.race.candidates import Plan
 from gobrrr.trial.race.guard_runs import Guarding, draws_otherwise
@@ -40,6 +42,7 @@ from gobrrr.trial.sandbox.limits import AT_HOME, Limits
 from gobrrr.trial.statistics.objective import TIME, Objective
 from gobrrr.trial.statistics.rounds import Rounds
 
+Kind = TypeVar("Kind", bound=Arm)
 TRIAL_SECONDS = 90.0  # seconds of a trial, as in docs/decisions/0013-the-process-is-the-unit.md
 HELD = 3.0
 """Memory that a watched arm may need over what an arm held, for those that are watched beside each other."""
@@ -92,6 +95,8 @@ class LiveReferee:
         self._num = 0
         self._caches = program.limits.caches or folder / "caches"
         self._alive: dict[Stack, Arm] = {}
+        self._whole_rows: dict[Stack, tuple[float, float]] = {}
+        """Samples in a call of the program and of it with an edit, by whole runs."""
         self._all: list[Arm] = []
         self._cores = vitals.cores()
         self._turn = threading.Semaphore(program.abreast(self._cores))
@@ -233,6 +238,13 @@ class LiveReferee:
 
     def arm(self, folder: Path, stack: Stack) -> Arm:
         """A new arm of the program, not started. Raises ArmError when the time is over."""
+        return self._arm(folder, stack, Arm)
+
+    def whole(self, folder: Path, stack: Stack) -> WholeRun:
+        """A new arm for a run from beginning to end, likewise."""
+        return self._arm(folder, stack, WholeRun)
+
+    def _arm(self, folder: Path, stack: Stack, kind: type[Kind]) -> Kind:
         if self.is_over():
             raise ArmError(SPENT)
         program, names = self._program, [name for name in _remedies(stack) if name not in self._program.edits]
@@ -244,29 +256,39 @@ class LiveReferee:
         except GobrrrError as error:
             raise ArmError(error.message) from None
         within = program.limits._replace(caches=self._caches)
-        arm = Arm(command, folder, names, source=program.source, env=env | dict(edit.env if edit is not None else {}),
-                  within=within, loop=program.loop, objective=self._objective,
-                  timed=REPLAYING if stack == REPLAYED else TIMED, edit=edit, account=bool(program.edits))  # fmt: skip
+        loop = program.loop
+        if loop.startswith(f"{event_kinds.FORWARDS}:") and any(
+            program.edits[n].gates for n in stack if n in program.edits
+        ):
+            loop = ""  # a model that is made anew, quantised say, has another number than the program's
+        variables = env | dict(edit.env if edit is not None else {})
+        arm = kind(command, folder, names, source=program.source, env=variables, within=within, loop=loop,
+                   objective=self._objective, timed=REPLAYING if stack == REPLAYED else TIMED, edit=edit,
+                   account=bool(program.edits))  # fmt: skip
         self._all.append(arm)
         return arm
 
     def _rows_per_call(self, stack: Stack) -> tuple[float, float] | None:
         """Samples in a call where an inference is batched otherwise; what learns by its own update is none."""
         learns = self._program.loop.startswith(f"{event_kinds.BACKWARDS}:")
-        return None if learns else self.guarding.rows_per_call(stack)
+        return None if learns else self._whole_rows.get(stack) or self.guarding.rows_per_call(stack)
 
     def with_account(self, guarded: Guarded, found: Measured, stack: Stack) -> Guarded:
         """The guard's verdict on a combination with an edit, with what its timed runs did, by their accounts."""
         tried = [self._program.edits[name] for name in stack if name in self._program.edits]
         if found.speedup is None or not tried:
             return guarded
+        accounts = found.accounts
         accepted = {word for each in tried for word in each.accepted}
         others = [registry.remedy(name) for name in stack if name not in self._program.edits]
         accepted |= {"order", "samples", "random"} if any(map(draws_otherwise, others)) else set()
         accepted |= {"precision"} if any(each.precision for each in others) else set()
         # other masks are other draws of the stream from which a loader may draw as well
         accepted |= {"random"} if any(each.judged_without_dropout for each in others) else set()
-        judged = edits.with_timed(guarded, timed.checks(*found.accounts, self._rows_per_call(stack)), accepted)
+        if any(each.gates for each in tried):  # the same work is asked for, not the same numbers
+            accepted |= {"precision"}
+            accounts = (timed.without_texts(accounts[0]), timed.without_texts(accounts[1]))
+        judged = edits.with_timed(guarded, timed.checks(*accounts, self._rows_per_call(stack)), accepted)
         made = (max((row.step for account in side for row in account.rows), default=0) for side in found.accounts)
         return msgspec.structs.replace(judged, steps=min(made))
 
@@ -274,8 +296,29 @@ class LiveReferee:
         """The numbers of a stack against those of the untouched program; unverified where the time ended meanwhile, for
         the runs that were cut may be those that would have spoken for it. `milder`: what may be asked for next."""
         limits.mend(self._caches)
+        try:
+            if (gated := self.gated(stack, self._seconds)) is not None:
+                return gated
+        except ArmError as error:
+            return Guarded(reasons=(error.reason,))
         found = self.guarding.judged(stack, milder)
         return found if found.green or not self.is_over() else Guarded(reasons=(SPENT,))
+
+    def gated(self, stack: Stack, seconds: float) -> Guarded | None:
+        """The user's gates in place of the guard, in so many seconds; None where the stack has none. Raises ArmError
+        where it does not run, GobrrrError where the program as it is cannot be measured."""
+        tried = [self._program.edits[name] for name in stack if name in self._program.edits]
+        gates = tuple(dict.fromkeys(gate for each in tried for gate in each.gates))
+        if not gates:
+            return None
+        limits.mend(self._caches)
+        accepted = {word for each in tried for word in each.accepted}
+        found, rows = pairs.judged(self, self._folder, stack, gates, accepted, seconds)
+        if rows is not None and not rows[0].updates:
+            calls = [(row.trained.rows + row.evaluated.rows, row.trained.calls + row.evaluated.calls) for row in rows]
+            first, second = (num / max(1, called) for num, called in calls)
+            self._whole_rows |= {stack: (first, second)} if first != second else {}
+        return found
 
 
 def _remedies(stack: Stack) -> Stack:

@@ -1,0 +1,117 @@
+"""A gate as its user writes it, 'accuracy >= -0.5%', and how the measure's value is read of a whole run."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import re
+from collections import deque
+from pathlib import Path, PurePosixPath
+from typing import Any, NamedTuple
+
+import msgspec
+
+from gobrrr.errors import GobrrrError
+from gobrrr.system import files
+from gobrrr.system.escape import plain
+
+EXAMPLES = "--accept 'accuracy >= -0.5%' or --accept 'perplexity <= +1%'"
+MOST_BYTES = 16 << 20
+"""Bytes of a JSON file, and of the end of what is printed, in which a value is looked for."""
+WIDEST = 0.5
+"""Share of the value from which an allowance is taken for a slip: 0.5 of an accuracy of 0.97 was meant as points."""
+_RULE = re.compile(r"\s*(\S.*?)\s*(>=|<=)\s*([-+]?\d*\.?\d+)\s*(%?)\s*")
+_FILE = re.compile(r"([\w./ -]+\.json):([\w./@ -]+)")
+_NUMBER = r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|[-+]?(?:nan|inf)\b)"
+
+
+class Value(NamedTuple):
+    """Value of a measure; `percent`: it was written with %."""
+
+    number: float
+    percent: bool = False
+
+
+class Gate(NamedTuple):
+    """How far a measure may move."""
+
+    text: str
+    name: str
+    falls: bool
+    """Less of it is better: <=."""
+    allowed: float
+    relative: bool
+    """`allowed` is in % of the program's own value."""
+    measure: str = ""
+    """A regular expression with one group, or file.json:key.path; empty: the number behind its name."""
+
+    def value(self, printed: str, folder: Path, began_ns: int) -> Value:
+        """Read its value after a run. Raises ValueError, with the reason in some words: no such number, none at all."""
+        if file := _FILE.fullmatch(self.measure):
+            found = Value(_in_file(folder, file[1], file[2], began_ns))
+        else:
+            named = rf"(?<!\w){re.escape(self.name)}[\"']?(?:\s*[:=]\s*|\s+){_NUMBER}(?!\w|\.\w)"
+            found = _last(re.compile(self.measure) if self.measure else re.compile(named, re.IGNORECASE), printed)
+        if not math.isfinite(found.number):
+            raise ValueError(f"{self.name} is {found.number}")
+        return found
+
+
+def parse(text: str, measure: str = "") -> Gate:
+    """Return the gate of such a text. Raises GobrrrError."""
+    found = _RULE.fullmatch(text)
+    if found is None:
+        raise GobrrrError(f"cannot read the gate {plain(text)[:60]!r}", f"for example {EXAMPLES}")
+    allowed, falls = float(found[3]), found[2] == "<="
+    if allowed < 0 if falls else (allowed > 0 or found[3].startswith("+")):
+        raise GobrrrError(f"the gate {plain(text)[:60]!r} must say how far the measure may move, not its value",
+                          f"for example {EXAMPLES}")  # fmt: skip
+    if not allowed < 100:
+        raise GobrrrError(f"the gate {plain(text)[:60]!r} allows anything", f"for example {EXAMPLES}")
+    if measure and (file := _FILE.fullmatch(measure)):
+        path = PurePosixPath(file[1])
+        if path.is_absolute() or ".." in path.parts:
+            raise GobrrrError(f"--measure {plain(measure)[:60]!r} is outside the program's folder", "name a file in it")
+    elif measure:
+        try:
+            groups = re.compile(measure).groups
+        except (re.error, RecursionError, OverflowError) as error:
+            raise GobrrrError(
+                f"--measure {plain(measure)[:60]!r} is no regular expression: {error}", "acc=(.*)"
+            ) from None
+        if groups != 1:
+            raise GobrrrError(f"--measure {plain(measure)[:60]!r} has {groups} groups", "put one around the number")
+    return Gate(text.strip(), found[1], falls, allowed, bool(found[4]), measure)
+
+
+def _last(pattern: re.Pattern[str], printed: str) -> Value:
+    if not (found := deque(pattern.finditer(printed), maxlen=1)):
+        raise ValueError("no such number is printed")
+    last = found[0]
+    said = (last[1] or "").strip()
+    percent = said.endswith("%") or printed[last.end(1) :].lstrip(" ").startswith("%")
+    try:
+        return Value(float(said.rstrip("% ")), percent)
+    except ValueError:
+        raise ValueError(f"{plain(said)[:40]!r} is no number") from None
+
+
+def _in_file(folder: Path, name: str, keys: str, began_ns: int) -> float:
+    """A number in a JSON file that this run wrote."""
+    try:
+        if (folder / name).stat().st_mtime_ns <= began_ns:
+            raise ValueError(f"the run does not write {name}")
+        data = files.read(folder / name, MOST_BYTES)
+        found: Any = msgspec.json.decode(data) if len(data) <= MOST_BYTES else None
+    except OSError as error:
+        raise ValueError(f"{name} cannot be read: {error.strerror}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise ValueError(f"{name} is no JSON") from None
+    for key in keys.split("."):
+        with contextlib.suppress(LookupError, TypeError, ValueError):
+            found = found[int(key)] if isinstance(found, list) else found[key]
+            continue
+        raise ValueError(f"{name} has no {keys}")
+    if isinstance(found, bool) or not isinstance(found, (int, float)):
+        raise ValueError(f"{keys} in {name} is no number")
+    return float(found) if abs(found) < 1e300 else math.inf
