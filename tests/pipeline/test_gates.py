@@ -83,7 +83,7 @@ def test_a_whole_run_is_counted_and_has_its_own_seed(folder: Path) -> None:
     for seed in (0, 1):
         arm = referee.whole(folder.parent / f"arm{seed}", ())
         ran = arm.whole(seed, 60.0)
-        runs.append((ran.printed, edit.gates[0].value(ran.printed, ran.folder, ran.began_ns).number, ran.row))
+        runs.append((ran.printed, edit.gates[0].value(ran.printed, ran.folder, ran.began_ns)[0], ran.row))
         arm.end()
     referee.close()
     (said, value, row), (other, _, later) = runs

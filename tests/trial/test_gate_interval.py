@@ -48,19 +48,19 @@ def test_less_is_better_mirrors() -> None:
     changes = [0.1, 0.2, 0.15, 0.12, 0.2]
     up = interval.judged([-each for each in changes], -0.5, falls=False)
     down = interval.judged(changes, 0.5, falls=True)
-    assert up.verdict == down.verdict == ACCEPTED and (down.low, down.high) == (-up.high, -up.low)
+    assert up.verdict == down.verdict == ACCEPTED and (up.low, up.high) == (-(down.high or 0), -(down.low or 0))
     assert interval.judged([each + 2 for each in changes], 0.5, falls=True).verdict == REFUSED
 
 
 def test_values_on_a_grid_that_agree_by_chance_prove_nothing() -> None:
     assert interval.judged([0.0] * 4, ALLOWED, falls=False).verdict == ACCEPTED
     coarse = interval.judged([0.0] * 4, ALLOWED, falls=False, grain=interval.grain([90.0, 91.0, 92.0]))
-    assert coarse.verdict == UNDECIDED and coarse.pairs_needed and coarse.low < ALLOWED
+    assert coarse.verdict == UNDECIDED and coarse.runs_needed and coarse.low is not None and coarse.low < ALLOWED
 
 
 def test_what_would_settle_it_is_said() -> None:
     close = interval.judged([-0.4, -0.1, -0.6, -0.3, -0.2, -0.5], ALLOWED, falls=False)
-    assert close.verdict == UNDECIDED and close.pairs_needed is not None and 1 <= close.pairs_needed < 40
+    assert close.verdict == UNDECIDED and close.runs_needed is not None and 1 <= close.runs_needed < 80
     assert interval.judged([-0.1], ALLOWED, falls=False).verdict == UNDECIDED
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -53,7 +53,9 @@ class Played:
 
     def judged(self, tmp_path: Path, *rules: str, accepted: tuple[str, ...] = (), seconds: float = 1e6) -> Guarded:
         rules = rules or ("accuracy >= -0.5",)
-        found, _ = pairs.judged(cast(Any, self), tmp_path, ("a.diff",), list(map(parse, rules)), accepted, seconds)
+        found, _ = pairs.judged(
+            (self.whole, self.is_over), tmp_path, ("a.diff",), list(map(parse, rules)), accepted, seconds
+        )
         return found
 
 
@@ -124,8 +126,9 @@ def test_time_that_is_over_leaves_it_open_and_says_what_would_settle_it(tmp_path
     (row(rows=50), (), "50 of 100 samples given to models"),
     (row(rows=50), ("evaluation",), ""),
     (row(given=60.0), (), "models are given other data"),
-    (row(given=50.2), (), ""),  # the same in a lower precision
+    (row(given=50.02), (), ""),  # the same in a lower precision
     (row(given=60.0), ("samples",), ""),
+    (row(given=60.0), ("random",), ""),
     (row(updates=3), (), "an optimizer makes 3 updates, in the program as it is 0"),
     (row(rows=140, given=70.0), (), ""),  # it calibrates first
 ])  # fmt: skip
@@ -162,7 +165,8 @@ def test_a_gate_that_cannot_be_read_of_the_program_is_an_error(
 
 
 @pytest.mark.parametrize(("edited", "said"), [
-    ("done", "with the edit: no such number"), ("accuracy: inf", "with the edit: accuracy is inf"),
+    ("done", "gate: no such number is printed .with the edit"),
+    ("accuracy: inf", "gate: accuracy is inf .with the edit"),
     ("accuracy: 0.9", "another unit"), ("accuracy: 97%", "accuracy is 97 whatever the seed"),
 ])  # fmt: skip
 def test_one_that_cannot_be_read_with_the_edit_alone_fails_it(tmp_path: Path, edited: str, said: str) -> None:

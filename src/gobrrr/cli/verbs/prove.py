@@ -157,8 +157,7 @@ def wanted(accept: Sequence[frozenset[str] | str], measures: Sequence[str]) -> t
 
     rules = [each for each in accept if isinstance(each, str)]
     if measures and len(measures) != len(rules):
-        said = f"{len(measures)} --measure for {len(rules)} gates"
-        raise GobrrrError(said, f"one for each, in their order: {rule.EXAMPLES}")
+        raise GobrrrError(f"{len(measures)} --measure for {len(rules)} gates", "name one for each gate, in their order")
     gates = (rule.parse(*each) for each in zip_longest(rules, measures, fillvalue=""))
     return frozenset().union(*(each for each in accept if not isinstance(each, str))), tuple(gates)
 

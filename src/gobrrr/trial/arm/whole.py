@@ -43,5 +43,5 @@ class WholeRun(Arm):
             raise ArmError("it left no account of what it did")
         with files.opened(stdout) as file:
             file.seek(max(0, stdout.stat().st_size - MOST_PRINTED))
-            printed = file.read(MOST_PRINTED).decode(errors="replace")
+            printed = file.read().decode(errors="replace")
         return Ran(self.account.rows[-1], printed, self._work, began_ns)

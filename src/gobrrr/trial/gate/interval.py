@@ -23,13 +23,13 @@ GRAIN = 1 / math.sqrt(6)
 
 
 class Change(NamedTuple):
-    """Change of a measure with its one-sided bounds, and what that says of what is allowed."""
+    """Change of a measure, its one-sided bounds (null: not known yet), and what that says of what is allowed."""
 
     change: float
-    low: float
-    high: float
+    low: float | None
+    high: float | None
     verdict: str
-    pairs_needed: int | None = None
+    runs_needed: int | None = None
 
 
 def judged(changes: Sequence[float], allowed: float, falls: bool, grain: float = 0.0) -> Change:
@@ -43,8 +43,9 @@ def judged(changes: Sequence[float], allowed: float, falls: bool, grain: float =
     verdict = ACCEPTED if distance > half else REFUSED if -distance > half else UNDECIDED
     needed = None
     if verdict == UNDECIDED and math.isfinite(half) and distance:
-        needed = max(1, math.ceil(num * min((half / distance) ** 2, 1e6)) - num)
-    return Change(mean, mean - half, mean + half, verdict, needed)
+        needed = 2 * max(1, math.ceil(num * min((half / distance) ** 2, 1e6)) - num)
+    low, high = (mean - half, mean + half) if math.isfinite(half) else (None, None)
+    return Change(mean, low, high, verdict, needed)
 
 
 def exactly(change: float, allowed: float, falls: bool) -> Change:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import re
 from collections import deque
@@ -15,7 +14,7 @@ from gobrrr.errors import GobrrrError
 from gobrrr.system import files
 from gobrrr.system.escape import plain
 
-EXAMPLES = "--accept 'accuracy >= -0.5%' or --accept 'perplexity <= +1%'"
+EXAMPLES = "for example --accept 'accuracy >= -0.5%' or --accept 'perplexity <= +1%'"
 MOST_BYTES = 16 << 20
 """Bytes of a JSON file, and of the end of what is printed, in which a value is looked for."""
 WIDEST = 0.5
@@ -25,11 +24,8 @@ _FILE = re.compile(r"([\w./ -]+\.json):([\w./@ -]+)")
 _NUMBER = r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|[-+]?(?:nan|inf)\b)"
 
 
-class Value(NamedTuple):
-    """Value of a measure; `percent`: it was written with %."""
-
-    number: float
-    percent: bool = False
+Value = tuple[float, bool]
+"""Value of a measure, and whether it was written with %."""
 
 
 class Gate(NamedTuple):
@@ -48,50 +44,44 @@ class Gate(NamedTuple):
     def value(self, printed: str, folder: Path, began_ns: int) -> Value:
         """Read its value after a run. Raises ValueError, with the reason in some words: no such number, none at all."""
         if file := _FILE.fullmatch(self.measure):
-            found = Value(_in_file(folder, file[1], file[2], began_ns))
+            found = _in_file(folder, file[1], file[2], began_ns), False
         else:
             named = rf"(?<!\w){re.escape(self.name)}[\"']?(?:\s*[:=]\s*|\s+){_NUMBER}(?!\w|\.\w)"
             found = _last(re.compile(self.measure) if self.measure else re.compile(named, re.IGNORECASE), printed)
-        if not math.isfinite(found.number):
-            raise ValueError(f"{self.name} is {found.number}")
+        if not math.isfinite(found[0]):
+            raise ValueError(f"{self.name} is {found[0]}")
         return found
 
 
 def parse(text: str, measure: str = "") -> Gate:
     """Return the gate of such a text. Raises GobrrrError."""
-    found = _RULE.fullmatch(text)
-    if found is None:
-        raise GobrrrError(f"cannot read the gate {plain(text)[:60]!r}", f"for example {EXAMPLES}")
+    shown, where = plain(text)[:60], f"--measure {plain(measure)[:60]!r}"
+    if (found := _RULE.fullmatch(text)) is None:
+        raise GobrrrError(f"cannot read the gate {shown!r}", EXAMPLES)
     allowed, falls = float(found[3]), found[2] == "<="
     if allowed < 0 if falls else (allowed > 0 or found[3].startswith("+")):
-        raise GobrrrError(f"the gate {plain(text)[:60]!r} must say how far the measure may move, not its value",
-                          f"for example {EXAMPLES}")  # fmt: skip
-    if not allowed < 100:
-        raise GobrrrError(f"the gate {plain(text)[:60]!r} allows anything", f"for example {EXAMPLES}")
-    if measure and (file := _FILE.fullmatch(measure)):
+        raise GobrrrError(f"the gate {shown!r} must say how far the measure may move, not its value", EXAMPLES)
+    if file := _FILE.fullmatch(measure):
         path = PurePosixPath(file[1])
         if path.is_absolute() or ".." in path.parts:
-            raise GobrrrError(f"--measure {plain(measure)[:60]!r} is outside the program's folder", "name a file in it")
+            raise GobrrrError(f"{where} is outside the program's folder", "name a file in it")
     elif measure:
         try:
             groups = re.compile(measure).groups
         except (re.error, RecursionError, OverflowError) as error:
-            raise GobrrrError(
-                f"--measure {plain(measure)[:60]!r} is no regular expression: {error}", "acc=(.*)"
-            ) from None
+            raise GobrrrError(f"{where} is no regular expression: {error}", "acc=(.*)") from None
         if groups != 1:
-            raise GobrrrError(f"--measure {plain(measure)[:60]!r} has {groups} groups", "put one around the number")
+            raise GobrrrError(f"{where} has {groups} groups", "put one around the number")
     return Gate(text.strip(), found[1], falls, allowed, bool(found[4]), measure)
 
 
 def _last(pattern: re.Pattern[str], printed: str) -> Value:
     if not (found := deque(pattern.finditer(printed), maxlen=1)):
         raise ValueError("no such number is printed")
-    last = found[0]
-    said = (last[1] or "").strip()
-    percent = said.endswith("%") or printed[last.end(1) :].lstrip(" ").startswith("%")
+    said = (found[0][1] or "").strip()
+    percent = said.endswith("%") or printed[found[0].end(1) : found[0].end(1) + 9].lstrip(" ").startswith("%")
     try:
-        return Value(float(said.rstrip("% ")), percent)
+        return float(said.rstrip("% ")), percent
     except ValueError:
         raise ValueError(f"{plain(said)[:40]!r} is no number") from None
 
@@ -102,16 +92,14 @@ def _in_file(folder: Path, name: str, keys: str, began_ns: int) -> float:
         if (folder / name).stat().st_mtime_ns <= began_ns:
             raise ValueError(f"the run does not write {name}")
         data = files.read(folder / name, MOST_BYTES)
-        found: Any = msgspec.json.decode(data) if len(data) <= MOST_BYTES else None
-    except OSError as error:
-        raise ValueError(f"{name} cannot be read: {error.strerror}") from None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        raise ValueError(f"{name} is no JSON") from None
-    for key in keys.split("."):
-        with contextlib.suppress(LookupError, TypeError, ValueError):
+        found: Any = msgspec.json.decode(data)  # what was cut off is none
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        raise ValueError(f"{name} cannot be read as JSON") from None
+    try:
+        for key in keys.split("."):
             found = found[int(key)] if isinstance(found, list) else found[key]
-            continue
-        raise ValueError(f"{name} has no {keys}")
+    except (LookupError, TypeError, ValueError):
+        raise ValueError(f"{name} has no {keys}") from None
     if isinstance(found, bool) or not isinstance(found, (int, float)):
         raise ValueError(f"{keys} in {name} is no number")
     return float(found) if abs(found) < 1e300 else math.inf

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, cast
 
 import msgspec
 import psutil
@@ -29,6 +29,7 @@ from gobrrr.trial.edit.program_edit import ProgramEdit
 from gobrrr.trial.edit.reading import together
 from gobrrr.trial.edit.treatment import EditOnTrial
 from gobrrr.trial.gate import pairs
+from gobrrr.trial.gate.rule import Gate
 from gobrrr.trial.race import lockstep
 from gobrrr.trial.race.candidates import Plan
 from gobrrr.trial.race.guard_runs import Guarding, draws_otherwise
@@ -42,7 +43,6 @@ from gobrrr.trial.sandbox.limits import AT_HOME, Limits
 from gobrrr.trial.statistics.objective import TIME, Objective
 from gobrrr.trial.statistics.rounds import Rounds
 
-Kind = TypeVar("Kind", bound=Arm)
 TRIAL_SECONDS = 90.0  # seconds of a trial, as in docs/decisions/0013-the-process-is-the-unit.md
 HELD = 3.0
 """Memory that a watched arm may need over what an arm held, for those that are watched beside each other."""
@@ -236,15 +236,12 @@ class LiveReferee:
         held = self._program.bytes
         return max(held, *(arm.peak_bytes for arm in self._all), 0) if held else 0
 
-    def arm(self, folder: Path, stack: Stack) -> Arm:
-        """A new arm of the program, not started. Raises ArmError when the time is over."""
-        return self._arm(folder, stack, Arm)
-
     def whole(self, folder: Path, stack: Stack) -> WholeRun:
         """A new arm for a run from beginning to end, likewise."""
-        return self._arm(folder, stack, WholeRun)
+        return cast(WholeRun, self.arm(folder, stack, WholeRun))
 
-    def _arm(self, folder: Path, stack: Stack, kind: type[Kind]) -> Kind:
+    def arm(self, folder: Path, stack: Stack, kind: type[Arm] = Arm) -> Arm:
+        """A new arm of the program, not started. Raises ArmError when the time is over."""
         if self.is_over():
             raise ArmError(SPENT)
         program, names = self._program, [name for name in _remedies(stack) if name not in self._program.edits]
@@ -256,15 +253,12 @@ class LiveReferee:
         except GobrrrError as error:
             raise ArmError(error.message) from None
         within = program.limits._replace(caches=self._caches)
-        loop = program.loop
-        if loop.startswith(f"{event_kinds.FORWARDS}:") and any(
-            program.edits[n].gates for n in stack if n in program.edits
-        ):
-            loop = ""  # a model that is made anew, quantised say, has another number than the program's
+        # A model that is made anew, quantised say, has another number than the program's.
+        is_another = self._gates(stack) and program.loop.startswith(f"{event_kinds.FORWARDS}:")
         variables = env | dict(edit.env if edit is not None else {})
-        arm = kind(command, folder, names, source=program.source, env=variables, within=within, loop=loop,
-                   objective=self._objective, timed=REPLAYING if stack == REPLAYED else TIMED, edit=edit,
-                   account=bool(program.edits))  # fmt: skip
+        arm = kind(command, folder, names, source=program.source, env=variables, within=within,
+                   loop="" if is_another else program.loop, objective=self._objective, edit=edit,
+                   timed=REPLAYING if stack == REPLAYED else TIMED, account=bool(program.edits))  # fmt: skip
         self._all.append(arm)
         return arm
 
@@ -275,7 +269,7 @@ class LiveReferee:
 
     def with_account(self, guarded: Guarded, found: Measured, stack: Stack) -> Guarded:
         """The guard's verdict on a combination with an edit, with what its timed runs did, by their accounts."""
-        tried = [self._program.edits[name] for name in stack if name in self._program.edits]
+        tried = self._tried(stack)
         if found.speedup is None or not tried:
             return guarded
         accounts = found.accounts
@@ -285,9 +279,9 @@ class LiveReferee:
         accepted |= {"precision"} if any(each.precision for each in others) else set()
         # other masks are other draws of the stream from which a loader may draw as well
         accepted |= {"random"} if any(each.judged_without_dropout for each in others) else set()
-        if any(each.gates for each in tried):  # the same work is asked for, not the same numbers
+        if self._gates(stack):  # the same work is asked for, not the same numbers
             accepted |= {"precision"}
-            accounts = (timed.without_texts(accounts[0]), timed.without_texts(accounts[1]))
+            accounts = timed.without_texts(accounts[0]), timed.without_texts(accounts[1])
         judged = edits.with_timed(guarded, timed.checks(*accounts, self._rows_per_call(stack)), accepted)
         made = (max((row.step for account in side for row in account.rows), default=0) for side in found.accounts)
         return msgspec.structs.replace(judged, steps=min(made))
@@ -304,16 +298,19 @@ class LiveReferee:
         found = self.guarding.judged(stack, milder)
         return found if found.green or not self.is_over() else Guarded(reasons=(SPENT,))
 
+    def _tried(self, stack: Stack) -> list[EditOnTrial]:
+        return [self._program.edits[name] for name in stack if name in self._program.edits]
+
+    def _gates(self, stack: Stack) -> tuple[Gate, ...]:
+        return tuple(dict.fromkeys(gate for each in self._tried(stack) for gate in each.gates))
+
     def gated(self, stack: Stack, seconds: float) -> Guarded | None:
         """The user's gates in place of the guard, in so many seconds; None where the stack has none. Raises ArmError
         where it does not run, GobrrrError where the program as it is cannot be measured."""
-        tried = [self._program.edits[name] for name in stack if name in self._program.edits]
-        gates = tuple(dict.fromkeys(gate for each in tried for gate in each.gates))
-        if not gates:
+        if not (gates := self._gates(stack)):
             return None
-        limits.mend(self._caches)
-        accepted = {word for each in tried for word in each.accepted}
-        found, rows = pairs.judged(self, self._folder, stack, gates, accepted, seconds)
+        accepted = {word for each in self._tried(stack) for word in each.accepted}
+        found, rows = pairs.judged((self.whole, self.is_over), self._folder, stack, gates, accepted, seconds)
         if rows is not None and not rows[0].updates:
             calls = [(row.trained.rows + row.evaluated.rows, row.trained.calls + row.evaluated.calls) for row in rows]
             first, second = (num / max(1, called) for num, called in calls)
