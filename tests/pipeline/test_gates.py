@@ -12,6 +12,7 @@ import pytest
 
 pytest.importorskip("torch")
 
+from gobrrr.capture.hooks.module_parts import is_bare
 from gobrrr.cli.verbs import prove, verify
 from gobrrr.errors import GobrrrError
 from gobrrr.guard.model.gate import VERDICT_OF, Gated
@@ -119,6 +120,15 @@ def test_a_gate_is_proven_and_its_receipt_verified(folder: Path) -> None:
     assert json.loads(done.stdout)["guard"]["gates"][0]["verdict"] == "accepted"
     again = subprocess.run([*words, "verify", "--yes", "out/receipt.json"], cwd=folder, capture_output=True, text=True)
     assert again.returncode == 0 and "gate      accuracy" in again.stdout, again.stdout + again.stderr
+
+
+def test_a_quantised_model_is_no_bare_one() -> None:
+    """Its layers hold packed weights and no parameters; a loss holds neither."""
+    import torch
+    from torch.ao.nn.quantized.dynamic import Linear
+
+    assert not is_bare(torch.nn.Sequential(torch.nn.ReLU(), Linear(4, 2)))
+    assert is_bare(torch.nn.CrossEntropyLoss()) and not is_bare(torch.nn.Linear(4, 2))
 
 
 def told(verdict: str, **more: object) -> Gated:
