@@ -150,7 +150,7 @@ def test_a_training_is_said_and_makes_as_many_updates(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("says", "rows", "said"), [
-    (lambda edited, seed: "done", row, "no such number"),
+    (lambda edited, seed: "done", row, "no number is printed"),
     (lambda edited, seed: "accuracy: nan", row, "accuracy is nan"),
     (lambda edited, seed: "accuracy: 0", row, "lets it become anything"),
     (lambda edited, seed: "accuracy: 0.97", row, "lets it become anything"),
@@ -165,7 +165,7 @@ def test_a_gate_that_cannot_be_read_of_the_program_is_an_error(
 
 
 @pytest.mark.parametrize(("edited", "said"), [
-    ("done", "gate: no such number is printed .with the edit"),
+    ("done", "gate: no number is printed as accuracy .with the edit"),
     ("accuracy: inf", "gate: accuracy is inf .with the edit"),
     ("accuracy: 0.9", "another unit"), ("accuracy: 97%", "accuracy is 97 whatever the seed"),
 ])  # fmt: skip

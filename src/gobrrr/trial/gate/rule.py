@@ -46,8 +46,8 @@ class Gate(NamedTuple):
         if file := _FILE.fullmatch(self.measure):
             found = _in_file(folder, file[1], file[2], began_ns), False
         else:
-            named = rf"(?<!\w){re.escape(self.name)}[\"']?(?:\s*[:=]\s*|\s+){_NUMBER}(?!\w|\.\w)"
-            found = _last(re.compile(self.measure) if self.measure else re.compile(named, re.IGNORECASE), printed)
+            named = rf"(?i)(?<!\w){re.escape(self.name)}[\"']?(?:\s*[:=]\s*|\s+){_NUMBER}(?!\w|\.\w)"
+            found = _last(re.compile(self.measure or named), printed, self.name)
         if not math.isfinite(found[0]):
             raise ValueError(f"{self.name} is {found[0]}")
         return found
@@ -75,9 +75,9 @@ def parse(text: str, measure: str = "") -> Gate:
     return Gate(text.strip(), found[1], falls, allowed, bool(found[4]), measure)
 
 
-def _last(pattern: re.Pattern[str], printed: str) -> Value:
+def _last(pattern: re.Pattern[str], printed: str, name: str) -> Value:
     if not (found := deque(pattern.finditer(printed), maxlen=1)):
-        raise ValueError("no such number is printed")
+        raise ValueError(f"no number is printed as {plain(name)[:40]}")
     said = (found[0][1] or "").strip()
     percent = said.endswith("%") or printed[found[0].end(1) : found[0].end(1) + 9].lstrip(" ").startswith("%")
     try:
