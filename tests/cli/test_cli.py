@@ -259,6 +259,7 @@ SURFACE = {
         "--from",
         "--help",
         "--json",
+        "--measure",
         "--minutes",
         "--patch",
         "--rename",

@@ -14,7 +14,7 @@ import pytest
 from gobrrr.guard.model.account import Account, Batch, Calls, Clock, Row, Weights, is_looked_at
 from gobrrr.guard.model.tensor_digest import Seen
 from gobrrr.guard.model.verdict import Check
-from gobrrr.guard.verdicts.timed import checks
+from gobrrr.guard.verdicts.timed import checks, without_texts
 
 STEPS = [step for step in range(1, 200) if is_looked_at(step)]
 PROGRAM = Path(__file__).parent / "programs" / "counted.py"
@@ -286,6 +286,14 @@ def test_lines_that_are_printed_or_written_are_the_programs(place: str, lines: l
     assert bool({"output", "files"} & found.keys()) is not same
     noisy = [one(LINES), one([f"{line} in {n} s" for n, line in enumerate(LINES)])]
     assert not {"output", "files"} & told(one(lines), noisy).keys(), "the program's own runs differ"
+
+
+def test_under_a_gate_other_numbers_may_be_printed_and_not_less_done() -> None:
+    lines = [account(said="".join(f"loss {step * scale}\n" for step in range(9))) for scale in (0.1, 0.1, 0.2)]
+    bare = without_texts(lines)
+    assert told(lines[2], lines[:2])["output"].verdict == "changed"
+    assert [check.verdict for check in told(bare[2], bare[:2]).values()] == ["exact"]
+    assert told(*without_texts([account(made=fewer("samples", 1))]), bare[:2])["samples"].verdict == "changed"
 
 
 def test_how_far_weights_go_where_they_hardly_go_any_more_is_noise() -> None:

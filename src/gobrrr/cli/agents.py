@@ -106,7 +106,7 @@ async def prove(
     options = ["--patch", "-"] if diff else []
     options += ["--with", str(Path(folder, edited_folder).absolute())] if edited_folder else []
     options += [f"--env={each}" for each in env or ()] + [f"--rename={each}" for each in rename or ()]
-    options += [f"--accept={','.join(accept)}"] if accept else []
+    options += [f"--accept={each}" for each in accept or []]
     words = ["prove", "--json", "--minutes", str(minutes), *options, *_program(program)]
     return await _called(context, folder, OVER * 60 * minutes, words, diff)
 

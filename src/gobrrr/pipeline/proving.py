@@ -18,9 +18,11 @@ from gobrrr.report.forms import formats
 from gobrrr.report.told.speedup_text import lowest_gain
 from gobrrr.rules.verdict.report import Report
 from gobrrr.system import files
+from gobrrr.trial.arm.arm import ArmError
 from gobrrr.trial.arm.process_group import adopted
 from gobrrr.trial.edit.program_edit import ProgramEdit
 from gobrrr.trial.edit.treatment import EditOnTrial
+from gobrrr.trial.gate.rule import Gate
 from gobrrr.trial.race.candidates import Plan
 from gobrrr.trial.race.referee import LiveReferee, Program
 from gobrrr.trial.receipt import receipt as receipts
@@ -33,6 +35,8 @@ from gobrrr.trial.statistics.objective import BETTER, WHOLE, Objective
 FIRST_LOOK = 0.4
 """Share of the minutes for watching the program once; proposed: two starts and some steps; proofs of slow programs."""
 
+GATING = 0.6
+"""Share of the time that an edit has for its gates; proposed: a timing takes a minute or two."""
 UNTIMED = "the time was spent while its numbers were checked: it was not timed (--minutes)"
 
 
@@ -49,6 +53,8 @@ class Asked(NamedTuple):
     limits: Limits = AT_HOME
     redact: redaction.Patterns = ()
     objective: Objective = WHOLE
+    gates: tuple[Gate, ...] = ()
+    """The user's own measures, which are held in place of the numbers."""
 
 
 def prove(
@@ -62,7 +68,7 @@ def prove(
     tuning.check_gauge(asked.objective, device=True)
     mark_output(folder)
     clock = first_run.Clock(time.monotonic(), asked.seconds)
-    edits = {each.name: EditOnTrial(each, asked.accepted, asked.renames) for each in asked.edits}
+    edits = {each.name: EditOnTrial(each, asked.accepted, asked.renames, asked.gates) for each in asked.edits}
     with contextlib.ExitStack() as stack:
         stack.enter_context(adopted())
         within = asked.limits._replace(caches=tuning.own_folder(folder, CACHES, stack))
@@ -102,9 +108,10 @@ def _tried(
                 until = time.monotonic() + clock.left / (len(program.edits) - number)
                 listener.guarding((name,))
                 began = time.monotonic()
-                guarded = referee.guard((name,))
-                measured = Measured(verdict="inconclusive")
-                if time.monotonic() >= until:
+                guarded, measured = _checked(referee, name, until)
+                if measured.verdict == "failed" or (asked.gates and not guarded.green):
+                    pass
+                elif time.monotonic() >= until:
                     measured = Measured(verdict="inconclusive", reason=UNTIMED)
                 elif not guarded.red:
                     listener.began(Plan((), (name,)), number + 1)
@@ -118,6 +125,15 @@ def _tried(
         return found, False
     finally:
         referee.close()
+
+
+def _checked(referee: LiveReferee, name: str, until: float) -> tuple[Guarded, Measured]:
+    """Judge its numbers, or by its gates; nothing is timed as yet."""
+    try:
+        guarded = referee.gated((name,), GATING * (until - time.monotonic()))
+    except ArmError as error:
+        return Guarded(), Measured(verdict="failed", reason=error.reason)
+    return guarded if guarded is not None else referee.guard((name,)), Measured(verdict="inconclusive")
 
 
 def _receipt(
@@ -138,6 +154,7 @@ def _receipt(
         step_ns=steps[0] if steps else float(report.step.plain_wall_ns),
         diagnosed_step_ns=float(report.step.plain_wall_ns), seconds=round(clock.spent, 1),
         edits={name: EditTold(each.edit.diff, dict(each.edit.env), each.edit.args, tuple(sorted(asked.accepted)),
-                             dict(asked.renames), asked.base is not None)
+                             dict(asked.renames), tuple((gate.text, gate.measure) for gate in asked.gates),
+                             asked.base is not None)
                for name, each in edits.items()},
     )  # fmt: skip

@@ -33,8 +33,10 @@ def parameters(root: Any) -> Iterator[tuple[str, Any]]:
 
 
 def is_bare(root: Any) -> bool:
-    """Whether it has no parameter; a scripted module does not say."""
-    return "_parameters" in _own(root) and next(parameters(root), None) is None
+    """Whether it has no parameter, nor packed ones, as quantised layers have; a scripted module does not say."""
+    if "_parameters" not in _own(root) or next(parameters(root), None) is not None:
+        return False
+    return not any("_packed_params" in _own(module) for _, module in modules(root))
 
 
 def buffers(root: Any) -> Iterator[tuple[str, Any]]:

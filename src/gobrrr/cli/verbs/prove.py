@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +16,7 @@ from gobrrr.words import ACCEPTABLE
 if TYPE_CHECKING:
     from gobrrr.pipeline.proving import Asked
     from gobrrr.trial.edit.program_edit import ProgramEdit
+    from gobrrr.trial.gate.rule import Gate
     from gobrrr.trial.receipt.receipt import Receipt, TrialResult
 
 
@@ -28,8 +31,14 @@ def prepare(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--env", action="append", default=[], metavar="NAME=VALUE", help="a setting instead of an edit")
     what.add_argument("--args", metavar="WORDS", help="another command line for the script")
     parser.add_argument(
-        "--accept", type=accepted, default=frozenset(), metavar="WHAT",
-        help=f"changes of what is computed that you want: {', '.join(ACCEPTABLE)}",
+        "--accept", type=accepted, action="append", default=[], metavar="WHAT",
+        help=f"changes of what is computed that you want: {', '.join(ACCEPTABLE)}; or a gate, 'accuracy >= -0.5%%': "
+        "numbers may be others, and that measure may lose so much",
+    )  # fmt: skip
+    parser.add_argument(
+        "--measure", action="append", default=[], metavar="WHERE",
+        help="where a gate's value is read, of each in turn: a regular expression with one group over what is printed, "
+        "or file.json:key.path (default: the number behind its name)",
     )  # fmt: skip
     parser.add_argument(
         "--rename", type=rename, action="append", default=[], metavar="A,B=AB",
@@ -63,7 +72,7 @@ def run(args: argparse.Namespace) -> int:
     from gobrrr.report.forms import formats
     from gobrrr.report.forms.json import as_json
     from gobrrr.system import run_folder
-    from gobrrr.trial.arm.ranks import JOBS
+    from gobrrr.trial.arm.ranks import JOBS, launcher
     from gobrrr.trial.sandbox import workspace
     from gobrrr.trial.statistics.objective import ENERGY, WHOLE
 
@@ -73,9 +82,12 @@ def run(args: argparse.Namespace) -> int:
     base, edits = edits_of(args, Path.cwd())
     for edit in edits:
         edit.command(command)  # before anything is started
+    words, gates = wanted(args.accept, args.measure)
+    if gates and (launcher(command) or args.objective == "fit"):
+        raise GobrrrError("a gate runs the program as one process", "leave torchrun or --objective fit out")
     asked = proving.Asked(
-        edits, base, args.accept, dict(args.rename), args.minutes * 60, args.seed, options.write_limits(args),
-        args.redact, ENERGY if args.objective == "energy" else WHOLE,
+        edits, base, words, dict(args.rename), args.minutes * 60, args.seed, options.write_limits(args),
+        args.redact, ENERGY if args.objective == "energy" else WHOLE, gates,
     )  # fmt: skip
     folder = run_folder.of_run(args.folder, command, "prove-")
     if args.objective == "fit":
@@ -140,8 +152,21 @@ def edits_of(args: argparse.Namespace, source: Path) -> tuple[ProgramEdit | None
     return base, (*edits, *together)
 
 
-def accepted(text: str) -> frozenset[str]:
-    """Words between commas, all of them known."""
+def wanted(accept: Sequence[frozenset[str] | str], measures: Sequence[str]) -> tuple[frozenset[str], tuple[Gate, ...]]:
+    """Return the words of all --accept, and the gates with where each is measured. Raises GobrrrError."""
+    from gobrrr.trial.gate import rule
+
+    rules = [each for each in accept if isinstance(each, str)]
+    if measures and len(measures) != len(rules):
+        raise GobrrrError(f"{len(measures)} --measure for {len(rules)} gates", "name one for each gate, in their order")
+    gates = (rule.parse(*each) for each in zip_longest(rules, measures, fillvalue=""))
+    return frozenset().union(*(each for each in accept if not isinstance(each, str))), tuple(gates)
+
+
+def accepted(text: str) -> frozenset[str] | str:
+    """Words between commas, all of them known, or a gate as it stands."""
+    if "<" in text or ">" in text:
+        return text
     words = frozenset(filter(None, (word.strip() for word in text.split(","))))
     if unknown := sorted(words - ACCEPTABLE.keys()):
         raise argparse.ArgumentTypeError(f"{unknown[0]!r} is none of {', '.join(ACCEPTABLE)}")

@@ -79,12 +79,15 @@ def _with_edits(before: Receipt, program: Program) -> Program:
     """The program with the edits that were kept on trial. Raises GobrrrError where one does not apply any more."""
     from gobrrr.trial.edit import reading
     from gobrrr.trial.edit.treatment import EditOnTrial
+    from gobrrr.trial.gate import rule
 
     told = {name: each for name, each in before.edits.items() if name in before.kept}
     if commits := [name for name, each in told.items() if each.of_commits]:
         raise GobrrrError(f"the receipt is of two commits, {commits[0]}", "prove them again: gobrrr prove --from --to")
     edits = {name: EditOnTrial(reading.told(name, each.diff, each.env, each.args, program.source),
-                               frozenset(each.accepted), each.renames) for name, each in told.items()}  # fmt: skip
+                               frozenset(each.accepted), each.renames,
+                               tuple(rule.parse(*gate) for gate in each.gates))
+             for name, each in told.items()}  # fmt: skip
     return program._replace(edits=edits)
 
 
@@ -175,6 +178,7 @@ def _can_start(words: Sequence[str]) -> bool:
 
 def _measured(before: Receipt, program: Program, folder: Path, args: argparse.Namespace) -> int:
     """Measure, guard, and hold it against the receipt."""
+    from gobrrr.report.told import gates
     from gobrrr.report.told.speedup_text import figures, numbers, speed
     from gobrrr.system.escape import plain
 
@@ -189,6 +193,8 @@ def _measured(before: Receipt, program: Program, folder: Path, args: argparse.Na
         return code
     print(plain(f"receipt   {figures(before)}, numbers {numbers(before.guard, before.kept)}, {before.date}"))
     print(f"here      {figures(found)}, {speed(found.verdict)}, numbers {numbers(guarded, before.kept)}")
+    for gate in guarded.gates:
+        print(f"gate      {plain(gates.sentence(gate))}")
     for reason in guarded.reasons if not guarded.green else ():
         print(f"          {plain(reason)}", file=sys.stderr)
     print(f"verdict   {verdict}")

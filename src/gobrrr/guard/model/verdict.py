@@ -6,6 +6,8 @@ from collections.abc import Iterable
 
 import msgspec
 
+from gobrrr.guard.model.gate import Gated
+
 VERDICTS = ("exact", "equivalent", "bounded", "unverified", "changed", "wrong")
 """From best to worst; the worst check is the verdict.
 
@@ -39,6 +41,8 @@ class Guarded(msgspec.Struct, frozen=True):
     evidence: dict[str, float | None] = {}
     steps: int = 0
     """Steps from the start that timed runs of an edit were compared in; 0 where they keep no account."""
+    gates: tuple[Gated, ...] = ()
+    """The user's own measures, which answered in place of the numbers."""
 
     @property
     def green(self) -> bool:

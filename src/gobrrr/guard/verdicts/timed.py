@@ -68,6 +68,11 @@ def checks(
             yield replace(check, reason=f"{on}{check.reason}")
 
 
+def without_texts(accounts: Sequence[Account]) -> tuple[Account, ...]:
+    """Return accounts without what was printed and written: numbers in it may be others, lines are counted anyway."""
+    return tuple(replace(account, said="", files={}) for account in accounts)
+
+
 def _on_a_rank(ours: Sequence[Account], theirs: Sequence[Account], rows: tuple[float, float] | None) -> Iterator[Check]:
     if not ours or not theirs:
         yield Check("timed runs", "unverified", "they left no account")

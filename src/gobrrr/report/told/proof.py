@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from gobrrr import units
 from gobrrr.report.forms.formats import View
-from gobrrr.report.told import speedup_text
+from gobrrr.report.told import gates, speedup_text
 from gobrrr.report.told.blocks import Cell, Fact, Groups, Line, Sentence, Table, facts
 from gobrrr.trial.receipt.receipt import Receipt, TrialResult
 from gobrrr.trial.statistics.objective import BETTER
+
+ACCEPTED, GATE = "accepted: ", "gate: "
+"""Stand before what the user accepts by name in the guard's reasons, and before why a gate cannot be read."""
 
 
 def blocks(receipt: Receipt, view: View) -> Groups:
@@ -48,7 +51,7 @@ def _short(trial: TrialResult) -> str:
     if trial.guard.red:
         return "Refused"
     if trial.verdict == "failed":
-        return "Does not run"
+        return "Not judged" if trial.reason.startswith(GATE) else "Does not run"
     if found is None or trial.verdict == "inconclusive":
         return f"Not settled{f', {_figure(trial)}' if found is not None else ''}"
     if trial.verdict in BETTER:
@@ -66,8 +69,11 @@ def _figure(trial: TrialResult) -> str:
 def _numbers(trial: TrialResult) -> str:
     if trial.verdict == "failed":
         return trial.reason
+    if trial.guard.gates:
+        done = [] if trial.guard.green else [each for each in trial.guard.reasons if each.startswith("timed")]
+        return "; ".join([*map(gates.sentence, trial.guard.gates), *done[:1]])
     reason = f": {trial.guard.reasons[0]}" if trial.guard.reasons and not trial.guard.green else ""
-    accepted = [each.partition("accepted: ")[2] for each in trial.guard.reasons if "accepted: " in each]
+    accepted = [each.partition(ACCEPTED)[2] for each in trial.guard.reasons if ACCEPTED in each]
     first = f" in the first {trial.guard.steps:,} steps" if trial.guard.steps and trial.guard.green else ""
     said = f"numbers {speedup_text.numbers(trial.guard, trial.remedies)}{first}{reason}"
     return f"{said}, accepted: {accepted[0]}" if accepted and trial.guard.green else said
@@ -77,6 +83,9 @@ def _facts(receipt: Receipt) -> list[Fact]:
     told = []
     for trial in receipt.trials:
         more = list(trial.guard.reasons[1:]) if not trial.guard.green else []
+        if trial.guard.gates:
+            more = [each for each in trial.guard.reasons if ACCEPTED not in each]
+            more = [*map(gates.runs, trial.guard.gates), *more]
         more += [trial.reason] if trial.reason and trial.verdict != "failed" else []
         told += [f"{trial.name}: {each}" for each in more]
     step = [f"{units.duration(receipt.step_ns)} as the program is"] if receipt.step_ns else []

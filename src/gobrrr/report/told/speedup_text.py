@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Protocol, TypeAlias
 
 from gobrrr import units
@@ -139,6 +139,9 @@ class Judged(Protocol):
     @property
     def reasons(self) -> tuple[str, ...]: ...
 
+    @property
+    def gates(self) -> Sequence[object]: ...
+
 
 def speed(verdict: str) -> str:
     """'no clear difference'."""
@@ -147,6 +150,8 @@ def speed(verdict: str) -> str:
 
 def numbers(found: Judged, remedies: Iterable[str] = ()) -> str:
     """'match' or 'within bf16 rounding', to stand behind 'numbers'. `remedies`: those that it is said of."""
+    if found.gates and found.verdict == "bounded":
+        return "as its gate allows"
     if found.verdict != "bounded":
         return plain(NUMBERS.get(found.verdict, found.verdict))
     allowed = [ROUNDING[name] for name in remedies if name in ROUNDING]

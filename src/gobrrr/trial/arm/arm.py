@@ -36,8 +36,8 @@ from gobrrr.trial.sandbox.writes import FIRST
 from gobrrr.trial.statistics.objective import TIME, Objective
 
 TIMED, OBSERVED = "gobrrr.trial.arm.inside:timed", "gobrrr.trial.arm.inside:Observing"
-REPLAYING = "gobrrr.trial.arm.replaying:Replaying"
-"""Watchers in the arm's process: for blocks, for the guard, for blocks of batches that are replayed."""
+REPLAYING, WHOLE = "gobrrr.trial.arm.replaying:Replaying", "gobrrr.trial.arm.inside:Whole"
+"""Watchers in the arm's process: for blocks, for the guard, for blocks of batches that are replayed, for whole runs."""
 START_S = 300.0
 """Seconds until the first step: imports, data, a first compilation."""
 PATIENCE = 20.0
@@ -208,7 +208,7 @@ class Arm:
         usual = waiting | ranks.port_of_its_own(command) | environment(config)
         start = limits.start(command, usual, self._folder, self._source, self._limits, self._env)
         self._scratch = start.scratch
-        printed = self._folder / protocol.STDOUT if watcher == OBSERVED else Path(os.devnull)
+        printed = self._folder / protocol.STDOUT if watcher in (OBSERVED, WHOLE) else Path(os.devnull)
         with printed.open("wb") as out, (self._folder / limits.STDERR).open("ab") as err:
             self._process = subprocess.Popen(
                 start.command, env=start.env, cwd=work, stdin=subprocess.DEVNULL,

@@ -241,6 +241,26 @@ class Follower(Inside):
             file.write(json.dumps(account).encode() + b"\n")
 
 
+class Whole(Inside):
+    """A Watcher of a run from beginning to end: from its own seed, and what it did is counted."""
+
+    def begin(self) -> None:
+        """Move every seed, then count."""
+        from gobrrr.guard.reference.variants import shifted
+
+        die_with_the_parent(starter=self.config.referee)
+        hide_own_code("gobrrr.trial")
+        self._seeds = contextlib.ExitStack()  # held until the process ends
+        self._seeds.enter_context(shifted(self.config.seed))
+        if self._tally is not None:
+            self._tally.install()
+        self._hooks.install()
+        applied_remedies(self.config, self._told)
+
+    def _boundary(self, kind: int, number: int, now: int) -> None:
+        """Steps end, and nobody waits for them."""
+
+
 def timed(config: Config) -> Inside:
     """Return the watcher of a timed arm's process."""
     return Follower(config) if suffix() else Inside(config)

@@ -14,7 +14,7 @@ import msgspec
 import numpy as np
 
 from gobrrr.capture.hooks.lookup import Lookup, ModuleCall, plain
-from gobrrr.capture.hooks.module_parts import is_training
+from gobrrr.capture.hooks.module_parts import is_bare, is_training
 from gobrrr.capture.hooks.transform_guard import in_backward, is_transformed, unseen
 from gobrrr.capture.session.recorder import Recorder
 from gobrrr.capture.steps.device_memory import cuda_in_use
@@ -113,7 +113,7 @@ class Tally(Samples):
 
     def _note(self, module: Any, given: Any) -> None:
         with contextlib.suppress(Exception):  # the program's own parameters(), perhaps
-            if next(module.parameters(), None) is None:  # a loss, a transform: an edit may call a function in its place
+            if is_bare(module):  # a loss, a transform: an edit may call a function in its place
                 return
         began = perf_counter_ns()
         calls = self._calls[is_training(module)]

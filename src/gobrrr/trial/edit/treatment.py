@@ -9,6 +9,7 @@ from typing import ClassVar, TypeAlias
 from gobrrr.remedies import registry
 from gobrrr.remedies.model import Remedy
 from gobrrr.trial.edit.program_edit import ProgramEdit
+from gobrrr.trial.gate.rule import Gate
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,8 @@ class EditOnTrial:
     """Keys of words.ACCEPTABLE."""
     renames: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Parameter of the edited program -> the program's own that it holds, joined along their first dimension."""
+    gates: tuple[Gate, ...] = ()
+    """The user's own measures, which are held in place of its numbers."""
     late: ClassVar[bool] = False
     judged_without_dropout: ClassVar[bool] = False
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import msgspec
 import psutil
@@ -25,9 +25,12 @@ from gobrrr.trial.arm.arm import REPLAYING, SPENT, TIMED, Arm, ArmError
 from gobrrr.trial.arm.live_arms import Field
 from gobrrr.trial.arm.protocol import Block
 from gobrrr.trial.arm.side import Side, clear
+from gobrrr.trial.arm.whole import WholeRun
 from gobrrr.trial.edit.program_edit import ProgramEdit
 from gobrrr.trial.edit.reading import together
 from gobrrr.trial.edit.treatment import EditOnTrial
+from gobrrr.trial.gate import pairs
+from gobrrr.trial.gate.rule import Gate
 from gobrrr.trial.race import lockstep
 from gobrrr.trial.race.candidates import Plan
 from gobrrr.trial.race.guard_runs import Guarding, draws_otherwise
@@ -94,6 +97,8 @@ class LiveReferee:
         self._num = 0
         self._caches = program.limits.caches or folder / "caches"
         self._alive: dict[Stack, Arm] = {}
+        self._whole_rows: dict[Stack, tuple[float, float]] = {}
+        """Samples in a call of the program and of it with an edit, by whole runs."""
         self._all: list[Arm] = []
         self._cores = vitals.cores()
         self._turn = threading.Semaphore(program.abreast(self._cores))
@@ -233,7 +238,11 @@ class LiveReferee:
         held = self._program.bytes
         return max(held, *(arm.peak_bytes for arm in self._all), 0) if held else 0
 
-    def arm(self, folder: Path, stack: Stack) -> Arm:
+    def whole(self, folder: Path, stack: Stack) -> WholeRun:
+        """A new arm for a run from beginning to end, likewise."""
+        return cast(WholeRun, self.arm(folder, stack, WholeRun))
+
+    def arm(self, folder: Path, stack: Stack, kind: type[Arm] = Arm) -> Arm:
         """A new arm of the program, not started. Raises ArmError when the time is over."""
         if self.is_over():
             raise ArmError(SPENT)
@@ -246,30 +255,37 @@ class LiveReferee:
         except GobrrrError as error:
             raise ArmError(error.message) from None
         within = program.limits._replace(caches=self._caches)
-        arm = Arm(command, folder, names, source=program.source, env=env | dict(edit.env if edit is not None else {}),
-                  within=within, loop=program.loop, objective=self._objective,
-                  timed=REPLAYING if stack == REPLAYED else TIMED, edit=edit,
-                  account=bool(program.edits), counter=self._counter)  # fmt: skip
+        # A model that is made anew, quantised say, has another number than the program's.
+        is_another = self._gates(stack) and program.loop.startswith(f"{event_kinds.FORWARDS}:")
+        variables = env | dict(edit.env if edit is not None else {})
+        arm = kind(command, folder, names, source=program.source, env=variables, within=within,
+                   loop="" if is_another else program.loop, objective=self._objective, edit=edit,
+                   timed=REPLAYING if stack == REPLAYED else TIMED, account=bool(program.edits),
+                   counter=self._counter)  # fmt: skip
         self._all.append(arm)
         return arm
 
     def _rows_per_call(self, stack: Stack) -> tuple[float, float] | None:
         """Samples in a call where an inference is batched otherwise; what learns by its own update is none."""
         learns = self._program.loop.startswith(f"{event_kinds.BACKWARDS}:")
-        return None if learns else self.guarding.rows_per_call(stack)
+        return None if learns else self._whole_rows.get(stack) or self.guarding.rows_per_call(stack)
 
     def with_account(self, guarded: Guarded, found: Measured, stack: Stack) -> Guarded:
         """The guard's verdict on a combination with an edit, with what its timed runs did, by their accounts."""
-        tried = [self._program.edits[name] for name in stack if name in self._program.edits]
+        tried = self._tried(stack)
         if found.speedup is None or not tried:
             return guarded
+        accounts = found.accounts
         accepted = {word for each in tried for word in each.accepted}
         others = [registry.remedy(name) for name in stack if name not in self._program.edits]
         accepted |= {"order", "samples", "random"} if any(map(draws_otherwise, others)) else set()
         accepted |= {"precision"} if any(each.precision for each in others) else set()
         # other masks are other draws of the stream from which a loader may draw as well
         accepted |= {"random"} if any(each.judged_without_dropout for each in others) else set()
-        judged = edits.with_timed(guarded, timed.checks(*found.accounts, self._rows_per_call(stack)), accepted)
+        if self._gates(stack):  # the same work is asked for, not the same numbers
+            accepted |= {"precision"}
+            accounts = timed.without_texts(accounts[0]), timed.without_texts(accounts[1])
+        judged = edits.with_timed(guarded, timed.checks(*accounts, self._rows_per_call(stack)), accepted)
         made = (max((row.step for account in side for row in account.rows), default=0) for side in found.accounts)
         return msgspec.structs.replace(judged, steps=min(made))
 
@@ -277,8 +293,32 @@ class LiveReferee:
         """The numbers of a stack against those of the untouched program; unverified where the time ended meanwhile, for
         the runs that were cut may be those that would have spoken for it. `milder`: what may be asked for next."""
         limits.mend(self._caches)
+        try:
+            if (gated := self.gated(stack, self._seconds)) is not None:
+                return gated
+        except ArmError as error:
+            return Guarded(reasons=(error.reason,))
         found = self.guarding.judged(stack, milder)
         return found if found.green or not self.is_over() else Guarded(reasons=(SPENT,))
+
+    def _tried(self, stack: Stack) -> list[EditOnTrial]:
+        return [self._program.edits[name] for name in stack if name in self._program.edits]
+
+    def _gates(self, stack: Stack) -> tuple[Gate, ...]:
+        return tuple(dict.fromkeys(gate for each in self._tried(stack) for gate in each.gates))
+
+    def gated(self, stack: Stack, seconds: float) -> Guarded | None:
+        """The user's gates in place of the guard, in so many seconds; None where the stack has none. Raises ArmError
+        where it does not run, GobrrrError where the program as it is cannot be measured."""
+        if not (gates := self._gates(stack)):
+            return None
+        accepted = {word for each in self._tried(stack) for word in each.accepted}
+        found, rows = pairs.judged((self.whole, self.is_over), self._folder, stack, gates, accepted, seconds)
+        if rows is not None and not rows[0].updates:
+            calls = [(row.trained.rows + row.evaluated.rows, row.trained.calls + row.evaluated.calls) for row in rows]
+            first, second = (num / max(1, called) for num, called in calls)
+            self._whole_rows |= {stack: (first, second)} if first != second else {}
+        return found
 
 
 def _remedies(stack: Stack) -> Stack:

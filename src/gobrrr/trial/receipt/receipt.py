@@ -11,6 +11,7 @@ import msgspec
 
 from gobrrr.errors import GobrrrError
 from gobrrr.guard.model.account import Account
+from gobrrr.guard.model.gate import Gated as Gated
 from gobrrr.guard.model.verdict import Guarded
 from gobrrr.rules.model.finding import Saving
 from gobrrr.system import files
@@ -176,6 +177,8 @@ class EditTold(msgspec.Struct, frozen=True):
     accepted: tuple[str, ...] = ()
     renames: dict[str, tuple[str, ...]] = {}
     """Parameter of the edited program -> those of the program that it holds, as --rename says it."""
+    gates: tuple[tuple[str, str], ...] = ()
+    """Rules of --accept on a measure of the user's own, each with where its value is read (--measure)."""
     of_commits: bool = False
     """The program as it is was another commit."""
 

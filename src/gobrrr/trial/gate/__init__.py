@@ -1,0 +1,1 @@
+"""Does the user's own measure of quality stay within what is allowed?"""

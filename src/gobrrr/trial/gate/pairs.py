@@ -1,0 +1,151 @@
+"""Run the program whole, as it is and with an edit, seed by seed, until its gates say yes or no."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import NamedTuple
+
+from gobrrr.errors import UNMEASURED, GobrrrError
+from gobrrr.guard.model.account import Row
+from gobrrr.guard.model.gate import ACCEPTED, REFUSED, UNDECIDED, VERDICT_OF, Gated
+from gobrrr.guard.model.verdict import Guarded
+from gobrrr.guard.verdicts.timed import SAME_OUTPUTS
+from gobrrr.trial.arm.arm import ArmError
+from gobrrr.trial.arm.side import clear
+from gobrrr.trial.arm.whole import WholeRun
+from gobrrr.trial.gate import interval
+from gobrrr.trial.gate.rule import WIDEST, Gate, Value
+
+TELLING = 3
+"""Different values of the program's own beside which one that is the same in every run of the edit is no measure."""
+OTHER_DATA = 1e-3
+"""Difference of the sums of what models are given, over their size, that rounding to bfloat16 does not explain: each
+element has up to 4e-3, their sums 1e-5 (proposed; sums of honest edits would settle it)."""
+TRAINS = "the program trains and then measures: each run trains anew"
+
+Stack = tuple[str, ...]
+Means = tuple[Callable[[Path, Stack], WholeRun], Callable[[], bool]]
+"""A new arm for a whole run, which raises ArmError when the time is over; and whether it is."""
+
+
+class Pair(NamedTuple):
+    """One run of each side from one seed, with the value of each gate."""
+
+    rows: tuple[Row, Row]
+    values: tuple[tuple[Value, Value], ...]
+
+
+def judged(
+    means: Means, folder: Path, stack: Stack, gates: Sequence[Gate], accepted: Collection[str], seconds: float
+) -> tuple[Guarded, tuple[Row, Row] | None]:
+    """The gates' verdict in so many seconds, and the accounts of the first pair. Raises GobrrrError where a gate cannot
+    be read of the program as it is, ArmError where the program does not run with the edit or it cannot be read there.
+    """
+    pairs: list[Pair] = []
+    began = time.monotonic()
+    while len(pairs) < interval.MOST and (not pairs or (time.monotonic() - began) * (1 + 1 / len(pairs)) <= seconds):
+        try:
+            pairs.append(_pair(means, folder, stack, gates, len(pairs), began + seconds))
+        except ArmError:
+            if not means[1]() and time.monotonic() < began + seconds:
+                raise
+            break
+        if other := other_work(*pairs[-1].rows, accepted):
+            return Guarded("changed", (other,)), pairs[0].rows
+        found = [_told(gate, [each.values[number] for each in pairs], _seeds_matter(pairs))
+                 for number, gate in enumerate(gates)]  # fmt: skip
+        if len(pairs) > 1 and (any(each.verdict == REFUSED for each in found)
+                               or all(each.verdict == ACCEPTED for each in found)):  # fmt: skip
+            break
+    if not pairs:
+        return Guarded(reasons=("the time was spent before both had run once (--minutes)",)), None
+    worst = max((each.verdict for each in found), key=(ACCEPTED, UNDECIDED, REFUSED).index)
+    rows = pairs[0].rows
+    return Guarded(VERDICT_OF[worst], (TRAINS,) if rows[0].updates else (), gates=tuple(found)), rows
+
+
+def _pair(means: Means, folder: Path, stack: Stack, gates: Sequence[Gate], seed: int, until: float) -> Pair:
+    """Run both, every other time the edit first. Raises as `judged`."""
+    found: dict[bool, tuple[Row, list[Value]]] = {}
+    for edited in (False, True) if seed % 2 == 0 else (True, False):
+        place = folder / f"gate{seed}{'edited' if edited else ''}"
+        arm = means[0](place, stack if edited else ())
+        try:
+            ran = arm.whole(seed, max(1.0, until - time.monotonic()))
+            found[edited] = ran.row, [gate.value(ran.printed, ran.folder, ran.began_ns) for gate in gates]
+        except (ArmError, ValueError) as error:
+            said = getattr(error, "reason", f"gate: {error}")
+            if edited or means[1]() or time.monotonic() > until:
+                raise ArmError(f"{said} (with the edit)") from None
+            raise GobrrrError(f"the program as it is cannot be judged: {said}",
+                              "--measure says where its value is", UNMEASURED) from None  # fmt: skip
+        finally:
+            arm.end()
+            clear(place)
+    plain, edit = found[False], found[True]
+    return Pair((plain[0], edit[0]), tuple(zip(plain[1], edit[1], strict=True)))
+
+
+def other_work(plain: Row, edit: Row, accepted: Collection[str]) -> str:
+    """Say what a whole run with the edit does less of, or to other data; empty where it is the same work."""
+    if "samples" in accepted:
+        return ""
+    if edit.updates > plain.updates:
+        return f"work: an optimizer makes {edit.updates:,} updates, in the program as it is {plain.updates:,}"
+    counts = [("updates", edit.updates, plain.updates)]
+    then, now = (row.trained.rows + row.evaluated.rows for row in (plain, edit))
+    if "evaluation" not in accepted:
+        counts.append(("samples given to models", now, then))
+    if "evaluation" not in accepted and plain.updates:
+        counts.append(("samples given to models in eval mode", edit.evaluated.rows, plain.evaluated.rows))
+    for name, fewer, before in counts:
+        if fewer < before:
+            return f"work: {fewer:,} of {before:,} {name}"
+    apart = sum(abs(a - b) for a, b in zip(plain.given, edit.given, strict=True))
+    if then == now and not plain.updates and "random" not in accepted and apart > OTHER_DATA * plain.given[1]:
+        return "work: models are given other data (--accept random, if it is random and drawn anew)"
+    return ""
+
+
+def _seeds_matter(pairs: Sequence[Pair]) -> bool | None:
+    """Whether the program's models give other outputs from seed to seed; None where that cannot be told."""
+    made = [each.rows[0].made for each in pairs]
+    if len(made) < 2 or not made[0][1]:
+        return None
+    return any(abs(a - b) > SAME_OUTPUTS * made[0][1] for each in made for a, b in zip(each, made[0], strict=True))
+
+
+def _told(gate: Gate, values: Sequence[tuple[Value, Value]], seeds_matter: bool | None) -> Gated:
+    """A gate after these pairs. Raises as `judged`."""
+    plain, edit = ([each[0] for each in side] for side in zip(*values, strict=True))
+    percent = values[0][0][1]
+    if any(each[1] != percent for pair in values for each in pair):
+        raise ArmError(f"gate: {gate.name} is written in another unit with the edit")
+    usual = abs(fmean(plain))
+    if abs(gate.allowed) >= WIDEST * (100 if gate.relative and usual else usual):
+        raise GobrrrError(f"{gate.name} is {plain[0]:g}: a gate of {gate.allowed:g} lets it become anything",
+                          f"--accept '{gate.name} {'<=' if gate.falls else '>='} {gate.allowed:+g}%'", UNMEASURED
+                          )  # fmt: skip
+    scale = 100 / usual if gate.relative else 1.0
+    changes = [(after - before) * scale for before, after in zip(plain, edit, strict=True)]
+    exact = _is_exact(gate, plain, edit, seeds_matter)
+    found = interval.exactly(changes[0], gate.allowed, gate.falls) if exact else interval.judged(
+        changes, gate.allowed, gate.falls, scale * interval.grain([*plain, *edit]))  # fmt: skip
+    unit = "%" if gate.relative else "points" if percent else ""
+    return Gated(rule=gate.text, name=gate.name, measure=gate.measure, unit=unit, seeds=tuple(range(len(values))),
+                 baseline=tuple(plain), candidate=tuple(edit), allowed=gate.allowed, exact=exact, **found._asdict()
+                 )  # fmt: skip
+
+
+def _is_exact(gate: Gate, plain: Sequence[float], edit: Sequence[float], seeds_matter: bool | None) -> bool:
+    """Whether no seed changes anything. Raises as `judged` for a value that no run changes."""
+    kinds, num = (len(set(plain)), len(set(edit))), len(plain)
+    if num >= interval.FEWEST and kinds[1] == 1 and kinds[0] >= TELLING:
+        raise ArmError(f"gate: {gate.name} is {edit[0]:g} whatever the seed with the edit: it measures nothing")
+    if num >= interval.FEWEST and kinds == (1, 1) and seeds_matter:
+        raise GobrrrError(f"{gate.name} is {plain[0]:g} in each run, though outputs differ: it measures nothing",
+                          "name another measure: --accept 'loss <= +1%'", UNMEASURED)  # fmt: skip
+    return kinds == (1, 1) and num > 1 and (seeds_matter is False or (seeds_matter is None and num >= interval.FEWEST))

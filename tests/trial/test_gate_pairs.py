@@ -1,0 +1,181 @@
+"""Whole runs in pairs, with runs that are played: when they stop, what they refuse, what cannot be read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gobrrr.errors import UNMEASURED, GobrrrError
+from gobrrr.guard.model.account import Calls, Row
+from gobrrr.guard.model.gate import ACCEPTED, REFUSED, UNDECIDED
+from gobrrr.guard.model.verdict import Guarded
+from gobrrr.report.told import gates as told
+from gobrrr.trial.arm.arm import ArmError
+from gobrrr.trial.arm.whole import Ran
+from gobrrr.trial.gate import pairs
+from gobrrr.trial.gate.rule import parse
+
+Says = Callable[[bool, int], str]
+NOISE = [0.3, -0.2, 0.1, -0.4, 0.25, -0.15, 0.05, 0.35, -0.3, 0.2]
+NOISE += [-each for each in NOISE[::-1]]
+
+
+def row(seed: int = 0, rows: int = 100, updates: int = 0, given: float = 50.0, made: float | None = None) -> Row:
+    sums = 10.0 + seed if made is None else made
+    return Row(0, updates=updates, evaluated=Calls(10, rows, rows), given=(0.0, given), made=(1.0, sums))
+
+
+class Played:
+    """A referee whose arms say what they are told to; `over` after so many runs."""
+
+    def __init__(self, says: Says, rows: Callable[[bool, int], Row] = lambda edited, seed: row(seed), over: int = 99):
+        self.says, self.rows, self.over, self.runs = says, rows, over, list[tuple[bool, int]]()
+
+    def is_over(self) -> bool:
+        return len(self.runs) >= self.over
+
+    def whole(self, folder: Path, stack: pairs.Stack) -> Any:
+        if self.is_over():
+            raise ArmError("the time was spent")
+        played = self
+
+        class PlayedRun:
+            def whole(self, seed: int, seconds: float) -> Ran:
+                played.runs.append((bool(stack), seed))
+                return Ran(played.rows(bool(stack), seed), played.says(bool(stack), seed), folder, 0)
+
+            def end(self) -> None: ...
+
+        return PlayedRun()
+
+    def judged(self, tmp_path: Path, *rules: str, accepted: tuple[str, ...] = (), seconds: float = 1e6) -> Guarded:
+        rules = rules or ("accuracy >= -0.5",)
+        found, _ = pairs.judged(
+            (self.whole, self.is_over), tmp_path, ("a.diff",), list(map(parse, rules)), accepted, seconds
+        )
+        return found
+
+
+def noisy(change: float, base: float = 90.0, unit: str = "%") -> Says:
+    """Both move with the seed, the edit by a little of its own as well."""
+    return lambda edited, seed: (
+        f"accuracy: {base + 2 * NOISE[-1 - seed] + edited * (change + NOISE[seed] / 2):.3f}{unit}"
+    )
+
+
+@pytest.mark.parametrize(("change", "verdict", "guard"), [
+    (0.0, ACCEPTED, "bounded"), (-0.1, ACCEPTED, "bounded"), (-2.0, REFUSED, "changed"),
+    (-0.5, UNDECIDED, "unverified"),
+])  # fmt: skip
+def test_the_change_decides(tmp_path: Path, change: float, verdict: str, guard: str) -> None:
+    played = Played(noisy(change))
+    found = played.judged(tmp_path)
+    (gate,) = found.gates
+    assert (gate.verdict, found.verdict) == (verdict, guard)
+    assert gate.seeds == tuple(range(len(played.runs) // 2)) and len(gate.baseline) == len(gate.candidate)
+    assert (
+        gate.unit == "points" and gate.low is not None and gate.high is not None and gate.low < gate.change < gate.high
+    )
+    assert (len(gate.seeds) == 20) == (verdict == UNDECIDED)
+    for number in range(0, len(played.runs), 2):  # both of one seed, in turn
+        (one, seed), (other, same) = played.runs[number : number + 2]
+        assert one != other and seed == same and one == bool(seed % 2)
+
+
+def test_less_is_better_and_shares_of_the_value(tmp_path: Path) -> None:
+    def says(edited: bool, seed: int) -> str:
+        return f"ppl {12 + NOISE[seed] + edited * 0.02:.4f}"
+
+    (gate,) = Played(says).judged(tmp_path, "ppl <= +1%").gates
+    assert gate.verdict == ACCEPTED and gate.unit == "%" and gate.change == pytest.approx(0.166, abs=0.01)
+    assert "ppl +0.2 % (" in told.sentence(gate) and told.sentence(gate).endswith("allowed +1 %: accepted")
+    assert Played(lambda edited, seed: says(edited, seed) + "9" * edited).judged(tmp_path, "ppl <= +0.1%").red
+
+
+def test_of_two_gates_the_worse_counts(tmp_path: Path) -> None:
+    def says(edited: bool, seed: int) -> str:
+        return f"{noisy(0.0)(edited, seed)} loss: {3 + NOISE[seed] / 10 + edited}"
+
+    found = Played(says).judged(tmp_path, "accuracy >= -0.5", "loss <= +1%")
+    assert found.red and [gate.verdict for gate in found.gates] == [UNDECIDED, REFUSED]
+
+
+@pytest.mark.parametrize(("lost", "verdict"), [(0.2, ACCEPTED), (0.5, ACCEPTED), (0.6, REFUSED)])
+def test_where_no_seed_changes_anything_one_pair_decides(tmp_path: Path, lost: float, verdict: str) -> None:
+    played = Played(lambda edited, _: f"accuracy: {90 - lost * edited}%", lambda edited, _: row(made=11.0 + edited))
+    (gate,) = played.judged(tmp_path).gates
+    assert gate.exact and gate.verdict == verdict and len(played.runs) == 4
+    assert "(" not in told.sentence(gate) and "seeds change nothing" in told.runs(gate)
+
+
+def test_time_that_is_over_leaves_it_open_and_says_what_would_settle_it(tmp_path: Path) -> None:
+    found = Played(noisy(-0.35), over=10).judged(tmp_path)
+    (gate,) = found.gates
+    assert found.verdict == "unverified" and len(gate.seeds) == 5 and gate.runs_needed
+    assert f"about {gate.runs_needed} more runs would settle it" in told.sentence(gate)
+    nothing = Played(noisy(0.0), over=1).judged(tmp_path)
+    assert nothing.verdict == "unverified" and "--minutes" in nothing.reasons[0]
+    short = Played(noisy(0.0))
+    assert short.judged(tmp_path, seconds=0.0).verdict == "unverified" and len(short.runs) == 2
+
+
+@pytest.mark.parametrize(("edit", "accepted", "said"), [
+    (row(rows=50), (), "50 of 100 samples given to models"),
+    (row(rows=50), ("evaluation",), ""),
+    (row(given=60.0), (), "models are given other data"),
+    (row(given=50.02), (), ""),  # the same in a lower precision
+    (row(given=60.0), ("samples",), ""),
+    (row(given=60.0), ("random",), ""),
+    (row(updates=3), (), "an optimizer makes 3 updates, in the program as it is 0"),
+    (row(rows=140, given=70.0), (), ""),  # it calibrates first
+])  # fmt: skip
+def test_less_work_is_refused_whatever_it_measures(
+    tmp_path: Path, edit: Row, accepted: tuple[str, ...], said: str
+) -> None:
+    assert said in pairs.other_work(row(), edit, accepted) and bool(said) == bool(
+        pairs.other_work(row(), edit, accepted)
+    )
+    found = Played(noisy(0.1), lambda edited, _: edit if edited else row()).judged(tmp_path, accepted=accepted)
+    assert found.red == bool(said) and (not said or said in found.reasons[0])
+
+
+def test_a_training_is_said_and_makes_as_many_updates(tmp_path: Path) -> None:
+    found = Played(noisy(0.0), lambda _, seed: row(seed, updates=60)).judged(tmp_path)
+    assert found.green and found.reasons == (pairs.TRAINS,)
+    fewer = pairs.other_work(row(updates=60), row(updates=30), ())
+    assert fewer == "work: 30 of 60 updates"
+
+
+@pytest.mark.parametrize(("says", "rows", "said"), [
+    (lambda edited, seed: "done", row, "no number is printed"),
+    (lambda edited, seed: "accuracy: nan", row, "accuracy is nan"),
+    (lambda edited, seed: "accuracy: 0", row, "lets it become anything"),
+    (lambda edited, seed: "accuracy: 0.97", row, "lets it become anything"),
+    (lambda edited, seed: "accuracy: 97%", row, "though outputs differ"),
+])  # fmt: skip
+def test_a_gate_that_cannot_be_read_of_the_program_is_an_error(
+    tmp_path: Path, says: Says, rows: Callable[[int], Row], said: str
+) -> None:
+    with pytest.raises(GobrrrError, match=said) as error:
+        Played(says, lambda _, seed: rows(seed)).judged(tmp_path)
+    assert error.value.exit_code == UNMEASURED
+
+
+@pytest.mark.parametrize(("edited", "said"), [
+    ("done", "gate: no number is printed as accuracy .with the edit"),
+    ("accuracy: inf", "gate: accuracy is inf .with the edit"),
+    ("accuracy: 0.9", "another unit"), ("accuracy: 97%", "accuracy is 97 whatever the seed"),
+])  # fmt: skip
+def test_one_that_cannot_be_read_with_the_edit_alone_fails_it(tmp_path: Path, edited: str, said: str) -> None:
+    plain = noisy(0.0)
+    with pytest.raises(ArmError, match=said):
+        Played(lambda with_it, seed: edited if with_it else plain(False, seed)).judged(tmp_path)
+
+
+def test_values_that_differ_though_nothing_else_does_need_their_pairs(tmp_path: Path) -> None:
+    """No sums of outputs, of a GPU say: equal values of two seeds may be chance."""
+    played = Played(lambda edited, seed: "accuracy: 90%", lambda _, __: row(made=0.0))
+    assert played.judged(tmp_path).gates[0].exact and len(played.runs) == 8

@@ -1,0 +1,96 @@
+"""A gate as it is written, and its value as it is read: of lines and files that the program makes as it likes."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from gobrrr.errors import GobrrrError
+from gobrrr.trial.gate.rule import parse
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "falls", "allowed", "relative"),
+    [
+        ("accuracy >= -0.5%", "accuracy", False, -0.5, True),
+        ("val acc@1>=-0.5", "val acc@1", False, -0.5, False),
+        ("perplexity <= +1%", "perplexity", True, 1.0, True),
+        ("wer <= 2", "wer", True, 2.0, False),
+        ("bleu >= 0", "bleu", False, 0.0, False),
+    ],
+)
+def test_a_rule_is_read(text: str, name: str, falls: bool, allowed: float, relative: bool) -> None:
+    gate = parse(text)
+    assert (gate.name, gate.falls, gate.allowed, gate.relative) == (name, falls, allowed, relative)
+
+
+@pytest.mark.parametrize(
+    ("text", "measure", "said"),
+    [
+        ("accuracy >", "", "cannot read the gate"),
+        (">= -0.5%", "", "cannot read the gate"),
+        ("accuracy >= 0.95", "", "how far the measure may move"),
+        ("loss <= -1%", "", "how far the measure may move"),
+        ("accuracy >= -0.5 points", "", "cannot read the gate"),
+        ("loss <= 1%", "loss=(", "no regular expression"),
+        ("loss <= 1%", "loss=.*", "has 0 groups"),
+        ("loss <= 1%", "(loss)=(.*)", "has 2 groups"),
+        ("loss <= 1%", "../of_yesterday.json:loss", "outside the program's folder"),
+        ("loss <= 1%", "/tmp/of_yesterday.json:loss", "outside the program's folder"),
+    ],
+)
+def test_a_rule_that_cannot_be_held_is_refused(text: str, measure: str, said: str) -> None:
+    with pytest.raises(GobrrrError, match=said) as error:
+        parse(text, measure)
+    assert error.value.hint
+
+
+@pytest.mark.parametrize(
+    ("printed", "number", "percent"),
+    [
+        ("accuracy: 0.97", 0.97, False),
+        ("Accuracy = 97.25 %\n", 97.25, True),
+        ("epoch 1 accuracy 90.0%\nepoch 2 accuracy 91.5%\ndone\n", 91.5, True),
+        ('{"accuracy": 9.1e-1}', 0.91, False),
+        ("val_accuracy: 0.1\naccuracy: .5, best: 0.9", 0.5, False),
+    ],
+)
+def test_the_last_number_behind_the_name_counts(tmp_path: Path, printed: str, number: float, percent: bool) -> None:
+    assert parse("accuracy >= -1%").value(printed, tmp_path, 0) == (number, percent)
+
+
+@pytest.mark.parametrize(
+    "printed", ["", "val_accuracy: 0.5", "accuracy: high", "accuracy: 0.5abc", "accuracy: NaN", "accuracy: -inf"]
+)
+def test_what_is_no_number_is_none(tmp_path: Path, printed: str) -> None:
+    with pytest.raises(ValueError, match=r"no number is printed|accuracy is -?(nan|inf)"):
+        parse("accuracy >= -1%").value(printed, tmp_path, 0)
+
+
+def test_a_regular_expression_of_the_users(tmp_path: Path) -> None:
+    gate = parse("acc >= -1%", r"top1 \((.+?)\)")
+    assert gate.value("top1 (91.5 %), top5 (99)\n", tmp_path, 0) == (91.5, True)
+    with pytest.raises(ValueError, match="'high' is no number"):
+        gate.value("top1 (high)", tmp_path, 0)
+
+
+def test_a_number_in_a_file_that_the_run_wrote(tmp_path: Path) -> None:
+    gate = parse("acc >= -1%", "out/m.json:test.0.acc")
+    (tmp_path / "out").mkdir()
+    file = tmp_path / "out" / "m.json"
+    file.write_text('{"test": [{"acc": 0.75}]}')
+    os.utime(file, ns=(2000, 2000))
+    assert gate.value("", tmp_path, 1000) == (0.75, False)
+    with pytest.raises(ValueError, match="does not write"):
+        gate.value("", tmp_path, 2000)
+    for text, said in [('{"test": []}', "has no test.0.acc"), ('{"test": [{"acc": true}]}', "is no number"),
+                       ('{"test": [{"acc": "1"}]}', "is no number"), ("{", "as JSON"), ("[" * 100_000, "as JSON"),
+                       ('{"test": [{"acc": 1e999}]}', "acc is inf|as JSON"), ("[1]", "has no")]:  # fmt: skip
+        file.write_text(text)
+        with pytest.raises(ValueError, match=said):
+            gate.value("", tmp_path, 0)
+    file.unlink()
+    with pytest.raises(ValueError, match="cannot be read as JSON"):
+        gate.value("", tmp_path, 0)
