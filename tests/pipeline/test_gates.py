@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -97,29 +95,6 @@ def test_an_edit_that_spoils_the_model_is_refused_by_its_measure(folder: Path) -
     turned = on_trial(folder, "rows.shape))", "rows.shape)).neg()", "accuracy >= -0.5")
     (gate,) = gated(folder, turned).gates
     assert gate.verdict == "refused" and len(set(gate.baseline)) > 1 and max(gate.candidate) < min(gate.baseline)
-
-
-@pytest.mark.slow
-def test_a_gate_is_proven_and_its_receipt_verified(folder: Path) -> None:
-    program = PROGRAM.replace("x.split(40), truth.split(40)", "10 * x.split(1), 10 * truth.split(1)").replace(
-        "400:", "4000:"
-    )
-    program = program.replace("model = torch.nn.Linear(8, 2).eval()", "model = torch.nn.Sequential(torch.nn.Linear(8, 2"
-                              "), *(torch.nn.Identity() for _ in range(200))).eval()")  # fmt: skip
-    (folder / "eval.py").write_text(program)
-    (folder / "edited").mkdir()
-    lower = "model = model[0].bfloat16()\nwith torch.no_grad():"
-    edited = program.replace("with torch.no_grad():", lower).replace("rows.shape)", "rows.shape)).bfloat16(")
-    (folder / "edited" / "eval.py").write_text(edited)
-    words = [sys.executable, "-m", "gobrrr"]
-    done = subprocess.run(
-        [*words, "prove", "--json", "-o", "out", "--accept", "accuracy >= -1%", "--with", "edited", "eval.py"],
-        cwd=folder, capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["guard"]["gates"][0]["verdict"] == "accepted"
-    again = subprocess.run([*words, "verify", "--yes", "out/receipt.json"], cwd=folder, capture_output=True, text=True)
-    assert again.returncode == 0 and "gate      accuracy" in again.stdout, again.stdout + again.stderr
 
 
 def test_a_quantised_model_is_no_bare_one() -> None:
