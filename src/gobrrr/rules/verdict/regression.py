@@ -93,7 +93,7 @@ def _of_times(now: Report, before: Report, tolerance: float, found: Held) -> Jud
     ratio, low, high = found.ratio, found.low, found.high
     told = f"{ratio:.2f} times as long as in the baseline (95 % interval {low:.2f} to {high:.2f})"
     if low > 1 + tolerance and (taken := _taken(now, low, tolerance)):
-        return "unreliable", f"Unreliable: {taken}; so it takes {told}. Run it again when they have ended.", ()
+        return "unreliable", f"Unreliable: {taken}; it takes {told}, some of it by that. Run it again alone.", ()
     if low > 1 + tolerance:
         return "regression", f"Regression: a step takes {told}.", _grown(now, before)
     if high < 1:
