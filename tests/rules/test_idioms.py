@@ -272,7 +272,7 @@ def test_what_is_slow_on_a_cpu_alone_is_not_told_where_an_accelerator_works(monk
     work = op("lstm", (8,), ms=40, where=(CALL, LOOP))
     idiom = made(ops=("aten::lstm",), cpu=True)
     assert told(monkeypatch, Case(ops=(work,)), idiom)
-    monkeypatch.setattr(slow_idioms, "_at_lines", lambda *_: pytest.fail("it was looked for"))
+    monkeypatch.setattr(slow_idioms, "at_lines", lambda *_: pytest.fail("it was looked for"))
     ledger = replace(Case(ops=(work,)).ledger, device=object())
     assert slow_idioms.found_in(ledger) == []
 

@@ -7,21 +7,22 @@ import re
 from gobrrr.ledger.model.ledger import Ledger, OpGroup
 from gobrrr.rehearsal.op_parts import chosen, side
 from gobrrr.rehearsal.script import Part, Scene
-from gobrrr.rules.idioms.slow_idioms import Found, found_in, told_as
-from gobrrr.rules.idioms.table import CODE, Play, idioms
+from gobrrr.rules.idioms.slow_idioms import Found, at_lines, by_place
+from gobrrr.rules.idioms.table import CODE, Play, idiom
 from gobrrr.rules.model.finding import Finding
 from gobrrr.rules.model.views import hot
 
 
 def played_as(finding: Finding) -> tuple[str, ...]:
     """Return the names under which a finding's mends are rehearsed: its remedies, or the idiom itself."""
-    forms = {told_as(each.name): each.name for each in idioms() if each.play} if finding.code == CODE else {}
-    return finding.remedies or tuple(filter(None, [forms.get(finding.name)]))
+    named = idiom(finding.name.replace("-", "_")) if finding.code == CODE else None
+    return finding.remedies or ((named.name,) if named is not None and named.play else ())
 
 
 def scene(name: str, ledger: Ledger, seconds: float) -> Scene | None:
     """Return the scene of an idiom; None where the ledger shows none of its forms' op."""
-    found = next((each for each in found_in(ledger) if each.idiom.name == name), None)
+    named = idiom(name)
+    found = at_lines(ledger, named, by_place(ledger)) if named is not None and named.play else None
     if found is None or found.idiom.play is None:
         return None
     picked, left = chosen(_parts(found, found.idiom.play, ledger))

@@ -12,8 +12,10 @@ _TAKE_A_VALUE = "WX"
 _LAST = "cm"
 """Options that begin the program."""
 _SHELLS = ("sh", "bash", "dash", "ksh", "zsh")
-_LAUNCHERS = ("torchrun", "torch.distributed.run", "torch.distributed.launch", "accelerate", "accelerate-launch",
-              "accelerate.commands.launch", "accelerate.commands.accelerate_cli", "deepspeed")  # fmt: skip
+TORCHRUN = ("torchrun", "torch.distributed.run", "torch.distributed.launch")
+"""torch's own launchers of ranks."""
+ACCELERATE = ("accelerate", "accelerate-launch", "accelerate.commands.launch", "accelerate.commands.accelerate_cli")
+_LAUNCHERS = (*TORCHRUN, *ACCELERATE, "deepspeed")
 
 
 def python_options(words: Sequence[str]) -> Iterator[tuple[str, str]]:

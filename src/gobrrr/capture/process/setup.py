@@ -18,7 +18,7 @@ from gobrrr.system.commands import program_of
 from gobrrr.system.secrets import masked
 
 MOST_BYTES = 4 << 20
-"""Of a script that is read."""
+"""Bytes of a script up to which it is read."""
 PATIENCE_S = 0.1
 """How long git is waited for when the program has ended, before it is stopped."""
 _FAMILIES = ("CUBLAS_", "CUDNN_", "GLOO_", "NCCL_", "PYTORCH_", "TORCH", "TRITON_")

@@ -1,4 +1,4 @@
-"""What the gauges say of the steps: use, power, clocks and memory of the devices. A part of the Ledger noun."""
+"""Figures of the gauges over the steps: use, power, clocks and memory of the devices. A part of the Ledger noun."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Gauged(msgspec.Struct, frozen=True):
     devices: tuple[DeviceGauged, ...] = ()
     cpu_joules_per_step: float | None = None
     seconds: float = 0.0
-    """Of plain steps, over which energy was counted."""
+    """Length of the plain steps over which energy was counted."""
     samples: int = 0
     why_none: str = ""
     """Why no device, or no energy, is told."""

@@ -18,6 +18,7 @@ from gobrrr.machine.gauges.sysfs import SYS, AmdGpu, Rapl
 from gobrrr.system.processes import PROC, die_with_the_parent, stat
 
 INTERVAL_S = 0.1
+"""Between two samples: drivers renew most gauges no more often (NVML: each 20 to 100 ms)."""
 MOST = 12_000
 """Samples after which the time between two doubles, and again: a day's file of one device stays below 20 MB."""
 SELDOM_S = 1.0

@@ -93,7 +93,7 @@ class Watch:
         return seen
 
     def _written(self, spy: Spy) -> dict[int, Samples] | GobrrrError:
-        """What one has seen, or why it has seen nothing."""
+        """Return what one has seen, or why it has seen nothing."""
         try:
             there = spy.wrote(self.seen.seconds + SLACK_S - self._passed())
             return (spied.read(spy.file) if there else {}) or spy.error()

@@ -11,7 +11,7 @@ class Setup(msgspec.Struct, frozen=True):
     began_ns: int = 0
     """ns since the epoch."""
     commit: str = ""
-    """Of the git repository that the program lies in; empty where there is none, or git gave no answer."""
+    """Commit of the git repository that the program lies in; empty where there is none, or git gave no answer."""
     branch: str = ""
     edited: bool | None = None
     """Whether files that git tracks differed from the commit; null where git gave no answer."""

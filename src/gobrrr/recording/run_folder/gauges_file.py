@@ -19,14 +19,10 @@ END = 64 << 10
 
 
 class Gauges(msgspec.Struct, frozen=True):
-    """What the gauges said while a program ran."""
+    """The gauges while a program ran."""
 
     head: Head
     samples: tuple[Sample, ...] = ()
-
-    def silent_ns(self, end: int) -> int:
-        """Return the ns until `end` (steady) in which the driver gave no sample: it hung, or was ended."""
-        return max(0, end - self.samples[-1].t) if self.samples else 0
 
 
 def newest(folder: Path) -> tuple[Gauges, float] | None:

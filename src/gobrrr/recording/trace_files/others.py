@@ -24,12 +24,12 @@ OF_NVIDIA = (
 class _Other(NamedTuple):
     endings: tuple[str, ...]
     begins: re.Pattern[bytes] | None
-    """What is in the first bytes."""
+    """Pattern of the first bytes."""
     tables: re.Pattern[str] | None
     """A table that such a database has."""
     what: str
     hint: str
-    """What to do; {} is the file's name."""
+    """Hint; {} is the file's name."""
 
 
 _OTHERS = (

@@ -30,7 +30,7 @@ class CurvePoint(NamedTuple):
     high: float = 0.0
     """Interval of `up`, where it has one."""
     said: str = ""
-    """What hovering says, where that is not its name and figures."""
+    """Words for hovering, where that is not its name and figures."""
     is_apart: bool = False
     """No line leads to it from the point before."""
 

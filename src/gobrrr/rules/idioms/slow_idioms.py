@@ -64,23 +64,17 @@ def slow_idiom(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
             rare=found.rare,
             bound=found.bound,
             both=True,
-            name=told_as(idiom.name),
+            name=idiom.name.replace("_", "-"),
             remedies=(idiom.name,) if idiom.rewrite else tuple(filter(None, [idiom.edit])),
         )
 
 
-def told_as(name: str) -> str:
-    """Return the name of an idiom's finding."""
-    return name.replace("_", "-")
-
-
 def found_in(ledger: Ledger) -> list[Found]:
     """Idioms that are worth telling; of several at one line the one that says most of its time."""
-    statements = {statement.span.place: statement for statement in ledger.statements}
-    kind = ledger.step.kind
+    statements, kind = by_place(ledger), ledger.step.kind
     asked = (idiom for idiom in idioms() if not idiom.seen.kinds or kind in idiom.seen.kinds)
     asked = (idiom for idiom in asked if ledger.device is None or not idiom.seen.cpu)
-    every = [one for idiom in asked if (one := _at_lines(ledger, idiom, statements))]
+    every = [one for idiom in asked if (one := at_lines(ledger, idiom, statements))]
     worth = (one for one in every if worth_telling(ledger, one.ns * (1 - one.idiom.pair.left)))
     by_line = grouped(worth, lambda one: one.where[0].place).values()
     # What the source shows is surer than what ops and functions do.
@@ -93,7 +87,13 @@ def _whole(ledger: Ledger, found: Found) -> float:
     return sum(group.ns for group in everything(ledger) if group.where and group.where[0].place in found.lines)
 
 
-def _at_lines(ledger: Ledger, idiom: Idiom, statements: dict[Key, Statement]) -> Found | None:
+def by_place(ledger: Ledger) -> dict[Key, Statement]:
+    """Return the statements of the lines that take time, by file and line."""
+    return {statement.span.place: statement for statement in ledger.statements}
+
+
+def at_lines(ledger: Ledger, idiom: Idiom, statements: dict[Key, Statement]) -> Found | None:
+    """Return where a program uses an idiom, worth telling or not; None where it does not."""
     seen = idiom.seen
     lines: dict[Key, float] = defaultdict(float)
     spans: dict[Key, tuple[Span, ...]] = {}

@@ -71,6 +71,6 @@ class Look(msgspec.Struct, frozen=True):
     read_rate: float | None = None
     verdict: str = ""
     unknown: tuple[str, ...] = ()
-    """What cannot be said from outside."""
+    """Facts that cannot be known from outside."""
     next: str = ""
     schema: str = "gobrrr.attach/1"

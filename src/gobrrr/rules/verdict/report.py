@@ -213,7 +213,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     tokens: Tokens | None = None
     """Null where the model works on no sequences, or their lengths were not seen."""
     gauged: Gauged | None = None
-    """What the computer's gauges said of the steps; null where nobody sampled them."""
+    """The computer's gauges over the steps; null where nobody sampled them."""
     since: Since | None = None
     """What became of the steps until the look that was asked for (`gobrrr run --from-step`, `--on-signal`)."""
     money: Money | None = None

@@ -18,10 +18,8 @@ import msgspec
 from gobrrr.capture.process.config import said_in
 from gobrrr.capture.process.launch import run_by_python
 from gobrrr.guard.model.account import Account
+from gobrrr.system.commands import ACCELERATE, TORCHRUN
 
-TORCHRUN = ("torchrun", "torch.distributed.run", "torch.distributed.launch")
-"""torch's own launchers."""
-ACCELERATE = ("accelerate", "accelerate-launch", "accelerate.commands.launch", "accelerate.commands.accelerate_cli")
 JOBS = TORCHRUN + ACCELERATE
 """Launchers whose jobs an arm can be."""
 ACCOUNT = "account"
