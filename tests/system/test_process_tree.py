@@ -37,7 +37,9 @@ def test_a_reading_grows_with_what_is_used(tmp_path: Path) -> None:
 
 def test_facts_are_those_at_the_start() -> None:
     with subprocess.Popen(["sleep", "600"], env={"RANK": "3"}, cwd="/") as child:
-        found = process_tree.facts(child.pid)
+        for _ in range(1000):  # exec closes the pipe that Popen waits for before the new words are in place
+            if (found := process_tree.facts(child.pid)).get("cmdline") and found.get("environ"):
+                break
         child.kill()
     assert (found["cmdline"], found["environ"]["RANK"], found["cwd"]) == (["sleep", "600"], "3", "/")
 
