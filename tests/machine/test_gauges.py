@@ -13,7 +13,8 @@ import msgspec
 import pytest
 
 from gobrrr.capture.process.gauging import Gauging
-from gobrrr.machine.gauges import sampler
+from gobrrr.errors import GobrrrError
+from gobrrr.machine.gauges import counter, sampler
 from gobrrr.machine.gauges.readings import BRAKE, POWER, THERMAL, Link
 from gobrrr.machine.gauges.sysfs import AmdGpu, Rapl
 from gobrrr.recording.run_folder.gauges_file import Gauges, read_gauges
@@ -134,6 +135,26 @@ def test_a_driver_that_hangs_costs_nobody_else_and_what_it_said_is_kept(board: P
         time.sleep(0.3)
     found = read_gauges(tmp_path)
     assert found is not None and found.samples
+
+
+def test_energy_is_asked_for_beside_and_a_driver_that_hangs_is_given_up(
+    board: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = counter.opened()
+    said(board, f"0.process {os.getpid()} {GIB}")
+    before = asked.look({os.getpid()})
+    assert before.devices[0].ours == GIB
+    time.sleep(0.5)
+    after = asked.look()
+    spent = asked.joules(before, after)
+    own = ((after.cpu_joules or 0.0) - (before.cpu_joules or 0.0)) + 412 * (after.t - before.t) / 1e9
+    assert spent == pytest.approx(own, rel=0.05)
+    monkeypatch.setattr(counter, "PATIENCE_S", 0.3)
+    said(board, "hang 1")
+    with pytest.raises(GobrrrError, match="the driver gives no answer"):
+        asked.look()
+    with pytest.raises(GobrrrError, match="the driver gives no answer"):
+        asked.look()
 
 
 @pytest.mark.parametrize("broken", ["no library", "no driver"])

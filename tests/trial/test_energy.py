@@ -13,10 +13,10 @@ import pytest
 
 from gobrrr.errors import GobrrrError
 from gobrrr.guard.model.verdict import Guarded
+from gobrrr.machine.gauges import counter as counters
 from gobrrr.machine.gauges import sampler
-from gobrrr.machine.gauges.counter import EnergyCounter, Look
-from gobrrr.machine.gauges.readings import Reading
-from gobrrr.machine.gauges.sysfs import Rapl
+from gobrrr.machine.gauges.counter import EnergyCounter
+from gobrrr.machine.gauges.readings import Head, Reading, Sample
 from gobrrr.pipeline import proving, sweeping, tuning
 from gobrrr.pipeline.tuning import recipe_of
 from gobrrr.report.forms.formats import PLAIN
@@ -39,7 +39,6 @@ from tests.support.shown import as_text
 from tests.trial.test_gauge import LOADED
 
 MIB = 1 << 20
-NOWHERE = Rapl(Path("/nowhere"))
 
 
 class Driver:
@@ -48,17 +47,19 @@ class Driver:
     def __init__(self, *rows: tuple[float | None, int, int | None]) -> None:
         self.rows = rows
 
-    def devices(self) -> tuple[()]:
-        return ()
+    head = Head((), sampler.NO_ENERGY)
 
-    def read(self, ours: Set[int] | None) -> tuple[Reading, ...]:
-        return tuple(Reading(joules=j, used=used, ours=held if ours else None) for j, used, held in self.rows)
+    def look(self, ours: Set[int] | None = None) -> Sample:
+        told = (Reading(joules=j, used=used, ours=held if ours else None) for j, used, held in self.rows)
+        return Sample(0, tuple(told))
+
+    def close(self) -> None: ...
 
 
 def spent(before: Driver, after: Driver, grown: tuple[int, ...] = ()) -> float | None:
     """What a counter says that was made when `grown` was in use, then saw `before` and `after`."""
     driver = Driver(*((row[0], used, None) for row, used in zip(before.rows, grown or (0,) * 9, strict=False)))
-    counter = EnergyCounter([driver], NOWHERE)
+    counter = EnergyCounter(driver)
     driver.rows = before.rows
     since = counter.look({1})
     driver.rows = after.rows
@@ -84,17 +85,20 @@ def test_a_counter_that_is_not_there_or_stands_still_or_begins_anew_gives_no_fig
 
 
 def test_the_processor_counts_beside_devices_and_alone() -> None:
-    counter = EnergyCounter([Driver((5.0, 0, MIB))], NOWHERE)
+    counter = EnergyCounter(Driver((5.0, 0, MIB)))
     since, until = ((Reading(joules=5.0, ours=MIB),), 10.0), ((Reading(joules=25.0),), 40.0)
-    assert counter.joules(Look(*since), Look(*until)) == 50.0
-    alone = EnergyCounter([], NOWHERE)
-    assert alone.joules(Look((), 10.0), Look((), 40.0)) == 30.0 and alone.joules(Look((), None), Look((), None)) is None
+    assert counter.joules(Sample(0, *since), Sample(0, *until)) == 50.0
+    alone = EnergyCounter(Driver())
+    assert (
+        alone.joules(Sample(0, (), 10.0), Sample(0, (), 40.0)) == 30.0
+        and alone.joules(Sample(0, (), None), Sample(0, (), None)) is None
+    )
 
 
 def test_where_nothing_counts_that_is_one_line_before_anything_is_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sampler, "opened", lambda: ([Driver((None, 0, None))], NOWHERE, sampler.NO_ENERGY))
+    monkeypatch.setattr(counters, "Beside", lambda: Driver((None, 0, None)))
     command, out = [sys.executable, "train.py"], tmp_path / "out"
     wanted = sweeping.Wanted(Setting("batch", "x", "8"), objective=ENERGY)
     starts = (

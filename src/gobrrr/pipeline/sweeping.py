@@ -92,6 +92,8 @@ def sweep(
     mark_output(folder)
     clock = first_run.Clock(time.monotonic(), wanted.seconds)
     with contextlib.ExitStack() as stack:
+        if energy is not None:
+            stack.callback(energy.close)
         stack.enter_context(adopted())
         within = wanted.limits._replace(caches=tuning.own_folder(folder, CACHES, stack))
         stream.write(f"gobrrr: {limits.told(source, within)}\n")

@@ -265,7 +265,7 @@ def check_gauge(objective: Objective, device: bool) -> None:
     if objective is MEMORY and not device and (why := meters.unable()):
         raise GobrrrError(why, meters.HINT)
     if objective.own == "energy":
-        counter.opened()
+        counter.opened().close()
 
 
 def candidates(report: Report, wishes: Wishes) -> list[Candidate]:

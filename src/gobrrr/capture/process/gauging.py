@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 from gobrrr.machine.gauges import sampler
@@ -14,11 +12,6 @@ from gobrrr.system.run_folder import GAUGES
 
 PATIENCE_S = 2.0
 """How long a sampler that was told to end may take: a driver that hangs is left alone after it."""
-# The program's folder is not looked into for modules, as python -m would.
-_START = (
-    "import sys; sys.path[:] = [p for p in sys.path if p]; sys.path.append(sys.argv[1]); "
-    "from gobrrr.machine.gauges.sampler import main; sys.exit(main(sys.argv[2], int(sys.argv[3])))"
-)
 
 
 class Gauging:
@@ -30,11 +23,11 @@ class Gauging:
 
     def __enter__(self) -> Gauging:
         if sampler.is_worth_it():
-            root = str(Path(__file__).resolve().parents[3])
-            words = [sys.executable, "-c", _START, root, str(self._file), str(os.getpid())]
             nowhere = subprocess.DEVNULL
             with contextlib.suppress(OSError):
-                self._process = subprocess.Popen(words, stdin=nowhere, stdout=nowhere, stderr=nowhere)
+                self._process = subprocess.Popen(
+                    sampler.command(str(self._file)), stdin=nowhere, stdout=nowhere, stderr=nowhere
+                )
         return self
 
     def __exit__(self, *_: object) -> None:

@@ -68,6 +68,12 @@ def family(root: int, proc: str = PROC) -> frozenset[int]:
     return frozenset(found)
 
 
+def sample(drivers: list[Driver], rapl: Rapl, ours: Set[int] | None = None) -> Sample:
+    """Read all gauges now; with process ids also who holds the memory."""
+    t = time.perf_counter_ns()
+    return Sample(t, tuple(each for driver in drivers for each in driver.read(ours)), rapl.joules())
+
+
 def samples(drivers: list[Driver], rapl: Rapl, root: int) -> Iterator[Sample]:
     """Yield samples for ever, at once the first, then as time passes."""
     interval, begin, looked = INTERVAL_S, time.monotonic(), -SELDOM_S
@@ -76,8 +82,7 @@ def samples(drivers: list[Driver], rapl: Rapl, root: int) -> Iterator[Sample]:
         now = time.monotonic()
         ours = family(root) if drivers and now - looked >= SELDOM_S else None
         looked = looked if ours is None else now
-        t = time.perf_counter_ns()
-        yield Sample(t, tuple(each for driver in drivers for each in driver.read(ours)), rapl.joules())
+        yield sample(drivers, rapl, ours)
         count += 1
         if count == MOST:
             interval, count = 2 * interval, 0
@@ -85,18 +90,33 @@ def samples(drivers: list[Driver], rapl: Rapl, root: int) -> Iterator[Sample]:
         time.sleep(max(0.0, begin - time.monotonic()))
 
 
-def main(file: str, root: int) -> int:
-    """Write the head and samples until SIGTERM, or until the process that started this one is gone."""
+def command(*file: str) -> list[str]:
+    """Return the words that start a sampler for this process: into the file, or on request where none is named. Its
+    working directory is not looked into for modules, as python -m would."""
+    start = (
+        "import sys; sys.path[:] = [p for p in sys.path if p]; sys.path.append(sys.argv[1]); "
+        "from gobrrr.machine.gauges.sampler import main; sys.exit(main(int(sys.argv[2]), *sys.argv[3:]))"
+    )
+    return [sys.executable, "-c", start, str(Path(__file__).resolve().parents[3]), str(os.getpid()), *file]
+
+
+def main(root: int, file: str = "") -> int:
+    """Write the head and samples until SIGTERM, or until the process that started this one is gone; without a file
+    to stdout, a sample for each line on stdin: process ids, or null."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to all: the program's own end ends this
     die_with_the_parent(root)
     drivers, rapl, why = opened()
     head = Head(tuple(each for driver in drivers for each in driver.devices()), why)
-    with open(file, "wb", buffering=0, opener=_private) as out:
+    with open(file, "wb", buffering=0, opener=_private) if file else os.fdopen(1, "wb", buffering=0) as out:
         out.write(msgspec.json.encode(head) + b"\n")
-        if head.devices or rapl:
-            for sample in samples(drivers, rapl, root):
-                out.write(msgspec.json.encode(sample) + b"\n")
+        asked = (msgspec.json.decode(line, type=frozenset[int] | None) for line in sys.stdin.buffer)
+        if not file:
+            found: Iterator[Sample] = (sample(drivers, rapl, ours) for ours in asked)
+        else:
+            found = samples(drivers, rapl, root) if head.devices or rapl else iter(())
+        for each in found:
+            out.write(msgspec.json.encode(each) + b"\n")
     return 0
 
 

@@ -22,7 +22,8 @@ from gobrrr.capture.steps import loops
 from gobrrr.guard.model import observation
 from gobrrr.guard.model.account import MOST_TEXT, Account, Clock
 from gobrrr.guard.model.observation import Observation
-from gobrrr.machine.gauges.counter import LEAST_NS, EnergyCounter, Look
+from gobrrr.machine.gauges.counter import LEAST_NS, EnergyCounter
+from gobrrr.machine.gauges.readings import Sample
 from gobrrr.recording.model import event_kinds
 from gobrrr.trial.arm import protocol, ranks
 from gobrrr.trial.arm.orphans import HEIRS
@@ -236,7 +237,7 @@ class Arm:
             part = min(1.0, max(0, found.whole_ns or 0) / found.referee_ns)  # the rest is gobrrr's own counting
         return found._replace(joules=joules * part if joules is not None else None)
 
-    def _granted(self, steps: int, expected_ns: float | None) -> tuple[Block, Look | None]:
+    def _granted(self, steps: int, expected_ns: float | None) -> tuple[Block, Sample | None]:
         """One grant, and the counters at its end."""
         assert self._ask is not None
         self.resume()

@@ -208,6 +208,8 @@ class LiveReferee:
         if self._watch is not None:
             self._watch.cancel()
         self.field.close()
+        if self._counter is not None:
+            self._counter.close()
 
     def _kill(self, stack: Stack) -> None:
         if stack in self._alive:
