@@ -105,6 +105,35 @@ def test_clocks_are_those_of_the_time_at_work() -> None:
     assert (device.clock_mhz, device.free_clock_mhz) == (1_500, 1_900)
 
 
+def changed(made: Gauges, **fields: Any) -> DeviceGauged:
+    """The device with other readings: each field has a value for sample i."""
+    samples = tuple(
+        replace(each, devices=(replace(each.devices[0], **{name: value(i) for name, value in fields.items()}),))
+        for i, each in enumerate(made.samples)
+    )
+    found = gauged(Gauges(made.head, samples), NOTHING, steps(60), steps(60))
+    assert found is not None
+    return found.devices[0]
+
+
+def test_a_clock_of_a_device_that_idles_says_nothing() -> None:
+    device = changed(gauges(), busy=lambda i: 0.9 if i % 2 else 0.1, clock_mhz=lambda i: 1_700 if i % 2 else 345,
+                     why=lambda i: () if i % 2 else (POWER,))  # fmt: skip
+    assert (device.clock_mhz, device.held_back) == (1_700, ())
+
+
+def test_of_several_reasons_the_longest_comes_first() -> None:
+    device = changed(gauges(), why=lambda i: (POWER,) if i % 5 == 0 else (THERMAL,) if i % 5 < 4 else ())
+    assert [reason for reason, _ in device.held_back] == [THERMAL, POWER]
+
+
+def test_the_link_is_the_widest_that_was_seen_and_errors_are_those_of_this_run() -> None:
+    idle, working = Link(1, 16, 5, 16), Link(5, 8, 5, 16)
+    device = changed(gauges(), link=lambda i: None if i % 3 == 0 else idle if i % 3 == 1 else working,
+                     errors=lambda i: None if i % 2 else 7 + (i > 60))  # fmt: skip
+    assert (device.link, device.errors) == (working, 1)
+
+
 def test_memory_in_use_before_the_program_is_others_where_the_driver_names_nobody() -> None:
     found = gauged(gauges(), NOTHING, steps(60), steps(60))
     assert found is not None and (found.devices[0].others, found.devices[0].used) == (GIB, 9 * GIB)

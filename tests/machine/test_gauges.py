@@ -18,6 +18,7 @@ from gobrrr.machine.gauges import counter, sampler
 from gobrrr.machine.gauges.readings import BRAKE, POWER, THERMAL, Link
 from gobrrr.machine.gauges.sysfs import AmdGpu, Rapl
 from gobrrr.recording.run_folder.gauges_file import Gauges, read_gauges
+from gobrrr.system.processes import is_gone
 from gobrrr.system.run_folder import GAUGES
 
 ROOT = Path(__file__).parents[2]
@@ -291,6 +292,42 @@ def test_a_process_and_all_that_descend_from_it_are_its_family(tmp_path: Path) -
         (tmp_path / str(pid) / "stat").write_text(f"{pid} (a) b) S {parent} 0 0")
     (tmp_path / "99").mkdir()  # it has just ended
     assert sampler.family(10, str(tmp_path)) == {10, 11, 12}
+
+
+def test_errors_are_those_that_nobody_could_correct_and_clocks_those_of_the_sms(board: Path, tmp_path: Path) -> None:
+    said(board, errors=3, other_errors=70_000, other_clock=2_619)
+    found = sampled(tmp_path, 0.6)
+    assert {each.errors for sample in found.samples for each in sample.devices} - {None} == {3}
+    assert found.head.devices[0].most_clock_mhz == 1_980 and found.samples[0].devices[0].clock_mhz == 1_755
+
+
+def test_a_process_that_the_program_starts_later_is_its_own(board: Path, tmp_path: Path) -> None:
+    with Gauging(tmp_path):
+        time.sleep(1.2)
+        child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+        said(board, f"0.process {child.pid} {5 * GIB}")
+        time.sleep(2.2)
+        child.communicate(b"\n")
+    found = read_gauges(tmp_path)
+    assert found is not None and 5 * GIB in {each.ours for sample in found.samples for each in sample.devices}
+
+
+def test_a_sampler_ends_with_the_process_that_started_it(board: Path, tmp_path: Path) -> None:
+    start = f"""
+from gobrrr.machine.gauges import sampler
+sampler.is_worth_it = lambda: True
+from gobrrr.capture.process.gauging import Gauging
+import os, pathlib, time
+with Gauging(pathlib.Path({str(tmp_path)!r})) as made:
+    print(made._process.pid, flush=True)
+    time.sleep(0.7)
+    os._exit(1)
+"""
+    done = subprocess.run([sys.executable, "-c", start], capture_output=True, text=True, timeout=60)
+    until = time.monotonic() + 5
+    while not is_gone(int(done.stdout)) and time.monotonic() < until:
+        time.sleep(0.05)
+    assert is_gone(int(done.stdout))
 
 
 def test_the_file_is_the_owners_alone(board: Path, tmp_path: Path) -> None:

@@ -60,8 +60,8 @@ int nvmlDeviceGetName(void *d, char *out, unsigned size) { return ask(key(d, "na
 int nvmlDeviceGetPowerUsage(void *d, unsigned *out) { return number(d, "power", out); }
 int nvmlDeviceGetEnforcedPowerLimit(void *d, unsigned *out) { return number(d, "limit", out); }
 int nvmlDeviceGetPowerManagementDefaultLimit(void *d, unsigned *out) { return number(d, "default_limit", out); }
-int nvmlDeviceGetClockInfo(void *d, int kind, unsigned *out) { return number(d, "clock", out); }
-int nvmlDeviceGetMaxClockInfo(void *d, int kind, unsigned *out) { return number(d, "most_clock", out); }
+int nvmlDeviceGetClockInfo(void *d, int kind, unsigned *out) { return number(d, kind == 1 ? "clock" : "other_clock", out); }
+int nvmlDeviceGetMaxClockInfo(void *d, int kind, unsigned *out) { return number(d, kind == 1 ? "most_clock" : "other_clock", out); }
 int nvmlDeviceGetTemperature(void *d, int sensor, unsigned *out) { return number(d, "celsius", out); }
 int nvmlDeviceGetPersistenceMode(void *d, unsigned *out) { return number(d, "persistent", out); }
 int nvmlDeviceGetCurrPcieLinkGeneration(void *d, unsigned *out) { return number(d, "generation", out); }
@@ -70,7 +70,9 @@ int nvmlDeviceGetMaxPcieLinkGeneration(void *d, unsigned *out) { return number(d
 int nvmlDeviceGetMaxPcieLinkWidth(void *d, unsigned *out) { return number(d, "most_width", out); }
 
 int nvmlDeviceGetCurrentClocksThrottleReasons(void *d, u64 *out) { return ask(key(d, "reasons"), out, 0, 0, 0, 0, 0); }
-int nvmlDeviceGetTotalEccErrors(void *d, int type, int counter, u64 *out) { return ask(key(d, "errors"), out, 0, 0, 0, 0, 0); }
+int nvmlDeviceGetTotalEccErrors(void *d, int type, int counter, u64 *out) { /* 1, 0: uncorrected, since it was loaded */
+    return ask(key(d, type == 1 && counter == 0 ? "errors" : "other_errors"), out, 0, 0, 0, 0, 0);
+}
 
 int nvmlDeviceGetUtilizationRates(void *d, unsigned *out) { out[1] = 0; return number(d, "busy", out); }
 
