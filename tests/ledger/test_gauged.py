@@ -123,8 +123,8 @@ def test_a_clock_of_a_device_that_idles_says_nothing() -> None:
 
 
 def test_of_several_reasons_the_longest_comes_first() -> None:
-    device = changed(gauges(), why=lambda i: (POWER,) if i % 5 == 0 else (THERMAL,) if i % 5 < 4 else ())
-    assert [reason for reason, _ in device.held_back] == [THERMAL, POWER]
+    device = changed(gauges(), why=lambda i: (THERMAL,) if i % 5 == 0 else (POWER,) if i % 5 < 4 else ())
+    assert [reason for reason, _ in device.held_back] == [POWER, THERMAL]
 
 
 def test_the_link_is_the_widest_that_was_seen_and_errors_are_those_of_this_run() -> None:

@@ -312,6 +312,14 @@ def test_a_process_that_the_program_starts_later_is_its_own(board: Path, tmp_pat
     assert found is not None and 5 * GIB in {each.ours for sample in found.samples for each in sample.devices}
 
 
+def test_the_programs_folder_is_not_looked_into_for_modules(
+    board: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "msgspec.py").write_text("raise SystemExit(1)")
+    monkeypatch.chdir(tmp_path)
+    assert sampled(tmp_path, 0.6).samples
+
+
 def test_a_sampler_ends_with_the_process_that_started_it(board: Path, tmp_path: Path) -> None:
     start = f"""
 from gobrrr.machine.gauges import sampler
