@@ -60,6 +60,28 @@ def test_two_seconds_are_the_least_that_energy_is_told_of(count: int) -> None:
     assert found is not None and found.joules_per_step is None
 
 
+@pytest.mark.parametrize(
+    "joules",
+    [
+        lambda t: 1234.0,
+        lambda t: 300 * (t if t < 13 else t - 13),
+        lambda t: (300 * t + 4_294_967.296 - 3_900) % 4_294_967.296,
+    ],
+    ids=["stands still", "begins anew", "wraps"],
+)
+def test_a_counter_that_does_not_grow_tells_no_energy(joules: Any) -> None:
+    made = gauges()
+    odd = tuple(replace(each, devices=(replace(each.devices[0], joules=joules(each.t / S)),)) for each in made.samples)
+    found = gauged(Gauges(made.head, odd), NOTHING, steps(60), steps(60))
+    assert found is not None and found.devices[0].joules_per_step is None
+
+
+@pytest.mark.parametrize(("until", "told"), [(12.96, True), (12.75, False)])
+def test_steps_behind_the_last_sample_need_what_the_others_need(until: float, told: bool) -> None:
+    found = gauged(gauges(until=until), NOTHING, steps(30), steps(30))
+    assert found is not None and found.devices[0].joules_per_step == (pytest.approx(30.0) if told else None)
+
+
 def test_a_counter_that_stopped_before_the_steps_did_tells_no_energy() -> None:
     found = gauged(gauges(until=14.0), NOTHING, steps(60), steps(60))
     assert found is not None and found.devices[0].joules_per_step is None
@@ -130,7 +152,7 @@ def test_of_several_reasons_the_longest_comes_first() -> None:
 def test_the_link_is_the_widest_that_was_seen_and_errors_are_those_of_this_run() -> None:
     idle, working = Link(1, 16, 5, 16), Link(5, 8, 5, 16)
     device = changed(gauges(), link=lambda i: None if i % 3 == 0 else idle if i % 3 == 1 else working,
-                     errors=lambda i: None if i % 2 else 7 + (i > 60))  # fmt: skip
+                     errors=lambda i: None if i % 2 else 7 + (i > 60) if i < 90 else 2)  # fmt: skip
     assert (device.link, device.errors) == (working, 1)
 
 

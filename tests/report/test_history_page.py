@@ -75,8 +75,8 @@ def test_a_day_has_its_year_where_that_is_another() -> None:
 def test_the_first_line_says_since_when_and_what_changed_with_it() -> None:
     text = " ".join(shown("text").split())
     assert (
-        "train.py: 5 runs; a step is 1.32x slower (95 %: 1.30 to 1.34) and the peak is 100.0 % larger since run 4; "
-        "between runs 2 and 4: commit a1b2c3d → d4e5f6a, OMP_NUM_THREADS 1 → 2 run"
+        "train.py: 5 runs; a step is 1.32x slower (95 %: 1.27 to 1.37) and the peak is 100.0 % larger in run 4, "
+        "the newest: one more run settles it; between runs 2 and 4: commit a1b2c3d → d4e5f6a, OMP_NUM_THREADS 1 → 2 run"
     ) in text
     assert "3: OMP_NUM_THREADS 1 → none; failed: it ended with 1 (train-2)" in text
     assert "BRR105 came" in text and "on another computer, so times are not compared" in text
@@ -85,8 +85,9 @@ def test_the_first_line_says_since_when_and_what_changed_with_it() -> None:
 
 def test_a_faster_step_is_told_by_its_inverse() -> None:
     every = [Kept(str(at), at, each) for at, each in enumerate((run(100), run(50)))]
-    assert "a step is 2.00x faster (95 %: 1.97 to 2.03) since run 2; between runs 1 and 2: nothing" in told.headline(
-        history("", every).programs[0]
+    assert (
+        "a step is 2.00x faster (95 %: 1.91 to 2.10) in run 2, the newest: one more run settles it; between"
+        in told.headline(history("", every).programs[0])
     )
 
 

@@ -84,6 +84,15 @@ def test_a_counter_that_is_not_there_or_stands_still_or_begins_anew_gives_no_fig
     assert spent(before, Driver((after, 0, None), (900.0, 0, None))) is None
 
 
+@pytest.mark.parametrize(("before", "after"), [(None, 1.5e6), (1.5e6, None)])
+def test_a_counter_that_one_look_could_not_read_gives_no_figure(before: float | None, after: float | None) -> None:
+    assert spent(Driver((before, 0, MIB)), Driver((after, 0, None))) is None
+    counter = EnergyCounter(Driver((5.0, 0, MIB)))
+    counter._first = Sample(0, counter._first.devices, 1.0)
+    since, until = Sample(0, (Reading(joules=5.0, ours=MIB),), before), Sample(0, (Reading(joules=9.0),), after)
+    assert counter.joules(since, until) is None
+
+
 def test_the_processor_counts_beside_devices_and_alone() -> None:
     counter = EnergyCounter(Driver((5.0, 0, MIB)))
     since, until = ((Reading(joules=5.0, ours=MIB),), 10.0), ((Reading(joules=25.0),), 40.0)

@@ -103,9 +103,9 @@ def _chosen(found: History, args: argparse.Namespace) -> History:
 
 def baseline_for(
     folder: Path, command: Sequence[str], host: str, setup: Setup | None, before_ns: int | None = None
-) -> Kept:
+) -> tuple[Kept, float]:
     """The newest run in the folder that a run of this command here can be held against, of those that began before and
-    did not fail a check. Raises GobrrrError where there is none."""
+    did not fail a check, and what two starts differ by. Raises GobrrrError where there is none."""
     from gobrrr.rules.verdict.history import baseline
 
     every = [each for each in runs_in(folder)[0] if not (folder / each.folder / NO_BASELINE).exists()]

@@ -88,15 +88,15 @@ def _checked(args: argparse.Namespace) -> int:
     _form(args)
     per_hour = options.price(args)
     check_target(args.output, (*args.against, *args.program[:1]))
-    before = [(word, _recorded(word)) for word in args.against]
+    before = [(word, _recorded(word), 0.0) for word in args.against]
     kept = _kept(args.program)
     known = priced(_recorded(kept), per_hour) if kept else None
     before += [_newest(args, known)] if args.history else []
     report, folder = (known, None) if known else _ran(args, before, per_hour)
-    for _, each in before:
+    for _, each, _ in before:
         _check_machine(each, report.host, report.device.name if report.device else None, args.shares)
-    against = [Against(word, held_against(report, each, args.tolerance / 100, shares=args.shares))
-               for word, each in before]  # fmt: skip
+    against = [Against(word, held_against(report, each, args.tolerance / 100, shares=args.shares, starts=starts))
+               for word, each, starts in before]  # fmt: skip
     if folder is not None and all(each.held.verdict == "steady" for each in against):
         (folder / NO_BASELINE).unlink(missing_ok=True)
     outcome = checked(report, wanted, against)
@@ -104,8 +104,9 @@ def _checked(args: argparse.Namespace) -> int:
     return outcome.exit_code
 
 
-def _newest(args: argparse.Namespace, known: Report | None) -> tuple[str, Report]:
-    """The newest run that the program's, or the report that is known already, can be held against, and its folder."""
+def _newest(args: argparse.Namespace, known: Report | None) -> tuple[str, Report, float]:
+    """The newest run that the program's, or the report that is known already, can be held against: its folder, it, and
+    what two starts differ by."""
     from gobrrr.cli.reading.history import baseline_for
     from gobrrr.cli.verbs.run import command_of
     from gobrrr.machine.probe.fingerprint import THREAD_COUNTS, of_hardware
@@ -119,10 +120,12 @@ def _newest(args: argparse.Namespace, known: Report | None) -> tuple[str, Report
     else:
         now = Setup(variables={name: os.environ[name] for name in THREAD_COUNTS if name in os.environ})
         found = baseline_for(args.history, shown(command_of(args.program), args.redact), of_hardware(probe()), now)
-    return str(args.history / found.folder), found.report
+    return str(args.history / found[0].folder), found[0].report, found[1]
 
 
-def _ran(args: argparse.Namespace, before: list[tuple[str, Report]], per_hour: float | None) -> tuple[Report, Path]:
+def _ran(
+    args: argparse.Namespace, before: list[tuple[str, Report, float]], per_hour: float | None
+) -> tuple[Report, Path]:
     """The report of the program, run now and told as `gobrrr run` tells it, and its folder, which is no baseline yet: a
     check that fails would pass when it is repeated."""
     from gobrrr.capture.process import launch
@@ -135,7 +138,7 @@ def _ran(args: argparse.Namespace, before: list[tuple[str, Report]], per_hour: f
     from gobrrr.system import run_folder
 
     command = command_of(args.program)
-    for _, each in before:
+    for _, each, _ in before:
         _check_machine(each, of_hardware(probe()), None, args.shares)
     folder = run_folder.of_run(None, command)
     (folder / NO_BASELINE).touch(0o600)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from itertools import pairwise
 from statistics import fmean, median
 
 import numpy as np
@@ -16,6 +17,8 @@ from gobrrr.recording.run_folder.gauges_file import Gauges
 from gobrrr.recording.run_folder.run import Ints
 
 SECOND = 1_000_000_000  # ns
+MISSED = 0.05
+"""Share of the steps' time that may lie behind the last sample: they are taken to need what the others need."""
 AT_WORK = 0.5
 """Share of a sampling period in which a device works, from which its clock is that of work. Proposed."""
 FEW = 5
@@ -55,14 +58,14 @@ def _per_step(
 
     def joules(counter: Counter) -> float | None:
         known = [(sample.t, value) for sample in samples if (value := counter(sample)) is not None]
-        apart = known[-1][0] - known[-2][0] if len(known) > 1 else 0
-        late = max(SECOND, 3 * apart) // 2  # the last of them may lie so far before the end
-        covered = [(a, b) for a, b in stretches if known and known[0][0] <= a and b <= known[-1][0] + late]
-        if not steps or sum(b - a for a, b in covered) < LEAST_NS or len(covered) < len(stretches):
+        times, values = np.array(known, float).reshape(-1, 2).T
+        last = known[-1][0] if known else 0
+        covered = [(a, min(b, last)) for a, b in stretches if known and known[0][0] <= a < last]
+        length, whole = (sum(b - a for a, b in each) for each in (covered, stretches))
+        if not steps or length < max(LEAST_NS, (1 - MISSED) * whole) or (np.diff(values) < 0).any():
             return None
-        times, values = zip(*known, strict=True)
         spent = sum(float(np.diff(np.interp([a, b], times, values))[0]) for a, b in covered)
-        return spent / steps
+        return spent / (steps * length / whole) or None
 
     return joules
 
@@ -100,7 +103,7 @@ def _device(
         max(_known(each.ours for each in everything), default=None),
         max(others or _known(each.used for each in early[:1]), default=None), _mean(each.busy for each in early),
         max((each.link for each in everything if each.link), key=_wide, default=None), device.persistent,
-        errors[-1] - errors[0] if errors else None,
+        sum(max(0, b - a) for a, b in pairwise(errors)) if errors else None,
     )  # fmt: skip
 
 

@@ -40,12 +40,13 @@ def _coverage(n: int) -> np.ndarray:
 def mean_interval(values: Sequence[float] | np.ndarray) -> tuple[float, float]:
     """95 % interval of the mean of two values or more, within their range; of few by Student's t, were they normal."""
     found = np.asarray(values, float)
-    mean, half = float(found.mean()), _t(len(found) - 1) * float(found.std(ddof=1)) / math.sqrt(len(found))
+    mean, half = float(found.mean()), student(len(found) - 1) * float(found.std(ddof=1)) / math.sqrt(len(found))
     return max(float(found.min()), mean - half), min(float(found.max()), mean + half)
 
 
-def _t(freedom: int) -> float:
-    """97.5 % point of Student's t, within 1 % from 3 degrees of freedom on (Cornish and Fisher's expansion, 1937)."""
+def student(freedom: int) -> float:
+    """Return the 97.5 % point of Student's t, within 1 % from 3 degrees of freedom on (Cornish and Fisher's expansion,
+    1937)."""
     if freedom < 3:
         return (12.706, 4.303)[freedom - 1]
     z = 1.959964

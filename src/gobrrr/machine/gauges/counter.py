@@ -51,11 +51,13 @@ class EnergyCounter:
         the driver names none of them, the devices whose memory has grown since this was made. None where a counter
         of these is not there, or did not move."""
         named = any(each.ours for each in since.devices)
-        spent = [] if since.cpu_joules is None else [(until.cpu_joules or 0.0) - since.cpu_joules]
+        cpu = since.cpu_joules, until.cpu_joules
+        counts = [cpu] if any(each is not None for each in (self._first.cpu_joules, *cpu)) else []
         for first, before, after in zip(self._first.devices, since.devices, until.devices, strict=True):
             if before.ours if named else (before.used or 0) - (first.used or 0) >= USED:
-                spent.append((after.joules or 0.0) - (before.joules or 0.0))
-        return sum(spent) if spent and min(spent) > 0 else None
+                counts.append((before.joules, after.joules))
+        spent = [b - a for a, b in counts if a is not None and b is not None]
+        return sum(spent) if spent and len(spent) == len(counts) and min(spent) > 0 else None
 
 
 class Beside:

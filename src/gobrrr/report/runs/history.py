@@ -30,7 +30,7 @@ def _program(found: Program) -> Iterator[Block]:
 
 def headline(found: Program) -> str:
     """'a step is 1.32x slower (95 %: 1.28 to 1.36) since run 3; between runs 2 and 3: commit a1b2c3d → d4e5f6a'."""
-    told = {run.number: f"{' and '.join(filter(None, (step_since(run), peak_since(run))))} since run {run.number}; "
+    told = {run.number: f"{' and '.join(filter(None, (step_since(run), peak_since(run))))} {_since(run)}; "
                         f"between runs {run.before} and {run.number}: {between(run) or NOTHING}"
             for run in found.levels}  # fmt: skip
     if not told and not any(run.state == "sound" for run in found.runs):
@@ -38,6 +38,12 @@ def headline(found: Program) -> str:
     compared = sum(run.step_change is not None for run in found.runs)
     same = f"neither step nor peak has surely changed in the {compared + 1} that could be compared"
     return "; ".join(told.values()) or (same if compared else "no two of them could be compared")
+
+
+def _since(run: Run) -> str:
+    """Say whether one more run has to show it."""
+    is_last = any(change is not None and change.is_last for change in (run.step_since, run.peak_since))
+    return f"in run {run.number}, the newest: one more run settles it" if is_last else f"since run {run.number}"
 
 
 def step_since(run: Run) -> str:

@@ -3,13 +3,16 @@ runs, and since which one a step is surely longer or a peak larger. Pure."""
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import NamedTuple
 
 import msgspec
 
+from gobrrr.ledger.steps.median_interval import student
 from gobrrr.machine.probe.fingerprint import THREAD_COUNTS
 from gobrrr.recording.model.setup import Setup
 from gobrrr.rules.verdict.regression import TOLERANCE, crowded, held_against, ratio_interval, unsure
@@ -18,6 +21,9 @@ from gobrrr.rules.verdict.sentence import is_doubt
 from gobrrr.system.commands import program_of
 
 SCHEMA = "gobrrr.history/1"
+START, FEW = 0.01, 3
+"""Deviation of two starts of a program of which nothing is known (decision 0013), and as how many starts it counts
+(proposed)."""
 PEAK = 0.05
 """Share by which a peak must differ (proposed: peaks of starts of one program differ by 0.4 to 1.8 %)."""
 CUT_OFF = (-2, -15, 130, 143)
@@ -51,6 +57,8 @@ class Change(msgspec.Struct, frozen=True):
     low: float = 0.0
     high: float = 0.0
     """95 % interval; 0 for a peak, of which each run has one."""
+    is_last: bool = False
+    """Only the newest run shows it: whether it stays is not known yet."""
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
@@ -144,12 +152,16 @@ def state_of(report: Report) -> tuple[str, str]:
     return ("disturbed", reason) if reason else ("sound", "")
 
 
-def baseline(every: Iterable[Kept], command: Sequence[str], host: str, setup: Setup | None = None) -> Kept | None:
+def baseline(
+    every: Iterable[Kept], command: Sequence[str], host: str, setup: Setup | None = None
+) -> tuple[Kept, float] | None:
     """The newest sound run of the same command on the computer `host`, with the remedies and the counts of threads of
-    `setup`."""
+    `setup`, and what one more start differs by, as in `_starts`."""
     fitting = [kept for kept in every if kept.report.host == host and kept.report.command[1:] == tuple(command[1:])
                and _is_set_up_as(kept.report.setup, setup) and state_of(kept.report)[0] == "sound"]  # fmt: skip
-    return max(fitting, key=lambda kept: (kept.began_ns, kept.folder), default=None)
+    fitting.sort(key=lambda kept: (kept.began_ns, kept.folder))
+    level = _levels_in([(number, kept.report) for number, kept in enumerate(fitting)], _other_step)[1]
+    return (fitting[-1], _starts(level)) if fitting else None
 
 
 def _is_set_up_as(then: Setup | None, now: Setup | None) -> bool:
@@ -166,6 +178,7 @@ def _runs(every: Sequence[Kept]) -> Iterator[Run]:
     or an unsound one, by which no time is compared."""
     places: dict[tuple[str, str, str], _Place] = {}
     newest: tuple[Run, Report] | None = None
+    found: list[Run] = []
     for number, kept in enumerate(every, 1):
         report, (state, why) = kept.report, state_of(kept.report)
         device = report.device.name if report.device else ""
@@ -182,55 +195,89 @@ def _runs(every: Sequence[Kept]) -> Iterator[Run]:
         if before := place.last or newest:
             told = _beside(told, report, *before)
         if state == "sound":
-            told = msgspec.structs.replace(
-                told, step_since=_since(place.steps, report, _wall, _other_step),
-                peak_since=_since(place.peaks, report, _peak, _other_peak) if _peak(report) else None,
-            )  # fmt: skip
+            place.sound.append((number, report))
             place.last = told, report
         if state == "sound" or newest is None or newest[0].state != "sound":
             newest = told, report
-        yield told
+        found.append(told)
+    steps, peaks = ({number: change for place in places.values() for number, change in begins(place).items()}
+                    for begins in (_steps, _peaks))  # fmt: skip
+    for told in found:
+        yield msgspec.structs.replace(told, step_since=steps.get(told.number), peak_since=peaks.get(told.number))
 
 
 @dataclass
 class _Place:
-    """Sound runs that can be compared in time: the last, and all of the present level of step and peak."""
+    """Sound runs that can be compared in time, and the last of them."""
 
     number: int
     last: tuple[Run, Report] | None = None
-    steps: list[Report] = field(default_factory=list)
-    peaks: list[Report] = field(default_factory=list)
+    sound: list[tuple[int, Report]] = field(default_factory=list)
 
 
-def _since(
-    level: list[Report], now: Report, size: Callable[[Report], int], change: Callable[[Report, Report], Change | None]
-) -> Change | None:
-    """Return by how much a run differs from its level's median run, where it does; then it begins another level. One
-    odd run moves the median little, and a slow drift does not take it along."""
-    middle = sorted(level, key=size)[(len(level) - 1) // 2] if level else None
-    if (found := change(now, middle) if middle is not None else None) is not None:
-        level.clear()
-    level.append(now)
-    return found
+Level = list[Report]
 
 
-def _wall(report: Report) -> int:
-    return report.step.plain_wall_ns
+def _levels_in(
+    sound: Sequence[tuple[int, Report]], change: Callable[[Report, Level], Change | None]
+) -> tuple[dict[int, Change], Level]:
+    """Return the runs with which a new level begins, by how much each differs from the level before, and the last
+    level. Two runs in a row must differ the same way: one odd run begins none. The newest may still be one."""
+    found: dict[int, Change] = {}
+    level: Level = []
+    odd: tuple[int, Report, Change] | None = None
+    for number, now in sound:
+        by = change(now, level) if level else None
+        if by is None:
+            level.append(now)
+            odd = None
+        elif odd is not None and (odd[2].ratio > 1) == (by.ratio > 1):
+            found[odd[0]], level, odd = odd[2], [odd[1], now], None
+        else:
+            odd = number, now, by
+    return {**found, odd[0]: msgspec.structs.replace(odd[2], is_last=True)} if odd is not None else found, level
+
+
+def _steps(place: _Place) -> dict[int, Change]:
+    return _levels_in(place.sound, _other_step)[0]
+
+
+def _peaks(place: _Place) -> dict[int, Change]:
+    return _levels_in([each for each in place.sound if _peak(each[1])], _other_peak)[0]
 
 
 def _peak(report: Report) -> int:
     return max(0, report.memory.peak or 0)
 
 
-def _other_step(now: Report, before: Report) -> Change | None:
+def _middle(level: Level, size: Callable[[Report], int]) -> Report:
+    """The median run: one odd run moves it little, and a slow drift does not take it along."""
+    return sorted(level, key=size)[(len(level) - 1) // 2]
+
+
+def _wall(report: Report) -> int:
+    return report.step.plain_wall_ns
+
+
+def _other_step(now: Report, level: Level) -> Change | None:
     """The change of the step where it surely is one, by the rule of `gobrrr check`."""
-    found = Change(*ratio_interval(now, before))
+    before, starts = _middle(level, _wall), _starts(level)
+    found = Change(*ratio_interval(now, before, starts))
     is_faster = found.high * (1 + TOLERANCE) < 1
-    return found if is_faster or held_against(now, before).verdict == "regression" else None
+    return found if is_faster or held_against(now, before, starts=starts).verdict == "regression" else None
 
 
-def _other_peak(now: Report, before: Report) -> Change | None:
-    found = Change(_peak(now) / _peak(before))
+def _starts(level: Level) -> float:
+    """Half of the 95 % interval, on a log scale, of what one more start of a program differs by from these: their
+    deviation from one to the next (von Neumann, 1941: a drift is none), and START, which counts as FEW starts."""
+    logs = [math.log(max(1, _wall(each))) for each in level]
+    freedom = FEW + len(logs) - 1
+    squares = FEW * START**2 + sum((b - a) ** 2 / 2 for a, b in pairwise(logs))
+    return student(freedom) * math.sqrt(squares / freedom * (1 + 1 / len(logs)))
+
+
+def _other_peak(now: Report, level: Level) -> Change | None:
+    found = Change(_peak(now) / _peak(_middle(level, _peak)))
     return None if 1 / (1 + PEAK) <= found.ratio <= 1 + PEAK else found
 
 

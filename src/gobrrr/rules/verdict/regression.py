@@ -73,12 +73,14 @@ class Held(msgspec.Struct, frozen=True):
     notes: tuple[str, ...] = ()
 
 
-def held_against(now: Report, before: Report, tolerance: float = TOLERANCE, *, shares: bool = False) -> Held:
+def held_against(
+    now: Report, before: Report, tolerance: float = TOLERANCE, *, shares: bool = False, starts: float = 0.0
+) -> Held:
     """The step of `now` against that of `before`; with `shares` what its accounts have of it, for figures of two
-    computers."""
+    computers. `starts`: what two starts differ by, as far as that is known: half of its 95 % interval, a logarithm."""
     if reason := unlike(now, before):
         return Held("unreliable", f"Cannot be compared: {reason}.", notes=notes(now, before))
-    ratio, low, high = ratio_interval(now, before)
+    ratio, low, high = ratio_interval(now, before, starts)
     found = Held("steady", "", ratio, low, high, float(before.step.plain_wall_ns), float(now.step.plain_wall_ns),
                  notes=notes(now, before))  # fmt: skip
     verdict, sentence, grown = (_of_shares if shares else _of_times)(now, before, tolerance, found)
@@ -117,16 +119,16 @@ def _crowded(report: Report) -> Finding | None:
     return next((finding for finding in report.findings if finding.code == CROWDED), None)
 
 
-def ratio_interval(now: Report, before: Report) -> tuple[float, float, float]:
-    """now / before of the median steps with its 95 % interval, from the interval of each.
+def ratio_interval(now: Report, before: Report, starts: float = 0.0) -> tuple[float, float, float]:
+    """now / before of the median steps with its 95 % interval, from the interval of each, and of `starts`.
 
     The limits' distances from the two medians, on a log scale, added as squares: MOVER for a ratio of independent
     quantities (Zou and Donner, Statistics in Medicine 27, 2008; Donner and Zou, 2012).
     """
     a, b = now.step, before.step
     middle = math.log(a.plain_wall_ns / b.plain_wall_ns)
-    below = math.hypot(math.log(a.plain_wall_ns / a.low_ns), math.log(b.high_ns / b.plain_wall_ns))
-    above = math.hypot(math.log(a.high_ns / a.plain_wall_ns), math.log(b.plain_wall_ns / b.low_ns))
+    below = math.hypot(math.log(a.plain_wall_ns / a.low_ns), math.log(b.high_ns / b.plain_wall_ns), starts)
+    above = math.hypot(math.log(a.high_ns / a.plain_wall_ns), math.log(b.plain_wall_ns / b.low_ns), starts)
     return math.exp(middle), math.exp(middle - below), math.exp(middle + above)
 
 
