@@ -254,3 +254,13 @@ def test_of_turns_the_line_in_which_all_meet_is_not_the_cause() -> None:
     assert blame(turns, (0, 1), [lines, lines], [Work(), Work()]).where == reads
     rare = replace(turns, when=AT_TIMES, ranks=(1,))
     assert blame(rare, (0, 1), [lines, lines], [Work(), Work()]).where == waits
+
+
+def test_ranks_that_were_looked_at_from_other_steps_on_are_held_against_each_other_in_the_same_steps() -> None:
+    spikes = np.zeros(STEPS)
+    spikes[7::10] = 40.0
+    whole = job(2, (1, "other", spikes))
+    table = whole[1].table()
+    assert shared([OwnSteps(whole[0].table()[3:].tobytes(), 3), OwnSteps(table[5:].tobytes(), 5)]) == shared(
+        [OwnSteps(each.table()[5:].tobytes(), 5) for each in whole]
+    )

@@ -62,6 +62,19 @@ def test_waiting_for_other_ranks_in_backward_is_no_own_work() -> None:
     assert (found["forward"][0], found["optimizer"][0], found["other"][0]) == (3.0, 1.0, 1.0)
 
 
+def test_of_a_look_that_was_asked_for_the_steps_since_it_count() -> None:
+    rank = Rank()
+    for _ in range(4):
+        rank.step()
+    asked = rank.now + 1
+    rank.rows.append((asked, ev.ASIDE, 0, 1))
+    for _ in range(3):
+        rank.step(forward=30)
+    found = own_steps(rank.recording())
+    assert found is not None and found.first == 4
+    assert (found.table()[:, FIELDS.index("wall")] / MS).tolist() == [44.0, 44.0]
+
+
 def test_behind_a_collective_of_the_program_only_work_counts() -> None:
     rank = Rank()
     for _ in range(3):

@@ -54,6 +54,7 @@ QUEUES, CONNECTION = LIB + "multiprocessing/queues.py", LIB + "multiprocessing/c
         ([(TORCH + "distributed/distributed_c10d.py", "all_reduce")], look.RANKS),
         ([(TORCH + "cuda/__init__.py", "synchronize")], look.DEVICE),
         ([(TORCH + "serialization.py", "_save"), (TORCH + "serialization.py", "save")], look.SAVING),
+        ([(TORCH + "serialization.py", "_load"), (TORCH + "serialization.py", "load")], look.LOADING),
         ([(LIB + "logging/__init__.py", "emit"), (LIB + "logging/__init__.py", "info")], look.SAVING),
         ([(TORCH + "_tensor_str.py", "_str"), (TORCH + "_tensor.py", "__format__")], look.SAVING),
         ([(TORCH + "_dynamo/convert_frame.py", "_compile"), (TORCH + "_dynamo/eval_frame.py", "_fn")], look.COMPILE),
@@ -72,6 +73,7 @@ def test_what_a_stack_does_is_told_by_its_library_frames(stack: list[tuple[str, 
     [
         ("total += loss.item()", look.DEVICE), ("seen.append(x.cpu())", look.DEVICE),
         ('print(f"step {step}")', look.SAVING), ("time.sleep(0.1)", look.WAITS), ("lock.acquire()", look.WAITS),
+        ("pickle.dump(big.numpy(), pipe)", look.OTHER), ("print(loss.item())", look.OTHER),
         ("total = a @ b", look.OTHER), ("items(x)", look.OTHER), ("blueprint(x)", look.OTHER), ("", look.OTHER),
     ],
 )  # fmt: skip
@@ -79,6 +81,13 @@ def test_what_a_line_calls_of_c_is_told_by_its_text(text: str, kind: str) -> Non
     assert kind_of([], text) == kind
     under = [(TORCH + "nn/functional.py", "relu")]
     assert kind_of(under, text) == look.OTHER, "what has a frame is told by that"
+
+
+def test_a_module_that_trains_while_it_is_imported_does_not_still_start() -> None:
+    engine = (TORCH + "autograd/graph.py", "_engine_run_backward", 1, False)
+    frames = (engine, ("/home/user/mod.py", "<module>", 5, True), ("<frozen importlib._bootstrap>", "_find_and_load", 1, False), MINE)  # fmt: skip
+    found = kinds.process(7, {7: Samples(frames, ((0, 1, 2, 3),), stack=[0])}, lambda file, line: "")
+    assert [*found.kinds] == [look.BACKWARD]
 
 
 def test_a_loader_and_its_worker_as_recorded() -> None:
@@ -225,6 +234,11 @@ def test_sleep_that_no_frame_explains_is_among_what_is_unknown() -> None:
     waits = Process(7, look.PROGRAM, 9, {"data": 0.5, "forward": 0.5}, (), 7, awake=0.3, queued=0.05)
     assert waits.slept == pytest.approx(0.15)
     assert len(unknown(Look(7, "", 10.0, (one(forward=1.0),)))) == len(unknown(slept)) - 1
+
+
+def test_a_program_that_sleeps_without_a_frame_is_not_said_to_wait_for_nothing() -> None:
+    assert said(one(awake=0.1, other=1.0)).startswith("It slept 90.0 % of the time in calls that have no frame; 100")
+    assert said(one(other=1.0)).startswith("No wait stands out; ")
 
 
 def test_rates_are_of_the_processes_that_were_there_long_enough() -> None:

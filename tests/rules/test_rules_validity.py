@@ -278,6 +278,15 @@ def test_why_nothing_was_looked_at_closely_is_said_where_it_is_known(missing: st
     assert found.advice.startswith(advice)
 
 
+@pytest.mark.parametrize(("signals", "severity"), [({"plain", "ops"}, "warning"), ({"plain"}, "critical")])
+def test_where_nothing_was_profiled_growth_explains_nothing(signals: set[str], severity: str):
+    case = step(outlier_ns=70 * MS, mean_ns=170 * MS, plain_wall_ns=100 * MS, count=500, drift=0.9)
+    case.signals, case.accounts = frozenset(signals), (Account("unattributed", 75 * MS, 0.75),)
+    assert case.ledger.step.grown_ns > 0
+    found = [each for each in load()["BRR908"].check(case.ledger, case.machine) if "unattributed" in each.message]
+    assert [each.severity for each in found] == [severity]
+
+
 @pytest.mark.parametrize(
     ("stalled", "severity"), [(9 * MS, None), (10 * MS, "note"), (44 * MS, "note"), (60 * MS, "critical")]
 )

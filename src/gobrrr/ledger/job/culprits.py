@@ -113,17 +113,19 @@ def steady(
 ) -> tuple[Floats, npt.NDArray[np.intp], tuple[tuple[int, float], ...]] | None:
     """(steps, ranks, FIELDS) in ns of the steps that all these ranks made and watched, their numbers, and as of
     Shared.left_out; None of fewer than two ranks or LEAST_STEPS steps."""
-    num = min((len(rank.table()) for rank in ranks), default=0)
+    first = max((rank.first for rank in ranks), default=0)
+    tables = [rank.table()[first - rank.first :].astype(float) for rank in ranks]
+    num = min(map(len, tables), default=0)
     if len(ranks) < 2 or num < LEAST_STEPS:
         return None
-    table = np.stack([rank.table()[:num].astype(float) for rank in ranks], axis=1)
+    table = np.stack([each[:num] for each in tables], axis=1)
     numbers = np.flatnonzero(~np.isnan(table).any(axis=(1, 2)))
     numbers = numbers[_first_steady(table[numbers]) :]
     walls = np.median(table[numbers, :, FIELDS.index("wall")], axis=1)
     far = walls > FAR * np.median(walls) if len(walls) else np.zeros(0, bool)
     if far.sum() >= FEWEST_SPIKES:
         far[:] = False
-    left_out = tuple(zip(numbers[far].tolist(), walls[far].tolist(), strict=True))
+    left_out = tuple(zip((first + numbers[far]).tolist(), walls[far].tolist(), strict=True))
     numbers = numbers[~far]
     if len(numbers) < LEAST_STEPS:
         return None

@@ -26,10 +26,13 @@ FIELDS = (*NAMES, "gc", "wall")
 
 
 class OwnSteps(msgspec.Struct, frozen=True):
-    """Steps of one rank, from the first that it made, in order. `rows`: float32 of ns by FIELDS, NaN where a window was
-    open that does more than take samples, where hooks rested, or no mark is there."""
+    """Steps of one rank in order, from the first that it made, or since a look that was asked for. `rows`: float32 of
+    ns by FIELDS, NaN where a window was open that does more than take samples, where hooks rested, or no mark is
+    there."""
 
     rows: bytes
+    first: int = 0
+    """Steps that it had made before."""
 
     def table(self) -> npt.NDArray[np.float32]:
         """(steps, FIELDS) in ns."""
@@ -48,7 +51,9 @@ def own_steps(recording: Recording, waits_in: Collection[str] = (BACKWARD,)) -> 
     phase = _phases(kinds[:-1])
     waits = np.isin(phase, [NAMES.index(name) for name in waits_in]) | (kinds[:-1] == ev.COLLECTIVE)
     own = np.where(waits, np.clip(spent, 0, wall), wall)  # another thread's clock may be behind
-    edges = step_ends(recording.events, loop.key)[: MOST_STEPS + 1]
+    edges = step_ends(recording.events, loop.key)
+    first = int(np.searchsorted(edges, recording.look))
+    edges = edges[first : first + MOST_STEPS + 1]
     if len(edges) < 2:
         return None
     starts, ends = edges[:-1], edges[1:]
@@ -63,7 +68,7 @@ def own_steps(recording: Recording, waits_in: Collection[str] = (BACKWARD,)) -> 
     found[:, FIELDS.index("wall")] = ends - starts
     hidden = elapsed(edges, _not_watched(recording.events, int(edges[-1])))
     found[(np.diff(hidden) > 0) | ~found[:, : len(NAMES)].any(axis=1)] = np.nan
-    return OwnSteps(found.tobytes())
+    return OwnSteps(found.tobytes(), first)
 
 
 def alone(recording: Recording) -> tuple[npt.NDArray[np.float64], float]:

@@ -27,9 +27,11 @@ KINDS: Rows = (
     (look.DATA, [Functions(("torch.utils.data.dataloader.",))]),
     (look.RANKS, [Functions(("torch.distributed.distributed_c10d.", "torch.distributed._functional_collectives."))]),
     (look.DEVICE, [Functions(DEVICES, frozenset({"synchronize"}))]),
-    (look.SAVING, [Functions(("torch.serialization.",)), *WRITING, *FORMATTING]),
+    (look.LOADING, [Functions(("torch.serialization.",), frozenset({"load", "_load", "_legacy_load"}))]),
+    (look.SAVING, [*WRITING, *FORMATTING]),
 )
-"""Kinds of work by a library's function anywhere on the stack; the first row that holds counts."""
+"""Kinds of work by a library's function anywhere on the stack; the first row that holds counts. Imports are those of
+the innermost line of the user's: a module may train while it is imported."""
 TEXTS = (
     (look.DEVICE, re.compile(r"\.(?:item|tolist|cpu|numpy)\(|synchronize\(")),
     (look.SAVING, re.compile(r"\bprint\(|\.write\(|\.flush\(|fsync\(|\.dumps?\(")),
@@ -89,7 +91,8 @@ def _read(samples: Samples, numbers: tuple[int, ...], text: Text, role: str) -> 
     where, calls = next(iter(stack.where), None), next(iter(stack.libraries[::-1]), "")
     if role == look.WORKER:
         return where, _in_worker(names), calls
-    kind = _matching(KINDS, names)
+    own = next((i for i, n in enumerate(numbers) if where and samples.frames[n][0] == where.file), len(names))
+    kind = _matching(KINDS[:1], names[:own]) or _matching(KINDS[1:], names)
     if kind == look.DATA and stack.stage == RECEIVING:
         kind = look.RECEIVE
     elif not kind and stack.phase not in (look.BACKWARD, look.OPTIMIZER):
@@ -97,7 +100,8 @@ def _read(samples: Samples, numbers: tuple[int, ...], text: Text, role: str) -> 
             kind = look.WAITS
         elif where is not None and not calls:
             line = text(where.file, where.line)
-            kind = next((each for each, words in TEXTS if words.search(line)), "")
+            found = [each for each, words in TEXTS if words.search(line)]
+            kind = found[0] if len(found) == 1 else ""  # of several calls in a line it is not known which one runs
     return where, kind or stack.phase, calls
 
 

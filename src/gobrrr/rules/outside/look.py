@@ -9,10 +9,11 @@ from gobrrr.recording.model.facts import Span
 
 DATA, FETCH, RECEIVE, COLLATE = "data", "fetch", "receive", "collate"
 DEVICE, RANKS, SAVING, COMPILE, IMPORTS = "device", "ranks", "saving", "compile", "imports"
+LOADING = "loading"
 FORWARD, BACKWARD, OPTIMIZER, WAITS, OTHER = "forward", "backward", "optimizer", "waits", "other"
 TRAINS = frozenset({DATA, FETCH, RECEIVE, FORWARD, BACKWARD, OPTIMIZER})
 """Kinds that only a thread has which trains."""
-ASLEEP = frozenset({DATA, FETCH, RECEIVE, DEVICE, RANKS, SAVING, WAITS})
+ASLEEP = frozenset({DATA, FETCH, RECEIVE, DEVICE, RANKS, SAVING, LOADING, WAITS})
 """Kinds in which a thread that sleeps is no surprise."""
 PROGRAM, WORKER, LAUNCHER, HELPER = "program", "loader worker", "launcher", "helper"
 

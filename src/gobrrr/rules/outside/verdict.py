@@ -32,7 +32,8 @@ OUT = (
     (seen.WAITS, 0.15, "sleep, or wait for another thread, process or machine"),
     (seen.RANKS, 0.15, "wait in collectives"),
     (seen.SAVING, 0.10, "save, print or log"),
-    (seen.DEVICE, 0.15, "read values of tensors, and wait for them"),
+    (seen.LOADING, 0.10, "read files"),
+    (seen.DEVICE, 0.15, "are at lines that read values of tensors: they compute them, or wait for a device"),
     (seen.COMPILE, 0.20, "compile"),
     (seen.OPTIMIZER, 0.35, "update weights"),
     (seen.OTHER, 0.40, "run code outside the model, its backward pass and the optimizer"),
@@ -73,7 +74,8 @@ def _kinds(main: Process, processes: Sequence[Process]) -> str:
     most = f"at {_at(lines[0])}" if lines else "at many lines"
     if lines and lines[0].share < WHOLE * main.kinds[kind]:
         most = f"most at {' and '.join(f'{_at(line)} ({share(line.share)})' for line in lines[:2])}"
-    head = "No wait stands out; " if kind == seen.OTHER else ""
+    slept = f"It slept {share(main.slept)} of the time in calls that have no frame; "
+    head = "" if kind != seen.OTHER else slept if main.slept > APART else "No wait stands out; "
     return f"{head}{share(main.kinds[kind])} of the samples {says}, {most}{_workers(kind, processes)}."
 
 

@@ -254,7 +254,8 @@ def unexplained_time(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """Time that no account owns, or that the median step does not show."""
     step = ledger.step
     # of steps that lengthen, the profiled ones were among the short: what they grew by is in no account
-    unowned = max(0.0, ledger.account("unattributed") - step.grown_ns) / ledger.wall if ledger.wall > 0 else 0.0
+    grown = step.grown_ns if "ops" in ledger.signals else 0.0
+    unowned = max(0.0, ledger.account("unattributed") - grown) / ledger.wall if ledger.wall > 0 else 0.0
     if unowned > UNEXPLAINED:
         yield doubt(
             "critical" if unowned > MOSTLY else "warning" if unowned > HARDLY_EXPLAINED else "note",
