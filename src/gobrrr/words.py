@@ -24,6 +24,9 @@ EVENTS, RECORD = b"E", b"J"
 """Kinds of frames: quadruples of int64 (t_ns, kind, id, value; see recording.model.event_kinds), or one JSON object."""
 EVENT_BYTES = 32  # of an event: four int64
 
+NO_LOOK = "asks for no look"
+"""Said of a signal that nobody hears."""
+
 ACCEPTABLE = {
     "order": "the same samples in another order",
     "samples": "other samples, fewer of them, or other batches",

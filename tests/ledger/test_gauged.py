@@ -163,6 +163,15 @@ def test_memory_in_use_before_the_program_is_others_where_the_driver_names_nobod
     assert named is not None and (named.devices[0].ours, named.devices[0].others) == (7 * GIB, 2 * GIB)
 
 
+def test_a_stranger_of_a_moment_holds_nothing() -> None:
+    assert changed(gauges(ours=7 * GIB), others=lambda i: 30 * GIB if i == 25 else 0).others == 0
+
+
+def test_a_driver_that_stops_to_answer_is_told() -> None:
+    found = [gauged(gauges(until=until), NOTHING, steps(60), steps(60)) for until in (13.0, 15.9)]
+    assert [each and each.why_none for each in found] == ["the driver gave no answer for the last 3 s", ""]
+
+
 def test_nobody_sampled_nothing_is_told() -> None:
     assert gauged(None, NOTHING, steps(60), steps(60)) is None
     assert gauged(Gauges(Head(why_none="no driver")), NOTHING, steps(60), steps(60)) == Gauged(why_none="no driver")
@@ -205,7 +214,14 @@ def test_a_limit_that_somebody_lowered_is_named() -> None:
 
 @pytest.mark.parametrize(
     ("others", "busy", "severity"),
-    [(100 << 20, 0.0, None), (GIB, 0.0, "note"), (0, 0.2, "note"), (GIB, 0.9, "warning"), (None, None, None)],
+    [
+        (100 << 20, 0.0, None),
+        (GIB, 0.0, "note"),
+        (0, 0.2, "note"),
+        (GIB, 0.9, "warning"),
+        (0, 0.9, "note"),
+        (None, None, None),
+    ],
 )
 def test_others_on_the_device_are_told(others: int | None, busy: float | None, severity: str | None) -> None:
     found = told("BRR913", others=others, busy_before=busy)

@@ -15,7 +15,7 @@ import pytest
 from gobrrr.capture.process.gauging import Gauging
 from gobrrr.errors import GobrrrError
 from gobrrr.machine.gauges import counter, sampler
-from gobrrr.machine.gauges.readings import BRAKE, POWER, THERMAL, Link
+from gobrrr.machine.gauges.readings import BRAKE, NO_ANSWER, POWER, THERMAL, Link
 from gobrrr.machine.gauges.sysfs import AmdGpu, Rapl
 from gobrrr.recording.run_folder.gauges_file import Gauges, read_gauges
 from gobrrr.system.processes import is_gone
@@ -156,6 +156,50 @@ def test_energy_is_asked_for_beside_and_a_driver_that_hangs_is_given_up(
         asked.look()
     with pytest.raises(GobrrrError, match="the driver gives no answer"):
         asked.look()
+
+
+def test_a_driver_that_hangs_from_the_start_is_said_to_give_no_answer(board: Path, tmp_path: Path) -> None:
+    said(board, "hang 1")
+    board.write_text("hang 1\n" + board.read_text())
+    found = sampled(tmp_path, 0.5)
+    assert not found.samples and found.head.why_none == NO_ANSWER
+
+
+def test_a_process_that_its_parent_left_behind_stays_the_programs(tmp_path: Path) -> None:
+    middle = "import subprocess, sys, time; print(subprocess.Popen([sys.executable, '-c', 'input()'], " \
+             "stdin=0).pid, flush=True); time.sleep(1.5)"  # fmt: skip
+    read, write = os.pipe()
+    child = subprocess.Popen([sys.executable, "-c", middle], stdin=read, stdout=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+    left = int(child.stdout.readline())
+
+    class Asked:
+        ours: frozenset[int] = frozenset()
+
+        def devices(self) -> tuple[()]:
+            return ()
+
+        def read(self, ours: frozenset[int] | None) -> tuple[()]:
+            self.ours = ours or self.ours
+            return ()
+
+    driver = Asked()
+    flow = sampler.samples([driver], Rapl(Path("/nowhere")), os.getpid())  # type: ignore[list-item]
+    next(flow)
+    assert left in driver.ours
+    child.wait()
+    for _ in range(12):
+        next(flow)
+    assert left in driver.ours
+    os.close(write)
+    os.close(read)
+
+
+def test_a_board_that_is_lost_leaves_the_others(board: Path, tmp_path: Path) -> None:
+    lines = [f"1.{name} {value}" for name, value in H100.items()]
+    board.write_text("\n".join(["devices 2", "0.lost 1", *lines, ""]))
+    found = sampled(tmp_path, 0.6)
+    assert [each.name for each in found.head.devices] == [H100["name"]] and found.samples[0].devices[0].busy == 0.87
 
 
 @pytest.mark.parametrize("broken", ["no library", "no driver"])

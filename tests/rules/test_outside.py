@@ -85,7 +85,8 @@ def test_what_a_line_calls_of_c_is_told_by_its_text(text: str, kind: str) -> Non
 
 def test_a_module_that_trains_while_it_is_imported_does_not_still_start() -> None:
     engine = (TORCH + "autograd/graph.py", "_engine_run_backward", 1, False)
-    frames = (engine, ("/home/user/mod.py", "<module>", 5, True), ("<frozen importlib._bootstrap>", "_find_and_load", 1, False), MINE)  # fmt: skip
+    imports = ("<frozen importlib._bootstrap>", "_find_and_load", 1, False)
+    frames = (engine, ("/home/user/mod.py", "<module>", 5, True), imports, MINE)
     found = kinds.process(7, {7: Samples(frames, ((0, 1, 2, 3),), stack=[0])}, lambda file, line: "")
     assert [*found.kinds] == [look.BACKWARD]
 

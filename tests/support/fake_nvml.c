@@ -55,7 +55,12 @@ int nvmlInitWithFlags(unsigned flags) { u64 value; return ask("devices", &value,
 int nvmlShutdown(void) { return SUCCESS; }
 const char *nvmlErrorString(int code) { return code == NOT_SUPPORTED ? "Not Supported" : "Unknown Error"; }
 int nvmlDeviceGetCount_v2(unsigned *out) { u64 v = 0; int c = ask("devices", &v, 0, 0, 0, 0, 0); *out = v; return c; }
-int nvmlDeviceGetHandleByIndex_v2(unsigned i, void **out) { *out = (void *)(long)(i + 1); return SUCCESS; }
+int nvmlDeviceGetHandleByIndex_v2(unsigned i, void **out) {
+    unsigned lost = 0;
+    *out = (void *)(long)(i + 1);
+    number(*out, "lost", &lost);
+    return lost ? 15 : SUCCESS; /* NVML_ERROR_GPU_IS_LOST */
+}
 int nvmlDeviceGetName(void *d, char *out, unsigned size) { return ask(key(d, "name"), 0, out, size, 0, 0, 0); }
 int nvmlDeviceGetPowerUsage(void *d, unsigned *out) { return number(d, "power", out); }
 int nvmlDeviceGetEnforcedPowerLimit(void *d, unsigned *out) { return number(d, "limit", out); }

@@ -132,6 +132,8 @@ def test_a_handler_of_the_programs_own_stays_and_is_told(tmp_path: Path, usr2: i
                 signal.signal(usr2, lambda number, frame: heard.append(number))
             train(10, lambda step: signal.raise_signal(usr2) if step == 20 else None)
         assert "asks for no look" in notes(tmp_path / when)
+        [why] = [text for text in load_run(tmp_path / when)[0].missing if "no profiled window" in text]
+        assert "asks for no look" in why and "no signal came" not in why
         assert not list((tmp_path / when).glob("*.listens"))
         signal.signal(usr2, signal.SIG_DFL)
     assert heard == [usr2] * 2

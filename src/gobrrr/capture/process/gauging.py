@@ -7,7 +7,10 @@ import signal
 import subprocess
 from pathlib import Path
 
+import msgspec
+
 from gobrrr.machine.gauges import sampler
+from gobrrr.machine.gauges.readings import NO_ANSWER, Head
 from gobrrr.system.run_folder import GAUGES
 
 PATIENCE_S = 2.0
@@ -40,3 +43,6 @@ class Gauging:
             self._process.send_signal(signal.SIGKILL)  # in a driver's call it may not even hear this
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(PATIENCE_S)
+        if not self._file.exists():
+            with contextlib.suppress(OSError):
+                self._file.write_bytes(msgspec.json.encode(Head(why_none=NO_ANSWER)) + b"\n")

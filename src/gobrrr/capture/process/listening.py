@@ -10,6 +10,7 @@ from pathlib import Path
 from types import FrameType
 
 from gobrrr.system import processes
+from gobrrr.words import NO_LOOK
 
 NAME = "seen-{}.listens"
 """File that holds when the process of that number began."""
@@ -51,7 +52,7 @@ class Listener:
 
     def _gives_way(self, how: str) -> None:
         name = signal.Signals(self._number).name
-        self.why_not = f"the program {how}, so {name} asks for no look: name another with --on-signal"
+        self.why_not = f"the program {how}, so {name} {NO_LOOK}: name another with --on-signal"
         with contextlib.suppress(OSError):
             self._file.unlink()
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from gobrrr.ledger.model.gauged import DeviceGauged, Gauged
 from gobrrr.machine.gauges.counter import LEAST_NS, USED
-from gobrrr.machine.gauges.readings import GaugedDevice, Link, Sample
+from gobrrr.machine.gauges.readings import NO_ANSWER, GaugedDevice, Link, Sample
 from gobrrr.recording.model.steps import Step
 from gobrrr.recording.model.vitals import plain_stretches
 from gobrrr.recording.run_folder.gauges_file import Gauges
@@ -21,6 +21,8 @@ MISSED = 0.05
 """Share of the steps' time that may lie behind the last sample: they are taken to need what the others need."""
 AT_WORK = 0.5
 """Share of a sampling period in which a device works, from which its clock is that of work. Proposed."""
+HUNG_S = 2.0
+"""Seconds without a sample from which the driver is said to give no answer (proposed)."""
 FEW = 5
 """Samples that are too few for a clock."""
 BEFORE_NS = SECOND // 2
@@ -45,7 +47,15 @@ def gauged(gauges: Gauges | None, events: Ints, plain: list[Step], every: Sequen
         if is_used(i, gauges.samples)
     )  # fmt: skip
     seconds = sum(b - a for a, b in stretches) / SECOND
-    return Gauged(devices, per_step(lambda sample: sample.cpu_joules), seconds, len(inside), gauges.head.why_none)
+    late = (last - gauges.samples[-1].t) / SECOND
+    hung = f"{NO_ANSWER} for the last {late:.0f} s" if late > max(HUNG_S, 3 * _apart(gauges.samples)) else ""
+    why = "; ".join(filter(None, (gauges.head.why_none, hung)))
+    return Gauged(devices, per_step(lambda sample: sample.cpu_joules), seconds, len(inside), why)
+
+
+def _apart(samples: Sequence[Sample]) -> float:
+    """Seconds between the last two samples."""
+    return (samples[-1].t - samples[-2].t) / SECOND if len(samples) > 1 else 0.0
 
 
 Counter = Callable[[Sample], float | None]
@@ -101,7 +111,8 @@ def _device(
         max(_known(each.celsius for each in during), default=None), device.memory_bytes,
         max(_known(each.used for each in everything), default=None),
         max(_known(each.ours for each in everything), default=None),
-        max(others or _known(each.used for each in early[:1]), default=None), _mean(each.busy for each in early),
+        int(median(others)) if others else max(_known(each.used for each in early[:1]), default=None),
+        _mean(each.busy for each in early),
         max((each.link for each in everything if each.link), key=_wide, default=None), device.persistent,
         sum(max(0, b - a) for a, b in pairwise(errors)) if errors else None,
     )  # fmt: skip

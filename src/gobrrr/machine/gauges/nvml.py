@@ -22,7 +22,8 @@ class Nvml:
     def __init__(self) -> None:
         self._ml: Any = importlib.import_module("pynvml")
         self._ml.nvmlInit()
-        self._handles = [self._ml.nvmlDeviceGetHandleByIndex(i) for i in range(self._ml.nvmlDeviceGetCount())]
+        found = (self._ask("nvmlDeviceGetHandleByIndex", i) for i in range(self._ml.nvmlDeviceGetCount()))
+        self._handles = [handle for handle in found if handle is not None]  # one that is lost leaves the others
         self._activities = list(map(self._activity, self._handles))
 
     def devices(self) -> tuple[GaugedDevice, ...]:

@@ -11,6 +11,7 @@ Amount = Annotated[float, msgspec.Meta(ge=0, le=1e18)]
 """A file may hold numbers of any size."""
 POWER, THERMAL, BRAKE = "power cap", "heat", "power brake"
 """Reasons why a clock is lower than asked for: the board's power limit, its temperature, the supply."""
+NO_ANSWER = "the driver gave no answer"
 
 
 class Link(msgspec.Struct, frozen=True):

@@ -77,11 +77,14 @@ def sample(drivers: list[Driver], rapl: Rapl, ours: Set[int] | None = None) -> S
 def samples(drivers: list[Driver], rapl: Rapl, root: int) -> Iterator[Sample]:
     """Yield samples for ever, at once the first, then as time passes."""
     interval, begin, looked = INTERVAL_S, time.monotonic(), -SELDOM_S
+    known: frozenset[int] = frozenset()
     count = 0
     while True:
         now = time.monotonic()
-        ours = family(root) if drivers and now - looked >= SELDOM_S else None
-        looked = looked if ours is None else now
+        ours = None
+        if drivers and now - looked >= SELDOM_S:
+            ours = known = known | family(root)  # one that was left behind by its parent stays the program's
+            looked = now
         yield sample(drivers, rapl, ours)
         count += 1
         if count == MOST:
@@ -94,7 +97,8 @@ def command(*file: str) -> list[str]:
     """Return the words that start a sampler for this process: into the file, or on request where none is named. Its
     working directory is not looked into for modules, as python -m would."""
     start = (
-        "import sys; sys.path[:] = [p for p in sys.path if p]; sys.path.append(sys.argv[1]); "
+        "import os, sys; sys.path[:] = [p for p in sys.path if p and os.path.abspath(p) != os.getcwd()]; "
+        "sys.path.append(sys.argv[1]); "
         "from gobrrr.machine.gauges.sampler import main; sys.exit(main(int(sys.argv[2]), *sys.argv[3:]))"
     )
     return [sys.executable, "-c", start, str(Path(__file__).resolve().parents[3]), str(os.getpid()), *file]

@@ -26,6 +26,7 @@ from gobrrr.recording.run_folder.journal import read_journal
 from gobrrr.recording.trace_files.kineto import read_trace
 from gobrrr.recording.trace_files.limits import DEFAULT, Limits
 from gobrrr.system import files
+from gobrrr.words import NO_LOOK
 
 Ints = npt.NDArray[np.int64]
 MAX_READINGS = 1024  # of a worker's memory; proposed: bounds a foreign file; a sampled window with more settles it
@@ -353,19 +354,21 @@ def _trace(recording: Recording, limits: Limits, missing: list[str]) -> Trace | 
     window = recording.window("profile")
     if window is None or window.trace is None:
         if recording.loops and not any(text.startswith(NO_WINDOW) for text in missing):
-            missing.append(f"{NO_WINDOW}: {_why_none(recording)}")
+            missing.append(f"{NO_WINDOW}: {_why_none(recording, missing)}")
         return None
     missing[:] = [text for text in missing if not text.startswith(NO_WINDOW)]  # it came later, between its own
     return _trace_of(recording, window, window.trace, limits, missing)
 
 
-def _why_none(recording: Recording) -> str:
+def _why_none(recording: Recording, missing: list[str]) -> str:
     start, main = recording.start, recording.main
     if main is None or recording.look or not (start.from_step or start.on_signal):
         return "the program ended, or was too short, before its steps were steady"
     events = recording.events
     made = ((events[:, 1] == BOUNDARY) & (events[:, 2] == main.number) & (events[:, 3] == main.kind)).sum()
     if start.on_signal:
+        if unheard := next((text for text in missing if NO_LOOK in text), ""):
+            return unheard
         return f"no signal came in {made:,} steps: nothing was looked at closely"
     return f"the program made {made:,} steps, fewer than --from-step {start.from_step:,}: nothing was looked at closely"
 

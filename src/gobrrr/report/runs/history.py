@@ -23,7 +23,7 @@ def blocks(found: History, view: View = PLAIN) -> Groups:
 
 def _program(found: Program) -> Iterator[Block]:
     num = units.several("run", len(found.runs))
-    yield Sentence((((found.name, "bold"), f": {num}; {headline(found)}"),))
+    yield Sentence((((clipped(found.name, 2 * MOST), "bold"), f": {num}; {headline(found)}"),))
     yield table(found)
     yield from facts([("changed", [line for run in found.runs if (line := changed(run))])])
 

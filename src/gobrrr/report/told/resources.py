@@ -148,7 +148,9 @@ def gauges(report: Report, brief: bool = False) -> Iterator[Line]:
     joules, ranks = found.joules_per_step, report.world_size or 1  # the devices are those of all ranks
     samples = report.step.samples * ranks if report.step.samples else None
     if joules is not None:
-        of = " and ".join(["devices"] * bool(found.devices) + ["processor"] * (found.cpu_joules_per_step is not None))
+        told = sum(each.joules_per_step is not None for each in found.devices)
+        part = "devices" if told == len(found.devices) else f"{told} of {units.several('device', len(found.devices))}"
+        of = " and ".join([part] * bool(found.devices) + ["processor"] * (found.cpu_joules_per_step is not None))
         one = f", {units.energy(joules / samples)} per sample" if samples else ""
         one += f", {units.energy(1e6 * joules / samples)} per million" if samples else ""
         epoch = f", {units.energy(joules * report.step.epoch_steps)} per epoch" if report.step.epoch_steps else ""

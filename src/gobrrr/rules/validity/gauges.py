@@ -36,6 +36,8 @@ def device_held_back(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
             continue
         reason, part = each.held_back[0]
         free, clock = each.free_clock_mhz or 0.0, each.clock_mhz or 0.0
+        if each.most_clock_mhz and clock >= each.most_clock_mhz:
+            continue  # a reason is there, and costs nothing
         lost = max(0.0, 1 - clock / free) if free else 0.0
         cost = lost * (each.busy_share or 0.0) * ledger.wall
         slower = f": {clock:,.0f} of {free:,.0f} MHz, at most {duration(cost)} of a step" if lost else ""
@@ -67,7 +69,7 @@ def others_on_device(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
         held = f"others hold {size(others)} of {each.name}" if others else f"{each.name} works for others"
         works = f"; it was busy {share(busy)} of the time before this program began" if busy >= BUSY_FOR_OTHERS else ""
         yield doubt(
-            "warning" if busy >= 0.5 else "note",
+            "warning" if busy >= 0.5 and others >= OTHERS_BYTES else "note",
             f"{held}{works}",
             "Find them with nvidia-smi, and measure again without them: kernels of two programs take turns.",
             {"others": Quantity(others, "B"), "busy_before": ratio(busy)},

@@ -16,6 +16,7 @@ from gobrrr.rules.model.evidence import SLOWED, count, ratio, slowed, time
 from gobrrr.rules.model.finding import Cause, Quantity, rule, slack
 from gobrrr.rules.overhead.inference import longer
 from gobrrr.units import duration, share
+from gobrrr.words import NO_LOOK
 
 HARDLY = 0.1
 """Share of what the program took from which the steps that were seen are worth a diagnosis."""
@@ -239,7 +240,7 @@ def _attached(ledger: Ledger) -> Cause:
 def _unseen(ledger: Ledger) -> str:
     """Why no step was profiled, where the run itself has told."""
     told = next((text.removeprefix(f"{NO_WINDOW}: ") for text in ledger.missing if text.startswith(NO_WINDOW)), "")
-    if "gobrrr.steps" in told:
+    if "gobrrr.steps" in told or NO_LOOK in told:
         return f"{told[0].upper()}{told[1:]}."
     if "nothing was looked at" in told:
         return f"{told[0].upper()}{told[1:]}. Name an earlier step, or send the signal before the program ends."
