@@ -269,8 +269,8 @@ def test_nothing_is_said_of_waiting_where_the_kernel_does_not_tell():
     [
         (TRACED, "Steps end inside torch.jit.trace; mark them outside of it: for batch in gobrrr.steps(loader)."),
         (
-            "no profiled window: the program handles it itself, so SIGUSR2 asks for no look: name another with --on-signal",
-            "The program handles it itself, so SIGUSR2 asks for no look: name another with --on-signal.",
+            "no profiled window: the program handles it itself, so SIGUSR2 asks for no look: name another",
+            "The program handles it itself, so SIGUSR2 asks for no look: name another.",
         ),
         ("no profiled window: the program ended", "Let the program make more steps: the profiled ones come"),
     ],
