@@ -28,7 +28,7 @@ FEW_ROWS = 64
 (measured, per cent)."""
 
 
-@rule("BRR313", "overhead", needs={"plain", "ops", "facts"})
+@rule("BRR313", "overhead", needs={"plain", "ops", "facts"}, remedies=("batched_prompts", "prompt_lookup"))
 def one_sample_per_call(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """A loop of forwards whose inputs hold one sample each: every call pays for its ops and reads all weights. What
     grows with the batch (activations, products of many rows) does not come back."""
@@ -114,7 +114,7 @@ class Growing(NamedTuple):
         return sum(self.lengths) / len(self.lengths)
 
 
-@rule("BRR314", "compute", needs={"plain", "ops", "shapes"}, on_device=True)
+@rule("BRR314", "compute", needs={"plain", "ops", "shapes"}, remedies=("key_value_cache",), on_device=True)
 def decoding_without_cache(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """Generation that hands the model all tokens so far in every step, and uses the last one's output."""
     grown = growing(host_side(ledger))
