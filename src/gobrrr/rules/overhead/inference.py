@@ -56,6 +56,7 @@ def one_sample_per_call(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
         advice="Hand over many at once: a batch, a list for a pipeline or an encoder, several prompts for generate().",
         where=first_span(module.span if module else inputs[0].span),
         evidence={"per_call": time(per_call), "above_the_floors": time(above), "steps": count(ledger.step.count)},
+        remedies=None if ledger.decoding is not None else (),
         confidence="inferred",
         both=True,
     )
