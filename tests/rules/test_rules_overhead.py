@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from gobrrr.ledger.model.ledger import Account, OpGroup, Statement, StepStats
+from gobrrr.ledger.steps.decoding import Decoding
 from gobrrr.recording.model.facts import DenormalFacts, Facts, InputFacts, ModuleFacts, OptimizerFacts, Settings, Span
 from gobrrr.rules.model.evidence import slowed
 from gobrrr.rules.overhead.switches import _speed_up
@@ -407,6 +408,13 @@ def test_one_sample_per_call_is_told_at_the_call():
     assert found.saving.low_ns == pytest.approx(0.3 * 35 * MS, rel=0.01)
     assert found.saving.expected_ns == pytest.approx((0.7 * 35 + 0.3 * 30) * MS, rel=0.01)
     assert found.saving.ceiling_ns == pytest.approx(65 * MS, rel=0.01)
+
+
+def test_edits_of_generate_are_named_where_it_is_called():
+    case = one_by_one((1, 1))
+    assert case.raised("BRR313")[0].remedies == ()
+    case.extra = {"decoding": Decoding(20, 1.0, 640, 60.0, None, None, None, None)}
+    assert case.raised("BRR313")[0].remedies == ("batched_prompts", "prompt_lookup")
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Parts for the input pipeline that people can use alone: sequences packed, batches ahead.
+"""Parts for the input pipeline that people can use alone: sequences packed, batches ahead, prompts batched.
 
 `pack` and `simulate` need NumPy alone; what is drawn by a DataLoader or touches tensors imports torch on first use.
 """
@@ -20,11 +20,13 @@ if TYPE_CHECKING:
     from gobrrr.data.packing.datasets import PackedDataset, PackingDataset
     from gobrrr.data.packing.pack import Bins, efficiency, lower_bound, pack
     from gobrrr.data.packing.packable import check_packable
+    from gobrrr.data.prompts import generated
 
 __all__ = [
     "Advice", "Bins", "BucketBatchSampler", "DistributedBucketBatchSampler", "PackedDataset", "PackingCollate",
     "PackingDataset", "Prefetch", "block_mask", "check_packable", "cu_seqlens", "document_losses", "efficiency",
-    "global_labels", "lower_bound", "mask_mod", "order_distance", "pack", "prefetch", "simulate", "token_loss",
+    "generated", "global_labels", "lower_bound", "mask_mod", "order_distance", "pack", "prefetch", "simulate",
+    "token_loss",
 ]  # fmt: skip
 
 # Modules of this room, imported on first use, and the names that each defines.
@@ -37,6 +39,7 @@ _NAMES = {
     "packing.datasets": ("PackedDataset", "PackingDataset"),
     "packing.pack": ("Bins", "efficiency", "lower_bound", "pack"),
     "packing.packable": ("check_packable",),
+    "prompts": ("generated",),
 }  # fmt: skip
 _LAZY = {name: module for module, names in _NAMES.items() for name in names}
 

@@ -26,6 +26,7 @@ from gobrrr.ledger.model.op_tables import OpTable
 from gobrrr.ledger.ops.op_groups import Grouping, op_groups
 from gobrrr.ledger.ops.op_tables import op_tables
 from gobrrr.ledger.ops.pricing import Prices, device_roofline, roofline
+from gobrrr.ledger.steps.decoding import decoding
 from gobrrr.ledger.steps.other_loops import other_loops
 from gobrrr.ledger.steps.profiled_window import Profiled
 from gobrrr.ledger.steps.scaling import (
@@ -95,7 +96,7 @@ def build_ledger(profiled: Profiled, machine: Machine) -> Ledger:
         device=device, device_ops=launched, loops=other_loops(recording),
         gauged=gauged(recording.gauges, recording.events, plain, recording.main.steps if recording.main else ()),
         serving=serving_classes(served, recording.serving) if served else (),
-        since=since(recording, plain, facts.held_graphs),
+        since=since(recording, plain, facts.held_graphs), decoding=decoding(recording.events),
     )  # fmt: skip
 
 

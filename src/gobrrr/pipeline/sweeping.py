@@ -203,14 +203,15 @@ def swept(points: Sequence[Point], report: Report, wanted: Wanted, as_it_is: Seq
     timed_too = wanted.is_batch and not wanted.peaks_alone
     law = line([(point.number, point.step_ns or 0.0) for point in numbers]) if timed_too else None
     peaks = arms_peaks(numbers, is_batch=wanted.is_batch) if wanted.is_batch or wanted.peaks_alone else None
-    roof, tokens = report.roofline, report.tokens
+    roof, tokens = report.roofline, report.decoding.tokens_per_s if report.decoding else None
+    tokens = tokens or (report.tokens.per_s if report.tokens else None)
     found = Swept(
         setting=wanted.setting.name.lstrip("-"), where=wanted.setting.where, now=wanted.setting.now,
         is_batch=wanted.is_batch, points=tuple(points), time_law=law, peak_law=peaks, latency_ns=wanted.latency_ns,
         objective=wanted.objective.name,
         knee=_knee(numbers) if timed_too else None, flops=roof.flops if roof.mfu else None,
         ceiling_flop_rate=roof.ceiling_flop_rate, price_per_hour=wanted.price_per_hour,
-        tokens=tokens.per_s * report.step.plain_wall_ns / 1e9 if tokens is not None and tokens.per_s else None,
+        tokens=tokens * report.step.plain_wall_ns / 1e9 if tokens else None,
     )  # fmt: skip
     best = "" if wanted.peaks_alone else _best(found, timed)
     within = [each for each in timed if _is_within(each, wanted.latency_ns)]

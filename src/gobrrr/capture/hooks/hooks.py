@@ -20,6 +20,7 @@ from time import perf_counter_ns
 from types import FrameType
 from typing import Any
 
+from gobrrr.capture.hooks import generation
 from gobrrr.capture.hooks.lookup import (
     EngineLookup,
     KeptCalls,
@@ -135,6 +136,8 @@ class Hooks:
         watch_collectives(called, self._standing)
         self._backwards()
         self._fetchers()
+        self._generates = False
+        self._generation()
 
     def guarded(self, body: Callable[..., object]) -> Callable[..., None]:
         """`body` as a part of a hook: what goes wrong in it does not reach the program."""
@@ -375,7 +378,17 @@ class Hooks:
         self._calls = ModuleCall(lambda method: Lookup(method, lookup, self._on_error))
         self._standing.append(self._calls.remove)
 
+    def _generation(self) -> None:
+        """As soon as the program has imported the library."""
+        if self._generates or generation.mixin() is None:
+            return
+        self._generates, standing = True, self._standing
+        begins = self._guarded(lambda _: self.recorder.note(ev.GENERATE, -1), standing=standing)
+        goes_on = self._guarded(lambda ids, _: self.recorder.note(ev.TOKENS, *ids.shape), standing=standing)
+        generation.watch_generation(begins, goes_on, standing, self._on_error)
+
     def _forward(self, module: Any) -> None:
+        self._generation()
         flags = int(is_training(module)) | int(self._grad_enabled()) << 1
         self.recorder.forward(self.recorder.module(module), flags)
 

@@ -58,6 +58,10 @@ class Call(msgspec.Struct, frozen=True):
     outputs: tuple[Seen, ...] | None = None
     inside: dict[str, Seen] = {}
     """Outputs of its modules in the order in which they ran; of the first call."""
+    tokens: bool = False
+    """It is one sequence of transformers' generate(): outputs are its new tokens."""
+    sampled: bool = False
+    """They were drawn."""
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from gobrrr.guard.model.observation import Call, Data, Observation, Step
 from gobrrr.guard.model.tensor_digest import Seen
 from gobrrr.guard.model.verdict import GREEN, VERDICTS, Check, Guarded
+from gobrrr.guard.verdicts import tokens
 
 Parts = tuple[tuple[str, tuple[tuple[str, int], ...]], ...]
 ACCEPTED_BY = {
@@ -104,9 +105,11 @@ def regrouped(baseline: Observation, *others: Observation | None) -> list[Observ
 
 def rows_per_call(baseline: Observation, candidate: Observation) -> tuple[float, float] | None:
     """Return the samples in a call of each, in a program that only infers and is written to batch otherwise; None where
-    calls have as many samples as before."""
+    calls have as many samples as before, and no tokens are generated."""
     if baseline.training or candidate.training:
         return None
+    if tokens.generates(baseline):  # told one by one, and timed by tokens, of which a round may give several
+        return 1.0, 1.0
     each = [[len(call.data.rows) for call in _calls(run)] for run in (baseline, candidate)]
     if set(each[0]) == set(each[1]) or not all(each) or not all(map(sum, each)):
         return None

@@ -8,7 +8,7 @@ import msgspec
 
 from gobrrr.guard.model.observation import Observation
 from gobrrr.guard.model.verdict import GREEN, Check, Guarded, worst
-from gobrrr.guard.verdicts import closeness, edits, side_effects, structure, trajectory
+from gobrrr.guard.verdicts import closeness, edits, side_effects, structure, tokens, trajectory
 
 BIT_BY_BIT = "observed: without an optimizer, what transforms of torch.func give can be compared bit by bit alone"
 LOOKED = 2
@@ -78,6 +78,9 @@ def _checks(
         # Tensors of other data cannot be compared; what is left is where the losses go.
         if order_may_change:
             yield trajectory.check(baseline, candidate, seeds, None, evidence, same_data=False)
+        return
+    if tokens.generates(baseline):
+        yield tokens.check(baseline, candidate)
         return
     yield from closeness.checks(runs.of(edits.of_training) if edited and baseline.training else runs, evidence)
     yield trajectory.check(baseline, candidate, seeds, runs.reference, evidence, runs.apart, naive=runs.naive)

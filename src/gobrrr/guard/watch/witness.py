@@ -16,6 +16,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable
+from time import monotonic
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -24,12 +25,14 @@ import torch
 from torch.amp import GradScaler
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
+from gobrrr.capture.hooks import generation
 from gobrrr.capture.hooks.lookup import ModuleCall, Patches, plain, watch_replays
 from gobrrr.capture.hooks.transform_guard import hide_own_code, is_functional
 from gobrrr.guard.model.observation import Call, Epoch, Observation, Step
 from gobrrr.guard.reference.states import States
 from gobrrr.guard.reference.watched_steps import TWIN_STEPS
-from gobrrr.guard.watch import dropout, functional
+from gobrrr.guard.watch import dropout, functional, generated
+from gobrrr.guard.watch.digest import look
 from gobrrr.guard.watch.epochs import Epochs
 from gobrrr.guard.watch.inputs import Computed, cut_of, data_of, tensors_of, tokens_of
 from gobrrr.guard.watch.modules import Parts
@@ -44,6 +47,8 @@ _RUN_IN_COMPILED_CODE = (
 """Modules that torch.compile must not trace; guard.watch.dropout stands in for torch's own and must be."""
 TRANSFORMED = "models are called inside a transform, where tensors have no numbers of their own"
 REPLAYED = "a CUDA graph was replayed in the end, and what it computed was not seen"
+MOST_GENERATING = 30.0
+"""Seconds in generate() after which no more sequences are watched (proposed: a race has minutes for several runs)."""
 _COMPILER = ("torch._dynamo", "torch._inductor", "torch.compiler")
 
 
@@ -74,6 +79,7 @@ class Witness:
         self._first, self._depth = True, 0
         self._thread = threading.get_ident()
         self._backward = self._applying = self._functional = self._transformed = self._replayed = self.complete = False
+        self._generating = 0.0
         self.printed: dict[str, tuple[tuple[str, ...], ...]] | None = None
 
     # in and out
@@ -83,6 +89,7 @@ class Witness:
         hide_own_code(*_RUN_IN_COMPILED_CODE)
         try:
             self._watch_calls()
+            generation.Awaited(self._watch_generation, self._patches)
             functional.watch(self._transforms, self._patches)
             self._watch_backward()
             self._patches.append(register_optimizer_step_pre_hook(self._update_begins).remove)
@@ -208,6 +215,41 @@ class Witness:
         self._first = False
         self._after_step(len(self.book.steps), len(self.book.calls))
         return result
+
+    # generate() of transformers
+
+    def _watch_generation(self) -> None:
+        call = plain(vars(generation.mixin())[generation.BEGINS])
+
+        def generate(model: Any, *args: Any, **kwargs: Any) -> Any:
+            began = monotonic()
+            self._depth += 1
+            try:
+                result = call(model, *args, **kwargs)
+            finally:
+                self._depth -= 1
+            self._note_generated(model, args, kwargs, result)
+            self._generating += monotonic() - began
+            planned = self._expected if self._generating > MOST_GENERATING else 0
+            self._after_step(0, max(planned, len(self.book.calls)))
+            return result
+
+        def begins(_: Any) -> Callable[..., Any] | None:
+            trains = self.book.steps or self._backward
+            return None if trains or self._depth or threading.get_ident() != self._thread else generate
+
+        generation.watch_generation(begins, lambda *_: None, self._patches)
+
+    def _note_generated(self, model: Any, args: Any, kwargs: Any, result: Any) -> None:
+        """Note each sequence as a call of its own: prompts may be batched otherwise."""
+        named, sampled = self.book.label(model), generated.is_sampled(model, kwargs)
+        for given, tokens in generated.rows(model, args, kwargs, result):
+            data = data_of(given, rows=False)
+            data = msgspec.structs.replace(data, rows=(data.digest,))
+            call = Call(named, bool(model.training), data, (look(tokens),), tokens=True, sampled=sampled)
+            self.book.calls.append(call)
+        self.book.name(model, named)
+        self._first = False
 
     # transforms of torch.func
 

@@ -10,6 +10,7 @@ from gobrrr.ledger.model.device import DeviceLedger, DeviceMemory
 from gobrrr.ledger.model.gauged import Gauged
 from gobrrr.ledger.model.op_tables import OpTable
 from gobrrr.ledger.model.since import Since
+from gobrrr.ledger.steps.decoding import Decoding
 from gobrrr.ledger.steps.serving import ServingClass
 from gobrrr.recording.model.facts import Facts, InputFacts, Span
 
@@ -395,6 +396,8 @@ class Ledger(msgspec.Struct, frozen=True):
     """All ops of the profiled steps by op, shape, line and module, as they were under the profiler."""
     serving: tuple[ServingClass, ...] = ()
     """Steps of a serving engine by kind, where it has marked them."""
+    decoding: Decoding | None = None
+    """Tokens of transformers' generate(), where it was called."""
     scaled_by: float = 1.0
     """Factor that fits all ops of the profiled steps to the plain one, without what the instruments added:
     far from 1 it is not known which of them were the longer ones."""

@@ -34,6 +34,9 @@ THREAD = 24  # value: CPU ns of the watched thread so far; follows each mark of 
 COLLECTIVE = 25  # a collective is called by the program's own thread, not by the backward pass
 ASIDE = 26  # id: loop; between two steps facts were noted; value: 1 where a look that was asked for begins here
 
+GENERATE = 27  # the program calls transformers' generate()
+TOKENS = 28  # id: rows of its sequences, value: their length; before the first token, and behind each
+
 
 class LoopKind(NamedTuple):
     """Kind of a loop: the event that ends its steps, and their purpose."""

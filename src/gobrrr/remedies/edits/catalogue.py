@@ -11,7 +11,7 @@ from pathlib import Path
 
 from gobrrr.errors import GobrrrError
 from gobrrr.remedies import registry
-from gobrrr.remedies.edits import accumulation, collectives, inference, layers, updates
+from gobrrr.remedies.edits import accumulation, collectives, decoding, inference, layers, updates
 from gobrrr.remedies.edits.forms import AddStatement, BeforeTraining, Edit, Rewritten, SetKeyword
 from gobrrr.remedies.edits.program import at, diff, files_of, read, texts
 from gobrrr.remedies.edits.source import Source
@@ -69,6 +69,8 @@ def _allocator() -> dict[str, str]:
 
 
 _EDITS = (
+    SourceEdit("assistant_model", "lets a small model guess tokens that the large one then checks, several at a time"),
+    SourceEdit("batched_prompts", "generates the answers to many prompts in one call", decoding.batched),
     SourceEdit("channels_last", "lays images and convolution weights out with channels last",
                BeforeTraining("{model}.to(memory_format=torch.channels_last)", "import torch")),
     SourceEdit("chunked_loss", "never builds the logits of a large vocabulary as a whole", layers.chunked_loss),
@@ -97,6 +99,7 @@ _EDITS = (
     SourceEdit("int8_dynamic", "computes linear layers of a model that only infers in 8 bits",
                inference.WhereReady("torch.ao.quantization.quantize_dynamic({model}, {torch.nn.Linear}, torch.qint8)",
                                     "import torch.ao.quantization", of=("Linear", "transformers")), "semantic"),
+    SourceEdit("key_value_cache", "keeps keys and values of the tokens that were read", decoding.cached),
     SourceEdit("no_grad_evaluation", "builds no graph where no backward follows", inference.without_graph),
     SourceEdit("no_sync", "sums gradients over the ranks once per update, not in each backward pass before it",
                accumulation.synced_once),
@@ -107,6 +110,8 @@ _EDITS = (
                "exact"),
     SourceEdit("preloaded_allocator", "replaces malloc by jemalloc or tcmalloc, where installed", safety="exact",
                environment=_allocator),
+    SourceEdit("prompt_lookup", "guesses tokens by what followed the last ones before, and checks several at a time",
+               decoding.SetInGenerate("prompt_lookup_num_tokens", "10")),
     SourceEdit("set_to_none", "drops gradients in place of writing zeros over them", updates.dropped_gradients,
                "exact"),
     SourceEdit("sparse_gradient", "gives embeddings gradients of the rows that were looked up",

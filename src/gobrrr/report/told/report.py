@@ -10,6 +10,7 @@ from pathlib import PurePath
 from gobrrr import units
 from gobrrr.ledger.device.kernel_names import readable
 from gobrrr.ledger.model.since import Since
+from gobrrr.ledger.steps.decoding import Decoding
 from gobrrr.ledger.steps.serving import ServingClass
 from gobrrr.report.forms.formats import View
 from gobrrr.report.told import findings, ops, resources
@@ -72,7 +73,7 @@ def step(report: Report, brief: bool = False) -> Fact:
     lines: list[Line] = [((units.duration(step.plain_wall_ns), "bold"), f"{steps}{interval}{warm}")]
     if not step.plain_wall_ns:
         lines = [UNTIMED.format(step.count, step.kind)]
-    lines += [pace_of(report), *map(serving, report.serving)]
+    lines += [pace_of(report), *map(serving, report.serving), *decoding(report.decoding)]
     lines += [f"a step is {', '.join(units.several(*part) for part in step.holds)}"] if step.holds else []
     if not brief and step.outlier_ns > SLOW_STEPS * step.plain_wall_ns:
         lines.append(f"rare slow steps raise the mean step to {units.duration(step.plain_wall_ns + step.outlier_ns)}")
@@ -103,6 +104,18 @@ def serving(each: ServingClass) -> str:
         holds.append(f"{_amount(each.tokens)} tokens, {each.tokens_per_s:,.0f} tokens/s")
     steps = f"{each.count:,} {each.kind} step{'' if each.count == 1 else 's'}"
     return f"{steps} of {units.duration(each.step_ns)}{': ' if holds else ''}{', '.join(holds)}"
+
+
+def decoding(found: Decoding | None) -> list[str]:
+    """'generate(): 60.2 tokens/s; first token 21 ms (p99 30 ms), then 17 ms per token (p99 43 ms)'; nothing without."""
+    if found is None:
+        return []
+    times = [f"{before}{units.duration(usual)}{behind}{f' (p99 {units.duration(worst)})' if worst else ''}"
+             for before, usual, worst, behind in (("first token ", found.first_p50_ns, found.first_p99_ns, ""),
+                                                  ("then ", found.token_p50_ns, found.token_p99_ns, " per token"))
+             if usual]  # fmt: skip
+    rows = f" in {_amount(found.rows)} rows at once" if found.rows > 1 else ""
+    return [f"generate(): {_amount(found.tokens_per_s)} tokens/s{rows}; {', '.join(times)}"]
 
 
 def _amount(number: float) -> str:

@@ -28,7 +28,7 @@ FEW_ROWS = 64
 (measured, per cent)."""
 
 
-@rule("BRR313", "overhead", needs={"plain", "ops", "facts"})
+@rule("BRR313", "overhead", needs={"plain", "ops", "facts"}, remedies=("batched_prompts", "prompt_lookup"))
 def one_sample_per_call(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """A loop of forwards whose inputs hold one sample each: every call pays for its ops and reads all weights. What
     grows with the batch (activations, products of many rows) does not come back."""
@@ -56,6 +56,7 @@ def one_sample_per_call(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
         advice="Hand over many at once: a batch, a list for a pipeline or an encoder, several prompts for generate().",
         where=first_span(module.span if module else inputs[0].span),
         evidence={"per_call": time(per_call), "above_the_floors": time(above), "steps": count(ledger.step.count)},
+        remedies=None if ledger.decoding is not None else (),
         confidence="inferred",
         both=True,
     )
@@ -114,7 +115,7 @@ class Growing(NamedTuple):
         return sum(self.lengths) / len(self.lengths)
 
 
-@rule("BRR314", "compute", needs={"plain", "ops", "shapes"}, on_device=True)
+@rule("BRR314", "compute", needs={"plain", "ops", "shapes"}, remedies=("key_value_cache",), on_device=True)
 def decoding_without_cache(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """Generation that hands the model all tokens so far in every step, and uses the last one's output."""
     grown = growing(host_side(ledger))

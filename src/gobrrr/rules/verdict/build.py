@@ -74,6 +74,7 @@ def build(
         lines=line_times(ledger),
         loops=tuple(sorted(ledger.loops, key=lambda loop: (-loop.share, loop.name))),
         serving=ledger.serving,
+        decoding=ledger.decoding,
         memory=ledger.memory,
         saved=tuple(sorted(ledger.facts.saved, key=lambda s: (-s.num_bytes, s.module, s.op))[:NUM_SAVED]),
         roofline=ledger.roofline,

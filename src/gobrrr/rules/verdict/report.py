@@ -10,6 +10,7 @@ from gobrrr.ledger.model.gauged import Gauged
 from gobrrr.ledger.model.ledger import Account, MemoryLedger, OtherLoop, Roofline
 from gobrrr.ledger.model.op_tables import OpTable
 from gobrrr.ledger.model.since import Since
+from gobrrr.ledger.steps.decoding import Decoding
 from gobrrr.ledger.steps.serving import ServingClass
 from gobrrr.recording.model.facts import SavedTensor, Wrapper
 from gobrrr.recording.model.facts import Span as Line
@@ -204,6 +205,8 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     loops: tuple[OtherLoop, ...] = ()
     serving: tuple[ServingClass, ...] = ()
     """A serving engine's steps: decode and prefill told apart."""
+    decoding: Decoding | None = None
+    """Tokens of transformers' generate(), where it was called."""
     memory: MemoryLedger = MemoryLedger()
     saved: tuple[SavedTensor, ...] = ()
     """The largest activations kept for backward, by the module and op that saved them."""

@@ -13,12 +13,14 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from gobrrr.capture.hooks.lookup import Lookup, ModuleCall, plain
+from gobrrr.capture.hooks import generation
+from gobrrr.capture.hooks.lookup import Lookup, ModuleCall, Patches, plain
 from gobrrr.capture.hooks.module_parts import is_bare, is_training
 from gobrrr.capture.hooks.transform_guard import in_backward, is_transformed, unseen
 from gobrrr.capture.session.recorder import Recorder
 from gobrrr.capture.steps.device_memory import cuda_in_use
 from gobrrr.guard.model.account import LEADING_WEIGHTS, MOST_TEXT, Account, Batch, Calls, Row, Weights, is_looked_at
+from gobrrr.guard.watch import generated
 from gobrrr.guard.watch.digest import dense, is_wrapper, look, raw, sampled
 from gobrrr.guard.watch.effects import FileWrites
 from gobrrr.trial.arm.meters import Samples
@@ -44,7 +46,9 @@ class Tally(Samples):
         self._indices, self._content = (hashlib.blake2b(digest_size=8) for _ in range(2))
         self._given, self._made = [0.0, 0.0], [0.0, 0.0]
         self._by_model: dict[int, int] = {}
-        self._rows_now = 0
+        self._rows_now = self._tokens = self._length = 0
+        self._alive: int | None = None
+        self._patches = Patches()
         self._inside = False
         self._writes = FileWrites()
         self._number = self._before = 0
@@ -58,6 +62,7 @@ class Tally(Samples):
         self._recorder.update_end = counted  # type: ignore[method-assign]
         self._module = ModuleCall(lambda method: Lookup(method, self._looked_up))
         self._called = self._call_of(plain(self._module.plain))
+        generation.Awaited(self._watch_generation, self._patches)
         if (out := sys.stdout) is not None:
             with contextlib.suppress(AttributeError):
                 out.write = self._written(out.write)  # type: ignore[method-assign]
@@ -143,6 +148,48 @@ class Tally(Samples):
         into[0] += float((values @ _WEIGHTS[: values.shape[1]]).sum())
         into[1] += float(np.abs(values).sum())
 
+    # generate() of transformers
+
+    def _watch_generation(self) -> None:
+        """Count its sequences as they are over, and real tokens as they come: a block is timed by these."""
+        call = plain(vars(generation.mixin())[generation.BEGINS])
+
+        def generate(model: Any, *args: Any, **kwargs: Any) -> Any:
+            self._length, self._alive, self._inside = 0, None, True
+            try:
+                result = call(model, *args, **kwargs)
+            finally:
+                self._inside = False
+            self._generated(model, args, kwargs, result)
+            return result
+
+        def begins(_: Any) -> Callable[..., Any] | None:
+            trains = self._updates or in_backward()
+            return None if trains or self._inside or get_ident() != self._recorder.thread else generate
+
+        generation.watch_generation(begins, self._goes_on, self._patches)
+
+    def _goes_on(self, ids: Any, unfinished: Any) -> None:
+        began = perf_counter_ns()
+        new = ids.shape[1] - self._length if self._length else 0
+        self._tokens += new * (len(ids) if self._alive is None else self._alive)
+        self._length = ids.shape[1]
+        self._alive = int(unfinished.sum()) if unfinished is not None else None
+        self._aside(perf_counter_ns() - began)
+
+    def _generated(self, model: Any, args: Any, kwargs: Any, result: Any) -> None:
+        began = perf_counter_ns()
+        calls = self._calls[is_training(model)]
+        with contextlib.suppress(Exception), unseen():
+            for given, tokens in generated.rows(model, args, kwargs, result):
+                calls[0], calls[1], calls[2] = calls[0] + 1, calls[1] + 1, calls[2] + sum(t.numel() for t in given)
+                self._by_model[id(model)] = self._by_model.get(id(model), 0) + 1
+                self._rows_now = 1
+                for into, tensors in ((self._given, given), (self._made, [tokens])):
+                    for each in tensors:
+                        self._sum(each.cpu()[None], into)
+        self._aside(perf_counter_ns() - began)
+
     # loaders
 
     def given(self, index: Any, batch: Any) -> None:
@@ -179,11 +226,13 @@ class Tally(Samples):
 
     def block_begins(self) -> None:
         """Count rows from here on."""
-        self._before = sum(calls[1] for calls in self._calls.values())
+        self._before = self._tokens or sum(calls[1] for calls in self._calls.values())
 
     def block_rows(self) -> int:
-        """Return the rows that models were given in the block; 0 where the program learns."""
-        return 0 if self._updates else sum(calls[1] for calls in self._calls.values()) - self._before
+        """Return the rows that models were given in the block, or the tokens that they generated; 0 where the program
+        learns."""
+        now = self._tokens or sum(calls[1] for calls in self._calls.values())
+        return 0 if self._updates else now - self._before
 
     def taken(self, over: bool = False) -> dict[str, Any]:
         """Return what was noted since it was last taken, for a message. `over`: the program comes to its end."""

@@ -1,0 +1,62 @@
+"""Tokens of generate() are noted while the program runs, and nothing of it stays on the stack or in its class."""
+
+import traceback
+
+import pytest
+
+from gobrrr.capture.hooks import generation
+from gobrrr.capture.hooks.lookup import Patches
+from tests.support.generation import GenerationMixin, prompts, stands_in, writer
+
+
+@pytest.fixture
+def seen(monkeypatch):
+    """(begins, shapes) as they are told while hooks stand."""
+    stands_in(monkeypatch)
+    begins, shapes, patches = [], [], Patches()
+    generation.watch_generation(begins.append, lambda ids, _: shapes.append(tuple(ids.shape)), patches)
+    yield begins, shapes
+    patches.take_out()
+    assert not hasattr(vars(GenerationMixin)["generate"], "seen")
+
+
+def test_each_token_is_told_with_rows_and_length(seen):
+    begins, shapes = seen
+    model, prompt = writer(), prompts(1)[0].repeat(3, 1)
+    made = model.generate(prompt, max_new_tokens=5)
+    assert begins == [model]
+    assert shapes == [(3, length) for length in range(prompt.shape[1], made.shape[1] + 1)]
+
+
+def test_an_assistants_own_call_is_not_the_programs(seen, monkeypatch):
+    begins, shapes = seen
+    asks = {"__name__": "transformers.generation.candidate_generator"}
+    exec("def candidates(model, ids):\n    return model.generate(ids, max_new_tokens=2)", asks)
+    asks["candidates"](writer(), prompts(1)[0])
+    assert (begins, shapes) == ([], [])
+
+
+def test_a_traceback_names_nobody_but_the_program(seen):
+    model = writer()
+    model.forward = lambda *_: 1 / 0
+    with pytest.raises(ZeroDivisionError) as error:
+        model.generate(prompts(1)[0])
+    assert not [each for each in traceback.extract_tb(error.tb) if "gobrrr/capture" in each.filename]
+
+
+def test_it_is_watched_once_the_program_imports_it(tmp_path, monkeypatch):
+    for name in ("transformers", "transformers/generation"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("")
+    (tmp_path / "transformers/generation/utils.py").write_text("class GenerationMixin: pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("transformers", "transformers.generation", "transformers.generation.utils"):
+        monkeypatch.delitem(__import__("sys").modules, name, raising=False)
+    told, patches = [], Patches()
+    generation.Awaited(lambda: told.append(generation.mixin()), patches)
+    assert told == []
+    utils = __import__("transformers.generation.utils", fromlist=["GenerationMixin"])
+    assert told == [utils.GenerationMixin]
+    patches.take_out()
+    for name in ("transformers", "transformers.generation", "transformers.generation.utils"):
+        monkeypatch.delitem(__import__("sys").modules, name)

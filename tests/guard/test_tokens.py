@@ -1,0 +1,85 @@
+"""Programs that generate text are compared token by token, however their prompts are batched."""
+
+import pytest
+import torch
+
+from gobrrr.data import generated
+from gobrrr.guard.two_runs import compare
+from tests.support.generation import prompts, stands_in, writer
+
+
+@pytest.fixture(autouse=True)
+def library(monkeypatch):
+    stands_in(monkeypatch)
+
+
+def answers(at_once=1, change=None, num=9, **options):
+    """A program: it answers prompts, some at once."""
+
+    def program():
+        torch.manual_seed(3)
+        model, given = writer(), prompts(num)
+        if change is not None:
+            change(model, given)
+        list(generated(model, given, at_once, **{"max_new_tokens": 10} | options))
+
+    return program
+
+
+def judged(candidate, baseline=None):
+    return compare(baseline or answers(), candidate, float64=False, accepted=())
+
+
+def test_the_same_and_batched_otherwise_match():
+    assert judged(answers()).verdict == "exact"
+    assert judged(answers(4)).verdict == "exact"
+
+
+def test_one_other_token_is_told_with_its_place():
+    def later(model, given):
+        plain, calls = model.forward, []
+
+        def forward(ids, mask):
+            logits = plain(ids, mask)
+            calls.append(ids)
+            if len(calls) == 23:
+                logits = logits.roll(1, -1)
+            return logits
+
+        model.forward = forward
+
+    found = judged(answers(change=later))
+    assert found.verdict == "changed"
+    assert found.reasons[0].startswith("outputs: sequence 3 is another from token ")
+
+
+@pytest.mark.parametrize("fault", ["shorter", "swapped", "other prompt"])
+def test_other_work_is_refused(fault):
+    def swap(model, given):
+        given[1], given[2] = given[2], given[1]
+
+    def other(model, given):
+        given[4] = given[4].roll(1)
+
+    candidate = {"shorter": answers(max_new_tokens=6), "swapped": answers(change=swap),
+                 "other prompt": answers(change=other)}[fault]  # fmt: skip
+    assert judged(candidate).red
+
+
+def test_fewer_prompts_are_refused():
+    assert judged(answers(num=8)).red
+
+
+def test_what_is_sampled_is_never_told_equal():
+    drawn = answers(do_sample=True)
+    found = judged(answers(4, do_sample=True), drawn)
+    assert found.verdict == "unverified"
+    assert "sampled" in found.reasons[0]
+
+
+def test_nothing_of_ours_stays(monkeypatch):
+    from tests.support.generation import GenerationMixin
+
+    before = dict(vars(GenerationMixin))
+    judged(answers())
+    assert dict(vars(GenerationMixin)) == before
