@@ -43,7 +43,7 @@ class Played:
         played = self
 
         class PlayedRun:
-            def whole(self, seed: int, seconds: float) -> Ran:
+            def whole(self, seed: int, seconds: float, measures: object = ()) -> Ran:
                 played.runs.append((bool(stack), seed))
                 return Ran(played.rows(bool(stack), seed), played.says(bool(stack), seed), folder, 0)
 
