@@ -107,7 +107,10 @@ def _row(found: Swept, point: Point) -> tuple[Cell, ...]:
         Cell(money(price) if price else "", price),
         Cell(energy(joules) if (joules := found.joules(point)) else "", joules),
         Cell(size(point.peak_bytes) if point.peak_bytes else "", point.peak_bytes),
-        *(Cell(f"{gates.change(gate)} {gate.verdict}", gate.change) for gate in found.gates.get(point.value, ())),
+        *(
+            Cell(f"{gates.change(gate, interval=False)} {gate.verdict}", gate.change)
+            for gate in found.gates.get(point.value, ())
+        ),
         *(Cell("") for _ in (() if point.value in found.gates else _first(found))),
         Cell(point.failed or mark(found, point)),
     )

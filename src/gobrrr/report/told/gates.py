@@ -17,11 +17,11 @@ def sentence(gate: Gated) -> str:
     return f"{told}, {needed} would settle it" if gate.verdict == "undecided" else told
 
 
-def change(gate: Gated) -> str:
+def change(gate: Gated, interval: bool = True) -> str:
     """'-0.12 points (-0.31 to +0.07)'."""
     digits = min(6, max(0, 1 - math.floor(math.log10(abs(gate.allowed))))) if gate.allowed else 2
     unit = f" {gate.unit}" if gate.unit else ""
-    known = gate.low is not None and gate.high is not None and not gate.exact
+    known = interval and gate.low is not None and gate.high is not None and not gate.exact
     between = f" ({gate.low:+.{digits}f} to {gate.high:+.{digits}f})" if known else ""
     return f"{gate.change:+.{digits}f}{unit}{between}"
 
