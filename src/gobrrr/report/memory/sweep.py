@@ -95,7 +95,7 @@ def _table(found: Swept) -> Table:
 def _row(found: Swept, point: Point) -> tuple[Cell, ...]:
     rate = found.samples_per_s(point)
     low, high, tokens = point.low_ns, point.high_ns, found.tokens_per_s(point)
-    mfu, price = found.mfu(point), found.million(point)
+    mfu, price, told = found.mfu(point), found.million(point), found.gates.get(point.value, ())
     return (
         Cell(point.value, point.number),
         Cell(duration(point.step_ns) if point.step_ns else "", point.step_ns),
@@ -107,11 +107,8 @@ def _row(found: Swept, point: Point) -> tuple[Cell, ...]:
         Cell(money(price) if price else "", price),
         Cell(energy(joules) if (joules := found.joules(point)) else "", joules),
         Cell(size(point.peak_bytes) if point.peak_bytes else "", point.peak_bytes),
-        *(
-            Cell(f"{gates.change(gate, interval=False)} {gate.verdict}", gate.change)
-            for gate in found.gates.get(point.value, ())
-        ),
-        *(Cell("") for _ in (() if point.value in found.gates else _first(found))),
+        *(Cell(f"{gates.change(gate, interval=False)} {gate.verdict}", gate.change) for gate in told),
+        *(Cell("") for _ in (() if told else _first(found))),
         Cell(point.failed or mark(found, point)),
     )
 

@@ -68,12 +68,13 @@ class Evaluation(Tally):
             self._measures = [Measured(each.name, each.measure, error=each.error) for each in self._measures]
         if self._model() is not module:
             return
-        self._look_at_weights(module)
+        self._seen, now = self._seen + 1, _versions(module)
+        self._changed += self._versions not in (-1, now)  # by this call, or since the last one
         if self._batch or not self._of_a_loader:
             self._of_a_loader = bool(self._batch)
             (batch,), self._batch = self._batch or (_given(args, kwargs),), ()
             self._measure(module, batch)
-            self._versions = _versions(module)
+        self._versions = _versions(module)
 
     def taken(self, over: bool = False) -> dict[str, Any]:
         """Return what was noted, and at the end what was measured."""
@@ -83,19 +84,10 @@ class Evaluation(Tally):
         told = [msgspec.structs.replace(each, error=each.error or ("" if each.weight else NONE)) for each in found]
         return super().taken(over) | {"measured": msgspec.to_builtins(told), "trains": said}
 
-    def _look_at_weights(self, module: Any) -> None:
-        """Note whether this call, or what came since the last one, wrote to its weights or running statistics."""
-        now = _versions(module)
-        self._seen += 1
-        self._changed += self._versions not in (-1, now)
-        self._versions = now
-
     def _measure(self, module: Any, batch: Any) -> None:
         """Have the user's functions look at a batch: as if they had not been there."""
         import torch
 
-        if not any(not each.measure.startswith(LOG) and not each.error for each in self._measures):
-            return
         first = next((leaf for leaf in _leaves(batch) if hasattr(leaf, "shape")), None)
         rows = int(first.shape[0]) if first is not None and len(first.shape) else 1
         modes = [(part, is_training(part)) for _, part in modules(module)]
@@ -134,10 +126,9 @@ class Evaluation(Tally):
         return noted
 
     def _of_log(self, wanted: Measured) -> Measured:
-        key = wanted.measure.removeprefix(LOG)
-        if key not in self._logged:
-            return msgspec.structs.replace(wanted, error=f"no logger is given {key}")
-        return _with(wanted, lambda: self._logged[key], 1)
+        if (key := wanted.measure.removeprefix(LOG)) in self._logged:
+            return _with(wanted, lambda: self._logged[key], 1)
+        return msgspec.structs.replace(wanted, error=f"no logger is given {key}")
 
 
 def _given(args: Any, kwargs: Any) -> Any:

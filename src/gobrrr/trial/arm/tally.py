@@ -172,8 +172,6 @@ class Tally(Samples):
     def _told(self) -> dict[tuple[bool, int], list[float]]:
         """Counts by mode and model: where a model is called whole and by its parts, both; of parts beside each other
         those of the one that was given most."""
-        if not self._joined:
-            return self._models
         most: dict[tuple[bool, int, int], list[float]] = {}
         for (training, number), counts in self._models.items():
             key = training, *self._places.get(number, (number, 0))
