@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("torch")
 
 from gobrrr.guard.model.account import Calls
+from gobrrr.trial.arm.arm import Arm
 from gobrrr.trial.arm.whole import Ran
 from gobrrr.trial.edit.program_edit import ProgramEdit
 from gobrrr.trial.edit.treatment import EditOnTrial
@@ -158,6 +159,20 @@ def test_a_sample_counts_once_whichever_parts_of_a_model_it_goes_through(folder:
     assert row.evaluated.rows == rows
     plain = msgspec.structs.replace(row, evaluated=Calls(1, 800, 6400))
     assert bool(pairs.other_work(plain, row, ())) == (rows < 800)
+
+
+@pytest.mark.parametrize(("account", "each"), [(2, 40), pytest.param(1, 80, marks=pytest.mark.slow)])
+def test_where_it_is_timed_a_sample_counts_once_under_gates_alone(folder: Path, account: int, each: int) -> None:
+    text = (
+        NET.replace(CALL, SPLIT).replace("model(x).argmax(1), []", "x, []").replace("x.split(40)", "x.split(40) * 99")
+    )
+    (folder / "eval.py").write_text(text)
+    arm = Arm([sys.executable, "eval.py"], folder.parent / "arm", source=folder, account=account)
+    try:
+        arm.start()
+        assert arm.run(20, 1e9).rows == 20 * each
+    finally:
+        arm.end()
 
 
 NORMED = """

@@ -125,7 +125,7 @@ class Arm:
         of the folder. `account`: it keeps one of what it does (2: for gates). `counter`: of its blocks' energy."""
         self._loop, self._side, self._objective = loop, RefereeSide(), objective
         self._timed, self._edit, self._counter = timed, edit, counter
-        self.account, self._counts = Account() if account else None, account
+        self.account, self._counts = Account() if account else None, int(account)
         self._limits = within
         self._scratch: Path | None = None
         self._command, self._folder, self._source = list(command), folder, (source or Path.cwd()).resolve()

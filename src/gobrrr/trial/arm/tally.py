@@ -160,8 +160,9 @@ class Tally(Samples):
         return self._models.setdefault(key, [0, 0, 0, 0.0, 0.0])
 
     def _goes_on(self, module: Any, tensor: Any) -> bool:
-        """Whether a model made this, or another part of the same model was given it just now."""
-        if tensor.grad_fn is not None or self._computed.holds(tensor):
+        """Whether a model made this, or another part of the same model was given it just now. A model that is the only
+        one refines what it made: each round is work of its own."""
+        if len(self._places) > 1 and (tensor.grad_fn is not None or self._computed.holds(tensor)):
             return True
         now = tensor.data_ptr(), tensor.shape[:1]
         here = self._places.get(id(module), (0, 0))[0]
