@@ -350,7 +350,7 @@ def test_a_gate_stands_beside_the_speed_and_the_best_is_one_that_it_accepts() ->
     rows = {line.split()[0]: line.rstrip() for line in text.splitlines() if line.strip()[:1].isdigit()}
     assert "-2.00 points refused" in rows["8"] and rows["8"].endswith("not beaten")
     assert "batch_size 8: accuracy -2.00 points (-2.10 to -1.90), allowed -0.5: refused" in text
-    assert rows["12"].endswith("best, not beaten") and rows["16"].endswith("now, not beaten")
+    assert rows["12"].endswith("  best") and rows["16"].endswith("  now") and "measure: 8, 12, 16" in text
     assert "beaten" not in rows["14"] and rows["20"].endswith("accuracy is nan")
     told = json.loads(as_json(found))
     assert told["unbeaten"] == ["8", "12", "16"] and told["gates"]["8"][0]["verdict"] == "refused"

@@ -118,10 +118,10 @@ def _first(found: Swept) -> tuple[Gated, ...]:
 
 
 def mark(found: Swept, point: Point) -> str:
-    """Return whether a value is the best, the program's own, and with gates whether another one beats it."""
+    """Return whether a value is the best or the program's own, else with gates whether another one beats it."""
     is_best, is_now = point.value == (found.best_within or found.best), point.value == found.now
-    told = {"best": is_best, "now": is_now, "not beaten": point.value in found.unbeaten}
-    return ", ".join(word for word, holds in told.items() if holds) or found.unread.get(point.value, "")
+    told = "best, now" if is_best and is_now else "best" if is_best else "now" if is_now else ""
+    return told or ("not beaten" if point.value in found.unbeaten else found.unread.get(point.value, ""))
 
 
 def _gates(found: Swept) -> Iterator[Line]:
