@@ -59,6 +59,20 @@ def test_pages_findings_and_errors(shelf: Path, tmp_path: Path) -> None:
     served(work, tmp_path)
 
 
+def test_gates_of_a_proof_are_arguments(tmp_path: Path) -> None:
+    (tmp_path / "eval.py").write_text("")
+
+    async def work(client: Client) -> None:
+        for accept, measure, said in ((["loss >= -1%"], [], "less of it is better"), (["f1 >= -1%"], ["a"], "0 groups"),
+                                      (["f1 >= -1%"], ["e:f1", "log:f1"], "2 --measure for 1 gates")):  # fmt: skip
+            is_error, error = await answer(
+                client, "prove", program=["eval.py"], folder=str(tmp_path), env=["A=1"], accept=accept, measure=measure
+            )
+            assert is_error and said in error["error"] and error["exit_code"] == 2
+
+    served(work, tmp_path)
+
+
 def test_what_a_program_prints_is_progress_and_no_document(tmp_path: Path) -> None:
     told: list[str | None] = []
 

@@ -125,6 +125,8 @@ FASTER = Speedup(1.9, 1.7, 2.1)
          "Refused; accuracy -6.00 points (-7.00 to -5.00), allowed -0.5: refused; judged"),
         (told("undecided", low=-0.7, high=0.5, runs_needed=12), None, 3,
          "Not settled; accuracy -0.10 points (-0.70 to +0.50), allowed -0.5: undecided, about 12 more runs would"),
+        (told("accepted", updates=1200, seeds=(0, 1, 2, 3)), FASTER, 0,
+         "accuracy -0.10 points (-0.30 to +0.10) after 1,200 updates on 4 seeds, allowed -0.5: accepted; proven"),
         (told("undecided", low=None, high=None), None, 3, "accuracy -0.10 points, allowed -0.5: undecided, more runs"),
     ],
 )  # fmt: skip

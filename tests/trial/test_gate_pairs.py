@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from gobrrr.trial.arm.arm import ArmError
 from gobrrr.trial.arm.whole import Ran
 from gobrrr.trial.gate import pairs
 from gobrrr.trial.gate.rule import parse
+from gobrrr.trial.gate.values import Values
 
 Says = Callable[[bool, int], str]
 NOISE = [0.3, -0.2, 0.1, -0.4, 0.25, -0.15, 0.05, 0.35, -0.3, 0.2]
@@ -43,11 +45,14 @@ class Played:
         played = self
 
         class PlayedRun:
-            def whole(self, seed: int, seconds: float) -> Ran:
+            def whole(self, seed: int, seconds: float, measures: object = ()) -> Ran:
                 played.runs.append((bool(stack), seed))
-                return Ran(played.rows(bool(stack), seed), played.says(bool(stack), seed), folder, 0)
+                said = played.says(bool(stack), seed)
+                return Ran(played.rows(bool(stack), seed), said, folder, 0, {}, said.partition("TRAINS ")[2])
 
             def end(self) -> None: ...
+
+            kill = end
 
         return PlayedRun()
 
@@ -179,3 +184,26 @@ def test_values_that_differ_though_nothing_else_does_need_their_pairs(tmp_path: 
     """No sums of outputs, of a GPU say: equal values of two seeds may be chance."""
     played = Played(lambda edited, seed: "accuracy: 90%", lambda _, __: row(made=0.0))
     assert played.judged(tmp_path).gates[0].exact and len(played.runs) == 8
+
+
+def test_an_evaluation_that_trains_is_no_measure(tmp_path: Path) -> None:
+    trains = Played(lambda edited, seed: "accuracy: 0.9 TRAINS weights change around 3 of its 4 calls")
+    with pytest.raises(GobrrrError, match="its evaluation trains: weights change") as error:
+        trains.judged(tmp_path)
+    assert error.value.exit_code == UNMEASURED and len(trains.runs) == 1
+    spoiled = Played(lambda edited, seed: f"accuracy: 0.9{' TRAINS x' * edited}")
+    with pytest.raises(ArmError, match=r"trains: x \(with the edit\)"):
+        spoiled.judged(tmp_path)
+
+
+def test_values_of_a_setting_share_the_runs_of_the_program_as_it_is(tmp_path: Path) -> None:
+    """And what another value trains on is no reason to refuse it."""
+    played = Played(noisy(-2.0), lambda edited, seed: row(seed, rows=50 if edited else 100))
+    values = Values(lambda value, place: played.whole(place, (value,) if value else ()), tmp_path,
+                    (parse("accuracy >= -0.5"),), time.monotonic() + 60)  # fmt: skip
+    (one,), why = values.held("128", 1e6)
+    (other,), _ = values.held("256", 1e6)
+    assert one.verdict == other.verdict == REFUSED and not why and one.baseline == other.baseline
+    assert sum(not edited for edited, _ in played.runs) == len(one.seeds) < sum(edited for edited, _ in played.runs)
+    values.stop()
+    assert values.held("512", 1e6) == ((), "the time was spent before both had run once (--minutes)")

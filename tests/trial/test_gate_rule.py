@@ -39,6 +39,10 @@ def test_a_rule_is_read(text: str, name: str, falls: bool, allowed: float, relat
         ("loss <= 1%", "(loss)=(.*)", "has 2 groups"),
         ("loss <= 1%", "../of_yesterday.json:loss", "outside the program's folder"),
         ("loss <= 1%", "/tmp/of_yesterday.json:loss", "outside the program's folder"),
+        ("loss <= 1%", "../of_yesterday.csv:loss", "outside the program's folder"),
+        ("loss >= -1%", "", "less of it is better"),
+        ("val/Loss >= -1%", "m.json:loss", "less of it is better"),
+        ("test_acc <= 1%", "", "more of it is better"),
     ],
 )
 def test_a_rule_that_cannot_be_held_is_refused(text: str, measure: str, said: str) -> None:
@@ -94,3 +98,42 @@ def test_a_number_in_a_file_that_the_run_wrote(tmp_path: Path) -> None:
     file.unlink()
     with pytest.raises(ValueError, match="cannot be read as JSON"):
         gate.value("", tmp_path, 0)
+
+
+@pytest.mark.parametrize(
+    "text", ["gloss >= -1%", "loss accuracy >= -1%", "score >= -1%", "accuracy >= -1%", "test-loss <= 1%"]
+)
+def test_a_name_that_does_not_say_which_way_is_better_is_the_users(text: str) -> None:
+    assert parse(text, "loss: (.*)").text == text
+
+
+@pytest.mark.parametrize(
+    ("measure", "inside"),
+    [("eval:score", True), ("a.b_c:d", True), ("log:val/acc", True), ("m.json:acc", False), ("a/m.csv:val_acc", False),
+     (r"log:(\d+)", False), ("", False)],
+)  # fmt: skip
+def test_what_is_measured_in_the_process(measure: str, inside: bool) -> None:
+    assert parse("score >= -1%", measure).inside == inside
+
+
+def test_a_number_in_a_table_that_a_logger_wrote(tmp_path: Path) -> None:
+    gate, file = parse("acc >= -1%", "logs/metrics.csv:val_acc"), tmp_path / "logs" / "metrics.csv"
+    file.parent.mkdir()
+    file.write_text("step,val_acc,loss\n1,0.5,\n2,0.75,\n3,,0.1\n")
+    assert gate.value("", tmp_path, 0) == (0.75, False)
+    with pytest.raises(ValueError, match="does not write"):
+        gate.value("", tmp_path, file.stat().st_mtime_ns)
+    for text, said in [("", "has no val_acc"), ("val_acc\nhigh\n", "is no number"), ("val_acc\nnan\n", "acc is nan"),
+                       ("\x00val_acc\n1", "CSV|has no"), ('val_acc\n"' + 200_000 * "a", "CSV")]:  # fmt: skip
+        file.write_text(text)
+        with pytest.raises(ValueError, match=said):
+            gate.value("", tmp_path, 0)
+
+
+def test_a_measure_of_the_process_is_given_or_says_why_not(tmp_path: Path) -> None:
+    gate = parse("acc >= -1%", "eval:score")
+    assert gate.value("acc: 3", tmp_path, 0, {("acc", "eval:score"): 0.5}) == (0.5, False)
+    with pytest.raises(ValueError, match="KeyError"):
+        gate.value("acc: 3", tmp_path, 0, {("acc", "eval:score"): "KeyError: 'x'"})
+    with pytest.raises(ValueError, match="not measured"):
+        gate.value("acc: 3", tmp_path, 0)

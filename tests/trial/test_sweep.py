@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from pathlib import Path
@@ -10,8 +11,10 @@ from typing import Any
 import pytest
 
 from gobrrr.cli.main import main
+from gobrrr.guard.model.gate import Gated
 from gobrrr.ledger.model.ledger import MemoryLedger, Roofline
 from gobrrr.pipeline.sweeping import Wanted, swept, to_check
+from gobrrr.report.forms import formats
 from gobrrr.report.forms.json import as_json
 from gobrrr.report.html.curve_chart import Axis, CurvePoint, curve
 from gobrrr.report.memory.sweep import blocks, headline
@@ -328,3 +331,41 @@ def test_a_size_that_was_measured_once_only_may_serve_best() -> None:
         "batch_size 64 may serve best: 1.60 times the samples per second of 16, but it was measured once: give more "
         "--minutes."
     )
+
+
+def held(change: float, verdict: str, rule: str = "accuracy >= -0.5") -> Gated:
+    return Gated(rule=rule, name=rule.split()[0], unit="points", change=change, low=change - 0.1, high=change + 0.1,
+                 allowed=-0.5, verdict=verdict, seeds=(0, 1, 2, 3))  # fmt: skip
+
+
+def test_a_gate_stands_beside_the_speed_and_the_best_is_one_that_it_accepts() -> None:
+    """8 is fastest and refused, 12 is accepted; 14 is slower than it and worse; 16 is the program's own."""
+    points = [Point(str(n), ms * MS, ms * MS, ms * MS, ms * MS, 9, blocks=3)
+              for n, ms in ((8, 5.0), (12, 6.0), (14, 7.0), (16, 9.0), (20, 8.0))]  # fmt: skip
+    gated = {"8": (held(-2, "refused"),), "12": (held(-0.1, "accepted"),), "14": (held(-0.2, "undecided"),)}
+    found = swept(points, report(), wanted(is_batch=False), (), gated, {"20": "accuracy is nan"})
+    assert found.best == "12" and found.unbeaten == ("8", "12", "16")
+    text = rendered(blocks(found))
+    assert "batch_size 12 serves best within its gates: 1.50 times the steps per second of 16." in text
+    rows = {line.split()[0]: line.rstrip() for line in text.splitlines() if line.strip()[:1].isdigit()}
+    assert "-2.00 points refused" in rows["8"] and rows["8"].endswith("not beaten")
+    assert "batch_size 8: accuracy -2.00 points (-2.10 to -1.90), allowed -0.5: refused" in text
+    assert rows["12"].endswith("  best") and rows["16"].endswith("  now") and "measure: 8, 12, 16" in text
+    assert "beaten" not in rows["14"] and rows["20"].endswith("accuracy is nan")
+    told = json.loads(as_json(found))
+    assert told["unbeaten"] == ["8", "12", "16"] and told["gates"]["8"][0]["verdict"] == "refused"
+    assert b"not beaten" in formats.render(found, "html", formats.PLAIN)
+    refused = swept(points[:1], report(), wanted(is_batch=False), (), gated)
+    assert headline(refused) == "No batch_size that was measured is within its gates."
+    less = {"8": (held(-2, "accepted", "loss <= 1"),)}
+    assert swept([points[0], points[3]], report(), wanted(is_batch=False), (), less).unbeaten == ("8",)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [("--vary a=1,2 --accept samples", "takes gates alone"), ("--accept loss<=1% --auto", "needs the values"),
+     ("--vary a=1,2 --accept loss>=-1%", "less of it is better")],
+)  # fmt: skip
+def test_what_a_sweep_cannot_hold_is_told(words: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sweep", *words.split(), "train.py"]) == 2
+    assert said in capsys.readouterr().err

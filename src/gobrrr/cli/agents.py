@@ -94,19 +94,21 @@ async def explain(context: Context, code: str) -> CallToolResult:
 async def prove(
     context: Context, program: list[str], diff: str = "", folder: str = ".", edited_folder: str = "",
     env: list[str] | None = None, accept: list[str] | None = None, rename: list[str] | None = None,
-    minutes: float = 5.0,
+    measure: list[str] | None = None, minutes: float = 5.0,
 ) -> CallToolResult:  # fmt: skip
     """Race an edit against the program as it is and judge whether it still computes the same; the program's files stay.
 
     program, folder: as of run; diff: a unified diff against `folder`; or edited_folder: a copy with the edit; or env:
-    settings, ["NAME=VALUE"]; accept: changes of what is computed that the user wants, named by an earlier verdict;
+    settings, ["NAME=VALUE"]; accept: changes of what is computed that the user wants, named by an earlier verdict,
+    or gates, ["accuracy >= -0.5%"]: how much of the user's measure may be lost; measure: where each gate's value is
+    read, ["metrics.json:test.acc"], ["log:val/acc"], ["module:function"] (default: the number printed behind its name);
     rename: parameters that were joined, ["a.weight,b.weight=ab.weight"]. exit_code: 0 faster and right, 1 not faster,
     3 not settled in the time, 5 nothing measured, 6 wrong or changed.
     """
     options = ["--patch", "-"] if diff else []
     options += ["--with", str(Path(folder, edited_folder).absolute())] if edited_folder else []
     options += [f"--env={each}" for each in env or ()] + [f"--rename={each}" for each in rename or ()]
-    options += [f"--accept={each}" for each in accept or []]
+    options += [f"--accept={each}" for each in accept or ()] + [f"--measure={each}" for each in measure or ()]
     words = ["prove", "--json", "--minutes", str(minutes), *options, *_program(program)]
     return await _called(context, folder, OVER * 60 * minutes, words, diff)
 

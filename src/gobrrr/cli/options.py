@@ -103,6 +103,15 @@ def price(args: argparse.Namespace) -> float | None:
         raise GobrrrError(f"{PRICE_VARIABLE}: {error}", f"{PRICE_VARIABLE}=2.50, or unset it") from None
 
 
+def add_measure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--measure", action="append", default=[], metavar="WHERE",
+        help="where a gate's value is read, of each in turn: a regular expression with one group over what is printed, "
+        "file.json:key.path, file.csv:column, log:key of a logger, or module:function (model, batch) of yours, run in "
+        "evaluation (default: the number behind its name)",
+    )  # fmt: skip
+
+
 def add_redact(parser: argparse.ArgumentParser) -> None:
     """Add --redact, which may be given more than once."""
     parser.add_argument(

@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple, TextIO
 
 import msgspec
@@ -14,12 +15,14 @@ import msgspec
 from gobrrr import units
 from gobrrr.capture.facts.alive import family
 from gobrrr.errors import UNMEASURED, GobrrrError
+from gobrrr.guard.model.gate import Gated
 from gobrrr.machine.gauges import counter
 from gobrrr.machine.probe.system_probe import free_memory
 from gobrrr.pipeline import first_run, redaction, tuning
 from gobrrr.pipeline.file_names import ARMS, CACHES, DIAGNOSIS, PAGE, SWEEP
 from gobrrr.recording.model.out_of_memory import Bounds, Group, Input, OutOfMemory, Process, Role
 from gobrrr.report.forms import formats
+from gobrrr.report.told import gates
 from gobrrr.rules.memory.shortage import shortage
 from gobrrr.rules.memory.smaller_inputs import micro_batches
 from gobrrr.rules.memory.way import EXACT, Way
@@ -28,7 +31,10 @@ from gobrrr.rules.verdict.report import Report
 from gobrrr.system import files
 from gobrrr.trial.arm.arm import Arm
 from gobrrr.trial.arm.process_group import adopted
+from gobrrr.trial.arm.whole import WholeRun
 from gobrrr.trial.edit.setting import Setting
+from gobrrr.trial.gate.rule import Gate
+from gobrrr.trial.gate.values import Values
 from gobrrr.trial.race.sweep import BLOCK_NS, ROOM, Point, Sweep, next_size
 from gobrrr.trial.race.sweep import peaks as arms_peaks
 from gobrrr.trial.receipt.swept import Fit, Swept
@@ -39,8 +45,8 @@ from gobrrr.trial.statistics.objective import FOOTPRINT, MEMORY, TIME, Objective
 from gobrrr.trial.statistics.scaling import DOUBLING, LEAST_SPREAD, Line, between, line
 
 MOST_SIZES = 8
-FIRST_LOOK = 0.3
-"""Share of the minutes for watching the program once."""
+FIRST_LOOK, GATING = 0.3, 0.6
+"""Share of the minutes for watching the program once, and of what is left then for gates (proposed)."""
 NEAR_BEST = 0.97
 """Share of the best throughput from which the program's own value is told, else the smallest batch: another one is
 another training for little."""
@@ -78,6 +84,8 @@ class Wanted(NamedTuple):
     price_per_hour: float | None = None
     peaks_alone: bool = False
     objective: Objective = TIME
+    gates: tuple[Gate, ...] = ()
+    """Measures that each value is held against, beside its speed."""
 
 
 def sweep(
@@ -117,6 +125,17 @@ def sweep(
             stops(made.stop)
             return made
 
+        def whole(value: str | None, place: Path) -> WholeRun:
+            edit = wanted.setting.edit(value, source) if value is not None else None
+            return WholeRun(edit.command(command) if edit else command, place, (), source=source, within=within,
+                            env=edit.env if edit else None, edit=edit, account=2)  # fmt: skip
+
+        gated, unread = dict[str, tuple[Gated, ...]](), dict[str, str]()
+        if wanted.gates:
+            ends = time.monotonic() + GATING * clock.left
+            values = Values(whole, tuning.own_folder(folder, ARMS, stack), wanted.gates, ends)
+            stops(values.stop)
+            gated, unread = _gated(values, wanted, ends, stream)
         returns = wanted.peaks_alone and report.device is None and not wanted.device
         points, complete = _measured(arms(RETURNED if returns else {}), wanted, stream)
         as_it_is: list[Point] = []
@@ -129,7 +148,7 @@ def sweep(
                 stream.flush()
                 if time.monotonic() - began > clock.left:  # the next would not end in time
                     break
-    found = swept(points, report, wanted, as_it_is)
+    found = swept(points, report, wanted, as_it_is, gated, unread)
     found = msgspec.structs.replace(found, seconds=round(clock.spent, 1), complete=complete,
                                     command=tuple(redaction.shown(command)), machine=report.machine)  # fmt: skip
     found = redaction.redacted(found, wanted.redact)
@@ -141,6 +160,22 @@ def sweep(
             f"no value of {wanted.setting.name} could be measured{why}", "run the program alone", UNMEASURED
         )
     return found
+
+
+def _gated(
+    values: Values, wanted: Wanted, ends: float, stream: TextIO
+) -> tuple[dict[str, tuple[Gated, ...]], dict[str, str]]:
+    """The gates of each value but the program's own, and why others have none. Raises GobrrrError."""
+    gated, unread = dict[str, tuple[Gated, ...]](), dict[str, str]()
+    others = [value for value in wanted.values if value != wanted.setting.now]
+    for number, value in enumerate(others):
+        found, why = values.held(value, (ends - time.monotonic()) / (len(others) - number))
+        gated |= {value: found} if found else {}
+        unread |= {value: why} if not found else {}
+        told = "; ".join(map(gates.sentence, found)) or why
+        stream.write(f"gobrrr: {wanted.setting.name.lstrip('-')}={value}: {told}\n")
+        stream.flush()
+    return gated, unread
 
 
 def to_check(points: Sequence[Point], report: Report, wanted: Wanted, as_it_is: Sequence[Point]) -> Iterator[str]:
@@ -195,9 +230,12 @@ def _measured(arms: Sweep, wanted: Wanted, stream: TextIO) -> tuple[list[Point],
         return points(), False
 
 
-def swept(points: Sequence[Point], report: Report, wanted: Wanted, as_it_is: Sequence[Point] = ()) -> Swept:
+def swept(
+    points: Sequence[Point], report: Report, wanted: Wanted, as_it_is: Sequence[Point] = (),
+    gated: Mapping[str, tuple[Gated, ...]] = MappingProxyType({}), unread: Mapping[str, str] = MappingProxyType({}),
+) -> Swept:  # fmt: skip
     """Return what follows from the points: laws, knee, the best, and what fits. `as_it_is`: values where freed memory
-    is not given back, as it was in the points."""
+    is not given back, as it was in the points. `gated`, `unread`: as Swept has them."""
     timed = [point for point in points if point.step_ns and not point.failed]
     numbers = [point for point in timed if point.number > 0]
     timed_too = wanted.is_batch and not wanted.peaks_alone
@@ -208,25 +246,44 @@ def swept(points: Sequence[Point], report: Report, wanted: Wanted, as_it_is: Seq
     found = Swept(
         setting=wanted.setting.name.lstrip("-"), where=wanted.setting.where, now=wanted.setting.now,
         is_batch=wanted.is_batch, points=tuple(points), time_law=law, peak_law=peaks, latency_ns=wanted.latency_ns,
-        objective=wanted.objective.name,
+        objective=wanted.objective.name, gates=dict(gated), unread=dict(unread),
         knee=_knee(numbers) if timed_too else None, flops=roof.flops if roof.mfu else None,
         ceiling_flop_rate=roof.ceiling_flop_rate, price_per_hour=wanted.price_per_hour,
         tokens=tokens * report.step.plain_wall_ns / 1e9 if tokens else None,
     )  # fmt: skip
-    best = "" if wanted.peaks_alone else _best(found, timed)
-    within = [each for each in timed if _is_within(each, wanted.latency_ns)]
+    allowed = [each for each in timed if found.accepts(each)]
+    best = "" if wanted.peaks_alone else _best(found, allowed)
+    within = [each for each in allowed if _is_within(each, wanted.latency_ns)]
     fit = _fit(found, report, wanted, as_it_is) if wanted.memory is not None else None
     return msgspec.structs.replace(
-        found, best=best, best_within=_best(found, within) if wanted.latency_ns else "", fit=fit
-    )
+        found, best=best, best_within=_best(found, within) if wanted.latency_ns else "", fit=fit,
+        unbeaten=_unbeaten(found, timed),
+    )  # fmt: skip
+
+
+def _rate(found: Swept, point: Point) -> float:
+    """Samples per second, or per joule."""
+    if found.objective == "energy":
+        return 1 / joules if (joules := found.joules(point)) else 0.0
+    return found.samples_per_s(point) or 0.0
+
+
+def _unbeaten(found: Swept, points: Sequence[Point]) -> tuple[str, ...]:
+    """Values that no other one beats, by their estimates; at the program's own nothing changes."""
+    own = tuple(0.0 for _ in next(iter(found.gates.values()), ()))
+    changes = {value: tuple(-gate.change if "<=" in gate.rule else gate.change for gate in told)
+               for value, told in found.gates.items()} | {found.now: own}  # fmt: skip
+    good = {point.value: (_rate(found, point), *changes[point.value]) for point in points if point.value in changes}
+
+    def beaten(mine: tuple[float, ...]) -> bool:
+        return any(other != mine and all(a >= b for a, b in zip(other, mine, strict=True)) for other in good.values())
+
+    return tuple(value for value, mine in good.items() if own and not beaten(mine))
 
 
 def _best(found: Swept, points: Sequence[Point]) -> str:
     """The value with the most samples per second, or per joule; of batches the smallest that comes near it."""
-    if found.objective == "energy":
-        rates = {point.value: 1 / joules if (joules := found.joules(point)) else 0.0 for point in points}
-    else:
-        rates = {point.value: found.samples_per_s(point) or 0.0 for point in points}
+    rates = {point.value: _rate(found, point) for point in points}
     most = max(rates.values(), default=0.0)
     near = [point for point in points if rates[point.value] >= NEAR_BEST * most]
     if any(point.value == found.now for point in near):

@@ -20,7 +20,8 @@ class Config:
     float64 or not, `without_dropout` or with it; then it looks away until step `late`, and at some more; `parts` (JSON)
     names the baseline's parameters that an edited program's hold. `loop`: whose steps a trial is of, in a word that
     capture.steps.loops.read() reads. `objective`: what else a trial measures, memory say;
-    `account`: the process that is timed counts what it does. `spawned`: multiprocessing has started this process.
+    `account`: the process that is timed counts what it does; 2: samples once, whichever parts of a model are called.
+    `measures` (JSON): what gates measure in it, (name, measure) each. `spawned`: multiprocessing has started it.
     `from_step`: looks wait until the main loop has made so many steps; `on_signal`: for this signal, by its number.
     `stop_after` counts from the first such look.
     `states`: folder of the baseline's states, which this process keeps (`keeps`) or begins its steps from. `referee`:
@@ -34,7 +35,7 @@ class Config:
         remedies: str | None = None, source: str | None = None, observe: int = 0, seed: int = 0, float64: int = 0,
         without_dropout: int = 0, states: str | None = None, keeps: int = 0, referee: int = 0,
         loop: str | None = None, objective: str | None = None, late: int = 0, parts: str | None = None,
-        account: int = 0, spawned: int = 0, from_step: int = 0, on_signal: int = 0,
+        account: int = 0, spawned: int = 0, from_step: int = 0, on_signal: int = 0, measures: str | None = None,
     ) -> None:  # fmt: skip
         self.folder, self.steps, self.stop_after = folder, steps, stop_after
         self.budget_ns, self.budget_bytes = budget_ns, budget_bytes
@@ -45,7 +46,7 @@ class Config:
         self.states, self.keeps, self.referee, self.loop = states, keeps, referee, loop
         self.objective, self.late, self.parts = objective, late, parts
         self.account, self.spawned = account, spawned
-        self.from_step, self.on_signal = from_step, on_signal
+        self.from_step, self.on_signal, self.measures = from_step, on_signal, measures
 
     def to_env(self) -> str:
         """name=value, in a form that is read back without importing anything: the program's start is its own."""
@@ -62,7 +63,8 @@ class Config:
         if not text:
             return None
         fields = dict(part.split("=", 1) for part in text.split(_BETWEEN))
-        texts = ("pythonpath", "watcher", "first", "remedies", "source", "states", "loop", "objective", "parts")
+        texts = ("pythonpath", "watcher", "first", "remedies", "source", "states", "loop", "objective", "parts",
+                 "measures")  # fmt: skip
         words = {name: fields.pop(name) for name in texts if name in fields}
         numbers = {name: int(value) for name, value in fields.items() if name != "folder"}
         return cls(fields["folder"], **words, **numbers)  # type: ignore[arg-type]

@@ -35,11 +35,7 @@ def prepare(parser: argparse.ArgumentParser) -> None:
         help=f"changes of what is computed that you want: {', '.join(ACCEPTABLE)}; or a gate, 'accuracy >= -0.5%%': "
         "numbers may be others, and that measure may lose so much",
     )  # fmt: skip
-    parser.add_argument(
-        "--measure", action="append", default=[], metavar="WHERE",
-        help="where a gate's value is read, of each in turn: a regular expression with one group over what is printed, "
-        "or file.json:key.path (default: the number behind its name)",
-    )  # fmt: skip
+    options.add_measure(parser)
     parser.add_argument(
         "--rename", type=rename, action="append", default=[], metavar="A,B=AB",
         help="parameters A and B of the program are joined in AB of the edited one",
@@ -72,7 +68,7 @@ def run(args: argparse.Namespace) -> int:
     from gobrrr.report.forms import formats
     from gobrrr.report.forms.json import as_json
     from gobrrr.system import run_folder
-    from gobrrr.trial.arm.ranks import JOBS, launcher
+    from gobrrr.trial.arm.ranks import JOBS
     from gobrrr.trial.sandbox import workspace
     from gobrrr.trial.statistics.objective import ENERGY, WHOLE
 
@@ -83,8 +79,8 @@ def run(args: argparse.Namespace) -> int:
     for edit in edits:
         edit.command(command)  # before anything is started
     words, gates = wanted(args.accept, args.measure)
-    if gates and (launcher(command) or args.objective == "fit"):
-        raise GobrrrError("a gate runs the program as one process", "leave torchrun or --objective fit out")
+    if gates and args.objective == "fit":
+        raise GobrrrError("a gate judges a program that runs to its end", "leave --objective fit out")
     asked = proving.Asked(
         edits, base, words, dict(args.rename), args.minutes * 60, args.seed, options.write_limits(args),
         args.redact, ENERGY if args.objective == "energy" else WHOLE, gates,

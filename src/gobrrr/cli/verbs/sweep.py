@@ -6,9 +6,14 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gobrrr.cli import options
+from gobrrr.cli.verbs.prove import accepted, wanted
 from gobrrr.errors import GobrrrError
+
+if TYPE_CHECKING:
+    from gobrrr.trial.gate.rule import Gate
 
 
 def prepare(parser: argparse.ArgumentParser) -> None:
@@ -25,6 +30,11 @@ def prepare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--objective", choices=("time", "energy"), default="time", help="what the best value has least of (time)"
     )
+    parser.add_argument(
+        "--accept", type=accepted, action="append", default=[], metavar="GATE",
+        help="'accuracy >= -0.5%%': what each value may lose of your measure against the program's own",
+    )  # fmt: skip
+    options.add_measure(parser)
     parser.add_argument("--auto", action="store_true", help="sizes of its own choice, eight at most (without --batch)")
     add_shared(parser)
 
@@ -52,7 +62,17 @@ def run(args: argparse.Namespace) -> int:
     from gobrrr.trial.statistics.objective import OBJECTIVES
 
     return measured(args, name, values, latency_ns=args.latency, seed=args.seed, price_per_hour=price,
-                    objective=OBJECTIVES[args.objective])  # fmt: skip
+                    objective=OBJECTIVES[args.objective], gates=_gates(args, values))  # fmt: skip
+
+
+def _gates(args: argparse.Namespace, values: Sequence[str]) -> tuple[Gate, ...]:
+    """Return what each value is held against. Raises GobrrrError."""
+    words, gates = wanted(args.accept, args.measure)
+    if words:
+        raise GobrrrError(f"a sweep takes gates alone, not {', '.join(sorted(words))}", "--accept 'accuracy >= -0.5%'")
+    if gates and not values:
+        raise GobrrrError("a sweep with gates needs the values that it measures", "--vary hidden=256,384,512")
+    return gates
 
 
 def measured(args: argparse.Namespace, name: str, values: Sequence[str], **how: object) -> int:

@@ -68,6 +68,16 @@ class Clock(msgspec.Struct, frozen=True, array_like=True):
     own_ns: int = 0
 
 
+class Measured(msgspec.Struct, frozen=True, array_like=True):
+    """Measure that was taken in the process: its sum over samples and how many these are, or why there is none."""
+
+    name: str
+    measure: str
+    total: float = 0.0
+    weight: float = 0.0
+    error: str = ""
+
+
 class Account(msgspec.Struct):
     """Account of one process. Of many steps some are looked at, more sparsely the later."""
 
@@ -84,6 +94,10 @@ class Account(msgspec.Struct):
     ended: int | None = None
     """Steps after which the program came to its end."""
     rank: int = 0
+    measured: list[Measured] = []
+    """Gates' measures, of a whole run."""
+    trains: str = ""
+    """What says that its evaluation trains."""
 
     def add(self, later: Account) -> None:
         """Add what came since."""
@@ -93,6 +107,7 @@ class Account(msgspec.Struct):
         self.said += later.said
         self.seed = later.seed if self.seed is None else self.seed
         self.ended = later.ended
+        self.measured, self.trains = later.measured, later.trains
 
 
 NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|\bnan\b|\binf\b")

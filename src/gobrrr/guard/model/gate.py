@@ -33,3 +33,5 @@ class Gated(msgspec.Struct, frozen=True, kw_only=True):
     """Seeds change nothing in the program: one pair decides."""
     runs_needed: int | None = None
     """For undecided: runs more that would settle it if they scatter as these do."""
+    updates: int = 0
+    """Updates of an optimizer in each run, before it measures: nothing is known of more."""

@@ -6,8 +6,10 @@ from collections.abc import Iterator
 
 from gobrrr.report.forms.formats import PLAIN, View
 from gobrrr.report.memory.out_of_memory import ways_out
+from gobrrr.report.told import gates
 from gobrrr.report.told.blocks import Block, Cell, Fact, Groups, Line, Sentence, Table, facts
 from gobrrr.trial.race.sweep import Point
+from gobrrr.trial.receipt.receipt import Gated
 from gobrrr.trial.receipt.swept import Fit, Swept
 from gobrrr.trial.statistics.scaling import DOUBLING
 from gobrrr.units import duration, energy, interval, money, several, share, size
@@ -27,7 +29,8 @@ def blocks(found: Swept, view: View = PLAIN) -> Groups:
     return [
         [Sentence((((headline(found), "bold green"),),))],
         [_table(found)],
-        facts([("growth", list(_growth(found))), ("memory", [] if found.is_batch else list(_trades(found)))]),
+        facts([("growth", [*_growth(found)]), ("memory", [] if found.is_batch else [*_trades(found)])]),
+        facts([("gates", [*_gates(found)])]),
         _fit(found.fit, peaks_alone=not found.best) if found.fit is not None else [],
         [Fact("note", [ANOTHER])] if found.is_batch and found.best not in ("", found.now) else [],
     ]
@@ -49,6 +52,8 @@ def headline(found: Swept) -> str:
         return f"{found.setting} {found.fit.largest} is the largest that {fits} into {size(found.fit.memory)}."
     if not best and found.fit is not None and found.peak_law is not None:
         return f"The peak does not grow with {found.setting}, as far as it was measured."
+    if not best and (found.gates or found.unread) and any(point.step_ns for point in found.points):
+        return f"No {found.setting} that was measured is within its gates."
     if best not in points:
         return f"No {found.setting} could be measured."
     once = any(point is not None and _was_measured_once(point) for point in (points[best], points.get(found.now)))
@@ -64,7 +69,8 @@ def headline(found: Swept) -> str:
     rate = found.samples_per_s(points[best])
     base = found.samples_per_s(now) if now is not None else None
     what = "samples per second" if found.is_batch else "steps per second"
-    within = f" within {duration(found.latency_ns)}" if found.latency_ns else ""
+    within = " within its gates" if found.gates and best != found.now else ""
+    within += f" within {duration(found.latency_ns)}" if found.latency_ns else ""
     beside = f": {rate / base:.2f} times the {what} of {found.now}" if rate and base and best != found.now else ""
     return f"{found.setting} {best} {'may serve' if once else 'serves'} best{within}{beside}{ONCE if once else '.'}"
 
@@ -74,12 +80,12 @@ def _was_measured_once(point: Point) -> bool:
 
 
 def _table(found: Swept) -> Table:
-    if not found.best:  # peaks alone were asked for
+    if not found.best and not found.gates:  # peaks alone were asked for
         rows = tuple(tuple(_row(found, point)[at] for at in (0, -2, -1)) for point in found.points)
         return Table("", ((found.setting, True), ("peak", True), ("", False)), rows)
     unit = "samples" if found.is_batch else "steps"
     names = (found.setting, "step", "95 %", "p99", f"{unit}/s", "tokens/s", "MFU", f"1M {unit}", f"energy/{unit[:-1]}",
-             "peak", "")  # fmt: skip
+             "peak", *(gate.name for gate in _first(found)), "")  # fmt: skip
     every = [_row(found, point) for point in found.points]
     told = [at for at, name in enumerate(names) if not name or any(row[at].text for row in every)]
     heads = tuple((names[at], bool(names[at])) for at in told)
@@ -89,7 +95,7 @@ def _table(found: Swept) -> Table:
 def _row(found: Swept, point: Point) -> tuple[Cell, ...]:
     rate = found.samples_per_s(point)
     low, high, tokens = point.low_ns, point.high_ns, found.tokens_per_s(point)
-    mfu, price = found.mfu(point), found.million(point)
+    mfu, price, told = found.mfu(point), found.million(point), found.gates.get(point.value, ())
     return (
         Cell(point.value, point.number),
         Cell(duration(point.step_ns) if point.step_ns else "", point.step_ns),
@@ -101,14 +107,28 @@ def _row(found: Swept, point: Point) -> tuple[Cell, ...]:
         Cell(money(price) if price else "", price),
         Cell(energy(joules) if (joules := found.joules(point)) else "", joules),
         Cell(size(point.peak_bytes) if point.peak_bytes else "", point.peak_bytes),
+        *(Cell(f"{gates.change(gate, interval=False)} {gate.verdict}", gate.change) for gate in told),
+        *(Cell("") for _ in (() if told else _first(found))),
         Cell(point.failed or mark(found, point)),
     )
 
 
+def _first(found: Swept) -> tuple[Gated, ...]:
+    return next(iter(found.gates.values()), ())
+
+
 def mark(found: Swept, point: Point) -> str:
-    """Return whether a value is the best, or the program's own."""
+    """Return whether a value is the best or the program's own, else with gates whether another one beats it."""
     is_best, is_now = point.value == (found.best_within or found.best), point.value == found.now
-    return "best, now" if is_best and is_now else "best" if is_best else "now" if is_now else ""
+    told = "best, now" if is_best and is_now else "best" if is_best else "now" if is_now else ""
+    return told or ("not beaten" if point.value in found.unbeaten else found.unread.get(point.value, ""))
+
+
+def _gates(found: Swept) -> Iterator[Line]:
+    for value, told in found.gates.items():
+        yield from (f"{found.setting} {value}: {gates.sentence(gate)}" for gate in told)
+    if found.unbeaten:
+        yield f"not beaten in speed and measure: {', '.join(found.unbeaten)}"
 
 
 def _growth(found: Swept) -> Iterator[Line]:

@@ -10,14 +10,20 @@ from gobrrr.trial.receipt.receipt import Gated
 
 def sentence(gate: Gated) -> str:
     """'accuracy -0.12 points (-0.31 to +0.07), allowed -0.5: accepted'."""
-    digits = min(6, max(0, 1 - math.floor(math.log10(abs(gate.allowed))))) if gate.allowed else 2
-    unit = f" {gate.unit}" if gate.unit else ""
-    known = gate.low is not None and gate.high is not None and not gate.exact
-    between = f" ({gate.low:+.{digits}f} to {gate.high:+.{digits}f})" if known else ""
     allowed = f"{gate.allowed:+g}{' %' if gate.unit == '%' else ''}"
-    told = f"{gate.name} {gate.change:+.{digits}f}{unit}{between}, allowed {allowed}: {gate.verdict}"
+    trained = f" after {gate.updates:,} updates on {units.several('seed', len(gate.seeds))}" if gate.updates else ""
+    told = f"{gate.name} {change(gate)}{trained}, allowed {allowed}: {gate.verdict}"
     needed = f"about {gate.runs_needed} more runs" if gate.runs_needed else "more runs"
     return f"{told}, {needed} would settle it" if gate.verdict == "undecided" else told
+
+
+def change(gate: Gated, interval: bool = True) -> str:
+    """'-0.12 points (-0.31 to +0.07)'."""
+    digits = min(6, max(0, 1 - math.floor(math.log10(abs(gate.allowed))))) if gate.allowed else 2
+    unit = f" {gate.unit}" if gate.unit else ""
+    known = interval and gate.low is not None and gate.high is not None and not gate.exact
+    between = f" ({gate.low:+.{digits}f} to {gate.high:+.{digits}f})" if known else ""
+    return f"{gate.change:+.{digits}f}{unit}{between}"
 
 
 def runs(gate: Gated) -> str:

@@ -37,7 +37,7 @@ from gobrrr.trial.sandbox.writes import FIRST
 from gobrrr.trial.statistics.objective import TIME, Objective
 
 TIMED, OBSERVED = "gobrrr.trial.arm.inside:timed", "gobrrr.trial.arm.inside:Observing"
-REPLAYING, WHOLE = "gobrrr.trial.arm.replaying:Replaying", "gobrrr.trial.arm.inside:Whole"
+REPLAYING, WHOLE = "gobrrr.trial.arm.replaying:Replaying", "gobrrr.trial.arm.inside:whole"
 """Watchers in the arm's process: for blocks, for the guard, for blocks of batches that are replayed, for whole runs."""
 START_S = 300.0
 """Seconds until the first step: imports, data, a first compilation."""
@@ -118,15 +118,15 @@ class Arm:
         self, command: Sequence[str], folder: Path, remedies: Sequence[str] = (), *,
         source: Path | None = None, env: Mapping[str, str] | None = None, within: Limits = AT_HOME, loop: str = "",
         objective: Objective = TIME, timed: str = TIMED, edit: ProgramEdit | None = None,
-        account: bool = False, counter: EnergyCounter | None = None,
+        account: int = 0, counter: EnergyCounter | None = None,
     ) -> None:  # fmt: skip
         """`source`: the user's working directory, of which the arm gets its own copy; default the present one. `loop`:
         the one that the diagnosis found to take the time; else the first one that makes a step. `objective`: what is
         measured of its blocks beside their time. `timed`: who watches where those are made. `edit`: put on its copy
-        of the folder. `account`: it keeps one of what it does. `counter`: of the energy of its blocks."""
+        of the folder. `account`: it keeps one of what it does (2: for gates). `counter`: of its blocks' energy."""
         self._loop, self._side, self._objective = loop, RefereeSide(), objective
         self._timed, self._edit, self._counter = timed, edit, counter
-        self.account = Account() if account else None
+        self.account, self._counts = Account() if account else None, int(account)
         self._limits = within
         self._scratch: Path | None = None
         self._command, self._folder, self._source = list(command), folder, (source or Path.cwd()).resolve()
@@ -201,7 +201,7 @@ class Arm:
         config = Config(
             str(self._folder.resolve()), watcher=watcher, first=FIRST, remedies=",".join(self.remedies) or None,
             source=str(self._source), referee=os.getpid(), loop=self._loop or None,
-            objective=self._objective.name, account=int(self.account is not None), **watched,
+            objective=self._objective.name, account=self._counts, **watched,
         )  # fmt: skip
         protocol.make(self._folder)
         self._ask = protocol.Line(self._folder / protocol.ASK)

@@ -36,6 +36,7 @@ from gobrrr.recording.model.event_kinds import UPDATES
 from gobrrr.system import files
 from gobrrr.system.processes import die_with_the_parent
 from gobrrr.trial.arm import meters, protocol
+from gobrrr.trial.arm.evaluation import Evaluation
 from gobrrr.trial.arm.protocol import TELL_NS, ArmSide, Phase
 from gobrrr.trial.arm.ranks import ACCOUNT, Nobody, suffix, world_size
 from gobrrr.trial.arm.tally import Tally
@@ -94,7 +95,7 @@ class Inside:
         self._began = perf_counter_ns()  # bound before the program runs, which may put another clock there
         self._side = ArmSide(loops.read(config.loop))
         self._gauge = meters.of(config.objective)
-        self._tally = Tally(self.recorder, self._counted) if config.account else None
+        self._tally = Tally(self.recorder, self._counted, config.account > 1) if config.account else None
         self._granted = self._thread = self._once_ns = self._own_ns = 0
         self.ended = False
         self.nested = False
@@ -242,7 +243,11 @@ class Follower(Inside):
 
 
 class Whole(Inside):
-    """A Watcher of a run from beginning to end: from its own seed, and what it did is counted."""
+    """A Watcher of a run from beginning to end, from its own seed: what it did is counted, its gates are measured."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self._tally = Evaluation(self.recorder, json.loads(config.measures or "[]"))
 
     def begin(self) -> None:
         """Move every seed, then count."""
@@ -259,6 +264,22 @@ class Whole(Inside):
 
     def _boundary(self, kind: int, number: int, now: int) -> None:
         """Steps end, and nobody waits for them."""
+
+
+class WholeFollower(Whole, Follower):
+    """The same of another rank than 0, whose lines are not read: a job's value is what rank 0 prints."""
+
+    def begin(self) -> None:
+        """Print elsewhere, then count."""
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 1)
+        os.close(nowhere)
+        super().begin()
+
+
+def whole(config: Config) -> Whole:
+    """Return the watcher of a whole run's process."""
+    return WholeFollower(config) if suffix() else Whole(config)
 
 
 def timed(config: Config) -> Inside:

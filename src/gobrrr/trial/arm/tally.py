@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import hashlib
 import sys
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from threading import get_ident
 from time import perf_counter_ns
@@ -15,7 +17,7 @@ import numpy as np
 
 from gobrrr.capture.hooks import generation
 from gobrrr.capture.hooks.lookup import Lookup, ModuleCall, Patches, plain
-from gobrrr.capture.hooks.module_parts import is_bare, is_training
+from gobrrr.capture.hooks.module_parts import is_bare, is_training, modules
 from gobrrr.capture.hooks.transform_guard import in_backward, is_transformed, unseen
 from gobrrr.capture.session.recorder import Recorder
 from gobrrr.capture.steps.device_memory import cuda_in_use
@@ -37,15 +39,23 @@ DEPTH = 4  # of nests in a batch or a call; proposed: dicts of lists of tensors;
 class Tally(Samples):
     """Counts of one process since its start."""
 
-    def __init__(self, recorder: Recorder, aside: Callable[[int], object]) -> None:
-        """`aside`: told of ns in the program's step that went into counting."""
+    def __init__(self, recorder: Recorder, aside: Callable[[int], object], joined: bool = False) -> None:
+        """`aside`: told of ns in the program's step that went into counting. `joined`: a sample counts once, whichever
+        parts of one model it goes through by calls of their own."""
         super().__init__()
+        from gobrrr.guard.watch.inputs import Computed
+
         self._recorder, self._aside = recorder, aside
         self._updates = self._batches = self._samples = self._lines = self._said = 0
-        self._calls = {True: [0, 0, 0], False: [0, 0, 0]}
+        self._joined, self._computed = joined, Computed()
+        self._models: dict[tuple[bool, int], list[float]] = {}
+        """Calls, rows, elements and both sums of `given`, by mode and model."""
+        self._places: dict[int, tuple[int, int]] = {}
+        """For each model the first one called of those that are parts of one with it, and how many of them hold it."""
+        self._fed: dict[int, tuple[int, Any, Callable[[], Any]]] = {}
+        """What each model was given last: address, rows, and the tensor while it is there."""
         self._indices, self._content = (hashlib.blake2b(digest_size=8) for _ in range(2))
-        self._given, self._made = [0.0, 0.0], [0.0, 0.0]
-        self._by_model: dict[int, int] = {}
+        self._made = [0.0, 0.0]
         self._rows_now = self._tokens = self._length = 0
         self._alive: int | None = None
         self._patches = Patches()
@@ -101,6 +111,7 @@ class Tally(Samples):
                 made = call(module, *args, **kwargs)
                 if not is_training(module) or not self._updates:
                     self._look(made)
+                self.called(module, args, kwargs)
                 return made
             finally:
                 self._inside = False
@@ -114,6 +125,8 @@ class Tally(Samples):
             for leaf in _leaves(made):
                 if hasattr(leaf, "layout") and leaf.device.type == "cpu" and not leaf.is_complex():
                     self._sum(leaf, self._made)
+            if self._joined:
+                self._computed.add(leaf for leaf in _leaves(made) if hasattr(leaf, "layout"))
         self._aside(perf_counter_ns() - began)
 
     def _note(self, module: Any, given: Any) -> None:
@@ -121,32 +134,75 @@ class Tally(Samples):
             if is_bare(module):  # a loss, a transform: an edit may call a function in its place
                 return
         began = perf_counter_ns()
-        calls = self._calls[is_training(module)]
-        calls[0] += 1
+        tensors: list[Any] = []
         with contextlib.suppress(Exception):
             tensors = [leaf for leaf in _leaves(given) if hasattr(leaf, "layout")]
+        calls = self._counts(module)
+        with contextlib.suppress(Exception):
+            if self._joined and tensors and self._is_further(module, tensors[0]):
+                return
+        calls[0] += 1
+        with contextlib.suppress(Exception):
             if tensors:
                 self._rows_now = (tensors[0].shape[0] if tensors[0].shape else 1) if tensors[0].numel() else 0
                 calls[1] += self._rows_now
                 calls[2] += sum([tensor.numel() for tensor in tensors])
-                if not self._updates and (len(self._by_model) < MOST_MODELS or id(module) in self._by_model):
-                    self._by_model[id(module)] = self._by_model.get(id(module), 0) + self._rows_now
             if not (self._batches and self._updates):
                 with unseen():
                     for tensor in tensors:
                         if tensor.device.type == "cpu" and not tensor.requires_grad and not tensor.is_complex():
-                            self._sum(tensor, self._given)
+                            self._sum(tensor, calls)
         self._aside(perf_counter_ns() - began)
 
+    def _counts(self, module: Any) -> list[float]:
+        """Those of a model in its mode; of many models the later ones share theirs."""
+        key = is_training(module), id(module)
+        if key not in self._models:
+            if len(self._models) >= MOST_MODELS:
+                key = is_training(module), 0
+            elif self._joined and key[1] not in self._places:
+                self._places = _places([*self._places, key[1]])
+        return self._models.setdefault(key, [0, 0, 0, 0.0, 0.0])
+
+    def _is_further(self, module: Any, tensor: Any) -> bool:
+        """Whether a model made this, or another part of the same model was given it just now. A model that is the only
+        one refines what it made: each round is work of its own."""
+        if len(self._places) > 1 and (tensor.grad_fn is not None or self._computed.holds(tensor)):
+            return True
+        now = tensor.data_ptr(), tensor.shape[:1]
+        here = self._places.get(id(module), (0, 0))[0]
+        others = [fed for number, fed in self._fed.items() if number != id(module) and self._places[number][0] == here]
+        self._fed[id(module)] = *now, weakref.ref(tensor)
+        return any((address, rows) == now and there() is not None for address, rows, there in others)
+
+    def _told(self) -> dict[tuple[bool, int], list[float]]:
+        """Counts by mode and model: where a model is called whole and by its parts, both; of parts beside each other
+        those of the one that was given most."""
+        most: dict[tuple[bool, int, int], list[float]] = {}
+        for (training, number), counts in self._models.items():
+            key = training, *self._places.get(number, (number, 0))
+            most[key] = max(most.get(key, counts), counts, key=lambda each: each[1])
+        found: dict[tuple[bool, int], list[float]] = {}
+        for (training, number, _), counts in most.items():
+            known = found.get((training, number), [0] * len(counts))
+            found[training, number] = [a + b for a, b in zip(known, counts, strict=True)]
+        return found
+
+    def _rows(self) -> int:
+        return int(sum(counts[1] for counts in self._told().values()))
+
+    def called(self, module: Any, args: Any, kwargs: Any) -> None:
+        """A model was called by the program itself."""
+
     def _sum(self, tensor: Any, into: list[float]) -> None:
-        """Add some elements of each row; what has no rows is one."""
+        """Add some elements of each row to the last two; what has no rows is one."""
         rows = self._rows_now if tensor.dim() and tensor.shape[0] == self._rows_now else 1
         if is_wrapper(tensor) or not tensor.numel():
             return
         flat = tensor.detach().reshape(rows, -1)
         values = np.from_dlpack(flat[:, :: -(-flat.shape[1] // COLUMNS)].double())
-        into[0] += float((values @ _WEIGHTS[: values.shape[1]]).sum())
-        into[1] += float(np.abs(values).sum())
+        into[-2] += float((values @ _WEIGHTS[: values.shape[1]]).sum())
+        into[-1] += float(np.abs(values).sum())
 
     # generate() of transformers
 
@@ -179,13 +235,12 @@ class Tally(Samples):
 
     def _generated(self, model: Any, args: Any, kwargs: Any, result: Any) -> None:
         began = perf_counter_ns()
-        calls = self._calls[is_training(model)]
+        counts = self._counts(model)
         with contextlib.suppress(Exception), unseen():
             for given, tokens in generated.rows(model, args, kwargs, result):
-                calls[0], calls[1], calls[2] = calls[0] + 1, calls[1] + 1, calls[2] + sum(t.numel() for t in given)
-                self._by_model[id(model)] = self._by_model.get(id(model), 0) + 1
+                counts[:3] = counts[0] + 1, counts[1] + 1, counts[2] + sum(t.numel() for t in given)
                 self._rows_now = 1
-                for into, tensors in ((self._given, given), (self._made, [tokens])):
+                for into, tensors in ((counts, given), (self._made, [tokens])):
                     for each in tensors:
                         self._sum(each.cpu()[None], into)
         self._aside(perf_counter_ns() - began)
@@ -226,13 +281,12 @@ class Tally(Samples):
 
     def block_begins(self) -> None:
         """Count rows from here on."""
-        self._before = self._tokens or sum(calls[1] for calls in self._calls.values())
+        self._before = self._tokens or self._rows()
 
     def block_rows(self) -> int:
         """Return the rows that models were given in the block, or the tokens that they generated; 0 where the program
         learns."""
-        now = self._tokens or sum(calls[1] for calls in self._calls.values())
-        return 0 if self._updates else now - self._before
+        return 0 if self._updates else (self._tokens or self._rows()) - self._before
 
     def taken(self, over: bool = False) -> dict[str, Any]:
         """Return what was noted since it was last taken, for a message. `over`: the program comes to its end."""
@@ -244,12 +298,16 @@ class Tally(Samples):
         return told
 
     def _row(self) -> Row:
-        trained, evaluated = (Calls(*self._calls[training]) for training in (True, False))
-        first, second = self._given
+        told = self._told()
+        trained, evaluated = (
+            Calls(*(int(sum(counts[at] for (mode, _), counts in told.items() if mode == training)) for at in range(3)))
+            for training in (True, False)
+        )
+        first, second = (sum(counts[at] for counts in told.values()) for at in (3, 4))
         return Row(self._number, self._updates, self._batches, self._samples, trained, evaluated,
                    len(self._writes.names) + len(self._writes.saved), self._lines, (first, second),
                    self._writes.written(), (self._made[0], self._made[1]),
-                   () if self._updates else tuple(self._by_model.values()))  # fmt: skip
+                   () if self._updates else tuple(int(counts[1]) for counts in told.values()))  # fmt: skip
 
     def _weights(self) -> Weights | None:
         """Look at parameters by shape: an edit may put them into other groups."""
@@ -265,6 +323,23 @@ class Tally(Samples):
             parts = [dense(p).reshape(-1)[::every].to("cpu", torch.float64) for p in found]
             shapes = hashlib.blake2b(repr([tuple(p.shape) for p in found]).encode(), digest_size=8).hexdigest()
             return Weights(self._number, shapes, look(torch.cat(parts)))
+
+
+def _places(numbers: list[int]) -> dict[int, tuple[int, int]]:
+    """Return for each of these modules, by id, the first of those that are parts of one module with it, and how many of
+    them hold it."""
+    from torch.nn import Module
+
+    first, held = {number: number for number in numbers}, dict.fromkeys(numbers, 0)
+    for each in gc.get_objects():
+        if issubclass(type(each), Module):
+            inside = [id(part) for _, part in modules(each) if id(part) in first]
+            for part in inside if id(each) in first else ():
+                held[part] += part != id(each)
+            if len(joined := {first[part] for part in inside}) > 1:
+                least = min(joined, key=numbers.index)
+                first = {number: least if known in joined else known for number, known in first.items()}
+    return {number: (first[number], held[number]) for number in numbers}
 
 
 def _seed() -> int:

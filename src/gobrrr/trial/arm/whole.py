@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import math
 import subprocess
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import NamedTuple
 
-from gobrrr.guard.model.account import Row
-from gobrrr.system import files
-from gobrrr.trial.arm import protocol
-from gobrrr.trial.arm.arm import GRACE_S, WHOLE, Arm, ArmError
+from msgspec.structs import astuple, replace
 
-MOST_PRINTED = 16 << 20
-"""Bytes of the end of what is printed that are kept."""
+from gobrrr.guard.model.account import Account, Calls, Row
+from gobrrr.system import files
+from gobrrr.trial.arm import protocol, ranks
+from gobrrr.trial.arm.arm import GRACE_S, WHOLE, Arm, ArmError
+from gobrrr.trial.sandbox import limits
+
+MOST_PRINTED, MOST_LOGGED = 16 << 20, 4096
+"""Bytes of the end of what is printed that are kept, and lines of stderr, where loggers and progress bars write."""
 
 
 class Ran(NamedTuple):
@@ -24,24 +31,58 @@ class Ran(NamedTuple):
     folder: Path
     began_ns: int
     """By the clock of the file system: an older file is not of this run."""
+    measured: Mapping[tuple[str, str], float | str] = MappingProxyType({})
+    """What was measured in the process, by name and measure; a text says why not."""
+    trains: str = ""
+    """What says that its evaluation trains; empty where nothing does."""
 
 
 class WholeRun(Arm):
     """An arm without turns."""
 
-    def whole(self, seed: int, seconds: float) -> Ran:
-        """Run it to its end, its seeds moved by `seed`. Raises ArmError where it fails, or takes longer."""
-        self._launch(WHOLE, seed=seed)
+    def whole(self, seed: int, seconds: float, measures: Sequence[tuple[str, str]] = ()) -> Ran:
+        """Run it to its end, its seeds moved by `seed`; `measures`: name and where, to be taken in its process. Of
+        several ranks counts are summed. Raises ArmError where it fails, or takes longer."""
+        self._launch(WHOLE, seed=seed, measures=json.dumps(measures))
         assert self._process is not None and self.account is not None
         stdout = self._folder / protocol.STDOUT
         began_ns = stdout.stat().st_mtime_ns  # made by the launch, and as yet empty
         self._expect("ended", seconds)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            if self._process.wait(GRACE_S):
+            if self._process.wait(seconds if ranks.launcher(self._command) else GRACE_S):
                 raise self._gone()
-        if not self.account.rows:
+        accounts = [self.account, *self.rank_accounts()]
+        if not all(each.rows for each in accounts):
             raise ArmError("it left no account of what it did")
         with files.opened(stdout) as file:
             file.seek(max(0, stdout.stat().st_size - MOST_PRINTED))
             printed = file.read().decode(errors="replace")
-        return Ran(self.account.rows[-1], printed, self._work, began_ns)
+        said = "\n".join([*limits.last_lines(self._folder, MOST_LOGGED), printed])  # what is printed counts first
+        trains = next((each.trains for each in accounts if each.trains), "")
+        row = _of_all([each.rows[-1] for each in accounts])
+        return Ran(row, said, self._work, began_ns, _measured(accounts), trains)
+
+
+def _of_all(rows: Sequence[Row]) -> Row:
+    """Add the counts of all ranks; an update is one where all make it."""
+    trained, evaluated = (
+        Calls(*map(sum, zip(*map(astuple, side), strict=True)))
+        for side in ([row.trained for row in rows], [row.evaluated for row in rows])
+    )
+    given, made = (
+        (math.fsum(each[0] for each in side), math.fsum(each[1] for each in side))
+        for side in ([row.given for row in rows], [row.made for row in rows])
+    )
+    updates = min(row.updates for row in rows)
+    return replace(rows[0], updates=updates, trained=trained, evaluated=evaluated, given=given, made=made)
+
+
+def _measured(accounts: Sequence[Account]) -> dict[tuple[str, str], float | str]:
+    """Return the mean over the samples of all ranks; what was logged is of rank 0."""
+    found: dict[tuple[str, str], float | str] = {}
+    for number, first in enumerate(accounts[0].measured):
+        every = [each.measured[number] for each in accounts[: 1 if first.measure.startswith("log:") else None]]
+        errors, weight = [each.error for each in every if each.error], sum(each.weight for each in every)
+        value = sum(each.total for each in every) / weight if weight else "it was not measured"
+        found[first.name, first.measure] = errors[0] if errors else value
+    return found

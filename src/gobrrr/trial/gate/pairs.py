@@ -24,11 +24,13 @@ TELLING = 3
 OTHER_DATA = 1e-3
 """Difference of the sums of what models are given, over their size, that rounding to bfloat16 does not explain: each
 element has up to 4e-3, their sums 1e-5 (proposed; sums of honest edits would settle it)."""
-TRAINS = "the program trains and then measures: each run trains anew"
+TRAINS = "the program trains anew in each run, then measures: no more is proven than after so many updates"
 
 Stack = tuple[str, ...]
 Means = tuple[Callable[[Path, Stack], WholeRun], Callable[[], bool]]
 """A new arm for a whole run, which raises ArmError when the time is over; and whether it is."""
+Known = dict[int, tuple[Row, list[Value]]]
+"""Runs of the program as it is, by seed, that several edits are held against."""
 
 
 class Pair(NamedTuple):
@@ -39,23 +41,25 @@ class Pair(NamedTuple):
 
 
 def judged(
-    means: Means, folder: Path, stack: Stack, gates: Sequence[Gate], accepted: Collection[str], seconds: float
-) -> tuple[Guarded, tuple[Row, Row] | None]:
+    means: Means, folder: Path, stack: Stack, gates: Sequence[Gate], accepted: Collection[str], seconds: float,
+    known: Known | None = None,
+) -> tuple[Guarded, tuple[Row, Row] | None]:  # fmt: skip
     """The gates' verdict in so many seconds, and the accounts of the first pair. Raises GobrrrError where a gate cannot
     be read of the program as it is, ArmError where the program does not run with the edit or it cannot be read there.
+    `known`: runs that need not be made again, and are added to.
     """
-    pairs: list[Pair] = []
+    pairs, known = list[Pair](), {} if known is None else known
     began = time.monotonic()
     while len(pairs) < interval.MOST and (not pairs or (time.monotonic() - began) * (1 + 1 / len(pairs)) <= seconds):
         try:
-            pairs.append(_pair(means, folder, stack, gates, len(pairs), began + seconds))
+            pairs.append(_pair(means, folder, stack, gates, len(pairs), began + seconds, known))
         except ArmError:
             if not means[1]() and time.monotonic() < began + seconds:
                 raise
             break
         if other := other_work(*pairs[-1].rows, accepted):
             return Guarded("changed", (other,)), pairs[0].rows
-        found = [_told(gate, [each.values[number] for each in pairs], _seeds_matter(pairs))
+        found = [_told(gate, [each.values[number] for each in pairs], _seeds_matter(pairs), pairs[0].rows[0].updates)
                  for number, gate in enumerate(gates)]  # fmt: skip
         if len(pairs) > 1 and (any(each.verdict == REFUSED for each in found)
                                or all(each.verdict == ACCEPTED for each in found)):  # fmt: skip
@@ -67,15 +71,22 @@ def judged(
     return Guarded(VERDICT_OF[worst], (TRAINS,) if rows[0].updates else (), gates=tuple(found)), rows
 
 
-def _pair(means: Means, folder: Path, stack: Stack, gates: Sequence[Gate], seed: int, until: float) -> Pair:
+def _pair(
+    means: Means, folder: Path, stack: Stack, gates: Sequence[Gate], seed: int, until: float, known: Known
+) -> Pair:  # fmt: skip
     """Run both, every other time the edit first. Raises as `judged`."""
-    found: dict[bool, tuple[Row, list[Value]]] = {}
+    found: dict[bool, tuple[Row, list[Value]]] = {False: known[seed]} if seed in known else {}
     for edited in (False, True) if seed % 2 == 0 else (True, False):
+        if edited in found:
+            continue
         place = folder / f"gate{seed}{'edited' if edited else ''}"
         arm = means[0](place, stack if edited else ())
         try:
-            ran = arm.whole(seed, max(1.0, until - time.monotonic()))
-            found[edited] = ran.row, [gate.value(ran.printed, ran.folder, ran.began_ns) for gate in gates]
+            inside = [(gate.name, gate.measure) for gate in gates if gate.inside]
+            ran = arm.whole(seed, max(1.0, until - time.monotonic()), inside)
+            if ran.trains:
+                raise ValueError(f"its evaluation trains: {ran.trains}")
+            found[edited] = ran.row, [gate.value(*ran[1:5]) for gate in gates]
         except (ArmError, ValueError) as error:
             said = getattr(error, "reason", f"gate: {error}")
             if edited or means[1]() or time.monotonic() > until:
@@ -86,6 +97,7 @@ def _pair(means: Means, folder: Path, stack: Stack, gates: Sequence[Gate], seed:
             arm.end()
             clear(place)
     plain, edit = found[False], found[True]
+    known[seed] = plain
     return Pair((plain[0], edit[0]), tuple(zip(plain[1], edit[1], strict=True)))
 
 
@@ -118,7 +130,7 @@ def _seeds_matter(pairs: Sequence[Pair]) -> bool | None:
     return any(abs(a - b) > SAME_OUTPUTS * made[0][1] for each in made for a, b in zip(each, made[0], strict=True))
 
 
-def _told(gate: Gate, values: Sequence[tuple[Value, Value]], seeds_matter: bool | None) -> Gated:
+def _told(gate: Gate, values: Sequence[tuple[Value, Value]], seeds_matter: bool | None, updates: int) -> Gated:
     """A gate after these pairs. Raises as `judged`."""
     plain, edit = ([each[0] for each in side] for side in zip(*values, strict=True))
     percent = values[0][0][1]
@@ -136,7 +148,8 @@ def _told(gate: Gate, values: Sequence[tuple[Value, Value]], seeds_matter: bool 
         changes, gate.allowed, gate.falls, scale * interval.grain([*plain, *edit]))  # fmt: skip
     unit = "%" if gate.relative else "points" if percent else ""
     return Gated(rule=gate.text, name=gate.name, measure=gate.measure, unit=unit, seeds=tuple(range(len(values))),
-                 baseline=tuple(plain), candidate=tuple(edit), allowed=gate.allowed, exact=exact, **found._asdict()
+                 baseline=tuple(plain), candidate=tuple(edit), allowed=gate.allowed, exact=exact, updates=updates,
+                 **found._asdict()
                  )  # fmt: skip
 
 

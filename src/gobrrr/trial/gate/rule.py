@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import math
 import re
 from collections import deque
+from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
@@ -20,9 +22,13 @@ MOST_BYTES = 16 << 20
 WIDEST = 0.5
 """Share of the value from which an allowance is taken for a slip: 0.5 of an accuracy of 0.97 was meant as points."""
 _RULE = re.compile(r"\s*(\S.*?)\s*(>=|<=)\s*([-+]?\d*\.?\d+)\s*(%?)\s*")
-_FILE = re.compile(r"([\w./ -]+\.json):([\w./@ -]+)")
+_FILE = re.compile(r"([\w./ -]+\.(json|csv)):([\w./@ -]+)")
+_INSIDE = re.compile(r"log:[^()]+|[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _NUMBER = r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|[-+]?(?:nan|inf)\b)"
 
+_LESS = {"loss", "perplexity", "ppl", "wer", "cer", "error", "err", "mse", "rmse", "mae", "nll", "fid"}
+_MORE = {"accuracy", "acc", "f1", "auc", "auroc", "bleu", "rouge", "miou", "iou", "map", "recall", "top1"}
+"""Words in the names of measures of which less, or more, is better wherever they are used."""
 
 Value = tuple[float, bool]
 """Value of a measure, and whether it was written with %."""
@@ -39,12 +45,27 @@ class Gate(NamedTuple):
     relative: bool
     """`allowed` is in % of the program's own value."""
     measure: str = ""
-    """A regular expression with one group, or file.json:key.path; empty: the number behind its name."""
+    """A regular expression with one group, file.json:key.path, file.csv:column, module:function, or log:key; empty: the
+    number behind its name."""
 
-    def value(self, printed: str, folder: Path, began_ns: int) -> Value:
-        """Read its value after a run. Raises ValueError, with the reason in some words: no such number, none at all."""
-        if file := _FILE.fullmatch(self.measure):
-            found = _in_file(folder, file[1], file[2], began_ns), False
+    @property
+    def inside(self) -> bool:
+        """Whether its value is found in the program's process."""
+        return not _FILE.fullmatch(self.measure) and bool(_INSIDE.fullmatch(self.measure))
+
+    def value(
+        self, printed: str, folder: Path, began_ns: int, measured: Mapping[tuple[str, str], float | str] | None = None
+    ) -> Value:
+        """Read its value after a run. Raises ValueError, with the reason in some words: no such number, none at all.
+        `measured`: in the process, by name and measure; a text says why not."""
+        if self.inside:
+            inside = (measured or {}).get((self.name, self.measure), f"{self.measure} was not measured")
+            if isinstance(inside, str):
+                raise ValueError(plain(inside)[:160])
+            found = inside, False
+        elif file := _FILE.fullmatch(self.measure):
+            read = _in_table if file[2] == "csv" else _in_file
+            found = read(folder, file[1], file[3], began_ns), False
         else:
             named = rf"(?i)(?<!\w){re.escape(self.name)}[\"']?(?:\s*[:=]\s*|\s+){_NUMBER}(?!\w|\.\w)"
             found = _last(re.compile(self.measure or named), printed, self.name)
@@ -58,21 +79,25 @@ def parse(text: str, measure: str = "") -> Gate:
     shown, where = plain(text)[:60], f"--measure {plain(measure)[:60]!r}"
     if (found := _RULE.fullmatch(text)) is None:
         raise GobrrrError(f"cannot read the gate {shown!r}", EXAMPLES)
-    allowed, falls = float(found[3]), found[2] == "<="
+    name, allowed, falls = found[1], float(found[3]), found[2] == "<="
     if allowed < 0 if falls else (allowed > 0 or found[3].startswith("+")):
         raise GobrrrError(f"the gate {shown!r} must say how far the measure may move, not its value", EXAMPLES)
+    words = set(re.split(r"[^a-z0-9]+", name.lower()))
+    if words & (_MORE if falls else _LESS) and not words & (_LESS if falls else _MORE):
+        turned = f"{'more' if falls else 'less'} of it is better, so {shown!r} lets it become anything worse"
+        raise GobrrrError(f"{plain(name)[:40]}: {turned}", f"turn it, or name it otherwise, with --measure: {EXAMPLES}")
     if file := _FILE.fullmatch(measure):
         path = PurePosixPath(file[1])
         if path.is_absolute() or ".." in path.parts:
             raise GobrrrError(f"{where} is outside the program's folder", "name a file in it")
-    elif measure:
+    elif measure and not _INSIDE.fullmatch(measure):
         try:
             groups = re.compile(measure).groups
         except (re.error, RecursionError, OverflowError) as error:
             raise GobrrrError(f"{where} is no regular expression: {error}", "acc=(.*)") from None
         if groups != 1:
             raise GobrrrError(f"{where} has {groups} groups", "put one around the number")
-    return Gate(text.strip(), found[1], falls, allowed, bool(found[4]), measure)
+    return Gate(text.strip(), name, falls, allowed, bool(found[4]), measure)
 
 
 def _last(pattern: re.Pattern[str], printed: str, name: str) -> Value:
@@ -89,10 +114,7 @@ def _last(pattern: re.Pattern[str], printed: str, name: str) -> Value:
 def _in_file(folder: Path, name: str, keys: str, began_ns: int) -> float:
     """A number in a JSON file that this run wrote."""
     try:
-        if (folder / name).stat().st_mtime_ns <= began_ns:
-            raise ValueError(f"the run does not write {name}")
-        data = files.read(folder / name, MOST_BYTES)
-        found: Any = msgspec.json.decode(data)  # what was cut off is none
+        found: Any = msgspec.json.decode(_written(folder, name, began_ns))  # what was cut off is none
     except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         raise ValueError(f"{name} cannot be read as JSON") from None
     try:
@@ -103,3 +125,25 @@ def _in_file(folder: Path, name: str, keys: str, began_ns: int) -> float:
     if isinstance(found, bool) or not isinstance(found, (int, float)):
         raise ValueError(f"{keys} in {name} is no number")
     return float(found) if abs(found) < 1e300 else math.inf
+
+
+def _in_table(folder: Path, name: str, column: str, began_ns: int) -> float:
+    """The last number of a column in a CSV file that this run wrote: loggers leave cells empty."""
+    try:
+        rows = list(csv.DictReader(_written(folder, name, began_ns).decode().splitlines()))
+        said = [row[column] for row in rows if row.get(column)]
+    except (OSError, UnicodeDecodeError, csv.Error):
+        raise ValueError(f"{name} cannot be read as CSV") from None
+    if not said:
+        raise ValueError(f"{name} has no {column}")
+    try:
+        return float(said[-1])
+    except ValueError:
+        raise ValueError(f"{column} in {name} is no number") from None
+
+
+def _written(folder: Path, name: str, began_ns: int) -> bytes:
+    """Read a file that this run wrote. Raises OSError, ValueError where it did not."""
+    if (folder / name).stat().st_mtime_ns <= began_ns:
+        raise ValueError(f"the run does not write {name}")
+    return files.read(folder / name, MOST_BYTES)

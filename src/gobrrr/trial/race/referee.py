@@ -262,8 +262,9 @@ class LiveReferee:
         variables = env | dict(edit.env if edit is not None else {})
         arm = kind(command, folder, names, source=program.source, env=variables, within=within,
                    loop="" if is_another else program.loop, objective=self._objective, edit=edit,
-                   timed=REPLAYING if stack == REPLAYED else TIMED, account=bool(program.edits),
-                   counter=self._counter)  # fmt: skip
+                   timed=REPLAYING if stack == REPLAYED else TIMED, counter=self._counter,
+                   account=2 if any(each.gates for each in program.edits.values()) else int(bool(program.edits)),
+                   )  # fmt: skip
         self._all.append(arm)
         return arm
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from gobrrr.errors import NOT_BETTER, OPEN, REFUSED
+from gobrrr.guard.model.gate import ACCEPTED, Gated
 from gobrrr.guard.model.verdict import Guarded
 from gobrrr.rules.memory.out_of_memory import Diagnosis
 from gobrrr.rules.memory.way import Way
@@ -53,6 +54,12 @@ class Swept(msgspec.Struct, frozen=True, kw_only=True):
     latency_ns: float | None = None
     objective: str = "time"
     """Figure by which the best is the best: time or energy."""
+    gates: dict[str, tuple[Gated, ...]] = {}
+    """The user's measures at each value, against those at the program's own."""
+    unread: dict[str, str] = {}
+    """Values whose measures could not be taken, and why."""
+    unbeaten: tuple[str, ...] = ()
+    """Values with gates that no other one beats: is as good in speed and every measure, and better in one."""
     fit: Fit | None = None
     flops: float | None = None
     """Model FLOPs of a step at the program's own value, as far as they are counted."""
@@ -83,6 +90,12 @@ class Swept(msgspec.Struct, frozen=True, kw_only=True):
         if not (self.is_batch and rate and own and self.flops and self.ceiling_flop_rate):
             return None
         return rate * self.flops / own / self.ceiling_flop_rate
+
+    def accepts(self, point: Point) -> bool:
+        """Whether a value is held by all gates; the program's own is by definition."""
+        told = self.gates.get(point.value, ())
+        asked = bool(self.gates or self.unread) and point.value != self.now
+        return not asked or (bool(told) and all(gate.verdict == ACCEPTED for gate in told))
 
     def joules(self, point: Point) -> float | None:
         """Return the energy of a sample; of a step where another setting than the batch is varied."""
