@@ -20,13 +20,26 @@ def blocks(receipt: Receipt, view: View) -> Groups:
     )
     heads = (("edit", False), ("verdict", False), ("numbers", False))
     several = [Table("", heads, rows, label="edits")] if len(rows) > 1 else []
-    return [[Sentence((verdict(receipt),))], several, _facts(receipt), facts([("next", [view.next_command])])]
+    table = gates.points(receipt)
+    searched: Groups = [[table] if table else [], facts([("search", gates.left_out(receipt))])]
+    return [
+        [Sentence((verdict(receipt),))],
+        several,
+        *searched,
+        _facts(receipt),
+        facts([("next", [view.next_command])]),
+    ]
 
 
 def verdict(receipt: Receipt) -> Line:
     """Say the result in a sentence of at most 25 words."""
     if not receipt.complete:
         return (("Interrupted:", "bold magenta"), " what was finished stands.")
+    if not receipt.trials and receipt.points:
+        return (
+            ("Nothing kept:", "bold magenta"),
+            f" of {len(receipt.points) - 1} points none is faster within its gate.",
+        )
     if not receipt.trials:
         return (("Nothing was measured.", "bold magenta"),)
     kept = [each for each in receipt.trials if each.remedies == receipt.kept]

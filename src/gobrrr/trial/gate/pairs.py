@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
@@ -15,7 +16,7 @@ from gobrrr.guard.model.verdict import Guarded
 from gobrrr.guard.verdicts.timed import SAME_OUTPUTS
 from gobrrr.trial.arm.arm import ArmError
 from gobrrr.trial.arm.side import clear
-from gobrrr.trial.arm.whole import WholeRun
+from gobrrr.trial.arm.whole import Ran, WholeRun
 from gobrrr.trial.gate import interval
 from gobrrr.trial.gate.rule import WIDEST, Gate, Value
 
@@ -55,7 +56,7 @@ def judged(
             break
         if other := other_work(*pairs[-1].rows, accepted):
             return Guarded("changed", (other,)), pairs[0].rows
-        found = [_told(gate, [each.values[number] for each in pairs], _seeds_matter(pairs))
+        found = [told(gate, [each.values[number] for each in pairs], _seeds_matter(pairs))
                  for number, gate in enumerate(gates)]  # fmt: skip
         if len(pairs) > 1 and (any(each.verdict == REFUSED for each in found)
                                or all(each.verdict == ACCEPTED for each in found)):  # fmt: skip
@@ -72,21 +73,32 @@ def _pair(means: Means, folder: Path, stack: Stack, gates: Sequence[Gate], seed:
     found: dict[bool, tuple[Row, list[Value]]] = {}
     for edited in (False, True) if seed % 2 == 0 else (True, False):
         place = folder / f"gate{seed}{'edited' if edited else ''}"
-        arm = means[0](place, stack if edited else ())
+        with whole(means, place, stack if edited else (), gates, seed, until, edited) as (ran, values):
+            found[edited] = ran.row, values
+    plain, edit = found[False], found[True]
+    return Pair((plain[0], edit[0]), tuple(zip(plain[1], edit[1], strict=True)))
+
+
+@contextlib.contextmanager
+def whole(
+    means: Means, place: Path, stack: Stack, gates: Sequence[Gate], seed: int, until: float, edited: bool = True
+) -> Iterator[tuple[Ran, list[Value]]]:
+    """One whole run and the values of the gates, while its folder is there. Raises as `judged`."""
+    arm = means[0](place, stack)
+    try:
         try:
             ran = arm.whole(seed, max(1.0, until - time.monotonic()))
-            found[edited] = ran.row, [gate.value(ran.printed, ran.folder, ran.began_ns) for gate in gates]
+            values = [gate.value(ran.printed, ran.folder, ran.began_ns) for gate in gates]
         except (ArmError, ValueError) as error:
             said = getattr(error, "reason", f"gate: {error}")
             if edited or means[1]() or time.monotonic() > until:
                 raise ArmError(f"{said} (with the edit)") from None
             raise GobrrrError(f"the program as it is cannot be judged: {said}",
                               "--measure says where its value is", UNMEASURED) from None  # fmt: skip
-        finally:
-            arm.end()
-            clear(place)
-    plain, edit = found[False], found[True]
-    return Pair((plain[0], edit[0]), tuple(zip(plain[1], edit[1], strict=True)))
+        yield ran, values
+    finally:
+        arm.end()
+        clear(place)
 
 
 def other_work(plain: Row, edit: Row, accepted: Collection[str]) -> str:
@@ -118,7 +130,7 @@ def _seeds_matter(pairs: Sequence[Pair]) -> bool | None:
     return any(abs(a - b) > SAME_OUTPUTS * made[0][1] for each in made for a, b in zip(each, made[0], strict=True))
 
 
-def _told(gate: Gate, values: Sequence[tuple[Value, Value]], seeds_matter: bool | None) -> Gated:
+def told(gate: Gate, values: Sequence[tuple[Value, Value]], seeds_matter: bool | None) -> Gated:
     """A gate after these pairs. Raises as `judged`."""
     plain, edit = ([each[0] for each in side] for side in zip(*values, strict=True))
     percent = values[0][0][1]

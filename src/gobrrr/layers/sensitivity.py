@@ -1,0 +1,171 @@
+"""How much does each layer matter: the change of a model's outputs where that layer alone is made otherwise."""
+
+from __future__ import annotations
+
+import atexit
+import copy
+import functools
+import importlib.util
+import json
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves, tree_map
+
+Model = TypeVar("Model", bound=nn.Module)
+MOST_TIMES = 100_000
+"""Calls whose times are kept."""
+
+
+def sensitivity(
+    model: nn.Module, change: Callable[[nn.Module], nn.Module], args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+) -> dict[str, float]:  # fmt: skip
+    """Return |y - y0| / |y0| for each layer that `change` makes otherwise: y0 the model's outputs for these arguments,
+    y those with that layer alone as `change` makes it, both as one vector of all their floats.
+
+    `change` is given a copy and gives the changed model; the model itself is as before afterwards. Layers are known by
+    their names, and one at several places is changed at all of them under its first name. What a layer gives is turned
+    into the dtype that it gave before.
+    """
+    given = dict(kwargs or {})
+    changed = change(copy.deepcopy(model))
+    found = {}
+    with torch.no_grad():
+        plain = _floats(model(*args, **given))
+        for name, before, after in _changed(model, changed):
+            places = [(owner, key) for owner in model.modules() for key, part in owner._modules.items()
+                      if part is before]  # fmt: skip
+            try:
+                for owner, key in places:
+                    owner._modules[key] = _Alike(before, after)
+                other = _floats(model(*args, **given))
+            finally:
+                for owner, key in places:
+                    owner._modules[key] = before
+            apart = math.sqrt(sum(float((a - b).square().sum()) for a, b in zip(other, plain, strict=True)))
+            whole = math.sqrt(sum(float(each.square().sum()) for each in plain))
+            found[name] = apart / whole if whole else math.inf
+    return found
+
+
+class _Alike(nn.Module):
+    """A changed layer that gives tensors of the dtypes which the layer gave."""
+
+    def __init__(self, before: nn.Module, after: nn.Module) -> None:
+        super().__init__()
+        self._after = after
+        self._dtype = next((each.dtype for each in before.parameters()), torch.float32)
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(super().__getattr__("_after"), name)
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        own = next((each.dtype for each in self._after.parameters() if type(each.data) is Tensor), self._dtype)
+        args, kwargs = (tree_map(lambda each: _cast(each, own), given) for given in (args, kwargs))
+        return tree_map(lambda each: _cast(each, self._dtype), self._after(*args, **kwargs))
+
+
+def _cast(value: Any, dtype: torch.dtype) -> Any:
+    return value.to(dtype) if isinstance(value, Tensor) and value.is_floating_point() else value
+
+
+def _changed(model: nn.Module, changed: nn.Module) -> Iterator[tuple[str, nn.Module, nn.Module]]:
+    """Innermost layers with weights that are others in the changed model, or whose place has something else there."""
+    there = dict(changed.named_modules())
+    for name, before in model.named_modules():
+        own = list(before.parameters(recurse=False))
+        after = there.get(name)
+        if name and own and after is not None and (type(after) is not type(before) or not _same(own, after)):
+            yield name, before, after
+
+
+def _same(own: Sequence[Tensor], after: nn.Module) -> bool:
+    others = list(after.parameters(recurse=False))
+    return len(own) == len(others) and all(
+        type(a.data) is type(b.data) and a.dtype == b.dtype and a.shape == b.shape and torch.equal(a, b)
+        for a, b in zip(own, others, strict=True)
+    )
+
+
+def _floats(value: Any) -> list[Tensor]:
+    return [each.double() for each in tree_leaves(value) if isinstance(each, Tensor) and each.is_floating_point()]
+
+
+def weight_bytes(model: nn.Module) -> int:
+    """Return the bytes of the model's parameters and buffers, packed and quantised ones too; shared ones once."""
+    seen: dict[tuple[str, int], int] = {}
+    waiting = [*model.parameters(), *model.buffers(), *tree_leaves(model.state_dict())]
+    while waiting:
+        each = waiting.pop()
+        if not isinstance(each, Tensor):
+            continue
+        each = each.data
+        if type(each) is not Tensor and hasattr(each, "__tensor_flatten__"):
+            waiting += [getattr(each, name) for name in each.__tensor_flatten__()[0]]
+        elif each.numel():
+            storage = each.untyped_storage()
+            seen[str(each.device), storage.data_ptr()] = storage.nbytes()
+    return sum(seen.values())
+
+
+def note_run(model: Model, file: str) -> Model:
+    """Write as JSON, when the program ends, what the model is and how long its calls took: bytes of its weights, layers
+    of each kind, lower quartile of the calls in ns, ns until the end. Gives the model back."""
+    times: list[int] = []
+    forward, began, place = model.forward, time.perf_counter_ns(), Path(file).resolve()
+
+    @functools.wraps(forward)
+    def timed(*args: Any, **kwargs: Any) -> Any:
+        start = time.perf_counter_ns()
+        result = forward(*args, **kwargs)
+        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+            torch.cuda.synchronize()
+        if len(times) < MOST_TIMES:
+            times.append(time.perf_counter_ns() - start)
+        return result
+
+    def told() -> None:
+        kinds = {kind: sum(isinstance(part, kinds) for part in model.modules()) for kind, kinds in _KINDS.items()}
+        device = next((each.device.type for each in model.parameters()), "cpu")
+        capability = torch.cuda.get_device_capability() if device == "cuda" else (0, 0)
+        quartile = sorted(times)[len(times) // 4] if times else 0
+        place.write_text(json.dumps({
+            "bytes": weight_bytes(model), "ns": quartile, "calls": len(times),
+            "whole_ns": time.perf_counter_ns() - began, "layers": kinds, "device": device,
+            "capability": 10 * capability[0] + capability[1],
+            "torchao": importlib.util.find_spec("torchao") is not None,
+        }), encoding="utf-8")  # fmt: skip
+
+    model.forward = timed
+    atexit.register(told)
+    return model
+
+
+_KINDS: dict[str, tuple[type[nn.Module], ...]] = {
+    "linear": (nn.Linear,), "convolution": (nn.Conv1d, nn.Conv2d, nn.Conv3d),
+    "batch norm": (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d), "attention": (nn.MultiheadAttention,),
+}  # fmt: skip
+
+
+def note_sensitivity(model: Model, change: Callable[[nn.Module], nn.Module], file: str) -> Model:
+    """Write `sensitivity` for the arguments of the model's first call as JSON, and end the program there."""
+    place = Path(file).resolve()
+
+    def noted(_: nn.Module, args: Any, kwargs: Any) -> None:
+        hook.remove()
+        found = sensitivity(model, change, args, kwargs).items()
+        finite = {name: value if math.isfinite(value) else None for name, value in found}
+        place.write_text(json.dumps(finite), encoding="utf-8")
+        raise SystemExit(0)
+
+    hook = model.register_forward_pre_hook(noted, with_kwargs=True)
+    return model
