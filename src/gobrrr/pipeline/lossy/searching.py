@@ -31,8 +31,8 @@ from gobrrr.trial.statistics.objective import BETTER
 
 SEARCHING = 0.5
 """Share of the time after the diagnosis for the search; proposed: a proof takes as long as twenty runs."""
-PROVING, MOST_PROVEN = 0.6, 3
-"""Share of what is left for the proof of one point, where others wait; and points that are proven at most."""
+MOST_PROVEN = 3
+"""Points that are proven at most, one after another until one is: an undecided one spends what is left."""
 NO_TIME = "there was no time left"
 TRAINS = GobrrrError("the program trains: lossy edits are searched for programs that only infer",
                      "judge one of yours: gobrrr prove --accept RULE --patch YOUR.diff")  # fmt: skip
@@ -123,11 +123,9 @@ class _Searched:
     def _prove(self, referee: LiveReferee, best: Sequence[Point], listener: Listener) -> None:
         """Prove the fastest; where it is not, the next one."""
         for number, point in enumerate(best, 1):
-            share = PROVING if number < len(best) else 1.0
-            stack = self._stack(point)
-            until = time.monotonic() + share * self._clock.left
-            self.trials.append(proving.proven(referee, stack, until, self._asked, listener, number))
-            if self.trials[-1].verdict in BETTER and self.trials[-1].guard.green:
+            tried = proving.proven(referee, self._stack(point), self._clock.ends, self._asked, listener, number)
+            self.trials.append(tried)
+            if (tried.verdict in BETTER and tried.guard.green) or not self._clock.left:
                 break
 
     def _stack(self, point: Point) -> tuple[str, ...]:
@@ -156,14 +154,16 @@ class _Searched:
         assert self._bench is not None
         trial = next((each for each in self.trials if point and each.remedies == self._stack(point)), None)
         mark = "within" if seen.held else "does not run" if seen.reason else "refused"
-        gates = seen.gates
+        gates, reasons = seen.gates, tuple[str, ...]()
         if trial is not None:
             gates, good = trial.guard.gates or gates, trial.guard.green
             settled = "kept" if good and trial.verdict in BETTER else "not faster" if good else "undecided"
             mark = "refused" if trial.guard.red else settled
+            mark, reasons = ("does not run", (trial.reason,)) if trial.verdict == "failed" else (mark, ())
+            reasons = reasons or (() if trial.guard.gates else trial.guard.reasons)
         return Tried(
             name=name_of(point), mark=mark if point else "",
             speed=self._bench.own.ns / seen.ns if 0 < seen.ns < math.inf else None,
             bytes=seen.bytes, gates=gates, stays=tuple(sorted({name for part in point for name in part.keep})),
-            best=is_best and mark != "refused", reason=seen.reason,
+            best=is_best and mark != "refused", reason=seen.reason or next(iter(reasons), ""),
         )  # fmt: skip

@@ -176,7 +176,9 @@ def statements(point: Point, facts: Facts | None = None) -> tuple[str, list[str]
 
 
 def _code(code: str, part: Part) -> str:
-    keep = f"{{{', '.join(map(repr, sorted(part.keep)))}}}" if part.keep else "()"
+    keep = f"{{{', '.join(map(repr, sorted(part.keep)))}}}"
+    if not part.keep:
+        code = code.replace(" and name not in {keep}", "").replace(", keep={keep}", "")
     return code.replace("{keep}", keep).replace("{knob}", f"{part.knob or 0:.4g}")
 
 

@@ -53,7 +53,7 @@ def marked(point: Tried) -> str:
 def _quality(point: Tried) -> str:
     if point.reason:
         return point.reason
-    return "; ".join(f"{gate.name} {_mean(gate):.6g}, {gate.change:+.2g}{f' {gate.unit}' if gate.unit else ''}"
+    return "; ".join(f"{gate.name} {_mean(gate):.4g} ({gate.change:+.2g}{' %' if gate.unit == '%' else ''})"
                      for gate in point.gates)  # fmt: skip
 
 

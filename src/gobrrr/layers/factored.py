@@ -38,13 +38,10 @@ def _factored(layer: nn.Linear, energy: float) -> nn.Module | None:
     rank = int((held < energy * held[-1]).sum()) + 1
     if rank * (layer.in_features + layer.out_features) >= layer.in_features * layer.out_features:
         return None
-    how = {"device": layer.weight.device, "dtype": layer.weight.dtype}
-    first = nn.Linear(layer.in_features, rank, bias=False, **how)
-    second = nn.Linear(rank, layer.out_features, bias=layer.bias is not None, **how)
+    first = nn.Linear(layer.in_features, rank, bias=False, device="meta")  # no random number is drawn
+    second = nn.Linear(rank, layer.out_features, bias=layer.bias is not None, device="meta")
     root = values[:rank].sqrt()
-    with torch.no_grad():
-        first.weight.copy_(root[:, None] * right[:rank])
-        second.weight.copy_(left[:, :rank] * root)
-        if layer.bias is not None:
-            second.bias.copy_(layer.bias)
+    for part, weight in ((first, root[:, None] * right[:rank]), (second, left[:, :rank] * root)):
+        part.weight = nn.Parameter(weight.to(layer.weight.dtype), layer.weight.requires_grad)
+    second.bias = layer.bias
     return nn.Sequential(first, second).train(layer.training)

@@ -37,11 +37,13 @@ class _Calibrating(nn.Module):
             mapping = get_default_qconfig_mapping("x86")
             for name in self._keep:
                 mapping.set_module_name(name, None)
-            self.model, self._observed = prepare_fx(self.model, mapping, (*args, *kwargs.values())), True
+            with torch.random.fork_rng(devices=[]):  # making layers draws numbers
+                self.model, self._observed = prepare_fx(self.model, mapping, (*args, *kwargs.values())), True
         result = self.model(*args, **kwargs)
         self._left -= 1
         if not self._left:
-            self.model = convert_fx(self.model)  # type: ignore[arg-type]
+            with torch.random.fork_rng(devices=[]):
+                self.model = convert_fx(self.model)  # type: ignore[arg-type]
         return result
 
 
@@ -52,7 +54,7 @@ def static_int8(model: nn.Module, calls: int = 4, keep: Collection[str] = ()) ->
     x86 backend, CPU). Layers named in `keep` stay float32. Raises what torch.fx does, at the first call, where the
     model's forward cannot be traced: where it branches on values.
     """
-    return _Calibrating(model.eval(), calls, keep)
+    return _Calibrating(model, calls, keep).eval()
 
 
 def simulated_int8(model: Model, keep: Collection[str] = ()) -> Model:
