@@ -197,7 +197,39 @@ def test_what_a_run_notes(tmp_path: Path) -> None:
     atexit._run_exitfuncs()
     told = json.loads((tmp_path / "run.json").read_text())
     assert told["calls"] == 5 and told["layers"]["linear"] == 2 and told["bytes"] == weight_bytes(model)
-    assert told["ns"] > 0 and told["device"] == "cpu"
+    assert told["ns"] > 0 and told["device"] == "cpu" and told["times"] is None
+
+
+def test_the_plain_model_computes_some_calls_too_where_nobody_can_write_to_what_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import atexit
+
+    from gobrrr.layers import noted
+
+    now, calls = 0, list[str]()
+
+    class Slow(nn.Module):
+        def __init__(self, name: str, ns: int) -> None:
+            super().__init__()
+            self.layer, self.name, self.ns = nn.Linear(4, 4), name, ns
+
+        def forward(self, x: torch.Tensor, cache: object = None) -> torch.Tensor:
+            nonlocal now
+            now += self.ns
+            calls.append(self.name)
+            return self.layer(x)
+
+    monkeypatch.setattr(noted.time, "perf_counter_ns", lambda: now)
+    for number, cache in enumerate((None, object())):
+        calls.clear()
+        model = note_run(Slow("own", 10), str(tmp_path / f"{number}.json"), Slow("plain", 25))
+        for _ in range(12):
+            model(torch.randn(8, 4), cache=cache)
+        atexit._run_exitfuncs()
+        told = json.loads((tmp_path / f"{number}.json").read_text())
+        assert calls.count("own") == 12 and calls.count("plain") == (0 if number else 7)
+        assert told["ns"] == 10 and told["times"] == (None if number else 2.5)
 
 
 def test_noting_sensitivity_ends_the_program(tmp_path: Path) -> None:

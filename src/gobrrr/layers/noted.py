@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any, TypeVar
 
 import torch
@@ -20,6 +21,9 @@ from torch.utils._pytree import tree_leaves, tree_map
 Model = TypeVar("Model", bound=nn.Module)
 MOST_TIMES = 100_000
 """Calls whose times are kept."""
+WARM, PAIRS = 5, 40
+"""Calls before the first that the plain model computes too, since a compiler or observers work in those; and how many
+it computes at most."""
 
 
 def sensitivity(
@@ -117,37 +121,58 @@ def weight_bytes(model: nn.Module) -> int:
     return sum(seen.values())
 
 
-def note_run(model: Model, file: str) -> Model:
+def note_run(model: Model, file: str, plain: nn.Module | None = None) -> Model:
     """Write as JSON, when the program ends, what the model is and how long its calls took: bytes of its weights, layers
-    of each kind, lower quartile of the calls in ns, ns until the end. Gives the model back."""
+    of each kind, lower quartile of the calls in ns, ns until the end. Gives the model back.
+
+    `plain`, the model as it was, computes some of the calls too, unnoticed: each right before or behind the model's
+    own, so that the median of their ratios ("times") is not that of two moments of a busy machine. Only arguments that
+    nobody can write to by a call unseen are given twice: tensors and plain values, not caches."""
     times: list[int] = []
+    ratios: list[float] = []
     forward, began, place = model.forward, time.perf_counter_ns(), Path(file).resolve()
 
     @functools.wraps(forward)
     def timed(*args: Any, **kwargs: Any) -> Any:
-        start = time.perf_counter_ns()
-        result = forward(*args, **kwargs)
-        if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-            torch.cuda.synchronize()
+        is_paired = plain is not None and WARM <= len(times) < WARM + PAIRS and _is_plain((args, kwargs))
+        before = _took(plain, args, kwargs)[0] if plain is not None and is_paired and len(times) % 2 else 0
+        ns, result = _took(forward, args, kwargs)
         if len(times) < MOST_TIMES:
-            times.append(time.perf_counter_ns() - start)
+            times.append(ns)
+        if plain is not None and is_paired:
+            ratios.append((before or _took(plain, args, kwargs)[0]) / ns)
         return result
 
     def told() -> None:
         kinds = {kind: sum(isinstance(part, kinds) for part in model.modules()) for kind, kinds in _KINDS.items()}
         device = next((each.device.type for each in model.parameters()), "cpu")
         capability = torch.cuda.get_device_capability() if device == "cuda" else (0, 0)
-        quartile = sorted(times)[len(times) // 4] if times else 0
         place.write_text(json.dumps({
-            "bytes": weight_bytes(model), "ns": quartile, "calls": len(times),
+            "bytes": weight_bytes(model), "ns": sorted(times)[len(times) // 4] if times else 0, "calls": len(times),
             "whole_ns": time.perf_counter_ns() - began, "layers": kinds, "device": device,
-            "capability": 10 * capability[0] + capability[1],
+            "capability": 10 * capability[0] + capability[1], "times": median(ratios) if ratios else None,
             "torchao": importlib.util.find_spec("torchao") is not None,
         }), encoding="utf-8")  # fmt: skip
 
     model.forward = timed
     atexit.register(told)
     return model
+
+
+def _took(call: Callable[..., Any], args: Any, kwargs: Any) -> tuple[int, Any]:
+    """Nanoseconds of a call, with what it started on a device, and its result."""
+    start = time.perf_counter_ns()
+    result = call(*args, **kwargs)
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.synchronize()
+    return time.perf_counter_ns() - start, result
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether it is of tensors and plain values alone."""
+    if type(value) in (dict, list, tuple):
+        return all(map(_is_plain, value.values() if isinstance(value, dict) else value))
+    return value is None or type(value) in (Tensor, int, float, bool, str)
 
 
 _KINDS: dict[str, tuple[type[nn.Module], ...]] = {

@@ -21,6 +21,7 @@ from gobrrr.remedies.edits.program import files_of, read
 from gobrrr.system import files
 from gobrrr.trial.edit.reading import together
 from gobrrr.trial.edit.treatment import EditOnTrial
+from gobrrr.trial.gate.interval import FEWEST
 from gobrrr.trial.lossy.bench import NO_PLACE, Bench
 from gobrrr.trial.lossy.search import Search, Seen, front
 from gobrrr.trial.race.referee import LiveReferee, Program
@@ -29,8 +30,10 @@ from gobrrr.trial.receipt.receipt import Receipt, TrialResult, Tried
 from gobrrr.trial.sandbox.workspace import mark_output
 from gobrrr.trial.statistics.objective import BETTER
 
-SEARCHING = 0.5
-"""Share of the time after the diagnosis for the search; proposed: a proof takes as long as twenty runs."""
+PROVING, MOST_PROVING = 0.5, 0.7
+"""Shares of the time after the diagnosis that are left for the proof, at least, and at most where runs take long."""
+FIRST = ("half_precision", "int8_dynamic", "static_int8")
+"""Forms that are tried first: they bring most on CPUs, and compile nothing."""
 MOST_PROVEN = 3
 """Points that are proven at most, one after another until one is: an undecided one spends what is left."""
 NO_TIME = "there was no time left"
@@ -101,9 +104,10 @@ class _Searched:
         stops(referee.stop)
         try:
             with listener:
-                until = time.monotonic() + SEARCHING * self._clock.left
                 self._bench = bench = Bench((referee.whole, referee.is_over), arms, edits, self._asked.gates, write,
-                                            until, listener.trying)  # fmt: skip
+                                            self._clock.ends, listener.trying)  # fmt: skip
+                needed = 2 * FEWEST * bench.run_s / proving.GATING / (self._clock.left or 1.0)
+                bench.until -= min(max(PROVING, needed), MOST_PROVING) * self._clock.left
                 self._search = Search(bench.own.ns, bench, [(Part(each.name),) for each in self._asked.edits])
                 best = self._search.run(self._fit(allow, bench.facts))
                 self.not_tried |= dict.fromkeys(self._search.left, NO_TIME)
@@ -116,7 +120,8 @@ class _Searched:
 
     def _fit(self, allow: Callable[[str], bool], facts: Facts) -> list[str]:
         """Forms that are tried, those that compile last; of the others the reason is kept."""
-        known = sorted((each for each in FORMS if allow(each.name)), key=lambda each: each.compiles)
+        known = sorted((each for each in FORMS if allow(each.name)),
+                       key=lambda each: (each.compiles, each.name not in FIRST, not each.exact))  # fmt: skip
         self.not_tried = {each.name: why for each in known if (why := each.unfit(facts))}
         return [each.name for each in known if each.name not in self.not_tried]
 
@@ -125,7 +130,7 @@ class _Searched:
         for number, point in enumerate(best, 1):
             tried = proving.proven(referee, self._stack(point), self._clock.ends, self._asked, listener, number)
             self.trials.append(tried)
-            if (tried.verdict in BETTER and tried.guard.green) or not self._clock.left:
+            if (tried.verdict in BETTER and tried.guard.green) or self._clock.left < tried.seconds:
                 break
 
     def _stack(self, point: Point) -> tuple[str, ...]:

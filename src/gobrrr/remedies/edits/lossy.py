@@ -35,6 +35,8 @@ class Facts(msgspec.Struct, frozen=True):
     capability: int = 0
     """Ten times the compute capability of a CUDA device."""
     torchao: bool = False
+    times: float | None = None
+    """Time of the model as it was over its own, call by call; null where no call could be given to both."""
 
     @property
     def step_ns(self) -> int:
@@ -198,7 +200,9 @@ def written(files: Sequence[Source], source: Path, point: Point, facts: Facts | 
     one matters. Empty where no place is found."""
     code, imports = statements(point, facts)
     if noted == "run":
-        code = f"{code}\n{{model}} = gobrrr.layers.note_run({{model}}, {FILE!r})".lstrip()
+        code = "\n".join(filter(None, (
+            "plain_model = copy.deepcopy({model})", code,
+            f"{{model}} = gobrrr.layers.note_run({{model}}, {FILE!r}, plain_model)")))  # fmt: skip
     elif noted:
         used = form(point[0].form)
         code, imports = (
@@ -207,7 +211,7 @@ def written(files: Sequence[Source], source: Path, point: Point, facts: Facts | 
         code = code.partition("\ntorch._inductor")[0].replace("{model}", "changed")
         code = f"def change_numbers(changed):\n    {code}\n    return changed\n" + (
             f"{{model}} = gobrrr.layers.note_sensitivity({{model}}, change_numbers, {FILE!r})")  # fmt: skip
-    more = ["gobrrr.layers"] if noted else []
+    more = ["copy", "gobrrr.layers"] if noted else []
     edit = StatementsWhereReady(code, _helper([*imports, *more]))
     changed = texts(files, [edit], source) if code else {}
     inside = {name: both for name, both in changed.items() if not Path(name).is_absolute()}

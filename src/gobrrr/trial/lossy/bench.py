@@ -24,8 +24,6 @@ from gobrrr.trial.lossy.search import Seen
 
 MOST_BYTES = 8 << 20
 """Bytes that may be noted of a model: a hundred thousand layers."""
-MOST_RUNS = 0.5
-"""Share of the search's time that one run may take, or nothing is found out."""
 NO_PLACE = "no place is found where its model is ready: a line with model.eval(), or from_pretrained"
 Noted = TypeVar("Noted")
 
@@ -40,13 +38,15 @@ class Bench:
         """`edits` are those that arms know by name, the user's own among them; points are added. `write` gives the
         program with a point. Raises GobrrrError where the program as it is cannot be measured, or trains."""
         self._means, self._folder, self._edits, self._gates = means, folder, edits, gates
-        self._write, self._until, self._say = write, until, say
+        self._write, self.until, self._say = write, until, say
         self._own = {name for name in edits}
         self._num, self._longest_s = 0, 0.0
         self._facts: Facts | None = None
         self._values: list[Value] = []
         try:
+            began = time.monotonic()
             ran, self._values, self.facts = self._run((), "run", Facts)
+            self.run_s = time.monotonic() - began
             self._facts = self.facts
         except ArmError as error:
             raise GobrrrError(f"the program as it is cannot be measured: {error.reason}",
@@ -61,7 +61,8 @@ class Bench:
         self._say(f"trying {name_of(point)}")
         try:
             _, values, facts = self._run(point, "run", Facts)
-            return Seen(tuple(self._gated(values)), facts.step_ns, facts.bytes)
+            ns = self.own.ns / facts.times if facts.times else facts.step_ns
+            return Seen(tuple(self._gated(values)), ns, facts.bytes)
         except (ArmError, GobrrrError) as error:
             return Seen(reason=error.reason if isinstance(error, ArmError) else error.message)
 
@@ -76,7 +77,7 @@ class Bench:
 
     def is_over(self) -> bool:
         """Whether no further run fits into the search's time."""
-        return self._means[1]() or time.monotonic() + self._longest_s > self._until
+        return self._means[1]() or time.monotonic() + self._longest_s > self.until
 
     def stack(self, point: Point, noted: str = "") -> pairs.Stack:
         """Return the names of the edits of a point, those that are gobrrr's as one. Raises GobrrrError where it finds
@@ -101,7 +102,7 @@ class Bench:
         stack, began = self.stack(point, noted), time.monotonic()
         self._num += 1
         place, gates = self._folder / f"point{self._num}", self._gates if gates is None else gates
-        with pairs.whole(self._means, place, stack, gates, 0, self._until, edited=bool(point)) as (ran, values):
+        with pairs.whole(self._means, place, stack, gates, 0, self.until, edited=bool(point)) as (ran, values):
             try:
                 seen = msgspec.json.decode(files.read(ran.folder / FILE, MOST_BYTES), type=kind)
             except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
