@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from gobrrr.layers import (
+    copied,
     half_precision,
     low_rank,
     note_run,
@@ -230,6 +231,14 @@ def test_the_plain_model_computes_some_calls_too_where_nobody_can_write_to_what_
         told = json.loads((tmp_path / f"{number}.json").read_text())
         assert calls.count("own") == 12 and calls.count("plain") == (0 if number else 7)
         assert told["ns"] == 10 and told["times"] == (None if number else 2.5)
+
+
+def test_a_model_that_cannot_be_copied_is_run_alone() -> None:
+    model = small()
+    other = copied(model)
+    assert other is not None and other is not model and torch.equal(other[0].weight, model[0].weight)
+    model.lock = (each for each in ())  # type: ignore[assignment]
+    assert copied(model) is None
 
 
 def test_noting_sensitivity_ends_the_program(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import copy
 import functools
 import importlib.util
@@ -119,6 +120,13 @@ def weight_bytes(model: nn.Module) -> int:
             storage = each.untyped_storage()
             seen[str(each.device), storage.data_ptr()] = storage.nbytes()
     return sum(seen.values())
+
+
+def copied(model: Model) -> Model | None:
+    """Return a copy of the model; None where it cannot be copied, or there is no memory for two."""
+    with contextlib.suppress(Exception):
+        return copy.deepcopy(model)
+    return None
 
 
 def note_run(model: Model, file: str, plain: nn.Module | None = None) -> Model:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import Annotated, NamedTuple
 
 import msgspec
 
@@ -24,18 +24,18 @@ FILE = "gobrrr-noted.json"
 class Facts(msgspec.Struct, frozen=True):
     """Facts that a run of the program noted of its model: gobrrr.layers.note_run."""
 
-    bytes: int
-    ns: int
+    bytes: Annotated[int, msgspec.Meta(ge=0)]
+    ns: Annotated[int, msgspec.Meta(ge=0)]
     """Lower quartile of the model's calls."""
     calls: int
-    whole_ns: int
+    whole_ns: Annotated[int, msgspec.Meta(gt=0)]
     """From where it was ready to the program's end."""
     layers: dict[str, int] = {}
     device: str = "cpu"
     capability: int = 0
     """Ten times the compute capability of a CUDA device."""
     torchao: bool = False
-    times: float | None = None
+    times: Annotated[float, msgspec.Meta(gt=0)] | None = None
     """Time of the model as it was over its own, call by call; null where no call could be given to both."""
 
     @property
@@ -201,7 +201,7 @@ def written(files: Sequence[Source], source: Path, point: Point, facts: Facts | 
     code, imports = statements(point, facts)
     if noted == "run":
         code = "\n".join(filter(None, (
-            "plain_model = copy.deepcopy({model})", code,
+            "plain_model = gobrrr.layers.copied({model})", code,
             f"{{model}} = gobrrr.layers.note_run({{model}}, {FILE!r}, plain_model)")))  # fmt: skip
     elif noted:
         used = form(point[0].form)
@@ -211,7 +211,7 @@ def written(files: Sequence[Source], source: Path, point: Point, facts: Facts | 
         code = code.partition("\ntorch._inductor")[0].replace("{model}", "changed")
         code = f"def change_numbers(changed):\n    {code}\n    return changed\n" + (
             f"{{model}} = gobrrr.layers.note_sensitivity({{model}}, change_numbers, {FILE!r})")  # fmt: skip
-    more = ["copy", "gobrrr.layers"] if noted else []
+    more = ["gobrrr.layers"] if noted else []
     edit = StatementsWhereReady(code, _helper([*imports, *more]))
     changed = texts(files, [edit], source) if code else {}
     inside = {name: both for name, both in changed.items() if not Path(name).is_absolute()}
