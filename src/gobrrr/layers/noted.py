@@ -44,61 +44,45 @@ def sensitivity(
     with torch.no_grad():
         plain = _floats(model(*args, **given))
         for name, before, after in _changed(model, changed):
+            _cast_around(after, next((each.dtype for each in before.parameters()), torch.float32))
             places = [(owner, key) for owner in model.modules() for key, part in owner._modules.items()
                       if part is before]  # fmt: skip
             try:
                 for owner, key in places:
-                    owner._modules[key] = _Alike(before, after)
+                    owner._modules[key] = after
                 other = _floats(model(*args, **given))
             finally:
                 for owner, key in places:
                     owner._modules[key] = before
-            apart = math.sqrt(sum(float((a - b).square().sum()) for a, b in zip(other, plain, strict=True)))
-            whole = math.sqrt(sum(float(each.square().sum()) for each in plain))
+            apart, whole = (math.sqrt(sum(float(each.square().sum()) for each in tensors))
+                            for tensors in ([a - b for a, b in zip(other, plain, strict=True)], plain))  # fmt: skip
             found[name] = apart / whole if whole else math.inf
     return found
 
 
-class _Alike(nn.Module):
-    """A changed layer that gives tensors of the dtypes which the layer gave."""
+def _cast_around(layer: nn.Module, dtype: torch.dtype) -> None:
+    """Let it take and give floats of a dtype, whatever that of its own plain weights is."""
 
-    def __init__(self, before: nn.Module, after: nn.Module) -> None:
-        super().__init__()
-        self._after = after
-        self._dtype = next((each.dtype for each in before.parameters()), torch.float32)
+    def cast(value: Any, to: torch.dtype) -> Any:
+        return tree_map(lambda each: each.to(to) if isinstance(each, Tensor) and each.is_floating_point() else each,
+                        value)  # fmt: skip
 
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return super().__getattr__(name)
-        except AttributeError:
-            return getattr(super().__getattr__("_after"), name)
-
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
-        own = next((each.dtype for each in self._after.parameters() if type(each.data) is Tensor), self._dtype)
-        args, kwargs = (tree_map(lambda each: _cast(each, own), given) for given in (args, kwargs))
-        return tree_map(lambda each: _cast(each, self._dtype), self._after(*args, **kwargs))
-
-
-def _cast(value: Any, dtype: torch.dtype) -> Any:
-    return value.to(dtype) if isinstance(value, Tensor) and value.is_floating_point() else value
+    own = next((each.dtype for each in layer.parameters() if type(each.data) is Tensor), dtype)
+    layer.register_forward_pre_hook(lambda _, given: cast(given, own))
+    layer.register_forward_hook(lambda _, __, result: cast(result, dtype))
 
 
 def _changed(model: nn.Module, changed: nn.Module) -> Iterator[tuple[str, nn.Module, nn.Module]]:
     """Innermost layers with weights that are others in the changed model, or whose place has something else there."""
     there = dict(changed.named_modules())
     for name, before in model.named_modules():
-        own = list(before.parameters(recurse=False))
         after = there.get(name)
-        if name and own and after is not None and (type(after) is not type(before) or not _same(own, after)):
-            yield name, before, after
-
-
-def _same(own: Sequence[Tensor], after: nn.Module) -> bool:
-    others = list(after.parameters(recurse=False))
-    return len(own) == len(others) and all(
-        type(a.data) is type(b.data) and a.dtype == b.dtype and a.shape == b.shape and torch.equal(a, b)
-        for a, b in zip(own, others, strict=True)
-    )
+        own = list(before.parameters(recurse=False))
+        if name and own and after is not None:
+            others = list(after.parameters(recurse=False))
+            kinds = [[(type(each.data), each.dtype, each.shape) for each in side] for side in (own, others)]
+            if type(after) is not type(before) or kinds[0] != kinds[1] or not all(map(torch.equal, own, others)):
+                yield name, before, after
 
 
 def _floats(value: Any) -> list[Tensor]:

@@ -6,6 +6,7 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TextIO
@@ -25,7 +26,6 @@ from gobrrr.trial.gate.interval import FEWEST
 from gobrrr.trial.lossy.bench import NO_PLACE, Bench
 from gobrrr.trial.lossy.search import Search, Seen, front
 from gobrrr.trial.race.referee import LiveReferee, Program
-from gobrrr.trial.race.tuning import Listener
 from gobrrr.trial.receipt.receipt import Receipt, TrialResult, Tried
 from gobrrr.trial.sandbox.workspace import mark_output
 from gobrrr.trial.statistics.objective import BETTER
@@ -61,15 +61,16 @@ def search(
         report, program = proving.begun(command, source, folder, asked, clock, stack, stream)
         if report.step.kind != "inference":
             raise TRAINS
-        found = _Searched(asked, clock)
-        arms = tuning.own_folder(folder, ARMS, stack)
-        complete = found.run(program._replace(edits=edits), edits, arms, write, allow, stream, stops)
+        found = _Found()
+        complete = found.run(program._replace(edits=edits), tuning.own_folder(folder, ARMS, stack), asked, clock, edits,
+                             write, allow, stream, stops)  # fmt: skip
     receipt = proving.receipt_of(found.trials, complete, edits, report, clock, asked)
-    receipt = msgspec.structs.replace(
-        receipt, points=tuple(found.points()), not_tried=found.not_tried, measured=True,
-        edits={name: receipt.edits[name] for trial in found.trials for name in trial.remedies},
-        left=() if receipt.kept else found.left(), likely=() if receipt.kept else found.likely(),
-    )  # fmt: skip
+    told = {name: receipt.edits[name] for trial in found.trials for name in trial.remedies}
+    receipt = msgspec.structs.replace(receipt, points=tuple(found.points()), not_tried=found.not_tried, measured=True,
+                                      edits=told)  # fmt: skip
+    if not receipt.kept and found.search is not None:
+        likely = tuple(part.told for point in found.search.best()[:1] for part in point)
+        receipt = msgspec.structs.replace(receipt, left=tuple(found.search.left), likely=likely)
     receipt = proving.written(receipt, report, command, source, folder, asked)
     patch = together([edits[name].edit for name in receipt.kept], source).diff if receipt.kept else ""
     if patch:
@@ -79,85 +80,62 @@ def search(
     return receipt
 
 
-class _Searched:
+@dataclass
+class _Found:
     """What a search found, as far as it came."""
 
-    def __init__(self, asked: Asked, clock: first_run.Clock) -> None:
-        self._asked, self._clock = asked, clock
-        self._bench: Bench | None = None
-        self._search: Search | None = None
-        self.not_tried: dict[str, str] = {}
-        self.trials: list[TrialResult] = []
+    bench: Bench | None = None
+    search: Search | None = None
+    not_tried: dict[str, str] = field(default_factory=dict)
+    trials: list[TrialResult] = field(default_factory=list)
 
     def run(
-        self, program: Program, edits: dict[str, EditOnTrial], arms: Path,
+        self, program: Program, arms: Path, asked: Asked, clock: first_run.Clock, edits: dict[str, EditOnTrial],
         write: Callable[[Point, Facts | None, str], Written], allow: Callable[[str], bool], stream: TextIO,
         stops: Callable[[Callable[[], None]], object],
     ) -> bool:  # fmt: skip
-        """Search, then prove; false where it was interrupted."""
+        """Search, then prove the fastest, or where it is not, the next one; false where it was interrupted."""
         from gobrrr.report.text import tuning_progress
 
-        listener = tuning_progress.listener(stream, self._clock.left, self._asked.objective)
-        referee = LiveReferee(program, arms, seed=self._asked.seed, progress=listener.progress, overrun=1.0,
-                              until=self._clock.ends + tuning.LATE * self._clock.seconds,
-                              objective=self._asked.objective)  # fmt: skip
+        listener = tuning_progress.listener(stream, clock.left, asked.objective)
+        referee = LiveReferee(program, arms, seed=asked.seed, progress=listener.progress, overrun=1.0,
+                              until=clock.ends + tuning.LATE * clock.seconds, objective=asked.objective)  # fmt: skip
         stops(referee.stop)
         try:
             with listener:
-                self._bench = bench = Bench((referee.whole, referee.is_over), arms, edits, self._asked.gates, write,
-                                            self._clock.ends, listener.trying)  # fmt: skip
-                needed = 2 * FEWEST * bench.run_s / proving.GATING / (self._clock.left or 1.0)
-                bench.until -= min(max(PROVING, needed), MOST_PROVING) * self._clock.left
-                self._search = Search(bench.own.ns, bench, [(Part(each.name),) for each in self._asked.edits])
-                best = self._search.run(self._fit(allow, bench.facts))
-                self.not_tried |= dict.fromkeys(self._search.left, NO_TIME)
-                self._prove(referee, best[:MOST_PROVEN], listener)
+                self.bench = bench = Bench((referee.whole, referee.is_over), arms, edits, asked.gates, write,
+                                           clock.ends, listener.trying)  # fmt: skip
+                needed = 2 * FEWEST * bench.run_s / proving.GATING / (clock.left or 1.0)
+                bench.until -= min(max(PROVING, needed), MOST_PROVING) * clock.left
+                self.search = Search(bench.own.ns, bench, [(Part(each.name),) for each in asked.edits])
+                known = sorted((each for each in FORMS if allow(each.name)),
+                               key=lambda each: (each.compiles, each.name not in FIRST, not each.exact))  # fmt: skip
+                self.not_tried = {each.name: why for each in known if (why := each.unfit(bench.facts))}
+                best = self.search.run([each.name for each in known if each.name not in self.not_tried])
+                self.not_tried |= dict.fromkeys(self.search.left, NO_TIME)
+                for number, point in enumerate(best[:MOST_PROVEN], 1):
+                    tried = proving.proven(referee, bench.stack(point), clock.ends, asked, listener, number)
+                    self.trials.append(tried)
+                    if (tried.verdict in BETTER and tried.guard.green) or clock.left < tried.seconds:
+                        break
             return True
         except KeyboardInterrupt:
             return False
         finally:
             referee.close()
 
-    def _fit(self, allow: Callable[[str], bool], facts: Facts) -> list[str]:
-        """Forms that are tried, those that compile last; of the others the reason is kept."""
-        known = sorted((each for each in FORMS if allow(each.name)),
-                       key=lambda each: (each.compiles, each.name not in FIRST, not each.exact))  # fmt: skip
-        self.not_tried = {each.name: why for each in known if (why := each.unfit(facts))}
-        return [each.name for each in known if each.name not in self.not_tried]
-
-    def _prove(self, referee: LiveReferee, best: Sequence[Point], listener: Listener) -> None:
-        """Prove the fastest; where it is not, the next one."""
-        for number, point in enumerate(best, 1):
-            tried = proving.proven(referee, self._stack(point), self._clock.ends, self._asked, listener, number)
-            self.trials.append(tried)
-            if (tried.verdict in BETTER and tried.guard.green) or self._clock.left < tried.seconds:
-                break
-
-    def _stack(self, point: Point) -> tuple[str, ...]:
-        assert self._bench is not None
-        return self._bench.stack(point)
-
-    def likely(self) -> tuple[str, ...]:
-        """Return the forms of the fastest point within its gates; empty where there is none."""
-        best = self._search.best() if self._search is not None else []
-        return tuple(part.told for part in best[0]) if best else ()
-
-    def left(self) -> tuple[str, ...]:
-        """Return the forms that there was no time for."""
-        return tuple(self._search.left) if self._search is not None else ()
-
     def points(self) -> list[Tried]:
         """Return all that was run, the program as it is first."""
-        if self._bench is None or self._search is None:
+        if self.bench is None or self.search is None:
             return []
-        own = self._bench.own
-        rows = [((), own), *self._search.seen.items()]
+        own = self.bench.own
+        rows = [((), own), *self.search.seen.items()]
         best = front([seen for _, seen in rows])
         return [self._told(point, seen, is_best) for (point, seen), is_best in zip(rows, best, strict=True)]
 
     def _told(self, point: Point, seen: Seen, is_best: bool) -> Tried:
-        assert self._bench is not None
-        trial = next((each for each in self.trials if point and each.remedies == self._stack(point)), None)
+        assert self.bench is not None
+        trial = next((each for each in self.trials if point and each.remedies == self.bench.stack(point)), None)
         mark = "within" if seen.held else "does not run" if seen.reason else "refused"
         gates, reasons = seen.gates, tuple[str, ...]()
         if trial is not None:
@@ -168,7 +146,7 @@ class _Searched:
             reasons = reasons or (() if trial.guard.gates else trial.guard.reasons)
         return Tried(
             name=name_of(point), mark=mark if point else "",
-            speed=self._bench.own.ns / seen.ns if 0 < seen.ns < math.inf else None,
+            speed=self.bench.own.ns / seen.ns if 0 < seen.ns < math.inf else None,
             bytes=seen.bytes, gates=gates, stays=tuple(sorted({name for part in point for name in part.keep})),
             best=is_best and mark != "refused", reason=seen.reason or next(iter(reasons), ""),
         )  # fmt: skip

@@ -16,6 +16,7 @@ import msgspec
 from gobrrr.remedies.edits.inference import StatementsWhereReady
 from gobrrr.remedies.edits.program import diff, texts
 from gobrrr.remedies.edits.source import Source
+from gobrrr.units import several
 
 FILE = "gobrrr-noted.json"
 """File in an arm's folder in which what was inserted leaves what it saw."""
@@ -53,7 +54,6 @@ class Form:
     """A way to change numbers. `{keep}` in its code are the layers that stay, `{knob}` how far it goes."""
 
     name: str
-    title: str
     code: str = ""
     imports: tuple[str, ...] = ()
     takes: str = ""
@@ -102,33 +102,33 @@ def _ao(config: str) -> str:
 
 
 FORMS = (
-    Form("fold_batch_norm", "batch norm folded into the convolution before it",
+    Form("fold_batch_norm",
          "{model} = torch.fx.experimental.optimization.fuse({model})", ("torch.fx.experimental.optimization",),
          layers=("batch norm",), exact=True),
-    Form("low_rank", "linear layers as products of two thinner ones",
+    Form("low_rank",
          "{model} = gobrrr.layers.low_rank({model}, energy={knob}, keep={keep})", ("gobrrr.layers",), "rank",
          ("linear",), knobs=(0.9, 0.5, 0.999)),
-    Form("sparse_2_4", "two in four weights of linear layers zero",
+    Form("sparse_2_4",
          "{model} = gobrrr.layers.two_of_four(gobrrr.layers.half_precision({model}), keep={keep})", ("gobrrr.layers",),
          "linear half", ("linear",), _cuda(80, "2:4 sparsity is faster on tensor cores, unstructured nowhere")),
-    Form("int8_dynamic", "linear layers in int8, scales of activations as they come",
+    Form("int8_dynamic",
          "{model} = torch.ao.quantization.quantize_dynamic({model}, {name: torch.ao.quantization."
          "default_dynamic_qconfig for name, part in {model}.named_modules() if type(part) is torch.nn.Linear "
          "and name not in {keep}}, torch.qint8)", ("torch.ao.quantization",), "linear", ("linear",), _cpu),
-    Form("int8_activations", "the same by torchao, compiled", _ao("Int8DynamicActivationInt8WeightConfig"), _AO,
+    Form("int8_activations", _ao("Int8DynamicActivationInt8WeightConfig"), _AO,
          "linear compile", ("linear",), _torchao, compiles=True),
-    Form("int8_weights", "weights of linear layers in int8, compiled", _ao("Int8WeightOnlyConfig"), _AO,
+    Form("int8_weights", _ao("Int8WeightOnlyConfig"), _AO,
          "linear compile", ("linear",), _torchao, compiles=True),
-    Form("int4_weights", "weights of linear layers in int4, compiled", _ao("Int4WeightOnlyConfig"), _AO,
+    Form("int4_weights", _ao("Int4WeightOnlyConfig"), _AO,
          "linear compile", ("linear",), _torchao_on(80, "torchao packs int4 for GPUs"), compiles=True),
-    Form("fp8", "linear layers in float8, compiled", _ao("Float8DynamicActivationFloat8WeightConfig"), _AO,
+    Form("fp8", _ao("Float8DynamicActivationFloat8WeightConfig"), _AO,
          "linear compile", ("linear",), _torchao_on(89, "float8 is faster on tensor cores alone"), compiles=True),
-    Form("static_int8", "all layers in int8, scales from the first batches",
+    Form("static_int8",
          "{model} = gobrrr.layers.static_int8({model}, keep={keep})", ("gobrrr.layers",), "linear half rank compile",
          ("convolution", "linear"), _cpu, simulated="{model} = gobrrr.layers.simulated_int8({model})"),
-    Form("half_precision", "weights and activations in bfloat16",
+    Form("half_precision",
          "{model} = gobrrr.layers.half_precision({model}, keep={keep})", ("gobrrr.layers",), "half"),
-    Form("compile", "compiled, with weights folded in as constants", takes="compile", compiles=True, exact=True),
+    Form("compile", takes="compile", compiles=True, exact=True),
 )  # fmt: skip
 """In the order in which they are put on a model; tried are the cheap ones first, those that compile last."""
 
@@ -142,11 +142,9 @@ class Part(NamedTuple):
 
     @property
     def told(self) -> str:
-        """'int8_dynamic (3 layers stay)'."""
+        """'int8_dynamic (without 3 layers)'."""
         said = [f"{self.knob:.3g} of the energy"] if self.knob is not None else []
-        said += [f"{len(self.keep)} layer{'s' * (len(self.keep) > 1)} stay{'s' * (len(self.keep) == 1)}"] * bool(
-            self.keep
-        )
+        said += [f"without {several('layer', len(self.keep))}"] if self.keep else []
         return f"{self.form} ({', '.join(said)})" if said else self.form
 
 
@@ -155,7 +153,7 @@ Point = tuple[Part, ...]
 
 
 def name_of(point: Point) -> str:
-    """'int8_dynamic (3 layers stay) + compile'."""
+    """'int8_dynamic (without 3 layers) + compile'."""
     return " + ".join(part.told for part in point) or "as it is"
 
 
@@ -184,10 +182,6 @@ def _code(code: str, part: Part) -> str:
     return code.replace("{keep}", keep).replace("{knob}", f"{part.knob or 0:.4g}")
 
 
-def _helper(imports: Sequence[str]) -> str:
-    return "\n".join(f"import {name}" for name in dict.fromkeys(("torch", *imports)))
-
-
 class Written(NamedTuple):
     """Files as they become, by path, and the diff."""
 
@@ -205,14 +199,11 @@ def written(files: Sequence[Source], source: Path, point: Point, facts: Facts | 
             f"{{model}} = gobrrr.layers.note_run({{model}}, {FILE!r}, plain_model)")))  # fmt: skip
     elif noted:
         used = form(point[0].form)
-        code, imports = (
-            (_code(used.simulated, point[0]), ["gobrrr.layers"]) if used.simulated else statements(point[:1])
-        )
-        code = code.partition("\ntorch._inductor")[0].replace("{model}", "changed")
-        code = f"def change_numbers(changed):\n    {code}\n    return changed\n" + (
-            f"{{model}} = gobrrr.layers.note_sensitivity({{model}}, change_numbers, {FILE!r})")  # fmt: skip
-    more = ["gobrrr.layers"] if noted else []
-    edit = StatementsWhereReady(code, _helper([*imports, *more]))
+        body = (used.simulated or code.partition("\ntorch._inductor")[0]).replace("{model}", "changed")
+        code = "\n    ".join(("def change_numbers(changed):", *body.splitlines(), "return changed"))
+        code += f"\n{{model}} = gobrrr.layers.note_sensitivity({{model}}, change_numbers, {FILE!r})"
+    modules = dict.fromkeys(("torch", *imports, *(["gobrrr.layers"] if noted else [])))
+    edit = StatementsWhereReady(code, "\n".join(f"import {name}" for name in modules))
     changed = texts(files, [edit], source) if code else {}
     inside = {name: both for name, both in changed.items() if not Path(name).is_absolute()}
     return Written({name: after.encode() for name, (_, after) in inside.items()}, diff(inside))

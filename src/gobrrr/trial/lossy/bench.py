@@ -15,7 +15,6 @@ from gobrrr.guard.model.gate import Gated
 from gobrrr.remedies.edits.lossy import FILE, Facts, Part, Point, Written, name_of
 from gobrrr.system import files
 from gobrrr.trial.arm.arm import ArmError
-from gobrrr.trial.arm.whole import Ran
 from gobrrr.trial.edit.program_edit import ProgramEdit
 from gobrrr.trial.edit.treatment import EditOnTrial
 from gobrrr.trial.gate import pairs
@@ -36,31 +35,28 @@ class Bench:
         write: Callable[[Point, Facts | None, str], Written], until: float, say: Callable[[str], None],
     ) -> None:  # fmt: skip
         """`edits` are those that arms know by name, the user's own among them; points are added. `write` gives the
-        program with a point. Raises GobrrrError where the program as it is cannot be measured, or trains."""
+        program with a point. Raises GobrrrError where the program as it is cannot be measured."""
         self._means, self._folder, self._edits, self._gates = means, folder, edits, gates
         self._write, self.until, self._say = write, until, say
-        self._own = {name for name in edits}
+        self._own = frozenset(edits)
         self._num, self._longest_s = 0, 0.0
-        self._facts: Facts | None = None
+        self._facts: Facts | None = None  # the first run is written without
         self._values: list[Value] = []
         try:
             began = time.monotonic()
-            ran, self._values, self.facts = self._run((), "run", Facts)
+            self._values, self.facts = self._run((), "run", Facts)
             self.run_s = time.monotonic() - began
             self._facts = self.facts
         except ArmError as error:
             raise GobrrrError(f"the program as it is cannot be measured: {error.reason}",
                               "give more --minutes", UNMEASURED) from None  # fmt: skip
-        if ran.row.updates:
-            raise GobrrrError("the program trains: tune searches lossy edits of programs that only infer",
-                              "gobrrr prove --accept RULE --patch YOUR.diff judges one of yours")  # fmt: skip
         self.own = Seen(tuple(self._gated(self._values)), self.facts.step_ns, self.facts.bytes)
 
     def run(self, point: Point) -> Seen:
         """Run a point whole."""
         self._say(f"trying {name_of(point)}")
         try:
-            _, values, facts = self._run(point, "run", Facts)
+            values, facts = self._run(point, "run", Facts)
             ns = self.own.ns / facts.times if facts.times else facts.step_ns
             return Seen(tuple(self._gated(values)), ns, facts.bytes)
         except (ArmError, GobrrrError) as error:
@@ -70,7 +66,7 @@ class Bench:
         """Return how much each layer that a form changes matters; empty where the program does not run so."""
         self._say(f"seeing which layers {part.form} changes most")
         try:
-            found = self._run((part,), "layers", dict[str, float | None], gates=())[2]
+            found = self._run((part,), "layers", dict[str, float | None], gates=())[1]
         except (ArmError, GobrrrError):
             return {}
         return {name: math.inf if value is None else value for name, value in found.items()}
@@ -97,7 +93,7 @@ class Bench:
 
     def _run(
         self, point: Point, noted: str, kind: type[Noted], gates: Sequence[Gate] | None = None
-    ) -> tuple[Ran, list[Value], Noted]:
+    ) -> tuple[list[Value], Noted]:
         """Raises ArmError where it does not run, GobrrrError where it cannot be written."""
         stack, began = self.stack(point, noted), time.monotonic()
         self._num += 1
@@ -108,7 +104,7 @@ class Bench:
             except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 raise ArmError("it noted nothing of its model: that is never called") from None
         self._longest_s = max(self._longest_s, time.monotonic() - began)
-        return ran, values, seen
+        return values, seen
 
     def _gated(self, values: Sequence[Value]) -> list[Gated]:
         return [pairs.told(gate, [(own, value)], None)
