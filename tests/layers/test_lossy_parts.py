@@ -233,6 +233,17 @@ def test_the_plain_model_computes_some_calls_too_where_nobody_can_write_to_what_
         assert told["ns"] == 10 and told["times"] == (None if number else 2.5)
 
 
+def test_the_plain_model_is_given_what_the_model_was_given_before_its_own_hooks(tmp_path: Path) -> None:
+    import atexit
+
+    model = small()
+    half = note_run(half_precision(copy.deepcopy(model)), str(tmp_path / "a.json"), model)
+    for _ in range(9):
+        assert half(torch.randn(2, 16)).dtype == torch.float32
+    atexit._run_exitfuncs()
+    assert json.loads((tmp_path / "a.json").read_text())["times"] > 0
+
+
 def test_a_model_that_cannot_be_copied_is_run_alone() -> None:
     model = small()
     other = copied(model)

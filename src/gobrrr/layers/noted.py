@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import copy
-import functools
 import importlib.util
 import json
 import math
@@ -122,18 +121,28 @@ def note_run(model: Model, file: str, plain: nn.Module | None = None) -> Model:
     nobody can write to by a call unseen are given twice: tensors and plain values, not caches."""
     times: list[int] = []
     ratios: list[float] = []
-    forward, began, place = model.forward, time.perf_counter_ns(), Path(file).resolve()
+    began, place = time.perf_counter_ns(), Path(file).resolve()
+    start, given, before = 0, None, 0
 
-    @functools.wraps(forward)
-    def timed(*args: Any, **kwargs: Any) -> Any:
+    def begin(_: nn.Module, args: Any, kwargs: Any) -> None:
+        nonlocal start, given, before
         is_paired = plain is not None and WARM <= len(times) < WARM + PAIRS and _is_plain((args, kwargs))
-        before = _took(plain, args, kwargs)[0] if plain is not None and is_paired and len(times) % 2 else 0
-        ns, result = _took(forward, args, kwargs)
+        given = (args, kwargs) if is_paired else None
+        before = took(given) if given is not None and len(times) % 2 else 0
+        start = time.perf_counter_ns()
+
+    def end(*_: Any) -> None:
+        ns = _since(start)
         if len(times) < MOST_TIMES:
             times.append(ns)
-        if plain is not None and is_paired:
-            ratios.append((before or _took(plain, args, kwargs)[0]) / ns)
-        return result
+        if given is not None:
+            ratios.append((before or took(given)) / ns)
+
+    def took(given: tuple[Any, Any]) -> int:
+        assert plain is not None
+        start = time.perf_counter_ns()
+        plain(*given[0], **given[1])
+        return _since(start)
 
     def told() -> None:
         kinds = {kind: sum(isinstance(part, kinds) for part in model.modules()) for kind, kinds in _KINDS.items()}
@@ -146,18 +155,17 @@ def note_run(model: Model, file: str, plain: nn.Module | None = None) -> Model:
             "torchao": importlib.util.find_spec("torchao") is not None,
         }), encoding="utf-8")  # fmt: skip
 
-    model.forward = timed
+    model.register_forward_pre_hook(begin, prepend=True, with_kwargs=True)
+    model.register_forward_hook(end)
     atexit.register(told)
     return model
 
 
-def _took(call: Callable[..., Any], args: Any, kwargs: Any) -> tuple[int, Any]:
-    """Nanoseconds of a call, with what it started on a device, and its result."""
-    start = time.perf_counter_ns()
-    result = call(*args, **kwargs)
+def _since(start: int) -> int:
+    """Return the ns since then, when what was started on a device has ended."""
     if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.synchronize()
-    return time.perf_counter_ns() - start, result
+    return time.perf_counter_ns() - start
 
 
 def _is_plain(value: Any) -> bool:
