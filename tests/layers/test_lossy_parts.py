@@ -154,6 +154,8 @@ def test_static_int8_is_float_while_it_observes_and_near_it_then() -> None:
     assert torch.allclose(found[0], plain[0], atol=1e-5) and torch.allclose(found[1], plain[1], atol=1e-5)
     apart = (found[3] - plain[3]).norm() / plain[3].norm()
     assert 1e-4 < apart < 0.1 and found[4].shape == (3, 4)
+    inside = dict(static.named_modules())
+    assert type(inside["model.4"]) is nn.Linear and type(inside["model.0"]) is not nn.Conv2d
     assert weight_bytes(static) < weight_bytes(model)
 
 

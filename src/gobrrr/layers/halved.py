@@ -17,13 +17,13 @@ def half_precision(model: Model, dtype: torch.dtype = torch.bfloat16, keep: Coll
 
     The model takes float32 tensors and gives float32 ones, anywhere in its arguments and results; between, activations
     are `dtype`. Modules named in `keep`, with what they hold, stay as they are: they compute in float32 on what comes
-    as `dtype`. So do modules of quantised weights. A weight that a module in `keep` shares with another is copied.
+    as `dtype`. So do modules of quantised weights. A weight that a module in `keep` shares with another is its own then.
     """
     kept = [part for name, part in model.named_modules() if name in keep or _is_quantised(part)]
     stays = {id(part) for each in kept for part in each.modules()}
     for part in (part for each in kept for part in each.modules()):
         for name, own in part.named_parameters(recurse=False):
-            setattr(part, name, nn.Parameter(own.detach().clone(), own.requires_grad))
+            setattr(part, name, nn.Parameter(own.detach(), own.requires_grad))
     for part in model.modules():
         if id(part) in stays:
             continue

@@ -39,7 +39,7 @@ class Bench:
         self._means, self._folder, self._edits, self._gates = means, folder, edits, gates
         self._write, self.until, self._say = write, until, say
         self._own = frozenset(edits)
-        self._num, self._longest_s = 0, 0.0
+        self._num, self._spent_s = 0, 0.0
         self._facts: Facts | None = None  # the first run is written without
         self._values: list[Value] = []
         try:
@@ -73,7 +73,7 @@ class Bench:
 
     def is_over(self) -> bool:
         """Whether no further run fits into the search's time."""
-        return self._means[1]() or time.monotonic() + self._longest_s > self.until
+        return self._means[1]() or time.monotonic() + self._spent_s / max(1, self._num) > self.until
 
     def stack(self, point: Point, noted: str = "") -> pairs.Stack:
         """Return the names of the edits of a point, those that are gobrrr's as one. Raises GobrrrError where it finds
@@ -103,7 +103,7 @@ class Bench:
                 seen = msgspec.json.decode(files.read(ran.folder / FILE, MOST_BYTES), type=kind)
             except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 raise ArmError("it noted nothing of its model: that is never called") from None
-        self._longest_s = max(self._longest_s, time.monotonic() - began)
+        self._spent_s += time.monotonic() - began
         return values, seen
 
     def _gated(self, values: Sequence[Value]) -> list[Gated]:
