@@ -17,7 +17,7 @@ def half_precision(model: Model, dtype: torch.dtype = torch.bfloat16, keep: Coll
 
     The model takes float32 tensors and gives float32 ones, anywhere in its arguments and results; between, activations
     are `dtype`. Modules named in `keep`, with what they hold, stay as they are: they compute in float32 on what comes
-    as `dtype`. So do modules of quantised weights. A weight that a module in `keep` shares with another is its own then.
+    as `dtype`. So do modules of quantised weights. A weight that such a module shares becomes its own.
     """
     kept = [part for name, part in model.named_modules() if name in keep or _is_quantised(part)]
     stays = {id(part) for each in kept for part in each.modules()}
