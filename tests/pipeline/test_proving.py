@@ -179,7 +179,7 @@ def test_the_steps_that_were_compared_are_said() -> None:
 def test_only_what_is_faster_with_the_same_numbers_is_kept(guard: str, kept: bool) -> None:
     trial = tried("faster", guard)
     report = SimpleNamespace(step=SimpleNamespace(plain_wall_ns=1e6))
-    found = proving._receipt([trial], True, {}, report, Clock(0.0, 1.0), proving.Asked(()))
+    found = proving.receipt_of([trial], True, {}, report, Clock(0.0, 1.0), proving.Asked(()))
     assert bool(found.kept) is bool(found.speedup) is kept
 
 

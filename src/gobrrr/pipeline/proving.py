@@ -25,6 +25,7 @@ from gobrrr.trial.edit.treatment import EditOnTrial
 from gobrrr.trial.gate.rule import Gate
 from gobrrr.trial.race.candidates import Plan
 from gobrrr.trial.race.referee import LiveReferee, Program
+from gobrrr.trial.race.tuning import Listener
 from gobrrr.trial.receipt import receipt as receipts
 from gobrrr.trial.receipt.receipt import EditTold, Measured, Receipt, TrialResult
 from gobrrr.trial.sandbox import limits
@@ -70,19 +71,33 @@ def prove(
     clock = first_run.Clock(time.monotonic(), asked.seconds)
     edits = {each.name: EditOnTrial(each, asked.accepted, asked.renames, asked.gates) for each in asked.edits}
     with contextlib.ExitStack() as stack:
-        stack.enter_context(adopted())
-        within = asked.limits._replace(caches=tuning.own_folder(folder, CACHES, stack))
-        stream.write(f"gobrrr: {limits.told(source, within)}\n")
-        try:
-            report = first_run.diagnosed(command, source, folder / DIAGNOSIS, stream, within, asked.redact,
-                                         clock._replace(seconds=FIRST_LOOK * asked.seconds), base=asked.base,
-                                         rehearsal=False)  # fmt: skip
-        except GobrrrError as error:  # the program as it is, not the command line
-            raise GobrrrError(error.message, error.hint, UNMEASURED) from None
-        program = tuning.measured_program(report, command, source, within)
+        report, program = begun(command, source, folder, asked, clock, stack, stream)
         program = program._replace(base=asked.base, edits=edits)
         trials, complete = _tried(program, tuning.own_folder(folder, ARMS, stack), asked, clock, stream, stops)
-    receipt = _receipt(trials, complete, edits, report, clock, asked)
+    return written(receipt_of(trials, complete, edits, report, clock, asked), report, command, source, folder, asked)
+
+
+def begun(
+    command: Sequence[str], source: Path, folder: Path, asked: Asked, clock: first_run.Clock,
+    stack: contextlib.ExitStack, stream: TextIO,
+) -> tuple[Report, Program]:  # fmt: skip
+    """Watch the program once; arms may run until the stack is left. Raises GobrrrError where it cannot be measured."""
+    stack.enter_context(adopted())
+    within = asked.limits._replace(caches=tuning.own_folder(folder, CACHES, stack))
+    stream.write(f"gobrrr: {limits.told(source, within)}\n")
+    try:
+        report = first_run.diagnosed(command, source, folder / DIAGNOSIS, stream, within, asked.redact,
+                                     clock._replace(seconds=FIRST_LOOK * asked.seconds), base=asked.base,
+                                     rehearsal=False)  # fmt: skip
+    except GobrrrError as error:  # the program as it is, not the command line
+        raise GobrrrError(error.message, error.hint, UNMEASURED) from None
+    return report, tuning.measured_program(report, command, source, within)
+
+
+def written(
+    receipt: Receipt, report: Report, command: Sequence[str], source: Path, folder: Path, asked: Asked
+) -> Receipt:  # fmt: skip
+    """Sign a receipt, and write it and its page."""
     receipt = tuning.signed(receipt, report, command, source, asked.seed)
     receipt = receipts.marked(redaction.redacted(receipt, asked.redact))
     receipts.write(receipt, folder / RECEIPT)
@@ -106,20 +121,7 @@ def _tried(
         with listener:
             for number, name in enumerate(program.edits):
                 until = time.monotonic() + clock.left / (len(program.edits) - number)
-                listener.guarding((name,))
-                began = time.monotonic()
-                guarded, measured = _checked(referee, name, until)
-                if measured.verdict == "failed" or (asked.gates and not guarded.green):
-                    pass
-                elif time.monotonic() >= until:
-                    measured = Measured(verdict="inconclusive", reason=UNTIMED)
-                elif not guarded.red:
-                    listener.began(Plan((), (name,)), number + 1)
-                    measured = referee.measure(Plan((), (name,)), until - time.monotonic())
-                    guarded = referee.with_account(guarded, measured, (name,))
-                tried = receipts.confirmed((name,), measured, guarded, time.monotonic() - began)
-                found.append(msgspec.structs.replace(tried, objective=asked.objective.name))
-                listener.ended(found[-1])
+                found.append(proven(referee, (name,), until, asked, listener, number + 1))
         return found, True
     except KeyboardInterrupt:
         return found, False
@@ -127,16 +129,37 @@ def _tried(
         referee.close()
 
 
-def _checked(referee: LiveReferee, name: str, until: float) -> tuple[Guarded, Measured]:
+def proven(
+    referee: LiveReferee, stack: tuple[str, ...], until: float, asked: Asked, listener: Listener, number: int
+) -> TrialResult:  # fmt: skip
+    """Check the numbers of a combination, or its gates, and time it where they do not refuse it."""
+    listener.guarding(stack)
+    began = time.monotonic()
+    guarded, measured = _checked(referee, stack, until)
+    if measured.verdict == "failed" or (asked.gates and not guarded.green):
+        pass
+    elif time.monotonic() >= until:
+        measured = Measured(verdict="inconclusive", reason=UNTIMED)
+    elif not guarded.red:
+        listener.began(Plan((), stack), number)
+        measured = referee.measure(Plan((), stack), until - time.monotonic())
+        guarded = referee.with_account(guarded, measured, stack)
+    tried = receipts.confirmed(stack, measured, guarded, time.monotonic() - began)
+    tried = msgspec.structs.replace(tried, objective=asked.objective.name)
+    listener.ended(tried)
+    return tried
+
+
+def _checked(referee: LiveReferee, stack: tuple[str, ...], until: float) -> tuple[Guarded, Measured]:
     """Judge its numbers, or by its gates; nothing is timed as yet."""
     try:
-        guarded = referee.gated((name,), GATING * (until - time.monotonic()))
+        guarded = referee.gated(stack, GATING * (until - time.monotonic()))
     except ArmError as error:
         return Guarded(), Measured(verdict="failed", reason=error.reason)
-    return guarded if guarded is not None else referee.guard((name,)), Measured(verdict="inconclusive")
+    return guarded if guarded is not None else referee.guard(stack), Measured(verdict="inconclusive")
 
 
-def _receipt(
+def receipt_of(
     trials: Sequence[TrialResult], complete: bool, edits: Mapping[str, EditOnTrial], report: Report,
     clock: first_run.Clock, asked: Asked,
 ) -> Receipt:  # fmt: skip

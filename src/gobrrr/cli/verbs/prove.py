@@ -30,12 +30,7 @@ def prepare(parser: argparse.ArgumentParser) -> None:
     what.add_argument("--to", dest="end", metavar="COMMIT", help="the edited one (default: the working tree)")
     what.add_argument("--env", action="append", default=[], metavar="NAME=VALUE", help="a setting instead of an edit")
     what.add_argument("--args", metavar="WORDS", help="another command line for the script")
-    parser.add_argument(
-        "--accept", type=accepted, action="append", default=[], metavar="WHAT",
-        help=f"changes of what is computed that you want: {', '.join(ACCEPTABLE)}; or a gate, 'accuracy >= -0.5%%': "
-        "numbers may be others, and that measure may lose so much",
-    )  # fmt: skip
-    options.add_measure(parser)
+    add_gates(parser)
     parser.add_argument(
         "--rename", type=rename, action="append", default=[], metavar="A,B=AB",
         help="parameters A and B of the program are joined in AB of the edited one",
@@ -56,6 +51,16 @@ def prepare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="write the receipt as JSON to stdout")
     options.add_writes(parser)
     options.add_redact(parser)
+
+
+def add_gates(parser: argparse.ArgumentParser) -> None:
+    """Add --accept and --measure."""
+    parser.add_argument(
+        "--accept", type=accepted, action="append", default=[], metavar="WHAT",
+        help=f"changes of what is computed that you want: {', '.join(ACCEPTABLE)}; or a gate, 'accuracy >= -0.5%%': "
+        "numbers may be others, and that measure may lose so much",
+    )  # fmt: skip
+    options.add_measure(parser)
 
 
 def run(args: argparse.Namespace) -> int:

@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gobrrr.cli import options
+from gobrrr.cli.verbs.prove import add_gates, wanted
 from gobrrr.errors import OPEN, UNMEASURED, GobrrrError
 from gobrrr.pipeline import redaction
 
 if TYPE_CHECKING:
+    from gobrrr.trial.edit.program_edit import ProgramEdit
+    from gobrrr.trial.gate.rule import Gate
     from gobrrr.trial.receipt.receipt import Receipt
 
 OTHERS = ("deepspeed", "horovodrun", "mpirun", "mpiexec")
@@ -47,6 +50,7 @@ def prepare(parser: argparse.ArgumentParser) -> None:
         help="run CMD for each finding, which it gets as JSON on stdin, and race the diff on its stdout; CMD runs "
         "with your rights, in a copy of this folder",
     )  # fmt: skip
+    add_gates(parser)
     parser.add_argument("--resume", metavar="DIR", help="go on with a tuning that was interrupted")
     parser.add_argument("--seed", type=int, default=0, help="of the order of blocks (0)")
     parser.add_argument("--json", action="store_true", help="write the receipt as JSON to stdout (gobrrr.receipt/1)")
@@ -72,6 +76,11 @@ def run(args: argparse.Namespace) -> int:
     patches = options.patches(args.patch, Path.cwd())
     if len({each.name for each in patches}) < len(patches):
         raise GobrrrError("two patches have the same name", "rename one of the files")
+    words, gates = wanted(args.accept, args.measure)
+    if gates:
+        return _behind_gates(command, patches, words, gates, args)
+    if words:
+        raise GobrrrError("tune --accept takes a gate", "--accept 'accuracy >= -0.5%'")
     folder = _resumed(args.resume) if args.resume else run_folder.of_run(args.folder, command, "tune-")
     wishes = tuning.Wishes(
         seconds=args.minutes * 60, named=args.named, without=args.without, only=args.only, seed=args.seed,
@@ -90,6 +99,45 @@ def run(args: argparse.Namespace) -> int:
 
         put(as_json(outcome.receipt), None)
     return exit_code(outcome.receipt, interrupts.exit_code)
+
+
+def _behind_gates(
+    command: list[str], patches: tuple[ProgramEdit, ...], words: frozenset[str], gates: tuple[Gate, ...],
+    args: argparse.Namespace,
+) -> int:  # fmt: skip
+    """Search edits that change the numbers of a program that only infers."""
+    from gobrrr.cli.interrupts import Interrupts
+    from gobrrr.cli.reading.report import put
+    from gobrrr.pipeline import proving
+    from gobrrr.pipeline.file_names import PAGE, PATCH, RECEIPT
+    from gobrrr.pipeline.lossy import searching
+    from gobrrr.pipeline.tuning import Wishes
+    from gobrrr.report.forms import formats
+    from gobrrr.report.forms.json import as_json
+    from gobrrr.system import run_folder
+    from gobrrr.trial.arm.ranks import launcher
+    from gobrrr.trial.statistics.objective import WHOLE
+
+    others = [word for word, given in (("--resume", args.resume), ("--propose", args.propose), ("--try", args.named),
+                                       ("--objective", args.objective != "time")) if given]  # fmt: skip
+    if others or launcher(command):
+        raise GobrrrError(f"a gate goes with no {others[0] if others else 'torchrun'}", "leave that out")
+    asked = proving.Asked(patches, None, words, {}, args.minutes * 60, args.seed, options.write_limits(args),
+                          args.redact, WHOLE, gates)  # fmt: skip
+    folder = run_folder.of_run(args.folder, command, "tune-")
+    allowed = Wishes(without=args.without, only=args.only).allow
+    with Interrupts() as interrupts:
+        try:
+            receipt = searching.search(command, Path.cwd(), folder, asked, allowed, sys.stderr, interrupts.at_first)
+        except KeyboardInterrupt:
+            return interrupts.exit_code
+    left = [name for name in (RECEIPT, PAGE, PATCH) if (folder / name).is_file()]
+    next_command = shlex.join(["git", "apply", str(folder / PATCH)]) if PATCH in left else ""
+    formats.show(receipt, sys.stderr, formats.View(next_command=next_command))
+    sys.stderr.write(f"files     {', '.join(left)} in {folder}\n")
+    if args.json:
+        put(as_json(receipt), None)
+    return exit_code(receipt, interrupts.exit_code)
 
 
 def check_ranks(command: Sequence[str], verb: str = "tune", allowed: Collection[str] = ()) -> None:

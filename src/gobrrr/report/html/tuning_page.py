@@ -5,15 +5,19 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from markupsafe import Markup
+
 from gobrrr.report.forms.formats import View
 from gobrrr.report.html import charts
+from gobrrr.report.html.curve_chart import Axis, CurvePoint, curve
 from gobrrr.report.html.pair_chart import PairRow, pairs
-from gobrrr.report.told import speedup_text, tuning
+from gobrrr.report.told import gates, speedup_text, tuning
 from gobrrr.report.told.blocks import Cell, Fact, Table, facts, plainly, time_cell
 from gobrrr.report.told.report import versions
 from gobrrr.system.escape import cleaned_command
 from gobrrr.trial.receipt.receipt import Receipt, Samples, TrialResult, is_crowded, is_of
 from gobrrr.trial.statistics.objective import BETTER
+from gobrrr.units import size
 
 APART = 0.02
 """Share of the figure as written above which what remedies bring together, and not each by itself, has its own row."""
@@ -32,8 +36,18 @@ def parts(receipt: Receipt, view: View) -> dict[str, Any]:
         "facts": _facts(receipt, view), "waterfall": _waterfall(receipt), "lost": lost,
         "pairs": pairs([_row(i, trial, receipt) for i, trial in enumerate(rows, 1)], AXES.get(receipt.objective, "")),
         "trials": _trials(rows, receipt), "evidence": _evidence(receipt), "about": _about(receipt),
-        "next_command": view.next_command,
+        "next_command": view.next_command, "points": gates.points(receipt), "left_out": gates.left_out(receipt),
+        "pareto": _pareto(receipt),
     }  # fmt: skip
+
+
+def _pareto(receipt: Receipt) -> Markup:
+    """Speed against bytes: what nothing beats is joined, what its gate allows stands apart."""
+    known = sorted((each for each in receipt.points if each.speed and each.mark not in ("refused", "does not run")),
+                   key=lambda each: (not each.best, each.bytes))  # fmt: skip
+    drawn = [CurvePoint(each.name, each.bytes, each.speed or 0.0, "kept" if each.mark == "kept" else "",
+                        is_apart=not each.best) for each in known]  # fmt: skip
+    return curve(drawn, Axis("bytes of the weights", size, is_binary=True), Axis("times as fast", "{:.3g}".format))
 
 
 def _facts(receipt: Receipt, view: View) -> list[Fact]:

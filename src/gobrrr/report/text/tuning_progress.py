@@ -105,6 +105,10 @@ class PlainLines(Listener):
     def guarding(self, stack: tuple[str, ...]) -> None:
         self._begin(f"checking the numbers of {' + '.join(stack)}")
 
+    def trying(self, what: str) -> None:
+        """A whole run begins: 'trying int8_dynamic'."""
+        self._begin(what)
+
     def ended(self, result: TrialResult) -> None:
         self._say(f"   {outcome(result)}")
 

@@ -19,21 +19,34 @@ def blocks(receipt: Receipt, view: View) -> Groups:
         (Cell(trial.name), Cell(_short(trial), style=style(trial)), Cell(_numbers(trial))) for trial in receipt.trials
     )
     heads = (("edit", False), ("verdict", False), ("numbers", False))
-    several = [Table("", heads, rows, label="edits")] if len(rows) > 1 else []
-    return [[Sentence((verdict(receipt),))], several, _facts(receipt), facts([("next", [view.next_command])])]
+    several = [Table("", heads, rows, label="edits")] if len(rows) > 1 and not receipt.points else []
+    table = gates.points(receipt)
+    searched: Groups = [[table] if table else [], facts([("search", gates.left_out(receipt))])]
+    return [
+        [Sentence((verdict(receipt),))],
+        several,
+        *searched,
+        _facts(receipt),
+        facts([("next", [view.next_command])]),
+    ]
 
 
 def verdict(receipt: Receipt) -> Line:
     """Say the result in a sentence of at most 25 words."""
     if not receipt.complete:
         return (("Interrupted:", "bold magenta"), " what was finished stands.")
+    if not receipt.trials and receipt.points:
+        return (
+            ("Nothing kept:", "bold magenta"),
+            f" of {len(receipt.points) - 1} points none is faster within its gate.",
+        )
     if not receipt.trials:
         return (("Nothing was measured.", "bold magenta"),)
     kept = [each for each in receipt.trials if each.remedies == receipt.kept]
     red = [each for each in receipt.trials if each.guard.red]
     fastest = max(reversed(receipt.trials), key=speedup_text.lowest_gain)
-    trial = [*kept, *red, fastest][0]
-    name = f"{trial.name}: " if len(receipt.trials) > 1 else ""
+    trial = [*kept, *(receipt.trials if receipt.points else red), fastest][0]
+    name = f"{trial.name}: " if len(receipt.trials) > 1 or receipt.points else ""
     spent, word = receipt.seconds or 0.0, "proven" if receipt.kept else "judged"
     took = f"{word} in {spent / 60:.1f} min" if spent >= 60 else f"{word} in {spent:.0f} s"
     return ((f"{name}{_short(trial)}", f"bold {style(trial)}"), f"; {_numbers(trial)}; {took}.")

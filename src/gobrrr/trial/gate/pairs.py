@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
@@ -15,7 +16,7 @@ from gobrrr.guard.model.verdict import Guarded
 from gobrrr.guard.verdicts.timed import SAME_OUTPUTS
 from gobrrr.trial.arm.arm import ArmError
 from gobrrr.trial.arm.side import clear
-from gobrrr.trial.arm.whole import WholeRun
+from gobrrr.trial.arm.whole import Ran, WholeRun
 from gobrrr.trial.gate import interval
 from gobrrr.trial.gate.rule import WIDEST, Gate, Value
 
@@ -59,7 +60,7 @@ def judged(
             break
         if other := other_work(*pairs[-1].rows, accepted):
             return Guarded("changed", (other,)), pairs[0].rows
-        found = [_told(gate, [each.values[number] for each in pairs], _seeds_matter(pairs), pairs[0].rows[0].updates)
+        found = [told(gate, [each.values[number] for each in pairs], _seeds_matter(pairs), pairs[0].rows[0].updates)
                  for number, gate in enumerate(gates)]  # fmt: skip
         if len(pairs) > 1 and (any(each.verdict == REFUSED for each in found)
                                or all(each.verdict == ACCEPTED for each in found)):  # fmt: skip
@@ -80,25 +81,36 @@ def _pair(
         if edited in found:
             continue
         place = folder / f"gate{seed}{'edited' if edited else ''}"
-        arm = means[0](place, stack if edited else ())
+        with whole(means, place, stack if edited else (), gates, seed, until, edited) as (ran, values):
+            found[edited] = ran.row, values
+    plain, edit = found[False], found[True]
+    known[seed] = plain
+    return Pair((plain[0], edit[0]), tuple(zip(plain[1], edit[1], strict=True)))
+
+
+@contextlib.contextmanager
+def whole(
+    means: Means, place: Path, stack: Stack, gates: Sequence[Gate], seed: int, until: float, edited: bool = True
+) -> Iterator[tuple[Ran, list[Value]]]:
+    """One whole run and the values of the gates, while its folder is there. Raises as `judged`."""
+    arm = means[0](place, stack)
+    try:
         try:
             inside = [(gate.name, gate.measure) for gate in gates if gate.inside]
             ran = arm.whole(seed, max(1.0, until - time.monotonic()), inside)
             if ran.trains:
                 raise ValueError(f"its evaluation trains: {ran.trains}")
-            found[edited] = ran.row, [gate.value(*ran[1:5]) for gate in gates]
+            values = [gate.value(*ran[1:5]) for gate in gates]
         except (ArmError, ValueError) as error:
             said = getattr(error, "reason", f"gate: {error}")
             if edited or means[1]() or time.monotonic() > until:
                 raise ArmError(f"{said} (with the edit)") from None
             raise GobrrrError(f"the program as it is cannot be judged: {said}",
                               "--measure says where its value is", UNMEASURED) from None  # fmt: skip
-        finally:
-            arm.end()
-            clear(place)
-    plain, edit = found[False], found[True]
-    known[seed] = plain
-    return Pair((plain[0], edit[0]), tuple(zip(plain[1], edit[1], strict=True)))
+        yield ran, values
+    finally:
+        arm.end()
+        clear(place)
 
 
 def other_work(plain: Row, edit: Row, accepted: Collection[str]) -> str:
@@ -130,7 +142,9 @@ def _seeds_matter(pairs: Sequence[Pair]) -> bool | None:
     return any(abs(a - b) > SAME_OUTPUTS * made[0][1] for each in made for a, b in zip(each, made[0], strict=True))
 
 
-def _told(gate: Gate, values: Sequence[tuple[Value, Value]], seeds_matter: bool | None, updates: int) -> Gated:
+def told(
+    gate: Gate, values: Sequence[tuple[Value, Value]], seeds_matter: bool | None = None, updates: int = 0
+) -> Gated:  # fmt: skip
     """A gate after these pairs. Raises as `judged`."""
     plain, edit = ([each[0] for each in side] for side in zip(*values, strict=True))
     percent = values[0][0][1]

@@ -183,6 +183,25 @@ class EditTold(msgspec.Struct, frozen=True):
     """The program as it is was another commit."""
 
 
+class Tried(msgspec.Struct, frozen=True, kw_only=True):
+    """A point of a search behind gates, by one whole run: time and quality in the program's own seed."""
+
+    name: str
+    """Forms that were applied together; 'as it is' for the program itself."""
+    mark: str = ""
+    """kept, within (the gate, in this run), refused, undecided, not faster (when it was proven), or does not run."""
+    speed: float | None = None
+    """Time of the program as it is over its own, of one run each."""
+    bytes: int = 0
+    """Of the model's weights."""
+    gates: tuple[Gated, ...] = ()
+    stays: tuple[str, ...] = ()
+    """Layers that stay as they were."""
+    best: bool = False
+    """No other point within the gates is as fast, as small and as good, and better in one of them."""
+    reason: str = ""
+
+
 CROWDED = 1.5
 """Beside seven others' programs on four cores a step of 144 ms took 4.9 s, and a remedy that keeps idle threads from
 spinning was "24.72 times as fast"; on quiet cores the zoo's steps took 0.8 to 1.0 times those of their diagnosis."""
@@ -193,7 +212,11 @@ class Receipt(msgspec.Struct, frozen=True, kw_only=True):
 
     schema: str = SCHEMA
     verb: str = "tune"
-    """tune or prove."""
+    """tune or prove; a tuning behind gates proves."""
+    points: tuple[Tried, ...] = ()
+    """All that a search behind gates ran."""
+    not_tried: dict[str, str] = {}
+    """Forms that it did not try, and why."""
     trials: tuple[TrialResult, ...] = ()
     kept: tuple[str, ...] = ()
     options: dict[str, dict[str, int]] = {}

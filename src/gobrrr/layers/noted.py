@@ -1,0 +1,196 @@
+"""How much does each layer matter: the change of a model's outputs where that layer alone is made otherwise."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import copy
+import importlib.util
+import json
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves, tree_map
+
+Model = TypeVar("Model", bound=nn.Module)
+MOST_TIMES = 100_000
+"""Calls whose times are kept."""
+WARM, PAIRS = 5, 40
+"""Calls before the first that the plain model computes too, since a compiler or observers work in those; and how many
+it computes at most."""
+
+
+def sensitivity(
+    model: nn.Module, change: Callable[[nn.Module], nn.Module], args: Sequence[Any] = (),
+    kwargs: Mapping[str, Any] | None = None,
+) -> dict[str, float]:  # fmt: skip
+    """Return |y - y0| / |y0| for each layer that `change` makes otherwise: y0 the model's outputs for these arguments,
+    y those with that layer alone as `change` makes it, both as one vector of all their floats.
+
+    `change` is given a copy and gives the changed model; the model itself is as before afterwards. Layers are known by
+    their names, and one at several places is changed at all of them under its first name. What a layer gives is turned
+    into the dtype that it gave before.
+    """
+    given = dict(kwargs or {})
+    changed = change(copy.deepcopy(model))
+    found = {}
+    with torch.no_grad():
+        plain = _floats(model(*args, **given))
+        for name, before, after in _changed(model, changed):
+            _cast_around(after, next((each.dtype for each in before.parameters()), torch.float32))
+            places = [(owner, key) for owner in model.modules() for key, part in owner._modules.items()
+                      if part is before]  # fmt: skip
+            try:
+                for owner, key in places:
+                    owner._modules[key] = after
+                other = _floats(model(*args, **given))
+            finally:
+                for owner, key in places:
+                    owner._modules[key] = before
+            apart, whole = (math.sqrt(sum(float(each.square().sum()) for each in tensors))
+                            for tensors in ([a - b for a, b in zip(other, plain, strict=True)], plain))  # fmt: skip
+            found[name] = apart / whole if whole else math.inf
+    return found
+
+
+def _cast_around(layer: nn.Module, dtype: torch.dtype) -> None:
+    """Let it take and give floats of a dtype, whatever that of its own plain weights is."""
+
+    def cast(value: Any, to: torch.dtype) -> Any:
+        return tree_map(lambda each: each.to(to) if isinstance(each, Tensor) and each.is_floating_point() else each,
+                        value)  # fmt: skip
+
+    own = next((each.dtype for each in layer.parameters() if type(each.data) is Tensor), dtype)
+    layer.register_forward_pre_hook(lambda _, given: cast(given, own))
+    layer.register_forward_hook(lambda _, __, result: cast(result, dtype))
+
+
+def _changed(model: nn.Module, changed: nn.Module) -> Iterator[tuple[str, nn.Module, nn.Module]]:
+    """Innermost layers with weights that are others in the changed model, or whose place has something else there."""
+    there = dict(changed.named_modules())
+    for name, before in model.named_modules():
+        after = there.get(name)
+        own = list(before.parameters(recurse=False))
+        if name and own and after is not None:
+            others = list(after.parameters(recurse=False))
+            kinds = [[(type(each.data), each.dtype, each.shape) for each in side] for side in (own, others)]
+            if type(after) is not type(before) or kinds[0] != kinds[1] or not all(map(torch.equal, own, others)):
+                yield name, before, after
+
+
+def _floats(value: Any) -> list[Tensor]:
+    return [each.double() for each in tree_leaves(value) if isinstance(each, Tensor) and each.is_floating_point()]
+
+
+def weight_bytes(model: nn.Module) -> int:
+    """Return the bytes of the model's parameters and buffers, packed and quantised ones too; shared ones once."""
+    seen: dict[tuple[str, int], int] = {}
+    waiting = [*model.parameters(), *model.buffers(), *tree_leaves(model.state_dict())]
+    while waiting:
+        each = waiting.pop()
+        if not isinstance(each, Tensor):
+            continue
+        each = each.data
+        if type(each) is not Tensor and hasattr(each, "__tensor_flatten__"):
+            waiting += [getattr(each, name) for name in each.__tensor_flatten__()[0]]
+        elif each.numel():
+            storage = each.untyped_storage()
+            seen[str(each.device), storage.data_ptr()] = storage.nbytes()
+    return sum(seen.values())
+
+
+def copied(model: Model) -> Model | None:
+    """Return a copy of the model; None where it cannot be copied, or there is no memory for two."""
+    with contextlib.suppress(Exception):
+        return copy.deepcopy(model)
+    return None
+
+
+def note_run(model: Model, file: str, plain: nn.Module | None = None) -> Model:
+    """Write as JSON, when the program ends, what the model is and how long its calls took: bytes of its weights, layers
+    of each kind, lower quartile of the calls in ns, ns until the end. Gives the model back.
+
+    `plain`, the model as it was, computes some of the calls too, unnoticed: each right before or behind the model's
+    own, so that the median of their ratios ("times") is not that of two moments of a busy machine. Only arguments that
+    nobody can write to by a call unseen are given twice: tensors and plain values, not caches."""
+    times: list[int] = []
+    ratios: list[float] = []
+    began, place = time.perf_counter_ns(), Path(file).resolve()
+    start, given, before = 0, None, 0
+
+    def begin(_: nn.Module, args: Any, kwargs: Any) -> None:
+        nonlocal start, given, before
+        is_paired = plain is not None and WARM <= len(times) < WARM + PAIRS and _is_plain((args, kwargs))
+        given = (args, kwargs) if is_paired else None
+        before = took(given) if given is not None and len(times) % 2 else 0
+        start = time.perf_counter_ns()
+
+    def end(*_: Any) -> None:
+        ns = _since(start)
+        if len(times) < MOST_TIMES:
+            times.append(ns)
+        if given is not None:
+            ratios.append((before or took(given)) / ns)
+
+    def took(given: tuple[Any, Any]) -> int:
+        assert plain is not None
+        start = time.perf_counter_ns()
+        plain(*given[0], **given[1])
+        return _since(start)
+
+    def told() -> None:
+        kinds = {kind: sum(isinstance(part, kinds) for part in model.modules()) for kind, kinds in _KINDS.items()}
+        device = next((each.device.type for each in model.parameters()), "cpu")
+        capability = torch.cuda.get_device_capability() if device == "cuda" else (0, 0)
+        place.write_text(json.dumps({
+            "bytes": weight_bytes(model), "ns": sorted(times)[len(times) // 4] if times else 0, "calls": len(times),
+            "whole_ns": time.perf_counter_ns() - began, "layers": kinds, "device": device,
+            "capability": 10 * capability[0] + capability[1], "times": median(ratios) if ratios else None,
+            "torchao": importlib.util.find_spec("torchao") is not None,
+        }), encoding="utf-8")  # fmt: skip
+
+    model.register_forward_pre_hook(begin, prepend=True, with_kwargs=True)
+    model.register_forward_hook(end)
+    atexit.register(told)
+    return model
+
+
+def _since(start: int) -> int:
+    """Return the ns since then, when what was started on a device has ended."""
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+        torch.cuda.synchronize()
+    return time.perf_counter_ns() - start
+
+
+def _is_plain(value: Any) -> bool:
+    """Whether it is of tensors and plain values alone."""
+    if type(value) in (dict, list, tuple):
+        return all(map(_is_plain, value.values() if isinstance(value, dict) else value))
+    return value is None or type(value) in (Tensor, int, float, bool, str)
+
+
+_KINDS: dict[str, tuple[type[nn.Module], ...]] = {
+    "linear": (nn.Linear,), "convolution": (nn.Conv1d, nn.Conv2d, nn.Conv3d),
+    "batch norm": (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d), "attention": (nn.MultiheadAttention,),
+}  # fmt: skip
+
+
+def note_sensitivity(model: Model, change: Callable[[nn.Module], nn.Module], file: str) -> Model:
+    """Write `sensitivity` for the arguments of the model's first call as JSON, and end the program there."""
+    place = Path(file).resolve()
+
+    def noted(_: nn.Module, args: Any, kwargs: Any) -> None:
+        hook.remove()
+        found = sensitivity(model, change, args, kwargs).items()
+        finite = {name: value if math.isfinite(value) else None for name, value in found}
+        place.write_text(json.dumps(finite), encoding="utf-8")
+        raise SystemExit(0)
+
+    hook = model.register_forward_pre_hook(noted, with_kwargs=True)
+    return model

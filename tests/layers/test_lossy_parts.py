@@ -1,0 +1,261 @@
+"""Parts that change numbers: against numpy's float64, hand formulas, odd names, shared weights and wrapped models."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from gobrrr.layers import (
+    copied,
+    half_precision,
+    low_rank,
+    note_run,
+    note_sensitivity,
+    sensitivity,
+    simulated_int8,
+    static_int8,
+    two_of_four,
+    weight_bytes,
+)  # fmt: skip
+
+
+def small() -> nn.Sequential:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(16, 32), nn.ReLU(), nn.Linear(32, 8)).eval()
+
+
+def quantised(model: nn.Module) -> nn.Module:
+    return torch.ao.quantization.quantize_dynamic(model, {nn.Linear}, torch.qint8)  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("energy", [0.3, 0.5, 0.7])
+def test_a_low_rank_layer_is_the_nearest_of_the_smallest_rank(energy: float) -> None:
+    layer = nn.Linear(40, 30)
+    before = layer.weight.detach().double().numpy()
+    state = torch.get_rng_state()
+    thin = low_rank(nn.Sequential(layer), energy)[0]
+    assert torch.equal(torch.get_rng_state(), state)
+    assert isinstance(thin, nn.Sequential)
+    first, second = (part.weight.detach().double().numpy() for part in thin)
+    values = np.linalg.svd(before, compute_uv=False) ** 2
+    rank = len(first)
+    assert values[:rank].sum() >= energy * values.sum() > values[: rank - 1].sum()
+    assert np.square(before - second @ first).sum() == pytest.approx(values[rank:].sum(), rel=1e-4)
+    x = torch.randn(3, 40)
+    by_hand = x.double().numpy() @ (second @ first).T + layer.bias.detach().double().numpy()
+    assert np.allclose(thin(x).detach().numpy(), by_hand, atol=1e-5)
+
+
+def test_low_rank_leaves_what_saves_nothing_and_what_is_to_stay() -> None:
+    shared = nn.Linear(16, 16)
+    model = nn.ModuleDict({"a b": shared, "c": shared, "stays": nn.Linear(16, 16), "conv": nn.Conv1d(2, 2, 1)})
+    found = low_rank(copy.deepcopy(model), 0.5, keep={"stays"})
+    assert found["a b"] is found["c"] and isinstance(found["c"], nn.Sequential)
+    assert type(found["stays"]) is nn.Linear and type(low_rank(model, 1.0)["c"]) is nn.Linear
+    with pytest.raises(ValueError, match="share"):
+        low_rank(model, 0.0)
+
+
+class Head(nn.Module):
+    """Takes nested arguments, gives a dict."""
+
+    def __init__(self, body: nn.Module) -> None:
+        super().__init__()
+        self.body, self.norm, self.last = body, nn.LayerNorm(8), nn.Linear(8, 4)
+        self.seen: list[torch.dtype] = []
+
+    def forward(self, x: dict[str, torch.Tensor], *, ids: torch.Tensor) -> dict[str, Any]:
+        inner = self.norm(self.body(x["x"]))
+        self.seen.append(inner.dtype)
+        return {"logits": self.last(inner), "ids": ids}
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_is_what_the_same_model_gives_cast_by_hand(dtype: torch.dtype) -> None:
+    model, x, ids = Head(small()).eval(), torch.randn(5, 16), torch.arange(5)
+    by_hand = copy.deepcopy(model).to(dtype)({"x": x.to(dtype)}, ids=ids)["logits"].float()
+    half = half_precision(copy.deepcopy(model), dtype)
+    found = half({"x": x}, ids=ids)
+    assert torch.equal(found["logits"], by_hand) and found["ids"].dtype == torch.int64 and half.seen == [dtype]
+    assert weight_bytes(half) * 2 == weight_bytes(model)
+
+
+def test_layers_that_stay_compute_in_float32() -> None:
+    model, x = Head(small()).eval(), torch.randn(5, 16)
+    half = half_precision(copy.deepcopy(model), keep={"last", "norm"})
+    inner = copy.deepcopy(model.body).bfloat16()(x.bfloat16())
+    normed = model.norm(inner.float()).bfloat16()
+    assert torch.equal(half({"x": x}, ids=x)["logits"], model.last(normed.float()).bfloat16().float())
+    assert half.last.weight.dtype == torch.float32 and half.body[0].weight.dtype == torch.bfloat16
+    mixed = half_precision(quantised(small()))  # packed weights take float32
+    assert mixed(x).dtype == torch.float32
+
+
+def test_a_weight_that_is_shared_stays_where_it_is_to_stay() -> None:
+    model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
+    model[1].weight = model[0].weight
+    half = half_precision(model, keep={"1"})
+    assert half[0].weight.dtype == torch.bfloat16 and half[1].weight.dtype == torch.float32
+    tied = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
+    tied[1].weight = tied[0].weight
+    assert half_precision(tied)[1].weight is tied[0].weight
+
+
+def test_sensitivity_is_that_of_each_layer_alone_and_the_model_stays() -> None:
+    model, x = Head(small()).eval(), torch.randn(5, 16)
+    plain = model({"x": x}, ids=x)["logits"]
+
+    def rounded(other: nn.Module) -> nn.Module:
+        for name in ("body.0", "last"):
+            part = other.get_submodule(name)
+            assert isinstance(part, nn.Linear)
+            part.weight.data = (part.weight.data * 4).round() / 4
+        return other
+
+    found = sensitivity(model, rounded, ({"x": x},), {"ids": torch.arange(5)})
+    assert set(found) == {"body.0", "last"}
+    for name, said in found.items():
+        other = copy.deepcopy(model)
+        part = other.get_submodule(name)
+        assert isinstance(part, nn.Linear)
+        part.weight.data = (part.weight.data * 4).round() / 4
+        apart = (other({"x": x}, ids=x)["logits"].double() - plain.double()).norm() / plain.double().norm()
+        assert said == pytest.approx(float(apart), rel=1e-5)
+    assert torch.equal(model({"x": x}, ids=x)["logits"], plain)
+
+
+def test_sensitivity_of_other_types_and_dtypes_and_of_a_layer_at_two_places() -> None:
+    shared = nn.Linear(16, 16)
+    model, x = nn.Sequential(shared, nn.Tanh(), shared, nn.Linear(16, 4)).eval(), torch.randn(3, 16)
+    for change in (quantised, lambda other: half_precision(other), lambda other: low_rank(other, 0.5), simulated_int8):
+        found = sensitivity(model, change, (x,))
+        assert list(found) == ["0", "3"] and all(0 < each < 1 for each in found.values()), change
+    odd = nn.ModuleDict({'it\'s "q"': nn.Linear(16, 4)})
+    odd.forward = lambda x: odd['it\'s "q"'](x)  # type: ignore[method-assign]
+    assert list(sensitivity(odd, simulated_int8, (x,))) == ['it\'s "q"']
+
+
+def test_static_int8_is_float_while_it_observes_and_near_it_then() -> None:
+    torch.manual_seed(1)
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 36, 4)).eval()
+    batches = [torch.randn(16, 3, 8, 8) for _ in range(4)]
+    plain = [model(x) for x in batches]
+    state = torch.get_rng_state()
+    static = static_int8(copy.deepcopy(model), calls=2, keep={"4"})
+    found = [static(x) for x in (*batches, batches[0][:3])]
+    assert torch.equal(torch.get_rng_state(), state) and not static.training
+    assert torch.allclose(found[0], plain[0], atol=1e-5) and torch.allclose(found[1], plain[1], atol=1e-5)
+    apart = (found[3] - plain[3]).norm() / plain[3].norm()
+    assert 1e-4 < apart < 0.1 and found[4].shape == (3, 4)
+    inside = dict(static.named_modules())
+    assert type(inside["model.4"]) is nn.Linear and type(inside["model.0"]) is not nn.Conv2d
+    assert weight_bytes(static) < weight_bytes(model)
+
+
+def test_simulated_int8_is_the_formula() -> None:
+    layer, x = nn.Linear(6, 3), torch.randn(4, 6)
+    weight, given = layer.weight.detach().double().numpy(), x.double().numpy()
+    scale = np.abs(weight).max(1, keepdims=True) / 127
+    low, high = min(0, given.min()), max(0, given.max())
+    step = (high - low) / 255
+    zero = round(-low / step)
+    rounded = (np.clip(np.rint(given / step) + zero, 0, 255) - zero) * step
+    by_hand = rounded @ (np.rint(weight / scale) * scale).T + layer.bias.detach().double().numpy()
+    assert np.allclose(simulated_int8(nn.Sequential(layer))(x).detach().numpy(), by_hand, atol=1e-5)
+
+
+def test_two_of_four_keeps_the_largest() -> None:
+    model = nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 10), nn.Linear(64, 64))
+    before = model[0].weight.detach().clone()
+    two_of_four(model, keep={"2"}, pack=False)
+    four, old = model[0].weight.detach().view(-1, 4), before.view(-1, 4)
+    assert ((four != 0).sum(1) == 2).all() and torch.equal(four[four != 0], old[four != 0])
+    assert torch.equal(four.abs().sum(1), old.abs().topk(2, dim=1).values.sum(1))
+    assert (model[1].weight != 0).all() and (model[2].weight != 0).all()
+
+
+def test_bytes_are_those_of_what_is_held_shared_once() -> None:
+    model = small()
+    assert weight_bytes(model) == 4 * sum(each.numel() for each in model.parameters())
+    tied = nn.Sequential(nn.Linear(8, 8, bias=False), nn.Linear(8, 8, bias=False))
+    tied[1].weight = tied[0].weight
+    assert weight_bytes(tied) == 4 * 64
+    packed = weight_bytes(quantised(small()))
+    assert 16 * 32 + 32 * 8 <= packed <= 16 * 32 + 32 * 8 + 4 * 40 + 64
+
+
+def test_what_a_run_notes(tmp_path: Path) -> None:
+    import atexit
+
+    model = note_run(small(), str(tmp_path / "run.json"))
+    for _ in range(5):
+        model(torch.randn(2, 16))
+    atexit._run_exitfuncs()
+    told = json.loads((tmp_path / "run.json").read_text())
+    assert told["calls"] == 5 and told["layers"]["linear"] == 2 and told["bytes"] == weight_bytes(model)
+    assert told["ns"] > 0 and told["device"] == "cpu" and told["times"] is None
+
+
+def test_the_plain_model_computes_some_calls_too_where_nobody_can_write_to_what_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import atexit
+
+    from gobrrr.layers import noted
+
+    now, calls = 0, list[str]()
+
+    class Slow(nn.Module):
+        def __init__(self, name: str, ns: int) -> None:
+            super().__init__()
+            self.layer, self.name, self.ns = nn.Linear(4, 4), name, ns
+
+        def forward(self, x: torch.Tensor, cache: object = None) -> torch.Tensor:
+            nonlocal now
+            now += self.ns
+            calls.append(self.name)
+            return self.layer(x)
+
+    monkeypatch.setattr(noted.time, "perf_counter_ns", lambda: now)
+    for number, cache in enumerate((None, object())):
+        calls.clear()
+        model = note_run(Slow("own", 10), str(tmp_path / f"{number}.json"), Slow("plain", 25))
+        for _ in range(12):
+            model(torch.randn(8, 4), cache=cache)
+        atexit._run_exitfuncs()
+        told = json.loads((tmp_path / f"{number}.json").read_text())
+        assert calls.count("own") == 12 and calls.count("plain") == (0 if number else 7)
+        assert told["ns"] == 10 and told["times"] == (None if number else 2.5)
+
+
+def test_the_plain_model_is_given_what_the_model_was_given_before_its_own_hooks(tmp_path: Path) -> None:
+    import atexit
+
+    model = small()
+    half = note_run(half_precision(copy.deepcopy(model)), str(tmp_path / "a.json"), model)
+    for _ in range(9):
+        assert half(torch.randn(2, 16)).dtype == torch.float32
+    atexit._run_exitfuncs()
+    assert json.loads((tmp_path / "a.json").read_text())["times"] > 0
+
+
+def test_a_model_that_cannot_be_copied_is_run_alone() -> None:
+    model = small()
+    other = copied(model)
+    assert other is not None and other is not model and torch.equal(other[0].weight, model[0].weight)
+    model.lock = (each for each in ())  # type: ignore[assignment]
+    assert copied(model) is None
+
+
+def test_noting_sensitivity_ends_the_program(tmp_path: Path) -> None:
+    model = note_sensitivity(small(), simulated_int8, str(tmp_path / "layers.json"))
+    with pytest.raises(SystemExit):
+        model(torch.randn(2, 16))
+    assert set(json.loads((tmp_path / "layers.json").read_text())) == {"0", "2"}

@@ -1,0 +1,171 @@
+"""Lossy edits searched behind a gate: on a real program, where they are put, and who is refused."""
+
+from __future__ import annotations
+
+import io
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+from gobrrr.cli.verbs import tune
+from gobrrr.errors import UNMEASURED, GobrrrError
+from gobrrr.pipeline.lossy import searching
+from gobrrr.pipeline.proving import Asked
+from gobrrr.remedies.edits.lossy import FORMS, Facts, Part, Point, Written, statements, written
+from gobrrr.remedies.edits.program import files_of, read
+from gobrrr.remedies.edits.source import Source
+from gobrrr.report.forms import formats
+from gobrrr.trial.edit.treatment import EditOnTrial
+from gobrrr.trial.gate.rule import parse
+from gobrrr.trial.lossy.bench import Bench
+from gobrrr.trial.race.referee import LiveReferee, Program
+from gobrrr.trial.receipt import receipt as receipts
+from gobrrr.trial.receipt.receipt import Gated, Receipt, Tried
+
+PROGRAM = """
+import torch
+
+torch.manual_seed(3)
+torch.set_num_threads(1)
+
+
+class Wrapped:
+    def __init__(self):
+        self.net = torch.nn.Sequential(torch.nn.Linear(16, WIDTH), torch.nn.ReLU(), torch.nn.Linear(WIDTH, WIDTH),
+                                       torch.nn.ReLU(), torch.nn.Linear(WIDTH, 4))
+        self.net.eval()
+
+    def __call__(self, x):
+        return self.net(x)
+
+
+model = Wrapped()
+x = torch.randn(400, 16)
+with torch.no_grad():
+    truth = model(x).argmax(1)
+    right = sum((model(rows + 0.1 * torch.randn(rows.shape)).argmax(1) == labels).sum().item()
+                for _ in range(TIMES) for rows, labels in zip(x.split(40), truth.split(40)))
+print(f"accuracy: {100 * right / 400 / TIMES:.2f}%")
+"""
+
+
+def program(folder: Path, width: int = 64, times: int = 1, text: str = PROGRAM) -> Path:
+    (folder / "program").mkdir(exist_ok=True)
+    text = text.replace("WIDTH", str(width)).replace("TIMES", str(times))
+    (folder / "program" / "eval.py").write_text(text)
+    return folder / "program"
+
+
+def bench(folder: Path, rule: str = "accuracy >= -5", edits: dict[str, EditOnTrial] | None = None) -> Bench:
+    """A bench whose arms are real."""
+    command, known = (sys.executable, "eval.py"), {} if edits is None else edits
+    write = partial(written, read(files_of(command, folder)), folder)
+    referee = LiveReferee(Program(command, folder, edits=known), folder.parent / "arms")
+    return Bench((referee.whole, referee.is_over), folder.parent / "arms", known, [parse(rule)], write,
+                 float("inf"), lambda _: None)  # fmt: skip
+
+
+def test_whole_runs_say_how_good_how_small_and_which_layer_matters(tmp_path: Path) -> None:
+    found = bench(program(tmp_path))
+    assert found.facts.layers["linear"] == 3 and found.facts.calls == 11
+    assert found.own.bytes == 4 * (16 * 64 + 64 + 64 * 64 + 64 + 64 * 4 + 4) and found.own.gates[0].change == 0
+    seen = found.run((Part("int8_dynamic", keep=("4",)),))
+    assert seen.held and seen.reason == "" and seen.gates[0].change != 0 and seen.bytes < found.own.bytes / 2
+    layers = found.sensitivity(Part("int8_dynamic"))
+    assert set(layers) == {"0", "2", "4"} and all(0 < each < 1 for each in layers.values())
+
+
+def test_a_gate_that_cannot_be_read_and_a_point_that_does_not_run(tmp_path: Path) -> None:
+    with pytest.raises(GobrrrError, match="no number is printed as f1") as refused:
+        bench(program(tmp_path), "f1 >= -1%")
+    assert refused.value.exit_code == UNMEASURED
+    found = bench(
+        program(tmp_path, text=PROGRAM.replace("return self.net(x)", "return self.net(x) + self.net[0].weight.sum()"))
+    )
+    assert "with the edit" in found.run((Part("int8_dynamic"),)).reason
+
+
+@pytest.mark.slow
+def test_a_search_keeps_what_is_proven_and_its_patch_applies(tmp_path: Path) -> None:
+    source = program(tmp_path, 1024, 20)
+    asked = Asked((), seconds=150.0, gates=(parse("accuracy >= -5"),))
+    allowed = {"int8_dynamic", "half_precision"}
+    said = io.StringIO()
+    receipt = searching.search([sys.executable, "eval.py"], source, tmp_path / "out", asked, allowed.__contains__, said)
+    assert receipt.points[0].name == "as it is" and {each.name for each in receipt.points} >= allowed
+    for each in receipt.points:
+        assert each.mark not in ("kept", "within") or each.gates[0].change >= -5
+    assert receipts.read(tmp_path / "out" / "receipt.json") == receipt
+    assert bool(receipt.kept) == (tmp_path / "out" / "recipe.patch").exists()
+    if receipt.kept:
+        assert receipt.guard.gates[0].verdict == "accepted" and tune.exit_code(receipt) == 0
+        assert "self.net = " in (tmp_path / "out" / "recipe.patch").read_text()
+
+
+def test_a_program_that_trains_and_one_without_a_place_are_refused_before_any_run(tmp_path: Path) -> None:
+    asked, command = Asked((), gates=(parse("accuracy >= -1%"),)), [sys.executable, "eval.py"]
+    for text, why in (("model.eval()\nloss.backward()\n", "the program trains"), ("print(1)\n", "no place is found")):
+        source = program(tmp_path, text=text)
+        with pytest.raises(GobrrrError, match=why):
+            searching.search(command, source, tmp_path / "out", asked, lambda name: True, io.StringIO())
+        assert not (tmp_path / "out").exists()
+
+
+def edited(text: str, point: Point, noted: str = "", facts: Facts | None = None) -> Written:
+    source = Source(text, Path("/there/eval.py"))
+    return written([source], Path("/there"), point, facts, noted)
+
+
+INT8 = (Part("int8_dynamic", keep=('it\'s "q".0', "b")),)
+
+
+@pytest.mark.parametrize(("line", "there"), [
+    ("model = Net().eval()", "model = Net().eval()\nmodel = torch"),
+    ("net.eval()\nnet.load_state_dict(w)\nnet = net.cuda()\nrun(net)", "net = net.cuda()\nnet = torch"),
+    ("model.eval()\nmodel = torch.compile(model)", "model.eval()\nmodel = torch.ao"),
+    ("m = BertForX.from_pretrained(a).to(d)", "m = BertForX.from_pretrained(a).to(d)\nm = torch"),
+    ("def f():\n    return Net().eval()", "    ready_model = Net().eval()\n    ready_model = torch"),
+    ("t = AutoTokenizer.from_pretrained(a)", ""),
+    ("for x in y:\n    model.eval()", ""),
+])  # fmt: skip
+def test_it_is_put_where_the_model_is_ready(line: str, there: str) -> None:
+    found = edited(f"import torch\n{line}\n", INT8).files
+    assert there in found.get("eval.py", b"").decode() if there else not found
+
+
+def test_names_of_layers_are_quoted_and_every_form_is_python() -> None:
+    text = "import torch\nmodel = Net().eval()\n"
+    assert 'not in {"b", \'it\\\'s "q".0\'}' in edited(text, INT8).diff.replace("'b'", '"b"')
+    for form in FORMS:
+        for noted in ("", "run", "layers"):
+            part = Part(form.name, keep=("a'b",), knob=0.9)
+            if noted != "layers" or not form.exact:
+                found = edited(text, (part,), noted).files["eval.py"].decode()
+                compile(found, form.name, "exec")
+                assert ("a'b" in found) == (not form.exact and not (noted == "layers" and form.simulated)), found
+
+
+def test_forms_are_put_on_in_one_order_and_compiled_last() -> None:
+    point = (Part("compile"), Part("half_precision"), Part("int8_dynamic"))
+    code, imports = statements(point, Facts(1, 1, 9, 1, {"attention": 2}))
+    lines = code.splitlines()
+    assert "fastpath" in lines[0] and "quantize_dynamic" in lines[1] and "half" in lines[2]
+    assert lines[-1] == "{model} = torch.compile({model})" and "torch._inductor.config" in imports
+
+
+def test_a_receipt_tells_each_point_and_why_others_were_not_tried() -> None:
+    gate = Gated(rule="acc >= -1", name="acc", baseline=(90.0,), candidate=(89.5,), change=-0.5, allowed=-1.0)
+    points = (Tried(name="as it is", speed=1.0, bytes=8 << 20, gates=(gate,), best=True),
+              Tried(name="int8_dynamic", mark="kept", speed=2.5, bytes=2 << 20, gates=(gate,), best=True, stays=("a",)),
+              Tried(name="<b>", mark="does not run", reason="RuntimeError: <i>"))  # fmt: skip
+    receipt = Receipt(verb="prove", points=points, not_tried={"fp8": "no device", "int4_weights": "no device"})
+    text = formats.render(receipt, "text", formats.PLAIN).decode()
+    assert "none is faster within its gate" in text and "2.50x" in text and "2.00 MiB" in text
+    assert "layers that stay: a" in text and "not tried: fp8, int4_weights: no device" in text
+    page = formats.render(receipt, "html", formats.PLAIN).decode()
+    assert "<svg" in page and "kept, best" in page and "<i>" not in page and "<b>&lt;" not in page
+    assert tune.exit_code(receipt) == 0
