@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import contextlib
+import warnings
+from collections.abc import Collection, Iterator
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 Model = TypeVar("Model", bound=nn.Module)
+
+
+@contextlib.contextmanager
+def _making() -> Iterator[None]:
+    """Making layers draws numbers; and torch warns that torchao will have all this one day."""
+    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
 
 
 class _Calibrating(nn.Module):
@@ -37,12 +47,12 @@ class _Calibrating(nn.Module):
             mapping = get_default_qconfig_mapping("x86")
             for name in self._keep:
                 mapping.set_module_name(name, None)
-            with torch.random.fork_rng(devices=[]):  # making layers draws numbers
+            with _making():
                 self.model, self._observed = prepare_fx(self.model, mapping, (*args, *kwargs.values())), True
         result = self.model(*args, **kwargs)
         self._left -= 1
         if not self._left:
-            with torch.random.fork_rng(devices=[]):
+            with _making():
                 self.model = convert_fx(self.model)  # type: ignore[arg-type]
         return result
 
