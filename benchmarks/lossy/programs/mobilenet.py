@@ -59,14 +59,14 @@ def turn(x, most=30):
     return x + 0.2 * torch.randn_like(x)
 
 
-def evaluate(net, x, y, repeats=4, batch=100):
+def evaluate(net, x, y, batches, size=50):
     wrong = 0
-    for _ in range(repeats):
-        for i in range(0, len(x), batch):
-            with torch.inference_mode():
-                out = net(turn(x[i : i + batch]))
-            wrong += (out.argmax(1) != y[i : i + batch]).sum().item()
-    return wrong / (repeats * len(x))
+    for _ in range(batches):
+        rows = torch.randint(len(x), (size,))
+        with torch.inference_mode():
+            out = net(turn(x[rows]))
+        wrong += (out.argmax(1) != y[rows]).sum().item()
+    return wrong / (batches * size)
 
 
 if __name__ == "__main__":
@@ -78,5 +78,5 @@ if __name__ == "__main__":
     net.load_state_dict(torch.load("mobilenet.pt"))
     net.eval()
     x, y = get_data(train=False)
-    error = evaluate(net, x, y, repeats=int(sys.argv[1]) if sys.argv[1:] else 4)
+    error = evaluate(net, x, y, batches=int(sys.argv[1]) if sys.argv[1:] else 60)
     print("error: {:.2f} %".format(100 * error))

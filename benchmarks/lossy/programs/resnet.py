@@ -59,20 +59,21 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--weights", default="resnet.pt")
     parser.add_argument("--batch-size", type=int, default=64)
-    parser.add_argument("--rounds", type=int, default=3, help="times that each image is seen")
+    parser.add_argument("--images", type=int, default=2400, help="drawn, each with its own noise")
     args = parser.parse_args()
     rng = np.random.default_rng(0)
     model = ResNet()
     model.load_state_dict(torch.load(args.weights))
     model.eval()
-    loader = DataLoader(TensorDataset(*digits(train=False)), batch_size=args.batch_size)
+    images, labels = digits(train=False)
+    drawn = rng.integers(0, len(images), args.images)
+    loader = DataLoader(TensorDataset(images[drawn], labels[drawn]), batch_size=args.batch_size)
     correct = total = 0
     with torch.no_grad():
-        for _ in range(args.rounds):
-            for images, labels in loader:
-                logits = model(augment(images, rng))
-                correct += (logits.argmax(1) == labels).sum().item()
-                total += len(labels)
+        for images, labels in loader:
+            logits = model(augment(images, rng))
+            correct += (logits.argmax(1) == labels).sum().item()
+            total += len(labels)
     print(f"{total} images, accuracy: {100 * correct / total:.2f}%")
 
 
