@@ -1,6 +1,6 @@
 """How often gobrrr's gate errs on models with real values: honest and sabotaged edits of twelve trained models.
 
-    python -m benchmarks.lossy.gate [NAME ...] --weights DIR [--groups 48]
+    python -m benchmarks.lossy.gate [NAME ...] --weights DIR [--groups 36]
 
 For each model the program runs on GROUPS small groups of items, one for each seed, as it is and with each edit, and its
 own measure is read of what it prints. The mean over all groups is the truth. A trial draws for each of its seeds some
@@ -108,13 +108,17 @@ def tried(case: Case, edit: str, plain: Sequence[float], edited: Sequence[float]
     return Tried(case.name, edit, loss(case.gate, plain, edited), found)
 
 
-def strength(of: Callable[[float], float], target: float, steps: int = 5) -> float:
-    """The strength at which about so much is lost, by bisection of its logarithm."""
-    low, high = math.log(0.01), 0.0
+def strength(of: Callable[[float], float], target: float, steps: int = 4) -> float:
+    """The strength at which about so much is lost: by bisection of its logarithm, then interpolated."""
+    low, high, below, above = math.log(0.02), 0.0, 0.0, math.inf
     for _ in range(steps):
         middle = (low + high) / 2
-        low, high = (middle, high) if of(math.exp(middle)) < target else (low, middle)
-    return math.exp((low + high) / 2)
+        if (found := of(math.exp(middle))) < target:
+            low, below = middle, max(0.0, found)
+        else:
+            high, above = middle, found
+    share = (target - below) / (above - below) if above < math.inf else 0.5
+    return math.exp(low + share * (high - low))
 
 
 def model(case: Case, folder: Path, groups: int) -> Iterator[Tried]:
@@ -131,7 +135,7 @@ def model(case: Case, folder: Path, groups: int) -> Iterator[Tried]:
     print(f"{case.name}: {fmean(plain):g} as it is", file=sys.stderr, flush=True)
     for name, edit in edits.honest(case.name).items():
         yield tried(case, name, plain, values(edit))
-    first = max(8, groups // 4)
+    first = groups // 3
     for number, targets in enumerate(SOUGHT):
         kind = edits.KINDS[(2 * CASES.index(case) + number) % len(edits.KINDS)]
 
@@ -192,7 +196,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME")
     parser.add_argument("--weights", type=Path, required=True)
-    parser.add_argument("--groups", type=int, default=48)
+    parser.add_argument("--groups", type=int, default=36)
     args = parser.parse_args()
     head = stamp()
     file = RESULTS / f"gate-twelve-{head['date']}.json"

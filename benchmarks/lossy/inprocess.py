@@ -42,7 +42,7 @@ class Program:
                 self.names[name] = _Kept(value)
 
     def run(self, arguments: Sequence[str], seed: int, edit: Edit | None = None) -> str:
-        """Run it to its end, its seeds moved as gobrrr moves them; `seconds` are those after eval()."""
+        """Run it to its end, its seeds moved as gobrrr moves them; `seconds` of CPU time are those after eval()."""
         printed, before = io.StringIO(), sys.argv
         logging.disable(logging.INFO)
         with contextlib.chdir(self.folder), contextlib.redirect_stdout(printed), shifted(seed), self._edited(edit):
@@ -51,7 +51,7 @@ class Program:
                 exec(self._main, self.names)
             finally:
                 sys.argv = before
-        self.seconds = time.perf_counter() - self._began
+        self.seconds = time.process_time() - self._began
         return printed.getvalue()
 
     def value(self, arguments: Sequence[str], seed: int, edit: Edit | None = None) -> float:
@@ -70,7 +70,7 @@ class Program:
                 done.add(id(model))
                 if edit is not None:
                     edit(model)
-                self._began = time.perf_counter()
+                self._began = time.process_time()
             return model
 
         nn.Module.train = train  # type: ignore[method-assign]
