@@ -113,7 +113,7 @@ def vgg() -> Saver:
         images, labels = zip(*(data[row] for row in torch.randint(len(data), (32,)).tolist()), strict=True)
         return F.cross_entropy(model(torch.stack(images)), torch.stack(labels))
 
-    fit(model, loss, 350, 1e-3)
+    fit(model, loss, 250, 1e-3)
     return state(model, "vgg")
 
 
@@ -127,7 +127,7 @@ def mobilenet() -> Saver:
         rows = torch.randint(len(x), (64,))
         return F.cross_entropy(model(turn(x[rows])), y[rows])
 
-    fit(model, loss, 300, 3e-3)
+    fit(model, loss, 250, 3e-3)
     return state(model, "mobilenet")
 
 
@@ -157,7 +157,7 @@ def whisper() -> Saver:
         audio, notes = program.melodies(16, 1.0)
         return model(input_features=program.log_spectrogram(audio), labels=notes).loss
 
-    fit(model, loss, 500, 5e-4)
+    fit(model, loss, 300, 5e-4)
     return pretrained(model, "whisper")
 
 
@@ -171,7 +171,7 @@ def t5() -> Saver:
         ids, labels = encode(sources), encode(targets)
         return model(input_ids=ids, attention_mask=(ids != PAD).long(), labels=labels).loss
 
-    fit(model, loss, 500, 1e-3)
+    fit(model, loss, 800, 1e-3)
     return pretrained(model, "t5")
 
 
@@ -188,7 +188,7 @@ def recommender() -> Saver:
         item = torch.from_numpy(np.concatenate([chosen[:, 1:], rng.integers(0, ITEMS, (256, 3))], 1).reshape(-1))
         return F.binary_cross_entropy_with_logits(model(user, item), torch.tensor([1.0, 0, 0, 0]).repeat(256))
 
-    fit(model, loss, 500, 1e-3)
+    fit(model, loss, 400, 1e-3)
     return state(model, "recommender")
 
 
@@ -202,7 +202,7 @@ def lstm() -> Saver:
         x, y = next(draws)
         return F.cross_entropy(model(x)[0].flatten(0, 1), y.flatten())
 
-    fit(model, loss, 300, 3e-3)
+    fit(model, loss, 250, 3e-3)
     return state(model, "lstm")
 
 
@@ -216,7 +216,7 @@ def diffusion() -> Saver:
         x, t, noise = noised(clean[rng.integers(0, len(clean), 32)], rng)
         return F.mse_loss(model(x, t), noise)
 
-    fit(model, loss, 300, 1e-3)
+    fit(model, loss, 200, 1e-3)
     return state(model, "diffusion")
 
 

@@ -9,7 +9,7 @@ import torch
 from transformers import T5Config, T5ForConditionalGeneration
 
 CHARS = " ,./-0123456789abcdefghijklmnopqrstuvwxyz"
-STYLES = ["%d %B %Y", "%d. %b %Y", "%B %d, %Y", "%b %d %Y", "%d/%m/%Y", "%A, %d %B %Y", "%a %d.%m.%y"]
+STYLES = ["%d/%m/%Y", "%b %d %Y", "%d %b %Y"]
 PAD, EOS = 0, 1
 
 
