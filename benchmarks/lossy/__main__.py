@@ -23,6 +23,7 @@ from statistics import fmean
 from typing import Any
 
 from benchmarks.lossy.cases import BY_NAME, Case
+from benchmarks.lossy.train import ensure
 from benchmarks.stamp import stamp
 
 RESULTS = Path(__file__).parents[1] / "results"
@@ -42,15 +43,12 @@ def main() -> int:
     args = parser.parse_args()
     head, weights = stamp(), args.weights.resolve()
     file = RESULTS / f"lossy{'-by-hand' if args.by_hand else ''}-{head['date']}.json"
-    rows: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
     for name in args.names or BY_NAME:
         case = BY_NAME[name]
-        if not any((weights / each).exists() for each in (name, f"{name}.pt")):
-            subprocess.run([sys.executable, "-m", "benchmarks.lossy.train", name, "--out", str(weights)], check=True)
-        if args.by_hand:
-            rows[name] = _merged(rows.get(name), hand(case, weights, args.compile, args.runs))
-        else:
-            rows[name] = tuned(case, weights, args.minutes)
+        ensure(name, weights)
+        found = hand(case, weights, args.compile, args.runs) if args.by_hand else tuned(case, weights, args.minutes)
+        rows: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}  # others may write meanwhile
+        rows[name] = _merged(rows.get(name), found) if args.by_hand else found
         rows = {known: rows[known] for known in BY_NAME if known in rows}
         file.write_text(json.dumps(rows, indent=1) + "\n", encoding="utf-8")
         text = hand_table(rows, head) if args.by_hand else table(rows, head)

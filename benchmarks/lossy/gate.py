@@ -6,6 +6,7 @@ For each model the program runs on GROUPS small groups of items, one for each se
 own measure is read of what it prints. The mean over all groups is the truth. A trial draws for each of its seeds some
 of these groups, and gobrrr's own judgement (trial/gate/pairs.py) is given what the program would have printed, pair by
 pair. Honest: at most half of the allowance is lost. Sabotaged: more than the allowance, strengths found by bisection.
+What is not yet in DIR is trained first.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 from benchmarks.lossy.cases import BY_NAME, CASES, Case
+from benchmarks.lossy.train import ensure
 from benchmarks.stamp import stamp
 from gobrrr.errors import GobrrrError
 from gobrrr.guard.model.account import Row
@@ -33,8 +35,8 @@ from gobrrr.trial.gate import pairs
 from gobrrr.trial.gate.rule import Gate
 
 RESULTS = Path(__file__).parents[1] / "results"
-SOUGHT = ((0.3, 1.3, 1.8), (0.15, 1.5, 3.0))
-"""Losses in allowances that are sought: with one kind of edit, and with another."""
+SOUGHT = (0.3, 1.3, 1.7, 3.0)
+"""Losses in allowances that are sought, with a kind of edit that goes round from model to model."""
 TRIALS = 10
 """Trials of each edit, each with seeds of its own."""
 SHARE = 3
@@ -136,16 +138,15 @@ def model(case: Case, folder: Path, groups: int) -> Iterator[Tried]:
     for name, edit in edits.honest(case.name).items():
         yield tried(case, name, plain, values(edit))
     first = groups // 3
-    for number, targets in enumerate(SOUGHT):
-        kind = edits.KINDS[(2 * CASES.index(case) + number) % len(edits.KINDS)]
+    kind = edits.KINDS[CASES.index(case) % len(edits.KINDS)]
 
-        @functools.cache
-        def lost(much: float, kind: str = kind) -> float:
-            return loss(case.gate, plain[:first], values(edits.graded(kind, much), first))
+    @functools.cache
+    def lost(much: float) -> float:
+        return loss(case.gate, plain[:first], values(edits.graded(kind, much), first))
 
-        for target in targets:
-            much = strength(lost, target)
-            yield tried(case, f"{kind} {much:.3g}", plain, values(edits.graded(kind, much)))
+    for target in SOUGHT:
+        much = strength(lost, target)
+        yield tried(case, f"{kind} {much:.3g}", plain, values(edits.graded(kind, much)))
 
 
 def counts(found: Iterable[Tried]) -> dict[str, Any]:
@@ -200,13 +201,14 @@ def main() -> int:
     args = parser.parse_args()
     head = stamp()
     file = RESULTS / f"gate-twelve-{head['date']}.json"
-    rows: list[Any] = json.loads(file.read_text()) if file.exists() else []
-    found = [Tried(*row[:3], tuple(map(tuple, row[3]))) for row in rows]
     for name in args.names or BY_NAME:
-        found = [each for each in found if each.model != name]
+        new = []
+        ensure(name, args.weights)
         for each in model(BY_NAME[name], args.weights.resolve(), args.groups):
-            found.append(each)
+            new.append(each)
             print(each.model, each.edit, f"{each.loss:.2f}", counts([each]), file=sys.stderr, flush=True)
+        rows: list[Any] = json.loads(file.read_text()) if file.exists() else []  # others may have written meanwhile
+        found = [*(Tried(*row[:3], tuple(map(tuple, row[3]))) for row in rows if row[0] != name), *new]
         found.sort(key=lambda each: list(BY_NAME).index(each.model))
         file.write_text(json.dumps(found) + "\n", encoding="utf-8")
         command = f"python -m benchmarks.lossy.gate --weights DIR --groups {args.groups}"

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import argparse
 import random
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -232,6 +234,12 @@ def train(name: str, folder: Path) -> None:
     torch.manual_seed(0)
     random.seed(0)
     TRAINERS[name]()(folder)
+
+
+def ensure(name: str, folder: Path) -> None:
+    """Train it, in a process of its own, where its weights are not there."""
+    if not any((folder / each).exists() for each in (name, f"{name}.pt")):
+        subprocess.run([sys.executable, "-m", "benchmarks.lossy.train", name, "--out", str(folder)], check=True)
 
 
 def main() -> None:
