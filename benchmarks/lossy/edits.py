@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -56,13 +57,15 @@ GRADED: dict[str, Graded] = {each.__name__: each for each in (noise, zeroed, pru
 
 
 def graded(kind: str, strength: float) -> Edit:
-    """An edit of that kind on all matrices; `shrunk` is one layer, dropped in part."""
+    """An edit of that kind on all matrices; `dropped` sets whole layers to zero, the last of them in part."""
 
     @torch.no_grad()
     def edit(model: nn.Module) -> None:
         weights = list(matrices(model))
-        if kind == "shrunk":
-            weights[len(weights) // 2][1].mul_(1 - strength)
+        if kind == "dropped":
+            random.Random(0).shuffle(weights)
+            for number, (_, weight) in enumerate(weights):
+                weight.mul_(1 - min(1.0, max(0.0, strength * len(weights) - number)))
             return
         for name, weight in weights:
             draw = torch.Generator().manual_seed(zlib.crc32(name.encode()))
@@ -71,7 +74,7 @@ def graded(kind: str, strength: float) -> Edit:
     return once(edit)
 
 
-KINDS = (*GRADED, "shrunk")
+KINDS = (*GRADED, "dropped")
 
 
 @torch.no_grad()

@@ -156,10 +156,10 @@ def whisper() -> Saver:
     model = WhisperForConditionalGeneration(program.whisper_config())
 
     def loss() -> Any:
-        audio, notes = program.melodies(16, 1.0)
+        audio, notes = program.melodies(16, 0.5)
         return model(input_features=program.log_spectrogram(audio), labels=notes).loss
 
-    fit(model, loss, 300, 5e-4)
+    fit(model, loss, 300, 1e-3)
     return pretrained(model, "whisper")
 
 

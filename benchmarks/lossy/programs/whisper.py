@@ -15,7 +15,7 @@ def whisper_config():
         vocab_size=VOCAB, num_mel_bins=80, d_model=256, encoder_layers=3, decoder_layers=2, encoder_attention_heads=4,
         decoder_attention_heads=4, encoder_ffn_dim=1024, decoder_ffn_dim=1024, max_source_positions=FRAMES // 2,
         max_target_positions=16, pad_token_id=PAD, bos_token_id=BOS, eos_token_id=EOS, decoder_start_token_id=BOS,
-        begin_suppress_tokens=None, dropout=0.0,
+        begin_suppress_tokens=None, dropout=0.0, init_std=0.06,
     )  # fmt: skip
 
 
@@ -45,7 +45,7 @@ def transcribe(model, features):
 
 
 @torch.inference_mode()
-def main(batches=12, batch_size=16, noise=1.5):
+def main(batches=12, batch_size=16, noise=1.0):
     torch.manual_seed(3)
     model = WhisperForConditionalGeneration.from_pretrained("whisper")
     model.eval()
