@@ -40,7 +40,7 @@ CASES = (
          r"eval_accuracy\s*=\s*(\S+)"),
     Case("gpt2", "perplexity <= +1%", ("--batches", "1"), ("corpus",)),
     Case("whisper", "note error rate <= +1", ("1",), ()),
-    Case("t5", "exact_match >= -1%", ("--samples", "32"), ()),
+    Case("t5", "eval_perplexity <= +1%", ("--batches", "1"), ("read",)),
     Case("recommender", "HR@10 >= -2%", ("40",), ("interactions",)),
     Case("lstm", "bpc <= +1%", ("1",), ("split",)),
     Case("diffusion", "mse <= +2%", ("--patches", "50"), ("load_sample_images",), r"mse=(\S+)"),

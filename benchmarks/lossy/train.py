@@ -164,16 +164,10 @@ def whisper() -> Saver:
 
 
 def t5() -> Saver:
-    from benchmarks.lossy.programs.t5 import PAD, build, encode, examples
+    from benchmarks.lossy.programs.t5 import build, collate, read
 
-    model = build()
-
-    def loss() -> Any:
-        sources, targets = examples(32)
-        ids, labels = encode(sources), encode(targets)
-        return model(input_ids=ids, attention_mask=(ids != PAD).long(), labels=labels).loss
-
-    fit(model, loss, 800, 1e-3)
+    model, text = build(), read(train=True)
+    fit(model, lambda: model(**collate(text, 16)).loss, 400, 2e-3)
     return pretrained(model, "t5")
 
 

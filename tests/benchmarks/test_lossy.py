@@ -23,7 +23,7 @@ PRINTED = {
     "vit": ("  eval_accuracy = 0.9123\n  eval_loss     = 0.3", 0.9123),
     "gpt2": ("eval loss 1.9876  perplexity 7.2980", 7.298),
     "whisper": ("note error rate: 12.50% of 96 notes", 12.5),
-    "t5": ('{"exact_match": 93.75, "char_accuracy": 99.1}', 93.75),
+    "t5": ('{"eval_loss": 1.5, "eval_perplexity": 4.4817}', 4.4817),
     "recommender": ("HR@10: 0.6125\tNDCG@10: 0.3501", 0.6125),
     "lstm": ("| end of evaluation | test bpc   2.5012 |", 2.5012),
     "diffusion": ("eval mse=0.10345 over 50 patches", 0.10345),
