@@ -12,7 +12,6 @@ What is not yet in DIR is trained first.
 from __future__ import annotations
 
 import argparse
-import functools
 import json
 import math
 import random
@@ -37,6 +36,8 @@ from gobrrr.trial.gate.rule import Gate
 RESULTS = Path(__file__).parents[1] / "results"
 SOUGHT = (0.3, 1.3, 1.7, 3.0)
 """Losses in allowances that are sought, with a kind of edit that goes round from model to model."""
+WEAKEST, CLOSE = 1e-3, 1.3
+"""The least strength that is tried, and the ratio of two strengths between which the loss is interpolated."""
 TRIALS = 10
 """Trials of each edit, each with seeds of its own."""
 SHARE = 3
@@ -110,17 +111,16 @@ def tried(case: Case, edit: str, plain: Sequence[float], edited: Sequence[float]
     return Tried(case.name, edit, loss(case.gate, plain, edited), found)
 
 
-def strength(of: Callable[[float], float], target: float, steps: int = 4) -> float:
-    """The strength at which about so much is lost: by bisection of its logarithm, then interpolated."""
-    low, high, below, above = math.log(0.02), 0.0, 0.0, math.inf
-    for _ in range(steps):
-        middle = (low + high) / 2
-        if (found := of(math.exp(middle))) < target:
-            low, below = middle, max(0.0, found)
-        else:
-            high, above = middle, found
-    share = (target - below) / (above - below) if above < math.inf else 0.5
-    return math.exp(low + share * (high - low))
+def strength(known: dict[float, float], of: Callable[[float], float], target: float) -> float:
+    """The strength at which about so much is lost: by bisection of its logarithm between known ones, interpolated."""
+    while True:
+        high = min((much for much, lost in known.items() if lost >= target), default=1.0)
+        low = max((much for much, lost in known.items() if lost < target and much < high), default=WEAKEST)
+        if high / low < CLOSE:
+            below, above = max(0.0, known.get(low, 0.0)), known.get(high, math.inf)
+            return low * (high / low) ** ((target - below) / (above - below))
+        middle = math.sqrt(low * high)
+        known[middle] = of(middle)
 
 
 def model(case: Case, folder: Path, groups: int) -> Iterator[Tried]:
@@ -140,13 +140,15 @@ def model(case: Case, folder: Path, groups: int) -> Iterator[Tried]:
     first = groups // 3
     kind = edits.KINDS[CASES.index(case) % len(edits.KINDS)]
 
-    @functools.cache
+    known: dict[float, float] = {}
+
     def lost(much: float) -> float:
         return loss(case.gate, plain[:first], values(edits.graded(kind, much), first))
 
     for target in SOUGHT:
-        much = strength(lost, target)
-        yield tried(case, f"{kind} {much:.3g}", plain, values(edits.graded(kind, much)))
+        much = strength(known, lost, target)
+        yield (found := tried(case, f"{kind} {much:.3g}", plain, values(edits.graded(kind, much))))
+        known[much] = found.loss
 
 
 def counts(found: Iterable[Tried]) -> dict[str, Any]:

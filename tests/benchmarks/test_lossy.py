@@ -82,7 +82,17 @@ def test_a_smaller_measure_may_be_better() -> None:
 
 
 def test_the_strength_sought_is_found() -> None:
-    assert gate.strength(lambda much: 50 * much**2, 1.5) == pytest.approx((1.5 / 50) ** 0.5, rel=0.05)
+    known: dict[float, float] = {}
+    asked: list[float] = []
+
+    def lost(much: float) -> float:
+        asked.append(much)
+        return 50 * much**2
+
+    assert gate.strength(known, lost, 1.5) == pytest.approx((1.5 / 50) ** 0.5, rel=0.05)
+    first = len(asked)
+    assert gate.strength(known, lost, 1.7) == pytest.approx((1.7 / 50) ** 0.5, rel=0.05)
+    assert len(asked) - first < first, "what is known is not asked again"
 
 
 def test_the_best_by_hand_is_within_its_gate() -> None:

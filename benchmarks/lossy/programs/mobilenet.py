@@ -78,5 +78,5 @@ if __name__ == "__main__":
     net.load_state_dict(torch.load("mobilenet.pt"))
     net.eval()
     x, y = get_data(train=False)
-    error = evaluate(net, x, y, batches=int(sys.argv[1]) if sys.argv[1:] else 60)
+    error = evaluate(net, x, y, batches=int(sys.argv[1]) if sys.argv[1:] else 200)
     print("error: {:.2f} %".format(100 * error))
