@@ -45,7 +45,7 @@ def transcribe(model, features):
 
 
 @torch.inference_mode()
-def main(batches=12, batch_size=16, noise=1.0):
+def main(batches=12, batch_size=16, noise=1.7):
     torch.manual_seed(3)
     model = WhisperForConditionalGeneration.from_pretrained("whisper")
     model.eval()
