@@ -11,7 +11,7 @@ PYTEST := $(BIN)/python -m pytest -q
 SHARED := --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-changed test-full check bench bench-planted bench-tuned bench-aa bench-traces bench-guard bench-packing bench-data bench-lab bench-zoo mutants gpu gpu-dry gpu-wheels snapshots docs clean
+.PHONY: help demo test test-changed test-full check bench bench-planted bench-tuned bench-aa bench-traces bench-guard bench-packing bench-data bench-lab bench-zoo bench-lossy mutants gpu gpu-dry gpu-wheels snapshots docs clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z%-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -67,6 +67,11 @@ bench-lab: $(READY)  ## all experiments of the lab that run here, and the pages 
 
 bench-zoo: $(READY)  ## programs of some thirty libraries (those of benchmarks/zoo/requirements.txt that are installed), an hour
 	$(BIN)/python -m benchmarks.zoo --truth --run
+
+bench-lossy: $(READY)  ## twelve trained models: the gate's errors on them, forms by hand, tune --accept, two hours (PEERS=python with gobrrr, scikit-learn, transformers)
+	OMP_NUM_THREADS=1 $(or $(PEERS),$(BIN)/python) -m benchmarks.lossy.gate --weights .lossy
+	OMP_NUM_THREADS=1 $(or $(PEERS),$(BIN)/python) -m benchmarks.lossy --by-hand --weights .lossy
+	OMP_NUM_THREADS=1 $(or $(PEERS),$(BIN)/python) -m benchmarks.lossy --weights .lossy
 
 mutants: $(READY)  ## do the tests bite: 200 small faults in the rooms that judge, half an hour on 2 cores; who survives is printed
 	$(BIN)/python -m benchmarks.mutants --jobs $(JOBS)
