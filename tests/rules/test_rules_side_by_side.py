@@ -59,8 +59,8 @@ def written(body: str) -> str:
 
 @pytest.mark.parametrize("body", TOGETHER)
 def test_layers_of_one_input_are_found(body: str) -> None:
-    ((*calls,),) = of_one_input(ast.parse(written(body)))
-    assert [ast.unparse(each.func) for each in calls] == ["self.q", "self.k", "self.v"]
+    (calls,) = of_one_input(ast.parse(written(body)))
+    assert [ast.unparse(each.func) for _, each in calls] == ["self.q", "self.k", "self.v"]
 
 
 @pytest.mark.parametrize("body", APART)
@@ -70,11 +70,13 @@ def test_what_looks_alike_is_left_alone(body: str) -> None:
 
 
 def case(body: str, rows: int = 8, calls: float = 900.0, ms: float = 100.0) -> Case:
-    text = written(body)
-    at = next(n for n, line in enumerate(text.splitlines(), 1) if "self.q(x)" in line)
-    where = (Span("net.py", at, "Net.forward"),)
+    """Lines of the file are its own; its text is as ast.unparse writes it, without comments and blank lines."""
+    where = (Span("net.py", 70, "Net.forward"),)
+    tree = ast.parse(written(body))
+    line = next(ast.unparse(node) for node in ast.walk(tree)
+                if isinstance(node, (ast.Assign, ast.Return)) and "self.q(x)" in ast.unparse(node))  # fmt: skip
     ops = (product(rows, 8, 8, name="mm", gflops=0.0001, where=where, calls=calls, parents=("aten::linear",)),)
-    return Case(ops=ops, ms=ms, extra={"statements": (Statement(where[0], "", module=text),)})
+    return Case(ops=ops, ms=ms, extra={"statements": (Statement(where[0], line, module=ast.unparse(tree)),)})
 
 
 def told(made: Case) -> list[Finding]:

@@ -47,8 +47,9 @@ def products_together(source: Source, lines: Sequence[int]) -> list[Change]:
     if source.program_calls(*TRAINS) or not used.isdisjoint(_NAMES):
         return []
     found: list[Change] = []
-    for calls in of_one_input(source.tree):
-        statement, given = source.statement(calls[0]), source.code(calls[0].args[0])
+    for called in of_one_input(source.tree):
+        statement, calls = called[0][0], [call for _, call in called]
+        given = source.code(calls[0].args[0])
         owners = {ast.unparse(each.func.value) for each in calls if isinstance(each.func, ast.Attribute)}
         names = [f"{last_name(call.func)}_of_{given}" for call in calls]
         there = not lines or any(each.lineno <= line <= (each.end_lineno or 0) for each in calls for line in lines)

@@ -22,6 +22,10 @@ MAYBE = (ast.IfExp, ast.BoolOp, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictC
 """Expressions whose parts may run never, or many times."""
 
 
+Called = tuple[ast.stmt, ast.Call]
+"""A call, and the statement that makes it."""
+
+
 class Beside(NamedTuple):
     """Layers of one place that take the same input, and their products of one number of rows."""
 
@@ -68,44 +72,45 @@ def beside(ledger: Ledger) -> list[Beside]:
     """Return the places whose source calls layers of the same input, with the products that ran there."""
     within = (op for op in hot(ledger) if op.where and op.phase not in ("backward", "data"))
     by_file = grouped((op for op in within if inside(op, LINEAR) or op.name == LINEAR), lambda op: op.where[0].file)
-    texts = {each.span.file: each.module for each in ledger.statements}
-    found = []
+    found = list[Beside]()
     for file, ops in by_file.items():
-        for calls in _calls(texts.get(file, "")):
-            lines = {line for call in calls for line in range(call.lineno, (call.end_lineno or call.lineno) + 1)}
-            there = [op for op in ops if op.where[0].line in lines]
+        written = [each for each in ledger.statements if each.span.file == file]
+        for calls in _calls(written[0].module) if written else ():
+            texts = {ast.unparse(statement) for statement, _ in calls}  # lines of `module` are not the file's own
+            places = {each.span.line for each in written if each.text in texts}
+            there = [op for op in ops if op.where[0].line in places]
             products = [op for op in there if product_dims(op)]
             sizes = grouped(products, lambda op: (product_dims(op) or ())[:2]).values()
-            found += [
-                Beside(len(calls), tuple(same), tuple(there)) for same in [max(sizes, key=total, default=[])] if same
-            ]
+            same = max(sizes, key=total, default=[])
+            found += [Beside(len(calls), tuple(same), tuple(there))] if same else []
+            ops = [op for op in ops if op not in there]  # another class may have the same lines
     return found
 
 
 @lru_cache(32)
-def _calls(text: str) -> list[list[ast.Call]]:
+def _calls(text: str) -> list[list[Called]]:
     try:
         return of_one_input(ast.parse(text))
     except (SyntaxError, ValueError, RecursionError):
         return []
 
 
-def of_one_input(tree: ast.AST) -> list[list[ast.Call]]:
+def of_one_input(tree: ast.AST) -> list[list[Called]]:
     """Return the calls of different nn.Linear on one name, those together that run one after the other in a block in
     which nothing changes what the name stands for."""
-    linears, found = _linears(tree), list[list[ast.Call]]()
+    linears, found = _linears(tree), list[list[Called]]()
     for block in _blocks(tree):
-        open_: dict[str, list[ast.Call]] = {}
+        open_: dict[str, list[Called]] = {}
         for statement in block:
             if isinstance(statement, (ast.Assign, ast.AnnAssign, ast.Return, ast.Expr)):
                 for call in _surely_called(statement):
                     given = call.args[0] if len(call.args) == 1 and not call.keywords else None
                     if isinstance(given, ast.Name) and ast.unparse(call.func) in linears:
-                        open_.setdefault(given.id, []).append(call)
+                        open_.setdefault(given.id, []).append((statement, call))
             for name in [name for name in open_ if _may_change(statement, name)]:
                 found.append(open_.pop(name))
         found += open_.values()
-    distinct = [{ast.unparse(call.func) for call in calls} for calls in found]
+    distinct = [{ast.unparse(call.func) for _, call in calls} for calls in found]
     return [calls for calls, names in zip(found, distinct, strict=True) if len(calls) == len(names) > 1]
 
 
