@@ -56,9 +56,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", default=list(RECIPES))
     parser.add_argument("--seeds", type=int, default=5)
     args = parser.parse_args()
-    print(
-        "| recipe | CPU time, without over with | measure without | with | difference of pairs |\n|---|--:|--:|--:|--:|"
-    )
+    print("| recipe | CPU time, without over with | without | with | difference of pairs |\n|---|--:|--:|--:|--:|")
     for name in args.names:
         file, without, recipe = RECIPES[name]
         text = (FOLDER / file).read_text(encoding="utf-8")
