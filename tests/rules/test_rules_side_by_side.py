@@ -92,6 +92,16 @@ def test_small_products_of_one_input_are_told_with_their_line() -> None:
     assert found.evidence["layers"].value == 3
 
 
+def test_products_of_other_statements_do_not_count() -> None:
+    made = case(TOGETHER[0], calls=1500.0)
+    other = Span("net.py", 71, "Net.forward")
+    more = product(8, 8, 8, name="mm", gflops=0.00001, where=(other,), calls=9.0, parents=("aten::linear",))
+    (known,) = made.extra["statements"]
+    said = (known, Statement(other, "return self.out(q + k + v)", module=known.module))
+    both = Case(ops=(*made.ops, more), ms=100.0, extra={"statements": said})
+    assert [each.evidence["products"].value for each in told(both)] == [1500.0]
+
+
 @pytest.mark.parametrize(
     "made", [case(APART[0], calls=3000.0), case(TOGETHER[0], calls=3.0), case(TOGETHER[0], calls=3000.0, ms=1000.0)]
 )

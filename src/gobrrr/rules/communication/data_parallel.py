@@ -13,7 +13,7 @@ from gobrrr.rules.model.finding import Cause, rule
 from gobrrr.rules.model.lines import Functions, below
 
 COPIES = Functions(("torch.nn.parallel.",))
-MADE = re.compile(r"(?<!Distributed)\bDataParallel\(")
+MADE = re.compile(r"\bDataParallel\(")
 
 
 @rule("BRR706", "communication", needs={"plain"})
