@@ -46,7 +46,7 @@ def make(torch: Any, side: dict[str, Any], device: str) -> Run:
     """Return the call of a side; raise ValueError where it cannot be made here."""
     makers: dict[str, Callable[[Any, dict[str, Any], str], Run]] = {
         "op": op, "cast": cast, "optimizer": optimizer, "attention": attention, "loss": loss, "mask": mask,
-        "fresh": fresh, "form": form,
+        "fresh": fresh, "form": form, "together": together,
     }  # fmt: skip
     return makers[side["make"]](torch, side, device)
 
@@ -241,6 +241,30 @@ def fresh(torch: Any, side: dict[str, Any], device: str) -> Run:
     left = torch.ones(rows + FRESH, inner, dtype=dtype, device=device)
     right = torch.ones(inner, columns, dtype=dtype, device=device)
     return lambda: left[: next(numbers)] @ right
+
+
+def together(torch: Any, side: dict[str, Any], device: str) -> Run:
+    """Linear layers on one input, each by a product of its own or as one layer, with backward where it trains."""
+    rows, inner, *outs = side["dims"]
+    how = {"dtype": getattr(torch, side["torch_dtype"]), "device": device}
+    layers = [torch.nn.Linear(inner, out, **how) for out in ([sum(outs)] if side["joined"] else outs)]
+    x = torch.empty(rows, inner, **how).uniform_(-1, 1).requires_grad_(side["backward"])
+    gradients = [torch.ones(rows, out, **how) for out in outs]
+    leaves = [x, *(each for layer in layers for each in layer.parameters())]
+
+    def forward() -> Any:
+        return layers[0](x).split(outs, -1) if side["joined"] else [layer(x) for layer in layers]
+
+    def both() -> object:
+        for leaf in leaves:
+            leaf.grad = None
+        return torch.autograd.backward(forward(), gradients)
+
+    def only() -> object:
+        with torch.no_grad():
+            return forward()
+
+    return both if side["backward"] else only
 
 
 def _with_backward(torch: Any, forward: Callable[[], Any], gradient: Any, backward: bool, leaves: list[Any]) -> Run:

@@ -20,7 +20,17 @@ from gobrrr.rehearsal.script import Part, Scene, Side
 from gobrrr.rules.bandwidth.updates import updating
 from gobrrr.rules.compute.attention import LIBRARY, Scores
 from gobrrr.rules.compute.random_numbers import chance_of_one, masks
-from gobrrr.rules.model.shapes import factors, float_dtype, has_dtype, holds, inside, num_elements
+from gobrrr.rules.compute.side_by_side import beside
+from gobrrr.rules.model.shapes import (
+    factors,
+    float_dtype,
+    has_dtype,
+    holds,
+    inside,
+    num_elements,
+    product_dims,
+    total,
+)
 from gobrrr.rules.model.views import hot
 
 TORCH_DTYPES = {name: torch for name, (torch, _) in DTYPES.items() if "float" in torch}
@@ -215,6 +225,19 @@ def _masks(ledger: Ledger, machine: Machine) -> Found:
     return [_switched(made, "packed", op, op.calls, op.ns) for op, made in drawn], 0.0, 0.0
 
 
+def _together(ledger: Ledger, machine: Machine) -> Found:
+    """Layers of one input by one product: what runs inside their calls, and backward where the program trains."""
+    parts = []
+    for each in beside(ledger):
+        rows, inner, out = product_dims(each.products[0]) or (0, 0, 0)
+        made = {"make": "together", "dims": [rows, inner, *[out] * each.layers], "backward": trains(ledger)}
+        calls = sum(op.calls for op in each.products) / each.layers
+        places = {op.where for op in each.products}
+        behind = [op for op in hot(ledger) if op.phase == "backward" and op.where in places]
+        parts.append(_switched(made, "joined", each.products[0], calls, total([*each.everything, *behind])))
+    return parts, 0.0, 0.0
+
+
 MAKERS: dict[str, Callable[[Ledger, Machine], Found]] = {
     "bf16_autocast": partial(_lowered, "c10::BFloat16"),
     "float16_autocast": partial(_lowered, "c10::Half"),
@@ -227,5 +250,6 @@ MAKERS: dict[str, Callable[[Ledger, Machine], Found]] = {
     "sdpa_attention": _attention,
     "chunked_loss": _loss,
     "packed_masks": _masks,
+    "products_together": _together,
 }
 """Remedies that can be rehearsed."""

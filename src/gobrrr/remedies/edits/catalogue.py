@@ -11,7 +11,7 @@ from pathlib import Path
 
 from gobrrr.errors import GobrrrError
 from gobrrr.remedies import registry
-from gobrrr.remedies.edits import accumulation, collectives, decoding, inference, layers, updates
+from gobrrr.remedies.edits import accumulation, collectives, decoding, inference, layers, together, updates
 from gobrrr.remedies.edits.forms import AddStatement, BeforeTraining, Edit, Rewritten, SetKeyword
 from gobrrr.remedies.edits.program import at, diff, files_of, read, texts
 from gobrrr.remedies.edits.source import Source
@@ -112,6 +112,8 @@ _EDITS = (
                environment=_allocator),
     SourceEdit("prompt_lookup", "guesses tokens by what followed the last ones before, and checks several at a time",
                decoding.SetInGenerate("prompt_lookup_num_tokens", "10")),
+    SourceEdit("products_together", "computes linear layers that take the same input by one product",
+               together.products_together),
     SourceEdit("set_to_none", "drops gradients in place of writing zeros over them", updates.dropped_gradients,
                "exact"),
     SourceEdit("sparse_gradient", "gives embeddings gradients of the rows that were looked up",
