@@ -211,6 +211,26 @@ def test_an_optimizer_updates_lists_of_tensors() -> None:
     assert after["optimizer"].defaults["foreach"] and after["losses"] == pytest.approx(module(LOOP)["losses"])
 
 
+RADAM = LOOP.replace("torch.optim.SGD(", "torch.optim.RAdam(")
+
+
+def test_an_update_is_compiled_before_the_loop_that_makes_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    after = edited("compiled_optimizer", RADAM)
+    assert "compiled_step = torch.compile(optimizer.step)\n" in after and "    compiled_step()\n" in after
+    monkeypatch.setattr("torch.compile", lambda step: step)
+    assert module(after)["losses"] == module(RADAM)["losses"]
+
+
+@pytest.mark.parametrize(
+    "other",
+    ["scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)", "optimizer.step()", "compiled_step = None",
+     "for group in optimizer.param_groups: group['lr'] = 1"],
+)  # fmt: skip
+def test_an_update_whose_options_change_is_not_compiled(other: str) -> None:
+    text = RADAM.replace("        losses.append(", f"        {other}\n        losses.append(", 1)
+    assert text != RADAM and edited("compiled_optimizer", text) == text
+
+
 @pytest.mark.parametrize(
     ("text", "after"),
     [

@@ -157,6 +157,13 @@ def test_unfused_optimizer_is_measured_against_one_pass():
     assert found.saving.ceiling_ns == pytest.approx(62 * MS)
 
 
+def test_an_optimizer_without_a_fused_kernel_is_to_be_compiled():
+    (found,) = updating(kind="RAdam", supports_fused=False).raised("BRR208")
+    assert "torch.compile(optimizer.step)" in found.advice and "fused" not in found.message
+    assert found.saving.expected_ns == pytest.approx(0.6 * (90 - 1.1 * 56 - 0.035) * MS, rel=0.01)
+    assert "fused=True" in updating().raised("BRR208")[0].advice
+
+
 def test_foreach_is_named():
     assert "foreach" in updating(foreach=True).raised("BRR208")[0].message
 

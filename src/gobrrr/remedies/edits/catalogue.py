@@ -77,6 +77,8 @@ _EDITS = (
     SourceEdit("compile_frozen", "compiles a model that only infers, with its weights folded in as constants",
                inference.WhereReady("torch.compile({model})", "import torch._inductor.config",
                                     "torch._inductor.config.freezing = True")),
+    SourceEdit("compiled_optimizer", "compiles the update of the weights into a few kernels", updates.compiled_update,
+               second_to=("fused_optimizer",)),
     SourceEdit("draft_decoding", "decodes JPEG pictures at a fraction of their size where they are made small next",
                safety="semantic"),
     SourceEdit("float16_autocast", "computes matrix products in float16 with scaled gradients (GPUs without bfloat16)"),

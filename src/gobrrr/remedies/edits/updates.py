@@ -8,11 +8,15 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from gobrrr.capture.source.statements import last_name
 from gobrrr.remedies.edits.forms import SetKeyword
-from gobrrr.remedies.edits.source import Change, Source, may_be_true
+from gobrrr.remedies.edits.source import Change, Source, may_be_true, stored_in
 from gobrrr.remedies.edits.training import made_optimizers, parameters
 
 MODELS = ("torch", "torchvision", "timm", "transformers", "torchaudio", "segmentation_models_pytorch")
 """Packages whose classes and functions give modules."""
+
+
+CHANGES_OPTIONS = ("scheduler", "Scheduler", "LR(", "param_groups", "GradScaler")
+"""Words of programs that set an optimizer's options while they train, or have another one call it."""
 
 
 def frozen(source: Source, lines: Sequence[int]) -> list[Change]:
@@ -113,6 +117,28 @@ def dropped_gradients(source: Source, lines: Sequence[int]) -> list[Change]:
         if alone and isinstance(owner, ast.Attribute) and owner.attr == "grad":
             found.append(source.replacing(written, f"{source.code(owner)} = None"))
     return found
+
+
+def compiled_update(source: Source, lines: Sequence[int]) -> list[Change]:
+    """Compile the step of the one optimizer that a loop updates by; not where something sets its options from step to
+    step, for each value would be compiled anew."""
+    if "compiled_step" in source.text or any(word in each.text for each in source.program for word in CHANGES_OPTIONS):
+        return []
+    names = {ast.unparse(target) for node in made_optimizers(source) if isinstance(node, ast.Assign)
+             for target in node.targets}  # fmt: skip
+    steps = [call for call in source.calls(["step"])
+             if isinstance(call.func, ast.Attribute) and ast.unparse(call.func.value) in names]  # fmt: skip
+    if len(steps) != 1 or steps[0].args or steps[0].keywords or not (loops := source.loops(steps[0])):
+        return []
+    loop, [call] = loops[-1], steps
+    own = ast.unparse(call.func.value)  # type: ignore[attr-defined]
+    statement = source.statement(call)
+    alone = isinstance(statement, ast.Expr) and statement.value is call and source.stands_alone(loop)
+    if not alone or own in stored_in([loop]) or source.scope(loop) is not source.scope(call):
+        return []
+    changes = [source.before(loop, f"compiled_step = torch.compile({own}.step)"),
+               source.replacing(call, "compiled_step()")]  # fmt: skip
+    return source.with_helper("import torch", changes)
 
 
 def collector_frozen(source: Source, lines: Sequence[int]) -> list[Change]:

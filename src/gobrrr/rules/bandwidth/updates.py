@@ -135,11 +135,21 @@ def _zeroed_by_hand(ledger: Ledger) -> list[OpGroup]:
     return zeros if elements and written >= 0.5 * elements else []
 
 
-@rule("BRR208", "bandwidth", needs={"ops", "facts"}, remedies=("fused_optimizer", "foreach_optimizer"), on_device=True)
+COMPILABLE = ("RAdam", "NAdam", "Adamax", "RMSprop", "Adadelta", "ASGD", "Rprop")
+"""Optimizers of torch.optim without a fused kernel, whose step torch.compile makes few kernels of."""
+
+
+@rule(
+    "BRR208",
+    "bandwidth",
+    needs={"ops", "facts"},
+    remedies=("fused_optimizer", "compiled_optimizer", "foreach_optimizer"),
+    on_device=True,
+)
 def unfused_optimizer(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
-    """An optimizer that passes over parameters, gradients and state once per op, though it has a fused kernel."""
+    """An optimizer that passes over parameters, gradients and state once per op, though one kernel could do all."""
     every = [o for o in stepping(ledger) if o.num_elements]
-    ill = [o for o in every if o.supports_fused and not o.fused]
+    ill = [o for o in every if not o.fused and (o.supports_fused or o.kind in COMPILABLE)]
     if not ill:
         return
     ops = _of_updates(ledger)
@@ -159,15 +169,18 @@ def unfused_optimizer(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
         floor += moved / max(own_rate, machine.byte_rate(held, ledger.threads)) * 1e9
     fused = 1.1 * floor + tensors * FUSED_PER_TENSOR * machine.dispatch.median
     saved = spent - fused
-    if not worth_telling(ledger, 0.9 * saved):
-        return
     main = max(ill, key=lambda o: o.num_elements)
+    expected = (0.9 if main.supports_fused else 0.6) * saved
+    if not worth_telling(ledger, expected):
+        return
     how = "in lists, op by op (foreach)" if main.foreach else "one by one, op by op"
     yield Cause(
-        saving=(0.35 * saved, 0.9 * saved, spent - 0.5 * floor),
+        saving=(0.35 * saved, expected, spent - 0.5 * floor),
         message=f"{main.kind}.step updates {tensors} tensors {how} in {duration(spent)} per step "
-        f"({share(spent / ledger.wall)}), though it has a fused kernel",
-        advice=f"Make it with {main.kind}(..., fused=True).",
+        f"({share(spent / ledger.wall)})" + (", though it has a fused kernel" if main.supports_fused else ""),
+        advice=f"Make it with {main.kind}(..., fused=True)."
+        if main.supports_fused
+        else "Compile its step once, step = torch.compile(optimizer.step), and call that.",
         where=(main.span,) if main.span else costliest_line(ops),
         evidence={
             "optimizer_step": time(spent),
