@@ -118,7 +118,8 @@ def strength(known: dict[float, float], of: Callable[[float], float], target: fl
         low = max((much for much, lost in known.items() if lost < target and much < high), default=WEAKEST)
         if high / low < CLOSE:
             below, above = max(0.0, known.get(low, 0.0)), known.get(high, math.inf)
-            return low * (high / low) ** ((target - below) / (above - below))
+            found = low * (high / low) ** ((target - below) / (above - below))
+            return found if found > 1.02 * low else high  # `low` may have been tried itself
         middle = math.sqrt(low * high)
         known[middle] = of(middle)
 
