@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 
+from gobrrr.cli import options
 from gobrrr.cli.interrupts import Interrupts
 from gobrrr.cli.verbs import tune
 from gobrrr.errors import GobrrrError
@@ -127,16 +128,16 @@ def test_the_next_command_can_be_typed(tmp_path: Path) -> None:
 ])  # fmt: skip
 def test_launchers_of_ranks_are_refused_however_they_are_named(words: tuple[str, ...]) -> None:
     with pytest.raises(GobrrrError, match="starts several ranks"):
-        tune.check_ranks(words)
+        options.check_ranks(words)
 
 
 def test_no_launcher_and_a_world_size_that_is_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
     for said in ("abc", "", "1", "-3", "1e9", "\u0662"):
         monkeypatch.setenv("WORLD_SIZE", said)
-        tune.check_ranks((sys.executable, "-u", "train.py", "-m", "torchrun"))
+        options.check_ranks((sys.executable, "-u", "train.py", "-m", "torchrun"))
     monkeypatch.setenv("WORLD_SIZE", "2")
     with pytest.raises(GobrrrError, match="WORLD_SIZE"):
-        tune.check_ranks((sys.executable, "train.py"))
+        options.check_ranks((sys.executable, "train.py"))
 
 
 def seen(folder: Path, torch: str | None, work: str = "") -> Path:

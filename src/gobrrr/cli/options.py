@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,8 @@ _SIZES = {"B": 1} | {
     for unit, base in (("", 1000), ("B", 1000), ("I", 1024), ("IB", 1024))
 }
 """Bytes of each unit, in capitals: KB, KIB, ..."""
+OTHERS = ("deepspeed", "horovodrun", "mpirun", "mpiexec")
+"""Launchers whose jobs no arm can be."""
 MOST = 1e9  # of a number of minutes, say: more is no number of anything
 
 
@@ -158,3 +160,18 @@ def patches(files: Sequence[str], source: Path) -> tuple[ProgramEdit, ...]:
     if files.count("-") > 1:
         raise GobrrrError("--patch - reads the standard input, which can be read once", "give the others as files")
     return tuple(reading.from_patch("-" if file == "-" else Path(file), source) for file in files)
+
+
+def check_ranks(command: Sequence[str], verb: str = "tune", allowed: Collection[str] = ()) -> None:
+    """Raises GobrrrError for a program of several ranks, but for one whose launcher is `allowed`: nothing was run
+    yet."""
+    from gobrrr.trial.arm.ranks import JOBS, launcher, world_size
+
+    found = launcher(command, (*JOBS, *OTHERS))
+    if found in allowed:
+        return
+    if found or world_size() > 1:
+        why = f"{found or 'WORLD_SIZE'} starts several ranks, and gobrrr {verb} measures programs of one process"
+        by_torchrun = f"start its ranks by torchrun: gobrrr {verb} -- torchrun --nproc-per-node 2 train.py"
+        one = f"{verb} one rank's program by itself: gobrrr {verb} train.py"
+        raise GobrrrError(why, by_torchrun if allowed else one)

@@ -68,7 +68,6 @@ def run(args: argparse.Namespace) -> int:
     from gobrrr.cli.interrupts import Interrupts
     from gobrrr.cli.reading.report import put
     from gobrrr.cli.verbs import run as run_verb
-    from gobrrr.cli.verbs.tune import check_ranks
     from gobrrr.pipeline import proving
     from gobrrr.report.forms import formats
     from gobrrr.report.forms.json import as_json
@@ -78,7 +77,7 @@ def run(args: argparse.Namespace) -> int:
     from gobrrr.trial.statistics.objective import ENERGY, WHOLE
 
     command = run_verb.command_of(args.program)
-    check_ranks(command, "prove", () if args.objective == "fit" else JOBS)
+    options.check_ranks(command, "prove", () if args.objective == "fit" else JOBS)
     workspace.check(Path.cwd())
     base, edits = edits_of(args, Path.cwd())
     for edit in edits:

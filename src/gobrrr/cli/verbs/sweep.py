@@ -80,7 +80,6 @@ def measured(args: argparse.Namespace, name: str, values: Sequence[str], **how: 
     from gobrrr.cli.interrupts import Interrupts
     from gobrrr.cli.reading.report import put
     from gobrrr.cli.verbs import run as run_verb
-    from gobrrr.cli.verbs.tune import check_ranks
     from gobrrr.pipeline import sweeping
     from gobrrr.pipeline.file_names import PAGE, SWEEP
     from gobrrr.report.forms.json import as_json
@@ -92,7 +91,7 @@ def measured(args: argparse.Namespace, name: str, values: Sequence[str], **how: 
     from gobrrr.trial.sandbox import workspace
 
     command = run_verb.command_of(args.program)
-    check_ranks(command, "sweep")
+    options.check_ranks(command, "sweep")
     workspace.check(Path.cwd())
     if why := meters.unable():
         raise GobrrrError(why, meters.HINT)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
-from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,9 +17,6 @@ if TYPE_CHECKING:
     from gobrrr.trial.edit.program_edit import ProgramEdit
     from gobrrr.trial.gate.rule import Gate
     from gobrrr.trial.receipt.receipt import Receipt
-
-OTHERS = ("deepspeed", "horovodrun", "mpirun", "mpiexec")
-"""Launchers whose jobs no arm can be."""
 
 
 def prepare(parser: argparse.ArgumentParser) -> None:
@@ -70,7 +66,7 @@ def run(args: argparse.Namespace) -> int:
     from gobrrr.trial.statistics.objective import OBJECTIVES
 
     command, per_hour = run_verb.command_of(args.program), options.price(args)
-    check_ranks(command, allowed=JOBS)
+    options.check_ranks(command, allowed=JOBS)
     workspace.check(Path.cwd())
     limits = options.write_limits(args)
     patches = options.patches(args.patch, Path.cwd())
@@ -138,21 +134,6 @@ def _behind_gates(
     if args.json:
         put(as_json(receipt), None)
     return exit_code(receipt, interrupts.exit_code)
-
-
-def check_ranks(command: Sequence[str], verb: str = "tune", allowed: Collection[str] = ()) -> None:
-    """Raises GobrrrError for a program of several ranks, but for one whose launcher is `allowed`: nothing was run
-    yet."""
-    from gobrrr.trial.arm.ranks import JOBS, launcher, world_size
-
-    found = launcher(command, (*JOBS, *OTHERS))
-    if found in allowed:
-        return
-    if found or world_size() > 1:
-        why = f"{found or 'WORLD_SIZE'} starts several ranks, and gobrrr {verb} measures programs of one process"
-        by_torchrun = f"start its ranks by torchrun: gobrrr {verb} -- torchrun --nproc-per-node 2 train.py"
-        one = f"{verb} one rank's program by itself: gobrrr {verb} train.py"
-        raise GobrrrError(why, by_torchrun if allowed else one)
 
 
 def exit_code(receipt: Receipt, interrupted: int = 130) -> int:
