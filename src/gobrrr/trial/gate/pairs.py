@@ -27,6 +27,9 @@ OTHER_DATA = 1e-3
 element has up to 4e-3, their sums 1e-5 (proposed; sums of honest edits would settle it)."""
 TRAINS = "the program trains anew in each run, then measures: no more is proven than after so many updates"
 
+STRETCHED = 1.4
+"""Times the seconds that the first pairs may take, before which no interval is known: the rest is for the timing."""
+
 Stack = tuple[str, ...]
 Means = tuple[Callable[[Path, Stack], WholeRun], Callable[[], bool]]
 """A new arm for a whole run, which raises ArmError when the time is over; and whether it is."""
@@ -51,11 +54,14 @@ def judged(
     """
     pairs, known = list[Pair](), {} if known is None else known
     began = time.monotonic()
-    while len(pairs) < interval.MOST and (not pairs or (time.monotonic() - began) * (1 + 1 / len(pairs)) <= seconds):
+    while len(pairs) < interval.MOST:
+        most = seconds * (STRETCHED if len(pairs) < interval.FEWEST else 1.0)
+        if pairs and (time.monotonic() - began) * (1 + 1 / len(pairs)) > most:
+            break
         try:
-            pairs.append(_pair(means, folder, stack, gates, len(pairs), began + seconds, known))
+            pairs.append(_pair(means, folder, stack, gates, len(pairs), began + most, known))
         except ArmError:
-            if not means[1]() and time.monotonic() < began + seconds:
+            if not means[1]() and time.monotonic() < began + most:
                 raise
             break
         if other := other_work(*pairs[-1].rows, accepted):
