@@ -1,5 +1,6 @@
 """Tokens of generate() are noted while the program runs, and nothing of it stays on the stack or in its class."""
 
+import importlib.util
 import traceback
 
 import pytest
@@ -54,7 +55,7 @@ def test_it_is_watched_once_the_program_imports_it(tmp_path, monkeypatch):
         monkeypatch.delitem(__import__("sys").modules, name, raising=False)
     told, patches = [], Patches()
     generation.Awaited(lambda: told.append(generation.mixin()), patches)
-    assert told == []
+    assert importlib.util.find_spec("transformers.generation.utils") is not None and told == []  # asked for alone
     utils = __import__("transformers.generation.utils", fromlist=["GenerationMixin"])
     assert told == [utils.GenerationMixin]
     patches.take_out()

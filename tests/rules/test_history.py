@@ -184,6 +184,12 @@ def test_a_baseline_is_the_newest_sound_run_of_the_same_command_here() -> None:
     assert baseline(kept, ("python", "other.py"), "here") is None
 
 
+def test_an_odd_newest_run_is_no_baseline() -> None:
+    kept = [Kept(f"run-{number}", number, run(ms)) for number, ms in enumerate((100, 101, 100, 150), 1)]
+    found = baseline(kept, COMMAND, "here")
+    assert found is not None and found[0].folder == "run-3"
+
+
 def test_a_baseline_has_the_same_remedies_and_counts_of_threads() -> None:
     one, eight = {"OMP_NUM_THREADS": "1", "TORCH_HOME": "a"}, {"OMP_NUM_THREADS": "8", "TORCH_HOME": "b"}
     setups = [Setup(1, variables=one), Setup(2, variables=one, remedies=("compile",)), Setup(3, variables=eight)]

@@ -32,6 +32,12 @@ made = list(generated(model, prompts, int(sys.argv[1]), max_new_tokens=12))
 row = tally._row()
 true = sum(len(a[0]) - len(p[0]) for a, p in zip(made, prompts))
 told = [true, tally.block_rows(), row.evaluated, row.by_model, row.given, row.made]
+tally.block_begins()
+import torch
+linear = torch.nn.Linear(3, 3).eval()
+with torch.no_grad():
+    linear(torch.ones(7, 3))
+told.append(tally.block_rows())
 print(json.dumps(msgspec.to_builtins(told)))
 """
 
@@ -45,6 +51,10 @@ def counted(at_once: int) -> list:
 def test_tokens_behind_the_end_of_a_row_are_none_of_the_work(at_once):
     true, told, *_ = counted(at_once)
     assert told == true
+
+
+def test_a_block_without_tokens_is_timed_by_its_rows():
+    assert counted(4)[-1] == 7
 
 
 def test_batches_leave_the_same_account():

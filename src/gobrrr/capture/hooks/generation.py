@@ -44,11 +44,13 @@ class Awaited:
             return None
         self._leave()
         spec: Any = find_spec(name)
+        sys.meta_path.insert(0, self)  # who asks for it may not load it
         if spec is not None and spec.loader is not None:
             load = spec.loader.exec_module
 
             def exec_module(module: Any) -> None:
                 load(module)
+                self._leave()
                 self._then()
 
             spec.loader.exec_module = exec_module

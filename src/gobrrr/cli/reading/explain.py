@@ -11,6 +11,7 @@ from typing import Any
 
 from gobrrr.errors import GobrrrError
 from gobrrr.remedies import registry
+from gobrrr.remedies.edits.lossy import FORMS
 from gobrrr.rules import load, pages
 from gobrrr.rules.idioms import table as idioms
 
@@ -51,6 +52,10 @@ def code_of(word: str) -> str:
     code = f"BRR{number[1]}" if number else _names().get(word.lower(), "")
     if found := next(filter(_page, (code, word.lower(), word.lower().replace("-", "_"))), ""):
         return found
+    if word in {each.name for each in FORMS}:
+        raise GobrrrError(
+            f"{word} is a lossy edit that gobrrr tune --accept tries", "docs/fix/lossy.md says what it does"
+        )
     raise GobrrrError(f"there is no code '{word}'", _nearest(f"BRR{number[1]}" if number else word))
 
 

@@ -69,7 +69,9 @@ def search(
     receipt = msgspec.structs.replace(receipt, points=tuple(found.points()), not_tried=found.not_tried, measured=True,
                                       edits=told)  # fmt: skip
     if not receipt.kept and found.search is not None:
-        likely = tuple(part.told for point in found.search.best()[:1] for part in point)
+        refused = {each.remedies for each in found.trials if each.guard.red or each.verdict == "equivalent"}
+        open_ = [point for point in found.search.best() if found.bench and found.bench.stack(point) not in refused]
+        likely = tuple(part.told for point in open_[:1] for part in point)
         receipt = msgspec.structs.replace(receipt, left=tuple(found.search.left), likely=likely)
     receipt = proving.written(receipt, report, command, source, folder, asked)
     patch = together([edits[name].edit for name in receipt.kept], source).diff if receipt.kept else ""

@@ -411,7 +411,7 @@ class Arm:
         if not code:
             return ArmError("the program came to its end", over=True)
         if code == -signal.SIGKILL:
-            return ArmError("it was killed: out of memory, most likely")
+            return ArmError("it was killed (SIGKILL): by the system without memory left, or by somebody")
         last = f": {said}" if (said := limits.last_words(self._folder)) else ""
         how = f"signal {-code}" if code < 0 else f"exit code {code}"
         refused = limits.refusal(self._folder)

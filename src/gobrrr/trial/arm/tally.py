@@ -61,7 +61,7 @@ class Tally(Samples):
         self._patches = Patches()
         self._inside = False
         self._writes = FileWrites()
-        self._number = self._before = 0
+        self._number, self._before = 0, (0, 0)
         self._later = Account()
 
     def install(self) -> None:
@@ -281,12 +281,13 @@ class Tally(Samples):
 
     def block_begins(self) -> None:
         """Count rows from here on."""
-        self._before = self._tokens or self._rows()
+        self._before = self._tokens, self._rows()
 
     def block_rows(self) -> int:
-        """Return the rows that models were given in the block, or the tokens that they generated; 0 where the program
-        learns."""
-        return 0 if self._updates else (self._tokens or self._rows()) - self._before
+        """Return the tokens that models generated in the block, or where they did not the rows that they were given; 0
+        where the program learns."""
+        tokens, rows = self._before
+        return 0 if self._updates else self._tokens - tokens or self._rows() - rows
 
     def taken(self, over: bool = False) -> dict[str, Any]:
         """Return what was noted since it was last taken, for a message. `over`: the program comes to its end."""

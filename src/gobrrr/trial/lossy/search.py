@@ -9,8 +9,9 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from gobrrr.guard.model.gate import Gated
+from gobrrr.guard.model.gate import ACCEPTED, Gated
 from gobrrr.remedies.edits.lossy import Part, Point, form
+from gobrrr.trial.gate.interval import exactly
 
 MOST = 20
 """Points that are run at most."""
@@ -39,8 +40,8 @@ class Seen(NamedTuple):
 
 
 def is_within(gate: Gated) -> bool:
-    """Whether its change, whatever its interval, is allowed: a rule with <= has an allowance that is not negative."""
-    return gate.change <= gate.allowed if "<=" in gate.rule else gate.change >= gate.allowed
+    """Whether its change, whatever its interval, is allowed."""
+    return exactly(gate.change, gate.allowed, "<=" in gate.rule).verdict == ACCEPTED
 
 
 class Means(Protocol):
@@ -113,7 +114,7 @@ class Search:
                 if (found := holds(part._replace(knob=round(middle, 4)))) is None:
                     return
                 allowed, refused = (middle, refused) if found else (allowed, middle)
-        elif not seen.held:
+        elif not seen.held and not self._means.is_over():
             layers = self._means.sensitivity(part)
             by_weight = sorted(layers, key=lambda name: -layers[name])
             fewest(len(by_weight), lambda count: holds(part._replace(keep=tuple(sorted(by_weight[:count])))))
