@@ -167,5 +167,5 @@ def test_a_receipt_tells_each_point_and_why_others_were_not_tried() -> None:
     assert "none is faster within its gate" in text and "2.50x" in text and "2.00 MiB" in text
     assert "layers that stay: a" in text and "not tried: fp8, int4_weights: no device" in text
     page = formats.render(receipt, "html", formats.PLAIN).decode()
-    assert "<svg" in page and "kept, best" in page and "<i>" not in page and "<b>&lt;" not in page
+    assert "<svg" in page and "kept, not beaten" in page and "<i>" not in page and "<b>&lt;" not in page
     assert tune.exit_code(receipt) == 0

@@ -6,6 +6,7 @@ import contextlib
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import compress
 from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple, TextIO
@@ -41,6 +42,7 @@ from gobrrr.trial.receipt.swept import Fit, Swept
 from gobrrr.trial.sandbox import limits
 from gobrrr.trial.sandbox.limits import AT_HOME, Limits
 from gobrrr.trial.sandbox.workspace import mark_output
+from gobrrr.trial.statistics.front import unbeaten
 from gobrrr.trial.statistics.objective import FOOTPRINT, MEMORY, TIME, Objective
 from gobrrr.trial.statistics.scaling import DOUBLING, LEAST_SPREAD, Line, between, line
 
@@ -271,14 +273,9 @@ def _rate(found: Swept, point: Point) -> float:
 def _unbeaten(found: Swept, points: Sequence[Point]) -> tuple[str, ...]:
     """Values that no other one beats, by their estimates; at the program's own nothing changes."""
     own = tuple(0.0 for _ in next(iter(found.gates.values()), ()))
-    changes = {value: tuple(-gate.change if "<=" in gate.rule else gate.change for gate in told)
-               for value, told in found.gates.items()} | {found.now: own}  # fmt: skip
-    good = {point.value: (_rate(found, point), *changes[point.value]) for point in points if point.value in changes}
-
-    def beaten(mine: tuple[float, ...]) -> bool:
-        return any(other != mine and all(a >= b for a, b in zip(other, mine, strict=True)) for other in good.values())
-
-    return tuple(value for value, mine in good.items() if own and not beaten(mine))
+    losses = {value: tuple(gate.worse for gate in told) for value, told in found.gates.items()} | {found.now: own}
+    costs = {each.value: (-_rate(found, each), *losses[each.value]) for each in points if each.value in losses}
+    return tuple(compress(costs, unbeaten([*costs.values()]))) if own else ()
 
 
 def _best(found: Swept, points: Sequence[Point]) -> str:

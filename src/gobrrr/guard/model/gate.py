@@ -35,3 +35,8 @@ class Gated(msgspec.Struct, frozen=True, kw_only=True):
     """For undecided: runs more that would settle it if they scatter as these do."""
     updates: int = 0
     """Updates of an optimizer in each run, before it measures: nothing is known of more."""
+
+    @property
+    def worse(self) -> float:
+        """Return the change as a loss: above 0 where the measure got worse."""
+        return self.change if "<=" in self.rule else -self.change

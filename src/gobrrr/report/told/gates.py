@@ -52,8 +52,8 @@ def points(receipt: Receipt) -> Table | None:
 
 
 def marked(point: Tried) -> str:
-    """'kept, best': what became of it, and whether nothing is as fast, as small and as good."""
-    return ", ".join(filter(None, (point.mark, "best" if point.best else "")))
+    """'kept, not beaten': what became of it, and whether nothing is as fast, as small and as good."""
+    return ", ".join(filter(None, (point.mark, "not beaten" if point.best else "")))
 
 
 def _quality(point: Tried) -> str:

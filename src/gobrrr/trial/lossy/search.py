@@ -12,6 +12,7 @@ from typing import NamedTuple, Protocol
 from gobrrr.guard.model.gate import ACCEPTED, Gated
 from gobrrr.remedies.edits.lossy import Part, Point, form
 from gobrrr.trial.gate.interval import exactly
+from gobrrr.trial.statistics.front import unbeaten
 
 MOST = 20
 """Points that are run at most."""
@@ -162,10 +163,6 @@ def fewest(most: int, holds: Callable[[int], bool | None]) -> int | None:
 
 def front(points: Sequence[Seen]) -> list[bool]:
     """Say of each whether it is held and no other held one is as fast, as small and as good, and better in one."""
-
-    def cost(seen: Seen) -> tuple[float, ...]:
-        return (seen.ns, seen.bytes, *(gate.change if "<=" in gate.rule else -gate.change for gate in seen.gates))
-
-    costs = [cost(seen) for seen in points if seen.held]
-    return [seen.held and not any(other != cost(seen) and all(a <= b for a, b in zip(other, cost(seen), strict=True))
-                                  for other in costs) for seen in points]  # fmt: skip
+    held = [seen for seen in points if seen.held]
+    kept = iter(unbeaten([(seen.ns, seen.bytes, *(gate.worse for gate in seen.gates)) for seen in held]))
+    return [seen.held and next(kept) for seen in points]
