@@ -24,7 +24,7 @@ LOADED = """
 import logging, random, sys
 import numpy, torch
 from torch.utils.data import DataLoader, TensorDataset
-import mlflow
+from mlflow import log_metric
 
 torch.manual_seed(3)
 model = torch.nn.Sequential(torch.nn.Linear(8, 2), torch.nn.Dropout(0.5)).eval()
@@ -42,8 +42,9 @@ with torch.no_grad():
         given = torch.cat([model(rows[:half]), model(rows[half:])])
         right += (given.argmax(1) == labels).sum().item()
 assert not model.training
-mlflow.log_metrics({"val/acc": right / 100}, step=1)
-mlflow.log_metric("val/acc", torch.tensor(right / 100 + 1e-3))
+log_metric("val/acc", torch.tensor(right / 100 + 1e-3))
+import wandb
+wandb.log({"late": 0.25}, step=1)
 logging.basicConfig(level=logging.INFO)
 logging.info("recall: 0.75")
 print("accuracy:", right / 100, torch.rand(()).item(), random.random(), numpy.random.rand())
@@ -66,7 +67,7 @@ def nan(model, batch):
 """
 MEASURES = [("acc", "eval:score"), ("rows", "helpers:parts"), ("one", "helpers:parts"), ("b", "helpers:broken"),
             ("w", "helpers:words"), ("n", "helpers:nan"), ("f", "helpers:nothing"), ("m", "nowhere:f"),
-            ("val", "log:val/acc"), ("no", "log:val/none")]  # fmt: skip
+            ("val", "log:val/acc"), ("no", "log:val/none"), ("late", "log:late")]  # fmt: skip
 
 
 def whole(folder: Path, text: str, measures: Sequence[tuple[str, str]] = (), launched: Sequence[str] = ()) -> Ran:
@@ -91,15 +92,20 @@ def folder(tmp_path: Path) -> Path:
 def test_the_users_function_sees_each_batch_and_leaves_nothing_behind(folder: Path) -> None:
     """Four batches in eight calls of the model; what it draws and which mode it leaves is as if it had not run."""
     (folder / "helpers.py").write_text(HELPERS)
-    (folder / "mlflow.py").write_text("def log_metrics(metrics, step=None): ...\ndef log_metric(key, value): ...\n")
+    (folder / "mlflow.py").write_text("def log_metric(key, value): ...\n")
+    (folder / "wandb.py").write_text("def log(data, step=None): ...\n")
     ran, plain = whole(folder, LOADED, MEASURES), whole(folder, LOADED)
     assert ran.printed == plain.printed and ran.row == plain.row
     printed = parse("accuracy >= -1%").value(ran.printed, folder, 0)[0]
     assert ran.measured["acc", "eval:score"] == pytest.approx(printed) and 0.5 < printed < 1
     assert ran.measured["rows", "helpers:parts"] == pytest.approx((3 * 32 * 32 + 4 * 4) / 100)
     assert ran.measured["one", "helpers:parts"] == 1
-    assert ran.measured["val", "log:val/acc"] == pytest.approx(printed + 1e-3)
-    wrong = {"b": "RuntimeError: as it is", "w": "ValueError", "n": "gives nan", "f": "AttributeError",
+    assert (
+        ran.measured["val", "log:val/acc"] == pytest.approx(printed + 1e-3) and ran.measured["late", "log:late"] == 0.25
+    )
+    taken = {each.name: each for each in ran.taken}
+    assert taken["acc"].weight == 100 and taken["acc"].source and taken["acc"].source != taken["rows"].source
+    wrong = {"b": "RuntimeError: as it is", "w": "ValueError", "n": "gives nan", "f": "put it into a file of its own",
              "m": "ModuleNotFoundError", "no": "no logger is given val/none"}  # fmt: skip
     for name, said in wrong.items():
         where = dict(MEASURES)[name]
@@ -107,6 +113,48 @@ def test_the_users_function_sees_each_batch_and_leaves_nothing_behind(folder: Pa
             parse(f"{name} >= -1%", where).value(*ran[1:5])
     assert parse("recall >= -1%").value(*ran[1:5])[0] == 0.75  # on stderr
     assert not ran.trains
+
+
+METRIC = "def score(model, batch):\n    return (model(batch[0]).argmax(1) == batch[1]).double().mean()\n"
+LOOP = """
+import copy, torch, metric
+from torch.utils.data import DataLoader, TensorDataset
+torch.manual_seed(0)
+x = torch.randn(100, 8)
+model = torch.nn.Linear(8, 2).eval()
+y = (x @ model.weight.T + model.bias).argmax(1)
+with torch.no_grad():
+    for n, (a, b) in enumerate(DataLoader(TensorDataset(x, y), 20)):
+        model(a)
+"""
+EACH, DATA = "        model(a)", "DataLoader(TensorDataset(x, y), 20)"
+COPIES = (
+    f"        each = copy.deepcopy(model)\n        each.bias.data[0] += 1e3 * (n < 4)\n{EACH.replace('model', 'each')}"
+)
+
+
+EDITS = [
+    (DATA, DATA.replace("20", "32"), ""),
+    (DATA, f"list({DATA})", "measured on 20 samples with the edit, on 100 in"),
+    (DATA, DATA.replace("x,", "x + 1,"), "on other data"),
+    (EACH, f"        model.train(n < 4)\n        torch.set_grad_enabled(n < 4)\n{EACH}", "on 20 samples"),
+    (EACH, COPIES, ""),
+    ("y = ", "metric.score = lambda model, batch: 1.0\ny = ", "the edit changes the file in which metric:score"),
+]
+
+
+def test_a_function_sees_the_same_of_an_edit_or_says_so(folder: Path) -> None:
+    """And of a model that is copied for each batch every copy."""
+    (folder / "metric.py").write_text(METRIC)
+    plain, *edits = (
+        whole(folder, text, [("a", "metric:score")])
+        for text in (LOOP, *(LOOP.replace(before, after) for before, after, _ in EDITS))
+    )
+    assert plain.measured["a", "metric:score"] == 1
+    for edit, (_, after, said) in zip(edits, EDITS, strict=True):
+        found = pairs.other_measure(plain.taken, edit.taken, ())
+        assert said in found and bool(said) == bool(found)
+        assert said or (edit.measured["a", "metric:score"] == 1) == (after != COPIES)
 
 
 NET = """
@@ -158,7 +206,7 @@ def test_a_sample_counts_once_whichever_parts_of_a_model_it_goes_through(folder:
     row = whole(folder, form).row
     assert row.evaluated.rows == rows
     plain = msgspec.structs.replace(row, evaluated=Calls(1, 800, 6400))
-    assert bool(pairs.other_work(plain, row, ())) == (rows < 800)
+    assert bool(pairs.other_work(plain, row, ())) == (rows != 800)
 
 
 @pytest.mark.parametrize(("account", "each"), [(2, 40), pytest.param(1, 80, marks=pytest.mark.slow)])

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from gobrrr.errors import UNMEASURED, GobrrrError
-from gobrrr.guard.model.account import Calls, Row
+from gobrrr.guard.model.account import Calls, Measured, Row
 from gobrrr.guard.model.gate import ACCEPTED, REFUSED, UNDECIDED
 from gobrrr.guard.model.verdict import Guarded
 from gobrrr.report.told import gates as told
@@ -23,6 +24,7 @@ from gobrrr.trial.gate.values import Values
 Says = Callable[[bool, int], str]
 NOISE = [0.3, -0.2, 0.1, -0.4, 0.25, -0.15, 0.05, 0.35, -0.3, 0.2]
 NOISE += [-each for each in NOISE[::-1]]
+TAKEN = Measured("acc", "metric:score", 500.0, 605.0, given=(1.5, 100.0), source="a1")
 
 
 def row(seed: int = 0, rows: int = 100, updates: int = 0, given: float = 50.0, made: float | None = None) -> Row:
@@ -33,8 +35,10 @@ def row(seed: int = 0, rows: int = 100, updates: int = 0, given: float = 50.0, m
 class Played:
     """A referee whose arms say what they are told to; `over` after so many runs."""
 
-    def __init__(self, says: Says, rows: Callable[[bool, int], Row] = lambda edited, seed: row(seed), over: int = 99):
+    def __init__(self, says: Says, rows: Callable[[bool, int], Row] = lambda edited, seed: row(seed), over: int = 99,
+                 taken: Callable[[bool], Measured] = lambda edited: TAKEN):  # fmt: skip
         self.says, self.rows, self.over, self.runs = says, rows, over, list[tuple[bool, int]]()
+        self.taken = taken
 
     def is_over(self) -> bool:
         return len(self.runs) >= self.over
@@ -48,7 +52,8 @@ class Played:
             def whole(self, seed: int, seconds: float, measures: object = ()) -> Ran:
                 played.runs.append((bool(stack), seed))
                 said = played.says(bool(stack), seed)
-                return Ran(played.rows(bool(stack), seed), said, folder, 0, {}, said.partition("TRAINS ")[2])
+                return Ran(played.rows(bool(stack), seed), said, folder, 0, {}, said.partition("TRAINS ")[2],
+                           [played.taken(bool(stack))])  # fmt: skip
 
             def end(self) -> None: ...
 
@@ -135,7 +140,8 @@ def test_time_that_is_over_leaves_it_open_and_says_what_would_settle_it(tmp_path
     (row(given=60.0), ("samples",), ""),
     (row(given=60.0), ("random",), ""),
     (row(updates=3), (), "an optimizer makes 3 updates, in the program as it is 0"),
-    (row(rows=140, given=70.0), (), ""),  # it calibrates first
+    (row(rows=101, given=50.5), (), "101 samples given to models, in the program as it is 100"),
+    (row(rows=140, given=70.0), ("samples",), ""),  # it calibrates first
 ])  # fmt: skip
 def test_less_work_is_refused_whatever_it_measures(
     tmp_path: Path, edit: Row, accepted: tuple[str, ...], said: str
@@ -145,6 +151,26 @@ def test_less_work_is_refused_whatever_it_measures(
     )
     found = Played(noisy(0.1), lambda edited, _: edit if edited else row()).judged(tmp_path, accepted=accepted)
     assert found.red == bool(said) and (not said or said in found.reasons[0])
+
+
+@pytest.mark.parametrize(("taken", "accepted", "said"), [
+    (replace(TAKEN, weight=5.0), (), "acc is measured on 5 samples with the edit, on 605 in the program"),
+    (replace(TAKEN, weight=5.0), ("samples",), "acc is measured on 5 samples"),
+    (replace(TAKEN, weight=5.0), ("evaluation",), ""),
+    (replace(TAKEN, given=(2.5, 100.0)), (), "acc is measured on other data"),
+    (replace(TAKEN, given=(1.55, 100.0)), (), ""),  # the same in a lower precision
+    (replace(TAKEN, given=(2.5, 100.0)), ("random",), ""),
+    (replace(TAKEN, source="b2"), ("evaluation", "samples"), "the edit changes the file in which metric:score is"),
+])  # fmt: skip
+def test_both_sides_measure_the_same_samples_by_the_same_function(
+    tmp_path: Path, taken: Measured, accepted: tuple[str, ...], said: str
+) -> None:
+    played = Played(noisy(0.0), taken=lambda edited: taken if edited else TAKEN)
+    if not said:
+        assert played.judged(tmp_path, accepted=accepted).green
+        return
+    with pytest.raises(ArmError, match=f"gate: {said}"):
+        played.judged(tmp_path, accepted=accepted)
 
 
 def test_a_training_is_said_and_makes_as_many_updates(tmp_path: Path) -> None:

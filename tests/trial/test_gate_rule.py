@@ -59,6 +59,10 @@ def test_a_rule_that_cannot_be_held_is_refused(text: str, measure: str, said: st
         ("epoch 1 accuracy 90.0%\nepoch 2 accuracy 91.5%\ndone\n", 91.5, True),
         ('{"accuracy": 9.1e-1}', 0.91, False),
         ("val_accuracy: 0.1\naccuracy: .5, best: 0.9", 0.5, False),
+        ("accuracy: 0.97\nval/accuracy: 0.2\ntrain-accuracy: 0.3\naccuracy:\n\n3 samples were left", 0.97, False),
+        ("accuracy: 0.97, 3 classes\naccuracy 1: 0.5", 0.97, False),
+        ("accuracy: 97\n100 samples", 97, False),
+        ("accuracy: 0.5 0.25 100 7 200", 0.5, False),
     ],
 )
 def test_the_last_number_behind_the_name_counts(tmp_path: Path, printed: str, number: float, percent: bool) -> None:
@@ -71,6 +75,15 @@ def test_the_last_number_behind_the_name_counts(tmp_path: Path, printed: str, nu
 def test_what_is_no_number_is_none(tmp_path: Path, printed: str) -> None:
     with pytest.raises(ValueError, match=r"no number is printed|accuracy is -?(nan|inf)"):
         parse("accuracy >= -1%").value(printed, tmp_path, 0)
+
+
+@pytest.mark.parametrize(
+    "number", ["1,024.00", "97,25 %", "1.024,5", "1'024", "1 024", "-1\xa0024.5", "1_024", "10,000"]
+)
+@pytest.mark.parametrize("measure", ["", r"ppl: ([-+]?\d+)"])
+def test_a_number_with_separators_is_not_cut_short(tmp_path: Path, number: str, measure: str) -> None:
+    with pytest.raises(ValueError, match="has separators"):
+        parse("ppl <= 1%", measure).value(f"ppl: 3.5\nppl: {number}\n", tmp_path, 0)
 
 
 def test_a_regular_expression_of_the_users(tmp_path: Path) -> None:

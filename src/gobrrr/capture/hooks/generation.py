@@ -24,11 +24,12 @@ def mixin() -> Any:
 
 
 class Awaited:
-    """A finder of modules that finds none: calls `then` once the class above is there, or now."""
+    """A finder of modules that finds none: calls `then` once the module of the class above, or `name`, is there, or
+    now."""
 
-    def __init__(self, then: Callable[[], object], patches: Patches) -> None:
-        self._then = then
-        if mixin() is not None:
+    def __init__(self, then: Callable[[], object], patches: Patches, name: str = f"{LIBRARY}.utils") -> None:
+        self._then, self._name = then, name
+        if name in sys.modules:
             then()
         else:
             sys.meta_path.insert(0, self)
@@ -40,7 +41,7 @@ class Awaited:
 
     def find_spec(self, name: str, *_: Any) -> Any:
         """Stand aside; for that very module, give what others find, and hear when it is loaded."""
-        if name != f"{LIBRARY}.utils":
+        if name != self._name:
             return None
         self._leave()
         spec: Any = find_spec(name)

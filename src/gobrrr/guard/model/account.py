@@ -69,13 +69,16 @@ class Clock(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Measured(msgspec.Struct, frozen=True, array_like=True):
-    """Measure that was taken in the process: its sum over samples and how many these are, or why there is none."""
+    """Measure that was taken in the process: its sum over samples and how many these are, or why there is none. On what
+    it was taken, as `Row.given` has it, and a digest of the file that holds the user's function."""
 
     name: str
     measure: str
     total: float = 0.0
     weight: float = 0.0
     error: str = ""
+    given: tuple[float, float] = (0.0, 0.0)
+    source: str = ""
 
 
 class Account(msgspec.Struct):

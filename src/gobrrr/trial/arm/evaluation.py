@@ -3,8 +3,11 @@ the evaluation trains. Nothing of it is there where anything is timed."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import hashlib
 import importlib
+import inspect
 import math
 import sys
 import weakref
@@ -14,7 +17,9 @@ from typing import Any
 
 import msgspec
 
+from gobrrr.capture.hooks import generation
 from gobrrr.capture.hooks.module_parts import buffers, is_bare, is_training, modules, parameters
+from gobrrr.capture.hooks.transform_guard import unseen
 from gobrrr.capture.session.recorder import Recorder
 from gobrrr.guard.model.account import Measured
 from gobrrr.guard.watch import randomness
@@ -41,12 +46,19 @@ class Evaluation(Tally):
         super().__init__(recorder, lambda ns: None, joined=True)
         self._measures = [Measured(*each) for each in measures]
         self._logged: dict[str, Any] = {}
-        self._heard: set[str] = set()
         self._batch: tuple[Any, ...] = ()
         self._of_a_loader = False
         self._model: Callable[[], Any] = lambda: None
         self._at = self._seen = self._changed = 0
         self._versions = -1
+
+    def install(self) -> None:
+        """Before the program runs, which imports its loggers."""
+        super().install()
+        if any(each.measure.startswith(LOG) for each in self._measures):
+            for place in LOGGERS:
+                name, _, path = place.partition(":")
+                generation.Awaited(functools.partial(self._hear, name, path), self._patches, name)
 
     def given(self, index: Any, batch: Any) -> None:
         """A loader hands out a batch."""
@@ -57,15 +69,15 @@ class Evaluation(Tally):
         """A model was called: by a training, or to be evaluated."""
         import torch
 
-        self._hear()
         if is_bare(module):
             return
         if is_training(module) and torch.is_grad_enabled():
             self._batch, self._of_a_loader, self._versions = (), False, -1
             return
-        if self._updates != self._at or self._model() is None:  # another evaluation: the last one counts
-            self._at, self._model, self._versions = self._updates, weakref.ref(module), -1
+        if self._updates != self._at:  # another evaluation: the last one counts
             self._measures = [Measured(each.name, each.measure, error=each.error) for each in self._measures]
+        if self._updates != self._at or self._model() is None:
+            self._at, self._model, self._versions = self._updates, weakref.ref(module), -1
         if self._model() is not module:
             return
         self._seen, now = self._seen + 1, _versions(module)
@@ -88,32 +100,31 @@ class Evaluation(Tally):
         """Have the user's functions look at a batch: as if they had not been there."""
         import torch
 
-        first = next((leaf for leaf in _leaves(batch) if hasattr(leaf, "shape")), None)
-        rows = int(first.shape[0]) if first is not None and len(first.shape) else 1
+        leaves = [leaf for leaf in _leaves(batch) if hasattr(leaf, "shape")]
+        self._rows_now = rows = int(leaves[0].shape[0]) if leaves and len(leaves[0].shape) else 1
+        given = [0.0, 0.0]
+        with contextlib.suppress(Exception), unseen():
+            for leaf in leaves:
+                if hasattr(leaf, "layout") and leaf.device.type == "cpu" and not leaf.is_complex():
+                    self._sum(leaf, given)
         modes = [(part, is_training(part)) for _, part in modules(module)]
         streams = randomness.streams()
         try:
             with torch.no_grad():
-                self._measures = [_added(each, module, batch, rows) for each in self._measures]
+                self._measures = [_added(each, module, batch, rows, given) for each in self._measures]
         finally:
             randomness.restore(streams)
             for part, training in modes:
                 part.training = training
 
-    def _hear(self) -> None:
-        """Listen to the loggers that were imported meanwhile."""
-        if not any(each.measure.startswith(LOG) for each in self._measures):
-            return
-        for place in LOGGERS:
-            name, _, path = place.partition(":")
-            if name in sys.modules and place not in self._heard:
-                self._heard.add(place)
-                *owners, attribute = path.split(".")
-                owner: Any = sys.modules[name]
-                for each in owners:
-                    owner = getattr(owner, each, None)
-                if (plain := getattr(owner, attribute, None)) is not None:
-                    setattr(owner, attribute, self._noted(plain))
+    def _hear(self, name: str, path: str) -> None:
+        """Listen to a logger whose module is there."""
+        *owners, attribute = path.split(".")
+        owner: Any = sys.modules[name]
+        for each in owners:
+            owner = getattr(owner, each, None)
+        if (plain := getattr(owner, attribute, None)) is not None:
+            setattr(owner, attribute, self._noted(plain))
 
     def _noted(self, log: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(log)
@@ -142,7 +153,7 @@ def _versions(module: Any) -> int:
     return sum(0 if each.is_inference() else each._version for each in (*(p for _, p in parameters(module)), *running))
 
 
-def _added(found: Measured, module: Any, batch: Any, rows: int) -> Measured:
+def _added(found: Measured, module: Any, batch: Any, rows: int, given: Sequence[float]) -> Measured:
     if found.measure.startswith(LOG) or found.error:
         return found
 
@@ -150,7 +161,10 @@ def _added(found: Measured, module: Any, batch: Any, rows: int) -> Measured:
         said = _function(found.measure)(module, batch)
         return said[found.name] if isinstance(said, Mapping) else said
 
-    return _with(found, value, rows)
+    if (added := _with(found, value, rows)).error:
+        return added
+    sums = found.given[0] + given[0], found.given[1] + given[1]
+    return msgspec.structs.replace(added, given=sums, source=_source(found.measure))
 
 
 def _with(found: Measured, value: Callable[[], Any], rows: int) -> Measured:
@@ -172,5 +186,19 @@ def _function(measure: str) -> Callable[[Any, Any], Any]:
     name, _, attribute = measure.partition(":")
     main = sys.modules["__main__"]
     is_main = Path(getattr(main, "__file__", None) or "").stem == name
-    found: Callable[[Any, Any], Any] = getattr(main if is_main else importlib.import_module(name), attribute)
+    found: Callable[[Any, Any], Any] | None = getattr(
+        main if is_main else importlib.import_module(name), attribute, None
+    )
+    if found is None:
+        raise LookupError("is not there, or not yet, when a model is called: put it into a file of its own")
     return found
+
+
+@functools.cache
+def _source(measure: str) -> str:
+    """Return a digest of the file in which the user's function is."""
+    found = inspect.unwrap(_function(measure))
+    with contextlib.suppress(OSError, TypeError):  # one of C, say
+        file = inspect.getsourcefile(found if inspect.isroutine(found) else type(found)) or ""
+        return hashlib.blake2b(Path(file).read_bytes(), digest_size=8).hexdigest()
+    return ""

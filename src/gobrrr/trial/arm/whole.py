@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from msgspec.structs import astuple, replace
 
-from gobrrr.guard.model.account import Account, Calls, Row
+from gobrrr.guard.model.account import Account, Calls, Measured, Row
 from gobrrr.system import files
 from gobrrr.trial.arm import protocol, ranks
 from gobrrr.trial.arm.arm import GRACE_S, WHOLE, Arm, ArmError
@@ -35,6 +35,8 @@ class Ran(NamedTuple):
     """What was measured in the process, by name and measure; a text says why not."""
     trains: str = ""
     """What says that its evaluation trains; empty where nothing does."""
+    taken: Sequence[Measured] = ()
+    """The same measures with what they were taken on."""
 
 
 class WholeRun(Arm):
@@ -60,7 +62,13 @@ class WholeRun(Arm):
         said = "\n".join([*limits.last_lines(self._folder, MOST_LOGGED), printed])  # what is printed counts first
         trains = next((each.trains for each in accounts if each.trains), "")
         row = _of_all([each.rows[-1] for each in accounts])
-        return Ran(row, said, self._work, began_ns, _measured(accounts), trains)
+        taken = _of_all_ranks(accounts)
+        measured = {
+            (each.name, each.measure): each.error
+            or (each.total / each.weight if each.weight else "it was not measured")
+            for each in taken
+        }
+        return Ran(row, said, self._work, began_ns, measured, trains, taken)
 
 
 def _of_all(rows: Sequence[Row]) -> Row:
@@ -77,12 +85,13 @@ def _of_all(rows: Sequence[Row]) -> Row:
     return replace(rows[0], updates=updates, trained=trained, evaluated=evaluated, given=given, made=made)
 
 
-def _measured(accounts: Sequence[Account]) -> dict[tuple[str, str], float | str]:
-    """Return the mean over the samples of all ranks; what was logged is of rank 0."""
-    found: dict[tuple[str, str], float | str] = {}
+def _of_all_ranks(accounts: Sequence[Account]) -> list[Measured]:
+    """Add each measure's samples of all ranks; what was logged is of rank 0."""
+    found = []
     for number, first in enumerate(accounts[0].measured):
         every = [each.measured[number] for each in accounts[: 1 if first.measure.startswith("log:") else None]]
-        errors, weight = [each.error for each in every if each.error], sum(each.weight for each in every)
-        value = sum(each.total for each in every) / weight if weight else "it was not measured"
-        found[first.name, first.measure] = errors[0] if errors else value
+        error = next((each.error for each in every if each.error), "")
+        given = math.fsum(each.given[0] for each in every), math.fsum(each.given[1] for each in every)
+        total, weight = sum(each.total for each in every), sum(each.weight for each in every)
+        found.append(replace(first, total=total, weight=weight, error=error, given=given))
     return found

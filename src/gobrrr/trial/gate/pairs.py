@@ -10,7 +10,7 @@ from statistics import fmean
 from typing import NamedTuple
 
 from gobrrr.errors import UNMEASURED, GobrrrError
-from gobrrr.guard.model.account import Row
+from gobrrr.guard.model.account import Measured, Row
 from gobrrr.guard.model.gate import ACCEPTED, REFUSED, UNDECIDED, VERDICT_OF, Gated
 from gobrrr.guard.model.verdict import Guarded
 from gobrrr.guard.verdicts.timed import SAME_OUTPUTS
@@ -33,7 +33,7 @@ STRETCHED = 1.4
 Stack = tuple[str, ...]
 Means = tuple[Callable[[Path, Stack], WholeRun], Callable[[], bool]]
 """A new arm for a whole run, which raises ArmError when the time is over; and whether it is."""
-Known = dict[int, tuple[Row, list[Value]]]
+Known = dict[int, tuple[Ran, list[Value]]]
 """Runs of the program as it is, by seed, that several edits are held against."""
 
 
@@ -59,7 +59,7 @@ def judged(
         if pairs and (time.monotonic() - began) * (1 + 1 / len(pairs)) > most:
             break
         try:
-            pairs.append(_pair(means, folder, stack, gates, len(pairs), began + most, known))
+            pairs.append(_pair(means, folder, stack, gates, accepted, len(pairs), began + most, known))
         except ArmError:
             if not means[1]() and time.monotonic() < began + most:
                 raise
@@ -79,19 +79,23 @@ def judged(
 
 
 def _pair(
-    means: Means, folder: Path, stack: Stack, gates: Sequence[Gate], seed: int, until: float, known: Known
+    means: Means, folder: Path, stack: Stack, gates: Sequence[Gate], accepted: Collection[str], seed: int, until: float,
+    known: Known
 ) -> Pair:  # fmt: skip
     """Run both, every other time the edit first. Raises as `judged`."""
-    found: dict[bool, tuple[Row, list[Value]]] = {False: known[seed]} if seed in known else {}
+    found: Known = {False: known[seed]} if seed in known else {}
     for edited in (False, True) if seed % 2 == 0 else (True, False):
         if edited in found:
             continue
         place = folder / f"gate{seed}{'edited' if edited else ''}"
         with whole(means, place, stack if edited else (), gates, seed, until, edited) as (ran, values):
-            found[edited] = ran.row, values
+            found[edited] = ran._replace(printed=""), values
     plain, edit = found[False], found[True]
     known[seed] = plain
-    return Pair((plain[0], edit[0]), tuple(zip(plain[1], edit[1], strict=True)))
+    rows = plain[0].row, edit[0].row
+    if not other_work(*rows, accepted) and (said := other_measure(plain[0].taken, edit[0].taken, accepted)):
+        raise ArmError(f"gate: {said}")
+    return Pair(rows, tuple(zip(plain[1], edit[1], strict=True)))
 
 
 @contextlib.contextmanager
@@ -119,8 +123,25 @@ def whole(
         clear(place)
 
 
+def other_measure(plain: Sequence[Measured], edit: Sequence[Measured], accepted: Collection[str]) -> str:
+    """Say what a measure that was taken in the process was taken by, or on, with the edit; empty where by the same."""
+    for then, now in zip(plain, edit, strict=True):
+        if then.source != now.source:
+            return f"the edit changes the file in which {now.measure} is: put it into one of its own"
+        if then.weight != now.weight and "evaluation" not in accepted:
+            counts = f"{now.weight:,.0f} samples with the edit, on {then.weight:,.0f} in the program"
+            return f"{now.name} is measured on {counts}"
+        if not {"evaluation", "random"} & {*accepted} and _apart(then.given, now.given):
+            return f"{now.name} is measured on other data with the edit (--accept random, if it is drawn anew)"
+    return ""
+
+
+def _apart(then: Sequence[float], now: Sequence[float]) -> bool:
+    return sum(abs(a - b) for a, b in zip(then, now, strict=True)) > OTHER_DATA * then[1]
+
+
 def other_work(plain: Row, edit: Row, accepted: Collection[str]) -> str:
-    """Say what a whole run with the edit does less of, or to other data; empty where it is the same work."""
+    """Say what a whole run with the edit does less of, or more, or to other data; empty where it is the same work."""
     if "samples" in accepted:
         return ""
     if edit.updates > plain.updates:
@@ -134,8 +155,9 @@ def other_work(plain: Row, edit: Row, accepted: Collection[str]) -> str:
     for name, fewer, before in counts:
         if fewer < before:
             return f"work: {fewer:,} of {before:,} {name}"
-    apart = sum(abs(a - b) for a, b in zip(plain.given, edit.given, strict=True))
-    if then == now and not plain.updates and "random" not in accepted and apart > OTHER_DATA * plain.given[1]:
+    if now > then and not plain.updates:  # nobody knows which of them were there before
+        return f"work: {now:,} samples given to models, in the program as it is {then:,} (--accept samples)"
+    if then == now and not plain.updates and "random" not in accepted and _apart(plain.given, edit.given):
         return "work: models are given other data (--accept random, if it is random and drawn anew)"
     return ""
 

@@ -26,6 +26,9 @@ _FILE = re.compile(r"([\w./ -]+\.(json|csv)):([\w./@ -]+)")
 _INSIDE = re.compile(r"log:[^()]+|[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 _NUMBER = r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|[-+]?(?:nan|inf)\b)"
 
+_GROUPED = re.compile(r"[-+]?(?:\d{1,3}[,'\u2019 \xa0\u2009\u202f]\d{3}(?!\d)|\d+(?:\.\d{3})*,\d+(?!\.?\d)|\d+_\d)\S*")
+"""A number with separators: 1,024.00 or 97,25, of which what is in front would be read."""
+
 _LESS = {"loss", "perplexity", "ppl", "wer", "cer", "error", "err", "mse", "rmse", "mae", "nll", "fid"}
 _MORE = {"accuracy", "acc", "f1", "auc", "auroc", "bleu", "rouge", "miou", "iou", "map", "recall", "top1"}
 """Words in the names of measures of which less, or more, is better wherever they are used."""
@@ -67,7 +70,8 @@ class Gate(NamedTuple):
             read = _in_table if file[2] == "csv" else _in_file
             found = read(folder, file[1], file[3], began_ns), False
         else:
-            named = rf"(?i)(?<!\w){re.escape(self.name)}[\"']?(?:\s*[:=]\s*|\s+){_NUMBER}(?!\w|\.\w)"
+            behind = r"(?!(?!_\d)\w|\.\w|[ \t]*:)"  # 'accuracy 1: 0.97' is of a class
+            named = rf"(?i)(?<![\w/.-]){re.escape(self.name)}[\"']?(?:[ \t]*[:=][ \t]*|[ \t]+){_NUMBER}{behind}"
             found = _last(re.compile(self.measure or named), printed, self.name)
         if not math.isfinite(found[0]):
             raise ValueError(f"{self.name} is {found[0]}")
@@ -104,6 +108,8 @@ def _last(pattern: re.Pattern[str], printed: str, name: str) -> Value:
     if not (found := deque(pattern.finditer(printed), maxlen=1)):
         raise ValueError(f"no number is printed as {plain(name)[:40]}")
     said = (found[0][1] or "").strip()
+    if grouped := _GROUPED.match(printed, found[0].start(1)):
+        raise ValueError(f"{plain(grouped[0])[:40]} has separators: print it as 1024.5, or name a file with --measure")
     percent = said.endswith("%") or printed[found[0].end(1) : found[0].end(1) + 9].lstrip(" ").startswith("%")
     try:
         return float(said.rstrip("% ")), percent
