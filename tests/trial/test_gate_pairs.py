@@ -121,6 +121,23 @@ def test_where_no_seed_changes_anything_one_pair_decides(tmp_path: Path, lost: f
     assert "(" not in told.sentence(gate) and "seeds change nothing" in told.runs(gate)
 
 
+def test_a_measure_of_nothing_may_lose_nothing(tmp_path: Path) -> None:
+    """Where the value is 0 any allowance would be all of it; an allowance of 0 is none."""
+    for wrong in (0, 1):
+        played = Played(lambda edited, _, wrong=wrong: f"errors: {wrong * edited}", lambda edited, _: row(made=11.0))
+        (gate,) = played.judged(tmp_path, "errors <= 0").gates
+        assert gate.verdict == (REFUSED if wrong else ACCEPTED)
+
+
+def test_a_function_may_give_the_same_though_outputs_differ() -> None:
+    """It is given the loader's batches, without the noise that the program adds behind it."""
+    same = [((97.0, False), (97.0, False))] * 4
+    found = pairs.told(parse("accuracy >= -0.5", "eval:score"), same, True)
+    assert found.exact and found.verdict == ACCEPTED
+    with pytest.raises(GobrrrError, match="it measures nothing"):
+        pairs.told(parse("accuracy >= -0.5"), same, True)
+
+
 def test_time_that_is_over_leaves_it_open_and_says_what_would_settle_it(tmp_path: Path) -> None:
     found = Played(noisy(-0.35), over=10).judged(tmp_path)
     (gate,) = found.gates
