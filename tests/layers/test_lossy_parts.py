@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import io
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from gobrrr.layers import (
     copied,
     half_precision,
     low_rank,
+    made_once,
     note_run,
     note_sensitivity,
     sensitivity,
@@ -63,6 +66,45 @@ def test_low_rank_leaves_what_saves_nothing_and_what_is_to_stay() -> None:
         low_rank(model, 0.0)
 
 
+def of_rank_2(*size: int) -> nn.Linear:
+    layer = nn.Linear(*size)
+    layer.weight.data = torch.randn(size[1], 2) @ torch.randn(2, size[0]) / 8
+    return layer
+
+
+def test_a_low_rank_layer_has_what_the_linear_layer_had() -> None:
+    layer, x, seen = of_rank_2(32, 48), torch.randn(3, 32), list[str]()
+    handle = layer.register_forward_hook(lambda *_: seen.append("after"))
+    layer.register_forward_pre_hook(lambda *_: seen.append("before"))
+    plain, weight = layer(x), layer.weight.detach()
+    thin = low_rank(layer, 0.9999)
+    assert type(thin) is not nn.Linear and (thin.in_features, thin.out_features) == (32, 48) and thin.bias is layer.bias
+    assert torch.allclose(thin.weight, weight, atol=1e-5) and torch.allclose(thin(x), plain, atol=1e-5)
+    handle.remove()
+    thin(x)
+    assert seen == ["before", "after"] * 2 + ["before"]
+    again = low_rank(nn.Sequential(thin), 0.5)
+    assert again[0] is thin and type(thin[0]) is nn.Linear
+    normed = nn.Sequential(nn.utils.weight_norm(of_rank_2(32, 48)))
+    assert type(low_rank(normed)[0]) is nn.Linear
+
+
+def encoder() -> nn.TransformerEncoder:
+    torch.manual_seed(2)
+    return nn.TransformerEncoder(nn.TransformerEncoderLayer(32, 4, 64, batch_first=True), 1).eval()
+
+
+def test_torchs_encoder_takes_low_rank_layers_and_its_attention_is_one_layer() -> None:
+    model, x = encoder(), torch.randn(2, 5, 32)
+    model.layers[0].linear1 = of_rank_2(32, 64)
+    with torch.no_grad():
+        plain = model(x)
+        assert torch.allclose(low_rank(copy.deepcopy(model), 0.9999)(x), plain, atol=1e-4)
+    found = sensitivity(model, half_precision, (x,))
+    assert "layers.0.self_attn" in found and "layers.0.self_attn.out_proj" not in found
+    assert all(0 < each < 0.1 for each in found.values())
+
+
 class Head(nn.Module):
     """Takes nested arguments, gives a dict."""
 
@@ -96,6 +138,43 @@ def test_layers_that_stay_compute_in_float32() -> None:
     assert half.last.weight.dtype == torch.float32 and half.body[0].weight.dtype == torch.bfloat16
     mixed = half_precision(quantised(small()))  # packed weights take float32
     assert mixed(x).dtype == torch.float32
+
+
+@dataclass(frozen=True)
+class Given:
+    x: torch.Tensor
+    name: str = ""
+    more: object = None
+
+
+class OfGiven(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body, self.note = small(), Given(torch.ones(1, dtype=torch.int64))
+
+    def forward(self, given: Given) -> Given:
+        assert given.more is self.note
+        return Given(self.body(given.x), given.name, [Given(self.body(given.x))])
+
+
+def test_dataclasses_are_taken_and_given_in_float32() -> None:
+    model, x = OfGiven(), torch.randn(5, 16)
+    given = Given(x, "a", model.note)
+    by_hand = copy.deepcopy(model.body).bfloat16()(x.bfloat16()).float()
+    assert sensitivity(model, simulated_int8, (given,)).keys() == {"body.0", "body.2"}
+    found = half_precision(model)(given)
+    assert torch.equal(found.x, by_hand) and torch.equal(found.more[0].x, by_hand) and found.name == "a"
+    assert given.x is x
+
+
+def test_layers_within_layers_that_stay_and_a_model_that_is_saved() -> None:
+    model, x = nn.Sequential(small(), nn.Linear(8, 4)), torch.randn(5, 16)
+    half = half_precision(copy.deepcopy(model), keep={"0", "0.0"})
+    assert torch.equal(half(x), copy.deepcopy(model[1]).bfloat16()(model[0](x.bfloat16().float()).bfloat16()).float())
+    file = io.BytesIO()
+    torch.save(simulated_int8(half), file)
+    file.seek(0)
+    assert torch.equal(torch.load(file, weights_only=False)(x), half(x))
 
 
 def test_a_weight_that_is_shared_stays_where_it_is_to_stay() -> None:
@@ -142,6 +221,27 @@ def test_sensitivity_of_other_types_and_dtypes_and_of_a_layer_at_two_places() ->
     assert list(sensitivity(odd, simulated_int8, (x,))) == ['it\'s "q"']
 
 
+def test_outputs_without_floats_tell_nothing_of_layers() -> None:
+    model = nn.Sequential(small(), nn.Flatten())
+    model[1].forward = lambda x: x.argmax(1)  # type: ignore[method-assign]
+    assert sensitivity(model, half_precision, (torch.randn(3, 16),)) == {}
+
+
+def test_a_copy_is_made_anew_where_weights_were_written_since() -> None:
+    model = small()
+    made = made_once(model, copy.deepcopy)
+    assert made is not model and made_once(model, copy.deepcopy) is made is made_once(made, copy.deepcopy)
+    assert [*made.state_dict()] == [*model.state_dict()] and len([*model.modules()]) == 4
+    model.load_state_dict(model.state_dict())
+    assert made_once(model, copy.deepcopy) is not made
+    half = made_once(model := small(), half_precision)
+    model.load_state_dict(model.state_dict())
+    assert half is model and made_once(model, quantised) is model
+    for call in (lambda: made_once(3, quantised), lambda: note_run(3, "")):  # type: ignore[arg-type, type-var]
+        with pytest.raises(TypeError, match=r"not a torch\.nn\.Module: int"):
+            call()
+
+
 def test_static_int8_is_float_while_it_observes_and_near_it_then() -> None:
     torch.manual_seed(1)
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Linear(8 * 36, 4)).eval()
@@ -168,7 +268,10 @@ def test_simulated_int8_is_the_formula() -> None:
     zero = round(-low / step)
     rounded = (np.clip(np.rint(given / step) + zero, 0, 255) - zero) * step
     by_hand = rounded @ (np.rint(weight / scale) * scale).T + layer.bias.detach().double().numpy()
-    assert np.allclose(simulated_int8(nn.Sequential(layer))(x).detach().numpy(), by_hand, atol=1e-5)
+    model = simulated_int8(nn.Sequential(layer))
+    assert np.allclose(model(x).detach().numpy(), by_hand, atol=1e-5) and model(x[:0]).shape == (0, 3)
+    with pytest.raises(ValueError, match="at least one call"):
+        static_int8(model, calls=0)
 
 
 def test_two_of_four_keeps_the_largest() -> None:

@@ -11,10 +11,12 @@ import pytest
 
 pytest.importorskip("torch")
 
+from gobrrr.cli.main import main
 from gobrrr.cli.verbs import tune
 from gobrrr.errors import UNMEASURED, GobrrrError
 from gobrrr.pipeline.lossy import searching
 from gobrrr.pipeline.proving import Asked
+from gobrrr.remedies.edits.inference import StatementsWhereReady
 from gobrrr.remedies.edits.lossy import FORMS, Facts, Part, Point, Written, statements, written
 from gobrrr.remedies.edits.program import files_of, read
 from gobrrr.remedies.edits.source import Source
@@ -89,6 +91,32 @@ def test_a_gate_that_cannot_be_read_and_a_point_that_does_not_run(tmp_path: Path
     assert "with the edit" in found.run((Part("int8_dynamic"),)).reason
 
 
+def test_an_unknown_edit_is_refused_before_anything_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(program(tmp_path))
+    for option in ("--only", "--without"):
+        assert main(["tune", "--accept", "accuracy >= -1%", option, "int8_dynamic,nosuch", "eval.py"]) == 2
+        said = capsys.readouterr().err
+        assert "nosuch is no edit that is searched" in said and "Traceback" not in said
+    assert [each.name for each in Path().iterdir()] == ["eval.py"]
+
+
+ALIAS = """
+import torch
+net = torch.nn.Sequential(torch.nn.Linear(8, 8))
+other = net
+net.eval()
+print("accuracy:", 90 + other(torch.ones(1, 8)).detach().mean().item())
+"""
+
+
+def test_an_edited_model_that_is_never_called_does_not_run(tmp_path: Path) -> None:
+    found = bench(program(tmp_path, text=ALIAS))
+    assert found.run((Part("static_int8"),)).reason == "the edited model is never called"
+    assert found.run((Part("half_precision"),)).reason == ""
+
+
 @pytest.mark.slow
 def test_a_search_keeps_what_is_proven_and_its_patch_applies(tmp_path: Path) -> None:
     source = program(tmp_path, 1024, 20)
@@ -128,13 +156,51 @@ INT8 = (Part("int8_dynamic", keep=('it\'s "q".0', "b")),)
     ("net.eval()\nnet.load_state_dict(w)\nnet = net.cuda()\nrun(net)", "net = net.cuda()\nnet = torch"),
     ("model.eval()\nmodel = torch.compile(model)", "model.eval()\nmodel = torch.ao"),
     ("m = BertForX.from_pretrained(a).to(d)", "m = BertForX.from_pretrained(a).to(d)\nm = torch"),
-    ("def f():\n    return Net().eval()", "    ready_model = Net().eval()\n    ready_model = torch"),
+    ("def f():\n    return Net().eval()\nf()", "    ready_model = Net().eval()\n    ready_model = torch"),
+    ("a = b = Net().eval()", "ready_model = Net().eval()\nready_model = torch"),
+    ("m.eval()\nw = torch.load(p)\nload_weights(m, w)\nm.cuda()\nrun(m)", "m.cuda()\nm = torch"),
+    ("m.eval()\nwith x:\n    m.load_state_dict(w)\nrun(m)", "    m.load_state_dict(w)\nm = torch"),
+    ("with x:\n    m = Net().eval()\nm.load_state_dict(w)\nrun(m)", "m.load_state_dict(w)\nm = torch"),
+    ("ms = [m.eval() for m in ms]", ""),
+    ("f = lambda: m.eval()", ""),
     ("t = AutoTokenizer.from_pretrained(a)", ""),
     ("for x in y:\n    model.eval()", ""),
 ])  # fmt: skip
 def test_it_is_put_where_the_model_is_ready(line: str, there: str) -> None:
     found = edited(f"import torch\n{line}\n", INT8).files
     assert there in found.get("eval.py", b"").decode() if there else not found
+
+
+RUNS = {
+    "a global": ("def evaluate():\n    'Doc.'\n    net.eval()\n    return net(x)\nevaluate()\n", 1, 1),
+    "an outer function's": (
+        "def main():\n    inner = net\n    def evaluate():\n        inner.eval()\n        return inner(x)\n"
+        "    evaluate(), evaluate()\nmain()\n", 2, 1),
+    "an argument": ("def evaluate(m):\n    m.eval()\n    return m(x)\nevaluate(net), evaluate(net)\n", 2, 1),
+    "called in a loop": ("def evaluate(m):\n    m.eval()\n    m(x)\nfor _ in range(3):\n    evaluate(net)\n", 3, 1),
+    "two models": (
+        "def evaluate(m):\n    m.eval()\n    return m(x)\nevaluate(net), evaluate(torch.nn.Linear(8, 8))\n", 2, 2),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_each_model_is_changed_once_however_often_its_place_is_reached(name: str) -> None:
+    import torch
+
+    body, calls, times = RUNS[name]
+    text = f"import torch\nnet = torch.nn.Linear(8, 8)\nx = torch.ones(1, 8)\n{body}"
+    changed, called = list[torch.nn.Module](), list[object]()
+
+    def copied(model: torch.nn.Module) -> torch.nn.Module:
+        changed.append(model)
+        other = torch.nn.Sequential(model)
+        other.register_forward_hook(lambda *_: called.append(0))
+        return other
+
+    source = Source(text, Path("/there/eval.py"))
+    after = source.with_changes(StatementsWhereReady("{model} = copied({model})")(source))
+    exec(compile(after, "<edited>", "exec"), {"copied": copied})
+    assert (len(called), len(changed)) == (calls, times)
 
 
 def test_names_of_layers_are_quoted_and_every_form_is_python() -> None:

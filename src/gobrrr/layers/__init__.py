@@ -8,16 +8,17 @@ if TYPE_CHECKING:
     from gobrrr.layers.halved import half_precision
     from gobrrr.layers.noted import copied, note_run, note_sensitivity, sensitivity, weight_bytes
     from gobrrr.layers.pruned import two_of_four
+    from gobrrr.layers.ready import made_once
 
 _HOMES = {
-    "ConvBn2d": "conv_bn", "copied": "noted", "half_precision": "halved", "low_rank": "factored", "note_run": "noted",
-    "note_sensitivity": "noted", "sensitivity": "noted", "simulated_int8": "calibrated",
+    "ConvBn2d": "conv_bn", "copied": "noted", "half_precision": "halved", "low_rank": "factored", "made_once": "ready",
+    "note_run": "noted", "note_sensitivity": "noted", "sensitivity": "noted", "simulated_int8": "calibrated",
     "static_int8": "calibrated", "two_of_four": "pruned", "weight_bytes": "noted",
 }  # fmt: skip
 """File of each part; none has a part's name, or importing it would hide the part."""
 __all__ = [
-    "ConvBn2d", "copied", "half_precision", "low_rank", "note_run", "note_sensitivity", "sensitivity", "simulated_int8",
-    "static_int8", "two_of_four", "weight_bytes",
+    "ConvBn2d", "copied", "half_precision", "low_rank", "made_once", "note_run", "note_sensitivity", "sensitivity",
+    "simulated_int8", "static_int8", "two_of_four", "weight_bytes",
 ]  # fmt: skip
 
 

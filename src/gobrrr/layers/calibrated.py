@@ -62,8 +62,10 @@ def static_int8(model: nn.Module, calls: int = 4, keep: Collection[str] = ()) ->
 
     Weights are int8 with a scale for each output channel, activations with one for each tensor, as observed (torch's
     x86 backend, CPU). Layers named in `keep` stay float32. Raises what torch.fx does, at the first call, where the
-    model's forward cannot be traced: where it branches on values.
+    model's forward cannot be traced: where it branches on values; ValueError for less than one call.
     """
+    if calls < 1:
+        raise ValueError(f"at least one call is observed, not {calls}")
     return _Calibrating(model, calls, keep).eval()
 
 
@@ -78,12 +80,18 @@ def simulated_int8(model: Model, keep: Collection[str] = ()) -> Model:
             most = part.weight.detach().flatten(1).abs().amax(1).clamp_min(1e-30) / 127
             scale = most.view(-1, *[1] * (part.weight.dim() - 1))
             part.weight = nn.Parameter((part.weight.detach() / scale).round() * scale, requires_grad=False)
-            part.register_forward_pre_hook(lambda _, given: (_rounded(given[0]), *given[1:]))
+            part.register_forward_pre_hook(_round_first)
     return model
+
+
+def _round_first(_: nn.Module, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return _rounded(given[0]), *given[1:]
 
 
 def _rounded(x: Tensor) -> Tensor:
     """Return x on 256 levels between its extremes, 0 among them."""
+    if not x.numel():
+        return x
     low, high = min(0.0, float(x.min())), max(0.0, float(x.max()))
     scale = max(high - low, 1e-30) / 255
     zero = round(-low / scale)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map
+
+from gobrrr.layers.values import mapped
 
 Model = TypeVar("Model", bound=nn.Module)
 
@@ -15,9 +17,10 @@ Model = TypeVar("Model", bound=nn.Module)
 def half_precision(model: Model, dtype: torch.dtype = torch.bfloat16, keep: Collection[str] = ()) -> Model:
     """Turn float32 parameters and buffers of `model` into `dtype`, in place, and give the model back.
 
-    The model takes float32 tensors and gives float32 ones, anywhere in its arguments and results; between, activations
-    are `dtype`. Modules named in `keep`, with what they hold, stay as they are: they compute in float32 on what comes
-    as `dtype`. So do modules of quantised weights. A weight that such a module shares becomes its own.
+    The model takes float32 tensors and gives float32 ones, anywhere in its arguments and results, dataclasses too;
+    between, activations are `dtype`. Modules named in `keep`, with what they hold, stay as they are: they compute in
+    float32 on what comes as `dtype`. So do modules of quantised weights. A weight that such a module shares becomes its
+    own. Tensors that are plain attributes, neither parameters nor buffers, stay as they are.
     """
     kept = [part for name, part in model.named_modules() if name in keep or _is_quantised(part)]
     stays = {id(part) for each in kept for part in each.modules()}
@@ -31,7 +34,8 @@ def half_precision(model: Model, dtype: torch.dtype = torch.bfloat16, keep: Coll
             own.data = _cast(own.data, dtype)
         for name, buffer in part.named_buffers(recurse=False):
             setattr(part, name, _cast(buffer, dtype))
-    for part in kept:
+    inner = {id(part) for each in kept for part in each.modules() if part is not each}
+    for part in (each for each in kept if id(each) not in inner):
         _between(part, torch.float32, dtype)
     if model not in kept:
         _between(model, dtype, torch.float32)
@@ -41,20 +45,21 @@ def half_precision(model: Model, dtype: torch.dtype = torch.bfloat16, keep: Coll
 def _between(part: nn.Module, inside: torch.dtype, outside: torch.dtype) -> None:
     """Let it compute in one dtype on what comes, and is to go, in the other."""
 
-    def before(_: nn.Module, args: Any, kwargs: Any) -> Any:
-        return tree_map(lambda each: _cast(each, inside), args), tree_map(lambda each: _cast(each, inside), kwargs)
-
-    def after(_: nn.Module, __: Any, result: Any) -> Any:
-        return tree_map(lambda each: _cast(each, outside), result)
-
-    part.register_forward_pre_hook(before, with_kwargs=True)
-    part.register_forward_hook(after)
+    part.register_forward_pre_hook(partial(_given, inside), with_kwargs=True)
+    part.register_forward_hook(partial(_result, outside))
 
 
-def _cast(value: Any, dtype: torch.dtype) -> Any:
-    """A float tensor of 16 or 32 bits in another dtype; anything else as it is."""
-    floats = (torch.float32, torch.bfloat16, torch.float16)
-    return value.to(dtype) if isinstance(value, Tensor) and value.dtype in floats else value
+def _given(dtype: torch.dtype, _: nn.Module, args: Any, kwargs: Any) -> Any:
+    return mapped((args, kwargs), partial(_cast, dtype=dtype))
+
+
+def _result(dtype: torch.dtype, _: nn.Module, __: Any, result: Any) -> Any:
+    return mapped(result, partial(_cast, dtype=dtype))
+
+
+def _cast(value: Tensor, dtype: torch.dtype) -> Tensor:
+    """A tensor of 16 or 32 bits in another dtype where it is of floats."""
+    return value.to(dtype) if value.dtype in (torch.float32, torch.bfloat16, torch.float16) else value
 
 
 def _is_quantised(part: nn.Module) -> bool:

@@ -16,7 +16,9 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils._pytree import tree_leaves
+
+from gobrrr.layers.values import mapped, tensors
 
 Model = TypeVar("Model", bound=nn.Module)
 MOST_TIMES = 100_000
@@ -34,15 +36,17 @@ def sensitivity(
     y those with that layer alone as `change` makes it, both as one vector of all their floats.
 
     `change` is given a copy and gives the changed model; the model itself is as before afterwards. Layers are known by
-    their names, and one at several places is changed at all of them under its first name. What a layer gives is turned
-    into the dtype that it gave before.
+    their names, and one at several places is changed at all of them under its first name; an nn.MultiheadAttention is
+    one layer. What a layer gives is turned into the dtype that it gave before. Outputs without floats, or of zeros
+    alone, give nothing: it is unknown.
     """
     given = dict(kwargs or {})
     changed = change(copy.deepcopy(model))
     found = {}
     with torch.no_grad():
         plain = _floats(model(*args, **given))
-        for name, before, after in _changed(model, changed):
+        whole = math.sqrt(sum(float(each.square().sum()) for each in plain))
+        for name, before, after in _changed(model, changed) if whole else ():
             _cast_around(after, next((each.dtype for each in before.parameters()), torch.float32))
             places = [(owner, key) for owner in model.modules() for key, part in owner._modules.items()
                       if part is before]  # fmt: skip
@@ -53,9 +57,8 @@ def sensitivity(
             finally:
                 for owner, key in places:
                     owner._modules[key] = before
-            apart, whole = (math.sqrt(sum(float(each.square().sum()) for each in tensors))
-                            for tensors in ([a - b for a, b in zip(other, plain, strict=True)], plain))  # fmt: skip
-            found[name] = apart / whole if whole else math.inf
+            apart = sum(float((a - b).square().sum()) for a, b in zip(other, plain, strict=True))
+            found[name] = math.sqrt(apart) / whole
     return found
 
 
@@ -63,8 +66,7 @@ def _cast_around(layer: nn.Module, dtype: torch.dtype) -> None:
     """Let it take and give floats of a dtype, whatever that of its own plain weights is."""
 
     def cast(value: Any, to: torch.dtype) -> Any:
-        return tree_map(lambda each: each.to(to) if isinstance(each, Tensor) and each.is_floating_point() else each,
-                        value)  # fmt: skip
+        return mapped(value, lambda each: each.to(to) if each.is_floating_point() else each)
 
     own = next((each.dtype for each in layer.parameters() if type(each.data) is Tensor), dtype)
     layer.register_forward_pre_hook(lambda _, given: cast(given, own))
@@ -72,20 +74,23 @@ def _cast_around(layer: nn.Module, dtype: torch.dtype) -> None:
 
 
 def _changed(model: nn.Module, changed: nn.Module) -> Iterator[tuple[str, nn.Module, nn.Module]]:
-    """Innermost layers with weights that are others in the changed model, or whose place has something else there."""
+    """Innermost layers with weights that are others in the changed model, or whose place has something else there; an
+    attention whole, since it reads the weights of its parts itself."""
     there = dict(changed.named_modules())
+    inside = {part for each in model.modules() if isinstance(each, nn.MultiheadAttention) for part in each.children()}
     for name, before in model.named_modules():
         after = there.get(name)
-        own = list(before.parameters(recurse=False))
-        if name and own and after is not None:
-            others = list(after.parameters(recurse=False))
+        whole = isinstance(before, nn.MultiheadAttention)
+        own = list(before.parameters(recurse=whole))
+        if name and own and after is not None and before not in inside:
+            others = list(after.parameters(recurse=whole))
             kinds = [[(type(each.data), each.dtype, each.shape) for each in side] for side in (own, others)]
             if type(after) is not type(before) or kinds[0] != kinds[1] or not all(map(torch.equal, own, others)):
                 yield name, before, after
 
 
 def _floats(value: Any) -> list[Tensor]:
-    return [each.double() for each in tree_leaves(value) if isinstance(each, Tensor) and each.is_floating_point()]
+    return [each.double() for each in tensors(value) if each.is_floating_point()]
 
 
 def weight_bytes(model: nn.Module) -> int:
@@ -118,7 +123,10 @@ def note_run(model: Model, file: str, plain: nn.Module | None = None) -> Model:
 
     `plain`, the model as it was, computes some of the calls too, unnoticed: each right before or behind the model's
     own, so that the median of their ratios ("times") is not that of two moments of a busy machine. Only arguments that
-    nobody can write to by a call unseen are given twice: tensors and plain values, not caches."""
+    nobody can write to by a call unseen are given twice: tensors and plain values, not caches. Raises TypeError for
+    what is no torch.nn.Module."""
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"not a torch.nn.Module: {type(model).__name__}")
     times: list[int] = []
     ratios: list[float] = []
     began, place = time.perf_counter_ns(), Path(file).resolve()

@@ -108,6 +108,7 @@ def _behind_gates(
     from gobrrr.pipeline.file_names import PAGE, PATCH, RECEIPT
     from gobrrr.pipeline.lossy import searching
     from gobrrr.pipeline.tuning import Wishes
+    from gobrrr.remedies.edits.lossy import FORMS
     from gobrrr.report.forms import formats
     from gobrrr.report.forms.json import as_json
     from gobrrr.system import run_folder
@@ -118,6 +119,9 @@ def _behind_gates(
                                        ("--objective", args.objective != "time")) if given]  # fmt: skip
     if others or launcher(command):
         raise GobrrrError(f"a gate goes with no {others[0] if others else 'torchrun'}", "leave that out")
+    known = [*(each.name for each in patches), *(each.name for each in FORMS)]
+    if unknown := [name for name in (*args.only, *args.without) if name not in known]:
+        raise GobrrrError(f"{unknown[0]} is no edit that is searched behind a gate", f"there are {', '.join(known)}")
     asked = proving.Asked(patches, None, words, {}, args.minutes * 60, args.seed, options.write_limits(args),
                           args.redact, WHOLE, gates)  # fmt: skip
     folder = run_folder.of_run(args.folder, command, "tune-")

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Sequence
+import symtable
+import textwrap
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from gobrrr.capture.source.statements import last_name
 from gobrrr.remedies.edits.names import FUNCTIONS
 from gobrrr.remedies.edits.source import Change, Source, names_in
 
@@ -20,6 +23,9 @@ PRETRAINED = re.compile(r"Model|For[A-Z]")
 """Classes whose from_pretrained gives a model."""
 MOVES = ("eval", "to", "cuda", "cpu", "half", "bfloat16", "float", "requires_grad_")
 """Methods of a module that give itself back."""
+LOADS = re.compile(r"(?i)(.*_)?(re)?(load(?!er)|store)")
+"""Functions that fill a model's weights, where it is among what they are given."""
+INNER = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
 def without_graph(source: Source, lines: Sequence[int]) -> list[Change]:
@@ -83,13 +89,13 @@ class WhereReady:
             change = source.behind(place.last, f"{place.name} = {self.code.replace('{model}', place.name)}")
         else:
             change = source.replacing(place.found, self.code.replace("{model}", source.code(place.found)))
-        return source.with_helper(self.helper, [*setting, change])
+        return source.with_helper(self.helper, [*place.declared, *setting, change])
 
 
 @dataclass(frozen=True)
 class StatementsWhereReady:
     """Put statements about `{model}` where a model that only infers is ready, and what they need behind the imports;
-    a model that has no name there gets one."""
+    a model that has no name there gets one. Where the program may come there again, they are done once."""
 
     code: str
     helper: str = ""
@@ -99,22 +105,29 @@ class StatementsWhereReady:
         """Add them, in programs that call for no gradients."""
         if source.program_calls(*GRADIENTS) or (place := _place(source)) is None:
             return []
-        code = self.code.replace("{model}", place.name or self.name)
+        code, helper = self.code, self.helper
+        if not _is_reached_once(source, place.statement):
+            body = textwrap.indent(code.replace("{model}", "changed"), "    ")
+            code = f"def change_model(changed):\n{body}\n    return changed\n"
+            code += "{model} = gobrrr.layers.made_once({model}, change_model)"
+            helper = "\n".join(dict.fromkeys((*helper.splitlines(), "import gobrrr.layers")))
+        code = code.replace("{model}", place.name or self.name)
         if place.name:
-            return source.with_helper(self.helper, [source.behind(place.last, code)])
+            return source.with_helper(helper, [*place.declared, source.behind(place.last, code)])
         named = f"{self.name} = {source.code(place.found)}\n{code}"
         changes = [source.before(place.statement, named), source.replacing(place.found, self.name)]
-        return source.with_helper(self.helper, changes)
+        return source.with_helper(helper, changes)
 
 
 class _Place(NamedTuple):
-    """Expression that gives the model, its statement, the last one that only moves or fills the model, and its name;
-    empty where it has none."""
+    """Expression that gives the model, its statement, the last one that only moves or fills the model, its name, empty
+    where it has none, and what lets a function bind that."""
 
     found: ast.Call
     statement: ast.stmt
     last: ast.stmt
     name: str
+    declared: list[Change]
 
 
 def _place(source: Source) -> _Place | None:
@@ -128,25 +141,79 @@ def _place(source: Source) -> _Place | None:
         return None
     if found is None or not source.stands_alone(statement := source.statement(found)):
         return None
-    kept = statement.targets if isinstance(statement, ast.Assign) and statement.value is found else []
-    name = source.code(kept[0] if kept else _root(found))
-    named = kept or (isinstance(statement, ast.Expr) and statement.value is found)
-    return _Place(found, statement, _last(source, statement, name) if named else statement, name if named else "")
+    kept: list[ast.expr] = []
+    if isinstance(statement, (ast.Assign, ast.Expr)) and statement.value is found:
+        kept = statement.targets if isinstance(statement, ast.Assign) else [_root(found)]
+    if len(kept) != 1 or not isinstance(kept[0], (ast.Name, ast.Attribute, ast.Subscript)):
+        return _Place(found, statement, statement, "", [])
+    return _Place(found, statement, _last(source, statement, kept[0]), source.code(kept[0]), _declared(source, kept[0]))
 
 
-def _last(source: Source, statement: ast.stmt, name: str) -> ast.stmt:
-    """The last of the statements behind it in its block that move or fill the model, with none about it between."""
-    above = next(source.parents(statement))
-    block = next(each for _, each in ast.iter_fields(above) if isinstance(each, list) and statement in each)
-    for later in block[block.index(statement) + 1 :]:
-        value = getattr(later, "value", None)
-        chain = value.func if isinstance(value, ast.Call) else None
-        moves = isinstance(chain, ast.Attribute) and chain.attr in (*MOVES, "load_state_dict")
-        if moves and source.code(_root(chain.value)) == name and source.stands_alone(later):  # type: ignore[union-attr]
-            statement = later
-        elif name.partition(".")[0] in names_in(later):
-            break
+def _declared(source: Source, model: ast.expr) -> list[Change]:
+    """What a function needs before it binds a name that it only reads: it is the file's, or an outer function's."""
+    function = source.scope(model)
+    if not isinstance(model, ast.Name) or not isinstance(function, FUNCTIONS):
+        return []
+    tables = [symtable.symtable(source.data.decode(), "<program>", "exec")]
+    for table in tables:
+        tables += table.get_children()
+        if table.get_lineno() == function.lineno and table.get_name() == function.name:
+            symbol = table.lookup(model.id) if model.id in table.get_identifiers() else None
+            if symbol is not None and (symbol.is_global() or symbol.is_free()):
+                first = function.body[bool(ast.get_docstring(function) and function.body[1:])]
+                return [source.before(first, f"{'nonlocal' if symbol.is_free() else 'global'} {model.id}")]
+    return []
+
+
+def _last(source: Source, statement: ast.stmt, model: ast.expr) -> ast.stmt:
+    """The last of the statements behind it in its block that move or fill the model: moves with none about it between,
+    and whatever loads weights into it."""
+    name, words, going = source.code(model), names_in(model), True
+    for later in _behind(source, statement):
+        chain = getattr(getattr(later, "value", None), "func", None)
+        moves = isinstance(chain, ast.Attribute) and chain.attr in MOVES and source.code(_root(chain.value)) == name
+        loads = not isinstance(later, (*FUNCTIONS, ast.ClassDef)) and any(
+            LOADS.match(last_name(call.func)) and words & names_in(call)
+            for call in source.nodes(ast.Call, within=later)
+        )
+        if (loads or (moves and going)) and source.stands_alone(later):
+            statement, going = later, True
+        else:
+            going = going and not words & names_in(later)
     return statement
+
+
+def _behind(source: Source, statement: ast.stmt) -> Iterator[ast.stmt]:
+    """The statements behind it in its block, and behind `with` statements that it stands in."""
+    for above in source.parents(statement):
+        block = next(each for _, each in ast.iter_fields(above) if isinstance(each, list) and statement in each)
+        yield from block[block.index(statement) + 1 :]
+        if not isinstance(above, ast.With):
+            return
+        statement = above
+
+
+def _is_reached_once(source: Source, node: ast.AST, seen: Collection[str] = ()) -> bool:
+    """Whether the program's text has one way to a place, and no loop on it."""
+    scope = source.scope(node)
+    if isinstance(scope, ast.Module) or _repeats(source, node):
+        return not _repeats(source, node)
+    if not isinstance(scope, FUNCTIONS):
+        return _is_reached_once(source, scope, seen)
+    owner = source.scope(scope)
+    name = owner.name if isinstance(owner, ast.ClassDef) and scope.name == "__init__" else scope.name
+    uses = [(each, use) for each in source.program for use in each.nodes(ast.Name, ast.Attribute)
+            if name == last_name(use)]  # fmt: skip
+    if len(uses) != 1 or name in seen:
+        return False
+    (where, use), = uses  # fmt: skip
+    call = next(where.parents(use))
+    return isinstance(call, ast.Call) and call.func is use and _is_reached_once(where, call, (*seen, name))
+
+
+def _repeats(source: Source, node: ast.AST) -> bool:
+    """Whether it stands in a loop of its function, a comprehension or a lambda."""
+    return bool(source.loops(node)) or any(isinstance(each, INNER) for each in source.parents(node))
 
 
 def _root(chain: ast.expr) -> ast.expr:
@@ -157,18 +224,18 @@ def _root(chain: ast.expr) -> ast.expr:
 
 
 def _ready(source: Source) -> list[ast.Call]:
-    """Where the file puts models into eval() mode, each with what follows in the chain; not in loops, nor in a method
-    of the model's."""
+    """Where the file puts models into eval() mode, each with what follows in the chain; not in loops, comprehensions
+    and lambdas, nor in a method of the model's."""
     calls = source.calls(["eval"])
     return [_chain(source, call) for call in calls if isinstance(call.func, ast.Attribute) and not call.args
-            and ast.unparse(call.func.value) != "self" and not source.loops(call)]  # fmt: skip
+            and ast.unparse(call.func.value) != "self" and not _repeats(source, call)]  # fmt: skip
 
 
 def _pretrained(source: Source) -> list[ast.Call]:
     """Where the file loads pretrained models, which are in eval() mode."""
     calls = source.calls(["from_pretrained"])
     return [_chain(source, call) for call in calls if isinstance(call.func, ast.Attribute)
-            and PRETRAINED.search(ast.unparse(call.func.value)) and not source.loops(call)]  # fmt: skip
+            and PRETRAINED.search(ast.unparse(call.func.value)) and not _repeats(source, call)]  # fmt: skip
 
 
 def _chain(source: Source, call: ast.Call) -> ast.Call:

@@ -114,7 +114,8 @@ FORMS = (
     Form("int8_dynamic",
          "{model} = torch.ao.quantization.quantize_dynamic({model}, {name: torch.ao.quantization."
          "default_dynamic_qconfig for name, part in {model}.named_modules() if type(part) is torch.nn.Linear "
-         "and name not in {keep}}, torch.qint8)", ("torch.ao.quantization",), "linear", ("linear",), _cpu),
+         "and name not in {keep}}, torch.qint8, inplace=True)", ("torch.ao.quantization",), "linear", ("linear",),
+         _cpu),
     Form("int8_activations", _ao("Int8DynamicActivationInt8WeightConfig"), _AO,
          "linear compile", ("linear",), _torchao, compiles=True),
     Form("int8_weights", _ao("Int8WeightOnlyConfig"), _AO,

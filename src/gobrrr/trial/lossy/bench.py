@@ -103,6 +103,8 @@ class Bench:
                 seen = msgspec.json.decode(files.read(ran.folder / FILE, MOST_BYTES), type=kind)
             except (OSError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
                 raise ArmError("it noted nothing of its model: that is never called") from None
+        if isinstance(seen, Facts) and not seen.calls:
+            raise ArmError("the edited model is never called")
         self._spent_s += time.monotonic() - began
         return values, seen
 

@@ -1,0 +1,32 @@
+"""A change of a model at a place that a program reaches again: made once for each model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from torch import nn
+
+
+def made_once(model: nn.Module, change: Callable[[nn.Module], nn.Module]) -> nn.Module:
+    """Return what `change` makes of `model`; for the same model, or what was made, the same one again.
+
+    A change that works on a copy is made anew where the model's own weights were written to since. Raises TypeError for
+    what is no torch.nn.Module.
+    """
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"not a torch.nn.Module: {type(model).__name__}")
+    made, weights = vars(model).get(_MADE, (None, None))
+    if made is None or (made is not model and weights != _weights(model)):
+        made = change(model)
+        vars(made)[_MADE] = made, None  # past nn.Module's own setattr: it is no part of it
+        if made is not model:
+            vars(model)[_MADE] = made, _weights(model)
+    return made  # type: ignore[no-any-return]
+
+
+_MADE = "_gobrrr_made"
+
+
+def _weights(model: nn.Module) -> list[tuple[int, int]]:
+    """Which tensors the weights are, and how often each was written to."""
+    return [(id(each), 0 if each.is_inference() else each._version) for each in model.parameters()]
