@@ -1,4 +1,4 @@
-"""A model in int8 whose scales are fixed: by the first batches that it is given itself."""
+"""A model in int8 whose scales are fixed: by the first batch that it is given itself."""
 
 from __future__ import annotations
 
@@ -21,13 +21,12 @@ def _making() -> Iterator[None]:
         yield
 
 
-class _Calibrating(nn.Module):
-    """The model in float for its first calls, observed; then in int8."""
+class _Calibrated(nn.Module):
+    """The model in int8, made when it is first called."""
 
-    def __init__(self, model: nn.Module, calls: int, keep: Collection[str]) -> None:
+    def __init__(self, model: nn.Module, keep: Collection[str]) -> None:
         super().__init__()
-        self.model, self._left, self._keep = model, calls, tuple(keep)
-        self._observed = False
+        self.model, self._keep, self._is_made = model, tuple(keep), False
 
     def __getattr__(self, name: str) -> Any:
         """Attributes that only the model has."""
@@ -37,36 +36,34 @@ class _Calibrating(nn.Module):
             return getattr(super().__getattr__("model"), name)
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """The model's own result."""
-        if not self._left:
-            return self.model(*args, **kwargs)
+        """The model's result in int8."""
+        if not self._is_made:
+            with _making(), torch.no_grad():
+                self.model, self._is_made = self._made(*args, **kwargs), True
+        return self.model(*args, **kwargs)
+
+    def _made(self, *args: Any, **kwargs: Any) -> nn.Module:
         from torch.ao.quantization import get_default_qconfig_mapping
         from torch.ao.quantization.quantize_fx import convert_fx, prepare_fx
 
-        if not self._observed:
-            mapping = get_default_qconfig_mapping("x86")
-            for name in self._keep:
-                mapping.set_module_name(name, None)
-            with _making():
-                self.model, self._observed = prepare_fx(self.model, mapping, (*args, *kwargs.values())), True
-        result = self.model(*args, **kwargs)
-        self._left -= 1
-        if not self._left:
-            with _making():
-                self.model = convert_fx(self.model)  # type: ignore[arg-type]
-        return result
+        mapping = get_default_qconfig_mapping("x86")
+        for name in self._keep:
+            mapping.set_module_name(name, None)
+        observed = prepare_fx(self.model, mapping, (*args, *kwargs.values()))
+        observed(*args, **kwargs)
+        made: nn.Module = convert_fx(observed)  # type: ignore[arg-type]
+        return made
 
 
-def static_int8(model: nn.Module, calls: int = 4, keep: Collection[str] = ()) -> nn.Module:
-    """Return a model that computes `calls` calls in float32 while it observes them, and all others in int8.
+def static_int8(model: nn.Module, keep: Collection[str] = ()) -> nn.Module:
+    """Return a model that computes in int8, with scales by what its first call is given.
 
-    Weights are int8 with a scale for each output channel, activations with one for each tensor, as observed (torch's
-    x86 backend, CPU). Layers named in `keep` stay float32. Raises what torch.fx does, at the first call, where the
-    model's forward cannot be traced: where it branches on values; ValueError for less than one call.
+    That call is computed twice, once to observe it, and makes the int8 layers, which takes a second or so. Weights have
+    a scale for each output channel, activations one for each tensor (torch's x86 backend, CPU). Layers named in `keep`
+    stay float32. Raises what torch.fx does, at the first call, where the model's forward cannot be traced: where it
+    branches on values.
     """
-    if calls < 1:
-        raise ValueError(f"at least one call is observed, not {calls}")
-    return _Calibrating(model, calls, keep).eval()
+    return _Calibrated(model, keep).eval()
 
 
 def simulated_int8(model: Model, keep: Collection[str] = ()) -> Model:
@@ -92,7 +89,7 @@ def _rounded(x: Tensor) -> Tensor:
     """Return x on 256 levels between its extremes, 0 among them."""
     if not x.numel():
         return x
-    low, high = min(0.0, float(x.min())), max(0.0, float(x.max()))
+    low, high = min(0.0, float(x.detach().min())), max(0.0, float(x.detach().max()))
     scale = max(high - low, 1e-30) / 255
     zero = round(-low / scale)
     return torch.fake_quantize_per_tensor_affine(x, scale, zero, 0, 255)

@@ -18,9 +18,9 @@ def half_precision(model: Model, dtype: torch.dtype = torch.bfloat16, keep: Coll
     """Turn float32 parameters and buffers of `model` into `dtype`, in place, and give the model back.
 
     The model takes float32 tensors and gives float32 ones, anywhere in its arguments and results, dataclasses too;
-    between, activations are `dtype`. Modules named in `keep`, with what they hold, stay as they are: they compute in
-    float32 on what comes as `dtype`. So do modules of quantised weights. A weight that such a module shares becomes its
-    own. Tensors that are plain attributes, neither parameters nor buffers, stay as they are.
+    between, each layer with weights computes in `dtype`. Modules named in `keep`, with what they hold, stay as they
+    are: they compute in float32 on what comes as `dtype`. So do modules of quantised weights. A weight that such a
+    module shares becomes its own. Tensors that are plain attributes, neither parameters nor buffers, stay as they are.
     """
     kept = [part for name, part in model.named_modules() if name in keep or _is_quantised(part)]
     stays = {id(part) for each in kept for part in each.modules()}
@@ -32,6 +32,8 @@ def half_precision(model: Model, dtype: torch.dtype = torch.bfloat16, keep: Coll
             continue
         for own in part.parameters(recurse=False):
             own.data = _cast(own.data, dtype)
+        if part is not model and any(own.dtype == dtype for own in part.parameters(recurse=False)):
+            part.register_forward_pre_hook(partial(_given, dtype), with_kwargs=True)  # a forward may make float32 ones
         for name, buffer in part.named_buffers(recurse=False):
             setattr(part, name, _cast(buffer, dtype))
     inner = {id(part) for each in kept for part in each.modules() if part is not each}
