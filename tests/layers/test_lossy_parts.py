@@ -103,6 +103,7 @@ def test_torchs_encoder_takes_low_rank_layers_and_its_attention_is_one_layer() -
     found = sensitivity(model, half_precision, (x,))
     assert "layers.0.self_attn" in found and "layers.0.self_attn.out_proj" not in found
     assert all(0 < each < 0.1 for each in found.values())
+    assert "layers.0.self_attn" in sensitivity(model, simulated_int8, (x,))  # of which out_proj alone is another
 
 
 class Head(nn.Module):
