@@ -51,7 +51,7 @@ class _Calibrated(nn.Module):
             mapping.set_module_name(name, None)
         observed = prepare_fx(self.model, mapping, (*args, *kwargs.values()))
         observed(*args, **kwargs)
-        made: nn.Module = convert_fx(observed)  # type: ignore[arg-type]
+        made: nn.Module = convert_fx(observed)
         return made
 
 
