@@ -1,10 +1,12 @@
 """Prompts in one call: each answer is what the prompt alone is given, in order, whatever it is batched with."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
 from gobrrr.data import generated
-from tests.support.generation import END, prompts, writer
+from tests.support.generation import END, PAD, prompts, writer
 
 
 @pytest.mark.parametrize("at_once", [1, 3, 16])
@@ -46,6 +48,59 @@ def test_what_cannot_be_padded_is_asked_for_alone():
 def test_an_end_that_is_the_padding_too():
     model = writer()
     model.generation_config.pad_token_id = END
-    given = prompts(8)
+    given = [torch.cat([torch.full((1, 2), END), each], 1) for each in prompts(8)]
     alone = [model.generate(prompt, max_new_tokens=12).tolist() for prompt in given]
     assert [each.tolist() for each in generated(model, given, 8, max_new_tokens=12)] == alone
+
+
+def test_prompts_of_several_rows_are_refused_behind_the_answers_before_them():
+    model, given = writer(), prompts(3)
+    for wrong in (torch.ones(4, 6).long(), torch.ones(1).long(), {"input_ids": torch.ones(2, 3).long()}):
+        answers = generated(model, [*given, wrong], max_new_tokens=6)
+        for each in given:
+            assert next(answers).tolist() == model.generate(each, max_new_tokens=6).tolist()
+        with pytest.raises(ValueError, match="one row"):
+            next(answers)
+
+
+def test_a_prompt_that_the_model_refuses_leaves_the_answers_before_it():
+    model, given = writer(), prompts(4)
+    answers = generated(model, [*given[:2], given[2] + 1000, given[3]], max_new_tokens=6)
+    found = [next(answers).tolist() for _ in range(2)]
+    assert found == [model.generate(each, max_new_tokens=6).tolist() for each in given[:2]]
+    with pytest.raises(IndexError):
+        next(answers)
+
+
+@pytest.mark.parametrize("options", [
+    {"num_return_sequences": 2}, {"return_dict_in_generate": True}, {"stop_strings": ["x"]}, {"min_length": 9},
+    {"stopping_criteria": [len]}, {"logits_processor": [len]}, {"no_repeat_ngram_size": 1}, {"repetition_penalty": 1.2},
+    {"max_new_tokens": None},
+])  # fmt: skip
+@pytest.mark.parametrize("place", ["call", "its configuration", "the model's"])
+def test_options_that_a_batch_would_answer_otherwise_are_refused(options, place):
+    model = writer()
+    if place == "the model's":
+        vars(model.generation_config).update(options)
+        options = {}
+    given = {"generation_config": SimpleNamespace(**options)} if place == "its configuration" else options
+    given = given if {"max_new_tokens"} & {*options, *vars(model.generation_config)} else {"max_new_tokens": 9} | given
+    with pytest.raises(ValueError, match=r"max_new_tokens: a|cannot batch prompts with \w+: call"):
+        next(generated(model, prompts(3), **given))
+
+
+def test_an_option_that_does_nothing_is_no_reason():
+    assert len(list(generated(writer(), prompts(3), max_new_tokens=2, num_return_sequences=1, min_length=None))) == 3
+
+
+def test_no_end_is_what_was_asked_for():
+    made = list(generated(writer(), prompts(10), max_new_tokens=12, eos_token_id=None))
+    assert [len(row[0]) for row in made] == [len(prompt[0]) + 12 for prompt in prompts(10)]
+
+
+def test_padding_within_a_prompt_is_masked_as_generate_does_it():
+    model, given = writer(), prompts(5)
+    padded = [torch.nn.functional.pad(each, (2, 0), value=PAD) for each in given]
+    plain = [model.generate(each, max_new_tokens=6)[0, each.shape[1] :].tolist() for each in given]
+    made = list(generated(model, padded, max_new_tokens=6))
+    assert [row[0, each.shape[1] :].tolist() for row, each in zip(made, padded, strict=True)] == plain

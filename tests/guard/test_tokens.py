@@ -5,7 +5,8 @@ import torch
 
 from gobrrr.data import generated
 from gobrrr.guard.two_runs import compare
-from tests.support.generation import prompts, stands_in, writer
+from gobrrr.guard.watch.generated import rows
+from tests.support.generation import END, prompts, stands_in, writer
 
 
 @pytest.fixture(autouse=True)
@@ -83,3 +84,9 @@ def test_nothing_of_ours_stays(monkeypatch):
     before = dict(vars(GenerationMixin))
     judged(answers())
     assert dict(vars(GenerationMixin)) == before
+
+
+def test_tokens_behind_an_end_count_where_the_call_says_that_there_is_none():
+    made = torch.tensor([[5, 6, END, 7, END, 8]])
+    for options, told in (({"eos_token_id": None}, [END, 7, END, 8]), ({}, [END]), ({"eos_token_id": 7}, [END, 7])):
+        assert [tokens.tolist() for _, tokens in rows(writer(), (made[:, :2],), options, made)] == [told]

@@ -36,6 +36,11 @@ LOOPS = [
     "for p in prompts:\n    given = dict(input_ids=p)\n    made = model.generate(**given, max_new_tokens=9)\n"
     "    out.append(made[0, given['input_ids'].shape[1]:])\n",
     "def run():\n    for p in prompts:\n        out.append(model.generate(p, max_new_tokens=9, do_sample=0))\nrun()\n",
+    "for p in prompts[0], prompts[3]:\n    out.append(model.generate(p, max_new_tokens=9))\n",
+    "found = {}\nfor n, p in enumerate(prompts):\n    ids = torch.cat([\n        p,  # twice\n        p,\n    ], 1)\n"
+    "    found[n] = model.generate(ids, max_new_tokens=9)\n    print(n, len(ids))\nout.extend(found.values())\n",
+    "def run():\n    for p in prompts:\n        ids = torch.cat([p, p[:, : len('''a\nb''')]], 1)\n"
+    "        out.append(str(model.generate(ids, max_new_tokens=9)))\nrun()\n",
 ]
 
 
@@ -59,6 +64,28 @@ def test_a_loop_over_prompts_gives_the_same_answers_in_batches(loop):
     "for p in prompts:\n    if n:\n        x = model.generate(p, max_new_tokens=9)\n",
     "for p in prompts:\n    x = model.generate(p, max_new_tokens=9, num_beams=4)\n",
     "x = model.generate(p, max_new_tokens=9)\n",
+    "for p in prompts:\n    if not len(p):\n        continue\n    x = model.generate(p, max_new_tokens=9)\n",
+    "for p in prompts:\n    if len(p):\n        raise ValueError\n    x = model.generate(p, max_new_tokens=9)\n",
+    "for p in prompts:\n    x = found.pop() or model.generate(p, max_new_tokens=9)\n",
+    "for p in prompts:\n    x = model.generate(p, max_new_tokens=9) if len(p) else None\n",
+    "for p in prompts:\n    x = 1 < len(p) < len(model.generate(p, max_new_tokens=9))\n",
+    "for p in prompts:\n    x = tok(said + p)\n    said.append(model.generate(x, max_new_tokens=9))\n",
+    "for p in prompts:\n    x = tok(said + p)\n    x = model.generate(x, max_new_tokens=9)\n    note(x, said)\n",
+    "for p in prompts:\n    x = chat.prompt(p)\n    y = model.generate(x, max_new_tokens=9)\n",
+    "for p in prompts:\n    x = tok(chat.all, p)\n    y = model.generate(x, max_new_tokens=9)\n    chat.said(y)\n",
+    "for p in prompts:\n    x = p.clone()\n    x.add_(1)\n    y = model.generate(x, max_new_tokens=9)\n",
+    "for p in prompts:\n    x = p.clone()\n    if n:\n        x = n\n    y = model.generate(x, max_new_tokens=9)\n",
+    "for n in range(3):\n    y = model.generate(prompts[n], max_new_tokens=9)\n    prompts[n + 1].add_(y)\n",
+    "for n in sizes:\n    y = model.generate(torch.randint(0, 9, (1, n)), max_new_tokens=9)\n",
+    "for p in prompts:\n    x = model.generate(p, max_new_tokens=9)\n    model.reset(x)\n",
+    "import sys\nfor p in sys.stdin:\n    print(model.generate(tok(p), max_new_tokens=9))\n",
+    "for p in iter(queue.get, None):\n    print(model.generate(tok(p), max_new_tokens=9))\n",
+    "for p in listen():\n    print(model.generate(tok(p), max_new_tokens=9))\n",
+    "for n, p in enumerate(prompts):\n    x = model.generate(p, max_new_tokens=n)\n",
+    "def run(prompts_now):\n    for p in prompts_now:\n        x = model.generate(p, max_new_tokens=9)\n",
+    *(f"for p in prompts:\n    x = model.generate(p, max_new_tokens=9, {each})\n" for each in (
+        "stop_strings=stop", "stopping_criteria=stop", "no_repeat_ngram_size=2", "min_length=9", "logits_processor=own",
+        "repetition_penalty=1.2")),
 ])  # fmt: skip
 def test_other_loops_stay_as_they_are(loop):
     assert edited("batched_prompts", HEAD + loop) == HEAD + loop
@@ -112,6 +139,7 @@ class Sums:
     "    last = model(ids).logits[:, -1]\n    ids = torch.cat([ids, last.argmax(-1, keepdim=True)], dim=1)\n",
     "    made = model(ids)\n    ids = torch.cat((ids, made.logits[:, -1, :].argmax(-1, keepdim=True)), dim=-1)\n",
     "    made = model(ids).logits\n    ids = torch.cat([ids, made[0, -1].argmax().view(1, 1)], dim=1)\n",
+    "    ids = torch.cat([ids, model(ids).logits[:, -1].argmax(-1, keepdim=True)], 1)\n",
 ])  # fmt: skip
 def test_a_loop_that_reads_all_again_keeps_what_it_read(read):
     text = f"{HEAD}ids = torch.tensor([[3, 9, 4]])\nfor _ in range(8):\n{read}out.append(ids)\n"
@@ -128,6 +156,12 @@ def test_a_loop_that_reads_all_again_keeps_what_it_read(read):
     "    made = model(ids, mask).logits[:, -1]\n    ids = torch.cat([ids, made], dim=1)\n",
     "    made = model(ids).logits[:, -1]\n    ids = torch.cat([ids[:, 1:], made], dim=1)\n",
     "    made = model(ids).logits[:, -1]\n    ids = torch.cat([ids, made], dim=1)\n    ids = ids[:, -9:]\n",
+    "    made = model(ids).logits[:, -1]\n    ids = torch.cat([ids, made])\n",
+    "    made = model(ids).logits[:, -1]\n    ids = torch.cat([ids, made], dim=0)\n",
+    "    made = model(ids).logits[:, -1]\n    ids = torch.cat([ids, made], dim=1)\n    ids[:, 0] = 3\n",
+    "    made = model(ids).logits[:, -1]\n    ids = torch.cat([ids, made], dim=1)\n    ids.clamp_(3)\n",
+    "    made = model(ids).logits[:, -1]\n    made.sum().backward()\n    ids = torch.cat([ids, made], dim=1)\n",
+    "    made = model(ids).logits[:, -1]\n    if n:\n        ids = torch.cat([ids, made], dim=1)\n",
 ])  # fmt: skip
 def test_loops_that_need_more_than_the_last_logits_stay(read):
     text = f"{HEAD}for _ in range(8):\n{read}"

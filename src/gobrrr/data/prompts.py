@@ -16,64 +16,116 @@ AT_ONCE = 16
 """Prompts in a call (proposed: weights are read once for all of them; rates of larger batches would settle it)."""
 
 
+ALONE: dict[str, Any] = dict.fromkeys(
+    ("stop_strings", "stopping_criteria", "logits_processor", "prefix_allowed_tokens_fn", "sequence_bias",
+     "bad_words_ids", "exponential_decay_length_penalty", "watermarking_config", "penalty_alpha", "max_time",
+     "streamer", "assistant_model", "prompt_lookup_num_tokens", "negative_prompt_ids")
+) | {
+    "num_return_sequences": 1, "return_dict_in_generate": False, "min_length": 0, "no_repeat_ngram_size": 0,
+    "encoder_no_repeat_ngram_size": 0, "repetition_penalty": 1, "encoder_repetition_penalty": 1, "guidance_scale": 1,
+    "token_healing": False,
+}  # fmt: skip
+"""Options that see the padding, end a row unseen or make rows something else, each with what does nothing."""
+
+
 def generated(model: Any, prompts: Iterable[Any], at_once: int = AT_ONCE, **options: Any) -> Iterator[Any]:
     """Yield what model.generate(prompt, **options) gives for each prompt, in order, of `at_once` prompts in a call.
 
     A prompt is a tensor of one row, or a mapping with such (a tokenizer's). Prompts that cannot be padded, for they are
     no ids or have tensors of other names, are batched where they have one shape. `options` must hold max_new_tokens:
-    a max_length counts padding.
+    a max_length counts padding. Answers to the prompts before one that raises are yielded first.
     """
+    if _option(model, options, "max_new_tokens") is None:
+        raise ValueError("generated() needs max_new_tokens: a max_length counts padding")
+    if wrong := [name for name, none in ALONE.items() if _option(model, options, name) not in (None, none)]:
+        raise ValueError(f"generated() cannot batch prompts with {', '.join(wrong)}: call generate() for each")
     waiting = iter(prompts)
-    while batch := [_named(model, each) for each in itertools.islice(waiting, at_once)]:
+    while True:
+        batch: list[dict[str, Tensor]] = []
+        failed = None
+        try:
+            batch.extend(_named(model, each) for each in itertools.islice(waiting, at_once))
+        except Exception as error:
+            failed = error
         yield from _together(model, batch, options)
+        if failed is not None:
+            raise failed
+        if not batch:
+            return
 
 
 def _named(model: Any, prompt: Any) -> dict[str, Tensor]:
     if isinstance(prompt, Mapping) or hasattr(prompt, "keys"):
-        return {name: prompt[name] for name in prompt.keys()}
-    return {IDS if not prompt.is_floating_point() else model.main_input_name: prompt}
+        named = {name: prompt[name] for name in prompt.keys()}
+    else:
+        named = {IDS if not prompt.is_floating_point() else model.main_input_name: prompt}
+    for name, value in named.items():
+        if value.dim() < 2 or len(value) != 1:
+            raise ValueError(f"a prompt must have one row; {name} has the shape {tuple(value.shape)}")
+    return named
 
 
 def _together(model: Any, batch: list[dict[str, Tensor]], options: dict[str, Any]) -> Iterator[Any]:
-    shapes = {tuple((name, value.shape) for name, value in each.items()) for each in batch}
-    padded = all(each.keys() <= {IDS, MASK} and IDS in each and each[IDS].shape[0] == 1 for each in batch)
-    if len(batch) == 1 or not (padded or len(shapes) == 1):
-        for each in batch:
-            yield model.generate(**each, **options)
+    made = _made(model, batch, options) if len(batch) > 1 else None
+    if made is None:
+        yield from (model.generate(**each, **options) for each in batch)
         return
-    given = _padded(model, batch, options) if padded else {n: torch.cat([e[n] for e in batch]) for n in batch[0]}
-    made = model.generate(**given, **options)
     ends, encodes = set(_ends(model, options)), model.config.is_encoder_decoder
+    longest = max(each[IDS].shape[1] if IDS in each else 0 for each in batch)
     for number, row in enumerate(made):
         prompt = batch[number].get(IDS) if not encodes else None
-        begin = given[IDS].shape[1] if prompt is not None else int(encodes)
+        behind = batch[number].get("decoder_input_ids")
+        begin = longest if prompt is not None else 0 if not encodes else 1 if behind is None else behind.shape[1]
         tokens = row[begin:].tolist()
         length = next((at + 1 for at, token in enumerate(tokens) if token in ends), len(tokens))
         first = prompt[0] if prompt is not None else row[:begin]
         yield torch.cat([first.to(row.device), row[begin : begin + length]])[None]
 
 
+def _made(model: Any, batch: list[dict[str, Tensor]], options: dict[str, Any]) -> Any:
+    """Return what one call makes of a batch; None where it cannot be one, or where one of its prompts raises."""
+    shapes = {tuple((name, value.shape) for name, value in each.items()) for each in batch}
+    padded = all(each.keys() <= {IDS, MASK} and IDS in each and each[IDS].numel()
+                 and each.get(MASK, each[IDS]).shape == each[IDS].shape for each in batch)  # fmt: skip
+    if not padded and len(shapes) > 1:
+        return None
+    given = _padded(model, batch, options) if padded else {n: torch.cat([e[n] for e in batch]) for n in batch[0]}
+    try:
+        return model.generate(**given, **options)
+    except Exception:  # each alone then, so that those before the one that raises have their answers
+        return None
+
+
 def _padded(model: Any, batch: list[dict[str, Tensor]], options: dict[str, Any]) -> dict[str, Tensor]:
     """Left of what a decoder goes on with, right of what an encoder reads."""
-    ids = [each[IDS][0] for each in batch]
-    masks = [each[MASK][0] if MASK in each else torch.ones_like(each[IDS][0]) for each in batch]
-    pad, longest = _option(model, options, "pad_token_id"), max(map(len, ids))
-    value = pad if pad is not None else next(iter(_ends(model, options)), 0)
+    pad, ends = _option(model, options, "pad_token_id"), _ends(model, options)
+    pad = pad if pad is not None else next(iter(ends), None)
+    longest = max(each[IDS].shape[1] for each in batch)
+
+    def mask(each: dict[str, Tensor]) -> Tensor:
+        """As generate() takes it: ids that are padding and no end are masked."""
+        ids = each[IDS]
+        return each.get(MASK, ids.ne(pad).long() if pad is not None and pad not in ends else torch.ones_like(ids))
 
     def fill(row: Tensor, filling: int) -> Tensor:
-        missing = longest - len(row)
+        missing = longest - row.shape[1]
         sides = (0, missing) if model.config.is_encoder_decoder else (missing, 0)
         return torch.nn.functional.pad(row, sides, value=filling)
 
-    return {IDS: torch.stack([fill(row, value) for row in ids]), MASK: torch.stack([fill(row, 0) for row in masks])}
+    return {IDS: torch.cat([fill(each[IDS], pad or 0) for each in batch]),
+            MASK: torch.cat([fill(mask(each), 0) for each in batch])}  # fmt: skip
 
 
 def _ends(model: Any, options: dict[str, Any]) -> list[int]:
     """Tokens that end a sequence."""
     found = _option(model, options, "eos_token_id")
+    found = found.tolist() if isinstance(found, Tensor) else found
     return list(found) if isinstance(found, (list, tuple)) else [] if found is None else [found]
 
 
 def _option(model: Any, options: dict[str, Any], name: str) -> Any:
-    given = options.get(name)
-    return getattr(options.get("generation_config") or model.generation_config, name) if given is None else given
+    """Return a setting as generate() takes it: the call's, even None, its configuration's, or the model's own."""
+    if name in options:
+        return options[name]
+    given = getattr(options.get("generation_config"), name, None)
+    return getattr(model.generation_config, name, None) if given is None else given

@@ -36,10 +36,11 @@ def rows(model: Any, args: Any, kwargs: dict[str, Any], result: Any) -> Iterator
 
 
 def _option(model: Any, kwargs: dict[str, Any], name: str) -> Any:
-    """A setting of the call, of the configuration that it is given, or of the model's own."""
-    given = kwargs.get("generation_config") or model.generation_config
-    value = kwargs.get(name)
-    return getattr(given, name, None) if value is None else value
+    """A setting of the call, even None, of the configuration that it is given, or of the model's own."""
+    if name in kwargs:
+        return kwargs[name]
+    given = getattr(kwargs.get("generation_config"), name, None)
+    return getattr(model.generation_config, name, None) if given is None else given
 
 
 def _length(tokens: Iterable[int], ends: set[Any]) -> int:

@@ -3,17 +3,32 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+import itertools
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gobrrr.remedies.edits.source import Change, Source, bound_in, may_be_true, names_in, stored_in
+from gobrrr.capture.source.statements import last_name
+from gobrrr.remedies.edits.source import Change, Source, bound_in, may_be_true, names_in
 
 GENERATE = "generate"
 LENGTH = "max_new_tokens"
 """Option that a call in a loop must have to be batched: max_length would count padding."""
 ONE_ONLY = ("prompt_lookup_num_tokens", "assistant_model", "streamer", "num_return_sequences", "negative_prompt_ids",
             "return_dict_in_generate", "num_beams", "prefix_allowed_tokens_fn")  # fmt: skip
-"""Options that a batch does not allow, or that make its rows something else."""
+"""Options that a lookup does not allow."""
+BATCHED = (LENGTH, "min_new_tokens", "do_sample", "temperature", "top_k", "top_p", "pad_token_id", "eos_token_id",
+           "bos_token_id", "use_cache", "language", "task")  # fmt: skip
+"""Options that see neither padding nor other rows: no other call is batched."""
+PROMPT = (None, "input_ids", "inputs")
+PURE = re.compile(
+    r"(\w*_)?(tok|tokenizer|tokenize|processor|extractor|encode|decode)|apply_chat_template|dict|list|tuple|str|int|len"
+    r"|range|enumerate|zip|sorted|reversed|tqdm|items|keys|values|split|strip|lower|upper|join|format|replace|to|cpu|cuda"
+    r"|long|clone|view|reshape|unsqueeze|squeeze|tensor|as_tensor|from_numpy|cat|stack|ones_like|tolist|item|size|numel"
+)
+"""Calls that change nothing and give the same for the same: what a prompt and its loop may be made with."""
+TAKES = ("print", "append", "extend", "add", "update", "write")
+"""Calls that leave what they are given as it is."""
 
 
 @dataclass(frozen=True)
@@ -57,27 +72,23 @@ def batched(source: Source, lines: Sequence[int]) -> list[Change]:
     """Have gobrrr.data.generated make what a loop over prompts asks generate() for, one prompt after the other."""
     for call in _calls(source, lines):
         loop = next(iter(source.loops(call)), None)
-        statement = source.statement(call)
-        if not isinstance(loop, ast.For) or loop.orelse or statement not in loop.body or not source.stands_alone(loop):
+        if not isinstance(loop, ast.For) or not _in_every_turn(source, call, loop) or "prompts_now" in source.text:
             continue
-        prompt = _prompt(source, call, loop, loop.body.index(statement))
+        prompt = _prompt(call, loop, source.statement(call))
         assert isinstance(call.func, ast.Attribute)
-        model, given = (
-            call.func.value,
-            [each for each in call.keywords if each.arg not in (None, "input_ids", "inputs")],
-        )
-        names = {each.arg for each in given}
-        fixed = names_in(model).union(*(names_in(each.value) for each in given))
-        changing = stored_in([*loop.body, *ast.walk(loop.target)])  # type: ignore[list-item]
-        if prompt is None or LENGTH not in names or names & {*ONE_ONLY, "generation_config"} or fixed & changing:
+        model, given = call.func.value, [each for each in call.keywords if each.arg not in PROMPT]
+        names, samples = {each.arg for each in given}, [each.value for each in given if each.arg == "do_sample"]
+        if prompt is None or LENGTH not in names or not names <= {*BATCHED} or any(map(may_be_true, samples)):
             continue
-        if any(may_be_true(each.value) for each in given if each.arg == "do_sample") or _ends_early(loop):
+        fixed, own = names_in(model).union(*(names_in(each.value) for each in given)), names_in(loop.target)
+        read = fixed | names_in(prompt) | names_in(loop.iter)
+        changed = {*_bound(loop), *_touched(loop, call)} - source.modules() | {"sys"}  # its stdin waits for answers
+        if fixed & own or read & changed or not _pure(prompt) or not _pure(loop.iter):
             continue
-        options = "".join(f", {source.code(each)}" for each in given)
         code = (
-            f"prompts_now, prompts_ahead = itertools.tee({source.code(loop.iter)})\n"
-            f"answers_ahead = gobrrr.data.generated({source.code(model)}, ({prompt} for {source.code(loop.target)} in "
-            f"prompts_ahead){options})"
+            f"prompts_now, prompts_ahead = itertools.tee({ast.unparse(loop.iter)})\n"
+            f"answers_ahead = gobrrr.data.generated({ast.unparse(model)}, ({ast.unparse(prompt)} "
+            f"for {ast.unparse(loop.target)} in prompts_ahead){''.join(f', {ast.unparse(each)}' for each in given)})"
         )
         changes = [source.before(loop, code), source.replacing(loop.iter, "prompts_now"),
                    source.replacing(call, "next(answers_ahead)")]  # fmt: skip
@@ -85,40 +96,58 @@ def batched(source: Source, lines: Sequence[int]) -> list[Change]:
     return []
 
 
-def _ends_early(loop: ast.For) -> bool:
-    """Whether later prompts may never be asked for, or depend on what was answered."""
-    return any(isinstance(each, (ast.Break, ast.Return, ast.Yield, ast.Await)) for each in ast.walk(loop))
+def _in_every_turn(source: Source, call: ast.Call, loop: ast.For) -> bool:
+    """Whether each turn makes the call, and each prompt has its turn, whatever was answered before."""
+    statement = source.statement(call)
+    between = itertools.takewhile(lambda each: each is not statement, source.parents(call))
+    some = (ast.BoolOp, ast.IfExp, ast.Compare, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+    ends = (ast.Break, ast.Continue, ast.Return, ast.Raise, ast.Yield, ast.YieldFrom, ast.Await)
+    plain = statement in loop.body and isinstance(statement, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr))
+    alone = source.stands_alone(loop) and all(isinstance(each, ast.Name) for each in bound_in(loop.target))
+    return plain and alone and not loop.orelse and not any(
+        [*(isinstance(each, some) for each in between), *(isinstance(each, ends) for each in ast.walk(loop))]
+    )  # fmt: skip
 
 
-def _prompt(source: Source, call: ast.Call, loop: ast.For, at: int) -> str | None:
-    """The prompt as an expression of the loop's own variables; None where it is none of them alone."""
-    first = [*call.args, *(each.value for each in call.keywords if each.arg in (None, "input_ids", "inputs"))]
+def _prompt(call: ast.Call, loop: ast.For, statement: ast.stmt) -> ast.expr | None:
+    """The prompt as an expression of what the loop is given; None where it is none of that alone."""
+    first = [*call.args, *(each.value for each in call.keywords if each.arg in PROMPT)]
     if len(first) != 1 or isinstance(first[0], ast.Starred):
         return None
-    value, own = first[0], {each.id for each in bound_in(loop.target) if isinstance(each, ast.Name)}
+    value = first[0]
     bare = value.value if isinstance(value, ast.Attribute) else value
-    if isinstance(bare, ast.Name) and bare.id not in own:  # made in a statement before
-        made = [each.value for each in loop.body[:at] if isinstance(each, ast.Assign) and len(each.targets) == 1
-                and isinstance(each.targets[0], ast.Name) and each.targets[0].id == bare.id]  # fmt: skip
-        if len(made) != 1:
-            return None
-        behind = source.code(value)[len(bare.id) :]
-        text, value = f"({source.code(made[0])}){behind}", made[0]
-    else:
-        text = source.code(value)
-    changed = stored_in(loop.body) - own
-    iterated = names_in(loop.iter) & stored_in(loop.body)
-    grows = set(_changed_in(loop))
-    used = names_in(value)
-    return text if used & own and not used & changed and not iterated and not names_in(loop.iter) & grows else None
+    if not isinstance(bare, ast.Name) or bare.id in names_in(loop.target):
+        return value
+    before = [each for each in loop.body[: loop.body.index(statement)] if isinstance(each, ast.Assign)]
+    made = [each.value for each in before if [ast.unparse(to) for to in each.targets] == [bare.id]]
+    if len(made) != 1 or _bound(loop).count(bare.id) != 1 or bare.id in _touched(loop, call):
+        return None
+    return ast.Attribute(made[0], value.attr, ast.Load()) if isinstance(value, ast.Attribute) else made[0]
 
 
-def _changed_in(loop: ast.For) -> Iterator[str]:
-    """Names of lists that a method changes."""
-    for each in ast.walk(loop):
-        if isinstance(each, ast.Attribute) and each.attr in ("append", "extend", "insert", "pop", "remove", "clear"):
-            if isinstance(each.value, ast.Name):
-                yield each.value.id
+def _pure(node: ast.AST) -> bool:
+    every = list(ast.walk(node))
+    calls = [each for each in every if isinstance(each, ast.Call)]
+    return all(PURE.fullmatch(last_name(each.func)) for each in calls) and not any(
+        isinstance(each, ast.NamedExpr) for each in every
+    )
+
+
+def _bound(loop: ast.For | ast.While) -> list[str]:
+    """Names that a loop's body binds, or changes a part of, as often as it does."""
+    bound = bound_in(*loop.body)
+    return [name for each in bound for name in names_in(each.value if isinstance(each, ast.Subscript) else each)]
+
+
+def _touched(loop: ast.AST, own: ast.Call) -> set[str]:
+    """Names whose objects calls in a loop may change, but for one call."""
+    calls = [each for each in ast.walk(loop) if isinstance(each, ast.Call) and each is not own]
+    calls = [each for each in calls if not PURE.fullmatch(last_name(each.func))]
+    owners = [each.func for each in calls if not isinstance(each.func, ast.Name)]
+    given = [arg for each in calls if last_name(each.func) not in TAKES for arg in (*each.args, *each.keywords)]
+    inside = set(ast.walk(own))
+    names = (name for each in (*owners, *given) for name in ast.walk(each) if name not in inside)
+    return {each.id for each in names if isinstance(each, ast.Name)}
 
 
 def kept_keys(source: Source, lines: Sequence[int]) -> list[Change]:
@@ -127,7 +156,11 @@ def kept_keys(source: Source, lines: Sequence[int]) -> list[Change]:
         return []
     for grown in source.calls(("cat", "concat", "concatenate")):
         statement, loop = source.statement(grown), next(iter(source.loops(grown)), None)
-        if loop is None or not isinstance(statement, ast.Assign) or not isinstance(statement.targets[0], ast.Name):
+        if (
+            not isinstance(loop, (ast.For, ast.While))
+            or not isinstance(statement, ast.Assign)
+            or not isinstance(statement.targets[0], ast.Name)
+        ):
             continue
         ids = statement.targets[0].id
         parts = grown.args[0].elts if grown.args and isinstance(grown.args[0], (ast.Tuple, ast.List)) else []
@@ -135,14 +168,15 @@ def kept_keys(source: Source, lines: Sequence[int]) -> list[Change]:
             continue
         calls = [call for call in source.nodes(ast.Call, within=loop)
                  if len(call.args) == 1 and isinstance(call.args[0], ast.Name) and call.args[0].id == ids
-                 and not call.keywords and isinstance(call.func, (ast.Name, ast.Attribute))]  # fmt: skip
-        stored = [each for each in bound_in(loop) if isinstance(each, ast.Name) and each.id == ids]
-        if (
-            len(calls) != 1
-            or len(stored) != 1
-            or not _last_alone(source, calls[0], loop)
-            or not source.stands_alone(loop)
-        ):
+                 and not call.keywords and isinstance(call.func, (ast.Name, ast.Attribute))
+                 and not PURE.fullmatch(last_name(call.func))]  # fmt: skip
+        dims = [*grown.args[1:], *(each.value for each in grown.keywords)]
+        trains = source.calls(("backward",), within=source.loops(grown)[-1])
+        if len(calls) != 1 or _bound(loop).count(ids) != 1 or ids in _touched(loop, calls[0]) or trains:
+            continue
+        if [ast.unparse(each) for each in dims] not in (["1"], ["-1"]) or statement not in loop.body:
+            continue
+        if not _last_alone(source, calls[0], loop) or not source.stands_alone(loop):
             continue
         last = calls[0].args[0]
         changes = [source.before(loop, "keys_kept = transformers.DynamicCache()"),
