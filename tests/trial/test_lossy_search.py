@@ -96,6 +96,63 @@ def test_the_users_own_edit_is_a_point_and_goes_with_forms() -> None:
     assert {part.form for part in best[0]} == {"a.diff", "compile"}
 
 
+def test_a_form_that_is_slower_and_refused_is_given_up_and_one_that_is_exact_is_not_refined() -> None:
+    played = Played({"int8_dynamic": (1.2, 3.0), "compile": (0.5, 0.0), "fold_batch_norm": (0.9, 3.0)}, {"layer": 1.0})
+    asked: list[str] = []
+    played.sensitivity = lambda part: asked.append(part.form) or {}  # type: ignore[method-assign, func-returns-value]
+    Search(OWN_NS, played).run(["int8_dynamic", "compile", "fold_batch_norm"])
+    assert asked == []
+
+
+def test_what_two_forms_lose_together_is_refused_though_each_is_held() -> None:
+    played = Played({"int8_dynamic": (0.5, 0.3), "half_precision": (0.6, 0.3)}, {"layer": 1.0})
+    best = Search(OWN_NS, played).run(["int8_dynamic", "half_precision"])
+    assert [name_of(point) for point in best] == ["int8_dynamic", "half_precision"]
+
+
+def test_what_is_refused_together_is_no_ground_for_more() -> None:
+    forms = {"int8_dynamic": (0.5, 0.3), "half_precision": (0.6, 0.3), "compile": (0.7, 0.0)}
+    best = Search(OWN_NS, Played(forms, {"layer": 1.0})).run([*forms])[0]
+    assert {part.form for part in best} == {"int8_dynamic", "compile"}
+
+
+def test_layers_are_not_asked_for_when_the_time_is_over() -> None:
+    played = Played({"int8_dynamic": (0.5, 3.0)}, {"layer": 1.0}, over=1)
+    asked: list[str] = []
+    played.sensitivity = lambda part: asked.append(part.form) or {}  # type: ignore[method-assign, func-returns-value]
+    Search(OWN_NS, played).run(["int8_dynamic"])
+    assert asked == []
+
+
+def test_a_gain_within_two_starts_noise_is_none() -> None:
+    played = Played({"int8_dynamic": (0.98, 0.0), "half_precision": (0.9, 0.0)}, {"layer": 1.0})
+    assert [name_of(point) for point in Search(OWN_NS, played).run(["int8_dynamic", "half_precision"])][-1:] == [
+        "half_precision"
+    ]
+
+
+def test_forms_that_there_is_no_time_for_are_left_and_told() -> None:
+    names = ["int8_dynamic", "half_precision", "compile"]
+    found = Search(OWN_NS, Played(dict.fromkeys(names, (0.5, 0.0)), {"layer": 1.0}, over=1))
+    found.run(names)
+    assert found.left == names[1:]
+
+
+def test_runs_are_left_for_forms_together() -> None:
+    layers = {f"layer{n}": 1 / 400 for n in range(400)}
+    names = [each.name for each in FORMS if not each.exact and each.knobs is None][:5]
+    played = Played(dict.fromkeys(names, (0.5, 9.0)) | {"compile": (0.9, 0.0), "low_rank": (0.8, 0.1)}, layers)
+    Search(OWN_NS, played).run([*names, "compile", "low_rank"])
+    alone = [point for point in played.runs if len(point) == 1]
+    assert len(alone) <= MOST - searching.RESERVED < len(played.runs) + searching.RESERVED
+
+
+def test_a_change_that_is_the_allowance_but_for_rounding_is_held() -> None:
+    exactly = Gated(rule="accuracy >= -0.1", name="accuracy", change=91.6 - 91.7, allowed=-0.1)
+    assert Seen((exactly,), 1, 1).held
+    assert not Seen((Gated(rule="accuracy >= -0.1", name="accuracy", change=-0.11, allowed=-0.1),), 1, 1).held
+
+
 @pytest.mark.parametrize("needed", [1, 2, 5, 30])
 def test_halving_finds_a_count_that_holds_and_never_one_that_does_not(needed: int) -> None:
     asked: list[int] = []
@@ -108,6 +165,11 @@ def test_the_front_holds_what_nothing_beats_and_nothing_refused() -> None:
     seen = [Seen((gate(0),), 100, 10), Seen((gate(-0.1),), 50, 5), Seen((gate(-0.2),), 60, 6),
             Seen((gate(-9),), 1, 1), Seen(reason="no"), Seen((gate(0.4, "loss <= +0.5"),), 10, 9)]  # fmt: skip
     assert front(seen) == [True, True, False, False, False, True]
+    assert front([Seen((gate(0),), 100, 10), Seen((gate(0),), 110, 9), Seen((gate(0),), 110, 10)]) == [
+        True,
+        True,
+        False,
+    ]
 
 
 def test_a_form_that_cannot_help_says_why() -> None:
