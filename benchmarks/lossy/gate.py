@@ -64,7 +64,7 @@ class Told:
     def __init__(self, gate: Gate, value: Callable[[int], float]) -> None:
         self._gate, self._value = gate, value
 
-    def whole(self, seed: int, seconds: float) -> Ran:
+    def whole(self, seed: int, seconds: float, measures: object = ()) -> Ran:
         """As WholeRun.whole."""
         return Ran(Row(1, made=(float(seed + 1), 1.0)), f"{self._gate.name}: {self._value(seed)!r}", Path(), 0)
 

@@ -1,6 +1,7 @@
 """Tokens of generate() are noted while the program runs, and nothing of it stays on the stack or in its class."""
 
 import importlib.util
+import sys
 import traceback
 
 import pytest
@@ -49,10 +50,12 @@ def test_it_is_watched_once_the_program_imports_it(tmp_path, monkeypatch):
     for name in ("transformers", "transformers/generation"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text("")
-    (tmp_path / "transformers/generation/utils.py").write_text("class GenerationMixin: pass\n")
+    text = "class GenerationMixin:\n    def generate(self): ...\n"
+    (tmp_path / "transformers/generation/utils.py").write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
     for name in ("transformers", "transformers.generation", "transformers.generation.utils"):
-        monkeypatch.delitem(__import__("sys").modules, name, raising=False)
+        monkeypatch.setitem(sys.modules, name, None)  # put back at the end
+        del sys.modules[name]
     told, patches = [], Patches()
     generation.Awaited(lambda: told.append(generation.mixin()), patches)
     assert importlib.util.find_spec("transformers.generation.utils") is not None and told == []  # asked for alone

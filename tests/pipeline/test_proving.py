@@ -94,7 +94,10 @@ def test_an_honest_edit_is_proven_and_its_receipt_verified(folder: Path) -> None
         (["--accept", "accuracy >= 0.95", "--env", "A=1"], "how far the measure may move"),
         (["--accept", "accuracy >= -1%", "--measure", "acc=.*", "--env", "A=1"], "has 0 groups"),
         (["--measure", "acc=(.*)", "--env", "A=1"], "1 --measure for 0 gates"),
-        (["--accept", "accuracy >= -1%", "--objective", "fit", "--env", "A=1"], "a gate runs the program as one"),
+        (
+            ["--accept", "accuracy >= -1%", "--objective", "fit", "--env", "A=1"],
+            "a gate judges a program that runs",
+        ),
     ],
 )
 def test_a_mistake_is_told_in_a_line_and_starts_nothing(folder: Path, words: list[str], said: str) -> None:

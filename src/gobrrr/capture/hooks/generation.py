@@ -19,8 +19,9 @@ BEGINS, GOES_ON = "generate", "_has_unfinished_sequences"
 
 
 def mixin() -> Any:
-    """The class that has generate(); None while the program has not imported it."""
-    return getattr(sys.modules.get(f"{LIBRARY}.utils"), "GenerationMixin", None)
+    """The class that has generate(); None while the program has not imported it, or where it is another one."""
+    found = getattr(sys.modules.get(f"{LIBRARY}.utils"), "GenerationMixin", None)
+    return found if found is not None and BEGINS in vars(found) else None
 
 
 class Awaited:
@@ -84,7 +85,8 @@ def watch_generation(
             if len(getattr(ids, "shape", ())) == 2:
                 goes_on(ids, unfinished)
 
-    owner = mixin()
+    if (owner := mixin()) is None:
+        return
     for name, seen in ((BEGINS, called), (GOES_ON, asked)):
         if name in vars(owner):
             patches.replace(owner, name, Lookup(vars(owner)[name], seen, failed))

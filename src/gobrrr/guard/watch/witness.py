@@ -219,7 +219,9 @@ class Witness:
     # generate() of transformers
 
     def _watch_generation(self) -> None:
-        call = plain(vars(generation.mixin())[generation.BEGINS])
+        if (owner := generation.mixin()) is None:
+            return
+        call = plain(vars(owner)[generation.BEGINS])
 
         def generate(model: Any, *args: Any, **kwargs: Any) -> Any:
             began = monotonic()

@@ -47,7 +47,7 @@ class Beside(NamedTuple):
         )
 
 
-@rule("BRR119", "overhead", needs={"ops", "shapes", "stacks"}, remedies=("products_together",))
+@rule("BRR119", "compute", needs={"ops", "shapes", "stacks"}, remedies=("products_together",))
 def products_side_by_side(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """Queries, keys and values, or gates, of the same input: small products whose calls cost more than they do."""
     found, trains = beside(ledger), any(op.phase == "backward" for op in hot(ledger))

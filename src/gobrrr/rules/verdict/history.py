@@ -156,13 +156,13 @@ def baseline(
     every: Iterable[Kept], command: Sequence[str], host: str, setup: Setup | None = None
 ) -> tuple[Kept, float] | None:
     """The newest sound run of the same command on the computer `host`, with the remedies and the counts of threads of
-    `setup`, that is no odd one, and what one more start differs by, as in `_starts`."""
+    `setup`, that is no odd one behind FEW others, and what one more start differs by, as in `_starts`."""
     fitting = [kept for kept in every if kept.report.host == host and kept.report.command[1:] == tuple(command[1:])
                and _is_set_up_as(kept.report.setup, setup) and state_of(kept.report)[0] == "sound"]  # fmt: skip
     fitting.sort(key=lambda kept: (kept.began_ns, kept.folder))
     level = _levels_in([(number, kept.report) for number, kept in enumerate(fitting)], _other_step)[1]
-    last = next((kept for kept in reversed(fitting) if level and kept.report is level[-1]), None)
-    return (last, _starts(level)) if last is not None else None
+    sure = [kept for kept in fitting if len(level) >= FEW and kept.report is level[-1]]
+    return ((sure or fitting)[-1], _starts(level)) if fitting else None
 
 
 def _is_set_up_as(then: Setup | None, now: Setup | None) -> bool:

@@ -208,7 +208,9 @@ class Tally(Samples):
 
     def _watch_generation(self) -> None:
         """Count its sequences as they are over, and real tokens as they come: a block is timed by these."""
-        call = plain(vars(generation.mixin())[generation.BEGINS])
+        if (owner := generation.mixin()) is None:
+            return
+        call = plain(vars(owner)[generation.BEGINS])
 
         def generate(model: Any, *args: Any, **kwargs: Any) -> Any:
             self._length, self._alive, self._inside = 0, None, True
