@@ -57,7 +57,7 @@ def test_it_is_watched_once_the_program_imports_it(tmp_path, monkeypatch):
         monkeypatch.setitem(sys.modules, name, None)  # put back at the end
         del sys.modules[name]
     told, patches = [], Patches()
-    generation.Awaited(lambda: told.append(generation.mixin()), patches)
+    generation.awaited(lambda: told.append(generation.mixin()), patches)
     assert importlib.util.find_spec("transformers.generation.utils") is not None and told == []  # asked for alone
     utils = __import__("transformers.generation.utils", fromlist=["GenerationMixin"])
     assert told == [utils.GenerationMixin]

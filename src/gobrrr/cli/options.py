@@ -106,6 +106,7 @@ def price(args: argparse.Namespace) -> float | None:
 
 
 def add_measure(parser: argparse.ArgumentParser) -> None:
+    """Add --measure, which may be given more than once."""
     parser.add_argument(
         "--measure", action="append", default=[], metavar="WHERE",
         help="where a gate's value is read, of each in turn: a regular expression with one group over what is printed, "

@@ -5,7 +5,7 @@ each alone would be.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -35,9 +35,9 @@ def generated(model: Any, prompts: Iterable[Any], at_once: int = AT_ONCE, **opti
     no ids or have tensors of other names, are batched where they have one shape. `options` must hold max_new_tokens:
     a max_length counts padding. Answers to the prompts before one that raises are yielded first.
     """
-    if _option(model, options, "max_new_tokens") is None:
+    if option(model, options, "max_new_tokens") is None:
         raise ValueError("generated() needs max_new_tokens: a max_length counts padding")
-    if wrong := [name for name, none in ALONE.items() if _option(model, options, name) not in (None, none)]:
+    if wrong := [name for name, none in ALONE.items() if option(model, options, name) not in (None, none)]:
         raise ValueError(f"generated() cannot batch prompts with {', '.join(wrong)}: call generate() for each")
     waiting = iter(prompts)
     while True:
@@ -70,14 +70,13 @@ def _together(model: Any, batch: list[dict[str, Tensor]], options: dict[str, Any
     if made is None:
         yield from (model.generate(**each, **options) for each in batch)
         return
-    ends, encodes = set(_ends(model, options)), model.config.is_encoder_decoder
+    ends, encodes = set(ends_of(model, options)), model.config.is_encoder_decoder
     longest = max(each[IDS].shape[1] if IDS in each else 0 for each in batch)
     for number, row in enumerate(made):
         prompt = batch[number].get(IDS) if not encodes else None
         behind = batch[number].get("decoder_input_ids")
         begin = longest if prompt is not None else 0 if not encodes else 1 if behind is None else behind.shape[1]
-        tokens = row[begin:].tolist()
-        length = next((at + 1 for at, token in enumerate(tokens) if token in ends), len(tokens))
+        length = length_of(row[begin:].tolist(), ends)
         first = prompt[0] if prompt is not None else row[:begin]
         yield torch.cat([first.to(row.device), row[begin : begin + length]])[None]
 
@@ -98,7 +97,7 @@ def _made(model: Any, batch: list[dict[str, Tensor]], options: dict[str, Any]) -
 
 def _padded(model: Any, batch: list[dict[str, Tensor]], options: dict[str, Any]) -> dict[str, Tensor]:
     """Left of what a decoder goes on with, right of what an encoder reads."""
-    pad, ends = _option(model, options, "pad_token_id"), _ends(model, options)
+    pad, ends = option(model, options, "pad_token_id"), ends_of(model, options)
     pad = pad if pad is not None else next(iter(ends), None)
     longest = max(each[IDS].shape[1] for each in batch)
 
@@ -116,14 +115,19 @@ def _padded(model: Any, batch: list[dict[str, Tensor]], options: dict[str, Any])
             MASK: torch.cat([fill(mask(each), 0) for each in batch])}  # fmt: skip
 
 
-def _ends(model: Any, options: dict[str, Any]) -> list[int]:
-    """Tokens that end a sequence."""
-    found = _option(model, options, "eos_token_id")
+def length_of(tokens: list[int], ends: Container[int]) -> int:
+    """Return the number of tokens up to the first that ends a sequence."""
+    return next((at + 1 for at, token in enumerate(tokens) if token in ends), len(tokens))
+
+
+def ends_of(model: Any, options: Mapping[str, Any]) -> list[int]:
+    """Return the tokens that end a sequence."""
+    found = option(model, options, "eos_token_id")
     found = found.tolist() if isinstance(found, Tensor) else found
     return list(found) if isinstance(found, (list, tuple)) else [] if found is None else [found]
 
 
-def _option(model: Any, options: dict[str, Any], name: str) -> Any:
+def option(model: Any, options: Mapping[str, Any], name: str) -> Any:
     """Return a setting as generate() takes it: the call's, even None, its configuration's, or the model's own."""
     if name in options:
         return options[name]

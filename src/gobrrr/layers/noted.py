@@ -1,4 +1,4 @@
-"""How much does each layer matter: the change of a model's outputs where that layer alone is made otherwise."""
+"""Tell how much each layer matters: the change of a model's outputs where that layer alone is made otherwise."""
 
 from __future__ import annotations
 

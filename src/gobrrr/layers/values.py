@@ -1,4 +1,4 @@
-"""What models take and give: tensors in containers and dataclasses."""
+"""Tensors in containers and dataclasses, as models take and give them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When does transformers' generate() begin, and when is each of its tokens there?
+"""Tells when transformers' generate() begins, and when each of its tokens is there.
 
 Seen by look-ups of its methods, without a frame of ours: of generate() itself, and of the question that every way of
 decoding asks before each further token.
@@ -8,55 +8,32 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from importlib.util import find_spec
 from types import FrameType
 from typing import Any
 
-from gobrrr.capture.hooks.lookup import Lookup, Patches
+from gobrrr.capture.hooks.awaited import Awaited
+from gobrrr.capture.hooks.lookup import Lookup, Patches, plain
 
 LIBRARY = "transformers.generation"
+MODULE = f"{LIBRARY}.utils"
 BEGINS, GOES_ON = "generate", "_has_unfinished_sequences"
 
 
 def mixin() -> Any:
     """The class that has generate(); None while the program has not imported it, or where it is another one."""
-    found = getattr(sys.modules.get(f"{LIBRARY}.utils"), "GenerationMixin", None)
+    found = getattr(sys.modules.get(MODULE), "GenerationMixin", None)
     return found if found is not None and BEGINS in vars(found) else None
 
 
-class Awaited:
-    """A finder of modules that finds none: calls `then` once the module of the class above, or `name`, is there, or
-    now."""
+def original() -> Any:
+    """generate() itself, behind look-ups of ours; None as of mixin()."""
+    owner = mixin()
+    return plain(vars(owner)[BEGINS]) if owner is not None else None
 
-    def __init__(self, then: Callable[[], object], patches: Patches, name: str = f"{LIBRARY}.utils") -> None:
-        self._then, self._name = then, name
-        if name in sys.modules:
-            then()
-        else:
-            sys.meta_path.insert(0, self)
-            patches.append(self._leave)
 
-    def _leave(self) -> None:
-        if self in sys.meta_path:
-            sys.meta_path.remove(self)
-
-    def find_spec(self, name: str, *_: Any) -> Any:
-        """Stand aside; for that very module, give what others find, and hear when it is loaded."""
-        if name != self._name:
-            return None
-        self._leave()
-        spec: Any = find_spec(name)
-        sys.meta_path.insert(0, self)  # who asks for it may not load it
-        if spec is not None and spec.loader is not None:
-            load = spec.loader.exec_module
-
-            def exec_module(module: Any) -> None:
-                load(module)
-                self._leave()
-                self._then()
-
-            spec.loader.exec_module = exec_module
-        return spec
+def awaited(then: Callable[[], object], patches: Patches) -> None:
+    """Call `then` once the program has imported the library, or now."""
+    Awaited(MODULE, then, patches)
 
 
 def is_nested(frame: FrameType | None) -> bool:
@@ -93,7 +70,7 @@ def watch_generation(
 
 
 def _caller() -> FrameType:
-    """Who looks a method up, behind however many look-ups of ours."""
+    """Return the frame that looks a method up, behind however many look-ups of ours."""
     frame: Any = sys._getframe(2)
     while frame.f_globals.get("__name__") == Lookup.__module__:
         frame = frame.f_back
@@ -102,7 +79,7 @@ def _caller() -> FrameType:
 
 
 def _locals(frame: FrameType) -> tuple[Any, Any]:
-    """What a loop of the library's knows of its sequences."""
+    """Return the sequences of a loop of the library's, and which are not over."""
     found = frame.f_locals
     told = found.get("input_ids"), found.get("unfinished_sequences")
     if type(found) is dict:  # a copy, which would hold the loop's tensors (logits) beyond their time

@@ -100,7 +100,7 @@ class Account(msgspec.Struct):
     measured: list[Measured] = []
     """Gates' measures, of a whole run."""
     trains: str = ""
-    """What says that its evaluation trains."""
+    """Sign that its evaluation trains; empty where there is none."""
 
     def add(self, later: Account) -> None:
         """Add what came since."""

@@ -1,4 +1,4 @@
-"""Are the tokens of a program that generates text the same, one by one, in each of its sequences?"""
+"""Compare the tokens of a program that generates text, one by one, in each of its sequences."""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ class Witness:
         hide_own_code(*_RUN_IN_COMPILED_CODE)
         try:
             self._watch_calls()
-            generation.Awaited(self._watch_generation, self._patches)
+            generation.awaited(self._watch_generation, self._patches)
             functional.watch(self._transforms, self._patches)
             self._watch_backward()
             self._patches.append(register_optimizer_step_pre_hook(self._update_begins).remove)
@@ -219,9 +219,8 @@ class Witness:
     # generate() of transformers
 
     def _watch_generation(self) -> None:
-        if (owner := generation.mixin()) is None:
+        if (call := generation.original()) is None:
             return
-        call = plain(vars(owner)[generation.BEGINS])
 
         def generate(model: Any, *args: Any, **kwargs: Any) -> Any:
             began = monotonic()

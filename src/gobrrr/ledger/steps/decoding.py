@@ -1,4 +1,4 @@
-"""How fast does transformers' generate() give tokens: all per second, the first of a call, each one after it?"""
+"""Speed of transformers' generate() in tokens: all per second, the first of a call, each one after it?"""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ def search(
 
 @dataclass
 class _Found:
-    """What a search found, as far as it came."""
+    """Results of a search, as far as it came."""
 
     bench: Bench | None = None
     search: Search | None = None

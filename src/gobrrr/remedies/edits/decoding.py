@@ -200,7 +200,7 @@ def _last_alone(source: Source, call: ast.Call, loop: ast.stmt) -> bool:
 
 
 def _around_logits(source: Source, node: ast.AST) -> ast.AST:
-    """What a result stands in, or its logits."""
+    """Return the node that a result stands in, or its logits."""
     above = next(source.parents(node))
     return next(source.parents(above)) if isinstance(above, ast.Attribute) and above.attr == "logits" else above
 

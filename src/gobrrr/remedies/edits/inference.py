@@ -150,7 +150,7 @@ def _place(source: Source) -> _Place | None:
 
 
 def _declared(source: Source, model: ast.expr) -> list[Change]:
-    """What a function needs before it binds a name that it only reads: it is the file's, or an outer function's."""
+    """Return the statement that lets a function bind a name of the file's, or of an outer function's."""
     function = source.scope(model)
     if not isinstance(model, ast.Name) or not isinstance(function, FUNCTIONS):
         return []

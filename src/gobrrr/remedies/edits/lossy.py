@@ -46,7 +46,7 @@ class Facts(msgspec.Struct, frozen=True):
 
 
 FEW = 3
-"""Calls of a model, at least, whose quartile says how long one takes."""
+"""Calls of a model above which their quartile says how long one takes."""
 
 
 @dataclass(frozen=True)

@@ -201,8 +201,10 @@ def _runs(every: Sequence[Kept]) -> Iterator[Run]:
         if state == "sound" or newest is None or newest[0].state != "sound":
             newest = told, report
         found.append(told)
-    steps, peaks = ({number: change for place in places.values() for number, change in begins(place).items()}
-                    for begins in (_steps, _peaks))  # fmt: skip
+    steps, peaks = dict[int, Change](), dict[int, Change]()
+    for place in places.values():
+        steps |= _levels_in(place.sound, _other_step)[0]
+        peaks |= _levels_in([each for each in place.sound if _peak(each[1])], _other_peak)[0]
     for told in found:
         yield msgspec.structs.replace(told, step_since=steps.get(told.number), peak_since=peaks.get(told.number))
 
@@ -237,14 +239,6 @@ def _levels_in(
         else:
             odd = number, now, by
     return {**found, odd[0]: msgspec.structs.replace(odd[2], is_last=True)} if odd is not None else found, level
-
-
-def _steps(place: _Place) -> dict[int, Change]:
-    return _levels_in(place.sound, _other_step)[0]
-
-
-def _peaks(place: _Place) -> dict[int, Change]:
-    return _levels_in([each for each in place.sound if _peak(each[1])], _other_peak)[0]
 
 
 def _peak(report: Report) -> int:

@@ -17,7 +17,7 @@ from typing import Any
 
 import msgspec
 
-from gobrrr.capture.hooks import generation
+from gobrrr.capture.hooks.awaited import Awaited
 from gobrrr.capture.hooks.module_parts import buffers, is_bare, is_training, modules, parameters
 from gobrrr.capture.hooks.transform_guard import unseen
 from gobrrr.capture.session.recorder import Recorder
@@ -32,7 +32,7 @@ LOGGERS = (
     "lightning.pytorch.trainer.connectors.logger_connector.logger_connector:_LoggerConnector.log_metrics",
     "pytorch_lightning.trainer.connectors.logger_connector.logger_connector:_LoggerConnector.log_metrics",
 )  # fmt: skip
-"""What loggers are called by, with a name and its value or with a mapping of them."""
+"""Calls by which loggers are given a name and its value, or a mapping of them."""
 TRAINING = 0.5
 """Share of an evaluation's calls around which weights change, from which it trains (proposed: one that goes through
 checkpoints changes them now and then)."""
@@ -58,7 +58,7 @@ class Evaluation(Tally):
         if any(each.measure.startswith(LOG) for each in self._measures):
             for place in LOGGERS:
                 name, _, path = place.partition(":")
-                generation.Awaited(functools.partial(self._hear, name, path), self._patches, name)
+                Awaited(name, functools.partial(self._hear, name, path), self._patches)
 
     def given(self, index: Any, batch: Any) -> None:
         """A loader hands out a batch."""

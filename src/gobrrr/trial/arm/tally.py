@@ -53,7 +53,7 @@ class Tally(Samples):
         self._places: dict[int, tuple[int, int]] = {}
         """For each model the first one called of those that are parts of one with it, and how many of them hold it."""
         self._fed: dict[int, tuple[int, Any, Callable[[], Any]]] = {}
-        """What each model was given last: address, rows, and the tensor while it is there."""
+        """Tensor that each model was given last: address, rows, and the tensor while it is there."""
         self._indices, self._content = (hashlib.blake2b(digest_size=8) for _ in range(2))
         self._made = [0.0, 0.0]
         self._rows_now = self._tokens = self._length = 0
@@ -72,7 +72,7 @@ class Tally(Samples):
         self._recorder.update_end = counted  # type: ignore[method-assign]
         self._module = ModuleCall(lambda method: Lookup(method, self._looked_up))
         self._called = self._call_of(plain(self._module.plain))
-        generation.Awaited(self._watch_generation, self._patches)
+        generation.awaited(self._watch_generation, self._patches)
         if (out := sys.stdout) is not None:
             with contextlib.suppress(AttributeError):
                 out.write = self._written(out.write)  # type: ignore[method-assign]
@@ -155,7 +155,7 @@ class Tally(Samples):
         self._aside(perf_counter_ns() - began)
 
     def _counts(self, module: Any) -> list[float]:
-        """Those of a model in its mode; of many models the later ones share theirs."""
+        """Return the counts of a model in its mode; of many models the later ones share theirs."""
         key = is_training(module), id(module)
         if key not in self._models:
             if len(self._models) >= MOST_MODELS:
@@ -208,9 +208,8 @@ class Tally(Samples):
 
     def _watch_generation(self) -> None:
         """Count its sequences as they are over, and real tokens as they come: a block is timed by these."""
-        if (owner := generation.mixin()) is None:
+        if (call := generation.original()) is None:
             return
-        call = plain(vars(owner)[generation.BEGINS])
 
         def generate(model: Any, *args: Any, **kwargs: Any) -> Any:
             self._length, self._alive, self._inside = 0, None, True

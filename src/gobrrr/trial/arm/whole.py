@@ -32,9 +32,9 @@ class Ran(NamedTuple):
     began_ns: int
     """By the clock of the file system: an older file is not of this run."""
     measured: Mapping[tuple[str, str], float | str] = MappingProxyType({})
-    """What was measured in the process, by name and measure; a text says why not."""
+    """Values that were measured in the process, by name and measure; a text says why not."""
     trains: str = ""
-    """What says that its evaluation trains; empty where nothing does."""
+    """Sign that its evaluation trains; empty where nothing does."""
     taken: Sequence[Measured] = ()
     """The same measures with what they were taken on."""
 

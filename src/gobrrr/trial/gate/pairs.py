@@ -28,7 +28,7 @@ element has up to 4e-3, their sums 1e-5 (proposed; sums of honest edits would se
 TRAINS = "the program trains anew in each run, then measures: no more is proven than after so many updates"
 
 STRETCHED = 1.4
-"""Times the seconds that the first pairs may take, before which no interval is known: the rest is for the timing."""
+"""Factor by which the first pairs may take longer: before them no interval is known, behind them comes the timing."""
 
 Stack = tuple[str, ...]
 Means = tuple[Callable[[Path, Stack], WholeRun], Callable[[], bool]]
@@ -68,8 +68,7 @@ def judged(
             return Guarded("changed", (other,)), pairs[0].rows
         found = [told(gate, [each.values[number] for each in pairs], _seeds_matter(pairs), pairs[0].rows[0].updates)
                  for number, gate in enumerate(gates)]  # fmt: skip
-        if len(pairs) > 1 and (any(each.verdict == REFUSED for each in found)
-                               or all(each.verdict == ACCEPTED for each in found)):  # fmt: skip
+        if any(each.verdict == REFUSED for each in found) or all(each.verdict == ACCEPTED for each in found):
             break
     if not pairs:
         return Guarded(reasons=("the time was spent before both had run once (--minutes)",)), None

@@ -17,7 +17,7 @@ from gobrrr.trial.statistics.front import unbeaten
 MOST = 20
 """Points that are run at most."""
 REFINED = 4
-"""Of these so many at most go to one form's layers, or to how far it goes."""
+"""So many of these at most go to one form's layers, or to how far it goes."""
 RESERVED = 4
 """And so many are left for forms together."""
 FASTER = 0.97
