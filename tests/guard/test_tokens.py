@@ -1,10 +1,12 @@
 """Programs that generate text are compared token by token, however their prompts are batched."""
 
+import numpy as np
 import pytest
 import torch
 
 from gobrrr.data import generated
 from gobrrr.guard.two_runs import compare
+from gobrrr.guard.verdicts.tokens import chance_of
 from gobrrr.guard.watch.generated import rows
 from tests.support.generation import END, prompts, stands_in, writer
 
@@ -75,7 +77,28 @@ def test_what_is_sampled_is_never_told_equal():
     drawn = answers(do_sample=True)
     found = judged(answers(4, do_sample=True), drawn)
     assert found.verdict == "unverified"
-    assert "sampled" in found.reasons[0]
+    assert "no other distribution" in found.reasons[0]
+
+
+def test_what_is_sampled_otherwise_is_refused():
+    drawn = answers(do_sample=True, num=30)
+    found = judged(answers(4, do_sample=True, num=30, temperature=0.1), drawn)
+    assert found.red
+    assert "another distribution" in found.reasons[0]
+    assert judged(answers(num=30), drawn).red, "greedy in the place of sampled"
+
+
+@pytest.mark.parametrize(("theirs", "least", "most"), [(1.0, 0.0, 0.1), (0.6, 0.8, 1.0)])
+def test_distributions_differ_as_often_as_chance_has_it(theirs, least, most):
+    random = np.random.default_rng(1)
+    shares = [random.dirichlet(20 / np.arange(1, 41)) for _ in range(24)]
+
+    def drawn(temperature):
+        sharp = [share ** (1 / temperature) for share in shares]
+        return [random.choice(40, 12, p=each / each.sum()).astype(float) for each in sharp]
+
+    told = [chance_of(list(zip(drawn(1.0), drawn(theirs), strict=True))) <= 0.05 for _ in range(100)]
+    assert least <= np.mean(told) <= most
 
 
 def test_nothing_of_ours_stays(monkeypatch):

@@ -17,18 +17,20 @@ SOURCE = Path(__file__)
 class GenerationMixin:
     """What transformers' own has: generate() with its loop, which asks before each token whether to go on."""
 
-    def generate(self, input_ids=None, attention_mask=None, max_new_tokens=8, do_sample=False, **options):
+    def generate(self, input_ids=None, attention_mask=None, max_new_tokens=8, do_sample=False,
+                 temperature=1.0, **options):  # fmt: skip
         input_ids = input_ids if input_ids is not None else options["inputs"]
         mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
-        return self._sample(input_ids, mask, input_ids.shape[1] + max_new_tokens, do_sample)
+        return self._sample(input_ids, mask, input_ids.shape[1] + max_new_tokens, do_sample, temperature)
 
     @torch.no_grad()
-    def _sample(self, input_ids, mask, most, do_sample):
+    def _sample(self, input_ids, mask, most, do_sample, temperature):
         unfinished_sequences = torch.ones(len(input_ids), dtype=torch.long)
         over = False
         while self._has_unfinished_sequences(over, False, device=input_ids.device):
             logits = self(input_ids, mask)
-            drawn = torch.multinomial(logits.softmax(-1), 1)[:, 0] if do_sample else logits.argmax(-1)
+            shares = (logits / temperature).softmax(-1)
+            drawn = torch.multinomial(shares, 1)[:, 0] if do_sample else logits.argmax(-1)
             tokens = drawn * unfinished_sequences + PAD * (1 - unfinished_sequences)
             input_ids = torch.cat([input_ids, tokens[:, None]], dim=1)
             mask = torch.cat([mask, torch.ones_like(mask[:, :1])], dim=1)

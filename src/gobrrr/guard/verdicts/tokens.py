@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
 from gobrrr.guard.model.observation import Call, Observation
 from gobrrr.guard.model.tensor_digest import same
 from gobrrr.guard.model.verdict import Check
 
-SAMPLED = "tokens are sampled, and were drawn otherwise: only do_sample=False can be compared"
+Tokens = npt.NDArray[np.float64]
+DRAWS = 9_999
+"""Exchanges that the test of distributions tries."""
+CHANCE = 0.001
+"""Share of right edits that the test of distributions may refuse (proposed: one number is judged once per edit)."""
 
 
 def calls(run: Observation) -> list[Call]:
@@ -22,14 +31,52 @@ def generates(run: Observation) -> bool:
 
 def check(baseline: Observation, candidate: Observation) -> Check:
     """No rounding excuses another token: what follows it is another text."""
-    for number, (ours, theirs) in enumerate(zip(calls(baseline), calls(candidate), strict=False)):
+    pairs = list(zip(calls(baseline), calls(candidate), strict=False))
+    for number, (ours, theirs) in enumerate(pairs):
         first, second = (call.outputs[0] for call in (ours, theirs) if call.outputs)
         if same(first, second):
             continue
-        if ours.sampled or theirs.sampled:
-            return Check("outputs", "unverified", SAMPLED)
+        if ours.sampled and theirs.sampled:
+            return _sampled(
+                [(a.outputs[0].values(), b.outputs[0].values()) for a, b in pairs if a.outputs and b.outputs]
+            )
         both = zip(first.values().tolist(), second.values().tolist(), strict=False)
         apart = next((at for at, (a, b) in enumerate(both) if a != b), min(first.numel, second.numel))
         where = f"from token {apart + 1} on" if apart < len(first.values()) else "behind its tokens"
         return Check("outputs", "changed", f"sequence {number + 1} is another {where}")
     return Check("outputs", "exact")
+
+
+def _sampled(pairs: Sequence[tuple[Tokens, Tokens]]) -> Check:
+    chance = chance_of(pairs)
+    if chance <= CHANCE:
+        return Check("outputs", "changed", f"tokens are sampled from another distribution (p = {chance:.2g})")
+    told = f"tokens are sampled, and drawn otherwise; {len(pairs)} sequences show no other distribution"
+    return Check("outputs", "unverified", f"{told} (p = {chance:.2g}): only do_sample=False can be compared")
+
+
+def chance_of(pairs: Sequence[tuple[Tokens, Tokens]]) -> float:
+    """Return the p value of two ways to sample answers to the same prompts: how often answers are as far apart after
+    those of drawn pairs have been exchanged, by the tokens that they have, and by how long, varied and common they are.
+
+    Exact where both sample from one distribution, for then an exchange changes nothing that is not chance (Fisher's
+    permutation test of pairs; the two tests share the level, after Bonferroni).
+    """
+    ids, all_counts = np.unique(np.concatenate([tokens for pair in pairs for tokens in pair]), return_counts=True)
+
+    def counts(tokens: Tokens) -> Tokens:
+        return np.bincount(np.searchsorted(ids, tokens), minlength=len(ids)).astype(float)
+
+    def looks(tokens: Tokens) -> list[float]:
+        common = np.log(all_counts[np.searchsorted(ids, tokens)]).mean() if len(tokens) else 0.0
+        return [len(tokens), len(np.unique(tokens)), float(common)]
+
+    signs = np.random.default_rng(0).choice((-1.0, 1.0), (DRAWS, len(pairs)))
+    chances = []
+    for told in (counts, looks):
+        apart = np.array([np.subtract(told(ours), told(theirs)) for ours, theirs in pairs])
+        apart /= np.sqrt(np.square(apart).sum(0)) + 1e-12 if told is looks else 1.0
+        products = apart @ apart.T
+        as_far = np.einsum("ij,jk,ik->i", signs, products, signs, optimize=True) >= products.sum() * (1 - 1e-9)
+        chances.append((1 + as_far.sum()) / (1 + DRAWS))
+    return float(min(1.0, 2 * min(chances)))
