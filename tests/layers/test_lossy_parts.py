@@ -5,8 +5,10 @@ from __future__ import annotations
 import copy
 import io
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -313,23 +315,27 @@ def test_bytes_are_those_of_what_is_held_shared_once() -> None:
     assert 16 * 32 + 32 * 8 <= packed <= 16 * 32 + 32 * 8 + 4 * 40 + 64
 
 
-def test_what_a_run_notes(tmp_path: Path) -> None:
-    import atexit
+@pytest.fixture
+def the_end(monkeypatch: pytest.MonkeyPatch) -> Callable[[], object]:
+    """Do what was to be done when the program ends, and nothing that torch has for then."""
+    waiting: list[Callable[[], object]] = []
+    monkeypatch.setattr("gobrrr.layers.noted.atexit", SimpleNamespace(register=waiting.append))
+    return lambda: [each() for each in waiting]
 
+
+def test_what_a_run_notes(tmp_path: Path, the_end: Callable[[], object]) -> None:
     model = note_run(small(), str(tmp_path / "run.json"))
     for _ in range(5):
         model(torch.randn(2, 16))
-    atexit._run_exitfuncs()
+    the_end()
     told = json.loads((tmp_path / "run.json").read_text())
     assert told["calls"] == 5 and told["layers"]["linear"] == 2 and told["bytes"] == weight_bytes(model)
     assert told["ns"] > 0 and told["device"] == "cpu" and told["times"] is None
 
 
 def test_the_plain_model_computes_some_calls_too_where_nobody_can_write_to_what_is_given(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, the_end: Callable[[], object]
 ) -> None:
-    import atexit
-
     from gobrrr.layers import noted
 
     now, calls = 0, list[str]()
@@ -351,20 +357,20 @@ def test_the_plain_model_computes_some_calls_too_where_nobody_can_write_to_what_
         model = note_run(Slow("own", 10), str(tmp_path / f"{number}.json"), Slow("plain", 25))
         for _ in range(12):
             model(torch.randn(8, 4), cache=cache)
-        atexit._run_exitfuncs()
+        the_end()
         told = json.loads((tmp_path / f"{number}.json").read_text())
         assert calls.count("own") == 12 and calls.count("plain") == (0 if number else 7)
         assert told["ns"] == 10 and told["times"] == (None if number else 2.5)
 
 
-def test_the_plain_model_is_given_what_the_model_was_given_before_its_own_hooks(tmp_path: Path) -> None:
-    import atexit
-
+def test_the_plain_model_is_given_what_the_model_was_given_before_its_own_hooks(
+    tmp_path: Path, the_end: Callable[[], object]
+) -> None:
     model = small()
     half = note_run(half_precision(copy.deepcopy(model)), str(tmp_path / "a.json"), model)
     for _ in range(9):
         assert half(torch.randn(2, 16)).dtype == torch.float32
-    atexit._run_exitfuncs()
+    the_end()
     assert json.loads((tmp_path / "a.json").read_text())["times"] > 0
 
 
