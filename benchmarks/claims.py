@@ -125,7 +125,8 @@ def _said(answer: str, results: list[Result]) -> Iterator[str]:
     elif kind in ("remedy", "edit"):
         yield f"[{name}](../../{_page(name, 'remedies')})"
     elif kind == "layer":
-        yield f"[`gobrrr.layers.{name}`](../fix/batch.md#layers-that-keep-less)"
+        place = "batch.md#layers-that-keep-less" if name == "ConvBn2d" else "lossy.md#what-is-tried"
+        yield f"[`gobrrr.layers.{name}`](../fix/{place})"
     elif kind == "part":
         yield f"[`gobrrr.data.{name}`](../fix/data.md)"
     else:

@@ -1,0 +1,101 @@
+"""What guessing brings to one prompt at a time, with trained models: by a smaller one, or by what the text had before.
+
+    python -m benchmarks.assistant --weights DIR [--pairs 5] [--tokens 128]
+
+With an interpreter that has transformers 5. A GPT-2 of 6 layers of 384 and one of 1 layer of 128 learn the bytes of
+Python's standard library, minutes each where DIR has none yet; prompts are of files that were held out, answers greedy,
+in float32. Pairs are interleaved in one process, the order changing; ratios are medians of CPU time. Writes
+benchmarks/results/assistant-DATE.md.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from benchmarks.decoding import RESULTS, measured
+from benchmarks.lossy.programs.gpt2 import corpus
+from benchmarks.lossy.train import fit
+from benchmarks.stamp import stamp
+
+SIZES = {"large": (6, 384, 350), "small": (1, 128, 1500)}
+"""Layers, width, steps of training."""
+BLOCK, PROMPT = 512, 96
+GUESSES = {
+    "a smaller model": {"assistant_model": "small"},
+    "the text, 10 tokens": {"prompt_lookup_num_tokens": 10},
+    "the text, 3 tokens": {"prompt_lookup_num_tokens": 3},
+}
+
+
+def trained(name: str, folder: Path) -> Any:
+    """The model of that size, from the folder or trained into it."""
+    import torch
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    layers, width, steps = SIZES[name]
+    if (folder / name).exists():
+        return GPT2LMHeadModel.from_pretrained(folder / name).eval()
+    torch.manual_seed(0)
+    model = GPT2LMHeadModel(GPT2Config(vocab_size=256, n_positions=BLOCK, n_embd=width, n_layer=layers,
+                                       n_head=width // 64, bos_token_id=0, eos_token_id=0))  # fmt: skip
+    data, drawn = corpus(train=True), random.Random(0)
+
+    def loss() -> Any:
+        starts = [drawn.randrange(len(data) - 128) for _ in range(16)]
+        x = torch.tensor([list(data[start : start + 128]) for start in starts])
+        return model(input_ids=x, labels=x).loss
+
+    fit(model, loss, steps, 1e-3)
+    model.save_pretrained(folder / name)
+    return model
+
+
+def answers(model: Any, tokens: int, more: dict[str, Any], prompts: list[Any]) -> list[list[int]]:
+    """What the program's own loop gives."""
+    return [model.generate(prompt, max_new_tokens=tokens, do_sample=False, pad_token_id=0, **more)[0].tolist()
+            for prompt in prompts]  # fmt: skip
+
+
+def main() -> None:
+    """Measure, print, write."""
+    asked = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    asked.add_argument("--weights", type=Path, required=True, metavar="DIR")
+    asked.add_argument("--pairs", type=int, default=5)
+    asked.add_argument("--tokens", type=int, default=128)
+    asked.add_argument("--prompts", type=int, default=6)
+    asked.add_argument("--train", choices=SIZES, help="do nothing but train this one")
+    options = asked.parse_args()
+    import torch
+    import transformers
+
+    transformers.logging.set_verbosity_error()
+    if options.train:
+        trained(options.train, options.weights)
+        return
+    models = {name: trained(name, options.weights) for name in SIZES}
+    held_out, drawn = corpus(train=False), random.Random(1)
+    starts = [drawn.randrange(len(held_out) - PROMPT) for _ in range(options.prompts)]
+    prompts = [torch.tensor([list(held_out[start : start + PROMPT])]) for start in starts]
+    head = stamp() | {"transformers": transformers.__version__, "threads": torch.get_num_threads()}
+    lines = ["# One prompt at a time: tokens guessed", "", ", ".join(f"{name} {value}" for name, value in head.items()),
+             "", f"Medians over {options.pairs} pairs, in turn, of {len(prompts)} prompts, {options.tokens} new tokens "
+             "each, by trained byte models (`python -m benchmarks.assistant`). `different`: different tokens among all "
+             "of the answers. A ratio above 1 is faster.",
+             "", "| who guesses | different | CPU time, plain / edited | wall | equal answers |",
+             "|---|---|---|---|---|"]  # fmt: skip
+    for name, options_of in GUESSES.items():
+        more = {key: models[value] if isinstance(value, str) else value for key, value in options_of.items()}
+        sides = [partial(answers, models["large"], options.tokens, given) for given in ({}, more)]
+        got = measured((sides[0], sides[1]), prompts, options.pairs)
+        lines.append(f"| {name} | {got['different']:.0%} | {got['cpu']:.2f} ({got['low']:.2f} to {got['high']:.2f}) "
+                     f"| {got['wall']:.2f} | {got['equal']} of {got['of']} |")  # fmt: skip
+        print(lines[-1], flush=True)
+    (RESULTS / f"assistant-{head['date']}.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
