@@ -21,7 +21,7 @@ from benchmarks.lossy.programs.gpt2 import corpus
 from benchmarks.lossy.train import fit
 from benchmarks.stamp import stamp
 
-SIZES = {"large": (6, 384, 350), "small": (1, 128, 1500)}
+SIZES = {"large": (6, 384, 160), "small": (1, 128, 1500)}
 """Layers, width, steps of training."""
 BLOCK, PROMPT = 512, 96
 GUESSES = {

@@ -32,7 +32,11 @@ COMPRESS = 'make = getattr(graph, "to_" + "sparse_" + "csr")'
 
 @pytest.mark.parametrize(
     ("made", "used", "opens"),
-    [(COMPRESS, "make()", False), (f"{COMPRESS}; kept = make()", "kept", False), ("", "graph", True)],
+    [
+        pytest.param(COMPRESS, "make()", False, marks=pytest.mark.slow),
+        (f"{COMPRESS}; kept = make()", "kept", False),
+        ("", "graph", True),
+    ],
 )
 def test_a_program_with_compressed_sparse_tensors_lives_and_its_dataflow_is_not_seen(
     made: str, used: str, opens: bool, tmp_path: Path
@@ -45,6 +49,7 @@ def test_a_program_with_compressed_sparse_tensors_lives_and_its_dataflow_is_not_
     assert bool(list((tmp_path / "out").glob("*.flow.json"))) == opens
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("word", "opens"), [("", True), ("to_sparse_csr", False)])
 def test_what_python_c_was_given_is_a_source(word: str, opens: bool, tmp_path: Path) -> None:
     program = f"names = '{word}'\n" + PROGRAM.format(made="", used="graph")

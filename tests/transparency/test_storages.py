@@ -74,6 +74,7 @@ def test_nothing_that_runs_in_a_program_calls_numpy_of_a_tensor() -> None:
     assert found == []
 
 
+@pytest.mark.slow
 def test_a_sharded_model_trains_as_without_us(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SHARDED)
     launch = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "train.py"]
