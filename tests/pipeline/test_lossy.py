@@ -16,7 +16,7 @@ from gobrrr.cli.verbs import tune
 from gobrrr.errors import UNMEASURED, GobrrrError
 from gobrrr.pipeline.lossy import searching
 from gobrrr.pipeline.proving import Asked
-from gobrrr.remedies.edits.inference import StatementsWhereReady
+from gobrrr.remedies.edits.inference import WhereReady
 from gobrrr.remedies.edits.lossy import FORMS, Facts, Part, Point, Written, statements, written
 from gobrrr.remedies.edits.program import files_of, read
 from gobrrr.remedies.edits.source import Source
@@ -198,7 +198,7 @@ def test_each_model_is_changed_once_however_often_its_place_is_reached(name: str
         return other
 
     source = Source(text, Path("/there/eval.py"))
-    after = source.with_changes(StatementsWhereReady("{model} = copied({model})")(source))
+    after = source.with_changes(WhereReady("{model} = copied({model})")(source))
     exec(compile(after, "<edited>", "exec"), {"copied": copied})
     assert (len(called), len(changed)) == (calls, times)
 

@@ -401,17 +401,20 @@ def test_gradients_are_sparse_only_where_every_optimizer_takes_them(rest: str, s
     assert ("sparse=True" in edited("sparse_gradient", text)) == sparse
 
 
+FROZEN = "torch._inductor.config.freezing = True"
 READY = {
-    "model = Net().eval()": "model = Net().eval()\nmodel = torch.compile(model)",
-    "model.eval()": "model.eval()\nmodel = torch.compile(model)",
-    "self.model.eval().to(device)": "self.model.eval().to(device)\nself.model = torch.compile(self.model)",
-    "run(Net().eval().cuda(), 1)": "run(torch.compile(Net().eval().cuda()), 1)",
+    "model = Net().eval()": f"model = Net().eval()\n{FROZEN}\nmodel = torch.compile(model)",
+    "model.eval()": f"model.eval()\n{FROZEN}\nmodel = torch.compile(model)",
+    "self.model.eval().to(device)":
+        f"self.model.eval().to(device)\n{FROZEN}\nself.model = torch.compile(self.model)",
+    "run(Net().eval().cuda(), 1)":
+        f"ready_model = Net().eval().cuda()\n{FROZEN}\nready_model = torch.compile(ready_model)\nrun(ready_model, 1)",
     "self.eval()": "",
     "for x in y:\n    model.eval()": "",
     "model.eval()\nloss.backward()": "",
     "model.eval()\ntrainer.fit(model)": "",
     "df.eval('a + b')": "",
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("line", READY)

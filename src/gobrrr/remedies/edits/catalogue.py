@@ -11,7 +11,7 @@ from pathlib import Path
 
 from gobrrr.errors import GobrrrError
 from gobrrr.remedies import registry
-from gobrrr.remedies.edits import accumulation, collectives, decoding, inference, layers, together, updates
+from gobrrr.remedies.edits import accumulation, collectives, decoding, inference, layers, lossy, together, updates
 from gobrrr.remedies.edits.forms import AddStatement, BeforeTraining, Edit, Rewritten, SetKeyword
 from gobrrr.remedies.edits.program import at, diff, files_of, read, texts
 from gobrrr.remedies.edits.source import Source
@@ -75,8 +75,7 @@ _EDITS = (
                BeforeTraining("{model}.to(memory_format=torch.channels_last)", "import torch")),
     SourceEdit("chunked_loss", "never builds the logits of a large vocabulary as a whole", layers.chunked_loss),
     SourceEdit("compile_frozen", "compiles a model that only infers, with its weights folded in as constants",
-               inference.WhereReady("torch.compile({model})", "import torch._inductor.config",
-                                    "torch._inductor.config.freezing = True")),
+               lossy.alone("compile")),
     SourceEdit("compiled_optimizer", "compiles the update of the weights into a few kernels", updates.compiled_update,
                second_to=("fused_optimizer",)),
     SourceEdit("draft_decoding", "decodes JPEG pictures at a fraction of their size where they are made small next",
@@ -84,9 +83,7 @@ _EDITS = (
     SourceEdit("float16_autocast", "computes matrix products in float16 with scaled gradients (GPUs without bfloat16)"),
     SourceEdit("float32", "computes in float32 what came as float64", safety="semantic"),
     SourceEdit("fold_batch_norm", "folds batch norm into the convolution before it, in a model that only infers",
-               inference.WhereReady("torch.fx.experimental.optimization.fuse({model})",
-                                    "import torch.fx.experimental.optimization",
-                                    of=("BatchNorm", "torchvision", "timm"))),
+               lossy.alone("fold_batch_norm", ("BatchNorm", "torchvision", "timm"))),
     SourceEdit("foreach_optimizer", "updates parameters in a few calls over lists of tensors",
                SetKeyword(("Adam", "AdamW", "SGD", "RAdam", "NAdam", "RMSprop", "Adagrad"), "foreach", "True",
                           unless=("fused", "differentiable"), positional=6), second_to=("fused_optimizer",)),
@@ -99,8 +96,7 @@ _EDITS = (
     SourceEdit("identity", "changes nothing: measures what trials scatter by on this machine", safety="exact",
                environment=lambda: {"SAME_PROGRAM": "1"}),
     SourceEdit("int8_dynamic", "computes linear layers of a model that only infers in 8 bits",
-               inference.WhereReady("torch.ao.quantization.quantize_dynamic({model}, {torch.nn.Linear}, torch.qint8)",
-                                    "import torch.ao.quantization", of=("Linear", "transformers")), "semantic"),
+               lossy.alone("int8_dynamic", ("Linear", "transformers")), "semantic"),
     SourceEdit("key_value_cache", "keeps keys and values of the tokens that were read", decoding.cached),
     SourceEdit("no_grad_evaluation", "builds no graph where no backward follows", inference.without_graph),
     SourceEdit("no_sync", "sums gradients over the ranks once per update, not in each backward pass before it",

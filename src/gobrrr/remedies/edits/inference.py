@@ -25,6 +25,8 @@ MOVES = ("eval", "to", "cuda", "cpu", "half", "bfloat16", "float", "requires_gra
 """Methods of a module that give itself back."""
 LOADS = re.compile(r"(?i)(.*_)?(re)?(load(?!er)|store)")
 """Functions that fill a model's weights, where it is among what they are given."""
+UNNAMED = "ready_model"
+"""Name of a model that the program gives none."""
 INNER = (ast.Lambda, ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 
 
@@ -67,43 +69,21 @@ def _under_no_grad(
 
 @dataclass(frozen=True)
 class WhereReady:
-    """Put an expression about `{model}` where a model that only infers was put into eval() mode."""
-
-    code: str
-    helper: str = ""
-    setting: str = ""
-    """Statements that stand before it."""
-    of: tuple[str, ...] = ()
-    """Words of which the program has one, or there is nothing to do."""
-
-    def __call__(self, source: Source, lines: Sequence[int] = ()) -> list[Change]:
-        """Add it, in programs that compute no gradients."""
-        if source.program_calls(*TRAINS):
-            return []
-        if self.of and not any(word in each.text for each in source.program for word in self.of):
-            return []
-        if (place := _place(source)) is None:
-            return []
-        setting = [source.before(place.statement, self.setting)] if self.setting else []
-        if place.name:
-            change = source.behind(place.last, f"{place.name} = {self.code.replace('{model}', place.name)}")
-        else:
-            change = source.replacing(place.found, self.code.replace("{model}", source.code(place.found)))
-        return source.with_helper(self.helper, [*place.declared, *setting, change])
-
-
-@dataclass(frozen=True)
-class StatementsWhereReady:
     """Put statements about `{model}` where a model that only infers is ready, and what they need behind the imports;
     a model that has no name there gets one. Where the program may come there again, they are done once."""
 
     code: str
     helper: str = ""
-    name: str = "ready_model"
+    without: tuple[str, ...] = GRADIENTS
+    """Calls of programs in which they have no place."""
+    of: tuple[str, ...] = ()
+    """Words of which the program has one, or there is nothing to do."""
 
     def __call__(self, source: Source, lines: Sequence[int] = ()) -> list[Change]:
-        """Add them, in programs that call for no gradients."""
-        if source.program_calls(*GRADIENTS) or (place := _place(source)) is None:
+        """Add them."""
+        if self.of and not any(word in each.text for each in source.program for word in self.of):
+            return []
+        if source.program_calls(*self.without) or (place := _place(source)) is None:
             return []
         code, helper = self.code, self.helper
         if not _is_reached_once(source, place.statement):
@@ -111,11 +91,11 @@ class StatementsWhereReady:
             code = f"def change_model(changed):\n{body}\n    return changed\n"
             code += "{model} = gobrrr.layers.made_once({model}, change_model)"
             helper = "\n".join(dict.fromkeys((*helper.splitlines(), "import gobrrr.layers")))
-        code = code.replace("{model}", place.name or self.name)
+        code = code.replace("{model}", place.name or UNNAMED)
         if place.name:
             return source.with_helper(helper, [*place.declared, source.behind(place.last, code)])
-        named = f"{self.name} = {source.code(place.found)}\n{code}"
-        changes = [source.before(place.statement, named), source.replacing(place.found, self.name)]
+        named = f"{UNNAMED} = {source.code(place.found)}\n{code}"
+        changes = [source.before(place.statement, named), source.replacing(place.found, UNNAMED)]
         return source.with_helper(helper, changes)
 
 

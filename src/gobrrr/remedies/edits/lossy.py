@@ -13,7 +13,7 @@ from typing import Annotated, NamedTuple
 
 import msgspec
 
-from gobrrr.remedies.edits.inference import StatementsWhereReady
+from gobrrr.remedies.edits.inference import TRAINS, WhereReady
 from gobrrr.remedies.edits.program import diff, texts
 from gobrrr.remedies.edits.source import Source
 from gobrrr.units import several
@@ -94,6 +94,10 @@ def _torchao_on(least: int, what: str) -> Callable[[Facts], str]:
 
 
 _LINEARS = "lambda part, name: type(part) is torch.nn.Linear and name not in {keep}"
+_DYNAMIC = (
+    "{name: torch.ao.quantization.default_dynamic_qconfig for name, part in {model}.named_modules() "
+    "if type(part) is torch.nn.Linear and name not in {keep}}"
+)
 _AO = ("torchao.quantization",)
 
 
@@ -112,10 +116,8 @@ FORMS = (
          "{model} = gobrrr.layers.two_of_four(gobrrr.layers.half_precision({model}), keep={keep})", ("gobrrr.layers",),
          "linear half", ("linear",), _cuda(80, "2:4 sparsity is faster on tensor cores, unstructured nowhere")),
     Form("int8_dynamic",
-         "{model} = torch.ao.quantization.quantize_dynamic({model}, {name: torch.ao.quantization."
-         "default_dynamic_qconfig for name, part in {model}.named_modules() if type(part) is torch.nn.Linear "
-         "and name not in {keep}}, torch.qint8, inplace=True)", ("torch.ao.quantization",), "linear", ("linear",),
-         _cpu),
+         f"{{model}} = torch.ao.quantization.quantize_dynamic({{model}}, {_DYNAMIC}, torch.qint8, inplace=True)",
+         ("torch.ao.quantization",), "linear", ("linear",), _cpu),
     Form("int8_activations", _ao("Int8DynamicActivationInt8WeightConfig"), _AO,
          "linear compile", ("linear",), _torchao, compiles=True),
     Form("int8_weights", _ao("Int8WeightOnlyConfig"), _AO,
@@ -179,8 +181,19 @@ def statements(point: Point, facts: Facts | None = None) -> tuple[str, list[str]
 def _code(code: str, part: Part) -> str:
     keep = f"{{{', '.join(map(repr, sorted(part.keep)))}}}"
     if not part.keep:
-        code = code.replace(" and name not in {keep}", "").replace(", keep={keep}", "")
+        for words, instead in ((_DYNAMIC, "{torch.nn.Linear}"), (" and name not in {keep}", ""), (", keep={keep}", "")):
+            code = code.replace(words, instead)
     return code.replace("{keep}", keep).replace("{knob}", f"{part.knob or 0:.4g}")
+
+
+def alone(name: str, of: tuple[str, ...] = ()) -> WhereReady:
+    """A form as an edit by itself, of programs that have one of these words and nowhere train."""
+    code, imports = statements((Part(name),))
+    return WhereReady(code, _imports(*imports), TRAINS, of)
+
+
+def _imports(*modules: str) -> str:
+    return "\n".join(f"import {name}" for name in modules)
 
 
 class Written(NamedTuple):
@@ -204,7 +217,7 @@ def written(files: Sequence[Source], source: Path, point: Point, facts: Facts | 
         code = "\n    ".join(("def change_numbers(changed):", *body.splitlines(), "return changed"))
         code += f"\n{{model}} = gobrrr.layers.note_sensitivity({{model}}, change_numbers, {FILE!r})"
     modules = dict.fromkeys(("torch", *imports, *(["gobrrr.layers"] if noted else [])))
-    edit = StatementsWhereReady(code, "\n".join(f"import {name}" for name in modules))
+    edit = WhereReady(code, _imports(*modules))
     changed = texts(files, [edit], source) if code else {}
     inside = {name: both for name, both in changed.items() if not Path(name).is_absolute()}
     return Written({name: after.encode() for name, (_, after) in inside.items()}, diff(inside))
