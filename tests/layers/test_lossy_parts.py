@@ -17,18 +17,16 @@ import torch
 from torch import nn
 
 from gobrrr.layers import (
-    copied,
     half_precision,
     low_rank,
     made_once,
-    note_run,
-    note_sensitivity,
     sensitivity,
     simulated_int8,
     static_int8,
     two_of_four,
     weight_bytes,
-)  # fmt: skip
+)
+from gobrrr.layers.noted import note_run, note_sensitivity
 
 
 def small() -> nn.Sequential:
@@ -260,7 +258,7 @@ def test_a_copy_is_made_anew_where_weights_were_written_since() -> None:
     half = made_once(model := small(), half_precision)
     model.load_state_dict(model.state_dict())
     assert half is model and made_once(model, quantised) is model
-    for call in (lambda: made_once(3, quantised), lambda: note_run(3, "")):  # type: ignore[arg-type, type-var]
+    for call in (lambda: made_once(3, quantised), lambda: note_run(3, quantised, "")):  # type: ignore[arg-type]
         with pytest.raises(TypeError, match=r"not a torch\.nn\.Module: int"):
             call()
 
@@ -324,7 +322,7 @@ def the_end(monkeypatch: pytest.MonkeyPatch) -> Callable[[], object]:
 
 
 def test_what_a_run_notes(tmp_path: Path, the_end: Callable[[], object]) -> None:
-    model = note_run(small(), str(tmp_path / "run.json"))
+    model = note_run(small(), half_precision, str(tmp_path / "run.json"))
     for _ in range(5):
         model(torch.randn(2, 16))
     the_end()
@@ -354,7 +352,7 @@ def test_the_plain_model_computes_some_calls_too_where_nobody_can_write_to_what_
     monkeypatch.setattr(noted.time, "perf_counter_ns", lambda: now)
     for number, cache in enumerate((None, object())):
         calls.clear()
-        model = note_run(Slow("own", 10), str(tmp_path / f"{number}.json"), Slow("plain", 25))
+        model = note_run(Slow("plain", 25), lambda _: Slow("own", 10), str(tmp_path / f"{number}.json"))
         for _ in range(12):
             model(torch.randn(8, 4), cache=cache)
         the_end()
@@ -367,19 +365,24 @@ def test_the_plain_model_is_given_what_the_model_was_given_before_its_own_hooks(
     tmp_path: Path, the_end: Callable[[], object]
 ) -> None:
     model = small()
-    half = note_run(half_precision(copy.deepcopy(model)), str(tmp_path / "a.json"), model)
+    half = note_run(model, half_precision, str(tmp_path / "a.json"))
     for _ in range(9):
         assert half(torch.randn(2, 16)).dtype == torch.float32
     the_end()
     assert json.loads((tmp_path / "a.json").read_text())["times"] > 0
 
 
-def test_a_model_that_cannot_be_copied_is_run_alone() -> None:
-    model = small()
-    other = copied(model)
-    assert other is not None and other is not model and torch.equal(other[0].weight, model[0].weight)
-    model.lock = (each for each in ())  # type: ignore[assignment]
-    assert copied(model) is None
+def test_a_model_that_cannot_be_copied_is_run_alone(tmp_path: Path, the_end: Callable[[], object]) -> None:
+    for name in ("copied", "alone"):
+        model = small()
+        if name == "alone":
+            model.lock = (each for each in ())  # type: ignore[assignment]
+        model = note_run(model, half_precision, str(tmp_path / f"{name}.json"))  # type: ignore[assignment]
+        for _ in range(9):
+            model(torch.randn(2, 16))
+        the_end()
+        told = json.loads((tmp_path / f"{name}.json").read_text())
+        assert told["calls"] == 9 and (told["times"] is None) == (name == "alone")
 
 
 def test_noting_sensitivity_ends_the_program(tmp_path: Path) -> None:

@@ -207,12 +207,12 @@ def test_names_of_layers_are_quoted_and_every_form_is_python() -> None:
     text = "import torch\nmodel = Net().eval()\n"
     assert 'not in {"b", \'it\\\'s "q".0\'}' in edited(text, INT8).diff.replace("'b'", '"b"')
     for form in FORMS:
-        for noted in ("", "run", "layers"):
+        for noted in ("", "run", "sensitivity"):
             part = Part(form.name, keep=("a'b",), knob=0.9)
-            if noted != "layers" or not form.exact:
+            if noted != "sensitivity" or not form.exact:
                 found = edited(text, (part,), noted).files["eval.py"].decode()
                 compile(found, form.name, "exec")
-                assert ("a'b" in found) == (not form.exact and not (noted == "layers" and form.simulated)), found
+                assert ("a'b" in found) == (not form.exact and not (noted == "sensitivity" and form.simulated)), found
 
 
 def test_forms_are_put_on_in_one_order_and_compiled_last() -> None:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import median
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,7 +20,6 @@ from torch.utils._pytree import tree_leaves
 
 from gobrrr.layers.values import mapped, tensors
 
-Model = TypeVar("Model", bound=nn.Module)
 MOST_TIMES = 100_000
 """Calls whose times are kept."""
 WARM, PAIRS = 5, 40
@@ -110,23 +109,21 @@ def weight_bytes(model: nn.Module) -> int:
     return sum(seen.values())
 
 
-def copied(model: Model) -> Model | None:
-    """Return a copy of the model; None where it cannot be copied, or there is no memory for two."""
-    with contextlib.suppress(Exception):
-        return copy.deepcopy(model)
-    return None
+def note_run(model: nn.Module, change: Callable[[nn.Module], nn.Module], file: str) -> nn.Module:
+    """Return the model as `change` makes it. When the program ends, what it is and how long its calls took is written
+    as JSON: bytes of its weights, layers of each kind, lower quartile of the calls in ns, ns until the end.
 
-
-def note_run(model: Model, file: str, plain: nn.Module | None = None) -> Model:
-    """Write as JSON, when the program ends, what the model is and how long its calls took: bytes of its weights, layers
-    of each kind, lower quartile of the calls in ns, ns until the end. Gives the model back.
-
-    `plain`, the model as it was, computes some of the calls too, unnoticed: each right before or behind the model's
-    own, so that the median of their ratios ("times") is not that of two moments of a busy machine. Only arguments that
-    nobody can write to by a call unseen are given twice: tensors and plain values, not caches. Raises TypeError for
-    what is no torch.nn.Module."""
+    The model as it was computes some of the calls too, unnoticed, where it can be copied and there is memory for two:
+    each right before or behind the changed one's own, so that the median of their ratios ("times") is not that of two
+    moments of a busy machine. Only arguments that nobody can write to by a call unseen are given twice: tensors and
+    plain values, not caches. Raises TypeError for what is no torch.nn.Module.
+    """
     if not isinstance(model, nn.Module):
         raise TypeError(f"not a torch.nn.Module: {type(model).__name__}")
+    plain: nn.Module | None = None
+    with contextlib.suppress(Exception):
+        plain = copy.deepcopy(model)
+    model = change(model)
     times: list[int] = []
     ratios: list[float] = []
     began, place = time.perf_counter_ns(), Path(file).resolve()
@@ -189,7 +186,7 @@ _KINDS: dict[str, tuple[type[nn.Module], ...]] = {
 }  # fmt: skip
 
 
-def note_sensitivity(model: Model, change: Callable[[nn.Module], nn.Module], file: str) -> Model:
+def note_sensitivity(model: nn.Module, change: Callable[[nn.Module], nn.Module], file: str) -> nn.Module:
     """Write `sensitivity` for the arguments of the model's first call as JSON, and end the program there."""
     place = Path(file).resolve()
 

@@ -23,7 +23,7 @@ FILE = "gobrrr-noted.json"
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """Facts that a run of the program noted of its model: gobrrr.layers.note_run."""
+    """Facts that a run of the program noted of its model: gobrrr.layers.noted.note_run."""
 
     bytes: Annotated[int, msgspec.Meta(ge=0)]
     ns: Annotated[int, msgspec.Meta(ge=0)]
@@ -204,19 +204,16 @@ class Written(NamedTuple):
 
 
 def written(files: Sequence[Source], source: Path, point: Point, facts: Facts | None, noted: str = "") -> Written:
-    """The program with a point. `noted`: what to insert for gobrrr beside it: "run", or "layers" to see how much each
-    one matters. Empty where no place is found."""
+    """The program with a point. `noted`: what to insert for gobrrr beside it: "run", or "sensitivity" to see how much
+    each layer matters. Empty where no place is found."""
     code, imports = statements(point, facts)
-    if noted == "run":
-        code = "\n".join(filter(None, (
-            "plain_model = gobrrr.layers.copied({model})", code,
-            f"{{model}} = gobrrr.layers.note_run({{model}}, {FILE!r}, plain_model)")))  # fmt: skip
-    elif noted:
-        used = form(point[0].form)
-        body = (used.simulated or code.partition("\ntorch._inductor")[0]).replace("{model}", "changed")
-        code = "\n    ".join(("def change_numbers(changed):", *body.splitlines(), "return changed"))
-        code += f"\n{{model}} = gobrrr.layers.note_sensitivity({{model}}, change_numbers, {FILE!r})"
-    modules = dict.fromkeys(("torch", *imports, *(["gobrrr.layers"] if noted else [])))
+    if noted == "sensitivity":
+        code = form(point[0].form).simulated or code.partition("\ntorch._inductor")[0]
+    if noted:
+        body = code.replace("{model}", "changed").splitlines()
+        code = "\n    ".join(("def change_numbers(changed):", *body, "return changed"))
+        code += f"\n{{model}} = gobrrr.layers.noted.note_{noted}({{model}}, change_numbers, {FILE!r})"
+    modules = dict.fromkeys(("torch", *imports, *(["gobrrr.layers.noted"] if noted else [])))
     edit = WhereReady(code, _imports(*modules))
     changed = texts(files, [edit], source) if code else {}
     inside = {name: both for name, both in changed.items() if not Path(name).is_absolute()}

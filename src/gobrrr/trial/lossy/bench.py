@@ -66,7 +66,7 @@ class Bench:
         """Return how much each layer that a form changes matters; empty where the program does not run so."""
         self._say(f"seeing which layers {part.form} changes most")
         try:
-            found = self._run((part,), "layers", dict[str, float | None], gates=())[1]
+            found = self._run((part,), "sensitivity", dict[str, float | None], gates=())[1]
         except (ArmError, GobrrrError):
             return {}
         return {name: math.inf if value is None else value for name, value in found.items()}
@@ -87,7 +87,7 @@ class Bench:
             made = self._write(own, self._facts, noted)
             if not made.files:
                 raise GobrrrError(NO_PLACE, "call eval() on it at the top level of a function or file", UNMEASURED)
-            gates = () if noted == "layers" else tuple(self._gates)
+            gates = () if noted == "sensitivity" else tuple(self._gates)
             self._edits[name] = EditOnTrial(ProgramEdit(name, dict(made.files), diff=made.diff), gates=gates)
         return (*others, name)
 
