@@ -21,12 +21,10 @@ from gobrrr.layers import (
     low_rank,
     made_once,
     sensitivity,
-    simulated_int8,
     static_int8,
     two_of_four,
-    weight_bytes,
 )
-from gobrrr.layers.noted import note_run, note_sensitivity
+from gobrrr.layers.noted import note_run, note_sensitivity, simulated_int8, weight_bytes
 
 
 def small() -> nn.Sequential:

@@ -2,24 +2,20 @@
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from gobrrr.layers.calibrated import simulated_int8, static_int8
+    from gobrrr.layers.calibrated import static_int8
     from gobrrr.layers.conv_bn import ConvBn2d
     from gobrrr.layers.factored import low_rank
     from gobrrr.layers.halved import half_precision
-    from gobrrr.layers.noted import sensitivity, weight_bytes
+    from gobrrr.layers.noted import sensitivity
     from gobrrr.layers.pruned import two_of_four
     from gobrrr.layers.ready import made_once
 
 _HOMES = {
     "ConvBn2d": "conv_bn", "half_precision": "halved", "low_rank": "factored", "made_once": "ready",
-    "sensitivity": "noted", "simulated_int8": "calibrated", "static_int8": "calibrated", "two_of_four": "pruned",
-    "weight_bytes": "noted",
+    "sensitivity": "noted", "static_int8": "calibrated", "two_of_four": "pruned",
 }  # fmt: skip
 """File of each part; none has a part's name, or importing it would hide the part."""
-__all__ = [
-    "ConvBn2d", "half_precision", "low_rank", "made_once", "sensitivity", "simulated_int8", "static_int8",
-    "two_of_four", "weight_bytes",
-]  # fmt: skip
+__all__ = ["ConvBn2d", "half_precision", "low_rank", "made_once", "sensitivity", "static_int8", "two_of_four"]
 
 
 def __getattr__(name: str) -> object:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Collection, Iterator
-from typing import Any, TypeVar
+from typing import Any
 
 import torch
-from torch import Tensor, nn
-
-Model = TypeVar("Model", bound=nn.Module)
+from torch import nn
 
 
 @contextlib.contextmanager
@@ -64,32 +62,3 @@ def static_int8(model: nn.Module, keep: Collection[str] = ()) -> nn.Module:
     branches on values.
     """
     return _Calibrated(model, keep).eval()
-
-
-def simulated_int8(model: Model, keep: Collection[str] = ()) -> Model:
-    """Round what linear layers and convolutions of `model` are given, and their weights, to 8 bits; in place.
-
-    The numbers are about those of static_int8 (each input's own extremes stand for observed ones), at no gain of time:
-    to see how much a layer matters. Gives the model back.
-    """
-    for name, part in model.named_modules():
-        if isinstance(part, (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)) and name not in keep:
-            most = part.weight.detach().flatten(1).abs().amax(1).clamp_min(1e-30) / 127
-            scale = most.view(-1, *[1] * (part.weight.dim() - 1))
-            part.weight = nn.Parameter((part.weight.detach() / scale).round() * scale, requires_grad=False)
-            part.register_forward_pre_hook(_round_first)
-    return model
-
-
-def _round_first(_: nn.Module, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    return _rounded(given[0]), *given[1:]
-
-
-def _rounded(x: Tensor) -> Tensor:
-    """Return x on 256 levels between its extremes, 0 among them."""
-    if not x.numel():
-        return x
-    low, high = min(0.0, float(x.detach().min())), max(0.0, float(x.detach().max()))
-    scale = max(high - low, 1e-30) / 255
-    zero = round(-low / scale)
-    return torch.fake_quantize_per_tensor_affine(x, scale, zero, 0, 255)

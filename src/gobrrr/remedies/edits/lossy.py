@@ -128,7 +128,7 @@ FORMS = (
          "linear compile", ("linear",), _torchao_on(89, "float8 is faster on tensor cores alone"), compiles=True),
     Form("static_int8",
          "{model} = gobrrr.layers.static_int8({model}, keep={keep})", ("gobrrr.layers",), "linear half rank compile",
-         ("convolution", "linear"), _cpu, simulated="{model} = gobrrr.layers.simulated_int8({model})"),
+         ("convolution", "linear"), _cpu, simulated="{model} = gobrrr.layers.noted.simulated_int8({model})"),
     Form("half_precision",
          "{model} = gobrrr.layers.half_precision({model}, keep={keep})", ("gobrrr.layers",), "half"),
     Form("compile", takes="compile", compiles=True, exact=True),
