@@ -13,8 +13,8 @@ from gobrrr.cli import streams
 
 
 class Interrupts:
-    """While entered, the first of them raises KeyboardInterrupt, and the next ones are not heard: the first is being
-    obeyed. One that is ignored, as under nohup, or that has a handler of its own stays as it is."""
+    """While entered, the first of them raises KeyboardInterrupt with the exit code, and the next ones are not heard:
+    the first is being obeyed. One that is ignored, as under nohup, or that has a handler of its own stays as it is."""
 
     def __init__(self) -> None:
         self._number = 0
@@ -48,4 +48,4 @@ class Interrupts:
             streams.to_nowhere(2)  # that terminal is gone: what is still written there must not keep us from ending
         if self._first is not None:
             threading.Thread(target=self._first, daemon=True).start()
-        raise KeyboardInterrupt
+        raise KeyboardInterrupt(self.exit_code)

@@ -90,8 +90,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             sys.stdout.buffer.write(as_json(error.document()))
             sys.stdout.flush()
         return error.exit_code
-    except KeyboardInterrupt:
-        return INTERRUPTED
+    except KeyboardInterrupt as stop:
+        return int(stop.args[0]) if stop.args else INTERRUPTED
     except BrokenPipeError:
         # Python flushes stdout once more as it ends: let that go nowhere.
         streams.to_nowhere(sys.stdout.fileno())

@@ -83,6 +83,14 @@ def _folder(name: str) -> str:
     return name
 
 
+def add_minutes(parser: argparse.ArgumentParser, minutes: float) -> None:
+    """Add --minutes, with so many of them where none are named."""
+    parser.add_argument(
+        "--minutes", type=more_than_zero, default=minutes, metavar="M",
+        help=f"wall time to spend, all in all ({minutes:g})",
+    )  # fmt: skip
+
+
 PRICE_VARIABLE = "GOBRRR_PRICE_PER_HOUR"
 
 

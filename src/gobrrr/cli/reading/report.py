@@ -211,6 +211,14 @@ def put(content: bytes | Iterable[bytes], output: str | None) -> None:
         raise GobrrrError(why, "name a file in a folder that exists") from None
 
 
+def put_json(found: object, args: argparse.Namespace) -> None:
+    """To stdout, where --json asks for it."""
+    if args.json:
+        from gobrrr.report.forms.json import as_json
+
+        put(as_json(found), None)
+
+
 RECORDED = "rank*"
 """Pattern of the files that ranks leave in a run's folder: rank0.journal, rank0.window1-4.trace.json."""
 

@@ -37,16 +37,14 @@ def prepare(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Forecast and tell; 0 where something could be said."""
-    from gobrrr.cli.reading.report import put
+    from gobrrr.cli.reading.report import put_json
     from gobrrr.pipeline import runs
-    from gobrrr.report.forms.json import as_json
     from gobrrr.report.text.page import show
     from gobrrr.report.told.job import of_forecast
 
     found = runs.scale(args.runs, args.ranks, args.link, args.plan)
     show(of_forecast(found), sys.stderr)
-    if args.json:
-        put(as_json(found), None)
+    put_json(found, args)
     return 0
 
 

@@ -43,10 +43,7 @@ def prepare(parser: argparse.ArgumentParser) -> None:
         "--batch", metavar="N", help="with --objective fit: a batch size that fits, at which numbers are compared"
     )
     options.add_folder(parser, "the results")
-    parser.add_argument(
-        "--minutes", type=options.more_than_zero, default=5.0, metavar="M",
-        help="wall time to spend, all in all (5)",
-    )  # fmt: skip
+    options.add_minutes(parser, 5.0)
     parser.add_argument("--seed", type=int, default=0, help="of the order of blocks (0)")
     parser.add_argument("--json", action="store_true", help="write the receipt as JSON to stdout")
     options.add_writes(parser)
@@ -66,11 +63,10 @@ def add_gates(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Check, race, write the receipt; 0 where an edit is faster and right, else by proof.exit_code."""
     from gobrrr.cli.interrupts import Interrupts
-    from gobrrr.cli.reading.report import put
+    from gobrrr.cli.reading.report import put_json
     from gobrrr.cli.verbs import run as run_verb
     from gobrrr.pipeline import proving
     from gobrrr.report.forms import formats
-    from gobrrr.report.forms.json import as_json
     from gobrrr.system import run_folder
     from gobrrr.trial.arm.ranks import JOBS
     from gobrrr.trial.sandbox import workspace
@@ -93,36 +89,27 @@ def run(args: argparse.Namespace) -> int:
     if args.objective == "fit":
         return _fit(command, folder, asked, args)
     with Interrupts() as interrupts:
-        try:
-            receipt = proving.prove(command, Path.cwd(), folder, asked, sys.stderr, interrupts.at_first)
-        except KeyboardInterrupt:
-            return interrupts.exit_code
+        receipt = proving.prove(command, Path.cwd(), folder, asked, sys.stderr, interrupts.at_first)
     formats.show(receipt, sys.stderr)
     sys.stderr.write(f"files     receipt.json, report.html in {folder}\n")
-    if args.json:
-        put(as_json(receipt), None)
+    put_json(receipt, args)
     return exit_code(receipt) if receipt.complete else interrupts.exit_code
 
 
 def _fit(command: list[str], folder: Path, asked: Asked, args: argparse.Namespace) -> int:
     """Does the last edit make the program end that runs out of memory?"""
     from gobrrr.cli.interrupts import Interrupts
-    from gobrrr.cli.reading.report import put
+    from gobrrr.cli.reading.report import put_json
     from gobrrr.pipeline import fitting
-    from gobrrr.report.forms.json import as_json
     from gobrrr.report.memory.fitted import blocks
     from gobrrr.report.text.page import show
 
     with Interrupts() as interrupts:
-        try:
-            found = fitting.fit(command, Path.cwd(), folder, asked, args.batch or "", sys.stderr, interrupts.at_first)
-        except KeyboardInterrupt:
-            return int(interrupts.exit_code)
+        found = fitting.fit(command, Path.cwd(), folder, asked, args.batch or "", sys.stderr, interrupts.at_first)
     sys.stderr.write("\n")
     show(blocks(found), sys.stderr)
     sys.stderr.write(f"files     receipt.json in {folder}\n")
-    if args.json:
-        put(as_json(found), None)
+    put_json(found, args)
     return found.exit_code
 
 

@@ -45,9 +45,7 @@ def add_shared(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--memory", metavar="SIZE", type=options.size, help="memory to fit into, as 24GiB")
     parser.add_argument("--device", action="store_true", help="--memory is an accelerator's: add its context")
     options.add_folder(parser, "the results")
-    parser.add_argument(
-        "--minutes", type=options.more_than_zero, default=5.0, metavar="M", help="wall time to spend, all in all (5)"
-    )
+    options.add_minutes(parser, 5.0)
     parser.add_argument("--json", action="store_true", help="write what was found as JSON to stdout (gobrrr.sweep/1)")
     options.add_writes(parser)
     options.add_redact(parser)
@@ -78,11 +76,10 @@ def _gates(args: argparse.Namespace, values: Sequence[str]) -> tuple[Gate, ...]:
 def measured(args: argparse.Namespace, name: str, values: Sequence[str], **how: object) -> int:
     """Sweep and tell. `how`: as of pipeline.sweeping.Wanted."""
     from gobrrr.cli.interrupts import Interrupts
-    from gobrrr.cli.reading.report import put
+    from gobrrr.cli.reading.report import put_json
     from gobrrr.cli.verbs import run as run_verb
     from gobrrr.pipeline import sweeping
     from gobrrr.pipeline.file_names import PAGE, SWEEP
-    from gobrrr.report.forms.json import as_json
     from gobrrr.report.memory.sweep import blocks
     from gobrrr.report.text.page import show
     from gobrrr.system import run_folder
@@ -106,15 +103,11 @@ def measured(args: argparse.Namespace, name: str, values: Sequence[str], **how: 
     folder = run_folder.of_run(args.folder, command, "sweep-")
     sys.stderr.write(f"gobrrr: varying {found.name} ({found.where}, now {found.now or 'unknown'})\n")
     with Interrupts() as interrupts:
-        try:
-            swept = sweeping.sweep(command, Path.cwd(), folder, wanted, sys.stderr, interrupts.at_first)
-        except KeyboardInterrupt:
-            return interrupts.exit_code
+        swept = sweeping.sweep(command, Path.cwd(), folder, wanted, sys.stderr, interrupts.at_first)
     sys.stderr.write("\n")
     show(blocks(swept), sys.stderr)
     sys.stderr.write(f"files     {SWEEP}, {PAGE} in {folder}\n")
-    if args.json:
-        put(as_json(swept), None)
+    put_json(swept, args)
     return 0 if swept.complete else int(interrupts.exit_code)
 
 

@@ -61,15 +61,12 @@ def _live(watching: Watching) -> int:
     from gobrrr.cli.screen import Screen
     from gobrrr.report.forms import formats
 
-    with Interrupts() as interrupts:
-        try:
-            with Screen(sys.stdout) as screen:
-                if not _until_the_end(watching, screen):
-                    return 0
-            formats.show(watching.now(), sys.stdout)
-            sys.stdout.flush()
-        except KeyboardInterrupt:
-            return interrupts.exit_code
+    with Interrupts():
+        with Screen(sys.stdout) as screen:
+            if not _until_the_end(watching, screen):
+                return 0
+        formats.show(watching.now(), sys.stdout)
+        sys.stdout.flush()
     return 0
 
 

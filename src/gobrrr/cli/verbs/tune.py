@@ -23,10 +23,7 @@ def prepare(parser: argparse.ArgumentParser) -> None:
     """All options stand before the program."""
     parser.usage = "gobrrr tune [options] script.py [args] | -m module [args] | -- command [args]"
     options.add_folder(parser, "the results")
-    parser.add_argument(
-        "--minutes", type=options.more_than_zero, default=10.0, metavar="M",
-        help="wall time to spend, all in all (10)",
-    )  # fmt: skip
+    options.add_minutes(parser, 10.0)
     parser.add_argument(
         "--try", dest="named", type=names, default=(), metavar="A,B",
         help="remedies to try whatever the diagnosis says; semantic ones are tried only so",
@@ -58,6 +55,7 @@ def prepare(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Diagnose, try, confirm, write; Ctrl-C leaves a valid receipt of what was finished."""
     from gobrrr.cli.interrupts import Interrupts
+    from gobrrr.cli.reading.report import put_json
     from gobrrr.cli.verbs import run as run_verb
     from gobrrr.pipeline import tuning
     from gobrrr.system import run_folder
@@ -84,16 +82,9 @@ def run(args: argparse.Namespace) -> int:
         patches=patches,
     )  # fmt: skip
     with Interrupts() as interrupts:
-        try:
-            outcome = tuning.tune(command, Path.cwd(), folder, wishes, sys.stderr, interrupts.at_first)
-            tuning.tell(outcome, redaction.shown(args.program, args.redact), sys.stderr, per_hour)
-        except KeyboardInterrupt:
-            return interrupts.exit_code
-    if args.json:
-        from gobrrr.cli.reading.report import put
-        from gobrrr.report.forms.json import as_json
-
-        put(as_json(outcome.receipt), None)
+        outcome = tuning.tune(command, Path.cwd(), folder, wishes, sys.stderr, interrupts.at_first)
+        tuning.tell(outcome, redaction.shown(args.program, args.redact), sys.stderr, per_hour)
+    put_json(outcome.receipt, args)
     return exit_code(outcome.receipt, interrupts.exit_code)
 
 
@@ -103,14 +94,13 @@ def _behind_gates(
 ) -> int:  # fmt: skip
     """Search edits that change the numbers of a program that only infers."""
     from gobrrr.cli.interrupts import Interrupts
-    from gobrrr.cli.reading.report import put
+    from gobrrr.cli.reading.report import put_json
     from gobrrr.pipeline import proving
     from gobrrr.pipeline.file_names import PAGE, PATCH, RECEIPT
     from gobrrr.pipeline.lossy import searching
     from gobrrr.pipeline.tuning import Wishes
     from gobrrr.remedies.edits.lossy import FORMS
     from gobrrr.report.forms import formats
-    from gobrrr.report.forms.json import as_json
     from gobrrr.system import run_folder
     from gobrrr.trial.arm.ranks import launcher
     from gobrrr.trial.statistics.objective import WHOLE
@@ -127,16 +117,12 @@ def _behind_gates(
     folder = run_folder.of_run(args.folder, command, "tune-")
     allowed = Wishes(without=args.without, only=args.only).allow
     with Interrupts() as interrupts:
-        try:
-            receipt = searching.search(command, Path.cwd(), folder, asked, allowed, sys.stderr, interrupts.at_first)
-        except KeyboardInterrupt:
-            return interrupts.exit_code
+        receipt = searching.search(command, Path.cwd(), folder, asked, allowed, sys.stderr, interrupts.at_first)
     left = [name for name in (RECEIPT, PAGE, PATCH) if (folder / name).is_file()]
     next_command = shlex.join(["git", "apply", str(folder / PATCH)]) if PATCH in left else ""
     formats.show(receipt, sys.stderr, formats.View(next_command=next_command))
     sys.stderr.write(f"files     {', '.join(left)} in {folder}\n")
-    if args.json:
-        put(as_json(receipt), None)
+    put_json(receipt, args)
     return exit_code(receipt, interrupts.exit_code)
 
 
