@@ -14,12 +14,11 @@ from gobrrr.errors import UNMEASURED, GobrrrError
 from gobrrr.guard.model.verdict import Guarded
 from gobrrr.machine.probe.system_probe import oom_kills
 from gobrrr.pipeline import first_run, redaction, tuning
-from gobrrr.pipeline.file_names import ARMS, CACHES, DIAGNOSIS, RECEIPT
+from gobrrr.pipeline.file_names import ARMS, DIAGNOSIS, RECEIPT
 from gobrrr.pipeline.out_of_memory import died_of
 from gobrrr.pipeline.proving import Asked
 from gobrrr.recording.run_folder.run import load_run
 from gobrrr.system import files
-from gobrrr.trial.arm.process_group import adopted
 from gobrrr.trial.edit.program_edit import ProgramEdit
 from gobrrr.trial.edit.reading import together
 from gobrrr.trial.edit.setting import Setting, find
@@ -53,9 +52,8 @@ def fit(
         raise GobrrrError("--objective fit takes one edit of the folder as it is", "prove the others by themselves")
     edit = asked.edits[0]
     with contextlib.ExitStack() as stack:
-        stack.enter_context(adopted())
-        within = asked.limits._replace(caches=tuning.own_folder(folder, CACHES, stack))
-        stream.write(f"gobrrr: {limits.told(source, within)}\ngobrrr: running the program until it dies of memory\n")
+        within = tuning.confined(asked.limits, source, folder, stack, stream)
+        stream.write("gobrrr: running the program until it dies of memory\n")
         stream.flush()
         place = folder / DIAGNOSIS
         kills = oom_kills()

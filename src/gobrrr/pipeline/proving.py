@@ -13,13 +13,12 @@ import msgspec
 from gobrrr.errors import UNMEASURED, GobrrrError
 from gobrrr.guard.model.verdict import Guarded
 from gobrrr.pipeline import first_run, redaction, tuning
-from gobrrr.pipeline.file_names import ARMS, CACHES, DIAGNOSIS, PAGE, RECEIPT
+from gobrrr.pipeline.file_names import ARMS, DIAGNOSIS, PAGE, RECEIPT
 from gobrrr.report.forms import formats
 from gobrrr.report.told.speedup_text import lowest_gain
 from gobrrr.rules.verdict.report import Report
 from gobrrr.system import files
 from gobrrr.trial.arm.arm import ArmError
-from gobrrr.trial.arm.process_group import adopted
 from gobrrr.trial.edit.program_edit import ProgramEdit
 from gobrrr.trial.edit.treatment import EditOnTrial
 from gobrrr.trial.gate.rule import Gate
@@ -28,7 +27,6 @@ from gobrrr.trial.race.referee import LiveReferee, Program
 from gobrrr.trial.race.tuning import Listener
 from gobrrr.trial.receipt import receipt as receipts
 from gobrrr.trial.receipt.receipt import EditTold, Measured, Receipt, TrialResult
-from gobrrr.trial.sandbox import limits
 from gobrrr.trial.sandbox.limits import AT_HOME, Limits
 from gobrrr.trial.sandbox.workspace import mark_output
 from gobrrr.trial.statistics.objective import BETTER, WHOLE, Objective
@@ -82,9 +80,7 @@ def begun(
     stack: contextlib.ExitStack, stream: TextIO,
 ) -> tuple[Report, Program]:  # fmt: skip
     """Watch the program once; arms may run until the stack is left. Raises GobrrrError where it cannot be measured."""
-    stack.enter_context(adopted())
-    within = asked.limits._replace(caches=tuning.own_folder(folder, CACHES, stack))
-    stream.write(f"gobrrr: {limits.told(source, within)}\n")
+    within = tuning.confined(asked.limits, source, folder, stack, stream)
     try:
         report = first_run.diagnosed(command, source, folder / DIAGNOSIS, stream, within, asked.redact,
                                      clock._replace(seconds=FIRST_LOOK * asked.seconds), base=asked.base,
@@ -110,23 +106,14 @@ def _tried(
     stops: Callable[[Callable[[], None]], object],
 ) -> tuple[list[TrialResult], bool]:  # fmt: skip
     """The result of each edit, and whether none was cut off by Ctrl-C."""
-    from gobrrr.report.text import tuning_progress
-
-    listener = tuning_progress.listener(stream, clock.left, asked.objective)
-    referee = LiveReferee(program, arms, seed=asked.seed, progress=listener.progress, overrun=1.0,
-                          until=clock.ends + tuning.LATE * clock.seconds, objective=asked.objective)  # fmt: skip
-    stops(referee.stop)
     found: list[TrialResult] = []
-    try:
-        with listener:
-            for number, name in enumerate(program.edits):
-                until = time.monotonic() + clock.left / (len(program.edits) - number)
-                found.append(proven(referee, (name,), until, asked, listener, number + 1))
+    began = tuning.refereed(program, arms, asked.seed, asked.objective, clock, stream, stops)
+    with contextlib.suppress(KeyboardInterrupt), began as (referee, listener), listener:
+        for number, name in enumerate(program.edits):
+            until = time.monotonic() + clock.left / (len(program.edits) - number)
+            found.append(proven(referee, (name,), until, asked, listener, number + 1))
         return found, True
-    except KeyboardInterrupt:
-        return found, False
-    finally:
-        referee.close()
+    return found, False
 
 
 def proven(

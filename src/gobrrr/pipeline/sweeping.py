@@ -20,7 +20,7 @@ from gobrrr.guard.model.gate import Gated
 from gobrrr.machine.gauges import counter
 from gobrrr.machine.probe.system_probe import free_memory
 from gobrrr.pipeline import first_run, redaction, tuning
-from gobrrr.pipeline.file_names import ARMS, CACHES, DIAGNOSIS, PAGE, SWEEP
+from gobrrr.pipeline.file_names import ARMS, DIAGNOSIS, PAGE, SWEEP
 from gobrrr.recording.model.out_of_memory import Bounds, Group, Input, OutOfMemory, Process, Role
 from gobrrr.report.forms import formats
 from gobrrr.report.told import gates
@@ -31,7 +31,6 @@ from gobrrr.rules.memory.ways import ways
 from gobrrr.rules.verdict.report import Report
 from gobrrr.system import files
 from gobrrr.trial.arm.arm import Arm
-from gobrrr.trial.arm.process_group import adopted
 from gobrrr.trial.arm.whole import WholeRun
 from gobrrr.trial.edit.setting import Setting
 from gobrrr.trial.gate.rule import Gate
@@ -39,7 +38,6 @@ from gobrrr.trial.gate.values import Values
 from gobrrr.trial.race.sweep import BLOCK_NS, ROOM, Point, Sweep, next_size
 from gobrrr.trial.race.sweep import peaks as arms_peaks
 from gobrrr.trial.receipt.swept import Fit, Swept
-from gobrrr.trial.sandbox import limits
 from gobrrr.trial.sandbox.limits import AT_HOME, Limits
 from gobrrr.trial.sandbox.workspace import mark_output
 from gobrrr.trial.statistics.front import unbeaten
@@ -104,9 +102,7 @@ def sweep(
     with contextlib.ExitStack() as stack:
         if energy is not None:
             stack.callback(energy.close)
-        stack.enter_context(adopted())
-        within = wanted.limits._replace(caches=tuning.own_folder(folder, CACHES, stack))
-        stream.write(f"gobrrr: {limits.told(source, within)}\n")
+        within = tuning.confined(wanted.limits, source, folder, stack, stream)
         least = wanted.setting.edit(min(wanted.values, key=_number), source) if wanted.peaks_alone else None
         report = first_run.diagnosed(
             least.command(command) if least else command, source, folder / DIAGNOSIS, stream, within, wanted.redact,

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple, TextIO
+from typing import TYPE_CHECKING, NamedTuple, TextIO
 
 import msgspec
 
@@ -56,6 +56,9 @@ from gobrrr.trial.sandbox.limits import AT_HOME, Limits
 from gobrrr.trial.sandbox.workspace import mark_output
 from gobrrr.trial.statistics.objective import BETTER, MEMORY, TIME, Objective
 from gobrrr.units import duration, size
+
+if TYPE_CHECKING:
+    from gobrrr.report.text.tuning_progress import PlainLines
 
 STAPLES = ("compile", "bf16_autocast", "fused_optimizer", "malloc_thresholds")
 """Raced on every program that they serve, beside what findings call for, as experts do: rules and ceilings miss what
@@ -124,10 +127,7 @@ def tune(
     mark_output(folder)
     clock = first_run.Clock(time.monotonic(), wishes.seconds)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(adopted())
-        within = wishes.limits._replace(caches=own_folder(folder, CACHES, stack))
-        protection = limits.told(source, within)
-        stream.write(f"gobrrr: {protection}\n")
+        within = confined(wishes.limits, source, folder, stack, stream)
         report = first_run.diagnosed(command, source, folder / DIAGNOSIS, stream, within, wishes.redact, clock, STAPLES)
         check_gauge(wishes.objective, report.device is not None)
         chosen = candidates(report, wishes)
@@ -147,7 +147,7 @@ def tune(
         )
         receipt = _raced(chosen, program, folder, own_folder(folder, ARMS, stack), wishes, clock, stream, stops,
                          family, waits)  # fmt: skip
-    notes = (protection, *(f"{name} cannot be applied here: {why}" for name, why in missing.items()))
+    notes = (limits.told(source, within), *(f"{name} cannot be applied here: {why}" for name, why in missing.items()))
     notes += tuple(_unplaced(report, {c.name for c in chosen}, wishes))
     told = msgspec.structs.replace(receipt, seconds=round(clock.spent, 1))
     receipt = signed(told, report, command, source, wishes.seed)
@@ -200,32 +200,49 @@ def _raced(
     stream: TextIO, stops: Callable[[Callable[[], None]], object], family: Family | None = None, waits: bool = False,
 ) -> Receipt:  # fmt: skip
     """Race, guard and confirmation; a KeyboardInterrupt leaves the receipt of what was finished."""
-    from gobrrr.report.text import tuning_progress
-
-    listener = tuning_progress.listener(stream, clock.left, wishes.objective)
-    referee = LiveReferee(program, arms, seed=wishes.seed, progress=listener.progress, overrun=1.0,
-                          until=clock.ends + LATE * clock.seconds, objective=wishes.objective)  # fmt: skip
-    stops(referee.stop)
-    journal = Journal(folder / JOURNAL, first_run.about(program.command, program.source))
-    tuning = Tuning(chosen, program.step_ns, referee, journal, seconds=clock.left, seed=wishes.seed,
-                    listener=listener, objective=wishes.objective, family=family, waits=waits,
-                    between_ns=program.between_ns)  # fmt: skip
-    earlier = tuning.take_over()
-    if journal.foreign:
-        stream.write(f"gobrrr: {journal.foreign} trials there were not measured here with this program: once more\n")
-    if earlier:
-        stream.write(f"gobrrr: {earlier}\n")
-    try:
+    with refereed(program, arms, wishes.seed, wishes.objective, clock, stream, stops) as (referee, listener):
+        journal = Journal(folder / JOURNAL, first_run.about(program.command, program.source))
+        tuning = Tuning(chosen, program.step_ns, referee, journal, seconds=clock.left, seed=wishes.seed,
+                        listener=listener, objective=wishes.objective, family=family, waits=waits,
+                        between_ns=program.between_ns)  # fmt: skip
+        earlier = tuning.take_over()
+        if journal.foreign:
+            told = f"{journal.foreign} trials there were not measured here with this program: once more"
+            stream.write(f"gobrrr: {told}\n")
+        if earlier:
+            stream.write(f"gobrrr: {earlier}\n")
         with listener:
             tuning.run()
-    finally:
-        referee.close()
     given = {name: dict(options) for name, options in referee.options.items()}
     receipt = tuning.receipt()
     edits = {name: EditTold(each.edit.diff, dict(each.edit.env), each.edit.args)
              for name, each in program.edits.items() if name in receipt.kept}  # fmt: skip
     places = {name: places for name, places in referee.taken().items() if name in receipt.kept}
     return msgspec.structs.replace(receipt, options=given, places=places, edits=edits)
+
+
+def confined(allowed: Limits, source: Path, folder: Path, stack: contextlib.ExitStack, stream: TextIO) -> Limits:
+    """Say where arms may write: with caches of their own, which are there until the stack is left, as the arms are."""
+    stack.enter_context(adopted())
+    within = allowed._replace(caches=own_folder(folder, CACHES, stack))
+    stream.write(f"gobrrr: {limits.told(source, within)}\n")
+    return within
+
+
+@contextlib.contextmanager
+def refereed(
+    program: Program, arms: Path, seed: int, objective: Objective, clock: first_run.Clock, stream: TextIO,
+    stops: Callable[[Callable[[], None]], object],
+) -> Iterator[tuple[LiveReferee, PlainLines]]:  # fmt: skip
+    """A referee whose arms end with it, or a little after the clock, and who tells on the stream how far it is."""
+    from gobrrr.report.text import tuning_progress
+
+    listener = tuning_progress.listener(stream, clock.left, objective)
+    referee = LiveReferee(program, arms, seed=seed, progress=listener.progress, overrun=1.0,
+                          until=clock.ends + LATE * clock.seconds, objective=objective)  # fmt: skip
+    stops(referee.stop)
+    with contextlib.closing(referee):
+        yield referee, listener
 
 
 def _resident(report: Report) -> int:

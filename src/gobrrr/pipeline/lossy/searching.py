@@ -25,7 +25,7 @@ from gobrrr.trial.edit.treatment import EditOnTrial
 from gobrrr.trial.gate.interval import FEWEST
 from gobrrr.trial.lossy.bench import NO_PLACE, Bench
 from gobrrr.trial.lossy.search import Search, Seen, front
-from gobrrr.trial.race.referee import LiveReferee, Program
+from gobrrr.trial.race.referee import Program
 from gobrrr.trial.receipt.receipt import Receipt, TrialResult, Tried
 from gobrrr.trial.sandbox.workspace import mark_output
 from gobrrr.trial.statistics.objective import BETTER
@@ -97,34 +97,25 @@ class _Found:
         stops: Callable[[Callable[[], None]], object],
     ) -> bool:  # fmt: skip
         """Search, then prove the fastest, or where it is not, the next one; false where it was interrupted."""
-        from gobrrr.report.text import tuning_progress
-
-        listener = tuning_progress.listener(stream, clock.left, asked.objective)
-        referee = LiveReferee(program, arms, seed=asked.seed, progress=listener.progress, overrun=1.0,
-                              until=clock.ends + tuning.LATE * clock.seconds, objective=asked.objective)  # fmt: skip
-        stops(referee.stop)
-        try:
-            with listener:
-                self.bench = bench = Bench((referee.whole, referee.is_over), arms, edits, asked.gates, write,
-                                           clock.ends, listener.trying)  # fmt: skip
-                needed = 2 * FEWEST * bench.run_s / proving.GATING / (clock.left or 1.0)
-                bench.until -= min(max(PROVING, needed), MOST_PROVING) * clock.left
-                self.search = Search(bench.own.ns, bench, [(Part(each.name),) for each in asked.edits])
-                known = sorted((each for each in FORMS if allow(each.name)),
-                               key=lambda each: (each.compiles, each.name not in FIRST, not each.exact))  # fmt: skip
-                self.not_tried = {each.name: why for each in known if (why := each.unfit(bench.facts))}
-                best = self.search.run([each.name for each in known if each.name not in self.not_tried])
-                self.not_tried |= dict.fromkeys(self.search.left, NO_TIME)
-                for number, point in enumerate(best[:MOST_PROVEN], 1):
-                    tried = proving.proven(referee, bench.stack(point), clock.ends, asked, listener, number)
-                    self.trials.append(tried)
-                    if (tried.verdict in BETTER and tried.guard.green) or clock.left < tried.seconds:
-                        break
+        began = tuning.refereed(program, arms, asked.seed, asked.objective, clock, stream, stops)
+        with contextlib.suppress(KeyboardInterrupt), began as (referee, listener), listener:
+            self.bench = bench = Bench((referee.whole, referee.is_over), arms, edits, asked.gates, write,
+                                       clock.ends, listener.trying)  # fmt: skip
+            needed = 2 * FEWEST * bench.run_s / proving.GATING / (clock.left or 1.0)
+            bench.until -= min(max(PROVING, needed), MOST_PROVING) * clock.left
+            self.search = Search(bench.own.ns, bench, [(Part(each.name),) for each in asked.edits])
+            known = sorted((each for each in FORMS if allow(each.name)),
+                           key=lambda each: (each.compiles, each.name not in FIRST, not each.exact))  # fmt: skip
+            self.not_tried = {each.name: why for each in known if (why := each.unfit(bench.facts))}
+            best = self.search.run([each.name for each in known if each.name not in self.not_tried])
+            self.not_tried |= dict.fromkeys(self.search.left, NO_TIME)
+            for number, point in enumerate(best[:MOST_PROVEN], 1):
+                tried = proving.proven(referee, bench.stack(point), clock.ends, asked, listener, number)
+                self.trials.append(tried)
+                if (tried.verdict in BETTER and tried.guard.green) or clock.left < tried.seconds:
+                    break
             return True
-        except KeyboardInterrupt:
-            return False
-        finally:
-            referee.close()
+        return False
 
     def points(self) -> list[Tried]:
         """Return all that was run, the program as it is first."""
