@@ -6,7 +6,7 @@ the order of this table.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, NamedTuple
@@ -60,8 +60,10 @@ class Form:
     """Words of what it takes for itself: forms with one in common exclude each other."""
     layers: tuple[str, ...] = ()
     """Kinds of layers of which the model must have one."""
-    lacks: Callable[[Facts], str] = lambda _: ""
-    """Say why it cannot be tried there."""
+    on_cpus: bool = False
+    """It is computed there alone."""
+    needs: tuple[int, str] = (0, "")
+    """The least capability, as Facts have it, and what for."""
     knobs: tuple[float, float, float] | None = None
     """How far it goes, first; the most and the least that it may, where a gate refuses or has room."""
     compiles: bool = False
@@ -74,23 +76,13 @@ class Form:
         """Say why it is not tried for such a model; empty where it is."""
         if self.layers and not any(facts.layers.get(kind) for kind in self.layers):
             return f"the model has no {' or '.join(self.layers)} layer"
-        return self.lacks(facts)
-
-
-def _cpu(facts: Facts) -> str:
-    return "torch computes it on CPUs alone" if facts.device != "cpu" else ""
-
-
-def _torchao(facts: Facts) -> str:
-    return "" if facts.torchao else "torchao is not there for the program's Python: pip install 'gobrrr[lossy]'"
-
-
-def _cuda(least: int, what: str) -> Callable[[Facts], str]:
-    return lambda facts: "" if facts.capability >= least else f"{what}: no CUDA device of capability {least / 10:.1f}"
-
-
-def _torchao_on(least: int, what: str) -> Callable[[Facts], str]:
-    return lambda facts: _cuda(least, what)(facts) or _torchao(facts)
+        if self.on_cpus and facts.device != "cpu":
+            return "torch computes it on CPUs alone"
+        if facts.capability < self.needs[0]:
+            return f"{self.needs[1]}: no CUDA device of capability {self.needs[0] / 10:.1f}"
+        if self.imports == _AO and not facts.torchao:
+            return "torchao is not there for the program's Python: pip install 'gobrrr[lossy]'"
+        return ""
 
 
 _LINEARS = "lambda part, name: type(part) is torch.nn.Linear and name not in {keep}"
@@ -114,21 +106,20 @@ FORMS = (
          ("linear",), knobs=(0.9, 0.5, 0.999)),
     Form("sparse_2_4",
          "{model} = gobrrr.layers.two_of_four(gobrrr.layers.half_precision({model}), keep={keep})", ("gobrrr.layers",),
-         "linear half", ("linear",), _cuda(80, "2:4 sparsity is faster on tensor cores, unstructured nowhere")),
+         "linear half", ("linear",), needs=(80, "2:4 sparsity is faster on tensor cores, unstructured nowhere")),
     Form("int8_dynamic",
          f"{{model}} = torch.ao.quantization.quantize_dynamic({{model}}, {_DYNAMIC}, torch.qint8, inplace=True)",
-         ("torch.ao.quantization",), "linear", ("linear",), _cpu),
+         ("torch.ao.quantization",), "linear", ("linear",), on_cpus=True),
     Form("int8_activations", _ao("Int8DynamicActivationInt8WeightConfig"), _AO,
-         "linear compile", ("linear",), _torchao, compiles=True),
-    Form("int8_weights", _ao("Int8WeightOnlyConfig"), _AO,
-         "linear compile", ("linear",), _torchao, compiles=True),
+         "linear compile", ("linear",), compiles=True),
+    Form("int8_weights", _ao("Int8WeightOnlyConfig"), _AO, "linear compile", ("linear",), compiles=True),
     Form("int4_weights", _ao("Int4WeightOnlyConfig"), _AO,
-         "linear compile", ("linear",), _torchao_on(80, "torchao packs int4 for GPUs"), compiles=True),
+         "linear compile", ("linear",), needs=(80, "torchao packs int4 for GPUs"), compiles=True),
     Form("fp8", _ao("Float8DynamicActivationFloat8WeightConfig"), _AO,
-         "linear compile", ("linear",), _torchao_on(89, "float8 is faster on tensor cores alone"), compiles=True),
+         "linear compile", ("linear",), needs=(89, "float8 is faster on tensor cores alone"), compiles=True),
     Form("static_int8",
          "{model} = gobrrr.layers.static_int8({model}, keep={keep})", ("gobrrr.layers",), "linear half rank compile",
-         ("convolution", "linear"), _cpu, simulated="{model} = gobrrr.layers.noted.simulated_int8({model})"),
+         ("convolution", "linear"), on_cpus=True, simulated="{model} = gobrrr.layers.noted.simulated_int8({model})"),
     Form("half_precision",
          "{model} = gobrrr.layers.half_precision({model}, keep={keep})", ("gobrrr.layers",), "half"),
     Form("compile", takes="compile", compiles=True, exact=True),

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from gobrrr.guard.model.gate import ACCEPTED, Gated
-from gobrrr.remedies.edits.lossy import Part, Point, form
+from gobrrr.remedies.edits.lossy import FORMS, Part, Point, form
 from gobrrr.trial.gate.interval import exactly
 from gobrrr.trial.statistics.front import unbeaten
 
@@ -36,13 +36,9 @@ class Seen(NamedTuple):
 
     @property
     def held(self) -> bool:
-        """Whether each gate's change lies within what it allows."""
-        return not self.reason and all(is_within(gate) for gate in self.gates)
-
-
-def is_within(gate: Gated) -> bool:
-    """Whether its change, whatever its interval, is allowed."""
-    return exactly(gate.change, gate.allowed, "<=" in gate.rule).verdict == ACCEPTED
+        """Whether each gate's change, whatever its interval, lies within what it allows."""
+        found = (exactly(gate.change, gate.allowed, "<=" in gate.rule) for gate in self.gates)
+        return not self.reason and all(each.verdict == ACCEPTED for each in found)
 
 
 class Means(Protocol):
@@ -135,15 +131,9 @@ class Search:
 
 def _go_together(one: Point, other: Point) -> bool:
     """Whether no two parts of both are of one form, or take the same for themselves."""
-    taken = [word for part in (*one, *other) for word in (part.form, *_takes(part))]
-    return len(set(taken)) == len(taken)
-
-
-def _takes(part: Part) -> list[str]:
-    try:
-        return [f"takes {word}" for word in form(part.form).takes.split()]
-    except KeyError:  # an edit of the user's own
-        return []
+    names = [part.form for part in (*one, *other)]
+    taken = [word for each in FORMS for word in each.takes.split() for name in names if name == each.name]
+    return len(set(names)) == len(names) and len(set(taken)) == len(taken)
 
 
 def fewest(most: int, holds: Callable[[int], bool | None]) -> int | None:
