@@ -8,7 +8,7 @@ import select
 import subprocess
 import time
 from collections.abc import Set
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import msgspec
 
@@ -26,20 +26,10 @@ T = TypeVar("T")
 HINT = "race for time, or run on Linux where RAPL may be read or a GPU's driver counts its energy"
 
 
-class Gauges(Protocol):
-    """Whoever reads the gauges when asked."""
-
-    def look(self, ours: Set[int] | None = None) -> Sample:
-        """Read them; with process ids also which devices these hold memory of."""
-        ...
-
-    def close(self) -> None: ...
-
-
 class EnergyCounter:
     """Counters of devices and processor, read when asked."""
 
-    def __init__(self, gauges: Gauges) -> None:
+    def __init__(self, gauges: Beside) -> None:
         self.look, self.close = gauges.look, gauges.close
         self._first = self.look()
 
@@ -70,7 +60,8 @@ class Beside:
         self.head = self._answer(Head)
 
     def look(self, ours: Set[int] | None = None) -> Sample:
-        """Return all gauges now. Raises GobrrrError where the driver gives no answer."""
+        """Return all gauges now; with process ids also which devices these hold memory of. Raises GobrrrError where
+        the driver gives no answer."""
         assert self._process.stdin is not None
         with contextlib.suppress(OSError):  # it is gone: its answer is missing, too
             self._process.stdin.write(msgspec.json.encode(ours) + b"\n")
