@@ -98,9 +98,9 @@ def test_what_nohup_ignores_stays_ignored() -> None:
 
 def test_the_recipe_of_an_earlier_tuning_is_put_aside(tmp_path: Path) -> None:
     (tmp_path / "recipe.toml").write_text("old")
-    tuning._write_or_put_aside(tmp_path / "recipe.toml", "")
+    tuning.write_or_put_aside(tmp_path / "recipe.toml", "")
     assert [file.name for file in tmp_path.iterdir()] == ["recipe.toml-1"]
-    tuning._write_or_put_aside(tmp_path / "recipe.toml", "new")
+    tuning.write_or_put_aside(tmp_path / "recipe.toml", "new")
     assert (tmp_path / "recipe.toml").read_text() == "new"
 
 

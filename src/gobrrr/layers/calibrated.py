@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import warnings
-from collections.abc import Collection, Iterator
+from collections.abc import Collection
 from typing import Any
 
 import torch
 from torch import nn
-
-
-@contextlib.contextmanager
-def _making() -> Iterator[None]:
-    """Making layers draws numbers; and torch warns that torchao will have all this one day."""
-    with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
 
 
 class _Calibrated(nn.Module):
@@ -36,7 +27,9 @@ class _Calibrated(nn.Module):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The model's result in int8."""
         if not self._is_made:
-            with _making(), torch.no_grad():
+            # making layers draws numbers; and torch warns that torchao will have all this one day
+            with torch.random.fork_rng(devices=[]), warnings.catch_warnings(), torch.no_grad():
+                warnings.simplefilter("ignore")
                 self.model, self._is_made = self._made(*args, **kwargs), True
         return self.model(*args, **kwargs)
 

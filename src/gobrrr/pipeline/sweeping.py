@@ -141,9 +141,8 @@ def sweep(
             for value in to_check(points, report, wanted, as_it_is) if returns and complete else ():
                 began = time.monotonic()
                 as_it_is.append(point := arms({}).first(value))
-                told = point.failed or units.size(point.peak_bytes or 0)
-                stream.write(f"gobrrr: {wanted.setting.name.lstrip('-')}={value}, freed memory kept: {told}\n")
-                stream.flush()
+                told = f"freed memory kept: {point.failed or units.size(point.peak_bytes or 0)}"
+                print(f"gobrrr: {wanted.setting.name.lstrip('-')}={value}, {told}", file=stream, flush=True)
                 if time.monotonic() - began > clock.left:  # the next would not end in time
                     break
     found = swept(points, report, wanted, as_it_is, gated, unread)
@@ -171,8 +170,7 @@ def _gated(
         gated |= {value: found} if found else {}
         unread |= {value: why} if not found else {}
         told = "; ".join(map(gates.sentence, found)) or why
-        stream.write(f"gobrrr: {wanted.setting.name.lstrip('-')}={value}: {told}\n")
-        stream.flush()
+        print(f"gobrrr: {wanted.setting.name.lstrip('-')}={value}: {told}", file=stream, flush=True)
     return gated, unread
 
 
@@ -201,8 +199,7 @@ def _measured(arms: Sweep, wanted: Wanted, stream: TextIO) -> tuple[list[Point],
         point = arms.first(value)
         figure = units.size(point.peak_bytes or 0) if wanted.peaks_alone else units.duration(point.step_ns or 0.0)
         told = figure if point.step_ns else point.failed
-        stream.write(f"gobrrr: {wanted.setting.name.lstrip('-')}={value}: {told}\n")
-        stream.flush()
+        print(f"gobrrr: {wanted.setting.name.lstrip('-')}={value}: {told}", file=stream, flush=True)
 
     try:
         if wanted.values:
@@ -220,8 +217,7 @@ def _measured(arms: Sweep, wanted: Wanted, stream: TextIO) -> tuple[list[Point],
                 look(str(size))
             for number in arms.rounds():
                 if number % TOLD == 0:
-                    stream.write(f"gobrrr: measured {number} times in turns\n")
-                    stream.flush()
+                    print(f"gobrrr: measured {number} times in turns", file=stream, flush=True)
             if not own or arms.over or next_size(own, points(), MOST_SIZES) is None:
                 return points(), True
     except KeyboardInterrupt:

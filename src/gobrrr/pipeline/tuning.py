@@ -155,8 +155,8 @@ def tune(
     receipts.write(receipts.marked(receipt), folder / RECEIPT)
     proven = receipt.complete and receipt.kept and receipt.guard.green and receipt.speedup is not None
     applied = {*receipt.kept} - receipt.edits.keys()  # an edit is in the patch alone
-    _write_or_put_aside(folder / RECIPE, recipes.to_toml(recipe_of(receipt)) if proven and applied else "")
-    _write_or_put_aside(folder / PATCH, by_hand(receipt, command, source, report) if proven else "")
+    write_or_put_aside(folder / RECIPE, recipes.to_toml(recipe_of(receipt)) if proven and applied else "")
+    write_or_put_aside(folder / PATCH, by_hand(receipt, command, source, report) if proven else "")
     return Outcome(receipt, folder, report, clock.spent)
 
 
@@ -269,7 +269,7 @@ def copies(report: Report) -> int:
     return found
 
 
-def _write_or_put_aside(file: Path, text: str) -> None:
+def write_or_put_aside(file: Path, text: str) -> None:
     """Write the text, or put an earlier tuning's file aside: it must not be taken for this one's."""
     if text:
         files.write(file, text.encode())

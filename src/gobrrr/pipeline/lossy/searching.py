@@ -19,7 +19,6 @@ from gobrrr.pipeline.file_names import ARMS, PATCH
 from gobrrr.pipeline.proving import Asked
 from gobrrr.remedies.edits.lossy import FORMS, Facts, Part, Point, Written, name_of, written
 from gobrrr.remedies.edits.program import files_of, read
-from gobrrr.system import files
 from gobrrr.trial.edit.reading import together
 from gobrrr.trial.edit.treatment import EditOnTrial
 from gobrrr.trial.gate.interval import FEWEST
@@ -75,10 +74,7 @@ def search(
         receipt = msgspec.structs.replace(receipt, left=tuple(found.search.left), likely=likely)
     receipt = proving.written(receipt, report, command, source, folder, asked)
     patch = together([edits[name].edit for name in receipt.kept], source).diff if receipt.kept else ""
-    if patch:
-        files.write(folder / PATCH, patch.encode())
-    else:
-        first_run.put_aside(folder / PATCH)
+    tuning.write_or_put_aside(folder / PATCH, patch)
     return receipt
 
 
