@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,12 +15,13 @@ from gobrrr.errors import UNMEASURED, GobrrrError
 from gobrrr.guard.model.account import Calls, Measured, Row
 from gobrrr.guard.model.gate import ACCEPTED, REFUSED, UNDECIDED
 from gobrrr.guard.model.verdict import Guarded
+from gobrrr.pipeline import sweeping
 from gobrrr.report.told import gates as told
 from gobrrr.trial.arm.arm import ArmError
 from gobrrr.trial.arm.whole import Ran
+from gobrrr.trial.edit.setting import Setting
 from gobrrr.trial.gate import pairs
 from gobrrr.trial.gate.rule import parse
-from gobrrr.trial.gate.values import Values
 
 Says = Callable[[bool, int], str]
 NOISE = [0.3, -0.2, 0.1, -0.4, 0.25, -0.15, 0.05, 0.35, -0.3, 0.2]
@@ -242,11 +244,13 @@ def test_an_evaluation_that_trains_is_no_measure(tmp_path: Path) -> None:
 def test_values_of_a_setting_share_the_runs_of_the_program_as_it_is(tmp_path: Path) -> None:
     """And what another value trains on is no reason to refuse it."""
     played = Played(noisy(-2.0), lambda edited, seed: row(seed, rows=50 if edited else 100))
-    values = Values(lambda value, place: played.whole(place, (value,) if value else ()), tmp_path,
-                    (parse("accuracy >= -0.5"),), time.monotonic() + 60)  # fmt: skip
-    (one,), why = values.held("128", 1e6)
-    (other,), _ = values.held("256", 1e6)
-    assert one.verdict == other.verdict == REFUSED and not why and one.baseline == other.baseline
+    wanted = sweeping.Wanted(Setting("batch", "64", ""), gates=(parse("accuracy >= -0.5"),))
+    means, others, said = (played.whole, played.is_over), ["128", "256", "512"], io.StringIO()
+    gated, unread = sweeping._gated(means, tmp_path, others[:2], wanted, time.monotonic() + 1e6, said)
+    (one,), (other,) = gated.values()
+    assert one.verdict == other.verdict == REFUSED and not unread and one.baseline == other.baseline
     assert sum(not edited for edited, _ in played.runs) == len(one.seeds) < sum(edited for edited, _ in played.runs)
-    values.stop()
-    assert values.held("512", 1e6) == ((), "the time was spent before both had run once (--minutes)")
+    assert said.getvalue().startswith("gobrrr: batch=128: accuracy")
+    played.over = 0
+    gated, unread = sweeping._gated(means, tmp_path, others[2:], wanted, time.monotonic() + 1e6, said)
+    assert (gated, unread) == ({}, {"512": "the time was spent before both had run once (--minutes)"})

@@ -17,6 +17,7 @@ from gobrrr import units
 from gobrrr.capture.facts.alive import family
 from gobrrr.errors import UNMEASURED, GobrrrError
 from gobrrr.guard.model.gate import Gated
+from gobrrr.guard.model.verdict import Guarded
 from gobrrr.machine.gauges import counter
 from gobrrr.machine.probe.system_probe import free_memory
 from gobrrr.pipeline import first_run, redaction, tuning
@@ -30,11 +31,12 @@ from gobrrr.rules.memory.way import EXACT, Way
 from gobrrr.rules.memory.ways import ways
 from gobrrr.rules.verdict.report import Report
 from gobrrr.system import files
-from gobrrr.trial.arm.arm import Arm
-from gobrrr.trial.arm.whole import WholeRun
+from gobrrr.trial.arm.arm import Arm, ArmError
 from gobrrr.trial.edit.setting import Setting
+from gobrrr.trial.edit.treatment import EditOnTrial
+from gobrrr.trial.gate import pairs
 from gobrrr.trial.gate.rule import Gate
-from gobrrr.trial.gate.values import Values
+from gobrrr.trial.race.referee import LiveReferee, Program
 from gobrrr.trial.race.sweep import BLOCK_NS, ROOM, Point, Sweep, next_size
 from gobrrr.trial.race.sweep import peaks as arms_peaks
 from gobrrr.trial.receipt.swept import Fit, Swept
@@ -123,17 +125,15 @@ def sweep(
             stops(made.stop)
             return made
 
-        def whole(value: str | None, place: Path) -> WholeRun:
-            edit = wanted.setting.edit(value, source) if value is not None else None
-            return WholeRun(edit.command(command) if edit else command, place, (), source=source, within=within,
-                            env=edit.env if edit else None, edit=edit, account=2)  # fmt: skip
-
         gated, unread = dict[str, tuple[Gated, ...]](), dict[str, str]()
         if wanted.gates:
-            ends = time.monotonic() + GATING * clock.left
-            values = Values(whole, tuning.own_folder(folder, ARMS, stack), wanted.gates, ends)
-            stops(values.stop)
-            gated, unread = _gated(values, wanted, ends, stream)
+            others = [value for value in wanted.values if value != wanted.setting.now]
+            edits = {value: EditOnTrial(wanted.setting.edit(value, source), gates=wanted.gates) for value in others}
+            program = Program(tuple(command), source, limits=within, edits=edits)
+            place, ends = tuning.own_folder(folder, ARMS, stack), time.monotonic() + GATING * clock.left
+            with contextlib.closing(LiveReferee(program, place, until=ends)) as referee:
+                stops(referee.stop)
+                gated, unread = _gated((referee.whole, referee.is_over), place, others, wanted, ends, stream)
         returns = wanted.peaks_alone and report.device is None and not wanted.device
         points, complete = _measured(arms(RETURNED if returns else {}), wanted, stream)
         as_it_is: list[Point] = []
@@ -160,16 +160,22 @@ def sweep(
 
 
 def _gated(
-    values: Values, wanted: Wanted, ends: float, stream: TextIO
+    means: pairs.Means, place: Path, others: Sequence[str], wanted: Wanted, ends: float, stream: TextIO
 ) -> tuple[dict[str, tuple[Gated, ...]], dict[str, str]]:
-    """The gates of each value but the program's own, and why others have none. Raises GobrrrError."""
-    gated, unread = dict[str, tuple[Gated, ...]](), dict[str, str]()
-    others = [value for value in wanted.values if value != wanted.setting.now]
+    """The gates of each value, and why others have none; all share the runs of the program as it is. Raises
+    GobrrrError where that cannot be judged."""
+    gated, unread, known = dict[str, tuple[Gated, ...]](), dict[str, str](), pairs.Known()
     for number, value in enumerate(others):
-        found, why = values.held(value, (ends - time.monotonic()) / (len(others) - number))
-        gated |= {value: found} if found else {}
-        unread |= {value: why} if not found else {}
-        told = "; ".join(map(gates.sentence, found)) or why
+        seconds = (ends - time.monotonic()) / (len(others) - number)
+        try:  # what a setting changes of the work is asked for
+            found, _ = pairs.judged(means, place, (value,), wanted.gates, ("samples",), seconds, known)
+        except ArmError as error:
+            found = Guarded(reasons=(error.reason,))
+        if found.gates:
+            gated[value] = found.gates
+        else:
+            unread[value] = found.reasons[0]
+        told = "; ".join(map(gates.sentence, found.gates)) or unread[value]
         print(f"gobrrr: {wanted.setting.name.lstrip('-')}={value}: {told}", file=stream, flush=True)
     return gated, unread
 
