@@ -8,13 +8,6 @@ from typing import Any
 from gobrrr.guard.watch.inputs import IDS, MASK, tensors_of
 
 
-def is_sampled(model: Any, kwargs: dict[str, Any]) -> bool:
-    """Whether tokens are drawn."""
-    from gobrrr.data.prompts import option
-
-    return bool(option(model, kwargs, "do_sample"))
-
-
 def rows(model: Any, args: Any, kwargs: dict[str, Any], result: Any) -> Iterator[tuple[list[Any], Any]]:
     """For each sequence what was given for it, without padding, and its new tokens up to the first that ends it."""
     from gobrrr.data.prompts import ends_of, length_of

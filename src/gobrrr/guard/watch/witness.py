@@ -243,7 +243,9 @@ class Witness:
 
     def _note_generated(self, model: Any, args: Any, kwargs: Any, result: Any) -> None:
         """Note each sequence as a call of its own: prompts may be batched otherwise."""
-        named, sampled = self.book.label(model), generated.is_sampled(model, kwargs)
+        from gobrrr.data.prompts import option
+
+        named, sampled = self.book.label(model), bool(option(model, kwargs, "do_sample"))
         for given, tokens in generated.rows(model, args, kwargs, result):
             data = data_of(given, rows=False)
             data = msgspec.structs.replace(data, rows=(data.digest,))

@@ -63,10 +63,9 @@ def search(
         found = _Found()
         complete = found.run(program._replace(edits=edits), tuning.own_folder(folder, ARMS, stack), asked, clock, edits,
                              write, allow, stream, stops)  # fmt: skip
-    receipt = proving.receipt_of(found.trials, complete, edits, report, clock, asked)
-    told = {name: receipt.edits[name] for trial in found.trials for name in trial.remedies}
-    receipt = msgspec.structs.replace(receipt, points=tuple(found.points()), not_tried=found.not_tried, measured=True,
-                                      edits=told)  # fmt: skip
+    proven = {name: edits[name] for trial in found.trials for name in trial.remedies}
+    receipt = proving.receipt_of(found.trials, complete, proven, report, clock, asked)
+    receipt = msgspec.structs.replace(receipt, points=tuple(found.points()), not_tried=found.not_tried, measured=True)
     if not receipt.kept and found.search is not None:
         refused = {each.remedies for each in found.trials if each.guard.red or each.verdict == "equivalent"}
         open_ = [point for point in found.search.best() if found.bench and found.bench.stack(point) not in refused]

@@ -112,14 +112,9 @@ class _Place(NamedTuple):
 
 def _place(source: Source) -> _Place | None:
     """Where the program's first model is ready, if that is in this file, in a statement that stands alone."""
-    for seek in (_ready, _pretrained):
-        if any(map(seek, source.program)):
-            first = next(each for each in source.program if seek(each))
-            found = seek(source)[0] if source is first else None
-            break
-    else:
-        return None
-    if found is None or not source.stands_alone(statement := source.statement(found)):
+    places = ((each, calls[0]) for seek in (_ready, _pretrained) for each in source.program if (calls := seek(each)))
+    first, found = next(places, (None, None))
+    if first is not source or found is None or not source.stands_alone(statement := source.statement(found)):
         return None
     kept: list[ast.expr] = []
     if isinstance(statement, (ast.Assign, ast.Expr)) and statement.value is found:
