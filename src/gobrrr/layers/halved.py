@@ -38,15 +38,14 @@ def half_precision(model: Model, dtype: torch.dtype = torch.bfloat16, keep: Coll
             setattr(part, name, _cast(buffer, dtype))
     inner = {id(part) for each in kept for part in each.modules() if part is not each}
     for part in (each for each in kept if id(each) not in inner):
-        _between(part, torch.float32, dtype)
+        between(part, torch.float32, dtype)
     if model not in kept:
-        _between(model, dtype, torch.float32)
+        between(model, dtype, torch.float32)
     return model
 
 
-def _between(part: nn.Module, inside: torch.dtype, outside: torch.dtype) -> None:
+def between(part: nn.Module, inside: torch.dtype, outside: torch.dtype) -> None:
     """Let it compute in one dtype on what comes, and is to go, in the other."""
-
     part.register_forward_pre_hook(partial(_given, inside), with_kwargs=True)
     part.register_forward_hook(partial(_result, outside))
 

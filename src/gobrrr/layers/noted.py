@@ -19,7 +19,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from gobrrr.layers.values import mapped, tensors
+from gobrrr.layers.halved import between
+from gobrrr.layers.values import tensors
 
 MOST_TIMES = 100_000
 """Calls whose times are kept."""
@@ -47,7 +48,8 @@ def sensitivity(
         plain = _floats(model(*args, **given))
         whole = math.sqrt(sum(float(each.square().sum()) for each in plain))
         for name, before, after in _changed(model, changed) if whole else ():
-            _cast_around(after, next((each.dtype for each in before.parameters()), torch.float32))
+            dtype = next((each.dtype for each in before.parameters()), torch.float32)
+            between(after, next((each.dtype for each in after.parameters() if type(each.data) is Tensor), dtype), dtype)
             places = [(owner, key) for owner in model.modules() for key, part in owner._modules.items()
                       if part is before]  # fmt: skip
             try:
@@ -60,17 +62,6 @@ def sensitivity(
             apart = sum(float((a - b).square().sum()) for a, b in zip(other, plain, strict=True))
             found[name] = math.sqrt(apart) / whole
     return found
-
-
-def _cast_around(layer: nn.Module, dtype: torch.dtype) -> None:
-    """Let it take and give floats of a dtype, whatever that of its own plain weights is."""
-
-    def cast(value: Any, to: torch.dtype) -> Any:
-        return mapped(value, lambda each: each.to(to) if each.is_floating_point() else each)
-
-    own = next((each.dtype for each in layer.parameters() if type(each.data) is Tensor), dtype)
-    layer.register_forward_pre_hook(lambda _, given: cast(given, own))
-    layer.register_forward_hook(lambda _, __, result: cast(result, dtype))
 
 
 def _changed(model: nn.Module, changed: nn.Module) -> Iterator[tuple[str, nn.Module, nn.Module]]:
