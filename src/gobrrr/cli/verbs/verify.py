@@ -185,11 +185,10 @@ def _measured(before: Receipt, program: Program, folder: Path, args: argparse.Na
     found, guarded = _repeated(before, program, folder, args)
     code, verdict = exit_code(found, guarded), plain(_verdict(before, found, guarded))
     if args.json:
-        from gobrrr.cli.reading.report import put
-        from gobrrr.report.forms.json import as_json
+        from gobrrr.cli.reading.report import put_json
 
-        put(as_json({"schema": "gobrrr.verified/1", "verdict": verdict, "kept": before.kept, "claimed": before.speedup,
-                     "here": found, "guard": guarded}), None)  # fmt: skip
+        put_json({"schema": "gobrrr.verified/1", "verdict": verdict, "kept": before.kept, "claimed": before.speedup,
+                  "here": found, "guard": guarded}, args)  # fmt: skip
         return code
     print(plain(f"receipt   {figures(before)}, numbers {numbers(before.guard, before.kept)}, {before.date}"))
     print(f"here      {figures(found)}, {speed(found.verdict)}, numbers {numbers(guarded, before.kept)}")
