@@ -45,6 +45,49 @@ def test_what_cannot_be_padded_is_asked_for_alone():
     assert len(calls) == 3
 
 
+@pytest.mark.parametrize("kind", ["places of its own", "a state", "other inputs", "stretched places", "pictures"])
+def test_padding_that_would_move_places_is_none(kind):
+    model, calls = writer(), []
+    plain = model.generate
+    model.generate = lambda **given: calls.append(len(given["input_ids"])) or plain(**given)
+    if kind == "places of its own":
+        model.forward = lambda ids, mask: type(model).forward(model, ids, mask)
+    elif kind == "a state":
+        model._is_stateful = True
+    elif kind == "other inputs":
+        model.__class__ = type("Own", (type(model),), {"prepare_inputs_for_generation": lambda self: None})
+    elif kind == "stretched places":
+        model.config.rope_scaling = {"rope_type": "longrope"}
+    else:
+        model.config.vision_config = {}
+    given = [*prompts(3), prompts(3)[2]]
+    assert len(list(generated(model, given, max_new_tokens=2))) == 4
+    assert calls == [1, 1, 1, 1]
+    assert len(list(generated(model, given[2:], max_new_tokens=2))) == 2
+    assert calls[4:] == [2]
+
+
+def test_an_answer_whose_beginning_nobody_knows_is_asked_for_alone():
+    model, calls = writer(), []
+    model.main_input_name = "pictures"
+    model.generate = lambda **given: calls.append(given) or torch.tensor([[END, 5, END]])
+    found = list(generated(model, [torch.ones(1, 4)] * 2, max_new_tokens=2))
+    assert [each.tolist() for each in found] == [[[END, 5, END]]] * 2
+    assert [len(each["pictures"]) for each in calls] == [1, 1]
+
+
+def test_padding_in_what_an_encoder_reads_is_left_as_it_is():
+    model, calls = writer(), []
+    model.config.is_encoder_decoder = True
+    model.generate = lambda **given: calls.append(given) or torch.ones(len(given["input_ids"]), 3).long()
+    clean, padded = torch.tensor([[5, 6, 7]]), torch.tensor([[5, PAD, PAD, PAD]])
+    assert len(list(generated(model, [clean, padded], max_new_tokens=2))) == 2
+    assert [len(each["input_ids"]) for each in calls] == [1, 1]
+    assert len(list(generated(model, [clean, clean[:, :2]], max_new_tokens=2))) == 2
+    assert calls[2]["attention_mask"].tolist() == [[1, 1, 1], [1, 1, 0]]
+    assert calls[2]["input_ids"].tolist() == [[5, 6, 7], [5, 6, PAD]]
+
+
 def test_an_end_that_is_the_padding_too():
     model = writer()
     model.generation_config.pad_token_id = END

@@ -38,6 +38,11 @@ class GenerationMixin:
             over = not unfinished_sequences.max() or input_ids.shape[1] >= most
         return input_ids
 
+    def prepare_inputs_for_generation(self):
+        """As the library's own: positions come from the mask."""
+
+    prepare_inputs_for_generation.__module__ = "transformers.generation.utils"
+
     def _has_unfinished_sequences(self, over, synced_gpus, device):
         return not over
 
@@ -53,7 +58,7 @@ class Writer(GenerationMixin, nn.Module):
         self.config = SimpleNamespace(is_encoder_decoder=False)
         self.words, self.head = nn.Embedding(VOCAB, 16), nn.Linear(16, VOCAB)
 
-    def forward(self, ids, mask):
+    def forward(self, ids, mask, position_ids=None):
         weight = mask / torch.arange(ids.shape[1], 0, -1)
         return self.head((self.words(ids) * weight[..., None]).sum(1))
 

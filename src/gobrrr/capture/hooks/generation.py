@@ -44,29 +44,33 @@ def is_nested(frame: FrameType | None) -> bool:
 def watch_generation(
     begins: Callable[[Any], Any], goes_on: Callable[[Any, Any], None], patches: Patches,
     failed: Callable[[BaseException], object] | None = None,
-) -> None:  # fmt: skip
+) -> Callable[[], int | None]:  # fmt: skip
     """`begins(model)` where the program calls generate(); what it returns is called in its place. `goes_on(ids,
     unfinished)` before the first token and behind each: rows x length of all so far, and which rows are not over (None
-    where that is not told)."""
+    where that is not told). Returns what tells how long the sequences of the last call were before its first token;
+    None where it had none."""
     current: list[int] = []
+    length: list[int] = []
 
     def called(model: Any) -> Any:
         if is_nested(_caller()):
             return None
         current[:] = [id(model)]
+        length.clear()
         return begins(model)
 
     def asked(model: Any) -> None:
         if current == [id(model)]:
             ids, unfinished = _locals(_caller())
             if len(getattr(ids, "shape", ())) == 2:
+                length[:] = length or [ids.shape[1]]
                 goes_on(ids, unfinished)
 
-    if (owner := mixin()) is None:
-        return
+    owner = mixin()
     for name, seen in ((BEGINS, called), (GOES_ON, asked)):
-        if name in vars(owner):
+        if owner is not None and name in vars(owner):
             patches.replace(owner, name, Lookup(vars(owner)[name], seen, failed))
+    return lambda: length[0] if length else None
 
 
 def _caller() -> FrameType:

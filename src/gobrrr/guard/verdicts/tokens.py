@@ -15,7 +15,7 @@ Tokens = npt.NDArray[np.float64]
 DRAWS = 9_999
 """Exchanges that the test of distributions tries."""
 CHANCE = 0.001
-"""Share of right edits that the test of distributions may refuse (proposed: one number is judged once per edit)."""
+"""p value from which another distribution is told of (proposed: one number is judged once per edit)."""
 
 
 def calls(run: Observation) -> list[Call]:
@@ -48,19 +48,21 @@ def check(baseline: Observation, candidate: Observation) -> Check:
 
 
 def _sampled(pairs: Sequence[tuple[Tokens, Tokens]]) -> Check:
+    """Never more than unverified: nobody knows whether answers are independent (a seed before each, a conversation)."""
     chance = chance_of(pairs)
-    if chance <= CHANCE:
-        return Check("outputs", "changed", f"tokens are sampled from another distribution (p = {chance:.2g})")
-    told = f"tokens are sampled, and drawn otherwise; {len(pairs)} sequences show no other distribution"
-    return Check("outputs", "unverified", f"{told} (p = {chance:.2g}): only do_sample=False can be compared")
+    told = (
+        "come from another distribution, where they are independent" if chance <= CHANCE else "may come from the same"
+    )
+    told = f"tokens are sampled anew: {len(pairs)} answers {told} (p = {chance:.2g})"
+    return Check("outputs", "unverified", f"{told}; only do_sample=False can be compared")
 
 
 def chance_of(pairs: Sequence[tuple[Tokens, Tokens]]) -> float:
     """Return the p value of two ways to sample answers to the same prompts: how often answers are as far apart after
     those of drawn pairs have been exchanged, by the tokens that they have, and by how long, varied and common they are.
 
-    Exact where both sample from one distribution, for then an exchange changes nothing that is not chance (Fisher's
-    permutation test of pairs; the two tests share the level, after Bonferroni).
+    Exact where pairs are independent and both sample from one distribution, for then an exchange changes nothing that
+    is not chance (Fisher's permutation test of pairs; the two tests share the level, after Bonferroni).
     """
     ids, all_counts = np.unique(np.concatenate([tokens for pair in pairs for tokens in pair]), return_counts=True)
 
@@ -68,7 +70,7 @@ def chance_of(pairs: Sequence[tuple[Tokens, Tokens]]) -> float:
         return np.bincount(np.searchsorted(ids, tokens), minlength=len(ids)).astype(float)
 
     def looks(tokens: Tokens) -> list[float]:
-        common = np.log(all_counts[np.searchsorted(ids, tokens)]).mean() if len(tokens) else 0.0
+        common = np.log(np.sort(all_counts[np.searchsorted(ids, tokens)])).mean() if len(tokens) else 0.0
         return [len(tokens), len(np.unique(tokens)), float(common)]
 
     signs = np.random.default_rng(0).choice((-1.0, 1.0), (DRAWS, len(pairs)))

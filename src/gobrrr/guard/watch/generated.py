@@ -8,8 +8,13 @@ from typing import Any
 from gobrrr.guard.watch.inputs import IDS, MASK, tensors_of
 
 
-def rows(model: Any, args: Any, kwargs: dict[str, Any], result: Any) -> Iterator[tuple[list[Any], Any]]:
-    """For each sequence what was given for it, without padding, and its new tokens up to the first that ends it."""
+def rows(
+    model: Any, args: Any, kwargs: dict[str, Any], result: Any, begin: int | None = None
+) -> Iterator[tuple[list[Any], Any]]:  # fmt: skip
+    """For each sequence what was given for it, without padding, and its new tokens up to the first that ends it.
+
+    `begin`: how long sequences were before the first token, in a decoder's own call: generate() may begin one itself.
+    """
     from gobrrr.data.prompts import ends_of, length_of
 
     made, ends = getattr(result, "sequences", result), set(ends_of(model, kwargs))
@@ -17,8 +22,9 @@ def rows(model: Any, args: Any, kwargs: dict[str, Any], result: Any) -> Iterator
     first = kwargs.get(IDS, next(iter(given), None))
     num = len(first) if first is not None else len(made)
     behind = kwargs.get("decoder_input_ids")
-    begin = behind.shape[1] if behind is not None else 1
-    if not model.config.is_encoder_decoder:
+    if model.config.is_encoder_decoder:
+        begin = behind.shape[1] if behind is not None else 1
+    elif begin is None:
         begin = first.shape[1] if first is not None and not first.is_floating_point() else 0
     for number, row in enumerate(made):
         own = number * num // len(made)  # beams and several answers to a prompt come in a row

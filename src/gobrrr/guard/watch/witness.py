@@ -229,7 +229,7 @@ class Witness:
                 result = call(model, *args, **kwargs)
             finally:
                 self._depth -= 1
-            self._note_generated(model, args, kwargs, result)
+            self._note_generated(model, args, kwargs, result, begin())
             self._generating += monotonic() - began
             planned = self._expected if self._generating > MOST_GENERATING else 0
             self._after_step(0, max(planned, len(self.book.calls)))
@@ -239,14 +239,14 @@ class Witness:
             trains = self.book.steps or self._backward
             return None if trains or self._depth or threading.get_ident() != self._thread else generate
 
-        generation.watch_generation(begins, lambda *_: None, self._patches)
+        begin = generation.watch_generation(begins, lambda *_: None, self._patches)
 
-    def _note_generated(self, model: Any, args: Any, kwargs: Any, result: Any) -> None:
+    def _note_generated(self, model: Any, args: Any, kwargs: Any, result: Any, begin: int | None) -> None:
         """Note each sequence as a call of its own: prompts may be batched otherwise."""
         from gobrrr.data.prompts import option
 
         named, sampled = self.book.label(model), bool(option(model, kwargs, "do_sample"))
-        for given, tokens in generated.rows(model, args, kwargs, result):
+        for given, tokens in generated.rows(model, args, kwargs, result, begin):
             data = data_of(given, rows=False)
             data = msgspec.structs.replace(data, rows=(data.digest,))
             call = Call(named, bool(model.training), data, (look(tokens),), tokens=True, sampled=sampled)

@@ -217,14 +217,14 @@ class Tally(Samples):
                 result = call(model, *args, **kwargs)
             finally:
                 self._inside = False
-            self._generated(model, args, kwargs, result)
+            self._generated(model, args, kwargs, result, begin())
             return result
 
         def begins(_: Any) -> Callable[..., Any] | None:
             trains = self._updates or in_backward()
             return None if trains or self._inside or get_ident() != self._recorder.thread else generate
 
-        generation.watch_generation(begins, self._goes_on, self._patches)
+        begin = generation.watch_generation(begins, self._goes_on, self._patches)
 
     def _goes_on(self, ids: Any, unfinished: Any) -> None:
         began = perf_counter_ns()
@@ -234,11 +234,11 @@ class Tally(Samples):
         self._alive = int(unfinished.sum()) if unfinished is not None else None
         self._aside(perf_counter_ns() - began)
 
-    def _generated(self, model: Any, args: Any, kwargs: Any, result: Any) -> None:
+    def _generated(self, model: Any, args: Any, kwargs: Any, result: Any, begin: int | None) -> None:
         began = perf_counter_ns()
         counts = self._counts(model)
         with contextlib.suppress(Exception), unseen():
-            for given, tokens in generated.rows(model, args, kwargs, result):
+            for given, tokens in generated.rows(model, args, kwargs, result, begin):
                 counts[:3] = counts[0] + 1, counts[1] + 1, counts[2] + sum(t.numel() for t in given)
                 self._rows_now = 1
                 for into, tensors in ((counts, given), (self._made, [tokens])):

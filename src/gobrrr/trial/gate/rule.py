@@ -5,7 +5,6 @@ from __future__ import annotations
 import csv
 import math
 import re
-from collections import deque
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
@@ -28,6 +27,16 @@ _NUMBER = r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|[-+]?(?:nan|inf)\b)"
 
 _GROUPED = re.compile(r"[-+]?(?:\d{1,3}[,'\u2019 \xa0\u2009\u202f]\d{3}(?!\d)|\d+(?:\.\d{3})*,\d+(?!\.?\d)|\d+_\d)\S*")
 """A number with separators: 1,024.00 or 97,25, of which what is in front would be read."""
+
+_BEFORE = re.compile(r"([^\W\d_]*)[ \t]*\Z")
+"""The word in front of a measure's name: train, test."""
+_MANY = re.compile(r"[ \t]*/|-\w|[ \t]+(?:of|in)\b[ \t]*\d")
+"""Behind a number that may not be the measure: 456/500, 10-fold, 3 of 5."""
+_COUNT = re.compile(r"[\"']?[ \t]+[-+]?\d+(?![\d.])(?![eE][-+]?\d)[^\n,;|(\d]*[^\n,;|(\d.][\d.]")
+"""A whole number that stands behind a name without a colon, and another one behind it: 'accuracy 95% CI: 87.5'."""
+_SAID = re.compile(rf"(?<![\w.])([^\W\d][\w/.-]*)[\"']?[ \t]*[:= \t][ \t]*{_NUMBER}")
+MOST_SHOWN = 2_000
+"""Characters of what is printed in which the names of other numbers are sought."""
 
 _LESS = {"loss", "perplexity", "ppl", "wer", "cer", "error", "err", "mse", "rmse", "mae", "nll", "fid"}
 _MORE = {"accuracy", "acc", "f1", "auc", "auroc", "bleu", "rouge", "miou", "iou", "map", "recall", "top1"}
@@ -72,7 +81,7 @@ class Gate(NamedTuple):
         else:
             behind = r"(?!(?!_\d)\w|\.\w|[ \t]*:)"  # 'accuracy 1: 0.97' is of a class
             named = rf"(?i)(?<![\w/.-]){re.escape(self.name)}[\"']?(?:[ \t]*[:=][ \t]*|[ \t]+){_NUMBER}{behind}"
-            found = _last(re.compile(self.measure or named), printed, self.name)
+            found = _last(re.compile(self.measure or named), printed, self.name, not self.measure)
         if not math.isfinite(found[0]):
             raise ValueError(f"{self.name} is {found[0]}")
         return found
@@ -104,13 +113,24 @@ def parse(text: str, measure: str = "") -> Gate:
     return Gate(text.strip(), name, falls, allowed, bool(found[4]), measure)
 
 
-def _last(pattern: re.Pattern[str], printed: str, name: str) -> Value:
-    if not (found := deque(pattern.finditer(printed), maxlen=1)):
-        raise ValueError(f"no number is printed as {plain(name)[:40]}")
-    said = (found[0][1] or "").strip()
-    if grouped := _GROUPED.match(printed, found[0].start(1)):
+def _last(pattern: re.Pattern[str], printed: str, name: str, by_name: bool) -> Value:
+    """The last number that is printed so; one that was found by its name alone must leave no doubt."""
+    found, before = None, set[str]()
+    for found in pattern.finditer(printed):
+        before.add(_BEFORE.findall(printed[max(0, found.start() - 40) : found.start()])[0].lower())
+    if found is None:
+        others = dict.fromkeys(each[1] for each in _SAID.finditer(printed[-MOST_SHOWN:]))
+        told = f" (there are {plain(', '.join([*others][-3:]))[:60]})" if by_name and others else ""
+        raise ValueError(f"no number is printed as {plain(name)[:40]}{told}")
+    said = (found[1] or "").strip()
+    if grouped := _GROUPED.match(printed, found.start(1)):
         raise ValueError(f"{plain(grouped[0])[:40]} has separators: print it as 1024.5, or name a file with --measure")
-    percent = said.endswith("%") or printed[found[0].end(1) : found[0].end(1) + 9].lstrip(" ").startswith("%")
+    line = printed[found.start() : found.end(1)] + printed[found.end(1) :].partition("\n")[0]
+    if by_name and (len(before) > 1 or _MANY.match(printed, found.end(1)) or _COUNT.match(line, len(name))):
+        ways = " and ".join(repr(f"{each} {name}".strip()) for each in sorted(before)[:3])
+        why = f"it is printed as {ways}" if len(before) > 1 else f"{line[:60]!r} may be read in several ways"
+        raise ValueError(f"{plain(name)[:40]}: {plain(why)}")
+    percent = said.endswith("%") or printed[found.end(1) : found.end(1) + 9].lstrip(" ").startswith("%")
     try:
         return float(said.rstrip("% ")), percent
     except ValueError:
