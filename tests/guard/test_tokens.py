@@ -77,7 +77,7 @@ def test_what_is_sampled_is_never_told_equal():
     drawn = answers(do_sample=True)
     found = judged(answers(4, do_sample=True), drawn)
     assert found.verdict == "unverified"
-    assert "may come from one law" in found.reasons[0]
+    assert "may come from the same" in found.reasons[0]
 
 
 def test_what_is_sampled_otherwise_is_told():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import time
 from collections.abc import Callable
@@ -121,6 +122,18 @@ def test_where_no_seed_changes_anything_one_pair_decides(tmp_path: Path, lost: f
     (gate,) = played.judged(tmp_path).gates
     assert gate.exact and gate.verdict == verdict and len(played.runs) == 4
     assert "(" not in told.sentence(gate) and "seeds change nothing" in told.runs(gate)
+
+
+@pytest.mark.parametrize(("made", "says", "measured"), [
+    (25.0, lambda edited, _: "accuracy: 95%", False), (11.5, lambda edited, _: "accuracy: 95%", True),
+    (25.0, lambda edited, _: f"accuracy: {95 - edited / 10}%", True),
+])  # fmt: skip
+def test_a_value_that_stays_while_outputs_are_others_is_no_measure(
+    tmp_path: Path, made: float, says: Says, measured: bool
+) -> None:
+    played = Played(says, lambda edited, _: row(made=made if edited else 11.0))
+    with contextlib.nullcontext() if measured else pytest.raises(ArmError, match="both sides, while what models give"):
+        assert played.judged(tmp_path).gates
 
 
 def test_a_measure_of_nothing_may_lose_nothing(tmp_path: Path) -> None:

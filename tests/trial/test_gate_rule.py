@@ -31,8 +31,8 @@ def test_a_rule_is_read(text: str, name: str, falls: bool, allowed: float, relat
     [
         ("accuracy >", "", "cannot read the gate"),
         (">= -0.5%", "", "cannot read the gate"),
-        ("accuracy >= 0.95", "", "how far the measure may move"),
-        ("loss <= -1%", "", "how far the measure may move"),
+        ("accuracy >= 0.95", "", "how much may be lost"),
+        ("loss <= -1%", "", "how much may be lost"),
         ("accuracy >= -0.5 points", "", "cannot read the gate"),
         ("loss <= 1%", "loss=(", "no regular expression"),
         ("loss <= 1%", "loss=.*", "has 0 groups"),
@@ -67,6 +67,41 @@ def test_a_rule_that_cannot_be_held_is_refused(text: str, measure: str, said: st
 )
 def test_the_last_number_behind_the_name_counts(tmp_path: Path, printed: str, number: float, percent: bool) -> None:
     assert parse("accuracy >= -1%").value(printed, tmp_path, 0) == (number, percent)
+
+
+@pytest.mark.parametrize(
+    ("printed", "said"),
+    [
+        ("accuracy: 87.9%\naccuracy 95% CI: 87.5 to 88.2", "several ways"),
+        ("accuracy 500/500 images: 91.2", "several ways"),
+        ("accuracy 10 of 10 batches: 91.2", "several ways"),
+        ("accuracy 10-fold mean: 0.81", "several ways"),
+        ("accuracy 16 kHz: 9.3", "several ways"),
+        ("accuracy 8192 tokens 1.30", "several ways"),
+        ("accuracy 2026-11-30 91.2", "several ways"),
+        ("accuracy: 0.912\naccuracy: 3/5 folds", "several ways"),
+        ("accuracy: 91.2\ntrain accuracy: 99.0", "printed as 'accuracy' and 'train accuracy'"),
+        ("val accuracy 90.1\ntest accuracy 91.2", "printed as 'test accuracy' and 'val accuracy'"),
+        ("f1: 0.3, top1 = 91.2", "there are f1, top1"),
+    ],
+)
+def test_a_number_that_may_be_another_is_refused(tmp_path: Path, printed: str, said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        parse("accuracy >= -1%").value(printed, tmp_path, 0)
+
+
+@pytest.mark.parametrize(
+    ("printed", "number"),
+    [
+        ("epoch 1 accuracy 0.91 loss 0.3\nepoch 2 accuracy 0.92 loss 0.2", 0.92),
+        ("accuracy: 91.2% (456/500)", 91.2),
+        ("epoch 3: test accuracy = 91.25%, loss 0.3", 91.25),
+        ("accuracy 91\n", 91),
+        ("accuracy 12.5 on 100 notes", 12.5),
+    ],
+)
+def test_other_numbers_of_a_line_leave_no_doubt(tmp_path: Path, printed: str, number: float) -> None:
+    assert parse("accuracy >= -1%").value(printed, tmp_path, 0)[0] == number
 
 
 @pytest.mark.parametrize(
@@ -141,6 +176,18 @@ def test_a_number_in_a_table_that_a_logger_wrote(tmp_path: Path) -> None:
         file.write_text(text)
         with pytest.raises(ValueError, match=said):
             gate.value("", tmp_path, 0)
+
+
+def test_rows_of_an_earlier_run_are_not_this_ones(tmp_path: Path) -> None:
+    gate, before, now = parse("acc >= -1%", "log.csv:acc"), tmp_path / "before", tmp_path / "now"
+    for folder, text in ((before, "step,acc\n1,0.5\n2,0.91\n"), (now, "step,acc\n1,0.5\n2,0.91\n3,\n")):
+        folder.mkdir()
+        (folder / "log.csv").write_text(text)
+    assert gate.value("", now, 0) == (0.91, False)
+    with pytest.raises(ValueError, match=r"log\.csv has no acc"):
+        gate.value("", now, 0, None, before)
+    (now / "log.csv").write_text("step,acc\n1,0.25\n")
+    assert gate.value("", now, 0, None, before) == (0.25, False)
 
 
 def test_a_measure_of_the_process_is_given_or_says_why_not(tmp_path: Path) -> None:

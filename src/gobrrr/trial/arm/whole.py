@@ -37,6 +37,8 @@ class Ran(NamedTuple):
     """Sign that its evaluation trains; empty where nothing does."""
     taken: Sequence[Measured] = ()
     """The same measures with what they were taken on."""
+    source: Path | None = None
+    """The program's folder, of which `folder` was a copy."""
 
 
 class WholeRun(Arm):
@@ -68,7 +70,7 @@ class WholeRun(Arm):
             or (each.total / each.weight if each.weight else "it was not measured")
             for each in taken
         }
-        return Ran(row, said, self._work, began_ns, measured, trains, taken)
+        return Ran(row, said, self._work, began_ns, measured, trains, taken, self._source)
 
 
 def _of_all(rows: Sequence[Row]) -> Row:

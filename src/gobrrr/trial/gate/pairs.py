@@ -126,7 +126,7 @@ def whole(
             ran = arm.whole(seed, max(1.0, until - time.monotonic()), inside)
             if ran.trains:
                 raise ValueError(f"its evaluation trains: {ran.trains}")
-            values = [gate.value(*ran[1:5]) for gate in gates]
+            values = [gate.value(*ran[1:5], ran.source) for gate in gates]
         except (ArmError, ValueError) as error:
             said = getattr(error, "reason", f"gate: {error}")
             if edited or means[1]() or time.monotonic() > until:

@@ -66,18 +66,19 @@ class Gate(NamedTuple):
         return not _FILE.fullmatch(self.measure) and bool(_INSIDE.fullmatch(self.measure))
 
     def value(
-        self, printed: str, folder: Path, began_ns: int, measured: Mapping[tuple[str, str], float | str] | None = None
-    ) -> Value:
+        self, printed: str, folder: Path, began_ns: int, measured: Mapping[tuple[str, str], float | str] | None = None,
+        before: Path | None = None,
+    ) -> Value:  # fmt: skip
         """Read its value after a run. Raises ValueError, with the reason in some words: no such number, none at all.
-        `measured`: in the process, by name and measure; a text says why not."""
+        `measured`: in the process, by name and measure; a text says why not. `before`: the folder that was copied."""
         if self.inside:
             inside = (measured or {}).get((self.name, self.measure), f"{self.measure} was not measured")
             if isinstance(inside, str):
                 raise ValueError(plain(inside)[:160])
             found = inside, False
         elif file := _FILE.fullmatch(self.measure):
-            read = _in_table if file[2] == "csv" else _in_file
-            found = read(folder, file[1], file[3], began_ns), False
+            place = folder, file[1], file[3], began_ns
+            found = _in_table(*place, before) if file[2] == "csv" else _in_file(*place), False
         else:
             behind = r"(?!(?!_\d)\w|\.\w|[ \t]*:)"  # 'accuracy 1: 0.97' is of a class
             named = rf"(?i)(?<![\w/.-]){re.escape(self.name)}[\"']?(?:[ \t]*[:=][ \t]*|[ \t]+){_NUMBER}{behind}"
@@ -94,7 +95,7 @@ def parse(text: str, measure: str = "") -> Gate:
         raise GobrrrError(f"cannot read the gate {shown!r}", EXAMPLES)
     name, allowed, falls = found[1], float(found[3]), found[2] == "<="
     if allowed < 0 if falls else (allowed > 0 or found[3].startswith("+")):
-        raise GobrrrError(f"the gate {shown!r} must say how far the measure may move, not its value", EXAMPLES)
+        raise GobrrrError(f"the gate {shown!r} must say how much may be lost: no gain, and no value to reach", EXAMPLES)
     words = set(re.split(r"[^a-z0-9]+", name.lower()))
     if words & (_MORE if falls else _LESS) and not words & (_LESS if falls else _MORE):
         turned = f"{'more' if falls else 'less'} of it is better, so {shown!r} lets it become anything worse"
@@ -153,11 +154,13 @@ def _in_file(folder: Path, name: str, keys: str, began_ns: int) -> float:
     return float(found) if abs(found) < 1e300 else math.inf
 
 
-def _in_table(folder: Path, name: str, column: str, began_ns: int) -> float:
-    """The last number of a column in a CSV file that this run wrote: loggers leave cells empty."""
+def _in_table(folder: Path, name: str, column: str, began_ns: int, before: Path | None) -> float:
+    """The last number of a column in a CSV file that this run wrote, or went on with: loggers leave cells empty."""
     try:
-        rows = list(csv.DictReader(_written(folder, name, began_ns).decode().splitlines()))
-        said = [row[column] for row in rows if row.get(column)]
+        text = _written(folder, name, began_ns)
+        old = _written(before, name, 0) if before is not None and (before / name).is_file() else b""
+        rows, known = (list(csv.DictReader(each.decode().splitlines())) for each in (text, old))
+        said = [row[column] for row in rows[len(known) * text.startswith(old) :] if row.get(column)]
     except (OSError, UnicodeDecodeError, csv.Error):
         raise ValueError(f"{name} cannot be read as CSV") from None
     if not said:
