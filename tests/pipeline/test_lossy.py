@@ -102,6 +102,29 @@ def test_an_unknown_edit_is_refused_before_anything_runs(
     assert [each.name for each in Path().iterdir()] == ["eval.py"]
 
 
+TRAINS = """
+def train(model, x):
+    torch.nn.functional.mse_loss(model(x), x[:, :4]).backward()
+"""
+
+
+def test_code_that_trains_and_is_not_called_is_no_reason(tmp_path: Path) -> None:
+    found = bench(program(tmp_path, text=PROGRAM.replace("import torch\n", f"import torch\n{TRAINS}\n", 1)))
+    assert found.run((Part("int8_dynamic"),)).reason == ""
+
+
+def test_a_program_that_trains_is_refused_as_it_was_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "import torch\nnet = torch.nn.Linear(4, 4).eval()\noptimizer = torch.optim.SGD(net.parameters(), 1e-3)\n"
+    text += (
+        "for _ in range(400):\n    net(torch.ones(2, 4)).sum().backward()\n    optimizer.step()\nprint('accuracy: 1')\n"
+    )
+    monkeypatch.chdir(program(tmp_path, text=text))
+    assert main(["tune", "--accept", "accuracy >= -1%", "--minutes", "1", "eval.py"]) == 2
+    assert "the program trains: lossy edits are searched for programs that only infer" in capsys.readouterr().err
+
+
 ALIAS = """
 import torch
 net = torch.nn.Sequential(torch.nn.Linear(8, 8))
@@ -134,13 +157,12 @@ def test_a_search_keeps_what_is_proven_and_its_patch_applies(tmp_path: Path) -> 
         assert "self.net = " in (tmp_path / "out" / "recipe.patch").read_text()
 
 
-def test_a_program_that_trains_and_one_without_a_place_are_refused_before_any_run(tmp_path: Path) -> None:
+def test_a_program_without_a_place_is_refused_before_any_run(tmp_path: Path) -> None:
     asked, command = Asked((), gates=(parse("accuracy >= -1%"),)), [sys.executable, "eval.py"]
-    for text, why in (("model.eval()\nloss.backward()\n", "the program trains"), ("print(1)\n", "no place is found")):
-        source = program(tmp_path, text=text)
-        with pytest.raises(GobrrrError, match=why):
-            searching.search(command, source, tmp_path / "out", asked, lambda name: True, io.StringIO())
-        assert not (tmp_path / "out").exists()
+    source = program(tmp_path, text="import torch\nprint(1)\n")
+    with pytest.raises(GobrrrError, match="no place is found"):
+        searching.search(command, source, tmp_path / "out", asked, lambda name: True, io.StringIO())
+    assert not (tmp_path / "out").exists()
 
 
 def edited(text: str, point: Point, noted: str = "", facts: Facts | None = None) -> Written:

@@ -91,7 +91,7 @@ def test_an_honest_edit_is_proven_and_its_receipt_verified(folder: Path) -> None
         (["--env", "A=1", "--env", "A=1"], "two edits have the same name"),
         (["--patch", "-", "--patch", "-"], "which can be read once"),
         (["--minutes", "1e308", "--env", "A=1"], "at most 1,000,000,000"),
-        (["--accept", "accuracy >= 0.95", "--env", "A=1"], "how far the measure may move"),
+        (["--accept", "accuracy >= 0.95", "--env", "A=1"], "how much may be lost"),
         (["--accept", "accuracy >= -1%", "--measure", "acc=.*", "--env", "A=1"], "has 0 groups"),
         (["--measure", "acc=(.*)", "--env", "A=1"], "1 --measure for 0 gates"),
         (

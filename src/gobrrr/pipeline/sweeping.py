@@ -154,8 +154,9 @@ def sweep(
     if complete and not any(point.step_ns for point in points):
         why = next((f": {point.failed}" for point in points if point.failed), "")
         raise GobrrrError(
-            f"no value of {wanted.setting.name} could be measured{why}", "run the program alone", UNMEASURED
-        )
+            f"no value of {wanted.setting.name} could be measured{why}",
+            "let it run longer, give more --minutes, or run it by itself", UNMEASURED,
+        )  # fmt: skip
     return found
 
 

@@ -51,8 +51,7 @@ def search(
     program_files = read(files_of(command, source))
     write = partial(written, program_files, source)
     if not write((), None, "run").files:
-        trains = any(each.program_calls("backward") for each in program_files)
-        raise TRAINS if trains else GobrrrError(NO_PLACE, "call eval() on the model, in a line of its own", UNMEASURED)
+        raise GobrrrError(NO_PLACE, "call eval() on the model, in a line of its own", UNMEASURED)
     mark_output(folder)
     clock = first_run.Clock(time.monotonic(), asked.seconds)
     edits = {each.name: EditOnTrial(each, asked.accepted, gates=asked.gates) for each in asked.edits}
