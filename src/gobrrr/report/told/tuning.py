@@ -15,7 +15,9 @@ from gobrrr.units import duration
 
 FEW = 3
 """Remedies without time to be tried that the verdict names at most: all are in the notes."""
+NOT_TIMED = "not timed"
 STYLES = {
+    NOT_TIMED: "magenta",
     **dict.fromkeys(BETTER, "bold green"), **dict.fromkeys((each.worse for each in OBJECTIVES.values()), "bold red"),
     "failed": "red", speedup_text.speed("inconclusive"): "magenta", speedup_text.speed("equivalent"): "dim",
 }  # fmt: skip
@@ -177,7 +179,10 @@ def _is_won(trial: TrialResult) -> bool:
 
 def label(trial: TrialResult) -> str:
     """The verdict; where it is better at the price of its numbers, the guard's. In the race no numbers are checked."""
-    return speedup_text.numbers(trial.guard) if _is_red(trial) else speedup_text.speed(trial.verdict)
+    if _is_red(trial):
+        return speedup_text.numbers(trial.guard)
+    never = trial.verdict == "inconclusive" and speedup_text.gain(trial) is None
+    return NOT_TIMED if never else speedup_text.speed(trial.verdict)
 
 
 def why(trial: TrialResult) -> str:
