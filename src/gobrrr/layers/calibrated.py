@@ -51,7 +51,7 @@ def static_int8(model: nn.Module, keep: Collection[str] = ()) -> nn.Module:
 
     That call is computed twice, once to observe it, and makes the int8 layers, which takes a second or so. Weights have
     a scale for each output channel, activations one for each tensor (torch's x86 backend, CPU). Layers named in `keep`
-    stay float32. Raises what torch.fx does, at the first call, where the model's forward cannot be traced: where it
-    branches on values.
+    stay float32. Weights that are loaded after that call are not seen. Raises what torch.fx does, at the first call,
+    where the model's forward cannot be traced: where it branches on values.
     """
     return _Calibrated(model, keep).eval()

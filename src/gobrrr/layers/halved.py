@@ -18,9 +18,10 @@ def half_precision(model: Model, dtype: torch.dtype = torch.bfloat16, keep: Coll
     """Turn float32 parameters and buffers of `model` into `dtype`, in place, and give the model back.
 
     The model takes float32 tensors and gives float32 ones, anywhere in its arguments and results, dataclasses too;
-    between, each layer with weights computes in `dtype`. Modules named in `keep`, with what they hold, stay as they
-    are: they compute in float32 on what comes as `dtype`. So do modules of quantised weights. A weight that such a
-    module shares becomes its own. Tensors that are plain attributes, neither parameters nor buffers, stay as they are.
+    between, each layer with weights computes in `dtype`, and a time or place that comes as a float is rounded to it.
+    Modules named in `keep`, with what they hold, stay as they are: they compute in float32 on what comes as `dtype`. So
+    do modules of quantised weights. A weight that such a module shares becomes its own. Tensors that are plain
+    attributes, neither parameters nor buffers, stay as they are.
     """
     kept = [part for name, part in model.named_modules() if name in keep or _is_quantised(part)]
     stays = {id(part) for each in kept for part in each.modules()}
