@@ -45,7 +45,10 @@ def test_what_cannot_be_padded_is_asked_for_alone():
     assert len(calls) == 3
 
 
-@pytest.mark.parametrize("kind", ["places of its own", "a state", "other inputs", "stretched places", "pictures"])
+@pytest.mark.parametrize(
+    "kind",
+    ["places of its own", "a state", "other inputs", "stretched places", "places of some layers", "pictures", "sound"],
+)
 def test_padding_that_would_move_places_is_none(kind):
     model, calls = writer(), []
     plain = model.generate
@@ -58,8 +61,10 @@ def test_padding_that_would_move_places_is_none(kind):
         model.__class__ = type("Own", (type(model),), {"prepare_inputs_for_generation": lambda self: None})
     elif kind == "stretched places":
         model.config.rope_scaling = {"rope_type": "longrope"}
+    elif kind == "places of some layers":
+        model.config.rope_parameters = {"full_attention": {"rope_type": "dynamic"}}
     else:
-        model.config.vision_config = {}
+        setattr(model.config, "vision_config" if kind == "pictures" else "audio_config", {})
     given = [*prompts(3), prompts(3)[2]]
     assert len(list(generated(model, given, max_new_tokens=2))) == 4
     assert calls == [1, 1, 1, 1]
@@ -86,6 +91,9 @@ def test_padding_in_what_an_encoder_reads_is_left_as_it_is():
     assert len(list(generated(model, [clean, clean[:, :2]], max_new_tokens=2))) == 2
     assert calls[2]["attention_mask"].tolist() == [[1, 1, 1], [1, 1, 0]]
     assert calls[2]["input_ids"].tolist() == [[5, 6, 7], [5, 6, PAD]]
+    masked = {"input_ids": padded, "attention_mask": torch.tensor([[1, 0, 0, 0]])}
+    assert len(list(generated(model, [clean, masked], max_new_tokens=2))) == 2
+    assert calls[3]["attention_mask"].tolist() == [[1, 1, 1, 0], [1, 0, 0, 0]]
 
 
 def test_an_end_that_is_the_padding_too():

@@ -1,5 +1,7 @@
 """Programs that generate text are compared token by token, however their prompts are batched."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -77,7 +79,19 @@ def test_what_is_sampled_is_never_told_equal():
     drawn = answers(do_sample=True)
     found = judged(answers(4, do_sample=True), drawn)
     assert found.verdict == "unverified"
-    assert "may come from the same" in found.reasons[0]
+    assert "one distribution, it may be" in found.reasons[0]
+
+
+def test_what_a_decoder_begins_by_itself_hides_nothing_behind_it():
+    def program(turned):
+        torch.manual_seed(3)
+        model = writer()
+        model.head.weight.data *= -1 if turned else 1
+        for _ in range(9):
+            model.generate(max_new_tokens=5)
+
+    assert judged(partial(program, True), partial(program, False)).red
+    assert judged(partial(program, False), partial(program, False)).verdict == "exact"
 
 
 def test_what_is_sampled_otherwise_is_told():

@@ -62,12 +62,14 @@ def program(folder: Path, width: int = 64, times: int = 1, text: str = PROGRAM) 
     return folder / "program"
 
 
-def bench(folder: Path, rule: str = "accuracy >= -5", edits: dict[str, EditOnTrial] | None = None) -> Bench:
+def bench(
+    folder: Path, rule: str = "accuracy >= -5", edits: dict[str, EditOnTrial] | None = None, measure: str = ""
+) -> Bench:  # fmt: skip
     """A bench whose arms are real."""
     command, known = (sys.executable, "eval.py"), {} if edits is None else edits
     write = partial(written, read(files_of(command, folder)), folder)
     referee = LiveReferee(Program(command, folder, edits=known), folder.parent / "arms")
-    return Bench((referee.whole, referee.is_over), folder.parent / "arms", known, [parse(rule)], write,
+    return Bench((referee.whole, referee.is_over), folder.parent / "arms", known, [parse(rule, measure)], write,
                  float("inf"), lambda _: None)  # fmt: skip
 
 
@@ -100,6 +102,13 @@ def test_an_unknown_edit_is_refused_before_anything_runs(
         said = capsys.readouterr().err
         assert "nosuch is no edit that is searched" in said and "Traceback" not in said
     assert [each.name for each in Path().iterdir()] == ["eval.py"]
+
+
+def test_what_an_earlier_run_left_in_a_table_is_not_read(tmp_path: Path) -> None:
+    source = program(tmp_path, text=PROGRAM + "open('log.csv', 'a').write('2,\\n')\n")
+    (source / "log.csv").write_text("step,acc\n1,0.9\n")
+    with pytest.raises(GobrrrError, match=r"log\.csv has no acc"):
+        bench(source, "acc >= -5%", measure="log.csv:acc")
 
 
 TRAINS = """
@@ -184,6 +193,11 @@ INT8 = (Part("int8_dynamic", keep=('it\'s "q".0', "b")),)
     ("m.eval()\nwith x:\n    m.load_state_dict(w)\nrun(m)", "    m.load_state_dict(w)\nm = torch"),
     ("with x:\n    m = Net().eval()\nm.load_state_dict(w)\nrun(m)", "m.load_state_dict(w)\nm = torch"),
     ("ms = [m.eval() for m in ms]", ""),
+    ("m = None if no else M.from_pretrained(a).eval()", ""),
+    ("run(a := read(), Net(a).eval())", ""),
+    ("with open(f) as g, hold(load(g).eval()):\n    run()", ""),
+    ("if no:\n    run()\nelif run(Net().eval()):\n    run()", ""),
+    ("ready_model = 1\nrun(Net().eval())", ""),
     ("f = lambda: m.eval()", ""),
     ("t = AutoTokenizer.from_pretrained(a)", ""),
     ("for x in y:\n    model.eval()", ""),

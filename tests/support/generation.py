@@ -19,7 +19,7 @@ class GenerationMixin:
 
     def generate(self, input_ids=None, attention_mask=None, max_new_tokens=8, do_sample=False,
                  temperature=1.0, **options):  # fmt: skip
-        input_ids = input_ids if input_ids is not None else options["inputs"]
+        input_ids = input_ids if input_ids is not None else options.get("inputs", torch.full((1, 1), END))
         mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
         return self._sample(input_ids, mask, input_ids.shape[1] + max_new_tokens, do_sample, temperature)
 

@@ -127,6 +127,8 @@ def test_where_no_seed_changes_anything_one_pair_decides(tmp_path: Path, lost: f
 @pytest.mark.parametrize(("made", "says", "measured"), [
     (25.0, lambda edited, _: "accuracy: 95%", False), (11.5, lambda edited, _: "accuracy: 95%", True),
     (25.0, lambda edited, _: f"accuracy: {95 - edited / 10}%", True),
+    (25.0, lambda edited, seed: f"accuracy: {95 - edited * (seed == 1)}%", True),
+    (12.5, lambda edited, _: "accuracy: 95%", False),
 ])  # fmt: skip
 def test_a_value_that_stays_while_outputs_are_others_is_no_measure(
     tmp_path: Path, made: float, says: Says, measured: bool

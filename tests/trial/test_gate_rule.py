@@ -82,6 +82,9 @@ def test_the_last_number_behind_the_name_counts(tmp_path: Path, printed: str, nu
         ("accuracy: 0.912\naccuracy: 3/5 folds", "several ways"),
         ("accuracy: 91.2\ntrain accuracy: 99.0", "printed as 'accuracy' and 'train accuracy'"),
         ("val accuracy 90.1\ntest accuracy 91.2", "printed as 'test accuracy' and 'val accuracy'"),
+        ("Top-1 accuracy: 70.1\nTop-5 accuracy: 90.1", "printed as 'top-1 accuracy' and 'top-5 accuracy'"),
+        ("accuracy: 0.91-0.93", "several ways"),
+        ("accuracy: 95 of 100", "several ways"),
         ("f1: 0.3, top1 = 91.2", "there are f1, top1"),
     ],
 )
@@ -97,6 +100,11 @@ def test_a_number_that_may_be_another_is_refused(tmp_path: Path, printed: str, s
         ("accuracy: 91.2% (456/500)", 91.2),
         ("epoch 3: test accuracy = 91.25%, loss 0.3", 91.25),
         ("accuracy 91\n", 91),
+        ("accuracy 95\r100%|###| 3/3", 95),
+        ("accuracy 1e0 loss 0.3", 1),
+        ("accuracy: 0.912 in 12.3 s", 0.912),
+        ("accuracy 0.31 / f1 0.9", 0.31),
+        ("Test accuracy: 1.5\ntest accuracy: 2.5", 2.5),
         ("accuracy 12.5 on 100 notes", 12.5),
     ],
 )
@@ -126,6 +134,10 @@ def test_a_regular_expression_of_the_users(tmp_path: Path) -> None:
     assert gate.value("top1 (91.5 %), top5 (99)\n", tmp_path, 0) == (91.5, True)
     with pytest.raises(ValueError, match="'high' is no number"):
         gate.value("top1 (high)", tmp_path, 0)
+
+
+def test_a_regular_expression_leaves_no_doubt(tmp_path: Path) -> None:
+    assert parse("acc >= -1%", r"acc (\d+)").value("train acc 3\nacc 95 of 100 runs", tmp_path, 0) == (95, False)
 
 
 def test_a_number_in_a_file_that_the_run_wrote(tmp_path: Path) -> None:
@@ -186,6 +198,8 @@ def test_rows_of_an_earlier_run_are_not_this_ones(tmp_path: Path) -> None:
     assert gate.value("", now, 0) == (0.91, False)
     with pytest.raises(ValueError, match=r"log\.csv has no acc"):
         gate.value("", now, 0, None, before)
+    (now / "log.csv").write_text((before / "log.csv").read_text())
+    assert gate.value("", now, 0, None, before) == (0.91, False)
     (now / "log.csv").write_text("step,acc\n1,0.25\n")
     assert gate.value("", now, 0, None, before) == (0.25, False)
 

@@ -91,7 +91,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             sys.stdout.flush()
         return error.exit_code
     except KeyboardInterrupt as stop:
-        return int(stop.args[0]) if stop.args else INTERRUPTED
+        return next((code for code in stop.args if isinstance(code, int)), INTERRUPTED)
     except BrokenPipeError:
         # Python flushes stdout once more as it ends: let that go nowhere.
         streams.to_nowhere(sys.stdout.fileno())

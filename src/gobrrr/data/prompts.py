@@ -112,6 +112,7 @@ def _places_by_mask(model: Any) -> bool:
     """
     own, config = getattr(type(model), "prepare_inputs_for_generation", None), model.config
     ropes = [getattr(config, name, None) or {} for name in ("rope_parameters", "rope_scaling")]
+    ropes += [inner for each in ropes if isinstance(each, dict) for inner in each.values()]  # by kind of layer
     kinds = {each.get("rope_type", each.get("type")) for each in ropes if isinstance(each, dict)}
     return (
         "position_ids" in inspect.signature(model.forward).parameters

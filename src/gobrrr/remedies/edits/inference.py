@@ -74,7 +74,7 @@ class WhereReady:
 
     code: str
     helper: str = ""
-    without: tuple[str, ...] = GRADIENTS
+    without: tuple[str, ...] = ()
     """Calls of programs in which they have no place."""
     of: tuple[str, ...] = ()
     """Words of which the program has one, or there is nothing to do."""
@@ -120,7 +120,9 @@ def _place(source: Source) -> _Place | None:
     if isinstance(statement, (ast.Assign, ast.Expr)) and statement.value is found:
         kept = statement.targets if isinstance(statement, ast.Assign) else [_root(found)]
     if len(kept) != 1 or not isinstance(kept[0], (ast.Name, ast.Attribute, ast.Subscript)):
-        return _Place(found, statement, statement, "", [])
+        maybe = any(isinstance(each, (ast.IfExp, ast.BoolOp, ast.NamedExpr)) for each in ast.walk(statement))
+        plain = isinstance(statement, (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Expr, ast.Return)) and not maybe
+        return _Place(found, statement, statement, "", []) if plain and UNNAMED not in source.text else None
     return _Place(found, statement, _last(source, statement, kept[0]), source.code(kept[0]), _declared(source, kept[0]))
 
 

@@ -205,7 +205,7 @@ def written(files: Sequence[Source], source: Path, point: Point, facts: Facts | 
         code = "\n    ".join(("def change_numbers(changed):", *body, "return changed"))
         code += f"\n{{model}} = gobrrr.layers.noted.note_{noted}({{model}}, change_numbers, {FILE!r})"
     modules = dict.fromkeys(("torch", *imports, *(["gobrrr.layers.noted"] if noted else [])))
-    edit = WhereReady(code, _imports(*modules), without=())  # a run says whether the program trains
+    edit = WhereReady(code, _imports(*modules))  # a run says whether the program trains
     changed = texts(files, [edit], source) if code else {}
     inside = {name: both for name, both in changed.items() if not Path(name).is_absolute()}
     return Written({name: after.encode() for name, (_, after) in inside.items()}, diff(inside))

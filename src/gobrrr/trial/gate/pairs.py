@@ -84,12 +84,14 @@ def judged(
 
 def _same_beside_others(pairs: Sequence[Pair], gates: Sequence[Gate]) -> str:
     """Say which measure, found by its name, no run changes while models give clearly other outputs with the edit."""
-    apart = [abs(a - b) / then[1] for then, now in [[row.made for row in pairs[-1].rows]] if then[1]
-             for a, b in zip(then, now, strict=True)]  # fmt: skip
+    if len(pairs) < interval.FEWEST and _seeds_matter(pairs) is not False:  # a seed may give the same by chance
+        return ""
+    then, now = (row.made for row in pairs[-1].rows)
+    apart = max(abs(a - b) / then[1] if then[1] else 0.0 for a, b in zip(then, now, strict=True))
     for number, gate in enumerate(gates):
         values = {value for pair in pairs for value in pair.values[number]}
-        if max(apart, default=0.0) > OTHER_OUTPUTS and len(values) == 1 and not gate.measure:
-            others = f"while what models give differs by {max(apart):.0%}: say by --measure where it stands"
+        if apart > OTHER_OUTPUTS and len(values) == 1 and not gate.measure:
+            others = f"while what models give differs by {apart:.0%}: say by --measure where it stands"
             return f"{gate.name} is {next(iter(values))[0]:g} on both sides, {others}"
     return ""
 

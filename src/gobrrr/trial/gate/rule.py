@@ -28,11 +28,11 @@ _NUMBER = r"([-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|[-+]?(?:nan|inf)\b)"
 _GROUPED = re.compile(r"[-+]?(?:\d{1,3}[,'\u2019 \xa0\u2009\u202f]\d{3}(?!\d)|\d+(?:\.\d{3})*,\d+(?!\.?\d)|\d+_\d)\S*")
 """A number with separators: 1,024.00 or 97,25, of which what is in front would be read."""
 
-_BEFORE = re.compile(r"([^\W\d_]*)[ \t]*\Z")
-"""The word in front of a measure's name: train, test."""
-_MANY = re.compile(r"[ \t]*/|-\w|[ \t]+(?:of|in)\b[ \t]*\d")
-"""Behind a number that may not be the measure: 456/500, 10-fold, 3 of 5."""
-_COUNT = re.compile(r"[\"']?[ \t]+[-+]?\d+(?![\d.])(?![eE][-+]?\d)[^\n,;|(\d]*[^\n,;|(\d.][\d.]")
+_BEFORE = re.compile(r"((?:[\w-]*[^\W\d_][\w-]*)?)[ \t]*\Z")
+"""The word in front of a measure's name: train, Top-5."""
+_MANY = re.compile(r"-\w|%?[ \t]*(?:/|of\b)[ \t]*\d")
+"""Behind a number that may not be the measure: 10-fold, 456/500, 3 of 5."""
+_COUNT = re.compile(r"[\"']?[ \t]+[-+]?\d+(?![\d.])(?![eE][-+]?\d)[^\r\n,;|(\d]*[^\r\n,;|(\d.][\d.]")
 """A whole number that stands behind a name without a colon, and another one behind it: 'accuracy 95% CI: 87.5'."""
 _SAID = re.compile(rf"(?<![\w.])([^\W\d][\w/.-]*)[\"']?[ \t]*[:= \t][ \t]*{_NUMBER}")
 MOST_SHOWN = 2_000
@@ -129,7 +129,8 @@ def _last(pattern: re.Pattern[str], printed: str, name: str, by_name: bool) -> V
     line = printed[found.start() : found.end(1)] + printed[found.end(1) :].partition("\n")[0]
     if by_name and (len(before) > 1 or _MANY.match(printed, found.end(1)) or _COUNT.match(line, len(name))):
         ways = " and ".join(repr(f"{each} {name}".strip()) for each in sorted(before)[:3])
-        why = f"it is printed as {ways}" if len(before) > 1 else f"{line[:60]!r} may be read in several ways"
+        doubt = f"{line[:60]!r} may be read in several ways: print one number behind '{name}:'"
+        why = f"it is printed as {ways}" if len(before) > 1 else doubt
         raise ValueError(f"{plain(name)[:40]}: {plain(why)}")
     percent = said.endswith("%") or printed[found.end(1) : found.end(1) + 9].lstrip(" ").startswith("%")
     try:
@@ -160,7 +161,8 @@ def _in_table(folder: Path, name: str, column: str, began_ns: int, before: Path 
         text = _written(folder, name, began_ns)
         old = _written(before, name, 0) if before is not None and (before / name).is_file() else b""
         rows, known = (list(csv.DictReader(each.decode().splitlines())) for each in (text, old))
-        said = [row[column] for row in rows[len(known) * text.startswith(old) :] if row.get(column)]
+        earlier = len(known) if text != old and text.startswith(old) else 0  # the same bytes were written anew
+        said = [row[column] for row in rows[earlier:] if row.get(column)]
     except (OSError, UnicodeDecodeError, csv.Error):
         raise ValueError(f"{name} cannot be read as CSV") from None
     if not said:
