@@ -121,8 +121,9 @@ def test_a_defect_of_our_own_keeps_its_traceback(probe: Probe) -> None:
 
 
 def test_interrupting_it_exits_as_shells_expect(probe: Probe) -> None:
-    probe.raises = KeyboardInterrupt()
-    assert main(["probe"]) == 130
+    for told, code in (((), 130), ((143,), 143), (("stopped",), 130)):
+        probe.raises = KeyboardInterrupt(*told)
+        assert main(["probe"]) == code
 
 
 @pytest.mark.parametrize(
