@@ -106,6 +106,8 @@ def test_a_number_that_may_be_another_is_refused(tmp_path: Path, printed: str, s
         ("accuracy 0.31 / f1 0.9", 0.31),
         ("Test accuracy: 1.5\ntest accuracy: 2.5", 2.5),
         ("accuracy 12.5 on 100 notes", 12.5),
+        ("accuracy: 12.50% of 96 notes", 12.5),
+        ("accuracy: 12% of 96 notes", 12),
     ],
 )
 def test_other_numbers_of_a_line_leave_no_doubt(tmp_path: Path, printed: str, number: float) -> None:

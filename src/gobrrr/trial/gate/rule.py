@@ -30,7 +30,7 @@ _GROUPED = re.compile(r"[-+]?(?:\d{1,3}[,'\u2019 \xa0\u2009\u202f]\d{3}(?!\d)|\d
 
 _BEFORE = re.compile(r"((?:[\w-]*[^\W\d_][\w-]*)?)[ \t]*\Z")
 """The word in front of a measure's name: train, Top-5."""
-_MANY = re.compile(r"-\w|%?[ \t]*(?:/|of\b)[ \t]*\d")
+_MANY = re.compile(r"-\w|[ \t]*(?:/|of\b)[ \t]*\d")
 """Behind a number that may not be the measure: 10-fold, 456/500, 3 of 5."""
 _COUNT = re.compile(r"[\"']?[ \t]+[-+]?\d+(?![\d.])(?![eE][-+]?\d)[^\r\n,;|(\d]*[^\r\n,;|(\d.][\d.]")
 """A whole number that stands behind a name without a colon, and another one behind it: 'accuracy 95% CI: 87.5'."""
@@ -127,7 +127,9 @@ def _last(pattern: re.Pattern[str], printed: str, name: str, by_name: bool) -> V
     if grouped := _GROUPED.match(printed, found.start(1)):
         raise ValueError(f"{plain(grouped[0])[:40]} has separators: print it as 1024.5, or name a file with --measure")
     line = printed[found.start() : found.end(1)] + printed[found.end(1) :].partition("\n")[0]
-    if by_name and (len(before) > 1 or _MANY.match(printed, found.end(1)) or _COUNT.match(line, len(name))):
+    many = _MANY.match(printed, found.end(1))
+    is_part = many is not None and (many[0][0] == "-" or said.isdecimal())
+    if by_name and (len(before) > 1 or is_part or _COUNT.match(line, len(name))):
         ways = " and ".join(repr(f"{each} {name}".strip()) for each in sorted(before)[:3])
         doubt = f"{line[:60]!r} may be read in several ways: print one number behind '{name}:'"
         why = f"it is printed as {ways}" if len(before) > 1 else doubt
