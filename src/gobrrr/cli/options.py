@@ -84,7 +84,7 @@ def _folder(name: str) -> str:
 
 
 def add_minutes(parser: argparse.ArgumentParser, minutes: float) -> None:
-    """Add --minutes, with so many of them where none are named."""
+    """Add --minutes; `minutes` where the user gives none."""
     parser.add_argument(
         "--minutes", type=more_than_zero, default=minutes, metavar="M",
         help=f"wall time to spend, all in all ({minutes:g})",

@@ -32,10 +32,10 @@ ALONE: dict[str, Any] = dict.fromkeys(
 def generated(model: Any, prompts: Iterable[Any], at_once: int = AT_ONCE, **options: Any) -> Iterator[Any]:
     """Yield what model.generate(prompt, **options) gives for each prompt, in order, of `at_once` prompts in a call.
 
-    A prompt is a tensor of one row, or a mapping with such (a tokenizer's). Prompts that cannot be padded, for they are
-    no ids, have tensors of other names, or padding would move positions in the model, are batched where they have one
-    shape. `options` must hold max_new_tokens:
-    a max_length counts padding. Answers to the prompts before one that raises are yielded first.
+    A prompt is a tensor of one row, or a mapping with such (a tokenizer's). Prompts that cannot be padded are batched
+    where they have one shape: those that are no ids or have tensors of other names, and all where padding would move
+    positions in the model. `options` must hold max_new_tokens: a max_length counts padding. Answers to the prompts
+    before one that raises are yielded first.
     """
     if option(model, options, "max_new_tokens") is None:
         raise ValueError("generated() needs max_new_tokens: a max_length counts padding")
@@ -89,13 +89,8 @@ def _made(model: Any, batch: list[dict[str, Tensor]], options: dict[str, Any]) -
     encodes, pad = model.config.is_encoder_decoder, option(model, options, "pad_token_id")
     if not encodes and not all({IDS, "inputs_embeds"} & each.keys() for each in batch):
         return None  # nobody knows where the answer begins in what is given back
-    padded = (encodes or _places_by_mask(model)) and all(
-        each.keys() <= {IDS, MASK} and IDS in each and each[IDS].numel()
-        and each.get(MASK, each[IDS]).shape == each[IDS].shape
-        # what an encoder makes of padding without a mask is that release's own
-        and not (encodes and MASK not in each and pad is not None and bool((each[IDS] == pad).any()))
-        for each in batch
-    )  # fmt: skip
+    unmasked = pad if encodes else None  # releases differ in what an encoder makes of padding without a mask
+    padded = (encodes or _places_by_mask(model)) and all(_may_be_padded(each, unmasked) for each in batch)
     if not padded and len(shapes) > 1:
         return None
     given = _padded(model, batch, options) if padded else {n: torch.cat([e[n] for e in batch]) for n in batch[0]}
@@ -103,6 +98,15 @@ def _made(model: Any, batch: list[dict[str, Tensor]], options: dict[str, Any]) -
         return model.generate(**given, **options)
     except Exception:  # each alone then, so that those before the one that raises have their answers
         return None
+
+
+def _may_be_padded(prompt: dict[str, Tensor], unmasked: int | None) -> bool:
+    """Whether it is ids alone, with a mask of their shape or none; without one `unmasked` must not be among them."""
+    if IDS not in prompt or not prompt.keys() <= {IDS, MASK} or not prompt[IDS].numel():
+        return False
+    if MASK in prompt:
+        return prompt[MASK].shape == prompt[IDS].shape
+    return unmasked is None or not bool((prompt[IDS] == unmasked).any())
 
 
 def _places_by_mask(model: Any) -> bool:

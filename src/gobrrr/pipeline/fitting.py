@@ -52,7 +52,7 @@ def fit(
         raise GobrrrError("--objective fit takes one edit of the folder as it is", "prove the others by themselves")
     edit = asked.edits[0]
     with contextlib.ExitStack() as stack:
-        within = tuning.confined(asked.limits, source, folder, stack, stream)
+        within, _ = tuning.confined(asked.limits, source, folder, stack, stream)
         stream.write("gobrrr: running the program until it dies of memory\n")
         stream.flush()
         place = folder / DIAGNOSIS

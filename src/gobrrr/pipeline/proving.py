@@ -80,7 +80,7 @@ def begun(
     stack: contextlib.ExitStack, stream: TextIO,
 ) -> tuple[Report, Program]:  # fmt: skip
     """Watch the program once; arms may run until the stack is left. Raises GobrrrError where it cannot be measured."""
-    within = tuning.confined(asked.limits, source, folder, stack, stream)
+    within, _ = tuning.confined(asked.limits, source, folder, stack, stream)
     try:
         report = first_run.diagnosed(command, source, folder / DIAGNOSIS, stream, within, asked.redact,
                                      clock._replace(seconds=FIRST_LOOK * asked.seconds), base=asked.base,

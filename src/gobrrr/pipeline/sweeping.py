@@ -104,7 +104,7 @@ def sweep(
     with contextlib.ExitStack() as stack:
         if energy is not None:
             stack.callback(energy.close)
-        within = tuning.confined(wanted.limits, source, folder, stack, stream)
+        within, _ = tuning.confined(wanted.limits, source, folder, stack, stream)
         least = wanted.setting.edit(min(wanted.values, key=_number), source) if wanted.peaks_alone else None
         report = first_run.diagnosed(
             least.command(command) if least else command, source, folder / DIAGNOSIS, stream, within, wanted.redact,

@@ -127,7 +127,7 @@ def tune(
     mark_output(folder)
     clock = first_run.Clock(time.monotonic(), wishes.seconds)
     with contextlib.ExitStack() as stack:
-        within = confined(wishes.limits, source, folder, stack, stream)
+        within, protection = confined(wishes.limits, source, folder, stack, stream)
         report = first_run.diagnosed(command, source, folder / DIAGNOSIS, stream, within, wishes.redact, clock, STAPLES)
         check_gauge(wishes.objective, report.device is not None)
         chosen = candidates(report, wishes)
@@ -147,7 +147,7 @@ def tune(
         )
         receipt = _raced(chosen, program, folder, own_folder(folder, ARMS, stack), wishes, clock, stream, stops,
                          family, waits)  # fmt: skip
-    notes = (limits.told(source, within), *(f"{name} cannot be applied here: {why}" for name, why in missing.items()))
+    notes = (protection, *(f"{name} cannot be applied here: {why}" for name, why in missing.items()))
     notes += tuple(_unplaced(report, {c.name for c in chosen}, wishes))
     told = msgspec.structs.replace(receipt, seconds=round(clock.spent, 1))
     receipt = signed(told, report, command, source, wishes.seed)
@@ -221,12 +221,16 @@ def _raced(
     return msgspec.structs.replace(receipt, options=given, places=places, edits=edits)
 
 
-def confined(allowed: Limits, source: Path, folder: Path, stack: contextlib.ExitStack, stream: TextIO) -> Limits:
-    """Say where arms may write: with caches of their own, which are there until the stack is left, as the arms are."""
+def confined(
+    allowed: Limits, source: Path, folder: Path, stack: contextlib.ExitStack, stream: TextIO
+) -> tuple[Limits, str]:
+    """Return the limits of arms, with a folder for their caches, and the sentence on the stream that says where they
+    may write. Arms and caches are gone when the stack is left."""
     stack.enter_context(adopted())
     within = allowed._replace(caches=own_folder(folder, CACHES, stack))
-    stream.write(f"gobrrr: {limits.told(source, within)}\n")
-    return within
+    told = limits.told(source, within)  # it may start a process to see
+    stream.write(f"gobrrr: {told}\n")
+    return within, told
 
 
 @contextlib.contextmanager
@@ -234,7 +238,8 @@ def refereed(
     program: Program, arms: Path, seed: int, objective: Objective, clock: first_run.Clock, stream: TextIO,
     stops: Callable[[Callable[[], None]], object],
 ) -> Iterator[tuple[LiveReferee, PlainLines]]:  # fmt: skip
-    """A referee whose arms end with it, or a little after the clock, and who tells on the stream how far it is."""
+    """Give a referee of the program, closed at the end, and the listener that shows its progress on the stream. Its
+    arms have LATE of the clock's seconds more than the clock."""
     from gobrrr.report.text import tuning_progress
 
     listener = tuning_progress.listener(stream, clock.left, objective)

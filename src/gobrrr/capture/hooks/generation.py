@@ -47,30 +47,32 @@ def watch_generation(
 ) -> Callable[[], int | None]:  # fmt: skip
     """`begins(model)` where the program calls generate(); what it returns is called in its place. `goes_on(ids,
     unfinished)` before the first token and behind each: rows x length of all so far, and which rows are not over (None
-    where that is not told). Returns what tells how long the sequences of the last call were before its first token;
-    None where it had none."""
+    where that is not told). Returns a function that gives the length of the last call's sequences before its first new
+    token, None where none was made."""
     current: list[int] = []
-    length: list[int] = []
+    length: int | None = None
 
     def called(model: Any) -> Any:
+        nonlocal length
         if is_nested(_caller()):
             return None
         current[:] = [id(model)]
-        length.clear()
+        length = None
         return begins(model)
 
     def asked(model: Any) -> None:
+        nonlocal length
         if current == [id(model)]:
             ids, unfinished = _locals(_caller())
             if len(getattr(ids, "shape", ())) == 2:
-                length[:] = length or [ids.shape[1]]
+                length = ids.shape[1] if length is None else length
                 goes_on(ids, unfinished)
 
     owner = mixin()
     for name, seen in ((BEGINS, called), (GOES_ON, asked)):
         if owner is not None and name in vars(owner):
             patches.replace(owner, name, Lookup(vars(owner)[name], seen, failed))
-    return lambda: length[0] if length else None
+    return lambda: length
 
 
 def _caller() -> FrameType:

@@ -212,7 +212,7 @@ def put(content: bytes | Iterable[bytes], output: str | None) -> None:
 
 
 def put_json(found: object, args: argparse.Namespace) -> None:
-    """To stdout, where --json asks for it."""
+    """Write what was found as JSON to stdout, where --json asks for it."""
     if args.json:
         from gobrrr.report.forms.json import as_json
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from gobrrr.cli import options
 from gobrrr.cli.interrupts import Interrupts
-from gobrrr.cli.reading.report import put_json
 from gobrrr.errors import NOT_BETTER, OPEN, REFUSED, UNMEASURED, GobrrrError
 from gobrrr.words import ACCEPTABLE
 
@@ -64,6 +63,7 @@ def add_gates(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Check, race, write the receipt; 0 where an edit is faster and right, else by proof.exit_code."""
+    from gobrrr.cli.reading.report import put_json
     from gobrrr.cli.verbs import run as run_verb
     from gobrrr.pipeline import proving
     from gobrrr.report.forms import formats
@@ -98,6 +98,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _fit(command: list[str], folder: Path, asked: Asked, args: argparse.Namespace) -> int:
     """Does the last edit make the program end that runs out of memory?"""
+    from gobrrr.cli.reading.report import put_json
     from gobrrr.pipeline import fitting
     from gobrrr.report.memory.fitted import blocks
     from gobrrr.report.text.page import show

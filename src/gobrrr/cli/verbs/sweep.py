@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from gobrrr.cli import options
 from gobrrr.cli.interrupts import Interrupts
-from gobrrr.cli.reading.report import put_json
 from gobrrr.cli.verbs.prove import accepted, wanted
 from gobrrr.errors import GobrrrError
 
@@ -77,6 +76,7 @@ def _gates(args: argparse.Namespace, values: Sequence[str]) -> tuple[Gate, ...]:
 
 def measured(args: argparse.Namespace, name: str, values: Sequence[str], **how: object) -> int:
     """Sweep and tell. `how`: as of pipeline.sweeping.Wanted."""
+    from gobrrr.cli.reading.report import put_json
     from gobrrr.cli.verbs import run as run_verb
     from gobrrr.pipeline import sweeping
     from gobrrr.pipeline.file_names import PAGE, SWEEP

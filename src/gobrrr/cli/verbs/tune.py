@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from gobrrr.cli import options
 from gobrrr.cli.interrupts import Interrupts
-from gobrrr.cli.reading.report import put_json
 from gobrrr.cli.verbs.prove import add_gates, wanted
 from gobrrr.errors import OPEN, UNMEASURED, GobrrrError
 from gobrrr.pipeline import redaction
@@ -56,6 +55,7 @@ def prepare(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Diagnose, try, confirm, write; Ctrl-C leaves a valid receipt of what was finished."""
+    from gobrrr.cli.reading.report import put_json
     from gobrrr.cli.verbs import run as run_verb
     from gobrrr.pipeline import tuning
     from gobrrr.system import run_folder
@@ -93,6 +93,7 @@ def _behind_gates(
     args: argparse.Namespace,
 ) -> int:  # fmt: skip
     """Search edits that change the numbers of a program that only infers."""
+    from gobrrr.cli.reading.report import put_json
     from gobrrr.pipeline import proving
     from gobrrr.pipeline.file_names import PAGE, PATCH, RECEIPT
     from gobrrr.pipeline.lossy import searching

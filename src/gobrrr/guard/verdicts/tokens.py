@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gobrrr.guard.model.observation import Call, Observation
-from gobrrr.guard.model.tensor_digest import WHOLE, same
+from gobrrr.guard.model.tensor_digest import WHOLE, Seen, same
 from gobrrr.guard.model.verdict import Check
 
 Tokens = npt.NDArray[np.float64]
@@ -39,9 +39,7 @@ def check(baseline: Observation, candidate: Observation) -> Check:
         if same(first, second):
             continue
         if ours.sampled and theirs.sampled:
-            return _sampled(
-                [(a.outputs[0].values(), b.outputs[0].values()) for a, b in pairs if a.outputs and b.outputs]
-            )
+            return _sampled([(a.outputs[0], b.outputs[0]) for a, b in pairs if a.outputs and b.outputs])
         both = zip(first.values().tolist(), second.values().tolist(), strict=False)
         apart = next((at for at, (a, b) in enumerate(both) if a != b), min(first.numel, second.numel))
         where = f"from token {apart + 1} on" if apart < len(first.values()) else "behind its tokens"
@@ -49,14 +47,15 @@ def check(baseline: Observation, candidate: Observation) -> Check:
     return Check("outputs", "exact")
 
 
-def _sampled(pairs: Sequence[tuple[Tokens, Tokens]]) -> Check:
-    """Never more than unverified: nobody knows whether answers are independent (a seed before each, a conversation)."""
-    whole = [pair for pair in pairs if all(len(tokens) <= WHOLE for tokens in pair)][:MOST_ANSWERS]
+def _sampled(pairs: Sequence[tuple[Seen, Seen]]) -> Check:
+    """Say whether answers look like another distribution's. It is unverified either way: nobody knows whether answers
+    are independent (a seed before each, a conversation)."""
+    whole = [(a.values(), b.values()) for a, b in pairs if max(a.numel, b.numel) <= WHOLE][:MOST_ANSWERS]
     said = "tokens are sampled anew"
     if whole:
         chance = chance_of(whole)
-        law = "another distribution, where they are independent" if chance <= CHANCE else "one distribution, it may be"
-        said += f": {len(whole)} answers come from {law} (p = {chance:.2g})"
+        law = "another distribution, if they are independent" if chance <= CHANCE else "no other distribution"
+        said += f": {len(whole)} answers show {law} (p = {chance:.2g})"
     return Check("outputs", "unverified", f"{said}; only do_sample=False can be compared")
 
 
@@ -69,7 +68,7 @@ def chance_of(pairs: Sequence[tuple[Tokens, Tokens]]) -> float:
     """
     ids, all_counts = np.unique(np.concatenate([tokens for pair in pairs for tokens in pair]), return_counts=True)
 
-    def counts(tokens: Tokens) -> Tokens:
+    def counts(tokens: Tokens) -> npt.NDArray[np.float64]:
         return np.bincount(np.searchsorted(ids, tokens), minlength=len(ids)).astype(float)
 
     def looks(tokens: Tokens) -> list[float]:
@@ -79,9 +78,10 @@ def chance_of(pairs: Sequence[tuple[Tokens, Tokens]]) -> float:
 
     signs = np.random.default_rng(0).choice((-1.0, 1.0), (DRAWS, len(pairs)))
     chances = []
-    for told in (counts, looks):
-        apart = np.array([np.subtract(told(ours), told(theirs)) for ours, theirs in pairs])
-        apart /= np.sqrt(np.square(apart).sum(0)) + 1e-12 if told is looks else 1.0
+    for described in (counts, looks):
+        apart = np.array([np.subtract(described(ours), described(theirs)) for ours, theirs in pairs])
+        if described is looks:  # of three units
+            apart /= np.sqrt(np.square(apart).sum(0)) + 1e-12
         products = apart @ apart.T
         as_far = np.einsum("ij,jk,ik->i", signs, products, signs, optimize=True) >= products.sum() * (1 - 1e-9)
         chances.append((1 + as_far.sum()) / (1 + DRAWS))

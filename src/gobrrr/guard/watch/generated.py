@@ -11,9 +11,10 @@ from gobrrr.guard.watch.inputs import IDS, MASK, tensors_of
 def rows(
     model: Any, args: Any, kwargs: dict[str, Any], result: Any, begin: int | None = None
 ) -> Iterator[tuple[list[Any], Any]]:  # fmt: skip
-    """For each sequence what was given for it, without padding, and its new tokens up to the first that ends it.
+    """Yield for each sequence what was given for it, without padding, and its new tokens up to the first that ends it.
 
-    `begin`: how long sequences were before the first token, in a decoder's own call: generate() may begin one itself.
+    `begin`: length of a decoder's sequences before the first new token, where it was seen: without a prompt generate()
+    puts a token of its own first.
     """
     from gobrrr.data.prompts import ends_of, length_of
 

@@ -75,7 +75,7 @@ class WhereReady:
     code: str
     helper: str = ""
     without: tuple[str, ...] = ()
-    """Calls of programs in which they have no place."""
+    """Names that no file of the program may call."""
     of: tuple[str, ...] = ()
     """Words of which the program has one, or there is nothing to do."""
 

@@ -178,7 +178,7 @@ def _code(code: str, part: Part) -> str:
 
 
 def alone(name: str, of: tuple[str, ...] = ()) -> WhereReady:
-    """A form as an edit by itself, of programs that have one of these words and nowhere train."""
+    """Return a form as an edit by itself: for programs that nowhere train, and have one of the words `of` in them."""
     code, imports = statements((Part(name),))
     return WhereReady(code, _imports(*imports), TRAINS, of)
 

@@ -16,6 +16,7 @@ from gobrrr.units import duration
 FEW = 3
 """Remedies without time to be tried that the verdict names at most: all are in the notes."""
 NOT_TIMED = "not timed"
+"""Verdict on the speed of a trial that ended before its first measurement."""
 STYLES = {
     NOT_TIMED: "magenta",
     **dict.fromkeys(BETTER, "bold green"), **dict.fromkeys((each.worse for each in OBJECTIVES.values()), "bold red"),

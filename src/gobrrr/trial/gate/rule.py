@@ -126,19 +126,26 @@ def _last(pattern: re.Pattern[str], printed: str, name: str, by_name: bool) -> V
     said = (found[1] or "").strip()
     if grouped := _GROUPED.match(printed, found.start(1)):
         raise ValueError(f"{plain(grouped[0])[:40]} has separators: print it as 1024.5, or name a file with --measure")
-    line = printed[found.start() : found.end(1)] + printed[found.end(1) :].partition("\n")[0]
-    many = _MANY.match(printed, found.end(1))
-    is_part = many is not None and (many[0][0] == "-" or said.isdecimal())
-    if by_name and (len(before) > 1 or is_part or _COUNT.match(line, len(name))):
-        ways = " and ".join(repr(f"{each} {name}".strip()) for each in sorted(before)[:3])
-        doubt = f"{line[:60]!r} may be read in several ways: print one number behind '{name}:'"
-        why = f"it is printed as {ways}" if len(before) > 1 else doubt
-        raise ValueError(f"{plain(name)[:40]}: {plain(why)}")
+    if by_name and (doubt := _doubt(found, name, before)):
+        raise ValueError(f"{plain(name)[:40]}: {plain(doubt)}")
     percent = said.endswith("%") or printed[found.end(1) : found.end(1) + 9].lstrip(" ").startswith("%")
     try:
         return float(said.rstrip("% ")), percent
     except ValueError:
         raise ValueError(f"{plain(said)[:40]!r} is no number") from None
+
+
+def _doubt(found: re.Match[str], name: str, before: set[str]) -> str:
+    """Say why a number that stands behind a name may not be the measure; empty where nothing speaks against it.
+    `before`: the words in front of the name, wherever it is printed."""
+    if len(before) > 1:
+        return f"it is printed as {' and '.join(repr(f'{each} {name}'.strip()) for each in sorted(before)[:3])}"
+    rest = found.string[found.end(1) :].partition("\n")[0]
+    line, many = found.string[found.start() : found.end(1)] + rest, _MANY.match(rest)
+    is_part = many is not None and (many[0][0] == "-" or found[1].isdecimal())
+    if is_part or _COUNT.match(line, len(name)):
+        return f"{line[:60]!r} may be read in several ways: print one number behind '{name}:'"
+    return ""
 
 
 def _in_file(folder: Path, name: str, keys: str, began_ns: int) -> float:
