@@ -26,6 +26,9 @@ class Net(nn.Module):
         self.q, self.k, self.v = (nn.Linear(8, 8) for _ in range(3))
         self.n, self.out = nn.Linear(8, 4, bias=False), nn.Linear(8, 8)
         self.other = nn.LSTM(8, 8)
+        self.heads = nn.ModuleList([nn.Linear(8, 4 * n) for n in (1, 2, 3)])
+        self.two = nn.ModuleList((nn.Linear(8, 8), nn.Linear(8, 8)))
+        self.mixed = nn.ModuleList([nn.Linear(8, 8), self.other])
 
     def forward(self, x, y):
 {body}
@@ -39,6 +42,10 @@ TOGETHER = (
     "if len(x):\n    x = self.out(x)\n    return self.q(x) * self.k(x) * self.v(x)\nreturn x",
     "x = self.q(x) + self.k(x) - self.v(x)\nreturn x",
 )
+LISTS = (
+    "return torch.cat([head(x) for head in self.heads], -1)",
+    "a = x * 2\nlogits = [head(a) for head in self.two]\nreturn torch.stack(logits).sum(0) + y",
+)
 APART = (
     "return self.q(x) + self.k(y)",
     "x = self.q(x)\nreturn self.k(x)",
@@ -50,6 +57,12 @@ APART = (
     "return self.q(x) + self.q(x)",
     "return self.q(x) + self.other(x)[0]",
     "return self.q(x) + self.k(x + 1)",
+    "return torch.cat([each(x) for each in self.mixed], -1)",
+    "return torch.cat([each(x) for each in self.two if len(x)], -1)",
+    "return torch.cat([self.q(x) for each in self.two], -1)",
+    "return torch.cat([each(x + 1) for each in self.two], -1)",
+    "return torch.cat([each(x) for each in (self.other,)][0], -1)",
+    "return torch.cat([each(x) for each in self.two] if len(x) else [x], -1)",
 )
 
 
@@ -129,13 +142,19 @@ def test_both_sides_can_be_played(joined: bool, backward: bool) -> None:
     assert backward or [tuple(each.shape) for each in made] == [(4, 8), (4, 2)]
 
 
-@pytest.mark.parametrize("body", TOGETHER)
+@pytest.mark.parametrize("body", LISTS)
+def test_a_list_of_layers_is_found(body: str) -> None:
+    (((_, made),),) = of_one_input(ast.parse(written(body)))
+    assert isinstance(made, ast.ListComp)
+
+
+@pytest.mark.parametrize("body", TOGETHER + LISTS)
 def test_the_edit_gives_the_same_numbers_for_other_weights_too(body: str) -> None:
     torch = pytest.importorskip("torch")
     torch.manual_seed(0)
     before, after = {}, {}
     text = patched(written(body), [catalogue.edit("products_together").change])
-    assert text.count("= joined(x)") == 1
+    assert text.count("joined(x)") + text.count("joined(a)") == 1
     exec(written(body), before)
     exec(text, after)
     assert patched(text, [catalogue.edit("products_together").change]) == text

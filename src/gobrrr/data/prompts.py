@@ -1,5 +1,5 @@
-"""Prompts for transformers' generate(), many in one call: padded on the side that the model needs, and given back as
-each alone would be.
+"""Prompts for transformers' generate(), many in one call: padded on the side that the model needs, their common
+beginning read once, and given back as each alone would be.
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ IDS, MASK = "input_ids", "attention_mask"
 AT_ONCE = 16
 """Prompts in a call (proposed: weights are read once for all of them; rates of larger batches would settle it)."""
 
+FEWEST_SHARED = 16
+"""Tokens that all prompts of a batch begin with, from which on they are read once (proposed: a call of its own costs
+about what a token does)."""
 
 ALONE: dict[str, Any] = dict.fromkeys(
     ("stop_strings", "stopping_criteria", "logits_processor", "prefix_allowed_tokens_fn", "sequence_bias",
@@ -34,8 +37,9 @@ def generated(model: Any, prompts: Iterable[Any], at_once: int = AT_ONCE, **opti
 
     A prompt is a tensor of one row, or a mapping with such (a tokenizer's). Prompts that cannot be padded are batched
     where they have one shape: those that are no ids or have tensors of other names, and all where padding would move
-    positions in the model. `options` must hold max_new_tokens: a max_length counts padding. Answers to the prompts
-    before one that raises are yielded first.
+    positions in the model. What all padded prompts of a batch begin with (a system's prompt, examples) is read once
+    where the model keeps plain keys and values. `options` must hold max_new_tokens: a max_length counts padding.
+    Answers to the prompts before one that raises are yielded first.
     """
     if option(model, options, "max_new_tokens") is None:
         raise ValueError("generated() needs max_new_tokens: a max_length counts padding")
@@ -95,9 +99,39 @@ def _made(model: Any, batch: list[dict[str, Tensor]], options: dict[str, Any]) -
         return None
     given = _padded(model, batch, options) if padded else {n: torch.cat([e[n] for e in batch]) for n in batch[0]}
     try:
-        return model.generate(**given, **options)
+        kept = _beginning(model, given, options) if padded and not encodes else {}
+        return model.generate(**given, **kept, **options)
     except Exception:  # each alone then, so that those before the one that raises have their answers
         return None
+
+
+def _beginning(model: Any, given: dict[str, Tensor], options: dict[str, Any]) -> dict[str, Any]:
+    """Return generate()'s option with keys and values of the tokens that all rows begin with, read once; none where
+    they are few, or where the model keeps something else."""
+    ids, mask = given[IDS], given[MASK]
+    missing = (mask.cumsum(1) == 0).sum(1).tolist()
+    length = min(ids.shape[1] - max(missing), ids.shape[1] - 1)
+    rows = torch.stack([row[begin : begin + length] for row, begin in zip(ids, missing, strict=True)])
+    differs = (rows != rows[:1]).any(0).nonzero()
+    shared = int(differs[0]) if len(differs) else length
+    whole = all(bool(row[begin:].all()) for row, begin in zip(mask, missing, strict=True))
+    own = {"cache", "past_key_values"} & options.keys() or option(model, options, "cache_implementation")
+    beams, keeps = option(model, options, "num_beams"), option(model, options, "use_cache")
+    if shared < FEWEST_SHARED or not whole or own or beams not in (None, 1) or keeps is False:
+        return {}
+    takes = inspect.signature(model.forward).parameters
+    name = next(each for each in ("cache", "past_key_values") if each in takes)  # transformers 5.24 has renamed it
+    with torch.no_grad():
+        few = {"logits_to_keep": 1} if "logits_to_keep" in takes else {}
+        made = getattr(model(rows[:1, :shared], use_cache=True, **few), name)
+    if any(type(each).__name__ != "DynamicLayer" for each in getattr(made, "layers", [None])):
+        return {}
+    for layer in made.layers:  # one row of (1, heads, tokens, size) becomes all, each moved behind its padding
+        for kind in ("keys", "values"):
+            one = getattr(layer, kind)[0]
+            moved = [torch.nn.functional.pad(one, (0, 0, columns, 0))[:, :shared] for columns in missing]
+            setattr(layer, kind, torch.stack(moved))
+    return {name: made}
 
 
 def _may_be_padded(prompt: dict[str, Tensor], unmasked: int | None) -> bool:

@@ -49,14 +49,18 @@ def products_together(source: Source, lines: Sequence[int]) -> list[Change]:
     found: list[Change] = []
     for called in of_one_input(source.tree):
         statement, calls = called[0][0], [call for _, call in called]
-        given = source.code(calls[0].args[0])
-        owners = {ast.unparse(each.func.value) for each in calls if isinstance(each.func, ast.Attribute)}
-        names = [f"{last_name(call.func)}_of_{given}" for call in calls]
-        there = not lines or any(each.lineno <= line <= (each.end_lineno or 0) for each in calls for line in lines)
+        each = [call.generators[0].iter if isinstance(call, ast.ListComp) else call.func for call in calls]
+        inner = [call.elt if isinstance(call, ast.ListComp) else call for call in calls]
+        given = source.code(inner[0].args[0]) if isinstance(inner[0], ast.Call) else ""
+        owners = {ast.unparse(layer.value) for layer in each if isinstance(layer, ast.Attribute)}
+        names = [f"{last_name(layer)}_of_{given}" for layer in each]
+        there = not lines or any(call.lineno <= line <= (call.end_lineno or 0) for call in calls for line in lines)
         if there and len(owners) == 1 and source.stands_alone(statement) and used.isdisjoint(names):
-            (owner,), kept = owners, f'"_{"_".join(last_name(call.func) for call in calls)}"'
-            layers = ", ".join(source.code(call.func) for call in calls)
-            code = f"joined = {owner}.__dict__.get({kept}) or join({owner}, {kept}, {layers})"
-            found.append(source.before(statement, f"{code}\n{', '.join(names)} = joined({given})"))
+            (owner,), several = owners, isinstance(calls[0], ast.ListComp)
+            kept = f'"_{"each_of_" if several else ""}{"_".join(map(last_name, each))}"'
+            layers = ", ".join(("*" if several else "") + source.code(layer) for layer in each)
+            code = f"joined = {owner}.__dict__.get({kept}) or join({owner}, {kept}, {layers})\n"
+            code += f"{names[0]} = list(joined({given}))" if several else f"{', '.join(names)} = joined({given})"
+            found.append(source.before(statement, code))
             found += [source.replacing(call, name) for call, name in zip(calls, names, strict=True)]
     return source.with_helper(f"import functools\n\n\n{_HELPER}", found)

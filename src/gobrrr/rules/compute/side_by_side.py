@@ -22,8 +22,8 @@ MAYBE = (ast.IfExp, ast.BoolOp, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictC
 """Expressions whose parts may run never, or many times."""
 
 
-Called = tuple[ast.stmt, ast.Call]
-"""A call, and the statement that makes it."""
+Called = tuple[ast.stmt, ast.Call | ast.ListComp]
+"""A call, or the list of those of each layer of a ModuleList, and the statement that makes it."""
 
 
 class Beside(NamedTuple):
@@ -82,7 +82,7 @@ def beside(ledger: Ledger) -> list[Beside]:
             products = [op for op in there if product_dims(op)]
             sizes = grouped(products, lambda op: (product_dims(op) or ())[:2]).values()
             same = max(sizes, key=total, default=[])
-            found += [Beside(len(calls), tuple(same), tuple(there))] if same else []
+            found += [Beside(max(2, len(calls)), tuple(same), tuple(there))] if same else []  # a list: two at least
             ops = [op for op in ops if op not in there]  # another class may have the same lines
     return found
 
@@ -97,25 +97,38 @@ def _calls(text: str) -> list[list[Called]]:
 
 def of_one_input(tree: ast.AST) -> list[list[Called]]:
     """Return the calls of different nn.Linear on one name, those together that run one after the other in a block in
-    which nothing changes what the name stands for."""
+    which nothing changes what the name stands for; a list of the calls of a ModuleList's is alone."""
     linears, found = _linears(tree), list[list[Called]]()
     for block in _blocks(tree):
         open_: dict[str, list[Called]] = {}
         for statement in block:
             if isinstance(statement, (ast.Assign, ast.AnnAssign, ast.Return, ast.Expr)):
                 for call in _surely_called(statement):
+                    if isinstance(call, ast.ListComp):
+                        found += [[(statement, call)]] if _each_of(call) in linears else []
+                        continue
                     given = call.args[0] if len(call.args) == 1 and not call.keywords else None
                     if isinstance(given, ast.Name) and ast.unparse(call.func) in linears:
                         open_.setdefault(given.id, []).append((statement, call))
             for name in [name for name in open_ if _may_change(statement, name)]:
                 found.append(open_.pop(name))
         found += open_.values()
-    distinct = [{ast.unparse(call.func) for _, call in calls} for calls in found]
-    return [calls for calls, names in zip(found, distinct, strict=True) if len(calls) == len(names) > 1]
+    distinct = [{ast.unparse(each.func) for _, each in calls if isinstance(each, ast.Call)} for calls in found]
+    return [calls for calls, names in zip(found, distinct, strict=True) if not names or len(calls) == len(names) > 1]
+
+
+def _each_of(made: ast.ListComp) -> str:
+    """Return `heads[]` of `[each(x) for each in heads]`; an empty text of another list."""
+    (first, *more), call = made.generators, made.elt
+    if more or first.ifs or not isinstance(call, ast.Call) or call.keywords or len(call.args) != 1:
+        return ""
+    layer, given = ast.unparse(first.target), call.args[0]
+    plain = isinstance(given, ast.Name) and given.id != layer == ast.unparse(call.func)
+    return f"{ast.unparse(first.iter)}[]" if plain else ""
 
 
 def _linears(tree: ast.AST) -> set[str]:
-    """Return the names that are given an nn.Linear wherever the file gives them something."""
+    """Return the names that are given an nn.Linear wherever the file gives them something; with [] a ModuleList."""
     kinds: dict[str, set[str]] = {}
     for node in ast.walk(tree):
         for target in node.targets if isinstance(node, ast.Assign) else ():
@@ -126,9 +139,17 @@ def _linears(tree: ast.AST) -> set[str]:
             )
             for part, given in zip(parts, values, strict=True):
                 made = given.elt if isinstance(given, (ast.GeneratorExp, ast.ListComp)) and len(parts) > 1 else given
-                kind = ast.unparse(made.func).rpartition(".")[2] if isinstance(made, ast.Call) else ""
-                kinds.setdefault(ast.unparse(part), set()).add(kind)
+                name, each = ast.unparse(part), [made]
+                if isinstance(made, ast.Call) and made.args and _called(made) == "ModuleList":
+                    items = made.args[0]
+                    name += "[]"
+                    each = items.elts if isinstance(items, (ast.List, ast.Tuple)) else [getattr(items, "elt", items)]
+                kinds.setdefault(name, set()).update(map(_called, each))
     return {name for name, made in kinds.items() if made == {"Linear"}}
+
+
+def _called(node: ast.AST) -> str:
+    return ast.unparse(node.func).rpartition(".")[2] if isinstance(node, ast.Call) else ""
 
 
 def _blocks(tree: ast.AST) -> Iterator[list[ast.stmt]]:
@@ -139,11 +160,13 @@ def _blocks(tree: ast.AST) -> Iterator[list[ast.stmt]]:
                 yield block
 
 
-def _surely_called(node: ast.AST) -> Iterator[ast.Call]:
-    """Yield the calls that a statement makes once each, whatever its values."""
+def _surely_called(node: ast.AST) -> Iterator[ast.Call | ast.ListComp]:
+    """Yield the calls that a statement makes once each, whatever its values, and its lists."""
     if isinstance(node, ast.Call):
         yield node
     for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.ListComp):
+            yield child
         if not isinstance(child, MAYBE):
             yield from _surely_called(child)
 
