@@ -104,6 +104,15 @@ def test_lookup_is_set_where_nothing_is_drawn():
     assert edited("prompt_lookup", after) == after
 
 
+def test_the_models_own_copy_guesses_where_nothing_else_does():
+    text = HEAD + "a = self.lm.generate(x, max_new_tokens=9)\nb = model.generate(x, assistant_model=small)\n"
+    after = edited("int8_draft", text)
+    said = "=9, assistant_model=gobrrr.layers.int8_draft(self.lm))"
+    assert said in after and "import gobrrr.layers" in after and after.count("int8_draft") == 1
+    assert edited("int8_draft", after) == after
+    assert "int8_draft" not in edited("int8_draft", HEAD + "a = models[next(n)].generate(x, max_new_tokens=9)\n")
+
+
 def test_generate_keeps_keys_where_it_was_told_not_to():
     text = HEAD + "a = model.generate(x, use_cache=False)\nb = model.generate(x)\n"
     assert edited("key_value_cache", text) == text.replace("False", "True")

@@ -414,7 +414,7 @@ def test_edits_of_generate_are_named_where_it_is_called():
     case = one_by_one((1, 1))
     assert case.raised("BRR313")[0].remedies == ()
     case.extra = {"decoding": Decoding(20, 1.0, 640, 60.0, None, None, None, None)}
-    assert case.raised("BRR313")[0].remedies == ("batched_prompts", "prompt_lookup")
+    assert case.raised("BRR313")[0].remedies == ("batched_prompts", "int8_draft", "prompt_lookup")
 
 
 @pytest.mark.parametrize(

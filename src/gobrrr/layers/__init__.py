@@ -4,6 +4,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from gobrrr.layers.calibrated import static_int8
     from gobrrr.layers.conv_bn import ConvBn2d
+    from gobrrr.layers.draft import int8_draft
     from gobrrr.layers.factored import low_rank
     from gobrrr.layers.halved import half_precision
     from gobrrr.layers.noted import sensitivity
@@ -11,11 +12,20 @@ if TYPE_CHECKING:
     from gobrrr.layers.ready import made_once
 
 _HOMES = {
-    "ConvBn2d": "conv_bn", "half_precision": "halved", "low_rank": "factored", "made_once": "ready",
-    "sensitivity": "noted", "static_int8": "calibrated", "two_of_four": "pruned",
+    "ConvBn2d": "conv_bn", "half_precision": "halved", "int8_draft": "draft", "low_rank": "factored",
+    "made_once": "ready", "sensitivity": "noted", "static_int8": "calibrated", "two_of_four": "pruned",
 }  # fmt: skip
 """File of each part; none has a part's name, or importing it would hide the part."""
-__all__ = ["ConvBn2d", "half_precision", "low_rank", "made_once", "sensitivity", "static_int8", "two_of_four"]
+__all__ = [
+    "ConvBn2d",
+    "half_precision",
+    "int8_draft",
+    "low_rank",
+    "made_once",
+    "sensitivity",
+    "static_int8",
+    "two_of_four",
+]
 
 
 def __getattr__(name: str) -> object:

@@ -7,24 +7,21 @@ from collections.abc import Callable
 from torch import nn
 
 
-def made_once(model: nn.Module, change: Callable[[nn.Module], nn.Module]) -> nn.Module:
-    """Return what `change` makes of `model`; for the same model, or what was made, the same one again.
+def made_once(model: nn.Module, change: Callable[[nn.Module], nn.Module], kept: str = "_gobrrr_made") -> nn.Module:
+    """Return what `change` makes of `model`, its attribute `kept`; for that model, or what was made, the same again.
 
     A change that works on a copy is made anew where the model's own weights were written to since. Raises TypeError for
     what is no torch.nn.Module.
     """
     if not isinstance(model, nn.Module):
         raise TypeError(f"not a torch.nn.Module: {type(model).__name__}")
-    made, weights = vars(model).get(_MADE, (None, None))
+    made, weights = vars(model).get(kept, (None, None))
     if made is None or (made is not model and weights != _weights(model)):
         made = change(model)
-        vars(made)[_MADE] = made, None  # past nn.Module's own setattr: it is no part of it
+        vars(made)[kept] = made, None  # past nn.Module's own setattr: it is no part of it
         if made is not model:
-            vars(model)[_MADE] = made, _weights(model)
+            vars(model)[kept] = made, _weights(model)
     return made  # type: ignore[no-any-return]
-
-
-_MADE = "_gobrrr_made"
 
 
 def _weights(model: nn.Module) -> list[tuple[int, int]]:

@@ -95,6 +95,8 @@ _EDITS = (
                "exact"),
     SourceEdit("identity", "changes nothing: measures what trials scatter by on this machine", safety="exact",
                environment=lambda: {"SAME_PROGRAM": "1"}),
+    SourceEdit("int8_draft", "has a copy of the model in int8 guess tokens, which the model checks (CPU)",
+               decoding.SetInGenerate("assistant_model", "gobrrr.layers.int8_draft({model})")),
     SourceEdit("int8_dynamic", "computes linear layers of a model that only infers in 8 bits",
                lossy.alone("int8_dynamic", ("Linear", "transformers")), "semantic"),
     SourceEdit("key_value_cache", "keeps keys and values of the tokens that were read", decoding.cached),

@@ -33,7 +33,8 @@ TAKES = ("print", "append", "extend", "add", "update", "write")
 
 @dataclass(frozen=True)
 class SetInGenerate:
-    """Give calls of generate() a keyword, in programs that use transformers; `only_where` it has this value."""
+    """Give calls of generate() a keyword, in programs that use transformers; `only_where` it has this value. In `value`
+    {model} is what generate() is called on."""
 
     keyword: str
     value: str
@@ -45,13 +46,16 @@ class SetInGenerate:
         for call in _calls(source, lines):
             given = {each.arg: each.value for each in call.keywords}
             there = given.get(self.keyword)
+            model = ast.unparse(call.func.value) if isinstance(call.func, ast.Attribute) else ""
+            if "{model}" in self.value and "(" in model:
+                continue  # to be written twice, it must be the same each time
             if there is not None and self.only_where == source.code(there):
                 found.append(source.replacing(there, self.value))
             elif not self.only_where and None not in given and not given.keys() & {self.keyword, *ONE_ONLY}:
                 if not may_be_true(given.get("do_sample", ast.Constant(value=False))):
                     last = max(source.span(each)[1] for each in (*call.args, *call.keywords))
-                    found.append((last, last, f", {self.keyword}={self.value}"))
-        return found
+                    found.append((last, last, f", {self.keyword}={self.value.format(model=model)}"))
+        return source.with_helper("import gobrrr.layers", found) if "{model}" in self.value else found
 
 
 def _uses_transformers(source: Source) -> bool:

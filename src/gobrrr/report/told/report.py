@@ -236,7 +236,7 @@ def settles(report: Report) -> str:
 EDITS = frozenset((
     "assistant_model", "batched_prompts", "channels_last", "chunked_loss", "compile_frozen", "compiled_optimizer",
     "draft_decoding", "float16_autocast", "float32", "fold_batch_norm", "foreach_optimizer", "freeze_unused",
-    "fused_attention", "fused_norm", "gc_freeze", "identity", "int8_dynamic", "key_value_cache",
+    "fused_attention", "fused_norm", "gc_freeze", "identity", "int8_draft", "int8_dynamic", "key_value_cache",
     "no_grad_evaluation", "no_sync", "packing", "pad_vocabulary", "prefetch", "preloaded_allocator",
     "products_together", "prompt_lookup", "set_to_none", "sparse_gradient", "summed_together", "thread_affinity",
     "unchecked_distributions",

@@ -28,7 +28,9 @@ FEW_ROWS = 64
 (measured, per cent)."""
 
 
-@rule("BRR313", "overhead", needs={"plain", "ops", "facts"}, remedies=("batched_prompts", "prompt_lookup"))
+@rule(
+    "BRR313", "overhead", needs={"plain", "ops", "facts"}, remedies=("batched_prompts", "int8_draft", "prompt_lookup")
+)
 def one_sample_per_call(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
     """A loop of forwards whose inputs hold one sample each: every call pays for its ops and reads all weights. What
     grows with the batch (activations, products of many rows) does not come back."""

@@ -1,0 +1,68 @@
+"""A copy in int8 that guesses: the same layers, rounded, beside weights that are the model's own."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+
+from gobrrr.layers import int8_draft, made_once
+
+
+class Conv1D(nn.Module):
+    """As transformers': a linear layer whose weight is turned."""
+
+    def __init__(self, outputs: int, inputs: int) -> None:
+        super().__init__()
+        self.weight, self.bias = nn.Parameter(torch.randn(inputs, outputs)), nn.Parameter(torch.randn(outputs))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x @ self.weight + self.bias
+
+
+class Model(nn.Module):
+    """Its head is its embedding's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.device, self.generation_config = torch.device("cpu"), SimpleNamespace(num_assistant_tokens=20)
+        self.words, self.block = nn.Embedding(30, 16), nn.ModuleDict({"up": Conv1D(32, 16), "down": nn.Linear(32, 16)})
+        self.head = nn.Linear(16, 30, bias=False)
+        self.head.weight = self.words.weight
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return self.head(self.block["down"](self.block["up"](self.words(ids)).relu()))
+
+
+@pytest.fixture
+def model() -> Model:
+    torch.manual_seed(0)
+    return Model().eval()
+
+
+def test_it_rounds_the_same_layers(model: Model) -> None:
+    ids, before = torch.arange(30)[None], {name: each.clone() for name, each in model.state_dict().items()}
+    draft = int8_draft(model)
+    plain, rounded = model(ids), draft(ids)
+    assert 0.001 < (plain - rounded).norm() / plain.norm() < 0.03
+    assert (plain.argmax(-1) == rounded.argmax(-1)).float().mean() > 0.9
+    assert not any(isinstance(part, (nn.Linear, Conv1D)) and "quantized" not in type(part).__module__
+                   for part in draft.modules())  # fmt: skip
+    assert draft.words.weight is model.words.weight
+    assert all(torch.equal(each, before[name]) for name, each in model.state_dict().items())
+    assert model.generation_config.num_assistant_tokens == 20 and model.head.weight is model.words.weight
+
+
+def test_it_is_made_once_and_anew_for_other_weights(model: Model) -> None:
+    first = int8_draft(model)
+    assert int8_draft(model) is first and made_once(model, lambda own: own) is model and int8_draft(model) is first
+    with torch.no_grad():
+        model.block["down"].weight.mul_(-1)
+    second, ids = int8_draft(model), torch.arange(5)[None]
+    assert second is not first
+    assert (model(ids) - second(ids)).norm() < 0.03 * model(ids).norm()
+
+
+def test_elsewhere_than_on_the_cpu_there_is_none(model: Model) -> None:
+    model.device = torch.device("cuda")
+    assert int8_draft(model) is None
