@@ -85,15 +85,16 @@ def loaded(text: str) -> Any:
     return space["answers"]
 
 
-def prompts(name: str, num: int) -> list[Any]:
-    """Of 12 to 39 tokens, or clips of sound."""
+def prompts(name: str, num: int, shared: int = 0) -> list[Any]:
+    """Of 12 to 39 tokens behind so many that are the same, or clips of sound."""
     import torch
 
     drawn = torch.Generator().manual_seed(1)
     if name == "Whisper":
         return [torch.randn(1, 80, 500, generator=drawn) for _ in range(num)]
     lengths = torch.randint(12, 40, (num,), generator=drawn).tolist()
-    return [torch.randint(3, 8000, (1, length), generator=drawn) for length in lengths]
+    begins = torch.randint(3, 8000, (1, shared), generator=drawn)
+    return [torch.cat([begins, torch.randint(3, 8000, (1, length), generator=drawn)], 1) for length in lengths]
 
 
 def measured(sides: tuple[Any, Any], given: list[Any], pairs: int) -> dict[str, Any]:
@@ -121,16 +122,19 @@ def rows(pairs: int, new: int, compiled: bool) -> list[str]:
     """One line of the table for each model, edit and kind of text."""
     found = []
     for name in MODELS:
-        cases = [("batched_prompts", 0.08, 16), ("prompt_lookup", 0.08, 2)]
-        cases += [("prompt_lookup", 0.02, 2)] if name != "T5" else []  # the scale of its head changes no token
-        cases += [("compiled, static cache", 0.08, 2)] if compiled else []
-        for what, std, num in cases:
+        cases = [("batched_prompts", 0.08, 16, 0)]
+        cases += [("batched_prompts", 0.08, 16, 200)] if name in ("GPT-2", "Llama") else []
+        cases += [("prompt_lookup", 0.08, 2, 0), ("int8_draft", 0.08, 2, 0)]
+        cases += [("prompt_lookup", 0.02, 2, 0)] if name != "T5" else []  # the scale of its head changes no token
+        cases += [("compiled, static cache", 0.08, 2, 0)] if compiled else []
+        for what, std, num, shared in cases:
             text = program(name, std, new if num > 2 else 2 * new)
             after = text.replace("\ndef answers", BY_HAND + "\ndef answers") if "," in what else edited(text, what)
             if name == "Whisper" and num > 2:
                 num = 8
-            got = measured((loaded(text), loaded(after)), prompts(name, num), pairs)
-            line = (f"| {name} | {what} | {num} | {got['different']:.0%} | {got['cpu']:.2f} ({got['low']:.2f} to "
+            got = measured((loaded(text), loaded(after)), prompts(name, num, shared), pairs)
+            told = f"{what}, {shared} tokens shared" if shared else what
+            line = (f"| {name} | {told} | {num} | {got['different']:.0%} | {got['cpu']:.2f} ({got['low']:.2f} to "
                     f"{got['high']:.2f}) | {got['wall']:.2f} | {got['equal']} of {got['of']} |")  # fmt: skip
             print(line, flush=True)
             found.append(line)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from pathlib import Path
@@ -35,6 +36,13 @@ def _made_up_ceilings(tmp_path_factory: pytest.TempPathFactory, request: pytest.
     if not any(item.get_closest_marker("gpu") for item in request.session.items):
         os.environ["GOBRRR_CACHE"] = str(tmp_path_factory.mktemp("cache"))
         keep_ceilings(Path(os.environ["GOBRRR_CACHE"]), os.environ)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _hidden_heap() -> None:
+    """Hide what is there from gc: gobrrr goes through all objects of a process, and pytest has a million of them."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")

@@ -6,7 +6,7 @@ import gc
 import sys
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
@@ -256,16 +256,7 @@ def test_gradients_that_have_a_graph_are_noticed_and_masks_are_counted() -> None
     del mask, chosen
 
 
-@pytest.fixture
-def small_heap() -> Iterator[None]:
-    """Hide what other tests have left from the collector: looking for holders goes through all of it."""
-    gc.collect()
-    gc.freeze()
-    yield
-    gc.unfreeze()
-
-
-def test_numbers_in_lists_are_counted_and_their_holder_named(small_heap: None) -> None:
+def test_numbers_in_lists_are_counted_and_their_holder_named() -> None:
     store = Backend()
     store.sessions = {n: [[0.5 + k for k in range(512)] for _ in range(16)] for n in range(80)}
     found = groups(sys._getframe(), "Python numbers")
@@ -274,7 +265,7 @@ def test_numbers_in_lists_are_counted_and_their_holder_named(small_heap: None) -
     del store
 
 
-def test_what_a_forward_hook_keeps_is_the_hooks(small_heap: None) -> None:
+def test_what_a_forward_hook_keeps_is_the_hooks() -> None:
     layer = torch.nn.Linear(2, 2)
 
     def watch() -> None:
