@@ -59,7 +59,7 @@ def test_an_earlier_run_is_never_written_over(gobrrr: Runner, tmp_path: Path) ->
     refused(gobrrr("run", "-o", "run", ENDS), 2, "run is not empty", "a new folder")
     assert [path.name for path in run.iterdir()] == ["report.json"]
     folders = [
-        gobrrr("run", PROGRAMS / "tells.py", input=b"") and set((tmp_path / ".gobrrr").iterdir()) for _ in range(3)
+        gobrrr("run", PROGRAMS / "tells.py", input=b"") and set((tmp_path / ".gobrrr").glob("*-*")) for _ in range(3)
     ]
     assert [len(found) for found in folders] == [1, 2, 3]
 

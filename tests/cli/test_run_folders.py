@@ -23,7 +23,8 @@ def test_runs_that_begin_together_share_no_folder(gobrrr: Runner, tmp_path: Path
         for n in range(4)
     ]  # fmt: skip
     assert [run.communicate(timeout=120)[0] for run in runs] == [b"0\n", b"1\n", b"2\n", b"3\n"]
-    made = sorted((tmp_path / ".gobrrr").iterdir())
+    made = sorted((tmp_path / ".gobrrr").glob("*-*"))
+    assert (tmp_path / ".gobrrr" / ".gitignore").read_text() == "*\n", "runs are no part of the project"
     assert [len(list(folder.glob("seen-*.json"))) for folder in made] == [1, 1, 1, 1]
     assert all((path.stat().st_mode & 0o777) == 0o700 for path in (tmp_path / ".gobrrr", *made))
     files = [path for folder in made for path in folder.iterdir()]

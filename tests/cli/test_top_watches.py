@@ -73,7 +73,7 @@ def test_a_program_is_followed_from_its_first_step_to_its_end(
     (tmp_path / "enough").touch()
     out, _ = program.communicate(timeout=PATIENCE_S)
     assert (out, program.returncode) == (b"made its steps\n", 3)
-    (folder,) = (tmp_path / ".gobrrr").iterdir()
+    (folder,) = (tmp_path / ".gobrrr").glob("*-*")
     last = snapshot(gobrrr, folder)
     assert (last["state"], last["next"]) == ("ended", f"gobrrr report {folder}")
     report = json.loads((folder / "report.json").read_bytes())

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from gobrrr.ledger.model.ledger import Account, OpGroup, Statement, StepStats
+from gobrrr.ledger.model.ledger import Account, DeviceLedger, OpGroup, Statement, StepStats
 from gobrrr.ledger.steps.decoding import Decoding
 from gobrrr.recording.model.facts import DenormalFacts, Facts, InputFacts, ModuleFacts, OptimizerFacts, Settings, Span
 from gobrrr.rules.model.evidence import slowed
@@ -415,6 +415,8 @@ def test_edits_of_generate_are_named_where_it_is_called():
     assert case.raised("BRR313")[0].remedies == ()
     case.extra = {"decoding": Decoding(20, 1.0, 640, 60.0, None, None, None, None)}
     assert case.raised("BRR313")[0].remedies == ("batched_prompts", "int8_draft", "prompt_lookup")
+    case.extra["device"] = DeviceLedger("gpu", 60 * MS, 40 * MS, 0.7)
+    assert case.raised("BRR313")[0].remedies == ("batched_prompts", "prompt_lookup")
 
 
 @pytest.mark.parametrize(

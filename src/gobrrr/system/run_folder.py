@@ -63,6 +63,8 @@ def fresh(name: str) -> Path:
     home, stem = Path(HOME), f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
     try:
         home.mkdir(PRIVATE, exist_ok=True)
+        with contextlib.suppress(FileExistsError), (home / ".gitignore").open("x") as hidden:
+            hidden.write("*\n")
         for number in itertools.count(1):
             folder = home / (stem if number == 1 else f"{stem}-{number}")
             try:

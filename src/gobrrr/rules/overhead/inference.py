@@ -59,6 +59,7 @@ def one_sample_per_call(ledger: Ledger, machine: Machine) -> Iterator[Cause]:
         where=first_span(module.span if module else inputs[0].span),
         evidence={"per_call": time(per_call), "above_the_floors": time(above), "steps": count(ledger.step.count)},
         remedies=None if ledger.decoding is not None else (),
+        vain=("int8_draft",) if ledger.device is not None else (),
         confidence="inferred",
         both=True,
     )
