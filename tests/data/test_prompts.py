@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from gobrrr.data import generated
-from tests.support.generation import END, PAD, VOCAB, Writer, prompts, writer
+from tests.support.generation import END, PAD, DynamicLayer, Remembers, prompts, remembering, writer
 
 
 @pytest.mark.parametrize("at_once", [1, 3, 16])
@@ -155,49 +155,6 @@ def test_padding_within_a_prompt_is_masked_as_generate_does_it():
     plain = [model.generate(each, max_new_tokens=6)[0, each.shape[1] :].tolist() for each in given]
     made = list(generated(model, padded, max_new_tokens=6))
     assert [row[0, each.shape[1] :].tolist() for row, each in zip(made, padded, strict=True)] == plain
-
-
-class DynamicLayer:
-    """Keys and values of one layer, as transformers keeps them."""
-
-    def __init__(self, keys):
-        self.keys, self.values = keys, keys.clone()
-
-
-class Remembers(Writer):
-    """Words with their places from the mask are its keys; it notes the rows and columns that it reads."""
-
-    layer = DynamicLayer
-
-    def __init__(self):
-        super().__init__()
-        self.reads = []
-
-    def forward(self, ids, mask=None, position_ids=None, cache=None, use_cache=False):
-        mask = torch.ones_like(ids) if mask is None else mask
-        before = cache.layers[0].keys.shape[2] if cache is not None else 0
-        self.reads.append(tuple(ids[:, before:].shape))
-        keys = (self.words(ids) * mask.cumsum(1)[..., None].sin())[:, None, before:]
-        if cache is not None:
-            assert torch.equal(cache.layers[0].keys, cache.layers[0].values)
-            keys = torch.cat([cache.layers[0].keys, keys], 2)
-        logits = self.head((keys[:, 0] * mask[..., None]).sum(1))
-        return SimpleNamespace(cache=SimpleNamespace(layers=[self.layer(keys)])) if use_cache else logits
-
-    def generate(self, input_ids, attention_mask=None, cache=None, **options):
-        self.forward = lambda ids, mask: type(self).forward(self, ids, mask, cache=cache)
-        try:
-            return super().generate(input_ids, attention_mask, **options)
-        finally:
-            del self.forward
-
-
-def remembering(lengths, shared, kind=Remembers):
-    torch.manual_seed(5)
-    model, drawn = kind().eval(), torch.Generator().manual_seed(3)
-    begins = torch.randint(3, VOCAB, (1, shared), generator=drawn)
-    rest = [torch.randint(3, VOCAB, (1, length), generator=drawn) for length in lengths]
-    return model, [torch.cat([begins, each], 1) for each in rest]
 
 
 @pytest.mark.parametrize("lengths", [(3, 9, 5, 1), (4, 4, 4), (1, 40), (0, 7, 3)])

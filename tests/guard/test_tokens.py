@@ -11,7 +11,7 @@ from gobrrr.guard.model.tensor_digest import WHOLE
 from gobrrr.guard.two_runs import compare
 from gobrrr.guard.verdicts.tokens import chance_of
 from gobrrr.guard.watch.generated import rows
-from tests.support.generation import END, prompts, stands_in, writer
+from tests.support.generation import END, prompts, remembering, stands_in, writer
 
 
 @pytest.fixture(autouse=True)
@@ -39,6 +39,18 @@ def judged(candidate, baseline=None):
 def test_the_same_and_batched_otherwise_match():
     assert judged(answers()).verdict == "exact"
     assert judged(answers(4)).verdict == "exact"
+
+
+def test_a_beginning_that_is_read_once_is_no_call_of_the_program():
+    reads = []
+
+    def program(at_once):
+        model, given = remembering((3, 9, 5, 1), 20)
+        list(generated(model, given, at_once, max_new_tokens=4))
+        reads.append((1, 20) in model.reads)
+
+    assert judged(partial(program, 4), partial(program, 1)).verdict == "exact"
+    assert set(reads) == {True, False}
 
 
 def test_one_other_token_is_told_with_its_place():

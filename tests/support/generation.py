@@ -63,6 +63,41 @@ class Writer(GenerationMixin, nn.Module):
         return self.head((self.words(ids) * weight[..., None]).sum(1))
 
 
+class DynamicLayer:
+    """Keys and values of one layer, as transformers keeps them."""
+
+    def __init__(self, keys):
+        self.keys, self.values = keys, keys.clone()
+
+
+class Remembers(Writer):
+    """Words with their places from the mask are its keys; it notes the rows and columns that it reads."""
+
+    layer = DynamicLayer
+
+    def __init__(self):
+        super().__init__()
+        self.reads = []
+
+    def forward(self, ids, mask=None, position_ids=None, cache=None, use_cache=False):
+        mask = torch.ones_like(ids) if mask is None else mask
+        before = cache.layers[0].keys.shape[2] if cache is not None else 0
+        self.reads.append(tuple(ids[:, before:].shape))
+        keys = (self.words(ids) * mask.cumsum(1)[..., None].sin())[:, None, before:]
+        if cache is not None:
+            assert torch.equal(cache.layers[0].keys, cache.layers[0].values)
+            keys = torch.cat([cache.layers[0].keys, keys], 2)
+        logits = self.head((keys[:, 0] * mask[..., None]).sum(1))
+        return SimpleNamespace(cache=SimpleNamespace(layers=[self.layer(keys)])) if use_cache else logits
+
+    def generate(self, input_ids, attention_mask=None, cache=None, **options):
+        self.forward = lambda ids, mask: type(self).forward(self, ids, mask, cache=cache)
+        try:
+            return super().generate(input_ids=input_ids, attention_mask=attention_mask, **options)
+        finally:
+            del self.forward
+
+
 def writer() -> Writer:
     """The same model each time."""
     torch.manual_seed(5)
@@ -72,6 +107,15 @@ def writer() -> Writer:
 def prompts(num: int) -> list[torch.Tensor]:
     """Of many lengths."""
     return [torch.randint(3, VOCAB, (1, 3 + n % 5), generator=torch.Generator().manual_seed(n)) for n in range(num)]
+
+
+def remembering(lengths, shared, kind=Remembers):
+    """One model each time, and prompts that begin with so many tokens and go on with these lengths."""
+    torch.manual_seed(5)
+    model, drawn = kind().eval(), torch.Generator().manual_seed(3)
+    begins = torch.randint(3, VOCAB, (1, shared), generator=drawn)
+    rest = [torch.randint(3, VOCAB, (1, length), generator=drawn) for length in lengths]
+    return model, [torch.cat([begins, each], 1) for each in rest]
 
 
 def stands_in(monkeypatch) -> None:

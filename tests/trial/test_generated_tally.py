@@ -27,7 +27,8 @@ tally.install()
 tally.block_begins()
 from gobrrr.data import generated
 
-model, prompts = library.writer(), library.prompts(10)
+shared = "shared" in sys.argv
+model, prompts = library.remembering(range(1, 11), 20) if shared else (library.writer(), library.prompts(10))
 made = list(generated(model, prompts, int(sys.argv[1]), max_new_tokens=12))
 row = tally._row()
 true = sum(len(a[0]) - len(p[0]) for a, p in zip(made, prompts))
@@ -42,8 +43,10 @@ print(json.dumps(msgspec.to_builtins(told)))
 """
 
 
-def counted(at_once: int) -> list:
-    ran = subprocess.run([sys.executable, "-c", PROGRAM, str(at_once)], capture_output=True, text=True, check=True)
+def counted(at_once: int, *more: str) -> list:
+    ran = subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(at_once), *more], capture_output=True, text=True, check=True
+    )
     return json.loads(ran.stdout.splitlines()[-1])
 
 
@@ -57,8 +60,9 @@ def test_a_block_without_tokens_is_timed_by_its_rows():
     assert counted(4)[-1] == 7
 
 
-def test_batches_leave_the_same_account():
-    alone, together = counted(1), counted(4)
+@pytest.mark.parametrize("more", [(), ("shared",)])
+def test_batches_leave_the_same_account(more):
+    alone, together = counted(1, *more), counted(4, *more)
     assert alone[2:4] == together[2:4]
     assert (alone[2][:2], alone[3]) == ([10, 10], [10])
     assert alone[4] == pytest.approx(together[4])

@@ -20,6 +20,9 @@ FEWEST_SHARED = 16
 """Tokens that all prompts of a batch begin with, from which on they are read once (proposed: a call of its own costs
 about what a token does)."""
 
+reading_ahead = False
+"""Whether a model reads what prompts begin with: for who watches a part of the generate() that follows."""
+
 ALONE: dict[str, Any] = dict.fromkeys(
     ("stop_strings", "stopping_criteria", "logits_processor", "prefix_allowed_tokens_fn", "sequence_bias",
      "bad_words_ids", "exponential_decay_length_penalty", "watermarking_config", "penalty_alpha", "max_time",
@@ -112,18 +115,22 @@ def _beginning(model: Any, given: dict[str, Tensor], options: dict[str, Any]) ->
     missing = (mask.cumsum(1) == 0).sum(1).tolist()
     length = min(ids.shape[1] - max(missing), ids.shape[1] - 1)
     rows = torch.stack([row[begin : begin + length] for row, begin in zip(ids, missing, strict=True)])
-    differs = (rows != rows[:1]).any(0).nonzero()
-    shared = int(differs[0]) if len(differs) else length
+    shared = int((rows == rows[:1]).all(0).long().cumprod(0).sum())
     whole = all(bool(row[begin:].all()) for row, begin in zip(mask, missing, strict=True))
     own = {"cache", "past_key_values"} & options.keys() or option(model, options, "cache_implementation")
     beams, keeps = option(model, options, "num_beams"), option(model, options, "use_cache")
     if shared < FEWEST_SHARED or not whole or own or beams not in (None, 1) or keeps is False:
         return {}
     takes = inspect.signature(model.forward).parameters
-    name = next(each for each in ("cache", "past_key_values") if each in takes)  # transformers 5.24 has renamed it
-    with torch.no_grad():
-        few = {"logits_to_keep": 1} if "logits_to_keep" in takes else {}
-        made = getattr(model(rows[:1, :shared], use_cache=True, **few), name)
+    name = "cache" if "cache" in takes else "past_key_values"  # transformers 5.24 has renamed it
+    few = {"logits_to_keep": 1} if "logits_to_keep" in takes else {}
+    global reading_ahead
+    reading_ahead = True
+    try:
+        with torch.no_grad():
+            made: Any = getattr(model(rows[:1, :shared], use_cache=True, **few), name, None)
+    finally:
+        reading_ahead = False
     if any(type(each).__name__ != "DynamicLayer" for each in getattr(made, "layers", [None])):
         return {}
     for layer in made.layers:  # one row of (1, heads, tokens, size) becomes all, each moved behind its padding

@@ -41,4 +41,5 @@ def _in_int8(model: Any) -> Any:
     vars(made.generation_config).update(guessing, assistant_confidence_threshold=0.0)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch.ao is called deprecated
-        return torch.ao.quantization.quantize_dynamic(made, {nn.Linear}, torch.qint8, inplace=True)  # type: ignore[no-untyped-call]
+        per_row = {nn.Linear: torch.ao.quantization.per_channel_dynamic_qconfig}
+        return torch.ao.quantization.quantize_dynamic(made, per_row, inplace=True)  # type: ignore[no-untyped-call]

@@ -41,6 +41,11 @@ def is_nested(frame: FrameType | None) -> bool:
     return frame is not None and str(frame.f_globals.get("__name__")).startswith(LIBRARY)
 
 
+def reads_ahead() -> bool:
+    """Whether gobrrr.data.generated has a model read what prompts begin with, as a part of the next generate()."""
+    return getattr(sys.modules.get("gobrrr.data.prompts"), "reading_ahead", False)
+
+
 def watch_generation(
     begins: Callable[[Any], Any], goes_on: Callable[[Any, Any], None], patches: Patches,
     failed: Callable[[BaseException], object] | None = None,

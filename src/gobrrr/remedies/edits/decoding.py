@@ -147,11 +147,18 @@ def _touched(loop: ast.AST, own: ast.Call) -> set[str]:
     """Names whose objects calls in a loop may change, but for one call."""
     calls = [each for each in ast.walk(loop) if isinstance(each, ast.Call) and each is not own]
     calls = [each for each in calls if not PURE.fullmatch(last_name(each.func))]
-    owners = [each.func for each in calls if not isinstance(each.func, ast.Name)]
+    owners = [_held(each.func) for each in calls if not isinstance(each.func, ast.Name)]
     given = [arg for each in calls if last_name(each.func) not in TAKES for arg in (*each.args, *each.keywords)]
     inside = set(ast.walk(own))
     names = (name for each in (*owners, *given) for name in ast.walk(each) if name not in inside)
     return {each.id for each in names if isinstance(each, ast.Name)}
+
+
+def _held(node: ast.expr) -> ast.expr:
+    """Return what a method of `x.y[i]` may change: x, and not i."""
+    while isinstance(node, (ast.Attribute, ast.Subscript)):
+        node = node.value
+    return node
 
 
 def kept_keys(source: Source, lines: Sequence[int]) -> list[Change]:
