@@ -5,6 +5,7 @@ import sys
 import traceback
 
 import pytest
+import torch
 
 from gobrrr.capture.hooks import generation
 from gobrrr.capture.hooks.lookup import Patches
@@ -30,12 +31,33 @@ def test_each_token_is_told_with_rows_and_length(seen):
     assert shapes == [(3, length) for length in range(prompt.shape[1], made.shape[1] + 1)]
 
 
-def test_an_assistants_own_call_is_not_the_programs(seen, monkeypatch):
-    begins, shapes = seen
+def guessed(model, ids, call="model.generate(ids, max_new_tokens=2)"):
     asks = {"__name__": "transformers.generation.candidate_generator"}
-    exec("def candidates(model, ids):\n    return model.generate(ids, max_new_tokens=2)", asks)
-    asks["candidates"](writer(), prompts(1)[0])
+    exec(f"def candidates(model, ids):\n    return {call}", asks)
+    return asks["candidates"](model, ids)
+
+
+def test_an_assistants_own_call_is_not_the_programs(seen):
+    begins, shapes = seen
+    model, other = writer(), writer()
+    guessed(model, prompts(1)[0])
     assert (begins, shapes) == ([], [])
+    assert generation.is_aside(model) and not generation.is_aside(other)
+    model.generate(prompts(1)[0], max_new_tokens=2)  # by the program itself
+    assert begins == [model] and not generation.is_aside(model)
+
+
+def test_an_assistant_that_guessed_before_it_was_watched_is_known(seen):
+    model, other = writer(), writer()
+    model.told = generation.seen_late
+    guessed(model, prompts(1)[0], "model.told(model)")
+    generation.seen_late(other)
+    assert generation.is_aside(model) and not generation.is_aside(other)
+
+
+def test_observers_of_weights_are_no_models(seen):
+    observer = torch.ao.quantization.MinMaxObserver()
+    assert generation.is_aside(observer) and not generation.is_aside(torch.nn.Linear(2, 2))
 
 
 def test_a_traceback_names_nobody_but_the_program(seen):

@@ -53,6 +53,20 @@ def test_a_beginning_that_is_read_once_is_no_call_of_the_program():
     assert set(reads) == {True, False}
 
 
+def test_weights_that_are_made_int8_are_no_calls_of_a_model():
+    def program(rounds):
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 4)).eval()
+        if rounds:
+            torch.ao.quantization.quantize_dynamic(model, {torch.nn.Linear})
+        with torch.no_grad():
+            for _ in range(4):
+                model(torch.randn(2, 8))
+
+    found = judged(partial(program, True), partial(program, False))
+    assert found.green, found
+
+
 def test_one_other_token_is_told_with_its_place():
     def later(model, given):
         plain, calls = model.forward, []

@@ -25,7 +25,8 @@ class Model(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.device, self.generation_config = torch.device("cpu"), SimpleNamespace(num_assistant_tokens=20)
+        self.device, self.dtype = torch.device("cpu"), torch.float32
+        self.generation_config = SimpleNamespace(num_assistant_tokens=20)
         self.words, self.block = nn.Embedding(30, 16), nn.ModuleDict({"up": Conv1D(32, 16), "down": nn.Linear(32, 16)})
         self.head = nn.Linear(16, 30, bias=False)
         self.head.weight = self.words.weight
@@ -45,7 +46,7 @@ def test_it_rounds_the_same_layers(model: Model) -> None:
     draft = int8_draft(model)
     plain, rounded = model(ids), draft(ids)
     assert 0.001 < (plain - rounded).norm() / plain.norm() < 0.03
-    assert (plain.argmax(-1) == rounded.argmax(-1)).float().mean() > 0.9
+    assert (plain.argmax(-1) == rounded.argmax(-1)).float().mean() > 0.8
     assert not any(isinstance(part, (nn.Linear, Conv1D)) and "quantized" not in type(part).__module__
                    for part in draft.modules())  # fmt: skip
     assert draft.words.weight is model.words.weight
@@ -63,6 +64,13 @@ def test_it_is_made_once_and_anew_for_other_weights(model: Model) -> None:
     assert (model(ids) - second(ids)).norm() < 0.03 * model(ids).norm()
 
 
-def test_elsewhere_than_on_the_cpu_there_is_none(model: Model) -> None:
-    model.device = torch.device("cuda")
+@pytest.mark.parametrize(("name", "value"), [("device", torch.device("cuda")), ("dtype", torch.bfloat16)])
+def test_elsewhere_than_in_float32_on_the_cpu_there_is_none(model: Model, name: str, value: object) -> None:
+    setattr(model, name, value)
     assert int8_draft(model) is None
+
+
+def test_a_layer_that_is_more_than_linear_stays(model: Model) -> None:
+    model.more = nn.MultiheadAttention(16, 2, batch_first=True)
+    x = torch.randn(2, 3, 16)
+    assert torch.equal(int8_draft(model).more(x, x, x)[0], model.more(x, x, x)[0])

@@ -17,12 +17,13 @@ GUESSES = 8
 
 
 def int8_draft(model: Any) -> Any:
-    """Return a copy of a transformers model in int8, for `model.generate(assistant_model=...)`; None off the CPU.
+    """Return a copy of a transformers model in int8, for `model.generate(assistant_model=...)`; None where the model is
+    not float32 on the CPU.
 
     It is made once, and anew where the weights were written to. Linear layers compute in int8, a quarter of float32's
     bytes; all other weights are the model's own. What it guesses the model checks, so greedy answers stay the same.
     """
-    if model.device.type != "cpu":
+    if model.device.type != "cpu" or model.dtype != torch.float32:
         return None
     return made_once(model, _in_int8, _KEPT)
 
@@ -31,15 +32,24 @@ def _in_int8(model: Any) -> Any:
     vars(model).pop(_KEPT, None)
     made = copy.deepcopy(model, {id(each): each for each in (*model.parameters(), *model.buffers())})
     for name, part in list(made.named_modules()):
-        if type(part).__name__ == "Conv1D":  # transformers' own linear layer, its weights turned
-            rows, columns = part.weight.shape
-            linear = nn.Linear(rows, columns, device="meta")
-            linear.weight, linear.bias = nn.Parameter(part.weight.detach().t()), part.bias
+        turned = type(part).__name__ == "Conv1D"  # transformers' own linear layer
+        if turned or type(part) is nn.Linear:
             parent, _, own = name.rpartition(".")
-            setattr(made.get_submodule(parent), own, linear)
+            weight = part.weight.detach().t() if turned else part.weight.detach()
+            setattr(made.get_submodule(parent), own, _rounded(weight, part.bias))
     guessing = {"num_assistant_tokens": GUESSES, "num_assistant_tokens_schedule": "heuristic"}
     vars(made.generation_config).update(guessing, assistant_confidence_threshold=0.0)
+    return made
+
+
+def _rounded(weight: Any, bias: Any) -> Any:
+    """Return a layer of weights (outputs x inputs) in int8, each output with a scale of its own."""
+    scales = (weight.abs().amax(1).double() / 127).clamp_min(torch.finfo(torch.float32).tiny)
+    zeros = torch.zeros(len(weight), dtype=torch.long)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # torch.ao is called deprecated
-        per_row = {nn.Linear: torch.ao.quantization.per_channel_dynamic_qconfig}
-        return torch.ao.quantization.quantize_dynamic(made, per_row, inplace=True)  # type: ignore[no-untyped-call]
+        warnings.simplefilter("ignore")  # torch calls its own quantised tensors deprecated
+        whole = torch.quantize_per_channel(weight.contiguous(), scales, zeros, 0, torch.qint8)
+    made: Any = torch.ao.nn.quantized.dynamic.Linear  # untyped
+    made = made(weight.shape[1], weight.shape[0], bias is not None, torch.qint8)
+    made.set_weight_bias(whole, bias)
+    return made

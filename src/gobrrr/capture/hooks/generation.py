@@ -7,16 +7,21 @@ decoding asks before each further token.
 from __future__ import annotations
 
 import sys
+import traceback
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
+from weakref import ref
 
 from gobrrr.capture.hooks.awaited import Awaited
 from gobrrr.capture.hooks.lookup import Lookup, Patches, plain
 
 LIBRARY = "transformers.generation"
+GUESSES = f"{LIBRARY}.candidate_generator"
 MODULE = f"{LIBRARY}.utils"
 BEGINS, GOES_ON = "generate", "_has_unfinished_sequences"
+_assistants: dict[int, Any] = {}
+"""References to models that guess tokens for another one, by id."""
 
 
 def mixin() -> Any:
@@ -41,9 +46,19 @@ def is_nested(frame: FrameType | None) -> bool:
     return frame is not None and str(frame.f_globals.get("__name__")).startswith(LIBRARY)
 
 
-def reads_ahead() -> bool:
-    """Whether gobrrr.data.generated has a model read what prompts begin with, as a part of the next generate()."""
-    return getattr(sys.modules.get("gobrrr.data.prompts"), "reading_ahead", False)
+def is_aside(module: Any) -> bool:
+    """Whether a call of it is none of the program's model: an observer's of torch.ao, which looks at weights; an
+    assistant's guess; or one by which gobrrr.data.generated reads what prompts begin with, for the next generate()."""
+    reads = getattr(sys.modules.get("gobrrr.data.prompts"), "reading_ahead", False)
+    guesses = id(module) in _assistants and _assistants[id(module)]() is module
+    return reads or guesses or type(module).__module__ == "torch.ao.quantization.observer"
+
+
+def seen_late(module: Any) -> None:
+    """Note whether it is an assistant, where generate() was called before it was watched."""
+    frames = (frame for frame, _ in traceback.walk_stack(sys._getframe()))
+    if any(str(frame.f_globals.get("__name__")).startswith(GUESSES) for frame in frames):
+        _assistants[id(module)] = ref(module)
 
 
 def watch_generation(
@@ -60,7 +75,10 @@ def watch_generation(
     def called(model: Any) -> Any:
         nonlocal length
         if is_nested(_caller()):
+            if current != [id(model)]:
+                _assistants[id(model)] = ref(model)
             return None
+        _assistants.pop(id(model), None)
         current[:] = [id(model)]
         length = None
         return begins(model)

@@ -166,7 +166,7 @@ class Witness:
         self._patches.append(self._module_call.remove)
 
     def _is_the_programs(self, model: Any, caller: FrameType | None) -> bool:
-        if self._backward or threading.get_ident() != self._thread or generation.reads_ahead():
+        if self._backward or threading.get_ident() != self._thread or generation.is_aside(model):
             return False
         self._functional |= self._applying
         if self._depth:

@@ -99,7 +99,7 @@ class Tally(Samples):
 
     def _looked_up(self, module: Any) -> Callable[..., Any] | None:
         """A model's call is looked up: by the program's own loop it goes through ours."""
-        elsewhere = get_ident() != self._recorder.thread or generation.reads_ahead()
+        elsewhere = get_ident() != self._recorder.thread or generation.is_aside(module)
         if self._inside or elsewhere or in_backward() or is_transformed():
             return None
         return self._called
