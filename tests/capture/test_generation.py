@@ -7,9 +7,11 @@ import traceback
 import pytest
 import torch
 
+import gobrrr
 from gobrrr.capture.hooks import generation
 from gobrrr.capture.hooks.lookup import Patches
-from tests.support.generation import GenerationMixin, prompts, stands_in, writer
+from gobrrr.recording.run_folder.run import load_run
+from tests.support.generation import GenerationMixin, Writer, prompts, stands_in, writer
 
 
 @pytest.fixture
@@ -47,12 +49,32 @@ def test_an_assistants_own_call_is_not_the_programs(seen):
     assert begins == [model] and not generation.is_aside(model)
 
 
-def test_an_assistant_that_guessed_before_it_was_watched_is_known(seen):
+def test_an_assistant_or_its_encoder_is_known_by_who_calls_it(seen):
     model, other = writer(), writer()
-    model.told = generation.seen_late
-    guessed(model, prompts(1)[0], "model.told(model)")
-    generation.seen_late(other)
+    model.told = generation.guesses
+    assert guessed(model, prompts(1)[0], "model.told(model)") and not generation.guesses(other)
     assert generation.is_aside(model) and not generation.is_aside(other)
+
+
+def test_guesses_are_no_steps(monkeypatch, tmp_path):
+    stands_in(monkeypatch)
+    asks = {"__name__": "transformers.generation.candidate_generator"}
+    exec("import torch\ndef guess(assistant):\n    assistant(torch.ones(1, 4).long(), torch.ones(1, 4))", asks)
+
+    class Assisted(Writer):
+        def _has_unfinished_sequences(self, *given, **named):
+            asks["guess"](assistant)
+            return super()._has_unfinished_sequences(*given, **named)
+
+    torch.manual_seed(5)
+    assistant, model, counted = writer(), Assisted().eval(), []
+    model.register_forward_hook(lambda *_: counted.append(1))
+    with gobrrr.watch(tmp_path, show=False):
+        for prompt in prompts(30):
+            model.generate(prompt, max_new_tokens=4)
+    (recording,) = load_run(tmp_path)
+    (loop,) = recording.loops
+    assert 0.9 * len(counted) < len(loop.steps) <= len(counted)
 
 
 def test_observers_of_weights_are_no_models(seen):

@@ -50,15 +50,16 @@ def is_aside(module: Any) -> bool:
     """Whether a call of it is none of the program's model: an observer's of torch.ao, which looks at weights; an
     assistant's guess; or one by which gobrrr.data.generated reads what prompts begin with, for the next generate()."""
     reads = getattr(sys.modules.get("gobrrr.data.prompts"), "reading_ahead", False)
-    guesses = id(module) in _assistants and _assistants[id(module)]() is module
-    return reads or guesses or type(module).__module__ == "torch.ao.quantization.observer"
+    assists = id(module) in _assistants and _assistants[id(module)]() is module
+    return reads or assists or type(module).__module__ == "torch.ao.quantization.observer"
 
 
-def seen_late(module: Any) -> None:
-    """Note whether it is an assistant, where generate() was called before it was watched."""
+def guesses(module: Any) -> bool:
+    """Whether it is called for an assistant, from the library's own code for those; it is noted as one."""
     frames = (frame for frame, _ in traceback.walk_stack(sys._getframe()))
     if any(str(frame.f_globals.get("__name__")).startswith(GUESSES) for frame in frames):
         _assistants[id(module)] = ref(module)
+    return id(module) in _assistants
 
 
 def watch_generation(

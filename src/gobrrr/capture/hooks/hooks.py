@@ -378,20 +378,19 @@ class Hooks:
         self._calls = ModuleCall(lambda method: Lookup(method, lookup, self._on_error))
         self._standing.append(self._calls.remove)
 
-    def _generation(self, module: Any = None) -> None:
-        """As soon as the program has imported the library; in a call of `module`."""
+    def _generation(self) -> None:
+        """As soon as the program has imported the library."""
         if self._generates or generation.mixin() is None:
             return
         self._generates, standing = True, self._standing
         begins = self._guarded(lambda _: self.recorder.note(ev.GENERATE, -1), standing=standing)
         goes_on = self._guarded(lambda ids, _: self.recorder.note(ev.TOKENS, *ids.shape), standing=standing)
         generation.watch_generation(begins, goes_on, standing, self._on_error)
-        if module is not None:
-            generation.seen_late(module)
 
     def _forward(self, module: Any) -> None:
-        self._generation(module)
-        if generation.is_aside(module):
+        self._generation()
+        new = self._generates and self.recorder.modules.known(module) is None
+        if generation.is_aside(module) or (new and generation.guesses(module)):
             return
         flags = int(is_training(module)) | int(self._grad_enabled()) << 1
         self.recorder.forward(self.recorder.module(module), flags)
