@@ -40,7 +40,8 @@ def _made_up_ceilings(tmp_path_factory: pytest.TempPathFactory, request: pytest.
 
 @pytest.fixture(scope="module", autouse=True)
 def _hidden_heap() -> None:
-    """Hide what is there from gc: gobrrr goes through all objects of a process, and pytest has a million of them."""
+    """Hide what is there from gc: gobrrr goes through all objects of a process, and pytest has a million of them. A
+    model that is to be seen belongs inside a test."""
     gc.collect()
     gc.freeze()
 

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from gobrrr.data import generated
-from tests.support.generation import END, PAD, DynamicLayer, Remembers, prompts, remembering, writer
+from gobrrr.data import prompts as prompts_of
+from tests.support.generation import END, PAD, VOCAB, DynamicLayer, Remembers, prompts, remembering, writer
 
 
 @pytest.mark.parametrize("at_once", [1, 3, 16])
@@ -157,14 +158,14 @@ def test_padding_within_a_prompt_is_masked_as_generate_does_it():
     assert [row[0, each.shape[1] :].tolist() for row, each in zip(made, padded, strict=True)] == plain
 
 
-@pytest.mark.parametrize("lengths", [(3, 9, 5, 1), (4, 4, 4), (1, 40), (0, 7, 3)])
+@pytest.mark.parametrize("lengths", [(3, 9, 5, 1), (4, 4, 4), (1, 40), (0, 7, 3), (1, 60)])
 def test_what_all_prompts_begin_with_is_read_once(lengths):
     model, given = remembering(lengths, 20)
     alone = [model.generate(prompt, max_new_tokens=4).tolist() for prompt in given]
     assert len({tuple(each[0][-4:]) for each in alone}) > 1
     model.reads = []
     assert [each.tolist() for each in generated(model, given, max_new_tokens=4)] == alone
-    assert model.reads[:2] == [(1, 20), (len(given), max(lengths))]
+    assert model.reads == [(1, 20), *((len(given), max(lengths) + n) for n in range(4))]
 
 
 @pytest.mark.parametrize("why", ["few", "other layers", "not kept", "beams", "a cache of its own", "masked"])
@@ -182,3 +183,62 @@ def test_a_beginning_that_is_read_for_each(why):
     model.generate = lambda **all_: caches.append(all_.get("cache")) or plain(**all_)
     assert [each.tolist() for each in generated(model, named, max_new_tokens=4, **options)] == alone
     assert caches == [None]
+
+
+@pytest.mark.parametrize("off", [False, None, 0])
+def test_a_cache_that_is_not_kept_is_not_filled(off):
+    model, given = remembering((3, 9), 20)
+    list(generated(model, given, max_new_tokens=2, use_cache=off))
+    assert model.reads[0] == (2, 29)
+
+
+def test_the_last_token_of_a_prompt_is_left_to_read():
+    for shared, lengths, reads in ((20, (0, 0), [(1, 19), (2, 1)]), (16, (3, 9), [(1, 16), (2, 9)])):
+        model, given = remembering(lengths, shared)
+        list(generated(model, given, max_new_tokens=2, num_beams=1))
+        assert model.reads[:2] == reads
+
+
+def test_a_beginning_ends_at_the_first_other_token():
+    model, given = remembering((6,), 20)
+    other = given[0].clone()
+    other[0, 20] += 1 if other[0, 20] < VOCAB - 1 else -1
+    list(generated(model, [given[0], other], max_new_tokens=2))
+    assert model.reads[:2] == [(1, 20), (2, 6)]
+
+
+@pytest.mark.parametrize("kinds", [{"layer_types": ["full_attention", "sliding_attention"]}, {"sliding_window": 9}])
+def test_windows_are_asked_for_before_anything_is_read(kinds):
+    model, given = remembering((3, 9), 20)
+    vars(model.config).update(kinds)
+    list(generated(model, given, max_new_tokens=2))
+    assert model.reads[0] == (2, 29)
+
+
+class Older(Remembers):
+    """It has the older name, takes another option, and may not be asked for ids alone."""
+
+    fails = False
+
+    def forward(
+        self, ids, mask=None, position_ids=None, past_key_values=None, use_cache=False, logits_to_keep=0, **more
+    ):
+        if use_cache:
+            self.told = (torch.is_grad_enabled(), logits_to_keep, prompts_of.reading_ahead)
+            if self.fails:
+                raise TypeError("nothing but ids")
+        made = super().forward(ids, mask, None, more.get("cache", past_key_values), use_cache)
+        return SimpleNamespace(past_key_values=made.cache) if use_cache else made
+
+    def generate(self, input_ids, past_key_values=None, **options):
+        self.given = past_key_values
+        return super().generate(input_ids, cache=past_key_values, **options)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_model_of_an_older_library_or_one_that_wants_more(fails):
+    model, given = remembering((3, 9), 20, Older)
+    model.fails = fails
+    assert len(list(generated(model, given, max_new_tokens=2))) == 2
+    assert model.told == (False, 1, True) and not prompts_of.reading_ahead
+    assert (model.given is None) == fails and model.reads[-1] == ((2, 30) if fails else (2, 10))

@@ -1,5 +1,6 @@
 """A copy in int8 that guesses: the same layers, rounded, beside weights that are the model's own."""
 
+import copy
 from types import SimpleNamespace
 
 import pytest
@@ -51,6 +52,9 @@ def test_it_rounds_the_same_layers(model: Model) -> None:
                    for part in draft.modules())  # fmt: skip
     assert draft.words.weight is model.words.weight
     assert all(torch.equal(each, before[name]) for name, each in model.state_dict().items())
+    told = draft.generation_config
+    assert (told.num_assistant_tokens, told.num_assistant_tokens_schedule) == (8, "heuristic")
+    assert told.assistant_confidence_threshold == 0.0
     assert model.generation_config.num_assistant_tokens == 20 and model.head.weight is model.words.weight
 
 
@@ -62,6 +66,18 @@ def test_it_is_made_once_and_anew_for_other_weights(model: Model) -> None:
     second, ids = int8_draft(model), torch.arange(5)[None]
     assert second is not first
     assert (model(ids) - second(ids)).norm() < 0.03 * model(ids).norm()
+
+
+def test_other_copies_that_the_model_holds_are_not_copied(model: Model) -> None:
+    copied = made_once(model, copy.deepcopy)
+    assert vars(int8_draft(model))["_gobrrr_made"][0] is copied
+
+
+def test_an_output_whose_weights_are_none_stays_none(model: Model) -> None:
+    with torch.no_grad():
+        model.block["down"].weight[3] = 0
+    made = int8_draft(model).block["down"](torch.randn(2, 32))
+    assert torch.allclose(made[:, 3], model.block["down"].bias[3])
 
 
 @pytest.mark.parametrize(("name", "value"), [("device", torch.device("cuda")), ("dtype", torch.bfloat16)])

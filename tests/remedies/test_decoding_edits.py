@@ -113,6 +113,22 @@ def test_the_models_own_copy_guesses_where_nothing_else_does():
     assert "int8_draft" not in edited("int8_draft", HEAD + "a = models[next(n)].generate(x, max_new_tokens=9)\n")
 
 
+def test_an_index_is_not_what_a_method_changes():
+    text = HEAD + (
+        "for i in range(len(prompts)):\n"
+        "    out = model.generate(prompts[i], max_new_tokens=9, do_sample=False)\n"
+        "    found[i].note(1)\n"
+    )
+    assert "prompts_ahead" in edited("batched_prompts", text)
+
+
+def test_a_lookup_stands_beside_no_draft_and_behind_any_model():
+    text = HEAD + "a = make().generate(x, max_new_tokens=9)\n"
+    assert "prompt_lookup_num_tokens" in edited("prompt_lookup", text)
+    text = HEAD + "a = model.generate(x, prompt_lookup_num_tokens=3)\n"
+    assert edited("int8_draft", text) == text
+
+
 def test_generate_keeps_keys_where_it_was_told_not_to():
     text = HEAD + "a = model.generate(x, use_cache=False)\nb = model.generate(x)\n"
     assert edited("key_value_cache", text) == text.replace("False", "True")

@@ -28,6 +28,7 @@ class Net(nn.Module):
         self.other = nn.LSTM(8, 8)
         self.heads = nn.ModuleList([nn.Linear(8, 4 * n) for n in (1, 2, 3)])
         self.two = nn.ModuleList((nn.Linear(8, 8), nn.Linear(8, 8)))
+        self._two, self.none = None, nn.ModuleList()
         self.mixed = nn.ModuleList([nn.Linear(8, 8), self.other])
 
     def forward(self, x, y):
@@ -43,6 +44,7 @@ TOGETHER = (
     "x = self.q(x) + self.k(x) - self.v(x)\nreturn x",
 )
 LISTS = (
+    "return torch.stack([each(x) for each in self.two] + [x])",
     "return torch.cat([head(x) for head in self.heads], -1)",
     "a = x * 2\nlogits = [head(a) for head in self.two]\nreturn torch.stack(logits).sum(0) + y",
 )
@@ -59,6 +61,12 @@ APART = (
     "return self.q(x) + self.k(x + 1)",
     "return torch.cat([each(x) for each in self.mixed], -1)",
     "return torch.cat([each(x) for each in self.two if len(x)], -1)",
+    "return (x := x + 1) + sum([each(x) for each in self.two])",
+    "return x.add_(1) + sum([each(x) for each in self.two])",
+    "return (x := x + 1) + self.q(x) + self.k(x)",
+    "return [each(x) for each in self.two for _ in y][0]",
+    "return [each(x, y) for each in self.two][0]",
+    "return [each(x, out=y) for each in self.two][0]",
     "return torch.cat([self.q(x) for each in self.two], -1)",
     "return torch.cat([each(x + 1) for each in self.two], -1)",
     "return torch.cat([each(x) for each in (self.other,)][0], -1)",

@@ -54,7 +54,7 @@ class Writer(GenerationMixin, nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.generation_config = SimpleNamespace(eos_token_id=END, pad_token_id=PAD, do_sample=False)
+        self.generation_config = SimpleNamespace(eos_token_id=END, pad_token_id=PAD, do_sample=False, use_cache=True)
         self.config = SimpleNamespace(is_encoder_decoder=False)
         self.words, self.head = nn.Embedding(VOCAB, 16), nn.Linear(16, VOCAB)
 

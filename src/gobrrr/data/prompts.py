@@ -112,15 +112,18 @@ def _beginning(model: Any, given: dict[str, Tensor], options: dict[str, Any]) ->
     """Return generate()'s option with keys and values of the tokens that all rows begin with, read once; none where
     they are few, or where the model keeps something else."""
     ids, mask = given[IDS], given[MASK]
-    missing = (mask.cumsum(1) == 0).sum(1).tolist()
+    missing = (mask == 0).sum(1).tolist()
     length = min(ids.shape[1] - max(missing), ids.shape[1] - 1)
     rows = torch.stack([row[begin : begin + length] for row, begin in zip(ids, missing, strict=True)])
     shared = int((rows == rows[:1]).all(0).long().cumprod(0).sum())
     whole = all(bool(row[begin:].all()) for row, begin in zip(mask, missing, strict=True))
     own = {"cache", "past_key_values"} & options.keys() or option(model, options, "cache_implementation")
     beams, keeps = option(model, options, "num_beams"), option(model, options, "use_cache")
-    if shared < FEWEST_SHARED or not whole or own or beams not in (None, 1) or keeps is False:
+    if shared < FEWEST_SHARED or not whole or own or beams not in (None, 1) or not keeps:
         return {}
+    kinds = getattr(model.config, "layer_types", None) or [getattr(model.config, "sliding_window", None)]
+    if any(kind not in (None, "full_attention") for kind in kinds):
+        return {}  # their layers keep a window
     takes = inspect.signature(model.forward).parameters
     name = "cache" if "cache" in takes else "past_key_values"  # transformers 5.24 has renamed it
     few = {"logits_to_keep": 1} if "logits_to_keep" in takes else {}
@@ -129,6 +132,8 @@ def _beginning(model: Any, given: dict[str, Tensor], options: dict[str, Any]) ->
     try:
         with torch.no_grad():
             made: Any = getattr(model(rows[:1, :shared], use_cache=True, **few), name, None)
+    except Exception:  # it wants more than ids, which generate() gives it
+        return {}
     finally:
         reading_ahead = False
     if any(type(each).__name__ != "DynamicLayer" for each in getattr(made, "layers", [None])):

@@ -13,15 +13,15 @@ from gobrrr.layers.ready import made_once
 
 _KEPT = "_gobrrr_draft"
 GUESSES = 8
-"""Tokens guessed before the first check (proposed): two more after each that was all right, else one less."""
+"""Tokens guessed before the first check (proposed): two more after a round that was right throughout, else one less."""
 
 
 def int8_draft(model: Any) -> Any:
     """Return a copy of a transformers model in int8, for `model.generate(assistant_model=...)`; None where the model is
     not float32 on the CPU.
 
-    It is made once, and anew where the weights were written to. Linear layers compute in int8, a quarter of float32's
-    bytes; all other weights are the model's own. What it guesses the model checks, so greedy answers stay the same.
+    It is made once, and anew where the weights were written to. Linear layers and Conv1D compute in int8, a quarter of
+    float32's bytes; all other weights are the model's own. The model checks what it guesses: greedy answers stay.
     """
     if model.device.type != "cpu" or model.dtype != torch.float32:
         return None
@@ -29,8 +29,9 @@ def int8_draft(model: Any) -> Any:
 
 
 def _in_int8(model: Any) -> Any:
-    vars(model).pop(_KEPT, None)
-    made = copy.deepcopy(model, {id(each): each for each in (*model.parameters(), *model.buffers())})
+    copies = (each for name, each in vars(model).items() if name.startswith("_gobrrr_"))
+    shared = {id(each): each for each in (*model.parameters(), *model.buffers(), *copies)}
+    made = copy.deepcopy(model, shared)
     for name, part in list(made.named_modules()):
         turned = type(part).__name__ == "Conv1D"  # transformers' own linear layer
         if turned or type(part) is nn.Linear:
@@ -44,12 +45,11 @@ def _in_int8(model: Any) -> Any:
 
 def _rounded(weight: Any, bias: Any) -> Any:
     """Return a layer of weights (outputs x inputs) in int8, each output with a scale of its own."""
-    scales = (weight.abs().amax(1).double() / 127).clamp_min(torch.finfo(torch.float32).tiny)
+    scales = (weight.abs().amax(1) / 127).clamp_min(torch.finfo(torch.float32).tiny)
     zeros = torch.zeros(len(weight), dtype=torch.long)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch calls its own quantised tensors deprecated
         whole = torch.quantize_per_channel(weight.contiguous(), scales, zeros, 0, torch.qint8)
-    made: Any = torch.ao.nn.quantized.dynamic.Linear  # untyped
-    made = made(weight.shape[1], weight.shape[0], bias is not None, torch.qint8)
+    made: Any = torch.ao.nn.quantized.dynamic.Linear(weight.shape[1], weight.shape[0])  # type: ignore[no-untyped-call]
     made.set_weight_bias(whole, bias)
     return made

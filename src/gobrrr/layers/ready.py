@@ -8,7 +8,8 @@ from torch import nn
 
 
 def made_once(model: nn.Module, change: Callable[[nn.Module], nn.Module], kept: str = "_gobrrr_made") -> nn.Module:
-    """Return what `change` makes of `model`, its attribute `kept`; for that model, or what was made, the same again.
+    """Return what `change` makes of `model`; for that model, or what was made, the same again. `kept`: the attribute
+    that holds it.
 
     A change that works on a copy is made anew where the model's own weights were written to since. Raises TypeError for
     what is no torch.nn.Module.

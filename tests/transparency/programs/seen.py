@@ -108,7 +108,7 @@ def process() -> dict[str, object]:
         "showwarning": warnings.showwarning.__module__,
         "signals": {str(n): _handler(signal.getsignal(n)) for n in signal.valid_signals() if n < 32},
         "timers": [list(signal.getitimer(which)) for which in (signal.ITIMER_REAL, signal.ITIMER_PROF)],
-        "gc": [gc.isenabled(), gc.get_threshold(), gc.get_debug(), gc.get_freeze_count() > 0],
+        "gc": [gc.isenabled(), gc.get_threshold(), gc.get_debug(), gc.get_freeze_count()],
         "umask": _umask(),
         "files": _open_files(),
     }

@@ -11,7 +11,6 @@ import traceback
 from collections.abc import Callable
 from types import FrameType
 from typing import Any
-from weakref import ref
 
 from gobrrr.capture.hooks.awaited import Awaited
 from gobrrr.capture.hooks.lookup import Lookup, Patches, plain
@@ -20,8 +19,6 @@ LIBRARY = "transformers.generation"
 GUESSES = f"{LIBRARY}.candidate_generator"
 MODULE = f"{LIBRARY}.utils"
 BEGINS, GOES_ON = "generate", "_has_unfinished_sequences"
-_assistants: dict[int, Any] = {}
-"""References to models that guess tokens for another one, by id."""
 
 
 def mixin() -> Any:
@@ -47,19 +44,16 @@ def is_nested(frame: FrameType | None) -> bool:
 
 
 def is_aside(module: Any) -> bool:
-    """Whether a call of it is none of the program's model: an observer's of torch.ao, which looks at weights; an
-    assistant's guess; or one by which gobrrr.data.generated reads what prompts begin with, for the next generate()."""
+    """Whether a call of it is not the program's: it observes weights for torch.ao, or reads what prompts begin with, by
+    which gobrrr.data.generated prepares the next generate()."""
     reads = getattr(sys.modules.get("gobrrr.data.prompts"), "reading_ahead", False)
-    assists = id(module) in _assistants and _assistants[id(module)]() is module
-    return reads or assists or type(module).__module__ == "torch.ao.quantization.observer"
+    return reads or type(module).__module__ == "torch.ao.quantization.observer"
 
 
-def guesses(module: Any) -> bool:
-    """Whether it is called for an assistant, from the library's own code for those; it is noted as one."""
+def is_guess() -> bool:
+    """Whether the library's own code for assistants is on the stack."""
     frames = (frame for frame, _ in traceback.walk_stack(sys._getframe()))
-    if any(str(frame.f_globals.get("__name__")).startswith(GUESSES) for frame in frames):
-        _assistants[id(module)] = ref(module)
-    return id(module) in _assistants
+    return any(str(frame.f_globals.get("__name__")).startswith(GUESSES) for frame in frames)
 
 
 def watch_generation(
@@ -76,10 +70,7 @@ def watch_generation(
     def called(model: Any) -> Any:
         nonlocal length
         if is_nested(_caller()):
-            if current != [id(model)]:
-                _assistants[id(model)] = ref(model)
             return None
-        _assistants.pop(id(model), None)
         current[:] = [id(model)]
         length = None
         return begins(model)

@@ -389,8 +389,8 @@ class Hooks:
 
     def _forward(self, module: Any) -> None:
         self._generation()
-        new = self._generates and self.recorder.modules.known(module) is None
-        if generation.is_aside(module) or (new and generation.guesses(module)):
+        new = self.recorder.modules.known(module) is None  # an assistant stays so: it guesses within another's step
+        if new and (generation.is_aside(module) or (self._generates and generation.is_guess())):
             return
         flags = int(is_training(module)) | int(self._grad_enabled()) << 1
         self.recorder.forward(self.recorder.module(module), flags)

@@ -166,10 +166,10 @@ class Witness:
         self._patches.append(self._module_call.remove)
 
     def _is_the_programs(self, model: Any, caller: FrameType | None) -> bool:
-        if self._backward or threading.get_ident() != self._thread or generation.is_aside(model):
+        if self._backward or threading.get_ident() != self._thread:
             return False
         self._functional |= self._applying
-        if self._depth:
+        if self._depth or generation.is_aside(model):
             return False
         if is_functional():
             self._transformed = True

@@ -103,13 +103,15 @@ def of_one_input(tree: ast.AST) -> list[list[Called]]:
         open_: dict[str, list[Called]] = {}
         for statement in block:
             if isinstance(statement, (ast.Assign, ast.AnnAssign, ast.Return, ast.Expr)):
-                for call in _surely_called(statement):
-                    if isinstance(call, ast.ListComp):
-                        found += [[(statement, call)]] if _each_of(call) in linears else []
+                for node in _surely_called(statement):
+                    call = node.elt if isinstance(node, ast.ListComp) else node
+                    given = call.args[0] if isinstance(call, ast.Call) and len(call.args) == 1 else None
+                    if not isinstance(given, ast.Name) or _may_change(statement.value, given.id):
                         continue
-                    given = call.args[0] if len(call.args) == 1 and not call.keywords else None
-                    if isinstance(given, ast.Name) and ast.unparse(call.func) in linears:
-                        open_.setdefault(given.id, []).append((statement, call))
+                    if isinstance(node, ast.ListComp):
+                        found += [[(statement, node)]] if _each_of(node) in linears else []
+                    elif not node.keywords and ast.unparse(node.func) in linears:
+                        open_.setdefault(given.id, []).append((statement, node))
             for name in [name for name in open_ if _may_change(statement, name)]:
                 found.append(open_.pop(name))
         found += open_.values()
@@ -120,11 +122,9 @@ def of_one_input(tree: ast.AST) -> list[list[Called]]:
 def _each_of(made: ast.ListComp) -> str:
     """Return `heads[]` of `[each(x) for each in heads]`; an empty text of another list."""
     (first, *more), call = made.generators, made.elt
-    if more or first.ifs or not isinstance(call, ast.Call) or call.keywords or len(call.args) != 1:
+    if more or first.ifs or not isinstance(call, ast.Call) or call.keywords:
         return ""
-    layer, given = ast.unparse(first.target), call.args[0]
-    plain = isinstance(given, ast.Name) and given.id != layer == ast.unparse(call.func)
-    return f"{ast.unparse(first.iter)}[]" if plain else ""
+    return f"{ast.unparse(first.iter)}[]" if ast.unparse(call.func) == ast.unparse(first.target) else ""
 
 
 def _linears(tree: ast.AST) -> set[str]:
@@ -149,6 +149,7 @@ def _linears(tree: ast.AST) -> set[str]:
 
 
 def _called(node: ast.AST) -> str:
+    """Return the last name of what a call calls; an empty text of anything else."""
     return ast.unparse(node.func).rpartition(".")[2] if isinstance(node, ast.Call) else ""
 
 
@@ -171,9 +172,9 @@ def _surely_called(node: ast.AST) -> Iterator[ast.Call | ast.ListComp]:
             yield from _surely_called(child)
 
 
-def _may_change(statement: ast.stmt, name: str) -> bool:
+def _may_change(statement: ast.AST | None, name: str) -> bool:
     """Whether it gives the name, or a part of it, something, or calls a method that works in place."""
-    for node in ast.walk(statement):
+    for node in ast.walk(statement) if statement is not None else ():
         stored = isinstance(node, (ast.Name, ast.Attribute, ast.Subscript)) and not isinstance(node.ctx, ast.Load)
         if stored and any(isinstance(each, ast.Name) and each.id == name for each in ast.walk(node)):
             return True

@@ -99,10 +99,9 @@ class Tally(Samples):
 
     def _looked_up(self, module: Any) -> Callable[..., Any] | None:
         """A model's call is looked up: by the program's own loop it goes through ours."""
-        elsewhere = get_ident() != self._recorder.thread or generation.is_aside(module)
-        if self._inside or elsewhere or in_backward() or is_transformed():
+        if self._inside or get_ident() != self._recorder.thread or in_backward() or is_transformed():
             return None
-        return self._called
+        return None if generation.is_aside(module) else self._called
 
     def _call_of(self, call: Callable[..., Any]) -> Callable[..., Any]:
         def __call__(module: Any, *args: Any, **kwargs: Any) -> Any:
