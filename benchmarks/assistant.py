@@ -28,7 +28,7 @@ SIZES = {"GPT-2": (6, 768, 250, 6e-4), "Llama": (6, 768, 250, 6e-4), "small": (1
 """Layers, width, steps of training, learning rate."""
 BLOCK, PROMPT = 512, 96
 GUESSES: dict[str, dict[str, Any]] = {
-    "its copy in int8": {"assistant_model": None},
+    "its copy in int8": {"assistant_model": "int8"},
     "a smaller model": {"assistant_model": "small"},
     "the text, 10 tokens": {"prompt_lookup_num_tokens": 10},
 }
@@ -96,7 +96,7 @@ def main() -> None:
              "", "| model | who guesses | different | ms per token | CPU time, plain / edited | wall | equal answers |",
              "|---|---|---|---|---|---|---|"]  # fmt: skip
     for large, (name, options_of) in itertools.product(("GPT-2", "Llama"), GUESSES.items()):
-        guessing = {None: int8_draft(models[large]), "small": models["small"]}
+        guessing = {"int8": int8_draft(models[large]), "small": models["small"]}
         more = {key: guessing.get(value, value) for key, value in options_of.items()}
         sides = [partial(answers, models[large], options.tokens, given) for given in ({}, more)]
         got = measured((sides[0], sides[1]), prompts, options.pairs)

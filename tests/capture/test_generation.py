@@ -2,6 +2,7 @@
 
 import importlib.util
 import sys
+import threading
 import traceback
 
 import pytest
@@ -76,6 +77,17 @@ def test_guesses_are_no_steps(monkeypatch, tmp_path):
     first, second = sorted(recording.loops, key=lambda loop: loop.number)
     assert 0.9 * len(counted) < len(first.steps) <= len(counted)
     assert (first.number, second.number) == (0, 1) and 80 < len(second.steps) <= 90
+
+
+def test_reading_ahead_is_aside_in_its_own_thread_alone(seen, monkeypatch):
+    import gobrrr.data.prompts as module
+
+    model, told = writer(), []
+    monkeypatch.setattr(module, "reading_ahead", threading.get_ident())
+    other = threading.Thread(target=lambda: told.append(generation.is_aside(model)))
+    other.start()
+    other.join()
+    assert generation.is_aside(model) and told == [False]
 
 
 def test_observers_of_weights_are_no_models(seen):

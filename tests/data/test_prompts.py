@@ -1,5 +1,6 @@
 """Prompts in one call: each answer is what the prompt alone is given, in order, whatever it is batched with."""
 
+from threading import get_ident
 from types import SimpleNamespace
 
 import pytest
@@ -7,7 +8,17 @@ import torch
 
 from gobrrr.data import generated
 from gobrrr.data import prompts as prompts_of
-from tests.support.generation import END, PAD, VOCAB, DynamicLayer, Remembers, prompts, remembering, writer
+from tests.support.generation import (
+    END,
+    PAD,
+    VOCAB,
+    DynamicCache,
+    DynamicLayer,
+    Remembers,
+    prompts,
+    remembering,
+    writer,
+)
 
 
 @pytest.mark.parametrize("at_once", [1, 3, 16])
@@ -168,10 +179,16 @@ def test_what_all_prompts_begin_with_is_read_once(lengths):
     assert model.reads == [(1, 20), *((len(given), max(lengths) + n) for n in range(4))]
 
 
-@pytest.mark.parametrize("why", ["few", "other layers", "not kept", "beams", "a cache of its own", "masked"])
+@pytest.mark.parametrize(
+    "why", ["few", "other layers", "no layers", "more than layers", "not kept", "beams", "a cache of its own", "masked"]
+)
 def test_a_beginning_that_is_read_for_each(why):
     other = type("Other", (Remembers,), {"layer": type("DynamicSlidingWindowLayer", (DynamicLayer,), {})})
     model, given = remembering((3, 9), 15 if why == "few" else 30, other if why == "other layers" else Remembers)
+    if why == "no layers":
+        model.cache = lambda layer: DynamicCache()
+    elif why == "more than layers":
+        model.cache = type("LinearCache", (DynamicCache,), {})
     options = {"not kept": {"use_cache": False}, "beams": {"num_beams": 2}, "a cache of its own": {
         "cache_implementation": "static"}}.get(why, {})  # fmt: skip
     masks = [torch.ones_like(each) for each in given]
@@ -183,6 +200,13 @@ def test_a_beginning_that_is_read_for_each(why):
     model.generate = lambda **all_: caches.append(all_.get("cache")) or plain(**all_)
     assert [each.tolist() for each in generated(model, named, max_new_tokens=4, **options)] == alone
     assert caches == [None]
+
+
+def test_an_option_of_the_models_own_is_for_reading_too():
+    model, given = remembering((3, 9), 20)
+    model.generate = lambda position_ids, **options: type(model).generate(model, **options)
+    list(generated(model, given, max_new_tokens=2, position_ids=None))
+    assert model.reads[0] == (2, 29)
 
 
 @pytest.mark.parametrize("off", [False, None, 0])
@@ -224,7 +248,7 @@ class Older(Remembers):
         self, ids, mask=None, position_ids=None, past_key_values=None, use_cache=False, logits_to_keep=0, **more
     ):
         if use_cache:
-            self.told = (torch.is_grad_enabled(), logits_to_keep, prompts_of.reading_ahead)
+            self.told = (torch.is_grad_enabled(), logits_to_keep, prompts_of.reading_ahead == get_ident())
             if self.fails:
                 raise TypeError("nothing but ids")
         made = super().forward(ids, mask, None, more.get("cache", past_key_values), use_cache)

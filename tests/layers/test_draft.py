@@ -27,6 +27,7 @@ class Model(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.device, self.dtype = torch.device("cpu"), torch.float32
+        self._is_stateful, self._supports_default_dynamic_cache = False, lambda: True
         self.generation_config = SimpleNamespace(num_assistant_tokens=20)
         self.words, self.block = nn.Embedding(30, 16), nn.ModuleDict({"up": Conv1D(32, 16), "down": nn.Linear(32, 16)})
         self.head = nn.Linear(16, 30, bias=False)
@@ -68,6 +69,13 @@ def test_it_is_made_once_and_anew_for_other_weights(model: Model) -> None:
     assert (model(ids) - second(ids)).norm() < 0.03 * model(ids).norm()
 
 
+def test_it_infers_whatever_the_model_does_and_begins_with_few_guesses(model: Model) -> None:
+    draft = int8_draft(model.train())
+    assert model.training and not any(part.training for part in draft.modules())
+    draft.generation_config.num_assistant_tokens = 90
+    assert int8_draft(model).generation_config.num_assistant_tokens == 32
+
+
 def test_other_copies_that_the_model_holds_are_not_copied(model: Model) -> None:
     copied = made_once(model, copy.deepcopy)
     assert vars(int8_draft(model))["_gobrrr_made"][0] is copied
@@ -80,10 +88,18 @@ def test_an_output_whose_weights_are_none_stays_none(model: Model) -> None:
     assert torch.allclose(made[:, 3], model.block["down"].bias[3])
 
 
-@pytest.mark.parametrize(("name", "value"), [("device", torch.device("cuda")), ("dtype", torch.bfloat16)])
-def test_elsewhere_than_in_float32_on_the_cpu_there_is_none(model: Model, name: str, value: object) -> None:
+@pytest.mark.parametrize(("name", "value"), [
+    ("device", torch.device("cuda")), ("dtype", torch.bfloat16), ("_is_stateful", True),
+    ("_supports_default_dynamic_cache", lambda: False),
+])  # fmt: skip
+def test_models_that_cannot_have_one_have_none(model: Model, name: str, value: object) -> None:
     setattr(model, name, value)
     assert int8_draft(model) is None
+
+
+def test_autocast_leaves_no_room_for_int8(model: Model) -> None:
+    with torch.autocast("cpu", torch.bfloat16):
+        assert int8_draft(model) is None
 
 
 def test_a_layer_that_is_more_than_linear_stays(model: Model) -> None:

@@ -125,7 +125,7 @@ def test_an_index_is_not_what_a_method_changes():
 def test_a_lookup_stands_beside_no_draft_and_behind_any_model():
     text = HEAD + "a = make().generate(x, max_new_tokens=9)\n"
     assert "prompt_lookup_num_tokens" in edited("prompt_lookup", text)
-    text = HEAD + "a = model.generate(x, prompt_lookup_num_tokens=3)\n"
+    text = HEAD + "a = model.generate(x, prompt_lookup_num_tokens=3)\nb = model.generate(x, use_cache=False)\n"
     assert edited("int8_draft", text) == text
 
 

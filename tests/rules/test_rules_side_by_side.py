@@ -28,7 +28,8 @@ class Net(nn.Module):
         self.other = nn.LSTM(8, 8)
         self.heads = nn.ModuleList([nn.Linear(8, 4 * n) for n in (1, 2, 3)])
         self.two = nn.ModuleList((nn.Linear(8, 8), nn.Linear(8, 8)))
-        self._two, self.none = None, nn.ModuleList()
+        self._two, self.bare = None, nn.ModuleList()
+        self.none = None
         self.mixed = nn.ModuleList([nn.Linear(8, 8), self.other])
 
     def forward(self, x, y):
@@ -185,6 +186,22 @@ def test_layers_that_do_more_are_called_as_they_are() -> None:
         made["net"](x, x)
         made["net"].k = torch.nn.Identity()
         assert made["net"](x, x).shape == (5, 8) and seen == [1, 1]
+
+
+@pytest.mark.parametrize("owner", ["nn.Module", "object"])
+def test_no_layers_and_owners_that_are_no_modules_run_as_before(owner: str) -> None:
+    pytest.importorskip("torch")
+    made = {}
+    text = written("return [each(x) for each in self.none]" if owner == "nn.Module" else TOGETHER[0])
+    text = text.replace("self.none = None", "self.none = nn.ModuleList([nn.Linear(8, 8) for _ in range(0)])")
+    if owner == "object":
+        text = text.replace("(nn.Module)", "").replace("        super().__init__()\n", "")
+        text = text.replace("def forward", "def __call__").replace("Net().eval()", "Net()")
+    exec(patched(text, [catalogue.edit("products_together").change]), made)
+    import torch
+
+    with torch.no_grad():
+        assert len(made["net"](torch.ones(2, 8), None)) == (0 if owner == "nn.Module" else 2)
 
 
 def test_a_program_that_trains_keeps_its_layers() -> None:

@@ -70,10 +70,17 @@ class DynamicLayer:
         self.keys, self.values = keys, keys.clone()
 
 
+class DynamicCache:
+    """Keys and values of all layers."""
+
+    def __init__(self, *layers):
+        self.layers = list(layers)
+
+
 class Remembers(Writer):
     """Words with their places from the mask are its keys; it notes the rows and columns that it reads."""
 
-    layer = DynamicLayer
+    layer, cache = DynamicLayer, DynamicCache
 
     def __init__(self):
         super().__init__()
@@ -88,7 +95,7 @@ class Remembers(Writer):
             assert torch.equal(cache.layers[0].keys, cache.layers[0].values)
             keys = torch.cat([cache.layers[0].keys, keys], 2)
         logits = self.head((keys[:, 0] * mask[..., None]).sum(1))
-        return SimpleNamespace(cache=SimpleNamespace(layers=[self.layer(keys)])) if use_cache else logits
+        return SimpleNamespace(cache=self.cache(self.layer(keys))) if use_cache else logits
 
     def generate(self, input_ids, attention_mask=None, cache=None, **options):
         self.forward = lambda ids, mask: type(self).forward(self, ids, mask, cache=cache)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import inspect
 import itertools
 from collections.abc import Container, Iterable, Iterator, Mapping
+from threading import get_ident
 from typing import Any
 
 import torch
@@ -20,8 +21,8 @@ FEWEST_SHARED = 16
 """Tokens that all prompts of a batch begin with, from which on they are read once (proposed: a call of its own costs
 about what a token does)."""
 
-reading_ahead = False
-"""Whether a model reads what prompts begin with: for who watches a part of the generate() that follows."""
+reading_ahead = 0
+"""The thread in which a model reads what prompts begin with: for who watches a part of the generate() that follows."""
 
 ALONE: dict[str, Any] = dict.fromkeys(
     ("stop_strings", "stopping_criteria", "logits_processor", "prefix_allowed_tokens_fn", "sequence_bias",
@@ -125,19 +126,22 @@ def _beginning(model: Any, given: dict[str, Tensor], options: dict[str, Any]) ->
     if any(kind not in (None, "full_attention") for kind in kinds):
         return {}  # their layers keep a window
     takes = inspect.signature(model.forward).parameters
+    if takes.keys() & options.keys() - {"use_cache"}:
+        return {}  # they belong to reading too
     name = "cache" if "cache" in takes else "past_key_values"  # transformers 5.24 has renamed it
     few = {"logits_to_keep": 1} if "logits_to_keep" in takes else {}
     global reading_ahead
-    reading_ahead = True
+    reading_ahead = get_ident()
     try:
         with torch.no_grad():
             made: Any = getattr(model(rows[:1, :shared], use_cache=True, **few), name, None)
     except Exception:  # it wants more than ids, which generate() gives it
         return {}
     finally:
-        reading_ahead = False
-    if any(type(each).__name__ != "DynamicLayer" for each in getattr(made, "layers", [None])):
-        return {}
+        reading_ahead = 0
+    plain = {type(each).__name__ for each in getattr(made, "layers", [])} == {"DynamicLayer"}
+    if type(made).__name__ != "DynamicCache" or not plain:
+        return {}  # it keeps something else, here or beside its layers
     for layer in made.layers:  # one row of (1, heads, tokens, size) becomes all, each moved behind its padding
         for kind in ("keys", "values"):
             one = getattr(layer, kind)[0]

@@ -14,18 +14,25 @@ from gobrrr.layers.ready import made_once
 _KEPT = "_gobrrr_draft"
 GUESSES = 8
 """Tokens guessed before the first check (proposed): two more after a round that was right throughout, else one less."""
+MOST = 32
+"""Tokens guessed before the first check of a later answer (proposed)."""
 
 
 def int8_draft(model: Any) -> Any:
     """Return a copy of a transformers model in int8, for `model.generate(assistant_model=...)`; None where the model is
-    not float32 on the CPU.
+    not float32 on the CPU, or keeps a state that cannot go back.
 
     It is made once, and anew where the weights were written to. Linear layers and Conv1D compute in int8, a quarter of
     float32's bytes; all other weights are the model's own. The model checks what it guesses: greedy answers stay.
     """
-    if model.device.type != "cpu" or model.dtype != torch.float32:
+    goes_back = not model._is_stateful and model._supports_default_dynamic_cache()
+    whole = model.dtype == torch.float32 and not torch.is_autocast_enabled("cpu")
+    if model.device.type != "cpu" or not whole or not goes_back:
         return None
-    return made_once(model, _in_int8, _KEPT)
+    made: Any = made_once(model, _in_int8, _KEPT)
+    told = made.generation_config
+    told.num_assistant_tokens = min(told.num_assistant_tokens, MOST)  # generate() leaves there what it has come to
+    return made
 
 
 def _in_int8(model: Any) -> Any:
@@ -40,7 +47,7 @@ def _in_int8(model: Any) -> Any:
             setattr(made.get_submodule(parent), own, _rounded(weight, part.bias))
     guessing = {"num_assistant_tokens": GUESSES, "num_assistant_tokens_schedule": "heuristic"}
     vars(made.generation_config).update(guessing, assistant_confidence_threshold=0.0)
-    return made
+    return made.eval()
 
 
 def _rounded(weight: Any, bias: Any) -> Any:

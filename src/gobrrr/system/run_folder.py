@@ -62,9 +62,9 @@ def fresh(name: str) -> Path:
     """.gobrrr/<name>-<time>, or with a number behind it where another run has taken that. Raises GobrrrError."""
     home, stem = Path(HOME), f"{name}-{time.strftime('%Y%m%d-%H%M%S')}"
     try:
-        home.mkdir(PRIVATE, exist_ok=True)
-        with contextlib.suppress(FileExistsError), (home / ".gitignore").open("x") as hidden:
-            hidden.write("*\n")
+        with contextlib.suppress(FileExistsError):
+            home.mkdir(PRIVATE)
+            (home / ".gitignore").write_text("*\n")  # who takes it out keeps it out
         for number in itertools.count(1):
             folder = home / (stem if number == 1 else f"{stem}-{number}")
             try:

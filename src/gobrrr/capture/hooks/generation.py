@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Callable
+from threading import get_ident
 from types import FrameType
 from typing import Any
 
@@ -46,8 +47,8 @@ def is_nested(frame: FrameType | None) -> bool:
 def is_aside(module: Any) -> bool:
     """Whether a call of it is not the program's: it observes weights for torch.ao, or reads what prompts begin with, by
     which gobrrr.data.generated prepares the next generate()."""
-    reads = getattr(sys.modules.get("gobrrr.data.prompts"), "reading_ahead", False)
-    return reads or type(module).__module__ == "torch.ao.quantization.observer"
+    reads = getattr(sys.modules.get("gobrrr.data.prompts"), "reading_ahead", 0)
+    return reads == get_ident() or type(module).__module__ == "torch.ao.quantization.observer"
 
 
 def is_guess() -> bool:

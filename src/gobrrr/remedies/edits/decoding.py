@@ -15,7 +15,8 @@ GENERATE = "generate"
 LENGTH = "max_new_tokens"
 """Option that a call in a loop must have to be batched: max_length would count padding."""
 ONE_ONLY = ("prompt_lookup_num_tokens", "assistant_model", "streamer", "num_return_sequences", "negative_prompt_ids",
-            "return_dict_in_generate", "num_beams", "prefix_allowed_tokens_fn")  # fmt: skip
+            "return_dict_in_generate", "num_beams", "prefix_allowed_tokens_fn", "assistant_early_exit",
+            "custom_generate")  # fmt: skip
 """Options that a lookup does not allow."""
 BATCHED = (LENGTH, "min_new_tokens", "do_sample", "temperature", "top_k", "top_p", "pad_token_id", "eos_token_id",
            "bos_token_id", "use_cache", "language", "task")  # fmt: skip
@@ -47,8 +48,9 @@ class SetInGenerate:
             given = {each.arg: each.value for each in call.keywords}
             there = given.get(self.keyword)
             model = ast.unparse(call.func.value) if isinstance(call.func, ast.Attribute) else ""
-            if "{model}" in self.value and "(" in model:
-                continue  # to be written twice, it must be the same each time
+            kept = given.get("use_cache", ast.Constant(value=True))
+            if "{model}" in self.value and ("(" in model or not may_be_true(kept)):
+                continue  # written twice, it must be the same each time; and an assistant needs a cache
             if there is not None and self.only_where == source.code(there):
                 found.append(source.replacing(there, self.value))
             elif not self.only_where and None not in given and not given.keys() & {self.keyword, *ONE_ONLY}:

@@ -28,7 +28,7 @@ def forget(name, owner, keys):
 def join(owner, name, *layers):
     """Put the weights of linear layers one below the other, once; layers that do more than that stay as they are."""
     hooked = any(each._forward_hooks or each._forward_pre_hooks for each in layers)
-    plain = not hooked and all(type(each) is torch.nn.Linear for each in layers)
+    plain = not hooked and isinstance(owner, torch.nn.Module) and {*map(type, layers)} == {torch.nn.Linear}
     biases = [each.bias for each in layers if each.bias is not None] if plain else []
     if not plain or torch.is_grad_enabled() or len(biases) not in (0, len(layers)):
         return functools.partial(each_alone, layers=layers)
