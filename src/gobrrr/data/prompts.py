@@ -22,7 +22,8 @@ FEWEST_SHARED = 16
 about what a token does)."""
 
 reading_ahead = 0
-"""The thread in which a model reads what prompts begin with: for who watches a part of the generate() that follows."""
+"""Identifier of the thread in which a model reads what prompts begin with, 0 for none: who watches takes it for a part
+of the generate() that follows."""
 
 ALONE: dict[str, Any] = dict.fromkeys(
     ("stop_strings", "stopping_criteria", "logits_processor", "prefix_allowed_tokens_fn", "sequence_bias",
@@ -114,13 +115,10 @@ def _beginning(model: Any, given: dict[str, Tensor], options: dict[str, Any]) ->
     they are few, or where the model keeps something else."""
     ids, mask = given[IDS], given[MASK]
     missing = (mask == 0).sum(1).tolist()
-    length = min(ids.shape[1] - max(missing), ids.shape[1] - 1)
-    rows = torch.stack([row[begin : begin + length] for row, begin in zip(ids, missing, strict=True)])
-    shared = int((rows == rows[:1]).all(0).long().cumprod(0).sum())
-    whole = all(bool(row[begin:].all()) for row, begin in zip(mask, missing, strict=True))
+    shared = _shared(ids, mask, missing)
     own = {"cache", "past_key_values"} & options.keys() or option(model, options, "cache_implementation")
     beams, keeps = option(model, options, "num_beams"), option(model, options, "use_cache")
-    if shared < FEWEST_SHARED or not whole or own or beams not in (None, 1) or not keeps:
+    if shared < FEWEST_SHARED or own or beams not in (None, 1) or not keeps:
         return {}
     kinds = getattr(model.config, "layer_types", None) or [getattr(model.config, "sliding_window", None)]
     if any(kind not in (None, "full_attention") for kind in kinds):
@@ -130,24 +128,39 @@ def _beginning(model: Any, given: dict[str, Tensor], options: dict[str, Any]) ->
         return {}  # they belong to reading too
     name = "cache" if "cache" in takes else "past_key_values"  # transformers 5.24 has renamed it
     few = {"logits_to_keep": 1} if "logits_to_keep" in takes else {}
-    global reading_ahead
-    reading_ahead = get_ident()
-    try:
-        with torch.no_grad():
-            made: Any = getattr(model(rows[:1, :shared], use_cache=True, **few), name, None)
-    except Exception:  # it wants more than ids, which generate() gives it
-        return {}
-    finally:
-        reading_ahead = 0
-    plain = {type(each).__name__ for each in getattr(made, "layers", [])} == {"DynamicLayer"}
-    if type(made).__name__ != "DynamicCache" or not plain:
+    made = getattr(_read(model, ids[:1, missing[0] :][:, :shared], few), name, None)
+    layers = getattr(made, "layers", [])
+    if type(made).__name__ != "DynamicCache" or {type(each).__name__ for each in layers} != {"DynamicLayer"}:
         return {}  # it keeps something else, here or beside its layers
-    for layer in made.layers:  # one row of (1, heads, tokens, size) becomes all, each moved behind its padding
+    for layer in layers:  # one row of (1, heads, tokens, size) becomes all, each moved behind its padding
         for kind in ("keys", "values"):
             one = getattr(layer, kind)[0]
             moved = [torch.nn.functional.pad(one, (0, 0, columns, 0))[:, :shared] for columns in missing]
             setattr(layer, kind, torch.stack(moved))
     return {name: made}
+
+
+def _shared(ids: Tensor, mask: Tensor, missing: list[int]) -> int:
+    """Return how many tokens all rows begin with behind their padding, the last column left out; 0 where a mask has
+    holes."""
+    if not all(bool(row[begin:].all()) for row, begin in zip(mask, missing, strict=True)):
+        return 0
+    length = min(ids.shape[1] - max(missing), ids.shape[1] - 1)
+    rows = torch.stack([row[begin : begin + length] for row, begin in zip(ids, missing, strict=True)])
+    return int((rows == rows[:1]).all(0).long().cumprod(0).sum())
+
+
+def _read(model: Any, ids: Tensor, few: dict[str, int]) -> Any:
+    """Return what the model gives for ids alone; None where it wants more, which generate() would give it."""
+    global reading_ahead
+    reading_ahead = get_ident()
+    try:
+        with torch.no_grad():
+            return model(ids, use_cache=True, **few)
+    except Exception:
+        return None
+    finally:
+        reading_ahead = 0
 
 
 def _may_be_padded(prompt: dict[str, Tensor], unmasked: int | None) -> bool:

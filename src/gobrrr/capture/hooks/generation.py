@@ -17,7 +17,7 @@ from gobrrr.capture.hooks.awaited import Awaited
 from gobrrr.capture.hooks.lookup import Lookup, Patches, plain
 
 LIBRARY = "transformers.generation"
-GUESSES = f"{LIBRARY}.candidate_generator"
+ASSISTING = f"{LIBRARY}.candidate_generator"
 MODULE = f"{LIBRARY}.utils"
 BEGINS, GOES_ON = "generate", "_has_unfinished_sequences"
 
@@ -54,7 +54,7 @@ def is_aside(module: Any) -> bool:
 def is_guess() -> bool:
     """Whether the library's own code for assistants is on the stack."""
     frames = (frame for frame, _ in traceback.walk_stack(sys._getframe()))
-    return any(str(frame.f_globals.get("__name__")).startswith(GUESSES) for frame in frames)
+    return any(str(frame.f_globals.get("__name__")).startswith(ASSISTING) for frame in frames)
 
 
 def watch_generation(

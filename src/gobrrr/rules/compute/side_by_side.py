@@ -23,7 +23,7 @@ MAYBE = (ast.IfExp, ast.BoolOp, ast.Lambda, ast.ListComp, ast.SetComp, ast.DictC
 
 
 Called = tuple[ast.stmt, ast.Call | ast.ListComp]
-"""A call, or the list of those of each layer of a ModuleList, and the statement that makes it."""
+"""A call, or a list with a call of each layer of a ModuleList; in front of it the statement that makes it."""
 
 
 class Beside(NamedTuple):
@@ -97,7 +97,7 @@ def _calls(text: str) -> list[list[Called]]:
 
 def of_one_input(tree: ast.AST) -> list[list[Called]]:
     """Return the calls of different nn.Linear on one name, those together that run one after the other in a block in
-    which nothing changes what the name stands for; a list of the calls of a ModuleList's is alone."""
+    which nothing changes what the name stands for; each list of a ModuleList's calls is a group of its own."""
     linears, found = _linears(tree), list[list[Called]]()
     for block in _blocks(tree):
         open_: dict[str, list[Called]] = {}
@@ -128,7 +128,7 @@ def _each_of(made: ast.ListComp) -> str:
 
 
 def _linears(tree: ast.AST) -> set[str]:
-    """Return the names that are given an nn.Linear wherever the file gives them something; with [] a ModuleList."""
+    """Return the names that are given an nn.Linear wherever the file gives them something; `name[]` is a ModuleList."""
     kinds: dict[str, set[str]] = {}
     for node in ast.walk(tree):
         for target in node.targets if isinstance(node, ast.Assign) else ():
@@ -162,7 +162,7 @@ def _blocks(tree: ast.AST) -> Iterator[list[ast.stmt]]:
 
 
 def _surely_called(node: ast.AST) -> Iterator[ast.Call | ast.ListComp]:
-    """Yield the calls that a statement makes once each, whatever its values, and its lists."""
+    """Yield the calls that a statement makes once each, whatever its values, and its list comprehensions."""
     if isinstance(node, ast.Call):
         yield node
     for child in ast.iter_child_nodes(node):
